@@ -11,10 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from xenoovs.agent.config_file import DIGEST_DIGITS, ConfigFile, ConfigVersion
-from xenoovs.model.include import ConfigSources
 from xenoovs.decision.decision import Stored
 from xenoovs.fleet.plan import seconds_to_wait
 from xenoovs.fleet.services import ViewReader
+from xenoovs.model.include import ConfigSources
 from xenoovs.store.view import FleetView
 
 

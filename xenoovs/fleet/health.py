@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from xenoovs.model.fleet import FleetServices
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ejected, Ejection, decide_ejections
 from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, update_slow_starts
@@ -24,6 +23,7 @@ from xenoovs.fleet.votes import (
     targets_of,
 )
 from xenoovs.model.balancer import Balancer, Health, Service
+from xenoovs.model.fleet import FleetServices
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
 
 

@@ -12,7 +12,6 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
 
-from xenoovs.model.fleet import FleetServices, neutral_service, parse_fleet, service_text, unsupported
 from xenoovs.decision.advance import SETTLE_S
 from xenoovs.decision.decide import decide, parts_served, undisturbed
 from xenoovs.decision.decision import (
@@ -35,6 +34,7 @@ from xenoovs.errors import (
 from xenoovs.fleet.health import Availability, FleetAvailability
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo, Problem, decision_of, stored_services
 from xenoovs.model.balancer import Balancer, DrainMode, OtherTraffic, Service, Uplinks, claim_text
+from xenoovs.model.fleet import FleetServices, neutral_service, parse_fleet, service_text, unsupported
 from xenoovs.store.view import (
     ACK_THIS,
     Action,

@@ -7,12 +7,12 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from xenoovs.model.claims import Claimant, check_between
-from xenoovs.model.fleet import join, read_services
-from xenoovs.model.include import ConfigSources
 from xenoovs.decision.decision import Decision, ServiceDecision, Stored
 from xenoovs.errors import ConfigError, StoredServiceUnusable
 from xenoovs.model.balancer import Balancer, Service, claim_text, service_ids
+from xenoovs.model.claims import Claimant, check_between
+from xenoovs.model.fleet import join, read_services
+from xenoovs.model.include import ConfigSources
 from xenoovs.model.values import MAX_SERVICES
 from xenoovs.partition.block import spread
 from xenoovs.store.view import StoredService

@@ -13,11 +13,11 @@ from functools import cache
 from ipaddress import IPv4Address
 from typing import Any
 
+from xenoovs.errors import ConfigError, Finding, first_names
+from xenoovs.model.balancer import Balancer, ProbeKind, Service
 from xenoovs.model.emit import render_json, service_tree
 from xenoovs.model.include import ConfigPart, ConfigSources, JoinedConfig
 from xenoovs.model.load import check_config, compose, compose_json, join_config
-from xenoovs.errors import ConfigError, Finding, first_names
-from xenoovs.model.balancer import Balancer, ProbeKind, Service
 from xenoovs.model.next_hop import NextHop, Tunneled
 from xenoovs.model.values import (
     KeyPath,

@@ -9,10 +9,10 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
-from xenoovs.model.load import parse_config
 from xenoovs.errors import ConfigError
 from xenoovs.fleet.plan import concerned, next_change, next_wave, parse_intent, with_intent
 from xenoovs.fleet.rollout import early_dpus, next_step
+from xenoovs.model.load import parse_config
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
 WEB = """\

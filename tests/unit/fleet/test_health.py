@@ -9,11 +9,11 @@ from fractions import Fraction
 import pytest
 
 from tests.fleet_support import EMPTY, committed, given
-from xenoovs.model.load import parse_config
 from xenoovs.fleet.health import FleetHealth
 from xenoovs.fleet.plan import completion, next_change, rolling_intent
 from xenoovs.fleet.services import Memo
 from xenoovs.fleet.votes import target_of, targets_of
+from xenoovs.model.load import parse_config
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState
 
 DPUS = {f"d{n}": Dpu(f"d{n}", frozenset(), wave=1 if n == 0 else 3) for n in range(3)}

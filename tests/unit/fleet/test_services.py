@@ -12,12 +12,12 @@ from tests import fleet_support
 from tests.fleet_support import EMPTY
 from xenoovs.agent.fleet_checks import FleetWatches, fleet_checks
 from xenoovs.agent.health import Checks
-from xenoovs.model.fleet import NEUTRAL, FleetServices, join, parse_fleet
-from xenoovs.model.load import compose_json
 from xenoovs.errors import ConfigError
 from xenoovs.fleet.plan import _parse, next_change, parse_intent, with_intent
 from xenoovs.fleet.services import Memo, ViewReader
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.fleet import NEUTRAL, FleetServices, join, parse_fleet
+from xenoovs.model.load import compose_json
 from xenoovs.model.values import MAX_SERVICES, Value
 from xenoovs.store.view import StoredService
 
