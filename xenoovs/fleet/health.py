@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ejected, Ejection, decide_ejections
-from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, update_slow_starts
-from xenoovs.fleet.plan import configs_of, stored_shares
+from xenoovs.decision.slow_start import KnownShares, SlowStarts, ramps, update_slow_starts
+from xenoovs.fleet.plan import Availability, FleetAvailability, configs_of, stored_shares
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo
 from xenoovs.fleet.votes import (
     Silence,
@@ -25,43 +23,6 @@ from xenoovs.fleet.votes import (
 from xenoovs.model.balancer import Balancer, Health, Service
 from xenoovs.model.fleet import FleetServices
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
-
-
-@dataclass(frozen=True, slots=True)
-class Availability:
-    """Which backends of a config may have clients.
-
-    Attributes:
-        ejected: Those that get none.
-        ramps: Part of its clients that each backend in a slow start has by now.
-        held: Those that are down and keep their clients; they get none of others.
-    """
-
-    ejected: Ejected = field(default_factory=dict)
-    ramps: Ramps = field(default_factory=dict)
-    held: Ejected = field(default_factory=dict)
-
-    def by_service(self) -> dict[str, Availability]:
-        """Return the same for each service alone; those all of whose backends may have clients are left out."""
-        ramps = defaultdict[str, dict[BackendName, Fraction]](dict)
-        for name, part in self.ramps.items():
-            ramps[name[0]][name] = part
-        return {
-            name: Availability(_only(self.ejected, name), ramps.get(name, {}), _only(self.held, name))
-            for name in {*self.ejected, *ramps, *self.held}
-        }
-
-
-def _only(names: Ejected, service: str) -> Ejected:
-    return {service: names[service]} if service in names else {}
-
-
-@dataclass(frozen=True, slots=True)
-class FleetAvailability:
-    """The same for the config in use, and for that of a roll-out."""
-
-    in_use: Availability = Availability()
-    rolled_out: Availability = Availability()
 
 
 @dataclass(frozen=True, slots=True)
