@@ -14,9 +14,10 @@ from threading import Event
 from typing import Protocol
 
 from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
-from xenoovs.fleet.health import FleetAvailability, FleetHealth, HealthStep
+from xenoovs.fleet.health import FleetHealth, HealthStep
 from xenoovs.fleet.plan import (
     SWITCH_AFTER_S,
+    FleetAvailability,
     FleetChange,
     is_awaited,
     next_change,
