@@ -27,6 +27,7 @@ except ModuleNotFoundError:
         "a fleet needs the Python library `ovs`; install openvswitch-switch, or with pip `xenoovs[fleet]`"
     ) from None
 finally:
+    # No other import notices.
     if sys.modules["eventlet"] is None:
         del sys.modules["eventlet"]
 
@@ -49,7 +50,7 @@ in each round of its loop; the kernel drops what the others send, and they try a
 
 _REMOTE = re.compile(r"unix:/[^,]+|(tcp|ssl):([^:,\[\]]+|\[[0-9a-fA-F:.%]+\]):[0-9]{1,5}")
 
-Poller, Message, Transaction = ovs.poller.Poller, ovs.jsonrpc.Message, ovs.db.idl.Transaction
+Message, Transaction = ovs.jsonrpc.Message, ovs.db.idl.Transaction
 
 
 class _Poll:
@@ -71,9 +72,17 @@ class _Poll:
         return poll.poll(timeout_ms)
 
 
-ovs.poller.SelectPoll = _Poll
-if ovs.json.PARSER == ovs.json.PARSER_PY:
-    ovs.json.Parser = MessageParser
+class Poller(ovs.poller.Poller):  # type: ignore[misc]
+    """A poller of the library that waits by poll(2)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.poll = _Poll()
+
+    def block(self) -> None:
+        """Wait for what was registered, and forget it."""
+        super().block()
+        self.poll = _Poll()
 
 
 class WholeCharacters:
@@ -207,6 +216,9 @@ class StoreSession:
             reconnect.state_entered += int(1000 * uniform(0, spread_s(self.dpus)))  # noqa: S311
 
     def _received(self) -> Any:
+        connection = self._session.rpc
+        if connection is not None and connection.parser is None and ovs.json.PARSER == ovs.json.PARSER_PY:
+            connection.parser = MessageParser()
         message = self._recv()
         if message is not None and message.type == Message.T_ERROR:
             self.error = message

@@ -396,16 +396,13 @@ def start_server(
     # A socket of a server that was killed stays; the new one replaces it, but clients must not wait for the old.
     files.socket.unlink(missing_ok=True)
     # Sockets have the permissions that the umask leaves (bind_unix_socket in lib/socket-util-unix.c).
-    umask = os.umask(0o077)
     try:
-        run([*server_command(files, listen, source=source, tls=tls), "--detach"])
+        run([*server_command(files, listen, source=source, tls=tls), "--detach"], umask=0o077)
     except CommandFailed as error:
         reason = error.stderr.strip()
         if "reading record" in reason:
             reason += f"; {files.database} is damaged, as by a full disk: replace this server (docs/how-to/fleet.md)"
         raise StoreError(f"ovsdb-server does not start: {reason}; see {files.log}") from None
-    finally:
-        os.umask(umask)
     database = StoreDatabase.STATES if files.name == StoreDatabase.STATES.value else StoreDatabase.FLEET
     end_s = time.monotonic() + JOIN_PATIENCE_S
     while True:

@@ -55,12 +55,17 @@ def run(
     stdin: str | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     env: Mapping[str, str] | None = None,
+    umask: int = -1,
 ) -> Completed:
-    """Run to the end and return its status and output. `env` is added to the environment of this process.
+    """Run to the end and return its status and output.
+
+    Args:
+        env: Added to the environment of this process.
+        umask: Of the program; -1: that of this process.
 
     Raises CommandMissing, CommandTimeout (the program was killed), CommandFailed (status other than 0).
     """
-    done = try_run(argv, stdin=stdin, timeout_s=timeout_s, env=env)
+    done = try_run(argv, stdin=stdin, timeout_s=timeout_s, env=env, umask=umask)
     if done.exit_code != 0:
         raise CommandFailed(argv=done.argv, exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
     return done
@@ -77,6 +82,7 @@ def try_run(
     stdin: str | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     env: Mapping[str, str] | None = None,
+    umask: int = -1,
 ) -> Completed:
     """As `run`, but any exit status is an answer."""
     try:
@@ -88,6 +94,7 @@ def try_run(
             errors="backslashreplace",
             timeout=timeout_s,
             env={**environ, "LC_ALL": "C", **(env or {})},
+            umask=umask,
             check=False,
         )
     except FileNotFoundError:

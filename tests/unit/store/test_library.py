@@ -79,3 +79,15 @@ def test_bug_a_commit_did_not_end_while_the_library_raises_in_each_step(monkeypa
         pytest.raises(StoreUnreachable, match="internal error: RuntimeError: broken"),
     ):
         client.commit(0, Changes(), timeout_s=0.1)
+
+
+_OTHERS = """
+import ovs.json, ovs.poller, sys
+before = ovs.json.Parser, ovs.poller.SelectPoll, "eventlet" in sys.modules
+import xenoovs.store.client
+assert before == (ovs.json.Parser, ovs.poller.SelectPoll, "eventlet" in sys.modules)
+"""
+
+
+def test_another_user_of_the_library_in_this_process_has_it_as_it_is() -> None:
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", _OTHERS], check=False).returncode == 0
