@@ -110,7 +110,6 @@ def test_after_an_upgrade_dpus_may_write_the_new_columns(
     permissions = ("dump", "--format=json", "xenoovs_state", "RBAC_Permission", "update")
     with monkeypatch.context() as patch:
         as_written_by(patch, "0.9.0", without("Dpu_State", "certificate_ends_s"))
-        patch.setattr("xenoovs.store.rows._STATUS", ("name", "version"))
         create_databases(tmp_path / "store", name="test")
     assert start(files) == ""
     # Agents of earlier versions write `clock_us`.

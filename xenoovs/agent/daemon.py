@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from random import uniform
@@ -185,7 +185,7 @@ class Agent:
         self.check_request: Callable[[], None] = lambda: None
         self.command_options: Callable[[], str] = str
         self.started_s = time.time()
-        self.held: dict[str, frozenset[str]] = {}
+        self.held: Mapping[str, frozenset[str]] = {}
         self._snapshots = SnapshotBuilder(self)
         self._task_factories: list[TaskFactory] = []
         self._waiters = RoundWaiters()

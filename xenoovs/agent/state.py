@@ -24,7 +24,7 @@ from xenoovs.agent.health import (
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.decision.decide import require_decidable
 from xenoovs.decision.decision import Blocks, DesiredState, Stored, with_weights
-from xenoovs.decision.ejection import Ejected, with_away, with_dead_ports
+from xenoovs.decision.ejection import Ejected, held_backends, with_away, with_dead_ports
 from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, update_slow_starts
 from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
@@ -138,11 +138,9 @@ class AgentState:
         return self.without_maintenance or self.in_use.services
 
     @property
-    def held(self) -> dict[str, frozenset[str]]:
-        """The backends, by service, that are down and keep their clients, by `max_down` or `on_all_down`."""
-        down = ((name, frozenset(ejection.down)) for name, ejection in self.tracker.ejections.items())
-        held = ((name, names - self.ejected.get(name, frozenset())) for name, names in down)
-        return {name: names for name, names in held if names}
+    def held(self) -> Ejected:
+        """The backends, by service, that are down and keep their clients."""
+        return held_backends(self.tracker.ejections, self.ejected)
 
     def is_due(self, now_s: float) -> bool:
         """Return whether an override ends now."""

@@ -46,6 +46,12 @@ class Ejection:
     held: Mapping[str, Held] = field(default_factory=dict)
 
 
+def held_backends(ejections: Mapping[str, Ejection], ejected: Ejected) -> Ejected:
+    """Return the backends, by service, that are down and keep their clients, by `max_down` or `on_all_down`."""
+    held = ((name, frozenset(each.down) - ejected.get(name, frozenset())) for name, each in ejections.items())
+    return {name: names for name, names in held if names}
+
+
 def decide_ejections(before: Ejection, service: Service, failing: Mapping[str, float], *, now_s: float) -> Ejection:
     """Decide which backends of a service, with the weights in use, get no clients.
 

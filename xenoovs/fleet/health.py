@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from xenoovs.decision.ejection import Ejected, Ejection, decide_ejections
+from xenoovs.decision.ejection import Ejected, Ejection, decide_ejections, held_backends
 from xenoovs.decision.slow_start import KnownShares, SlowStarts, ramps, update_slow_starts
 from xenoovs.fleet.plan import Availability, FleetAvailability, configs_of, stored_shares
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo
@@ -41,18 +41,15 @@ class AvailabilityHistory:
         return {name: each.ejected for name, each in self.ejections.items() if each.ejected}
 
     @property
-    def held(self) -> Ejected:
-        down = ((name, frozenset(each.down) - each.ejected) for name, each in self.ejections.items())
-        return {name: names for name, names in down if names}
-
-    @property
     def is_waiting(self) -> bool:
         """Whether time alone may change something."""
         return bool(self.starts.begun) or any(each.held for each in self.ejections.values())
 
     def availability(self, balancer: Balancer, *, now_s: float) -> Availability:
         """Return which backends may have clients now."""
-        return Availability(self.ejected, ramps(self.starts, balancer, now_s=now_s), self.held)
+        return Availability(
+            self.ejected, ramps(self.starts, balancer, now_s=now_s), held_backends(self.ejections, self.ejected)
+        )
 
 
 def followed(
@@ -237,7 +234,7 @@ class FleetHealth:
         history = followed(self._rolled_out or self._in_use, staged, down, known={}, now_s=now_s)
         # A returning backend starts slowly in both. Canaries test one that is new in the roll-out.
         self._rolled_out = replace(history, starts=self._in_use.starts)
-        return FleetAvailability(available, Availability(history.ejected, available.ramps, history.held))
+        return FleetAvailability(available, replace(history.availability(staged, now_s=now_s), ramps=available.ramps))
 
     def _configs(self, view: FleetView) -> tuple[_Config | None, _Config | None]:
         """Return the configs in use and of the roll-out, with their targets. Raises XenoovsError."""

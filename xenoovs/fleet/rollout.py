@@ -292,24 +292,6 @@ SETTLE_S = 15.0
 UNDECIDED = "no controller has decided about the newest change"
 
 
-def overdue_step(view: FleetView) -> str:
-    """Return the words for a roll-out that no controller goes on with."""
-    return f"no controller has written the next step of wave {view.wave}"
-
-
-def is_overdue(view: FleetView, *, now_ms: int) -> bool:
-    """Return whether a wave lasts longer than a controller lets it, from one reading of the store.
-
-    A controller ends a wave after the soak time and `PATIENCE_S`, also one that took over at the last moment. The time
-    at which DPUs switch is that of the wave, or of the last drain or weight after it. A change of health has none, and
-    no change has one with `--switch-after 0`; then the answer is False.
-    """
-    intent = rolling_intent(view)
-    if intent is None or not view.wave or not view.switch_at_ms:
-        return False
-    return now_ms - view.switch_at_ms > 1000 * (2 * (intent.soak_s + PATIENCE_S) + SETTLE_S)
-
-
 class FleetProgress:
     """Watches the changes and the waves of a fleet by a clock of its own, as the controller does.
 
@@ -350,4 +332,4 @@ class FleetProgress:
             self._due_s = now_s
         watched_s = now_s - self._due_s - SETTLE_S
         is_overdue = watched_s >= 0 and next_step(view, statuses, watched_s=watched_s).changes is not None
-        return overdue_step(view) if is_overdue else ""
+        return f"no controller has written the next step of wave {view.wave}" if is_overdue else ""

@@ -376,9 +376,8 @@ class StoreClient(_Reading):
         tls: Certificates | None = None,
     ) -> None:
         source = (StoreDatabase.FLEET, fleet_columns(with_intents=with_intents))
-        super().__init__(
-            remotes, on_change, tls, source, (*VIEW_TABLES, *WRITER_TABLES) if with_intents else VIEW_TABLES
-        )
+        tables = WRITER_TABLES if with_intents else VIEW_TABLES
+        super().__init__(remotes, on_change, tls, source, tuple(tables.values()))
         self._can_commit = with_intents
         self._view: FleetView | None = None
         self._attempts = deque[_Attempt]()

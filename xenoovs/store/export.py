@@ -12,18 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from xenoovs.errors import ExportMalformed, StoreMalformed
-from xenoovs.store.rows import (
-    DPUS,
-    FLEET,
-    INTENTS,
-    OVERRIDES,
-    SERVICES,
-    WATCHES,
-    Row,
-    StoreDatabase,
-    StoreTable,
-    schema_text,
-)
+from xenoovs.store.rows import FLEET, INTENTS, WRITER_TABLES, Row, StoreDatabase, StoreTable, schema_text
 from xenoovs.store.view import FORMAT, FleetView, IntentState
 
 # What the columns of a schema accept (ovsdb-server(7), RFC 7047, 3.2), for rows that come from files as plain JSON.
@@ -130,13 +119,7 @@ _FORM = 1
 _MARK = "xenoovs_fleet"
 """The key with the form of the file."""
 _FLEET_COLUMNS = ("name", "format", "generation", "intent")
-_TABLES: Mapping[str, StoreTable[Any]] = {
-    "services": SERVICES,
-    "dpus": DPUS,
-    "overrides": OVERRIDES,
-    "intents": INTENTS,
-    "watches": WATCHES,
-}
+_TABLES = {name: WRITER_TABLES[name] for name in ("services", "dpus", "overrides", "intents", "watches")}
 _EARLIER = {INTENTS.name: ("at_ms", "in_waves")}
 """Columns that files of earlier versions have, by table."""
 _NEEDS = "write the file again with `xenoovs fleet export`, or take an earlier one"
@@ -215,15 +198,7 @@ def _view(document: Mapping[str, Any]) -> FleetView:
     current = [number for number, each in values["intents"].items() if each.state is IntentState.CURRENT]
     if current != ([fleet["intent"]] if fleet["intent"] else []):
         raise ValueError(f"fleet.intent is {fleet['intent']}, and the intents that are current: {current or 'none'}")
-    return FleetView(
-        **fleet,
-        ack=0,
-        services=values["services"],
-        dpus=values["dpus"],
-        overrides=values["overrides"],
-        intents=values["intents"],
-        watches=values["watches"],
-    )
+    return FleetView(**{**fleet, **values, "ack": 0})
 
 
 def _without_earlier(given: object, table: StoreTable[Any]) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from fractions import Fraction
 from hashlib import sha256
@@ -230,6 +230,22 @@ def _plain_row(columns: tuple[str, ...]) -> Callable[[Any], Row]:
     return lambda value: {column: getattr(value, column) for column in columns}
 
 
+def _plain(row: _RowReader, columns: tuple[str, ...]) -> dict[str, Any]:
+    """Return columns as values: sets are lists in files."""
+    return {name: frozenset(row[name]) if isinstance(row[name], _SETS) else row[name] for name in columns}
+
+
+_SETS = (list, tuple, set, frozenset)
+
+
+def _table(name: str, kind: Callable[..., _Value]) -> StoreTable[_Value]:
+    """Return the table whose columns are the fields of its values, of which the first is the key."""
+    columns = tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
+    return StoreTable(
+        name, columns, lambda row: row[columns[0]], lambda row: kind(**_plain(row, columns)), _plain_row(columns)
+    )
+
+
 def _override_row(override: FleetOverride) -> Row:
     return {
         **_plain_row(("service", "backend", "author", "since_ms"))(override),
@@ -243,25 +259,14 @@ def _override(row: _RowReader) -> FleetOverride:
     return FleetOverride(row["service"], row["backend"], weight, configured, row["author"], row["since_ms"])
 
 
-_INTENT = ("number", "text", "digest", "author", "comment", "created_ms", "soak_s", "hw_before")
 _WAITING = "waiting"
 """The state of a config that earlier versions were given for a time: here it is one that came to nothing."""
-_DPU = ("name", "groups", "rack", "wave", "is_out", "is_unfit")
-_STATUS = (
-    *("name", "version", "format", "seen_ms", "applied", "applied_ms", "error", "drift", "verdicts"),
-    *("sampled", "down", "voted", "is_fit", "store", "commit", "certificate_ends_s"),
-)
-_WATCH = ("target", "witnesses", "is_down", "since_ms", "generation")
 
 
 def _intent(row: _RowReader) -> Intent:
     is_waiting = row["state"] == _WAITING
-    intent = Intent(
-        **{column: row[column] for column in _INTENT},
-        state=IntentState.REFUSED if is_waiting else row.known("state", IntentState),
-        down_before=frozenset(row["down_before"]),
-        unfit_before=frozenset(row["unfit_before"]),
-    )
+    state = IntentState.REFUSED if is_waiting else row.known("state", IntentState)
+    intent = Intent(**{**_plain(row, INTENTS.columns), "state": state})
     if not is_waiting:
         return intent
     return replace(intent, comment="refused: it waited for its time, for which this version starts no config")
@@ -275,13 +280,7 @@ SERVICES: StoreTable[StoredService] = StoreTable(
     _service_row,
 )
 STAGED: StoreTable[StoredService] = replace(SERVICES, name="Staged")
-DPUS: StoreTable[Dpu] = StoreTable(
-    "Dpu",
-    _DPU,
-    lambda row: row["name"],
-    lambda row: Dpu(row["name"], frozenset(row["groups"]), row["rack"], row["wave"], row["is_out"], row["is_unfit"]),
-    _plain_row(_DPU),
-)
+DPUS = _table("Dpu", Dpu)
 OVERRIDES: StoreTable[FleetOverride] = StoreTable(
     "Override",
     ("service", "backend", "weight", "configured", "author", "since_ms"),
@@ -289,42 +288,15 @@ OVERRIDES: StoreTable[FleetOverride] = StoreTable(
     _override,
     _override_row,
 )
-WATCHES: StoreTable[Watch] = StoreTable(
-    "Watch",
-    _WATCH,
-    lambda row: row["target"],
-    lambda row: Watch(row["target"], frozenset(row["witnesses"]), row["is_down"], row["since_ms"], row["generation"]),
-    _plain_row(_WATCH),
+WATCHES = _table("Watch", Watch)
+ACTIONS = _table("Action", Action)
+INTENTS: StoreTable[Intent] = replace(
+    _table("Intent", Intent),
+    parse=_intent,
+    row=lambda intent: {**_plain_row(INTENTS.columns)(intent), "state": intent.state.value},
 )
-INTENTS: StoreTable[Intent] = StoreTable(
-    "Intent",
-    (*_INTENT, "down_before", "unfit_before", "state"),
-    lambda row: row["number"],
-    _intent,
-    lambda intent: {
-        **_plain_row((*_INTENT, "down_before", "unfit_before"))(intent),
-        "state": intent.state.value,
-    },
-)
-STATUSES: StoreTable[DpuStatus] = StoreTable(
-    "Dpu_State",
-    _STATUS,
-    lambda row: row["name"],
-    lambda row: (
-        DpuStatus(
-            **{column: row[column] for column in _STATUS if column != "down"}, down=frozenset(row["down"])
-        ).bounded
-    ),
-    _plain_row(_STATUS),
-)
-
-_ACTION = ("number", "at_ms", "author", "text")
-ACTIONS: StoreTable[Action] = StoreTable(
-    "Action",
-    _ACTION,
-    lambda row: row["number"],
-    lambda row: Action(**{column: row[column] for column in _ACTION}),
-    _plain_row(_ACTION),
+STATUSES: StoreTable[DpuStatus] = replace(
+    _table("Dpu_State", DpuStatus), parse=lambda row: DpuStatus(**_plain(row, STATUSES.columns)).bounded
 )
 
 FLEET = "Fleet"
@@ -334,17 +306,22 @@ _FLEET_COLUMNS = ("name", "format", "generation", COMMIT_ID, "intent", "ack", "w
 _SILENT = "silent"
 """The column with the DPUs that the controller has not heard of; DPUs do not ask for it."""
 
-VIEW_TABLES: tuple[StoreTable[Any], ...] = (SERVICES, STAGED, DPUS, OVERRIDES, WATCHES)
-WRITER_TABLES: tuple[StoreTable[Any], ...] = (INTENTS, ACTIONS)
-"""What only the controller and the commands read too."""
+VIEW_TABLES: Mapping[str, StoreTable[Any]] = {
+    "services": SERVICES,
+    "staged": STAGED,
+    "dpus": DPUS,
+    "overrides": OVERRIDES,
+    "watches": WATCHES,
+}
+WRITER_TABLES: Mapping[str, StoreTable[Any]] = {**VIEW_TABLES, "intents": INTENTS, "actions": ACTIONS}
+"""Tables by their attribute of a view and of changes. The last ones only the controller and the commands read."""
 
 
 def fleet_columns(*, with_intents: bool) -> dict[str, tuple[str, ...]]:
     """Return the tables and columns of the database of the fleet that a client asks for."""
-    columns = {FLEET: _FLEET_COLUMNS, **{table.name: table.columns for table in VIEW_TABLES}}
-    if with_intents:
-        columns |= {FLEET: (*_FLEET_COLUMNS, _SILENT), **{table.name: table.columns for table in WRITER_TABLES}}
-    return columns
+    tables = WRITER_TABLES if with_intents else VIEW_TABLES
+    columns = (*_FLEET_COLUMNS, _SILENT) if with_intents else _FLEET_COLUMNS
+    return {FLEET: columns, **{table.name: table.columns for table in tables.values()}}
 
 
 def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]], *, store_id: str) -> FleetView:
@@ -362,20 +339,14 @@ def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]], *, st
         raise StoreMalformed(table=FLEET, row="-", column="name", reason=reason)
     if fleet["format"] > FORMAT:
         raise StoreNewer(table=FLEET, row=fleet["name"], column="format", value=str(fleet["format"]))
-    services, staged = values.get(SERVICES.name, {}), values.get(STAGED.name, {})
+    found: dict[str, Any] = {name: values.get(table.name, {}) for name, table in WRITER_TABLES.items()}
     return FleetView(
         **{column: fleet[column] for column in _FLEET_COLUMNS if column != "removed"},
+        **found,
         store_id=store_id,
-        content=_hash([sorted(each.content for each in rows.values()) for rows in (services, staged)]),
+        content=_hash([sorted(each.content for each in found[name].values()) for name in ("services", "staged")]),
         removed=frozenset(fleet["removed"]),
         silent=frozenset(fleet.get(_SILENT, ())),
-        services=services,
-        staged=staged,
-        dpus=values.get(DPUS.name, {}),
-        overrides=values.get(OVERRIDES.name, {}),
-        watches=values.get(WATCHES.name, {}),
-        intents=values.get(INTENTS.name, {}),
-        actions=values.get(ACTIONS.name, {}),
     )
 
 
@@ -405,26 +376,16 @@ def operations(view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id:
     wait: Operation = {"op": "wait", "table": FLEET, "timeout": 0, "where": where, "until": "=="}
     wait |= {"columns": ["generation", COMMIT_ID], "rows": [{"generation": view.generation, COMMIT_ID: view.commit_id}]}
     fleet: dict[str, Any] = {"generation": generation, COMMIT_ID: commit_id}
-    if changes.intent is not None:
-        fleet["intent"] = changes.intent
-    if changes.ack is not None:
-        fleet["ack"] = generation if changes.ack == ACK_THIS else changes.ack
-    if changes.wave is not None:
-        fleet["wave"] = changes.wave
-    if changes.switch_at_ms is not None:
-        fleet["switch_at_ms"] = changes.switch_at_ms
-    if changes.removed is not None:
-        fleet["removed"] = atom(changes.removed)
-    if changes.silent is not None:
-        fleet[_SILENT] = atom(changes.silent)
+    given = (
+        (column, getattr(changes, column)) for column in ("intent", "ack", "wave", "switch_at_ms", "removed", _SILENT)
+    )
+    fleet |= {column: atom(value) for column, value in given if value is not None}
+    if changes.ack == ACK_THIS:
+        fleet["ack"] = generation
     made = [wait, {"op": "update", "table": FLEET, "where": where, "row": fleet}]
-    made += _changes(SERVICES, changes.services, rows, {"generation": generation})
-    made += _changes(STAGED, changes.staged, rows, {"generation": generation})
-    made += _changes(DPUS, changes.dpus, rows)
-    made += _changes(OVERRIDES, changes.overrides, rows)
-    made += _changes(WATCHES, changes.watches, rows)
-    made += _changes(INTENTS, changes.intents, rows)
-    made += _changes(ACTIONS, changes.actions, rows)
+    for name, table in WRITER_TABLES.items():
+        stamp = {"generation": generation} if table in (SERVICES, STAGED) else None
+        made += _changes(table, getattr(changes, name), rows, stamp)
     return made
 
 
