@@ -20,11 +20,17 @@ from xenoovs.compile.program import compile_program
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
 from xenoovs.errors import ConfigError, ExportMalformed, FleetRefused, XenoovsError
-from xenoovs.fleet.plan import Availability, FleetAvailability
-from xenoovs.fleet.plan import FleetChange, next_change, parse_intent, with_override
-from xenoovs.fleet.plan import restoring
-from xenoovs.fleet.services import Memo, ViewReader, decision_of, digest
+from xenoovs.fleet.plan import (
+    Availability,
+    FleetAvailability,
+    FleetChange,
+    next_change,
+    parse_intent,
+    restoring,
+    with_override,
+)
 from xenoovs.fleet.rollout import next_step
+from xenoovs.fleet.services import Memo, ViewReader, decision_of, digest
 from xenoovs.model.balancer import Backend, Balancer
 from xenoovs.model.emit import render_config
 from xenoovs.model.fleet import NEUTRAL, neutral_service, parse_fleet, read_services, service_text
