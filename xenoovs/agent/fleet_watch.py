@@ -20,7 +20,7 @@ from xenoovs.agent.telemetry import mount_metrics
 from xenoovs.agent.web.page import mount_page
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.controller import no_controller
-from xenoovs.fleet.rollout import FleetProgress, is_overdue, overdue_step
+from xenoovs.fleet.rollout import FleetProgress
 from xenoovs.fleet.snapshot import FleetSnapshot, fleet_snapshot
 from xenoovs.fleet.tables import FLEET_TABLES, fleet_page
 from xenoovs.fleet.targets import UnwrittenVotes
@@ -91,8 +91,7 @@ class FleetWatch:
             # The controller of a store that is back watches the wave from its beginning.
             self._progress = FleetProgress()
             return ""
-        stall = self._progress.stall(view, statuses, now_s=time.monotonic())
-        return stall or (overdue_step(view) if is_overdue(view, statuses, now_ms=int(time.time() * 1000)) else "")
+        return self._progress.stall(view, statuses, now_s=time.monotonic())
 
     def _read_servers(self) -> None:
         now_s = time.monotonic()

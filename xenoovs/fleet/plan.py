@@ -6,6 +6,7 @@ gives none. The clock is that of the caller.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -24,14 +25,14 @@ from xenoovs.decision.decision import (
     moved,
     service_with_weights,
 )
-from xenoovs.decision.slow_start import KnownShares
+from xenoovs.decision.ejection import Ejected
+from xenoovs.decision.slow_start import KnownShares, Ramps
 from xenoovs.errors import (
     FleetRefused,
     XenoovsError,
     did_you_mean,
     first_names,
 )
-from xenoovs.fleet.health import Availability, FleetAvailability
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo, Problem, decision_of, stored_services
 from xenoovs.model.balancer import Balancer, DrainMode, OtherTraffic, Service, Uplinks, claim_text
 from xenoovs.model.fleet import FleetServices, neutral_service, parse_fleet, service_text, unsupported
@@ -52,6 +53,43 @@ MAX_INTENTS = 20
 """So many intents stay in the store; of a text of 100 kB that is 2 MB of its file."""
 MAX_ACTIONS = 200
 _MAX_REASON = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """Which backends of a config may have clients.
+
+    Attributes:
+        ejected: Those that get none.
+        ramps: Part of its clients that each backend in a slow start has by now.
+        held: Those that are down and keep their clients; they get none of others.
+    """
+
+    ejected: Ejected = field(default_factory=dict)
+    ramps: Ramps = field(default_factory=dict)
+    held: Ejected = field(default_factory=dict)
+
+    def by_service(self) -> dict[str, Availability]:
+        """Return the same for each service alone; those all of whose backends may have clients are left out."""
+        ramps = defaultdict[str, dict[BackendName, Fraction]](dict)
+        for name, part in self.ramps.items():
+            ramps[name[0]][name] = part
+        return {
+            name: Availability(_only(self.ejected, name), ramps.get(name, {}), _only(self.held, name))
+            for name in {*self.ejected, *ramps, *self.held}
+        }
+
+
+def _only(names: Ejected, service: str) -> Ejected:
+    return {service: names[service]} if service in names else {}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAvailability:
+    """The same for the config in use, and for that of a roll-out."""
+
+    in_use: Availability = Availability()
+    rolled_out: Availability = Availability()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from fractions import Fraction
 
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
-from xenoovs.fleet.plan import with_override
-from xenoovs.fleet.plan import DrainWatch, pinned_drains
+from xenoovs.fleet.plan import DrainWatch, pinned_drains, with_override
 from xenoovs.store.view import Changes, FleetView
 
 PINNED = SMALL_CONFIG.replace("  - name: dns\n", "  - name: dns\n    drain: {mode: pin, timeout: 60s}\n")

@@ -11,18 +11,17 @@ import click
 
 from xenoovs.display import decimal, duration, printable
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
-from xenoovs.fleet.controller import no_controller
-from xenoovs.fleet.plan import FleetChange, known_intent, next_change
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
+from xenoovs.fleet.controller import no_controller
 from xenoovs.fleet.dpus import DpuState, dpu_rows
-from xenoovs.fleet.plan import pinned_drains
-from xenoovs.fleet.rollout import UNDECIDED, is_overdue, overdue_step
+from xenoovs.fleet.plan import known_intent, next_change, pinned_drains
+from xenoovs.fleet.rollout import UNDECIDED
 from xenoovs.fleet.snapshot import FleetSnapshot, fleet_snapshot
 from xenoovs.fleet.tables import ACTIONS, DPUS, DRIFTS, INTENTS, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
 from xenoovs.fleet.targets import UnwrittenVotes
 from xenoovs.show.column import Row
 from xenoovs.store.cluster import host_facts
-from xenoovs.store.view import DpuStatus, FleetView, Standing, lacks, standing
+from xenoovs.store.view import FleetView, Standing, lacks, standing
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.options import OutputFormat, output_option
 from xenoovs.terminal.output import echo, print_columns, print_text
@@ -64,7 +63,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
         is_active=connection.is_leader,
         now_s=time.time(),
         change=change,
-        stall=_stall(view, statuses, change),
+        stall="" if change.is_empty else UNDECIDED,
         unwritten=late,
         problems=no_controller(store.directory, is_leader=connection.is_leader),
     )
@@ -86,12 +85,6 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
         lambda: _show(view, snapshot, drains),
     )
     return EXIT_OK if snapshot.is_well else EXIT_DIFFERS
-
-
-def _stall(view: FleetView, statuses: Mapping[str, DpuStatus] | None, change: FleetChange) -> str:
-    if not change.is_empty:
-        return UNDECIDED
-    return overdue_step(view) if is_overdue(view, statuses, now_ms=int(time.time() * 1000)) else ""
 
 
 @click.command("history")
