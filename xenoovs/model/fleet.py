@@ -7,7 +7,7 @@ each DPU, and the file of a DPU may say which of its ports another name means: `
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from ipaddress import IPv4Address
