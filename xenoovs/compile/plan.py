@@ -37,7 +37,6 @@ class Plan:
     """The flows of xenoovs to add, change and remove.
 
     Attributes:
-        unchanged: How many flows stay as they are.
         blocked: Foreign flows that have the key of a desired flow, which therefore cannot be added.
     """
 

@@ -248,7 +248,6 @@ class DrainRule:
     """The block `rule` moves from `old` to `new`.
 
     Attributes:
-        port_number: OpenFlow port number of the port to which new connections go.
         is_settling: Megaflows from before may still be there, so that new connections go to `old` for now.
     """
 

@@ -25,7 +25,6 @@ class Receiver:
     """The receiving end of a tunnel.
 
     Attributes:
-        address: Of this end.
         authenticates_by: The option of the ports by which this end knows the balancer. No config of the balancer says
             its value; None: without IPsec.
     """

@@ -30,9 +30,6 @@ class ReturnFlow:
 def return_flows(service: Service, hops: Iterable[NextHop], *, service_id: int, port: str) -> Iterator[ReturnFlow]:
     """Yield the flows for packets from these next hops to clients, for each of them that NAT was done for.
 
-    Args:
-        port: The port by which the packets leave.
-
     Raises:
         CompileError: The service does not say which address, or port, clients sent to.
     """

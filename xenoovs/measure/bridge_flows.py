@@ -61,10 +61,6 @@ def replace_flows(dpu: Station, bridge: str, text: str) -> None:
 
 def set_program(bed: Bed, flows: Iterable[Flow], *, before: str) -> None:
     """Install flows in place of those of xenoovs, in one bundle; foreign flows stay as they were. Raises MeasureError.
-
-    Args:
-        flows: All flows of the program.
-        before: What the bridge had.
     """
     foreign = [seen.flow for seen in parse_dump(before) if is_foreign(seen.flow.cookie)]
     text = "".join(f"{render_flow(flow)}\n" for flow in (*flows, *foreign))

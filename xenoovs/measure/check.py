@@ -104,8 +104,6 @@ def judge_machine(
     """Yield the findings of the answers of a machine.
 
     Args:
-        text: What the script printed.
-        needs: What the script asked for.
         clock_s: Time of this machine when it was asked.
         took_s: How long the answer took.
     """

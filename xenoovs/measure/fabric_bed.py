@@ -38,8 +38,6 @@ class FabricBed:
     """An open fabric lab. Everything that was started in it ends with it.
 
     Attributes:
-        receiver: Of all flows.
-        elephant: Sends elephants.
         spines: By number of the path, from 1.
         versions: For `run.json`.
     """

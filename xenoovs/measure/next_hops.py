@@ -48,8 +48,6 @@ class NextHopsExperiment:
 
     Attributes:
         beds: The bed for each service, by name.
-        times: How long each load runs.
-        seed: Chooses the clients.
     """
 
     beds: Mapping[str, Bed]

@@ -47,7 +47,6 @@ class PathsExperiment:
     """Each path alone in each direction, and pairs: both inward, one inward beside another outward.
 
     Attributes:
-        bench: Sends the loads.
         round_trips: Of a sample of a path alone.
         trial_s: How long rates are counted.
     """

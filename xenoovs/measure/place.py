@@ -341,8 +341,6 @@ def machine_by_ssh(name: str, *, target: str, port: int | None, options: Sequenc
     """Return a machine to which ssh(1) connects, with the keys and settings that the user has for it.
 
     Args:
-        name: For messages.
-        target: `user@host` or `host`.
         port: None: that of ssh's own settings.
         options: Further arguments of ssh.
 

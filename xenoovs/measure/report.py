@@ -39,7 +39,6 @@ class ReportSource:
     Attributes:
         label: Its name in pictures.
         runs: The newest complete run of each experiment; where there is none, the newest that has samples.
-        older: Other runs with samples.
     """
 
     label: str

@@ -113,7 +113,6 @@ class Sample:
     """One measurement of one point.
 
     Attributes:
-        point: What was varied.
         repeat: Number of the sample at this point, from 0.
         at: Time in UTC as ISO 8601. Within one session it follows the monotonic clock, so that it never goes back.
         values: What was measured; see the module.

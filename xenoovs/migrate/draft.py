@@ -30,7 +30,6 @@ class Word(str):
     """A word of the source. The config uses it, or a comment names it.
 
     Attributes:
-        line: Its line, from 1.
         is_used: Whether a value of the config comes from it.
         reasons: Those of the comments that name it.
     """

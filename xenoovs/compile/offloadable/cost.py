@@ -53,9 +53,6 @@ class CostFinding:
     """One cost.
 
     Attributes:
-        service: None for the whole program.
-        entries: entries of the NIC's table, this cost included.
-        text: explanation with numbers.
     """
 
     cost: CostKind

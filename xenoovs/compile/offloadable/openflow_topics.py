@@ -96,8 +96,6 @@ class OpenFlowGroup:
     """A group of a bridge.
 
     Attributes:
-        topic: its topic of the offload table.
-        text: as ovs-ofctl printed it.
         buckets: the actions of each bucket, as text.
     """
 

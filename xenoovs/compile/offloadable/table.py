@@ -104,7 +104,6 @@ class TableRow:
     """One verdict on a topic.
 
     Attributes:
-        text: why, and what to do about it.
         source: file and function in Open vSwitch or Linux, or the document.
         first: oldest version of Open vSwitch that the row covers; None: no limit.
         last: newest version of Open vSwitch that the row covers; None: no limit.
