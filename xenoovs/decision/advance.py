@@ -44,7 +44,6 @@ class Progress:
     """What drains depend on besides the decision.
 
     Attributes:
-        now_s: The time, on the clock of the transition.
         ports: Names of the ports that the bridge has. No connection is left at a port that is gone.
         quiet: Blocks whose old backend gets no packets any more.
         settle_s: How long a block settles at least; None: drains do not advance, new connections go where they go now.

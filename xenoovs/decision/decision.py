@@ -179,7 +179,6 @@ class ServiceDecision:
     """Which backend has which clients of one service.
 
     Attributes:
-        key: The bits that choose.
         home: What the weights give. Where it has no block, `active` has none either. Of a backend that lost its weight
             while it served nothing: what it had before.
         active: The blocks in use now. Other backends have those of ejected backends, and a part of those in slow start.

@@ -60,8 +60,7 @@ def replace_flows(dpu: Station, bridge: str, text: str) -> None:
 
 
 def set_program(bed: Bed, flows: Iterable[Flow], *, before: str) -> None:
-    """Install flows in place of those of xenoovs, in one bundle; foreign flows stay as they were. Raises MeasureError.
-    """
+    """Replace the flows of xenoovs in one bundle; foreign flows stay as they were. Raises MeasureError."""
     foreign = [seen.flow for seen in parse_dump(before) if is_foreign(seen.flow.cookie)]
     text = "".join(f"{render_flow(flow)}\n" for flow in (*flows, *foreign))
     replace_flows(bed.dpu, bed.balancer.uplinks.bridge, text)
