@@ -71,6 +71,12 @@ def test_a_hop_that_an_established_connection_shares_with_new_ones_counts() -> N
     assert found.conclusion_for(None) is Conclusion.NOT_ALL_IN_HARDWARE
 
 
+def test_a_chain_whose_first_megaflow_is_gone_begins_at_the_next_one() -> None:
+    (row,) = _check(_line("0x1", HW, "recirc(0x2)"), _line("0x2", SW, "trunc(100),p1")).rows
+    assert (row.verdict, row.chains, row.megaflows, row.packets) == (Verdict.SW, 1, 2, 100)
+    assert row.reason == "link 2: send a shortened copy (max_len)"
+
+
 def test_a_kernel_without_chains_is_the_reason_of_all_of_them() -> None:
     lines = _line("0", SW, "hash(l4(0)),recirc(0x1)"), _line("0x1", SW, "p1"), _line("0", SW, "trunc(100),p1")
     found = check_bridge(scan_dump("\n".join(lines)), Evidence(has_tc_chains=False))
@@ -101,6 +107,11 @@ def test_where_a_chain_forks_each_branch_has_its_share() -> None:
     assert (fast.hw_packets, slow.hw_packets) == (810, 0)
 
 
+def test_a_next_hop_without_packets_does_not_make_its_chain_slow() -> None:
+    first, used, unused = judge_chains([_hop(0, (1,), 100, 100), _hop(1, (), 100, 100), _hop(1, (), 0, 0)])
+    assert (first.verdict, used.verdict, unused.verdict) == (Verdict.HW, Verdict.HW, Verdict.TC_SW)
+
+
 def test_chains_of_other_ports_are_others() -> None:
     hops = [_hop(0, (1,), 10, 10), _hop(1, (), 10, 10), _hop(0, (1,), 10, 10, "p1"), _hop(1, (), 10, 0, "p1")]
     assert [hop.hw_packets for hop in judge_chains(hops)] == [10, 10, 0, 0]
@@ -108,3 +119,8 @@ def test_chains_of_other_ports_are_others() -> None:
 
 def test_a_loop_ends() -> None:
     assert [hop.hw_packets for hop in judge_chains([_hop(1, (2,), 5, 5), _hop(2, (1,), 5, 0)])] == [0, 0]
+
+
+def test_a_hop_whose_neighbours_are_missing_is_judged_alone() -> None:
+    hop = _hop(7, (8,), 5, 5)
+    assert judge_chains([hop]) == (hop,)
