@@ -259,7 +259,7 @@ class Story:
     def _fleet_crashes(self) -> None:
         self._must(f"systemctl kill --signal=KILL {' '.join(FLEET_UNITS)}")
         for unit in FLEET_UNITS:
-            again = f'[ "$(systemctl show --value -p NRestarts {unit})" = 1 ] && systemctl -q is-active {unit}'
+            again = f'[ "$(systemctl show --value -p NRestarts {unit})" -ge 1 ] && systemctl -q is-active {unit}'
             self._must(_until(again))
         self._say("flows while the fleet was away", _FLOWS)
         self._say("fleet drain", "xenoovs fleet drain web web2 --timeout 15m")
