@@ -22,7 +22,7 @@ Starter = Callable[[], Awaitable[Agent | None]]
 
 
 class AgentGroup:
-    """The agents of one process. Each runs as soon as it is made: its bridge waits for the configs of no others.
+    """The agents of one process. Each runs as soon as it is made, before the configs of the others are read.
 
     Attributes:
         agents: Those made so far, by the labels of their bridges.

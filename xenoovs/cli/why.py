@@ -280,7 +280,7 @@ def find_live(question: LiveQuestion, collector: Collector, notes: tuple[str, ..
         known = collector.listen(known, seconds=question.listen_s, is_reinstalling=question.reinstall)
     notes = (*notes, *known.remarks)
     if question.reinstall:
-        # Rules that were lost show growth only in samples of their own.
+        # Rules that are installed again have new counters: their growth needs two new samples.
         again = Collector(collector.switch, interval_s=collector.interval_s, target=collector.target)
         now, evidence = _select(question, services, again)
         if now.candidates or now.in_hardware or now.unconfirmed:

@@ -12,7 +12,7 @@ from xenoovs.model.address import Family
 from xenoovs.partition.analyse import BitReport, Suggestion, analyse, suggest
 
 IPV6_NOT_USABLE = range(112, 128)
-"""Positions that `config` refuses: ovs-ofctl misreads masks of these alone."""
+"""Positions that `model` refuses: ovs-ofctl misreads masks of these alone."""
 
 _BY_CHANCE = 1.25
 """Above this times the spread of a perfect hash the bits, and not the clients, are what is uneven."""

@@ -352,8 +352,9 @@ def follow(
 ) -> tuple[Decision, Transition]:
     """Return both with the names that owners have in another config, so that blocks stay where they are.
 
-    The next hop identifies a backend: names that are exchanged move no client. A backend given by its address is what
-    answers there. One with a new next hop in place of one that is gone is the same one, if the service has no drain.
+    The next hop identifies a backend: names that are exchanged move no client. A backend given by its address is the
+    machine that answers there. A backend with a new next hop stays the same one if no other backend has its old next
+    hop, and the service has no `drain: {mode: pin}`.
     """
     if before is after:
         return decision, transition

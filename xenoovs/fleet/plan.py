@@ -207,7 +207,7 @@ def next_change(
         memo: Of the views before; without one, all services are read and decided.
 
     Of a roll-out it begins the first wave, and keeps its services up to date with overrides. When the next wave begins
-    depends on what DPUs report (`waves.next_step`).
+    depends on what DPUs report (`rollout.next_step`).
 
     Raises XenoovsError: The intent in use cannot be decided any more, such as after a change of overrides.
     """
@@ -394,7 +394,8 @@ def _weighted(
 ) -> tuple[dict[str, tuple[str, Service, str]], tuple[FleetOverride, ...]]:
     """Return each service of a config with the overrides that fit it, and the overrides that the config ends.
 
-    A service is its text, what every DPU reads from that (the decision is made for it), and its claim.
+    A service is a tuple: its text, the service that every DPU reads from the text, and its claim. The decision is made
+    for the second.
     """
     overrides, ended = _merged(view.overrides.values(), balancer)
     weights = dict[str, dict[BackendName, Fraction]]()
@@ -636,8 +637,8 @@ def pinned_drains(view: FleetView, *, now_ms: int) -> dict[str, float]:
 class DrainWatch:
     """Watches drains until they end, by its own clock from when it has first seen them.
 
-    A clock of this host that is behind those of the writers makes no drain last for hours. By one that is ahead, all
-    would be over: where clocks are known to differ, each lasts as long as it may from then on.
+    So no drain lasts for hours if the clock of this host is behind those of the writers. If it is ahead, all drains would
+    seem over: where clocks are known to differ, the age of a drain is not used.
     """
 
     def __init__(self) -> None:

@@ -173,7 +173,7 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
     Backends of its services must not have gone down. A problem that is there after 10 s ends the roll-out.
 
     Args:
-        view: What `change.next_change` has nothing to add to.
+        view: What `plan.next_change` has nothing to add to.
         statuses: What DPUs report, by their names; None: not known.
         watched_s: Since when the caller knows this wave and `view.ack`, in seconds.
     """

@@ -67,7 +67,7 @@ Problem = StoredServiceUnusable | ConfigError
 def stored_services(
     rows: Iterable[StoredService], memo: Memo, results: Memo
 ) -> tuple[dict[str, tuple[Service, ServiceDecision]], list[Problem]]:
-    """Return what the store has of each service by name, and why some of them cannot be used. Each stands for itself.
+    """Return the services of the store by name, and why some rows cannot be used. Such a row affects no other one.
 
     Args:
         memo: Has what was read so far.
@@ -108,9 +108,9 @@ def _decision_or_problem(
 
 
 class ViewReader:
-    """Reads the services of one view of the store after the other for a DPU, and of each only what is new.
+    """Reads the services of a DPU from successive views of the store, and parses only what is new.
 
-    A thousand services take a second to read, and most changes are of one of them.
+    A thousand services take a second to parse, and most changes are of one of them.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class ViewReader:
 
         Args:
             services: Of one view of the store.
-            local: The file of the DPU, its name and its sources, as of `config.fleet.join`.
+            local: The file of the DPU, its name and its sources, as of `model.fleet.join`.
 
         Raises:
             ConfigError: The services and the file make no config.

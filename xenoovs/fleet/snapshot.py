@@ -94,7 +94,7 @@ def fleet_snapshot(
     problems: Iterable[str],
     memo: Memo | None = None,
 ) -> FleetSnapshot:
-    """Return the moment of these facts, with all of its problems.
+    """Return the snapshot of these facts, with all problems.
 
     Args:
         change: What the store lacks.

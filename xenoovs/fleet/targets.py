@@ -96,7 +96,7 @@ def target_rows(
     Args:
         now_s: Since 1970.
         unwritten: As of `UnwrittenVotes.late`.
-        memo: As of `change.next_change`.
+        memo: As of `plan.next_change`.
     """
     if statuses is None:
         return []

@@ -38,7 +38,7 @@ def health_of(service: ServiceForm, defaults: Given) -> Health | None:
     probe: ProbeKind = given.pop("probe", ProbeKind.NONE)
     if probe is ProbeKind.NONE:
         return None
-    # Backends of NAT may have ports of their own (`model.probe_port`).
+    # Backends of NAT may have ports of their own (`balancer.probe_port`).
     port = given.pop("port", None) or (_first_port(service) if service.mode is ServiceMode.DSR else None)
     if "interval_ms" in given:
         given.setdefault("fast_interval_ms", max(1, given["interval_ms"] // _FAST_PART))

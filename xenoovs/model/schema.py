@@ -340,7 +340,7 @@ SWITCH = Form(
 
 
 class _Tunnels:
-    """Reads either kind of tunnel: one with a key that only tunnels of hosts have is such a one."""
+    """Reads either kind of tunnel. A tunnel with a key that only tunnels of hosts have is one of a host."""
 
     @staticmethod
     def parse(tree: object) -> HostTunnel | SwitchTunnel:

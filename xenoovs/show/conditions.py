@@ -274,4 +274,4 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[Snapshot], Iterable[str]]], ...] = 
     ("confirmation pending", "warn", _unconfirmed),
     ("paused", "warn", _paused),
 )
-"""Each in a few words, how bad it is, and what finds it in sentences; the worst first. Empty words: no headline."""
+"""Each condition: its headline (empty: none), how bad it is, and a function that describes it; the worst first."""

@@ -260,7 +260,7 @@ def _override(row: _RowReader) -> FleetOverride:
 
 
 _WAITING = "waiting"
-"""The state of a config that earlier versions were given for a time: here it is one that came to nothing."""
+"""The state of a config for later, in stores and exports of earlier versions. It is read as refused."""
 
 
 def _intent(row: _RowReader) -> Intent:
@@ -269,7 +269,7 @@ def _intent(row: _RowReader) -> Intent:
     intent = Intent(**{**_plain(row, INTENTS.columns), "state": state})
     if not is_waiting:
         return intent
-    return replace(intent, comment="refused: it waited for its time, for which this version starts no config")
+    return replace(intent, comment="refused: it waited for its time; this version starts no config by itself")
 
 
 SERVICES: StoreTable[StoredService] = StoreTable(

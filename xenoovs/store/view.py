@@ -98,7 +98,7 @@ class Dpu:
         rack: Where it stands; an empty text: not known.
         wave: When it gets a new intent in a roll-out: 1 (canary), 2 or 3.
         is_out: Whether an operator took it out of service.
-        is_unfit: Whether the controller agrees that it is not fit (`fleet.fitness`).
+        is_unfit: Whether the controller agrees that it is not fit (`fleet.health`).
     """
 
     name: str
@@ -340,11 +340,11 @@ class DpuStatus:
         store: The `FleetView.store_id` of what its bridge has; empty: not known, as of an earlier version.
         commit: The `FleetView.commit` of it, likewise.
         certificate_ends_s: When its certificate ends, in seconds since 1970; 0: not known, or it has none.
-        applied_ms: When that was so first.
+        applied_ms: When its bridge had `applied` first, in milliseconds since 1970 on its clock.
         error: Why a newer generation is not applied; an empty text: none.
         drift: Digests of the blocks read back from the bridge, by name of the service; only those that differ.
-        verdicts: Number of megaflows by verdict of `verify`; empty: not known.
-        sampled: The generation that its bridge had then.
+        verdicts: Number of megaflows by verdict; empty: not known.
+        sampled: The generation that its bridge had when these were counted.
         down: Targets of which it is a witness and that its health checks cannot reach.
         voted: The generation whose witnesses `down` is about; 0: it does not vote.
         is_fit: Whether its bridge is right, and it can reach most backends that are up by votes.
