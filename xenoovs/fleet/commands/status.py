@@ -44,9 +44,9 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
     Below are the servers of the store: those of this host, and for databases that it leads also the other ones. LAG
     counts log entries that a server lacks.
 
-    Problems are in red at the end: no controller is active, or none goes on with a roll-out; a backend is down by the
-    votes of its witnesses, they have no quorum, or no controller writes what most of them vote; the clock of this host
-    and that of a DPU differ by more than three minutes. JSON has all votes in `targets`.
+    Problems are in red at the end: no controller is active, or none has written the newest change; a backend is down by
+    the votes of its witnesses, they have no quorum, or no controller writes what most of them vote; the clock of this
+    host and that of a DPU differ by more than three minutes. JSON has all votes in `targets`.
 
     Exit status 0: every DPU has the newest generation, no roll-out runs, and there is no problem, 2: otherwise.
     """
