@@ -2,7 +2,7 @@
 
 Machines boot first and run beside the rest, the short tests fill the end. Cases that start daemons or machines and
 fail are tried once more, alone, after the others (as RECHECK=yes in the tests of Open vSwitch, tests/testsuite.at).
-What passes then is listed. Failures for more than a few reasons fail the run: cases of one scenario share theirs.
+What passes then is listed. After failures for more than a few reasons none is tried again; an error text is a reason.
 """
 
 from __future__ import annotations
