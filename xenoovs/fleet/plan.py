@@ -637,8 +637,8 @@ def pinned_drains(view: FleetView, *, now_ms: int) -> dict[str, float]:
 class DrainWatch:
     """Watches drains until they end, by its own clock from when it has first seen them.
 
-    So no drain lasts for hours if the clock of this host is behind those of the writers. If it is ahead, all drains would
-    seem over: where clocks are known to differ, the age of a drain is not used.
+    So no drain lasts for hours if the clock of this host is behind those of the writers. If it is ahead, all drains
+    would seem over: where clocks are known to differ, the age of a drain is not used.
     """
 
     def __init__(self) -> None:
