@@ -48,6 +48,7 @@ def test_the_last_that_answers_is_not_drained(scene: Scene, route: str, more: di
         with pytest.raises(AgentRefused, match=r"every other backend with a weight is down.*nothing was changed"):
             client.ask(route, {"service": "dns", "backend": "fips2", **more})
         assert (scene.flows, agent.state.runtime.overrides) == (before, ())
+        assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]
 
 
 def test_a_backend_that_only_an_operator_gave_a_weight_shows_its_health(scene: Scene) -> None:

@@ -51,7 +51,11 @@ def test_the_token_opens(authorization: str) -> None:
     TokenAuth(TOKEN).check(asked("POST", authorization=authorization, content_type="application/json; charset=utf-8"))
 
 
-@pytest.mark.parametrize("authorization", ["", "Bearer", f"Token {TOKEN}", "Basic %%%", "Bearer \u00e9", basic("x")])
+# Bytes of a header that are not UTF-8 come as surrogates.
+_WRONG = ("", "Bearer", f"Token {TOKEN}", "Basic %%%", "Bearer \u00e9", basic("x"), "Bearer \udcff", "Basic \udcff")
+
+
+@pytest.mark.parametrize("authorization", _WRONG)
 def test_anything_else_does_not(authorization: str) -> None:
     with pytest.raises(RequestRefused) as refused:
         TokenAuth(TOKEN).check(asked(authorization=authorization))

@@ -128,6 +128,22 @@ def test_maintenance_is_at_once_and_ends_by_reset(pair: tuple[Agent, Client]) ->
     assert backends(client)["web/web1"].share > 0
 
 
+def test_a_drain_of_the_last_that_is_not_in_maintenance_is_refused(pair: tuple[Agent, Client]) -> None:
+    _, client = pair
+    for name in ("web1", "same"):
+        client.ask("maintenance", {"service": "web", "backend": name})
+    with pytest.raises(AgentRefused, match="every other backend with a weight is down or in maintenance"):
+        client.ask("drain", {"service": "web", "backend": "web2"})
+
+
+def test_undrain_of_another_weight_names_reset(pair: tuple[Agent, Client]) -> None:
+    _, client = pair
+    client.ask("weight", {"service": "web", "backend": "web1", "weight": 3})
+    with pytest.raises(AgentRefused, match="has weight 3 by an override; `xenoovs reset web/web1`"):
+        client.ask("undrain", {"service": "web", "backend": "web1"})
+    assert backends(client)["web/web1"].weight_in_use == 3
+
+
 def test_maintenance_of_all_drops_packets_and_is_reported(pair: tuple[Agent, Client]) -> None:
     _, client = pair
     for name in ("web1", "web2", "same"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.snapshots import snapshot
 from xenoovs.show.screen import Size, fit, line, one_column
-from xenoovs.show.top import Order, Quit, Task, View, frame, pressed
+from xenoovs.show.top import Order, Quit, Sort, Task, View, frame, names_of, pressed, sorted_rows
 
 DNS = "dns<script>alert(1)</script>"
 KEYS = ("up", "down", "j", "k", "page-up", "page-down", "home", "end", "d", "u", "s", "y", "n", "x", "escape")
@@ -65,9 +65,14 @@ def test_undrain_is_for_backends_with_another_weight() -> None:
     assert after("u", view=View(("web", "b0")))[0].question is None
 
 
-@pytest.mark.parametrize("key", ["q", "Q", "ctrl-c"])
-def test_q_ends(key: str) -> None:
-    assert after(key)[1] is Quit.QUIT
+@pytest.mark.parametrize("keys", [("q",), ("Q",), ("ctrl-c",), ("d", "ctrl-c")])
+def test_q_ends(keys: tuple[str, ...]) -> None:
+    assert after(*keys)[1] is Quit.QUIT
+
+
+def test_s_goes_through_all_orders_and_one_begins_with_most_packets_in_software() -> None:
+    assert [after(*"s" * presses)[0].sort for presses in range(len(Sort) + 1)] == [*Sort, Sort.CONFIG]
+    assert names_of(sorted_rows(snapshot(), Sort.SOFTWARE)[0]) == ("web", "b1")
 
 
 @given(st.lists(st.sampled_from(KEYS), max_size=30), st.integers(20, 200), st.integers(6, 60))

@@ -108,6 +108,12 @@ def test_where_packets_leave_in_a_tunnel(actions: str, found: Encapsulation) -> 
     assert encapsulations(parse_megaflow(_line(actions=actions)).actions) == (found,)
 
 
+def test_a_packet_that_leaves_by_two_tunnels() -> None:
+    sent = "set(tunnel(tun_id=0x{},dst=192.0.2.{},tp_dst=4789,flags(key))),vxlan_sys_4789"
+    found = encapsulations(parse_megaflow(_line(actions=f"{sent.format(1, 12)},{sent.format(2, 13)}")).actions)
+    assert [(str(IPv4Address(each.remote)), each.key) for each in found] == [("192.0.2.12", 1), ("192.0.2.13", 2)]
+
+
 @pytest.mark.parametrize(
     ("line", "at"),
     [

@@ -25,6 +25,9 @@ PRIVATE = CommandTarget(db="unix:/x/db.sock", rundir="/x", options=("--db", "uni
         ("ethtool -K p0 hw-tc-offload on", "nsenter --net=/proc/7/ns/net ethtool -K p0 hw-tc-offload on"),
         ("xenoovs why FILE --reinstall", "xenoovs why 'my config.yaml' --reinstall --lab one"),
         ("sysctl -w a=1", "sysctl -w a=1"),
+        # It has no option for a switch.
+        ("xenoovs lint FILE --table-size 9", "xenoovs lint 'my config.yaml' --table-size 9"),
+        ("# leave it, or its owner's `rule`:", "# leave it, or its owner's `rule`:"),
     ],
 )
 def test_in_a_lab(command: str, typed: str) -> None:

@@ -15,7 +15,7 @@ from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import ExpectedService, OutsideKind, expected_services
-from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over
+from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over, part_of
 from xenoovs.judge.report import outside_rows, total_row
 from xenoovs.model.balancer import Returns
 
@@ -110,6 +110,24 @@ def test_lines_that_differ_in_the_vip_are_answers_of_different_services() -> Non
     lines = [_line(keys.format(source)) for source in ("10.9.9.9", "10.3.10.46", "10.9.9.8", "10.3.10.46")]
     found = check_dump(SERVICES, lines).outside
     assert {each.services: each.megaflows for each in found} == {(): 2, ("web",): 2}
+
+
+def test_rows_add_up_to_the_total() -> None:
+    other = _line(OTHER, where=", dp:ovs", actions="p1")
+    findings = _check(_line(ANY_ANSWER), _line(ANY_ANSWER, where=TC_SW), other, megaflows=REQUESTS)
+    total, (answers, others) = total_row(findings), outside_rows(findings)
+    assert dict(answers.sums.others) == {Verdict.HW: 1, Verdict.TC_SW: 1}
+    assert (answers.sums.packets, others.sums.packets) == (14, 7)
+    assert (total.packets, total.hw_packets) == (10 * len(REQUESTS) + 21, 10 * len(REQUESTS) + 7)
+
+
+def test_a_part_has_the_answers_of_its_services_and_no_other_traffic() -> None:
+    other = _line(OTHER, where=TC_SW, actions="p1")
+    only_web = _line("in_port(p1),eth_type(0x0800),ipv4(src=10.3.10.46,frag=no)", where=TC_SW)
+    findings = _check(_line(ANY_ANSWER), other, only_web, megaflows=REQUESTS)
+    dns = part_of(findings, services={"dns"})
+    assert [(each.kind, each.services) for each in dns.outside] == [(OutsideKind.ANSWERS, ("dns", "web"))]
+    assert (dns.conclusion_for(None), findings.conclusion_for(None)) == (0, 2)
 
 
 def test_a_later_sample_without_answers_keeps_those_of_the_one_before() -> None:

@@ -54,6 +54,12 @@ def test_each_candidate_gets_the_flow_that_unwildcards_bits() -> None:
     assert reader.calls == 1
 
 
+def test_further_bits_of_a_field_that_our_flows_match_are_no_new_key() -> None:
+    (candidate,) = _with_evidence(_lineup(_line(mask="128.0.0.1", tos="")), _Reader()).candidates
+    assert candidate.unwildcarded is not None
+    assert (candidate.unwildcarded.fields, candidate.unwildcarded.added) == ((("nw_src", 0x80000000),), frozenset())
+
+
 @pytest.mark.parametrize("layer", ["dp:tc", "dp:ovs"])
 def test_no_flows_are_read_where_every_mask_is_ours(layer: str) -> None:
     reader = _Reader(TOS)

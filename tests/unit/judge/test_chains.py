@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.datapath.parse import scan_dump
+from xenoovs.datapath.parse import parse_megaflow, scan_dump
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.bridge import BridgeFindings, check_bridge
-from xenoovs.judge.chains import Hop, judge_chains, link_chains
+from xenoovs.judge.chains import Hop, judge_chains, link_chains, recirculations
 from xenoovs.judge.findings import Conclusion
 
 HW, TC_SW, SW = ", offloaded:yes, dp:tc", ", dp:tc", ", dp:ovs"
@@ -84,6 +84,11 @@ def test_a_kernel_without_chains_is_the_reason_of_all_of_them() -> None:
         "recirculation: the kernel lacks CONFIG_NET_TC_SKB_EXT",
         "send a shortened copy (max_len)",
     ]
+
+
+def test_recirculations_in_nested_actions_are_found() -> None:
+    actions = "check_pkt_len(size=1500,gt(userspace(pid=1)),le(clone(ct(zone=1),recirc(0x5)))),recirc(9)"
+    assert recirculations(parse_megaflow(_line("0", HW, actions))) == (5, 9)
 
 
 def test_many_roots_that_share_many_next_hops_take_no_time() -> None:

@@ -121,3 +121,8 @@ def test_the_counter_of_a_port_outweighs_the_nic() -> None:
 def test_a_megaflow_without_filter_is_an_anomaly_and_judged_by_the_dump() -> None:
     found = _seen(", offloaded:yes, dp:tc", {})
     assert (found.verdict, found.anomalies) == (Verdict.HW, (Anomaly.WITHOUT_FILTER,))
+
+
+@pytest.mark.parametrize("where", [", dp:ovs", ", offloaded:yes, dp:doca", ", offloaded:partial, dp:ovs"])
+def test_other_layers_have_no_filters(where: str) -> None:
+    assert _seen(where, {}).anomalies == ()

@@ -6,6 +6,7 @@ import pytest
 
 from tests.judged import check_offload
 from tests.unit.judge.programs import blocks, megaflow_of, two_services
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.judge.expected import OutsideKind, expected_services
 from xenoovs.judge.findings import Anomaly, Conclusion
@@ -13,6 +14,19 @@ from xenoovs.judge.findings import Anomaly, Conclusion
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)
 BLOCKS = blocks(PROGRAM)
+
+
+@pytest.mark.parametrize(
+    ("where", "verdict"),
+    [(", dp:tc", Verdict.TC_SW), (", dp:ovs", Verdict.SW), (", offloaded:partial, dp:ovs", Verdict.PARTIAL)],
+)
+def test_the_worst_megaflow_decides_and_packets_are_counted_separately(where: str, verdict: Verdict) -> None:
+    both = [megaflow_of(BLOCKS[0], packets=7), megaflow_of(BLOCKS[0], packets=3, where=where)]
+    findings = check_offload(SERVICES, both)
+    found = findings.blocks[0]
+    assert (found.verdict, found.packets, found.hw_packets, found.hw_bytes) == (verdict, 10, 7, 700)
+    assert found.verdicts == ((Verdict.HW, 1), (verdict, 1))
+    assert findings.conclusion is Conclusion.NOT_ALL_IN_HARDWARE
 
 
 @pytest.mark.parametrize("actions", ["set(eth(dst=02:00:00:00:00:77)),p1", "set(eth(dst=02:00:00:00:00:01)),p9", "p1"])

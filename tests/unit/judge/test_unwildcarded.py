@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.judged import check_offload
 from tests.unit.judge.programs import two_services
 from xenoovs.datapath.megaflow import match_of
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import Unwildcarding
 from xenoovs.judge.foreign import extra_bits, unwildcarding_flows
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
@@ -63,3 +65,14 @@ def test_a_foreign_flow_unwildcards_bits_of_the_tos() -> None:
     assert extra == (("nw_tos", 0xFC),)
     flow = "priority=3000,ip,nw_tos=184"
     assert _named(flow, "priority=3000,tcp", extra=extra) == [flow]
+
+
+def test_bits_that_our_own_flows_match_are_not_unwildcarded() -> None:
+    """Those of one service make Open vSwitch match more in the megaflows of another."""
+    megaflow = parse_megaflow(
+        "in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src=0.0.0.0/0.0.0.1,dst=10.3.10.46,proto=6), "
+        "packets:1, bytes:1, used:0.1s, dp:tc, actions:set(eth(dst=02:00:00:00:00:01)),p1"
+    )
+    assert check_offload(SERVICES, [megaflow]).unwildcardings == (Unwildcarding("web", (("nw_proto", 0xFF),), 1, "p0"),)
+    own = {"nw_src": 1, "nw_proto": 0xFF, "nw_dst": 0xFFFFFFFF, "dl_dst": 0xFFFFFFFFFFFF, "dl_type": 0xFFFF}
+    assert check_offload(SERVICES, [megaflow], own_mask=lambda _: own).unwildcardings == ()

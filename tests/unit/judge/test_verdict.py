@@ -29,3 +29,11 @@ def test_the_dummy_provider_is_no_nic() -> None:
     """`offloaded:yes, dp:dummy` was counted as forwarded by the NIC."""
     line = "in_port(p0),eth_type(0x0800), packets:1, bytes:1, used:0.1s, offloaded:yes, dp:dummy, actions:p1"
     assert verdict_of(parse_megaflow(line)) is Verdict.SW
+
+
+def test_verdicts_are_ordered_from_absent_to_the_worst() -> None:
+    """By this a block with several megaflows has its verdict."""
+    worst_last = sorted(Verdict, key=lambda verdict: verdict.badness)
+    assert [verdict.value for verdict in worst_last] == [
+        *("ABSENT", "HW", "UNCONFIRMED", "PARTIAL", "TC_SW", "IDLE_HW", "SW", "CONTRADICTED")
+    ]

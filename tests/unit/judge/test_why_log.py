@@ -40,6 +40,17 @@ def test_a_failure_without_a_reason_before_it_is_of_any_megaflow_of_the_port(err
     assert refusal.fits(megaflow("dp:ovs"))
 
 
+def test_a_refusal_comes_once_with_the_port_of_the_failure_in_its_thread_and_its_last_line() -> None:
+    first, again = (_line("unsupported put action type: 13") for _ in range(2))
+    other = _line("offloading attribute dp_hash isn't supported", thread="handler3")
+    text = first + other + _failed("p0") + _failed("p1", thread="handler3") + again + _failed("p0")
+    assert {(found.cause, found.line, found.port) for found in parse_refusals(text)} == {
+        (Cause.UNSUPPORTED_ACTION, again.strip(), "p0"),
+        (Cause.UNSUPPORTED_MATCH, other.strip(), "p1"),
+    }
+    assert len(parse_refusals(text)) == 2
+
+
 def test_a_refusal_of_another_port_does_not_fit() -> None:
     (refusal,) = parse_refusals(_failed("p1"))
     assert not refusal.fits(megaflow("dp:ovs"))
