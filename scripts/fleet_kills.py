@@ -156,7 +156,7 @@ def killed_roll_outs(work: Path, times: int, *, seed: int = 0) -> Counter[str]:
         _wait(client, lambda view: view.intent == 1 and next_change(view).is_empty, "the first config")
         for number in range(1, times + 1):
             before = _view(client)
-            dpus.broken = _BROKEN if number % 3 == 0 else ""
+            dpus.broken = _BROKEN if number % 3 == 2 else ""
             dpus.whole = [configs_of(before), configs_of(after_intent(before, config(number)))]
             intent = _roll_out(client, number, IntentState.ROLLING)
             _wait(client, partial(_is_at, intent=intent, step=number % 5), f"its step in roll-out {number}")
