@@ -207,6 +207,9 @@ def test_an_agent_that_ends_withdraws_its_vips(agent: RunningAgent, routers: tup
         agent.config.write_text(CONFIG.format(policy="withdraw", alive=agent.alive))
         eventually(lambda: "xp-" not in host.ip("link", "show"), "the device is one that ends with the agent")
     appears(neighbor)
+    agent.config.write_text(CONFIG.format(policy="keep", alive=agent.alive))
+    eventually(lambda: "xp-" in host.ip("link", "show"), "the device is one that stays")
+    appears(neighbor)
     assert "cannot be set" not in agent.call("logs").stdout
     agent.config.write_text(agent.config.read_text().replace("announce: {", "# announce: {"))
     vanishes(neighbor)

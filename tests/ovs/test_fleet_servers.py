@@ -51,8 +51,16 @@ def test_a_store_of_one_server_from_init_to_stop(fleet: Fleet, tmp_path: Path) -
     assert f"{host}:6663 has no TLS: every user of this host can report for any DPU" in started.err
     assert f"xenoovs serves at tcp:{host}:6661" in started.out
     assert f"xenoovs_state serves at tcp:{host}:6663" in started.out
-    relay = fleet("relay", tmp_path / "relay", "--from", f"tcp:{host}:6661", "--listen", f"{host}:6662")
-    assert (relay.status, relay.err) == (0, "")
+    relay = ServerFiles(tmp_path / "relay", "relay")
+
+    def start_relay() -> None:
+        said = fleet("relay", relay.directory, "--from", f"tcp:{host}:6661", "--listen", f"{host}:6662")
+        assert (said.status, said.err) == (0, "")
+
+    start_relay()
+    os.kill(int(relay.pid.read_text()), signal.SIGKILL)
+    eventually(lambda: not is_running(relay), "its end")
+    start_relay()
     with StoreClient(files_of(directory, StoreDatabase.FLEET).remote, with_intents=True) as writer:
         assert first_view(writer).name == "edge"
         assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED

@@ -15,7 +15,8 @@ from xenoovs.agent.neighbour import Neighbours, resolve_now
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import MacUnknown
-from xenoovs.model.balancer import Balancer
+from xenoovs.model.address import parse_mac
+from xenoovs.model.balancer import Balancer, sought
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import mac_of
 from xenoovs.switch.endpoint import Endpoint
@@ -59,13 +60,18 @@ def test_nobody_there(namespaces: tuple[str, str]) -> None:
 
 
 def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], bridge: DummyBridge) -> None:
+    """Also one that changed while its backend was out and the agent was away; no other client moves."""
     near, far = namespaces
     config, neighbours = balancer(near), Neighbours()
     switch = ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
     engine = Engine(switch, resolve=neighbours.resolve)
     neighbours.settle(config, timeout_s=PATIENCE_S)
+
+    def flows() -> list[str]:
+        return sorted(switch.dump_flow_text("ovsbr1").splitlines())
+
     engine.round(DesiredState(config), now_s=0.0)
-    before = sorted(switch.dump_flow_text("ovsbr1").splitlines())
+    before = flows()
     assert FAR_MAC in "".join(before)
     inside_ip(far, "link", "set", "f0", "down")
     inside_ip(far, "link", "set", "f0", "address", OTHER_MAC)
@@ -73,9 +79,17 @@ def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], 
     inside_ip(near, "neigh", "flush", "dev", "n0")
     eventually(lambda: bool(neighbours.poll(config)), "the new MAC is seen")
     done = engine.round(DesiredState(config), now_s=0.0)
-    after = sorted(switch.dump_flow_text("ovsbr1").splitlines())
-    assert after == [line.replace(FAR_MAC, OTHER_MAC) for line in before]
+    assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in before]
     assert done.difference.flow_mods == "".join(before).count(FAR_MAC)
+    without = DesiredState(config, {"web": frozenset({"far"})})
+    engine.round(without, now_s=0.0)
+    lent, (wanted,) = flows(), sought(config)
+    neighbours.macs = {wanted: parse_mac(FAR_MAC)}
+    engine.forget()
+    engine.round(without, now_s=0.0)
+    assert flows() == [line.replace(OTHER_MAC, FAR_MAC) for line in lent]
+    engine.round(DesiredState(config), now_s=0.0)
+    assert flows() == before
 
 
 def test_one_that_was_never_found_gets_no_clients(namespaces: tuple[str, str], bridge: DummyBridge) -> None:

@@ -275,7 +275,7 @@ def tcp(source: str, port: int, flags: str) -> str:
     )
 
 
-@pytest.mark.parametrize("ports", ["each", pytest.param("shared", marks=pytest.mark.long)])
+@pytest.mark.parametrize("ports", ["shared", pytest.param("each", marks=pytest.mark.long)])
 def test_open_connections_stay_with_their_backend_in_a_drain(
     xenoovs: CommandLine, near: End, tmp_path: Path, ports: str
 ) -> None:
