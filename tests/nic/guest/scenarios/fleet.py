@@ -12,7 +12,8 @@ from importlib import import_module
 from pathlib import Path
 
 from tests.nic.guest import nic
-from tests.nic.guest.bench import Bench
+from tests.nic.guest.bench import CLIENTS, Bench
+from tests.nic.guest.frames import Kind
 from tests.nic.guest.ovs import BRIDGE
 from tests.nic.guest.record import Said
 from xenoovs.cli.main import run as run_xenoovs
@@ -135,7 +136,7 @@ class _Fleet:
 
             def is_reported() -> bool:
                 # Clients go on sending: a megaflow that went while flows were replaced comes back.
-                self._bench.send()
+                self._bench.send_frames([Kind().frame(source) for source in CLIENTS])
                 return (found := status()) is not None and hw_share(found.verdicts) == 1
 
             self._bench.wait_until(is_reported, "the canary has reported its share in hardware", shown=status)
