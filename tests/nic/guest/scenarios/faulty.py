@@ -21,7 +21,7 @@ PHASES: Mapping[str, tuple[dict[str, str], bool]] = {
     "each third packet": ({"skip": "3"}, False),
     "counted by the driver": ({"bypass": "Y"}, False),
     "counted twice": ({"recount": "Y"}, False),
-    "no fault any more": ({}, False),
+    "no fault any more": ({}, True),
     "not refreshed": ({"stale": "Y"}, False),
     "beyond 32 bits": ({"head_start": str(BEYOND_32_BITS)}, True),
 }
