@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing.connection import wait
 from os import environ
 from pathlib import Path
 from typing import Any
@@ -71,17 +71,17 @@ class Forked(subprocess.Popen[str]):
         """Order it, in place of fork(2) and exec(2) (`_execute_child` of Lib/subprocess.py)."""
         environment, ends = settings[5], settings[9:15]
         stdin, _, _, stdout, _, stderr = ends
-        told, telling = os.pipe()
-        self._told = os.fdopen(told, "rb", buffering=0)
-        files = {"stdin": stdin, "stdout": stdout, "stderr": stderr, "told": telling}
+        status, writable = os.pipe()
+        self._status = os.fdopen(status, "rb", buffering=0)
+        files = {"stdin": stdin, "stdout": stdout, "stderr": stderr, "status": writable}
         order = {name: f"/proc/{os.getpid()}/fd/{number}" for name, number in files.items()}
         document = {**order, "words": args, "environment": dict(environment), "directory": str(Path.cwd())}
         server = _forking()
         assert server.stdin is not None
         print(json.dumps(document), file=server.stdin, flush=True)
-        self.pid = int(self._told.readline())
+        self.pid = int(self._status.readline())
         self._child_created = True
-        os.close(telling)
+        os.close(writable)
         self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
 
     def _internal_poll(self, _deadstate: object = None) -> int | None:
@@ -93,9 +93,9 @@ class Forked(subprocess.Popen[str]):
         return self.returncode
 
     def _end(self, timeout_s: float | None) -> int | None:
-        if self.returncode is None and select.select([self._told], [], [], timeout_s)[0]:
-            self.returncode = int(self._told.readline())
-            self._told.close()
+        if self.returncode is None and wait([self._status.fileno()], timeout_s):
+            self.returncode = int(self._status.readline())
+            self._status.close()
         return self.returncode
 
 

@@ -1,7 +1,7 @@
 """Commands by fork(2) of a process that has imported them: each is a process of its own, and at work at once.
 
 Each line on stdin is an order in JSON (`tests/command_line.py`): the words of a command, its environment and directory,
-and the files of its three streams. Into `told` goes its pid, and at its end its status, as subprocess tells it.
+and the files of its three streams. Into `status` goes its pid, and at its end its exit status.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _LATE = (
 """Imported by the command when it runs, else."""
 
 
-def mind(order: dict[str, object]) -> None:
-    """Start the command, and tell of it; return in its process alone."""
+def supervise(order: dict[str, object]) -> None:
+    """Fork the command, and report its pid and exit status; only its own process returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    told = os.open(str(order["told"]), os.O_WRONLY)
+    status = os.open(str(order["status"]), os.O_WRONLY)
     streams = [os.open(str(order[name]), os.O_WRONLY if name != "stdin" else os.O_RDONLY) for name in _STREAMS]
     if pid := os.fork():
         for stream in streams:
             os.close(stream)
-        os.write(told, b"%d\n" % pid)
-        os.write(told, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        os.write(status, b"%d\n" % pid)
+        os.write(status, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         os._exit(0)
-    os.close(told)
+    os.close(status)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -52,7 +52,7 @@ _STREAMS = ("stdin", "stdout", "stderr")
 
 def main() -> None:
     """Import everything, and follow orders until the end of stdin."""
-    # The minders of commands are reaped by the kernel (sigaction(2), SA_NOCLDWAIT).
+    # The supervisors of commands are reaped by the kernel (sigaction(2), SA_NOCLDWAIT).
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for name in _LATE:
         import_module(name)
@@ -60,7 +60,7 @@ def main() -> None:
         if os.fork():
             continue
         order = json.loads(line)
-        mind(order)
+        supervise(order)
         os.chdir(order["directory"])
         os.environ.clear()
         os.environ.update(order["environment"])
