@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from xenoovs.compile.offloadable.table import OLDEST, TOPICS, Profile, TableRow, Topic, TopicKind, render_version
 
@@ -14,8 +14,9 @@ _HEADINGS = {
 }
 _INTRODUCTION = f"""# What can be offloaded
 
-The table behind `xenoovs lint`, `xenoovs validate` and `xenoovs why`. A row says what Open vSwitch can offer to the
-NIC, from version {render_version(OLDEST)} on. The NIC's driver may refuse more. For a flow the worst row counts.
+The table behind `xenoovs lint`, `xenoovs validate` and `xenoovs why`, which also print the reasons. It says what Open
+vSwitch can offer to the NIC, from version {render_version(OLDEST)} on. The NIC's driver may refuse more. For a flow
+the worst row counts.
 
 | verdict | means |
 |---|---|
@@ -26,46 +27,58 @@ NIC, from version {render_version(OLDEST)} on. The NIC's driver may refuse more.
 | SW | in software: Open vSwitch does not translate it |
 
 Profiles: `tc` is the kernel's datapath with traffic control, `doca` NVIDIA's OVS-DOCA, `dpdk` the userspace datapath
-with rte_flow. Rows of `doca` name no version, as NVIDIA numbers its releases differently. Open vSwitch 3.7 moved the
-code of the profiles `tc` and `dpdk` to other files; their names are in parentheses.
+with rte_flow. `SW to 2.13 (7)`: software up to version 2.13, for [reason 7](#reasons); an empty cell: it cannot occur.
+Verdicts of `doca` name no version, as NVIDIA numbers its releases differently.
 """
 
 
 def offload_page(generated: str) -> str:
     """Return the page. `generated`: the note that the page must not be edited."""
+    reasons: dict[tuple[str, str], int] = {}
     parts = [generated, _INTRODUCTION]
     for kind in TopicKind:
-        parts.append(f"## {_HEADINGS[kind]}\n")
-        parts += (part for topic in TOPICS if topic.kind is kind for part in _topic(topic))
-    return "\n".join(parts)
+        rows = [_topic(topic, reasons) for topic in TOPICS if topic.kind is kind]
+        parts += [f"## {_HEADINGS[kind]}\n", "| topic | tc | doca | dpdk |", "|---|---|---|---|", *rows, ""]
+    sources = {source: f"S{number}" for number, source in enumerate(dict.fromkeys(s for _, s in reasons), start=1)}
+    parts += ["## Reasons\n", *(f"{number}. {text} ({sources[s]})" for (text, s), number in reasons.items()), ""]
+    parts += ["## What the log says\n", "Parts of what Open vSwitch logs, mostly at debug level.\n"]
+    parts += [*_messages(), "", "## Sources\n"]
+    parts += ["Open vSwitch 3.7 moved the code of `tc` and `dpdk`; the new places are in parentheses.\n"]
+    parts += [f"- {name}: {source}" for source, name in sources.items()]
+    return "\n".join((*parts, ""))
 
 
-def _topic(topic: Topic) -> Iterator[str]:
-    yield f"### {topic.name}\n"
-    yield f"{topic.what}.\n"
-    if topic.example:
-        yield f"```\n{topic.example}\n```\n"
-    yield "\n".join(
-        ("| profile | versions | verdict | why, and what to do | source | log says |", "|---|---|---|---|---|---|")
-    )
-    yield "\n".join(_rows(topic.rows)) + "\n"
+def _topic(topic: Topic, reasons: dict[tuple[str, str], int]) -> str:
+    cells = [f"`{topic.name}`: {topic.what}" + (f"<br>`{topic.example}`" if topic.example else "")]
+    for profile in Profile:
+        rows = sorted((row for row in topic.rows if row.profile is profile), key=lambda row: row.first or OLDEST)
+        cells.append("<br>".join(_verdict(row, reasons) for row in rows))
+    return f"| {' | '.join(cells)} |"
 
 
-def _rows(rows: Iterable[TableRow]) -> Iterator[str]:
-    order = {profile: number for number, profile in enumerate(Profile)}
-    for row in sorted(rows, key=lambda row: (order[row.profile], row.first or OLDEST)):
-        message = f"`{row.message.strip()}`" if row.message else ""
-        cells = (row.profile.value, _versions(row), row.offload.value, row.text, row.source, message)
-        yield f"| {' | '.join(cells)} |"
+def _verdict(row: TableRow, reasons: dict[tuple[str, str], int]) -> str:
+    number = reasons.setdefault((row.text, row.source), len(reasons) + 1)
+    return f"{row.offload.value}{_versions(row)} ({number})"
 
 
 def _versions(row: TableRow) -> str:
+    """Return the versions as a range: ` 2.14-3.0`, ` from 2.14`, ` to 2.13`; empty for all."""
     match row.first, row.last:
         case None, None:
-            return "all"
+            return ""
         case None, last if last is not None:
-            return f"to {render_version(last)}"
+            return f" to {render_version(last)}"
         case first, None if first is not None:
-            return f"from {render_version(first)}"
+            return f" from {render_version(first)}"
         case first, last:
-            return f"{render_version(first or OLDEST)} to {render_version(last or OLDEST)}"
+            return f" {render_version(first or OLDEST)}-{render_version(last or OLDEST)}"
+
+
+def _messages() -> Iterator[str]:
+    topics: dict[str, list[str]] = {}
+    for topic in TOPICS:
+        for row in topic.rows:
+            if row.message and topic.name not in (names := topics.setdefault(row.message.strip(), [])):
+                names.append(topic.name)
+    for message, names in sorted(topics.items()):
+        yield f"- `{message}`: {', '.join(names)}"
