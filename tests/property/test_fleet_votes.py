@@ -24,7 +24,6 @@ from xenoovs.fleet.votes import (
     members,
     merged,
     next_watches,
-    panel_of,
     quorum,
     racks_of,
     votes_on,
@@ -66,7 +65,7 @@ def is_down(view: FleetView, statuses: Mapping[str, DpuStatus], *, may_choose: b
 @given(fleets)
 def test_no_rack_has_a_quorum_and_one_dpu_decides_only_alone(dpus: dict[str, Dpu]) -> None:
     view = watched(dpus)
-    panel, chosen = panel_of(members(dpus)), view.watches[TARGET].witnesses
+    panel, chosen = Candidates(racks_of(members(dpus))).panel, view.watches[TARGET].witnesses
     assert len(chosen) == panel.size <= min(WITNESSES, len(dpus))
     racks = Counter(dpus[name].rack or name for name in chosen)
     if len({each.rack or name for name, each in dpus.items()}) > 1:
@@ -83,7 +82,7 @@ def test_no_rack_has_a_quorum_and_one_dpu_decides_only_alone(dpus: dict[str, Dpu
 @given(fleets, st.data())
 def test_a_quorum_moves_and_others_do_not(dpus: dict[str, Dpu], data: st.DataObject) -> None:
     view = watched(dpus)
-    panel, chosen = panel_of(members(dpus)), sorted(view.watches[TARGET].witnesses)
+    panel, chosen = Candidates(racks_of(members(dpus))).panel, sorted(view.watches[TARGET].witnesses)
     order = data.draw(st.permutations(chosen))
     number = data.draw(st.integers(0, panel.size))
     others = [name for name in dpus if name not in chosen]
@@ -109,8 +108,8 @@ def test_witnesses_change_little_when_a_dpu_leaves(number: int, racks: int) -> N
     """It is replaced in its own targets; of another DPU's, only where a rack had reached its limit."""
     dpus = {f"d{n}": dpu(f"d{n}", str(n % racks) if racks else "") for n in range(number + 5)}
     left = {name: each for name, each in dpus.items() if name != "d0"}
-    panel = panel_of(dpus.values())
-    if panel != panel_of(left.values()):
+    panel = Candidates(racks_of(dpus.values())).panel
+    if panel != Candidates(racks_of(left.values())).panel:
         return
     for each in range(50):
         target = f"192.0.2.{each}/tcp/80"
@@ -164,7 +163,7 @@ def test_a_silent_witness_is_replaced_and_a_new_one_votes_once_it_has_probed(
     assert fit == dpus.keys() - silent
     found = next_watches(view, {TARGET: FleetTarget()}, statuses, now_ms=NOW_MS, may_choose=True)
     after = committed(view, Changes(watches=found))
-    watch, panel = after.watches[TARGET], panel_of(members(dpus))
+    watch, panel = after.watches[TARGET], Candidates(racks_of(members(dpus))).panel
     # A silent one stays only where racks leave no other choice, or there is no other DPU.
     if all(not each.rack for each in dpus.values()):
         assert len(watch.witnesses & fit) == min(panel.size, len(fit))
@@ -206,7 +205,7 @@ def test_after_a_loss_of_most_reports_no_witness_is_replaced() -> None:
     ],
 )
 def test_the_size_of_panels(racks: list[str], panel: WitnessPanel) -> None:
-    assert panel_of([dpu(f"d{n}", rack) for n, rack in enumerate(racks)]) == panel
+    assert Candidates(racks_of([dpu(f"d{n}", rack) for n, rack in enumerate(racks)])).panel == panel
 
 
 def test_witnesses_serve_the_service() -> None:

@@ -151,7 +151,7 @@ def test_prices_of_the_bottlenecks_account_for_the_whole_sum(
     # Strong duality of linear programs: no other split can be better.
     split = plan_paths(paths, resources).split
     assert sum(usage.price * usage.capacity for usage in split.usages) == split.total
-    assert all(usage.is_saturated for usage in split.bottlenecks)
+    assert not any(usage.headroom for usage in split.bottlenecks)
 
 
 @given(_paths(fewest=2).map(lambda paths: paths[:2]), _RESOURCES)

@@ -115,6 +115,13 @@ def clocks_differ(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, 
     return any(row.wrong_clock for row in dpu_rows(view, statuses or {}, now_s=now_s) if row.status.seen_ms)
 
 
+def clocks_ms(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_ms: int) -> tuple[int, ...]:
+    """Return the time by the clock of this host, and that by the reports of most DPUs if it differs by minutes."""
+    seen = sorted(status.seen_ms for name, status in (statuses or {}).items() if name in view.dpus and status.seen_ms)
+    most = seen[(len(seen) - 1) // 2] if seen else now_ms
+    return (now_ms, most) if abs(now_ms - most) > SILENT_S * 1000 else (now_ms,)
+
+
 def _state(view: FleetView, name: str, status: DpuStatus | None) -> DpuState:
     if name not in view.dpus:
         return DpuState.STRANGER

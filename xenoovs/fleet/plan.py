@@ -637,19 +637,24 @@ def pinned_drains(view: FleetView, *, now_ms: int) -> dict[str, float]:
 class DrainWatch:
     """Watches drains until they end, by its own clock from when it has first seen them.
 
-    So no drain lasts for hours if the clock of this host is behind those of the writers. If it is ahead, all drains
-    would seem over: where clocks are known to differ, the age of a drain is not used.
+    So no drain lasts for hours if the clock of this host is behind those of the writers.
     """
 
     def __init__(self) -> None:
         self._seen_s: dict[_Drain, float] = {}
 
-    def left(self, view: FleetView, *, now_ms: int, now_s: float, clocks_differ: bool) -> dict[str, float]:
-        """Return what `pinned_drains` does. `now_s`: on a clock that never goes back."""
+    def left(self, view: FleetView, *, clocks_ms: Iterable[int], now_s: float) -> dict[str, float]:
+        """Return what `pinned_drains` does.
+
+        Args:
+            clocks_ms: The time by each clock that may be that of a writer, in ms since 1970. The least age counts.
+            now_s: On a clock that never goes back.
+        """
         found = list[tuple[_Drain, float]]()
         for each in _drains(view):
             watched_s = now_s - self._seen_s.setdefault(each, now_s)
-            aged_s = 0.0 if clocks_differ else (now_ms - each.began_ms) / 1000
+            # A clock that is behind the begin is not that of its writer.
+            aged_s = min((aged / 1000 for ms in clocks_ms if (aged := ms - each.began_ms) >= 0), default=0.0)
             found.append((each, each.most_s - max(watched_s, aged_s)))
         return _longest(found)
 

@@ -114,15 +114,11 @@ def members(dpus: Mapping[str, Dpu], groups: Collection[str] = ()) -> list[Dpu]:
     return [dpu for dpu in dpus.values() if not dpu.is_out and (not groups or not dpu.groups.isdisjoint(groups))]
 
 
-def panel_of(dpus: Collection[Dpu]) -> WitnessPanel:
+def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
     """Return the largest panel, up to `WITNESSES`, of which no rack has a quorum. In one rack alone, all may be of it.
 
     It depends on all members, and not on those that report: after a loss of most, the rest decides nothing.
     """
-    return _panel_of(racks_of(dpus).values())
-
-
-def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
     racks, number = Counter(racks_of_members), len(racks_of_members)
     for size in range(min(WITNESSES, number), 1, -1):
         panel = WitnessPanel(size, of_rack=size // 2)

@@ -106,10 +106,6 @@ class Usage:
     def headroom(self) -> Fraction:
         return self.capacity - self.used
 
-    @property
-    def is_saturated(self) -> bool:
-        return self.used == self.capacity
-
 
 @dataclass(frozen=True, slots=True)
 class Combination:

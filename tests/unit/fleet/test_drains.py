@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+import pytest
+
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
+from xenoovs.fleet.dpus import clocks_ms
 from xenoovs.fleet.plan import DrainWatch, pinned_drains, with_override
-from xenoovs.store.view import Changes, FleetView
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView
 
 PINNED = SMALL_CONFIG.replace("  - name: dns\n", "  - name: dns\n    drain: {mode: pin, timeout: 60s}\n")
 NOW_MS = 1_800_000_000_000
@@ -51,9 +54,21 @@ def test_a_clock_that_differs_from_that_of_the_writer_makes_no_drain_longer_than
     assert pinned_drains(view, now_ms=behind) == {"dns": most_s}
     watch = DrainWatch()
     times = (0, 30, most_s - 1, most_s)
-    lefts = [watch.left(view, now_ms=behind + 1000 * s, now_s=5.0 + s, clocks_differ=False) for s in times]
+    lefts = [watch.left(view, clocks_ms=[behind + 1000 * s], now_s=5.0 + s) for s in times]
     assert lefts == [{"dns": most_s}, {"dns": most_s - 30}, {"dns": 1}, {}]
     ahead, watch = NOW_MS + 3_600_000, DrainWatch()
-    assert watch.left(view, now_ms=ahead, now_s=5.0, clocks_differ=False) == {}
-    lefts = [watch.left(view, now_ms=ahead, now_s=5.0 + s, clocks_differ=True) for s in (0, 30, most_s)]
+    assert watch.left(view, clocks_ms=[ahead], now_s=5.0) == {}
+    lefts = [watch.left(view, clocks_ms=[ahead, NOW_MS], now_s=5.0 + s) for s in (0, 30, most_s)]
     assert lefts == [{"dns": most_s}, {"dns": most_s - 30}, {}]
+
+
+@pytest.mark.parametrize("error_s", [-3600, 3600])
+def test_bug_on_a_host_with_a_wrong_clock_a_drain_that_is_over_was_waited_for(error_s: int) -> None:
+    """The time by the reports of DPUs tells its age; the reports of one DPU with a wrong clock do not."""
+    view, host_ms = drained(fleet(PINNED)), NOW_MS + 1000 * (60 + LATEST_S + error_s)
+    names = ("d1", "d2", "d3")
+    view = replace(view, dpus={name: Dpu(name, frozenset()) for name in names})
+    seen_ms = (NOW_MS + 1000 * (60 + LATEST_S), NOW_MS + 1000 * (60 + LATEST_S), NOW_MS - 86_400_000)
+    statuses = {name: DpuStatus(name, seen_ms=ms) for name, ms in zip(names, seen_ms, strict=True)}
+    assert DrainWatch().left(view, clocks_ms=clocks_ms(view, statuses, now_ms=host_ms), now_s=5.0) == {}
+    assert clocks_ms(view, statuses, now_ms=seen_ms[0]) == (seen_ms[0],)

@@ -62,7 +62,7 @@ def test_alternatives_together_carry_more_than_the_best_alone() -> None:
     assert plan.gain == Fraction(1, 4)
     # SoC cores are full too.
     assert [usage.name for usage in plan.split.bottlenecks] == ["NIC cores"]
-    assert [usage.name for usage in plan.split.usages if usage.is_saturated] == ["NIC cores", "SoC cores", "path A5"]
+    assert [usage.name for usage in plan.split.usages if not usage.headroom] == ["NIC cores", "SoC cores", "path A5"]
 
 
 def test_weights_have_the_proportions_of_the_loads() -> None:

@@ -11,7 +11,7 @@ import click
 from xenoovs.display import duration, printable
 from xenoovs.errors import FleetRefused, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
-from xenoovs.fleet.dpus import clocks_differ
+from xenoovs.fleet.dpus import clocks_ms
 from xenoovs.fleet.plan import DrainWatch
 from xenoovs.fleet.rollout import CANARY, LAST_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
@@ -172,11 +172,13 @@ def _set_out(store: FleetStore, name: str, *, is_out: bool, now: bool) -> None:
 
 def _wait_for_drains(store: FleetStore) -> None:
     """Wait until no drain runs; print which ones do."""
-    shown, watch, utc_s = frozenset[str](), DrainWatch(), time.time()
-    is_wrong = clocks_differ(store.view(), store.statuses(), now_s=utc_s)
-    while left := watch.left(
-        store.view(), now_ms=int(time.time() * 1000), now_s=time.monotonic(), clocks_differ=is_wrong
-    ):
+    shown, watch = frozenset[str](), DrainWatch()
+
+    def left_of(view: FleetView) -> dict[str, float]:
+        clocks = clocks_ms(view, store.statuses(), now_ms=int(time.time() * 1000))
+        return watch.left(view, clocks_ms=clocks, now_s=time.monotonic())
+
+    while left := left_of(store.view()):
         if new := left.keys() - shown:
             shown |= new
             longest = duration(max(left.values()))
