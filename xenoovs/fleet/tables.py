@@ -56,7 +56,7 @@ DPUS = Table(
             name="groups",
         ),
         _column(
-            "How it stands to the newest generation.",
+            "How a DPU stands to the newest generation.",
             None,
             gauge("xenoovs_fleet_dpu_state", _REPORTS, of=lambda dpu: _states(dpu.state), labels=("state",)),
             json=lambda state: state.name.lower(),
@@ -280,7 +280,7 @@ SERVERS = Table(
             name="role",
         ),
         _column(
-            "Whether it stands alone or is in contact with most of its cluster.",
+            "Whether the server stands alone or is in contact with most of its cluster.",
             lambda server: server.facts.is_connected,
             gauge("xenoovs_store_connected", "`_Server` of ovsdb-server"),
             name="is_connected",

@@ -220,7 +220,7 @@ class BackendView:
         gauge(
             "xenoovs_backend_up",
             "health checks",
-            "0 while its health check says that it is down, else 1.",
+            "0 while the health check says that the backend is down, else 1.",
             lambda v: v.state is not BackendState.DOWN,
         ),
         read=lambda b: b.state,
@@ -228,8 +228,8 @@ class BackendView:
     state_cell = Column(header="STATE", of=_state, live=12, style=lambda row: _STYLES[row.value.state])
     since_cell = Column(header="SINCE", of=_since, live=9)
     is_ejected: bool = column(
-        "Whether it has no clients because of its health, its port or maintenance. A backend that is down and not "
-        "ejected is held in service by `max_down`.",
+        "Whether a backend has no clients because of its health, its port or maintenance. A backend that is down and "
+        "not ejected is held in service by `max_down`.",
         gauge("xenoovs_backend_ejected", "health checks, `max_down`"),
         read=lambda b: b.is_ejected,
     )
@@ -285,14 +285,14 @@ class BackendView:
         counter(
             "xenoovs_backend_packets_total",
             _OFFLOAD,
-            "Packets sent to it; `path` is hardware or software, or unknown where the switch is on another host.",
+            "Packets sent to the backend; `path` is hardware or software, or unknown for a switch on another host.",
             _by_path("packets"),
             ("path",),
         ),
         counter(
             "xenoovs_backend_bytes_total",
             _OFFLOAD,
-            "Bytes sent to it; traffic control in software omits 14 bytes of each frame.",
+            "Bytes sent to the backend; traffic control in software omits 14 bytes of each frame.",
             _by_path("bytes"),
             ("path",),
         ),
@@ -338,7 +338,7 @@ class BackendView:
         default=None,
     )
     transitions: int = column(
-        "How often it came up or went down.",
+        "How often the backend came up or went down.",
         counter("xenoovs_backend_transitions_total", "health checks"),
         read=lambda b: 0 if b.health is None else b.health.transitions,
         default=0,
@@ -349,13 +349,13 @@ class BackendView:
         default=None,
     )
     is_backup: bool = column(
-        "Whether it has clients only while no other backend of the service serves.",
+        "Whether the backend has clients only while no other backend of the service serves.",
         gauge("xenoovs_backend_backup", "the config file"),
         read=lambda b: b.used.is_backup,
         default=False,
     )
     changes: int = column(
-        "How often its state, its weight or the link of its port has changed since the agent started.",
+        "How often the state, the weight or the port's link of a backend has changed since the agent started.",
         counter("xenoovs_backend_changes_total", _CHANGES),
         read=lambda b: c.number if (c := b.moment.changes.get(b.name)) else 0,
         default=0,
@@ -369,7 +369,7 @@ class BackendView:
         default="",
     )
     last_change_s: float | None = column(
-        "When it last changed so, in seconds since 1970; none before the first change.",
+        "When the backend last changed so, in seconds since 1970; none before the first change.",
         gauge("xenoovs_backend_last_change_timestamp_seconds", _CHANGES),
         read=lambda b: c.time_s if (c := b.moment.changes.get(b.name)) else None,
         default=None,
@@ -588,7 +588,7 @@ class AnnouncementView:
 
     vip: str = column("The address.")
     is_announced: bool = column(
-        "Whether the host has a route for it, from which the BGP speaker takes it.",
+        "Whether the host has a route to the VIP, from which the BGP speaker takes the address.",
         gauge("xenoovs_vip_announced", "the routing table"),
     )
     reason: str = column("Why it has none; empty: it has one.", default="")
@@ -744,7 +744,7 @@ class Snapshot:
         default=None,
     )
     confirm_by_s: float | None = column(
-        "When the last change is rolled back unless it is confirmed; none while no change waits.",
+        "When the last change is rolled back unless confirmed; none while no change waits.",
         gauge("xenoovs_confirm_deadline_timestamp_seconds", "`xenoovs agent --confirm`"),
         read=lambda a: a.reloader.confirm_by_s,
         default=None,
@@ -787,7 +787,7 @@ class Snapshot:
         default=(),
     )
     probes_late_s: float = column(
-        "How late health checks are sent; 0 while they are on time.",
+        "Delay of health checks; 0 while all are on time.",
         gauge("xenoovs_probe_delay_seconds", "the agent"),
         read=lambda a: a.scheduler.late_s,
         default=0.0,
@@ -910,7 +910,7 @@ HISTOGRAMS = (
     Metric(
         "xenoovs_apply_duration_seconds",
         Kind.HISTOGRAM,
-        "Time to change the bridge and to read it back.",
+        "Time to change the bridge and to read its flows back.",
         "reconciliations that changed flows",
         buckets=_WORK_BUCKETS,
     ),

@@ -68,11 +68,11 @@ class PathView:
     )
     blocks_cell = Column(header="BLOCKS", of=lambda row: row.value.blocks, is_number=True)
     excess_s: float | None = column(
-        "How much later than the fastest path it answers, the median of the last rounds; null: unknown.",
+        "Median delay of its answers behind the fastest path in the last rounds; null: unknown.",
         gauge(
             "xenoovs_path_excess_seconds",
             _PROBES,
-            "How much later than the fastest path it answers, in the last nine rounds: median (0.5) and largest (1).",
+            "Delay of a path's answers behind the fastest path, in the last nine rounds: median (0.5) and largest (1).",
             lambda v: {"0.5": v.excess_s, "1": v.worst_excess_s},
             ("quantile",),
         ),
@@ -103,11 +103,11 @@ class PathView:
         read=lambda p: p.record.lost / max(1, p.record.lost + p.record.answers),
     )
     blocks: int = column(
-        "Blocks of the host's packets on it.", gauge("xenoovs_path_blocks", "the flows"), read=lambda p: p.blocks
+        "Blocks of the host's packets on the path.", gauge("xenoovs_path_blocks", "the flows"), read=lambda p: p.blocks
     )
     restore_s: float = column("How long it has to be good until blocks come back.", read=lambda p: p.verdict.restore_s)
     bytes: int | None = column(
-        "Bytes of the host sent on it; none before the first offload sample.",
+        "Bytes of the host sent on the path; none before the first offload sample.",
         counter("xenoovs_path_bytes_total", "offload samples, else flow counters"),
         default=None,
         read=lambda p: p.bytes,
@@ -187,7 +187,7 @@ class RemoteView:
         read=lambda r: r.remote.rounds.forged,
     )
     returned: int = column(
-        "Packets of the host that came back, because they have the TOS of probes.",
+        "Packets of the host that came back, as those with the TOS of probes do.",
         counter("xenoovs_remote_returned_packets_total", _PROBES),
         default=0,
         read=lambda r: r.remote.returned,

@@ -12,6 +12,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.snapshots import lazy_snapshot, remote, snapshot
+from xenoovs.fleet.tables import FLEET_TABLES
 from xenoovs.show.agent import HISTOGRAMS, TABLES, AnnouncementView, Snapshot
 from xenoovs.show.column import Kind, Metric
 from xenoovs.show.metrics import Timings, exposition
@@ -77,6 +78,15 @@ def test_names_contain_kind_and_unit(metric: Metric) -> None:
     if metric.unit:
         assert f"_{metric.unit}" in metric.name
     assert metric.help.endswith(".")
+
+
+@pytest.mark.parametrize("metric", [*METRICS, *(metric for table in FLEET_TABLES for metric in table.metrics())])
+def test_bug_helps_had_pronouns_without_a_noun(metric: Metric) -> None:
+    assert not re.search(r"\b(it|them|they)\b", metric.help)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_only_histograms_have_buckets(metric: Metric) -> None:
     assert (metric.of is None) == (metric.kind is Kind.HISTOGRAM) == bool(metric.buckets)
 
 
