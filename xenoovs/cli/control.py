@@ -117,23 +117,23 @@ def weight_command(*, words: tuple[str, ...], for_s: float | None, where: Where,
 
 
 def _show_weight(where: Where, service: str, backend: str, *, output: OutputFormat) -> None:
-    services = {one["name"]: one for one in ask(where, "status")["snapshot"]["services"]}
+    from xenoovs.show.agent import parse_snapshot
+
+    services = {one.name: one for one in parse_snapshot(ask(where, "status")["snapshot"]).services}
     if service not in services:
         raise click.UsageError(
             f"The agent has no service {service}; it has {first_names([*services])}. Write SERVICE/BACKEND [WEIGHT]."
         )
-    backends = {one["name"]: one for one in services[service]["backends"]}
+    backends = {one.name: one for one in services[service].backends}
     if backend not in backends:
         raise click.UsageError(f"Service {service} has no backend {backend}; it has {first_names([*backends])}.")
     found = backends[backend]
-    shown = {key: found[key] for key in ("weight", "weight_in_use", "target_share", "share")}
     if output is OutputFormat.JSON:
-        print_json(shown)
+        print_json({key: getattr(found, key) for key in ("weight", "weight_in_use", "target_share", "share")})
     else:
         echo(
-            f"{service}/{backend}: weight {decimal(found['weight_in_use'])} "
-            f"(the config says {decimal(found['weight'])}), "
-            f"{percent(found['share'])} of the clients"
+            f"{service}/{backend}: weight {decimal(found.weight_in_use)} (the config says {decimal(found.weight)}), "
+            f"{percent(found.share)} of the clients"
         )
 
 
