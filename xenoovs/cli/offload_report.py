@@ -77,7 +77,7 @@ _OTHER_IN_SOFTWARE = (
     "other traffic is not all in the NIC; it does not count here, as it does with `verify-offload --bridge`"
 )
 _UNCONFIRMED = "no conclusion: the NIC holds the rules, but no counter proves that it forwards by them"
-_CONTRADICTED = "counters of a port show that the CPU got packets that the NIC counts: megaflows do not say the truth"
+_CONTRADICTED = "counters of a port show that the CPU got packets that the NIC counts: counts of megaflows are wrong"
 _OF_CPU = "in software as it has to be: the CPU encrypts these tunnels, so it encapsulates too"
 _BUT_ENCRYPTED = "every block that has had traffic is forwarded by the NIC, but those whose tunnel the CPU encrypts"
 _ENCRYPTED = "no block that has had traffic is for the NIC: the CPU encrypts the tunnels of all of them"
