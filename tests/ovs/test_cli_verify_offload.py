@@ -13,7 +13,15 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
-from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
+from tests.probe_support import two_namespaces
+from xenoovs.evidence.collector import Collector
+from xenoovs.lab.private_ovs import Datapath, start_private_ovs, start_vswitchd, stop_private_ovs, stop_process
+from xenoovs.switch.endpoint import find_endpoint
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.netns import Netns
+from xenoovs.switch.process import run
+from xenoovs.switch.tc import FilterDump, dump_filters
+from xenoovs.switch.vswitchd import netns_of
 
 CONFIG = """version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1, other_traffic: passthrough}
@@ -140,6 +148,26 @@ def test_flows_and_dump_of_a_bundle_tell_the_same_as_the_switch(
     )
     # Only a switch can be asked for its settings.
     assert {**json.loads(offline.out), "remarks": None} == {**json.loads(live.out), "remarks": None}
+
+
+def test_bug_traffic_control_was_read_here_although_ovs_vswitchd_has_its_devices_elsewhere(tmp_path: Path) -> None:
+    """Filters of a port of the same name here were taken for those of the switch; a port of it was not found."""
+    with two_namespaces("tc") as (near, _):
+        run(["ip", "netns", "exec", near, "tc", "qdisc", "add", "dev", "n0", "clsact"])
+        ovs = start_private_ovs(tmp_path / "run", datapath=Datapath.DUMMY, netns=near)
+        try:
+            ovs.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy")
+            # Its kernel has no datapath of Open vSwitch.
+            ovs.vsctl("--no-wait", "add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath_type=system")
+            endpoint = find_endpoint(db=ovs.db, env={})
+            place = netns_of(endpoint)
+            assert isinstance(place, Netns)
+            assert dump_filters(["n0"]).unread == (("n0", 'Cannot find device "n0"'),)
+            assert dump_filters(["n0"], place) == dump_filters([], place, perhaps=["n0"]) == FilterDump(())
+            found = Collector(ManagementSwitch(endpoint)).megaflows("ovsbr1", ingress={"n0"})
+            assert (found.filters, found.remarks) == ({}, ())
+        finally:
+            stop_private_ovs(ovs)
 
 
 def test_a_watch_says_that_open_vswitch_is_gone_and_shows_the_new_one(

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
+from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import PortPackets
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter
@@ -27,8 +28,11 @@ from xenoovs.evidence.samples import (
     port_finding,
     sample_of,
 )
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.netns import HERE, Netns
 from xenoovs.switch.port_counters import read_port_packets
 from xenoovs.switch.tc import dump_filters
+from xenoovs.switch.vswitchd import netns_of
 
 _LINE = re.compile(r"in_port\(([^)]+)\).*, packets:([0-9]{1,20}), bytes:([0-9]{1,20}),(.*?), actions:", re.ASCII)
 
@@ -41,8 +45,8 @@ class PortReader(Protocol):
     def __call__(self, ports: Iterable[str], *, is_brief: bool) -> Mapping[str, PortPackets]: ...
 
 
-def _read_filters(devices: Iterable[str]) -> Mapping[str, TcFilter]:
-    return dump_filters(devices).by_cookie
+def _read_filters(devices: Iterable[str], place: Netns = HERE) -> Mapping[str, TcFilter]:
+    return dump_filters(devices, place).by_cookie
 
 
 class RuleUse:
@@ -54,6 +58,19 @@ class RuleUse:
         self._now: Mapping[str, PortPackets] = {}
         self._after: Mapping[str, PortPackets] = {}
         self._last: tuple[Mapping[str, TcFilter], DatapathSample] | None = None
+
+    @classmethod
+    def at(cls, endpoint: Endpoint) -> RuleUse:
+        """Return one that reads in the network namespace of ovs-vswitchd, whatever process that is by then."""
+
+        def place() -> Netns:
+            found = netns_of(endpoint)
+            return HERE if isinstance(found, Unknown) else found
+
+        def read_ports(ports: Iterable[str], *, is_brief: bool) -> Mapping[str, PortPackets]:
+            return read_port_packets(ports, place(), is_brief=is_brief)
+
+        return cls(read_ports, lambda devices: _read_filters(devices, place()))
 
     def begin(self) -> None:
         """Read the ports. Call it just before a dump of megaflows."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
     from xenoovs.agent.health import Check
     from xenoovs.agent.probe.target import ProbeResult
+    from xenoovs.agent.rule_use import RuleUse
 
 
 _SHOWS_SAMPLES = ("/", "/now", "/api", "/v1/status", "/v1/blocks")
@@ -55,7 +56,15 @@ def mount_metrics(moment: Callable[[], Callable[[], bytes]]) -> Mount:
 class Telemetry:
     """Offload samples, metrics and the status page of one agent, which must not run yet."""
 
-    def __init__(self, agent: Agent, *, pace: SamplePace, with_blocks: bool = False, is_always: bool) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        pace: SamplePace,
+        with_blocks: bool = False,
+        is_always: bool,
+        rule_use: RuleUse | None = None,
+    ) -> None:
         """`with_blocks`: metrics of blocks too. `is_always`: take samples although no client requests them."""
         engine = agent.engine
         self.sampler = OffloadSampler(
@@ -64,6 +73,7 @@ class Telemetry:
             clock=agent.clock,
             pace=pace,
             bridge=lambda: agent.bridge,
+            rule_use=rule_use,
         )
         self.sampler.is_always = is_always
         agent.request_offload = self.sampler.request

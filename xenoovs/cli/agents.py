@@ -35,6 +35,7 @@ from xenoovs.agent.paths.port import ProbePort
 from xenoovs.agent.paths.ports import SourcePorts
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.sockets import in_namespace
+from xenoovs.agent.rule_use import RuleUse
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import LoopCall, TaskFactory
@@ -295,7 +296,7 @@ async def run_agents(
                 return None
             config = await asyncio.to_thread(one.bridge.read)
         agent = await _agent(one, config, reach, switch, options)
-        served = shown[one.bridge.uplinks.label] = ServedAgent(agent, _mounts(agent, options))
+        served = shown[one.bridge.uplinks.label] = ServedAgent(agent, _mounts(agent, options, switch.endpoint))
         for sock in (*one.sockets, *(opened.ports if is_one else ())):
             agent.add_task(partial(serve, agent, sock, served.mounts))
         made(agent)
@@ -365,12 +366,13 @@ def _port_views(read: Callable[[], dict[str, PortState] | None], agent: Agent) -
     return None if ports is None else port_views(ports, agent.used())
 
 
-def _mounts(agent: Agent, options: Options) -> tuple[Mount, ...]:
+def _mounts(agent: Agent, options: Options, endpoint: Endpoint) -> tuple[Mount, ...]:
     """Return what is served beside the API: metrics, page, offload."""
     # The fleet compares the megaflows in hardware during roll-outs.
     is_read = options.fleet is not None or any(where is not None for _, where in options.served)
     pace = SamplePace(options.offload_interval_s)
-    telemetry = Telemetry(agent, pace=pace, with_blocks=options.metrics_blocks, is_always=is_read)
+    use = RuleUse.at(endpoint)
+    telemetry = Telemetry(agent, pace=pace, with_blocks=options.metrics_blocks, is_always=is_read, rule_use=use)
     more = () if options.xenoflow_api is None else (mount_xenoflow(agent),)
     return (*telemetry.mounts(), *more)
 

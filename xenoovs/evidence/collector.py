@@ -33,6 +33,7 @@ from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.openflow.text import parse_dump
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.netns import HERE, Netns
 
 if TYPE_CHECKING:
     from xenoovs.switch.tc import FilterDump
@@ -113,15 +114,18 @@ class Collector:
     ) -> tuple[Evidence, DatapathSample | None]:
         """Return the evidence with a dump and its filters; and the sample, if the NIC holds rules."""
         from xenoovs.switch.port_counters import read_port_packets
+        from xenoovs.switch.vswitchd import netns_of
 
-        ports_before = read_port_packets(self._last.ports_after if self._last else ())
+        place = netns_of(self.endpoint)
+        where = HERE if isinstance(place, Unknown) else place
+        ports_before = read_port_packets(self._last.ports_after if self._last else (), where)
         # One datapath has the ports of all bridges.
         lines = tuple(
             line
             for line in self.switch.dump_megaflows().splitlines()
             if (found := _IN_PORT.search(line)) is None or found[1] not in others
         )
-        dumped, remarks = _read_filters(lines, ingress)
+        dumped, remarks = _read_filters(lines, ingress, place)
         evidence = replace(
             evidence,
             lines=lines,
@@ -135,7 +139,7 @@ class Collector:
         with uncollected():
             readable = (each for each in scan_dump(lines) if not isinstance(each, ParseError))
             megaflows = sample_of(readable, evidence.filters, max_idle_s=evidence.max_idle_s)
-        return evidence, DatapathSample(megaflows, ports_before, read_port_packets(ports))
+        return evidence, DatapathSample(megaflows, ports_before, read_port_packets(ports, where))
 
     def foreign_flows(self, bridge: str) -> tuple[Flow, ...]:
         """Return the flows of other programs. There may be many, so read them only if they can matter."""
@@ -293,20 +297,26 @@ def has_held_rules(evidence: Evidence) -> bool:
     return any(_IN_TC_HARDWARE.search(line) for line in evidence.lines)
 
 
-def _read_filters(lines: Sequence[str], ingress: Set[str]) -> tuple[FilterDump | None, tuple[str, ...]]:
+def _read_filters(
+    lines: Sequence[str], ingress: Set[str], place: Fact[Netns]
+) -> tuple[FilterDump | None, tuple[str, ...]]:
     """Return the filters of traffic control, None if there cannot be any, and what could not be read.
 
     Args:
-        ingress: ports whose filters are read too, if they are devices here: another program may have some there.
+        ingress: ports whose filters are read too, if they have any: another program may have some there.
+        place: the network namespace of the devices.
     """
     devices = dict.fromkeys(found[1] for line in lines if (found := _TC_PORT.search(line)))
-    devices |= dict.fromkeys(name for _, name in if_nameindex() if name in ingress)
-    if not devices:
+    if isinstance(place, Unknown):
+        return None, (f"traffic control was not read: {place.reason}",) if devices else ()
+    if place == HERE:
+        ingress = ingress & {name for _, name in if_nameindex()}
+    if not devices and not ingress:
         return None, ()
     from xenoovs.switch.tc import dump_filters
 
     try:
-        dumped = dump_filters(devices)
+        dumped = dump_filters(devices, place, perhaps=ingress)
     except SwitchError as error:
         return None, (f"traffic control was not read: {error}",)
     return dumped, tuple(f"traffic control of {device} was not read: {why}" for device, why in dumped.unread)

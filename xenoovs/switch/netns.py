@@ -46,6 +46,10 @@ class Netns:
         return text if isinstance(text, Unknown) else understood(text, parse)
 
 
+HERE = Netns()
+"""That of this process."""
+
+
 def understood(text: str, parse: Callable[[str], Fact[T]]) -> Fact[T]:
     """`text` as `parse` reads it; a ParseError becomes Unknown."""
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.errors import SwitchError
+from xenoovs.switch.netns import HERE, Netns
 from xenoovs.switch.process import try_run
 
 _CPU_HIT = ("ip", "-j", "stats", "show", "group", "offload", "subgroup", "cpu_hit")
@@ -28,16 +29,18 @@ _ENTERED = re.compile(r"^\s+(?:vport_rx_packets|rx_packets_phy): ([0-9]{1,20})$"
 _DEVICES = Path("/sys/class/net")
 
 
-def read_port_packets(ports: Iterable[str], *, is_brief: bool = False) -> dict[str, PortPackets]:
+def read_port_packets(ports: Iterable[str], place: Netns = HERE, *, is_brief: bool = False) -> dict[str, PortPackets]:
     """Return the packets that each port received for the CPU; ports without such a counter are absent. Never raises.
 
-    `is_brief`: one process serves all ports whose driver has CPU_HIT; of them `entered` is not read.
+    Args:
+        place: the network namespace of the ports.
+        is_brief: one process serves all ports whose driver has CPU_HIT; of them `entered` is not read.
     """
     names, hits = tuple(ports), dict[str, PortPackets]()
     if names:
         with suppress(SwitchError):
-            hits = parse_cpu_hits(try_run(_CPU_HIT).stdout)
-    found = {name: hits[name] if is_brief and name in hits else _port(name, hits.get(name)) for name in names}
+            hits = parse_cpu_hits(try_run(place.argv(*_CPU_HIT)).stdout)
+    found = {name: hits[name] if is_brief and name in hits else _port(name, hits.get(name), place) for name in names}
     return {name: each for name, each in found.items() if each is not None}
 
 
@@ -66,12 +69,13 @@ def parse_entered(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _port(port: str, cpu_hits: PortPackets | None) -> PortPackets | None:
+def _port(port: str, cpu_hits: PortPackets | None, place: Netns) -> PortPackets | None:
     with suppress(SwitchError):
-        shown = try_run(["ethtool", "-S", port]).stdout
+        shown = try_run(place.argv("ethtool", "-S", port)).stdout
         if (found := replace(cpu_hits, entered=parse_entered(shown)) if cpu_hits else parse_ethtool(shown)) is not None:
             return found
-    if cpu_hits is not None:
+    if cpu_hits is not None or place != HERE:
+        # sysfs shows the devices of the namespace that it was mounted in (sysfs(5)).
         return cpu_hits
     with suppress(OSError, ValueError):
         # A bond adds up what its members count, each in its own way.

@@ -12,9 +12,9 @@ from xenoovs.datapath.host import TcRules
 from xenoovs.datapath.tc import TcFilter, cookie_of_ufid, has_hw_counters, parse_tc_json, with_known_counters
 from xenoovs.errors import CommandFailed, ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
-from xenoovs.switch.devices import QDISCS, parse_blocks
+from xenoovs.switch.devices import QDISCS, parse_blocks, parse_ingress
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.netns import Netns, understood
+from xenoovs.switch.netns import HERE, Netns, understood
 from xenoovs.switch.process import run
 
 
@@ -41,23 +41,32 @@ class FilterDump:
         return found
 
 
-def dump_filters(devices: Iterable[str]) -> FilterDump:
+def dump_filters(devices: Iterable[str], place: Netns = HERE, *, perhaps: Iterable[str] = ()) -> FilterDump:
     """The ingress filters of network devices, by name; of tunnels, the device is e.g. `vxlan_sys_4789`.
 
-    A device that shares a block (a bond that Linux made) has its filters in the block. Raises CommandMissing,
-    CommandTimeout; a device that cannot be read is in `unread`.
+    A device that shares a block (a bond that Linux made) has its filters in the block. A device that cannot be read is
+    in `unread`.
+
+    Args:
+        place: the network namespace of the devices.
+        perhaps: devices that are read too if they have a qdisc for what comes in.
+
+    Raises:
+        CommandMissing, CommandTimeout.
     """
     try:
-        blocks = parse_blocks(run(QDISCS).stdout)
+        qdiscs = run(place.argv(*QDISCS)).stdout
+        blocks, filtered = parse_blocks(qdiscs), parse_ingress(qdiscs)
     except ParseError:
         raise SwitchError("`tc -j qdisc show` printed no JSON; iproute2 4.19 or newer does") from None
-    places = dict.fromkeys(f"block {blocks[name]}" if name in blocks else _ingress_of(name) for name in devices)
-    texts = _show_at_once(Netns(), places)
+    names = (*devices, *sorted(filtered.intersection(perhaps)))
+    places = dict.fromkeys(f"block {blocks[name]}" if name in blocks else _ingress_of(name) for name in names)
+    texts = _show_at_once(place, places)
     filters, unread, by_device = list[TcFilter](), list[tuple[str, str]](), list[tuple[str, TcFilter]]()
     for where in places:
         kind, name, *_ = where.split()
         try:
-            found = parse_tc_json(texts[where] if where in texts else run(_show(where)).stdout)
+            found = parse_tc_json(texts[where] if where in texts else run(place.argv(*_show(where))).stdout)
             filters += found
             by_device += ((name, one) for one in found if kind == "dev")
         except CommandFailed as failed:

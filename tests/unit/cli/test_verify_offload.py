@@ -37,9 +37,9 @@ def test_any_bridge_is_judged_by_its_own_max_idle(monkeypatch: pytest.MonkeyPatc
     switch.endpoint = Endpoint("unix:/nonexistent/db.sock", Path("/nonexistent"))  # type: ignore[attr-defined]
     monkeypatch.setattr(switch, "dump_megaflows", lambda: dumps.pop(0))
     monkeypatch.setattr(verify_offload, "reach", lambda *_: switch)
-    monkeypatch.setattr(tc, "dump_filters", lambda _: FilterDump(()))
+    monkeypatch.setattr(tc, "dump_filters", lambda *_, **__: FilterDump(()))
     monkeypatch.setattr(
-        port_counters, "read_port_packets", lambda _: {"p0": PortPackets(next(received), CpuCounter.CPU, "rx")}
+        port_counters, "read_port_packets", lambda *_: {"p0": PortPackets(next(received), CpuCounter.CPU, "rx")}
     )
     result = xenoovs("verify-offload", "--bridge", "br-int", "--interval", "10ms")
     assert "1 megaflow with recent packets expired or changed between the two samples" in result.out, result.out
