@@ -102,8 +102,8 @@ def config_page() -> str:
     parts = [
         GENERATED,
         "# Config\n",
-        "One YAML file, `version: 1`. Unknown keys are errors. `xenoovs explain KEY` shows a key, `xenoovs schema` the "
-        "schema, `xenoovs new` examples. Terms: [glossary](glossary.md).\n",
+        "One YAML file, `version: 1`. Unknown keys are errors. `xenoovs explain KEY` shows a key, `xenoovs explain "
+        "--schema` the schema, `xenoovs new` examples. Terms: [glossary](glossary.md).\n",
     ]
     for section in sections():
         parts.append(f"## {'The file' if section.name == 'file' else section.name}\n")

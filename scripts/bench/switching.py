@@ -58,7 +58,7 @@ def _switching(name: str, switch_after: str, *, bound: float | None) -> Iterator
         fleet = files_of(directory / "store", StoreDatabase.FLEET)
         store = stack.enter_context(StoreClient(fleet.remote))
         windows, late = list[float](), list[float]()
-        for command in islice(cycle(("drain", "undrain")), _CHANGES):
+        for command in islice(cycle(("drain", "reset")), _CHANGES):
             begun_s = time.time()
             _fleet(directory, command, "dns", "fips2")
             changed_s = [_changed_s(note, begun_s) for note in notes]

@@ -24,7 +24,7 @@ from xenoovs.switch.process import run
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_ports: {hosts: p2}}\n"
 
 
-WAITING = ("apply", "rollback", "drain", "undrain", "weight")
+WAITING = ("apply", "rollback", "drain", "reset", "weight")
 """Commands that wait until all DPUs have the new generation."""
 
 

@@ -66,7 +66,7 @@ def test_a_drain_outlives_a_kill(xenoovs: CommandLine, bridge: DummyBridge, conf
         assert share_of_fips2(xenoovs, bridge) == "0% of the clients"
         said = xenoovs("status", config, "--db", bridge.ovs.db)
         assert "dns/fips2: drained for" in said.out
-        assert xenoovs("undrain", "dns", "fips2", "--db", bridge.ovs.db).status == 0
+        assert xenoovs("reset", "dns", "fips2", "--db", bridge.ovs.db).status == 0
         assert end(second).status == 0
 
 
@@ -85,7 +85,7 @@ def test_the_drain_of_a_backend_in_maintenance_moves_no_client_and_its_reset_giv
     with agent(bridge, config):
         eventually(lambda: xenoovs("status", config, *db).status == 0, "the first round")
         well = sorted(bridge.dump_flows())
-        assert xenoovs("maintenance", "fips3", *db).status == 0
+        assert xenoovs("drain", "fips3", "--now", *db).status == 0
         maintained = balance()
         assert maintained != [line for line in well if "table=1" in line]
         assert xenoovs("drain", "fips3", *db).status == 0

@@ -100,7 +100,7 @@ def test_a_backend_that_dies_on_one_bridge_changes_nothing_on_the_other(
         assert (refused.status, "(ovsbr1, ovsbr2): choose one with --bridge" in refused.err) == (64, True)
         assert xenoovs("drain", "dns", "fips2", "--bridge", "ovsbr1", *db).status == 0
         for words in ((), (files[0],), ("--bridge", "ovsbr1")):
-            undrain = f"; `xenoovs undrain dns/fips2 --bridge ovsbr1 --db {first.ovs.db}` reverts it"
+            undrain = f"; `xenoovs reset dns/fips2 --bridge ovsbr1 --db {first.ovs.db}` reverts it"
             assert undrain in xenoovs("status", *words, *db).out
         paused = xenoovs("pause", "--bridge", "ovsbr1", *db)
         assert f"until `xenoovs resume --bridge ovsbr1 --db {first.ovs.db}`" in paused.out

@@ -200,7 +200,7 @@ def test_what_operators_set_outlives_their_master(bridge: DummyBridge, config: P
         bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
         eventually(lambda: _ours(bridge) == before, "the second has reinstalled what the first had")
         assert "drained" in second.ask("status").out
-        assert second.ask("undrain", "dns", "fips2").status == 0
+        assert second.ask("reset", "dns", "fips2").status == 0
         assert second.ask("pause").status == 0
         third = Controller(config, bridge, tmp_path, "third")
         try:

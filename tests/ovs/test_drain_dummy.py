@@ -214,7 +214,7 @@ def test_a_drain_at_run_time_keeps_open_connections(
         assert drain_age_s(bridge) is not None
         assert receivers(bridge, tcp_packet(client, 2, "syn")) in ([TWO], [SIX])
         assert receivers(bridge, tcp_packet(client, 1, "ack")) == [ONE]
-        assert xenoovs("undrain", "web", "one", *control).status == 0
+        assert xenoovs("reset", "web", "one", *control).status == 0
         assert receivers(bridge, tcp_packet(client, 1, "ack")) == [ONE]
         assert receivers(bridge, tcp_packet(client, 2, "ack")) in ([TWO], [SIX])
 

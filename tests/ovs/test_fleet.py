@@ -66,7 +66,7 @@ def test_all_dpus_have_the_same_blocks_and_changes_move_few_clients(store: Fleet
     assert one.blocks() == two.blocks() != before
     assert not any("02:00:5e:10:00:02" in line for line in one.blocks())
     assert "dns/fips2 is drained for" in store.fleet("status").out
-    assert store.fleet("undrain", "dns", "fips2").status == 0
+    assert store.fleet("reset", "dns", "fips2").status == 0
     assert any("02:00:5e:10:00:02" in line for line in one.blocks())
 
     assert store.fleet("rollback", "--now", "--yes").status == 0
@@ -223,7 +223,7 @@ def test_the_page_and_the_metrics_of_a_controller_say_who_has_what(store: FleetS
 
 
 def test_bug_a_drain_that_was_undone_left_no_trace(store: FleetServers, config: Path) -> None:
-    commands = ("drain dns fips2", "undrain dns fips2", "weight dns fips3 40")
+    commands = ("drain dns fips2", "reset dns fips2", "weight dns fips3 40")
     for words in (*commands, "drain-dpu dpu2", "undrain-dpu dpu2", "forget dpu2"):
         assert store.fleet(*words.split()).status == 0
     # The config has another weight now, which ends the override.
@@ -236,11 +236,11 @@ def test_bug_a_drain_that_was_undone_left_no_trace(store: FleetServers, config: 
         "undrain-dpu dpu2",
         "drain-dpu dpu2",
         "weight 40 dns/fips3",
-        "undrain dns/fips2",
+        "reset dns/fips2",
         "drain dns/fips2",
     ]
     assert {each["author"] for each in history} == {"controller", user_name()}
-    assert "undrain dns/fips2" in store.fleet("history").out
+    assert "reset dns/fips2" in store.fleet("history").out
 
 
 def convert(store: FleetServers, database: StoreDatabase) -> None:
@@ -282,7 +282,7 @@ def test_an_older_version_works_with_a_newer_schema_and_names_a_value_that_it_do
             ["status"],
             ["top", "--once"],
             ["history"],
-            ["undrain", "dns", "fips2"],
+            ["reset", "dns", "fips2"],
             ["apply", config, "--yes"],
             ["export", tmp_path / "out"],
         ):
@@ -294,7 +294,7 @@ def test_an_older_version_works_with_a_newer_schema_and_names_a_value_that_it_do
         store.transact({"op": "update", "table": "Intent", "where": [], "row": {"state": "current"}})
         assert dpu.blocks() == before
         assert store.select("Dpu")[0]["wave"] == 9
-        said = store.fleet("undrain", "dns", "fips2")
+        said = store.fleet("reset", "dns", "fips2")
         assert said.status == 0, said.out + said.err
         assert problem in store.end_controller()
 

@@ -96,7 +96,7 @@ def test_a_fleet_is_restored_into_a_cluster_with_tls_and_followed_through_two_ti
                 assert changes.read_text() == told
             blocks = dpu.blocks()
             # A command at a follower, which passes it on to the leader.
-            assert cluster.fleet(follower, "undrain", "dns", "fips2").status == 0
+            assert cluster.fleet(follower, "reset", "dns", "fips2").status == 0
             assert dpu.blocks() != blocks
             shown = document(cluster, leader)
             assert shown["dpus"][0]["certificate_left_s"] > 86_400

@@ -77,7 +77,7 @@ def test_all_servers_are_lost_and_restored_without_a_change_of_a_flow(store: Fle
         ("dpu2", ["edge"], "applied"),
     ]
     # The fleet is what it was: its override, its history, and changes that follow.
-    assert store.fleet("undrain", "dns", "fips2").status == 0
+    assert store.fleet("reset", "dns", "fips2").status == 0
     assert [each["state"] for each in json.loads(store.fleet("history", "-o", "json").out)["intents"]] == ["current"]
     assert store.fleet("show").out == SMALL_CONFIG + WEB
 

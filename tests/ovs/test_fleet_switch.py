@@ -85,7 +85,7 @@ def switch_at_ms(store: FleetServers) -> int:
 
 @contextmanager
 def overriding(store: FleetServers, command: str) -> Iterator[subprocess.Popen[str]]:
-    """`fleet drain` or `undrain`, once the store has the time at which DPUs switch."""
+    """`fleet drain` or `reset`, once the store has the time at which DPUs switch."""
     before = switch_at_ms(store)
     with running("fleet", command, "dns", "fips2", "--directory", store.directory) as process:
         eventually(lambda: switch_at_ms(store) not in (0, before), "the time")
@@ -133,7 +133,7 @@ def test_whatever_happens_while_a_dpu_waits_its_flows_are_whole_and_end_right(st
     eventually(store.is_well, "the fleet")
 
     # Another program deletes flows.
-    with overriding(store, "undrain"):
+    with overriding(store, "reset"):
         eventually(lambda: holds(one) or one.blocks() != drained, "the bundle")
         one.bridge.ofctl("del-flows", "table=1")
         eventually(lambda: one.blocks() == two.blocks() != drained, "the switch of both")

@@ -158,7 +158,7 @@ def test_killed_in_the_middle_it_leaves_nobody_waiting(own_ovs: DummyOvs) -> Non
 
 def test_one_that_systemd_does_not_run_is_left_alone(bridge: DummyBridge, xenoovs: CommandLine) -> None:
     before = filled(bridge)
-    said = xenoovs("restart-ovs", "--db", bridge.ovs.db, "--yes")
+    said = xenoovs("doctor", "--restart-ovs", "--db", bridge.ovs.db, "--yes")
     assert said.status == 1
     assert "is no service of this host and was not restarted" in said.err
     assert everything(bridge) == before
@@ -321,7 +321,7 @@ def test_packets_are_lost_only_between_the_order_and_the_end(tmp_path: Path) -> 
         with steady_stream(lab, clients=CLIENTS, rate_pps=RATE_PPS) as stream:
             eventually(lambda: stream.say("reached") >= RATE_PPS, "a second of traffic")
             ordered = stream.say("whole")
-            said = finish(start("restart-ovs", *named, "--output", "json", env=here))
+            said = finish(start("doctor", "--restart-ovs", *named, "--output", "json", env=here))
             ended = stream.say("reached")
             eventually(lambda: stream.say("reached") >= ended + RATE_PPS, "a second of traffic afterwards")
             answers = stream.end()
@@ -359,7 +359,7 @@ SET_OFFLOAD = ("doctor", "--set", "offload=on")
     ("command", "number"),
     [
         (SET_OFFLOAD, signal.SIGKILL),
-        pytest.param(("restart-ovs",), signal.SIGKILL, marks=pytest.mark.long),
+        pytest.param(("doctor", "--restart-ovs"), signal.SIGKILL, marks=pytest.mark.long),
         pytest.param(SET_OFFLOAD, signal.SIGINT, marks=pytest.mark.long),
     ],
     ids=["set", "restart-ovs", "set Ctrl-C"],

@@ -174,7 +174,7 @@ class FleetMember:
     def _refuse_override(self) -> None:
         raise RequestRefused(
             f"this is DPU {self._name} of a fleet, whose store decides about weights; for all DPUs: `xenoovs fleet "
-            "drain SERVICE BACKEND`, `undrain` or `weight`",
+            "drain SERVICE BACKEND`, `weight` or `reset`",
             status=409,
             code="in_fleet",
         )

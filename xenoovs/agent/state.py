@@ -57,7 +57,7 @@ def require_weights(configured: Balancer, in_use: Balancer) -> None:
         if used is not service and any(service.weights) and not any(used.weights):
             raise CompileError(
                 service=service.name,
-                reason="every backend with a weight is drained at run time; undrain one (`xenoovs undrain`) "
+                reason="every backend with a weight is drained at run time; end a drain (`xenoovs reset`) "
                 "or give another one a weight",
             )
 

@@ -1,4 +1,4 @@
-"""Commands about a config alone: new, validate, compile, schema."""
+"""Commands about a config alone: new, validate, compile."""
 
 from __future__ import annotations
 
@@ -116,16 +116,3 @@ def _document(program: Program) -> dict[str, object]:
             for service in program.services
         ],
     }
-
-
-@click.command("schema")
-def schema_command() -> None:
-    """Print the JSON Schema (draft 2020-12) of the config, for editors that check and complete it.
-
-    \b
-    Example, the first line of a config for a YAML language server:
-      # yaml-language-server: $schema=xenoovs.schema.json
-    """
-    from xenoovs.model.schema import json_schema
-
-    print_json(json_schema())

@@ -1,4 +1,4 @@
-"""Commands to a running agent: drain, undrain, maintenance, weight, reset, pause, resume, confirm, logs."""
+"""Commands to a running agent: drain, weight, reset, pause, resume, confirm, logs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ import click
 from xenoovs.display import decimal, percent
 from xenoovs.errors import AgentMissing, RequestRefused, first_names
 from xenoovs.terminal.agent_client import Where, agent_command, agent_options, ask, change, find_client, find_places
-from xenoovs.terminal.completion import complete_backend, complete_server
-from xenoovs.terminal.options import OutputFormat, duration, output_option, parse_weight
+from xenoovs.terminal.completion import complete_backend
+from xenoovs.terminal.options import (
+    OutputFormat,
+    backend_and_weight,
+    backend_argument,
+    backend_words,
+    duration,
+    output_option,
+)
 from xenoovs.terminal.output import echo, print_json
 
 if TYPE_CHECKING:
@@ -25,9 +32,6 @@ if TYPE_CHECKING:
     from xenoovs.agent.control.paths import AgentPaths
 
 
-_words_argument = click.argument(
-    "words", nargs=-1, required=True, metavar="[SERVICE] BACKEND", shell_complete=complete_server
-)
 _for_option = click.option(
     "--for",
     "for_s",
@@ -38,60 +42,40 @@ _for_option = click.option(
 
 
 @agent_command("drain")
-@_words_argument
+@backend_argument
 @_for_option
-def drain_command(*, words: tuple[str, ...], for_s: float | None, where: Where, output: OutputFormat) -> int:
+@click.option(
+    "--now", is_flag=True, help="Put it in maintenance: no clients at once, also as the last backend, and no probes."
+)
+def drain_command(*, words: tuple[str, ...], for_s: float | None, now: bool, where: Where, output: OutputFormat) -> int:
     """Drain BACKEND of SERVICE: its clients go to the other backends, by weight.
 
     Without SERVICE, drain a server in all services, in one change: BACKEND is then a name, or the MAC or the address of
     the server. SERVICE/BACKEND is the same as SERVICE BACKEND.
 
-    The backend stays drained over reloads and restarts of the agent until `xenoovs undrain`, until the time of --for is
+    The backend stays drained over reloads and restarts of the agent until `xenoovs reset`, until the time of --for is
     over, or until the config gives it another weight. Health checks go on.
-    """
-    return change(where, output, "drain", backend_request(words, for_s))
 
-
-@agent_command("undrain")
-@_words_argument
-def undrain_command(*, words: tuple[str, ...], where: Where, output: OutputFormat) -> int:
-    """End the drain of BACKEND of SERVICE, or of a server in all services: it gets its weight in the config.
-
-    Maintenance and other weights are ended by `xenoovs reset`.
-    """
-    return change(where, output, "undrain", backend_request(words))
-
-
-@agent_command("maintenance")
-@_words_argument
-@_for_option
-def maintenance_command(*, words: tuple[str, ...], for_s: float | None, where: Where, output: OutputFormat) -> int:
-    """Take BACKEND of SERVICE, or a server in all services, out of service at once.
-
-    It gets no clients, also where no other backend is left, and open connections to it are not kept. It is not probed.
-    Its clients return to it after `xenoovs reset`, or when the time of --for is over.
-
-    Drain a server before you work on it (HAProxy: state `drain`). Use maintenance while it must not be reached
+    With --now, open connections to it are not kept, and it stays in maintenance until `xenoovs reset` or the end of
+    --for. Drain a server before you work on it (HAProxy: state `drain`). Use --now while it must not be reached
     (HAProxy: state `maint`).
     """
-    return change(where, output, "maintenance", backend_request(words, for_s))
+    return change(where, output, "maintenance" if now else "drain", backend_request(words, for_s))
 
 
 @agent_command("reset")
-@_words_argument
+@backend_argument
 def reset_command(*, words: tuple[str, ...], where: Where, output: OutputFormat) -> int:
     """Reset BACKEND of SERVICE, or a server in all services, to what the config says.
 
-    Ends what `xenoovs drain`, `maintenance` or `weight` has set.
+    Ends a drain, maintenance (`drain --now`) or another weight.
     """
     return change(where, output, "reset", backend_request(words))
 
 
 def backend_request(words: tuple[str, ...], for_s: float | None = None) -> dict[str, object]:
     """Return the request about `SERVICE BACKEND`, `SERVICE/BACKEND` or `SERVER`."""
-    parts = words[0].split("/") if len(words) == 1 else words
-    if len(parts) > 2 or not all(parts) or any("/" in part for part in parts):
-        raise click.UsageError("Write SERVICE BACKEND, SERVICE/BACKEND, or the name, MAC or address of one server.")
+    parts = backend_words(words)
     keys = ("service", "backend")[-len(parts) :]
     return dict(zip(keys, parts, strict=True)) | ({} if for_s is None else {"for_s": for_s})
 
@@ -107,13 +91,11 @@ def weight_command(*, words: tuple[str, ...], for_s: float | None, where: Where,
     The override stays over reloads and restarts of the agent until `xenoovs reset`, until the time of --for is over, or
     until the config gives the backend another weight. Weight 0 is the same as `xenoovs drain`.
     """
-    parts = (*words[0].split("/"), *words[1:])
-    if not 2 <= len(parts) <= 3 or not all(parts):
-        raise click.UsageError("Write SERVICE BACKEND WEIGHT or SERVICE/BACKEND WEIGHT; without WEIGHT it is shown.")
-    if len(parts) == 2:
-        _show_weight(where, parts[0], parts[1], output=output)
+    service, backend, weight = backend_and_weight(words)
+    if weight is None:
+        _show_weight(where, service, backend, output=output)
         return None
-    return change(where, output, "weight", {**backend_request(parts[:2], for_s), "weight": parse_weight(parts[2])})
+    return change(where, output, "weight", {**backend_request((service, backend), for_s), "weight": weight})
 
 
 def _show_weight(where: Where, service: str, backend: str, *, output: OutputFormat) -> None:

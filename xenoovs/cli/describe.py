@@ -30,10 +30,9 @@ from xenoovs.show.agent import (
 from xenoovs.show.codec import parse, to_document
 from xenoovs.show.column import Row
 from xenoovs.terminal.agent_client import Where, agent_of, agent_options
-from xenoovs.terminal.completion import complete_server
 from xenoovs.terminal.defaults import find_config
 from xenoovs.terminal.load import load_resolved
-from xenoovs.terminal.options import OutputFormat, output_option
+from xenoovs.terminal.options import OutputFormat, backend_argument, output_option
 from xenoovs.terminal.output import echo, print_json, print_text
 from xenoovs.terminal.reach import reach, where_of
 
@@ -69,7 +68,7 @@ class Described:
 
 
 @click.command("describe")
-@click.argument("words", nargs=-1, required=True, metavar="[SERVICE] BACKEND", shell_complete=complete_server)
+@backend_argument
 @agent_options
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="Config of the bridge without an agent."

@@ -82,17 +82,19 @@ _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: 
 @switch_options
 @click.option("--fix", is_flag=True, help="Apply safe fixes: settings of Open vSwitch, hw-tc-offload, a missing qdisc.")
 @click.option(
-    "--restart-ovs", is_flag=True, help="With --fix: restart Open vSwitch if a check needs it, and restore all flows."
+    "--restart-ovs",
+    is_flag=True,
+    help="Restart Open vSwitch and restore all flows and groups, foreign too; with --fix only if a check needs it.",
 )
 @click.option("--backends", is_flag=True, help="Check the backends of FILE too; with --lab in their namespaces.")
 @click.option(
     "--set",
     "setting",
     type=click.Choice(["offload=on", "offload=off"]),
-    help="Turn offload on or off in the whole Open vSwitch, to compare both: set hw-offload, restart it as `xenoovs "
-    "restart-ovs` does, and check the effect.",
+    help="Turn offload on or off in the whole Open vSwitch, to compare both: set hw-offload, restart it as "
+    "--restart-ovs does, and check the effect.",
 )
-@click.option("-y", "--yes", is_flag=True, help="With --fix or --set: do not ask for confirmation.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before a change.")
 @output_option
 @click.pass_context
 def doctor_command(
@@ -113,7 +115,13 @@ def doctor_command(
 
     With FILE, its bridge, ports and flows are checked; without, every bridge of this host. Each row is ok, wrong or
     unknown (it could not be checked, with the reason), with the command that fixes it. --fix shows what it will do, and
-    asks for confirmation. Foreign flows are only reported; a restart restores them too, as `xenoovs restart-ovs` does.
+    asks for confirmation. Foreign flows are only reported; a restart restores them too.
+
+    --restart-ovs alone checks nothing. It uses Open vSwitch's own flow-restore-wait: until its flows are back, the new
+    ovs-vswitchd leaves those of the kernel's datapath alone, so that they go on forwarding. Rules in traffic control
+    (hardware offload) forward until the new ovs-vswitchd starts, which deletes them: packets are lost until flows and
+    rules are back. A datapath in user space forwards nothing from the end of the old ovs-vswitchd until then. Meters
+    are not restored. Bridges of OVN are left to ovn-controller. It is completed also if this command is killed.
 
     --set asks too, and refuses where a restart could lose more than some packets. If it is interrupted or killed, the
     restart is completed.
@@ -121,12 +129,15 @@ def doctor_command(
     Exit status 0: nothing is wrong, 2: something is, 1: it could not check, or a fix failed. With --set, 0: offload is
     as it was set, 1: it is not, or the change was refused.
     """
+    if setting and (fix or backends or restart_ovs):
+        raise click.UsageError("--set excludes --fix, --backends and --restart-ovs: run doctor again for those.")
     if restart_ovs and not fix:
-        raise click.UsageError("--restart-ovs is a part of --fix: add --fix.")
-    if setting and (fix or backends):
-        raise click.UsageError("--set excludes --fix and --backends: run doctor again for those.")
+        if config or backends:
+            raise click.UsageError("--restart-ovs without --fix checks nothing: leave FILE and --backends out.")
+        _restart(db, lab, output, yes=yes)
+        return
     if yes and not (fix or setting):
-        raise click.UsageError("--yes goes with --fix or --set.")
+        raise click.UsageError("--yes goes with --fix, --set or --restart-ovs.")
     config = config or (find_config(lab) if backends else environment_config())
     balancer, switch = None if config is None else load(config, of_dpu=True), connect(db, lab)
     check_reachable(switch.endpoint)
@@ -143,6 +154,18 @@ def doctor_command(
     found = None if balancer is None else resolved(balancer)
     question = Question(found, switch, place, target=target, backends=backends)
     context.exit(_check(question, show, output, fix=fix, restart_ovs=restart_ovs, yes=yes))
+
+
+def _restart(db: str | None, lab: str | None, output: OutputFormat, *, yes: bool) -> None:
+    from xenoovs.cli.restart_ovs import restart, restart_document, restart_lines, restart_order
+
+    switch = connect(db, lab)
+    check_reachable(switch.endpoint)
+    place = labs().target_of(lab) if lab else None
+    order = restart_order(switch.endpoint, place)
+    confirm("Restart Open vSwitch now?", yes=yes)
+    done = restart(switch, place, order)
+    output.show(lambda: restart_document(done), lambda: echo("\n".join(restart_lines(done))))
 
 
 def _check(

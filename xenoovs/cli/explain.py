@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @click.command("explain")
 @click.argument("key", required=False, default="", metavar="[KEY]")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema (draft 2020-12) of the config, for editors.")
 @output_option
-def explain_command(key: str, output: OutputFormat) -> None:
+def explain_command(key: str, *, schema: bool, output: OutputFormat) -> None:
     """Explain KEY of the config: its meaning, its values and its default. Without KEY, list the keys of the file.
 
     KEY is a path such as `services.backends.mac`, or its end: `max_down`, `health.port`. Indexes as in the path of an
@@ -30,7 +31,19 @@ def explain_command(key: str, output: OutputFormat) -> None:
       xenoovs explain
       xenoovs explain health.max_down
       xenoovs explain services.backends
+      xenoovs explain --schema > xenoovs.schema.json
+
+    \b
+    The first line of a config for a YAML language server:
+      # yaml-language-server: $schema=xenoovs.schema.json
     """
+    if schema:
+        from xenoovs.model.schema import json_schema
+
+        if key:
+            raise click.UsageError("--schema is of the whole config: leave KEY out.")
+        print_json(json_schema())
+        return
     from xenoovs.model.explain import all_keys
 
     keys = all_keys()

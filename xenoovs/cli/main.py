@@ -36,8 +36,7 @@ GROUPS = {
     "Write a config": {
         "new": "Print a config template to start from.",
         "import": "Convert a config of another load balancer.",
-        "explain": "Explain a key of the config.",
-        "schema": "Print the JSON Schema of the config, for editors.",
+        "explain": "Explain a key of the config; print its JSON Schema.",
         "validate": "Check a config and report every mistake.",
     },
     "Look ahead, without a switch": {
@@ -60,8 +59,7 @@ GROUPS = {
     "Prove the offload": {
         "verify-offload": "Check for each block whether the NIC forwards its packets.",
         "why": "Explain why megaflows are not in hardware; how to fix it.",
-        "doctor": "Check the host for what hardware offload needs, and fix it.",
-        "restart-ovs": "Restart Open vSwitch and restore all flows.",
+        "doctor": "Check and fix the host for offload; restart Open vSwitch.",
     },
     "Measure": {
         "measure": "Measure packet rate, latency and loss; draw reports.",
@@ -72,10 +70,8 @@ GROUPS = {
         "top": "Show backends live; drain and undrain by key.",
         "describe": "Show everything about one server.",
         "drain": "Drain a backend, or a server in all services.",
-        "undrain": "End a drain.",
-        "maintenance": "Take a backend out of service at once.",
         "weight": "Override the weight of a backend.",
-        "reset": "Reset a backend to what the config says.",
+        "reset": "Return a backend to what the config says; end a drain.",
         "pause": "Pause reconciliation; keep monitoring.",
         "resume": "Resume reconciliation.",
         "paths": "Show and steer the paths of tunnels.",
@@ -93,9 +89,9 @@ GROUPS = {
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 _MODULES = {name: f"xenoovs.cli.{name.replace('-', '_')}" for name in COMMANDS} | {
-    **dict.fromkeys(("new", "validate", "compile", "schema"), "xenoovs.cli.config"),
+    **dict.fromkeys(("new", "validate", "compile"), "xenoovs.cli.config"),
     **dict.fromkeys(
-        ("drain", "undrain", "maintenance", "weight", "reset", "pause", "resume", "confirm", "logs"),
+        ("drain", "weight", "reset", "pause", "resume", "confirm", "logs"),
         "xenoovs.cli.control",
     ),
     "completion": "xenoovs.terminal.completion",

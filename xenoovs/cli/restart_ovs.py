@@ -1,16 +1,13 @@
-"""`xenoovs restart-ovs`: a planned restart of Open vSwitch after which all flows are there again."""
+"""`xenoovs doctor --restart-ovs`: a planned restart of Open vSwitch after which all flows are there again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import click
-
 from xenoovs.display import span
 from xenoovs.errors import counted, worded
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.offload_setting import OffloadSwitch
 from xenoovs.switch.planned_restart import (
@@ -20,35 +17,10 @@ from xenoovs.switch.planned_restart import (
     restart_service,
 )
 from xenoovs.switch.watchdog import run_detached
-from xenoovs.terminal.labs import LabTarget, labs
-from xenoovs.terminal.options import OutputFormat, output_option, switch_options, yes_option
-from xenoovs.terminal.output import confirm, echo
-from xenoovs.terminal.reach import connect
+from xenoovs.terminal.labs import LabTarget
+from xenoovs.terminal.output import echo
 
 _STATE_DIRECTORY = Path("/run/xenoovs")
-
-
-@click.command("restart-ovs")
-@switch_options
-@yes_option
-@output_option
-def restart_ovs_command(db: str | None, lab: str | None, *, yes: bool, output: OutputFormat) -> None:
-    """Restart Open vSwitch and restore all flows and groups, foreign ones too.
-
-    Uses Open vSwitch's own flow-restore-wait: until its flows are back, the new ovs-vswitchd leaves those of the
-    kernel's datapath alone, so that they go on forwarding. The restart is completed also if this command is killed.
-
-    Rules in traffic control (hardware offload) forward until the new ovs-vswitchd starts, which deletes them: packets
-    are lost until flows and rules are back. A datapath in user space forwards nothing from the end of the old
-    ovs-vswitchd until then. Meters are not restored. Bridges of OVN are left to ovn-controller.
-    """
-    switch = connect(db, lab)
-    check_reachable(switch.endpoint)
-    opened = labs().target_of(lab) if lab else None
-    order = restart_order(switch.endpoint, opened)
-    confirm("Restart Open vSwitch now?", yes=yes)
-    done = restart(switch, opened, order)
-    output.show(lambda: restart_document(done), lambda: echo("\n".join(restart_lines(done))))
 
 
 def restart_order(endpoint: Endpoint, lab: LabTarget | None) -> Callable[[], None]:

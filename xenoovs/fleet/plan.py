@@ -416,7 +416,7 @@ def _weighted_service(
     if used is not configured and not any(backend.weight for backend in used.backends if not backend.is_backup):
         raise FleetRefused(
             f"service {used.name}: every backend with a weight would be drained; end a drain with `xenoovs fleet "
-            f"undrain {used.name} BACKEND`, or give another one a weight"
+            f"reset {used.name} BACKEND`, or give another one a weight"
         )
     return service_text(used, egress), neutral_service(used, egress), claim_text(used.claim)
 

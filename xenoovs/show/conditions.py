@@ -76,7 +76,7 @@ def notices(snapshot: Snapshot) -> Iterator[Notice]:
             yield f"{service.name}: open connections of {blocks} stay with their old backends", "note"
 
 
-_AGENT_COMMAND = re.compile(r"`(xenoovs (?:confirm|paths|pause|reset|resume|top|undrain)\b[^`]*)`")
+_AGENT_COMMAND = re.compile(r"`(xenoovs (?:confirm|paths|pause|reset|resume|top)\b[^`]*)`")
 
 
 def addressed(text: str, options: str) -> str:
@@ -107,7 +107,7 @@ def _override(override: Override, now_s: float) -> str:
     left = "" if override.until_s is None else f", {duration(override.until_s - now_s)} left"
     if override.is_maintenance:
         return f"{name}: maintenance for {since}{left}; `xenoovs reset {name}` ends it"
-    undo = f"`xenoovs {'reset' if override.weight else 'undrain'} {name}` reverts it"
+    undo = f"`xenoovs reset {name}` reverts it"
     return f"{name}: {override.state} for {since}{left}, the config says {decimal(override.configured)}; {undo}"
 
 

@@ -20,7 +20,7 @@ from xenoovs.switch.restore_wait import waiting_for_flows
 
 RESTART_WARNING = """\
 A restart removes all flows and restores them, foreign ones too; packets are
-lost meanwhile, mostly for less than a second (`xenoovs restart-ovs --help`).
+lost meanwhile, mostly for less than a second (`xenoovs doctor --help`).
 Meters are not restored."""
 
 # Open vSwitch as a service of the host, by systemctl(1).

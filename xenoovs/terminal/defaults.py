@@ -19,8 +19,8 @@ ANY_LAB = "the only one"
 """Value of --lab without a name; no lab can have it."""
 
 CHANGING = (
-    *("agent", "apply", "confirm", "controller", "doctor", "down", "drain", "fail", "heal", "maintenance", "pause"),
-    *("remove", "reset", "restart-ovs", "resume", "rollback", "undrain", "weight"),
+    *("agent", "apply", "confirm", "controller", "doctor", "down", "drain", "fail", "heal", "pause"),
+    *("remove", "reset", "resume", "rollback", "weight"),
     *("measure", "rate", "latency", "loss", "echo", "designs", "paths"),
 )
 """Commands whose user has to see which config or lab they use."""

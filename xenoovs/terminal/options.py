@@ -22,7 +22,7 @@ from xenoovs.errors import (
     XenoovsError,
 )
 from xenoovs.model.address import IPAddress
-from xenoovs.terminal.completion import complete_lab, complete_service
+from xenoovs.terminal.completion import complete_lab, complete_server, complete_service
 from xenoovs.terminal.defaults import ANY_LAB, announce, find_config, find_configs, find_lab
 from xenoovs.terminal.labs import labs
 from xenoovs.terminal.output import print_json
@@ -242,6 +242,28 @@ def share(text: str) -> float:
     if found is None or float(found[1]) > 100:
         raise click.BadParameter(f"{text!r} is not a share such as 95% or 99.9%.")
     return float(found[1]) / 100
+
+
+backend_argument = click.argument(
+    "words", nargs=-1, required=True, metavar="[SERVICE] BACKEND", shell_complete=complete_server
+)
+"""A backend, as all commands take it: `fips2`, `dns/fips2` or `dns fips2`."""
+
+
+def backend_words(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return SERVICE and BACKEND, or a server alone: its name, MAC or address. Raises click.UsageError."""
+    parts = tuple(words[0].split("/")) if len(words) == 1 else words
+    if len(parts) > 2 or not all(parts) or any("/" in part for part in parts):
+        raise click.UsageError("Write SERVICE BACKEND, SERVICE/BACKEND, or the name, MAC or address of one server.")
+    return parts
+
+
+def backend_and_weight(words: tuple[str, ...]) -> tuple[str, str, Fraction | None]:
+    """Return SERVICE, BACKEND and WEIGHT; None: there is no WEIGHT. Raises click.UsageError."""
+    parts = (*words[0].split("/"), *words[1:])
+    if not 2 <= len(parts) <= 3 or not all(parts):
+        raise click.UsageError("Write SERVICE BACKEND WEIGHT or SERVICE/BACKEND WEIGHT; without WEIGHT it is shown.")
+    return parts[0], parts[1], parse_weight(parts[2]) if len(parts) > 2 else None
 
 
 def parse_weight(text: str) -> Fraction:

@@ -1,4 +1,4 @@
-"""`xenoovs fleet plan`, `apply`, `stop`, `rollback`, `drain`, `undrain` and `weight`: changes of a fleet."""
+"""`xenoovs fleet plan`, `apply`, `stop`, `rollback`, `drain`, `weight` and `reset`: changes of a fleet."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import click
 
+from xenoovs.agent.servers import backends_of, find_server
+from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import FleetRefused, FleetUndecided, counted, first_names
 from xenoovs.fleet.commands.client import FleetStore, on_fleet, timeout_option
@@ -19,6 +21,7 @@ from xenoovs.fleet.plan import (
     FleetChange,
     concerned,
     known_intent,
+    newest_intent,
     parse_intent,
     refusal,
     rolling_intent,
@@ -30,9 +33,16 @@ from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import decode, read_config
-from xenoovs.store.view import Changes, FleetView, Intent, IntentState
+from xenoovs.store.view import Changes, FleetOverride, FleetView, Intent, IntentState
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
-from xenoovs.terminal.options import OutputFormat, duration_or_zero, output_option, parse_weight
+from xenoovs.terminal.options import (
+    OutputFormat,
+    backend_and_weight,
+    backend_argument,
+    backend_words,
+    duration_or_zero,
+    output_option,
+)
 from xenoovs.terminal.output import confirm, echo, print_table
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
@@ -173,38 +183,42 @@ def rollback_command(
 
 
 @click.command("drain")
-@click.argument("service")
-@click.argument("backend")
+@backend_argument
 @timeout_option
 @on_fleet
-def drain_command(*, service: str, backend: str, timeout_s: float, store: FleetStore) -> int:
+def drain_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore) -> int:
     """Drain BACKEND of SERVICE in the whole fleet: its clients go to the other backends, by weight.
 
-    It stays drained until `fleet undrain`, or until a new config gives it another weight.
+    Without SERVICE, drain a server in all services, in one change: BACKEND is then a name, or the MAC or the address of
+    the server. SERVICE/BACKEND is the same as SERVICE BACKEND.
+
+    It stays drained until `fleet reset`, or until a new config gives it another weight.
     """
-    return _override(store, (service, backend), Fraction(0), "is drained", timeout_s)
+    return _override(store, backend_words(words), Fraction(0), "is drained", timeout_s)
 
 
-@click.command("undrain")
-@click.argument("service")
-@click.argument("backend")
+@click.command("reset")
+@backend_argument
 @timeout_option
 @on_fleet
-def undrain_command(*, service: str, backend: str, timeout_s: float, store: FleetStore) -> int:
-    """End the drain, or another override, of BACKEND of SERVICE: it has its weight in the config again."""
-    return _override(store, (service, backend), None, "has the weight of the config", timeout_s)
+def reset_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore) -> int:
+    """Return BACKEND of SERVICE, or a server in all services, to its weight in the config: end a drain, or a weight."""
+    return _override(store, backend_words(words), None, "has the weight of the config", timeout_s)
 
 
 @click.command("weight")
-@click.argument("service")
-@click.argument("backend")
-@click.argument("value", metavar="WEIGHT")
+@click.argument("words", nargs=-1, required=True, metavar="SERVICE BACKEND WEIGHT")
 @timeout_option
 @on_fleet
-def weight_command(*, service: str, backend: str, value: str, timeout_s: float, store: FleetStore) -> int:
-    """Override the weight of BACKEND of SERVICE in the whole fleet, until `fleet undrain` or another config weight."""
-    parsed = parse_weight(value)
-    return _override(store, (service, backend), parsed, f"has the weight {decimal(parsed)}", timeout_s)
+def weight_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore) -> int:
+    """Override the weight of BACKEND of SERVICE in the whole fleet, until `fleet reset` or another config weight.
+
+    SERVICE/BACKEND is the same as SERVICE BACKEND.
+    """
+    service, backend, weight = backend_and_weight(words)
+    if weight is None:
+        raise click.UsageError("WEIGHT is missing; `xenoovs fleet status` shows the weights that were overridden.")
+    return _override(store, (service, backend), weight, f"has the weight {decimal(weight)}", timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,18 +345,41 @@ def _stall(store: FleetStore, view: FleetView, progress: FleetProgress) -> str:
     return progress.stall(view, statuses, now_s=time.monotonic())
 
 
-def _override(store: FleetStore, name: tuple[str, str], value: Fraction | None, done: str, timeout_s: float) -> int:
-    words = "undrain" if value is None else f"weight {decimal(value)}" if value else "drain"
+def _override(store: FleetStore, words: tuple[str, ...], value: Fraction | None, done: str, timeout_s: float) -> int:
+    """Write the overrides of a backend, or of a server in all services. `value`: None: end them."""
+    verb = "reset" if value is None else f"weight {decimal(value)}" if value else "drain"
+    names = tuple[BackendName, ...]()
 
     def compute(view: FleetView) -> Changes:
-        now_ms = int(time.time() * 1000)
-        made = with_override(view, name, value, author=user_name(), now_ms=now_ms, memo=store.memo)
-        return Changes(overrides={name: None if value is None else made})
+        nonlocal names
+        names = _named(view, words, overridden=value is None)
+        made, now_ms = dict[BackendName, FleetOverride | None](), int(time.time() * 1000)
+        for name in names:
+            one = with_override(view, name, value, author=user_name(), now_ms=now_ms, memo=store.memo)
+            made[name] = None if value is None else one
+            left = {**view.overrides, **made}
+            view = replace(view, overrides={key: each for key, each in left.items() if each is not None})
+        return Changes(overrides=made)
 
-    store.change(compute, action=f"{words} {'/'.join(name)}")
+    store.change(compute, action=f"{verb} {'/'.join(words)}")
     store.settled()
-    echo(f"{'/'.join(name)} {done} in the fleet")
+    for name in names:
+        echo(f"{'/'.join(name)} {done} in the fleet")
     return _wait(store, timeout_s)
+
+
+def _named(view: FleetView, words: tuple[str, ...], *, overridden: bool) -> tuple[BackendName, ...]:
+    """Return the backends that a command names; with `overridden` those with an override, if there are some.
+
+    Raises FleetRefused, RequestRefused.
+    """
+    if len(words) == 2:
+        return ((words[0], words[1]),)
+    if (intent := newest_intent(view)) is None:
+        raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
+    services = parse_intent(intent.text, file=f"entry {intent.number}")
+    found = find_server(backends_of(services.balancer), words[0])
+    return tuple(name for name in found if name in view.overrides or not overridden) or found
 
 
 def _wait(store: FleetStore, timeout_s: float) -> int:

@@ -194,7 +194,7 @@ def _show(view: FleetView, snapshot: FleetSnapshot, drains: Mapping[str, float])
         since = duration(time.time() - one.since_ms / 1000)
         print_text(
             f"{service}/{backend} {state} for {since}, by {printable(one.author)}; the config says "
-            f"{decimal(one.configured)}; `xenoovs fleet undrain {service} {backend}` reverts it"
+            f"{decimal(one.configured)}; `xenoovs fleet reset {service} {backend}` reverts it"
         )
     for name, left_s in sorted(drains.items()):
         print_text(f"{name}: open connections may stay with their old backends for {duration(left_s)} more")
