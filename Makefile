@@ -48,7 +48,7 @@ machines: setup ## Install what the virtual machines of the tests need, and buil
 test-nic: machines ## Boot virtual machines with an emulated NIC and compare verdicts with its table (10 minutes)
 	$(AS_ROOT) $(BIN)/python -m pytest tests/nic
 
-test-systemd: machines ## Boot a virtual machine with systemd and test the units (4 to 8 minutes)
+test-systemd: machines ## Start systemd in namespaces of its own and test the units (2 minutes)
 	$(AS_ROOT) $(BIN)/python -m pytest tests/systemd
 
 test-dist: setup ## Build the packages, install and purge them in an empty Debian 12 (3 minutes)

@@ -1,4 +1,4 @@
-"""Prepares the host for the virtual machines of tests/nic and tests/systemd: `python -m tests.machines`, as root.
+"""Prepares the host for the machines of tests/nic and tests/systemd: `python -m tests.machines`, as root.
 
 Installs Debian's packages that are missing, unpacks the kernel, and builds the emulated NIC's module.
 """
@@ -17,6 +17,12 @@ _GCM = "/usr/lib/ipsec/plugins/libstrongswan-gcm.so"
 
 def prepare() -> None:
     """Do nothing where all is there; else this needs root and the network."""
+    install_packages()
+    build_module(unpacked_kernel())
+
+
+def install_packages() -> None:
+    """Install what is missing."""
     # For `xenoovs measure designs`, which compares with IPVS.
     packages = set(missing_programs((*PROGRAMS, "ipvsadm", "tcpreplay")).values())
     if not Path(SYSTEMD).exists():
@@ -31,7 +37,6 @@ def prepare() -> None:
         run(["apt-get", "update", "-qq"], timeout_s=600.0)
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *sorted(packages)]
         run(install, timeout_s=600.0, env={"DEBIAN_FRONTEND": "noninteractive"})
-    build_module(unpacked_kernel())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.machines import prepare
+from tests.machines import install_packages
 from tests.systemd.install import install
 from tests.systemd.machine import booted
 from tests.systemd.story import StepOutput, Story
@@ -13,9 +13,8 @@ from tests.systemd.story import StepOutput, Story
 @pytest.fixture(scope="session")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StepOutput]:
     """The outputs of the steps by name (tests/systemd/story.py)."""
-    prepare()
-    # Sockets have short names (unix(7)).
-    place = tmp_path_factory.mktemp("vm")
+    install_packages()
+    place = tmp_path_factory.mktemp("systemd")
     directories = [place / name for name in ("install", "machine", "story")]
     for directory in directories:
         directory.mkdir()

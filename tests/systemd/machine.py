@@ -1,68 +1,70 @@
-"""A virtual machine of this host's files that systemd runs, with xenoovs in /opt/xenoovs as a user has it."""
+"""A machine of this host's files and kernel that systemd runs, with xenoovs in /opt/xenoovs as a user has it.
+
+Its processes, mounts, network, names and control groups are its own, as systemd-nspawn(1) would make them.
+"""
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.machines import SYSTEMD
+from tests.patience import eventually
 from tests.systemd.install import DEPENDENCIES, Installed
-from xenoovs.lab.nic.machine import VirtualMachine, boot, unpacked_kernel
-from xenoovs.lab.nic.up import wait_until_ready
 
-_REPOSITORY = Path(__file__).parents[2]
+_BOOT = Path(__file__).with_name("boot.sh")
+_NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc")
+_ENVIRONMENT = ("env", "-i", "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C")
 
-# Nothing of this host's own services: those of Debian's packages that basic.target wants, and the port to the host.
-_UNITS: Mapping[str, str] = {
-    "default.target": "[Unit]\nRequires=basic.target port.service\nAfter=basic.target\nAllowIsolate=yes\n",
-    "port.service": f"""\
-[Service]
-WorkingDirectory={_REPOSITORY}
-Environment=PYTHONDONTWRITEBYTECODE=1 PYTHONPATH={_REPOSITORY} HOME=/root
-ExecStart={sys.executable} -P -m tests.systemd.guest.port
-Restart=always
-""",
-}
 
-# Fresh, as after an installation: what this machine has of it is its own.
-_START = """\
-#!/bin/sh
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin
-rm -rf /.dockerenv /etc/fstab /usr/local/bin/xenoovs /var/lib/openvswitch /var/lib/xenoovs /etc/xenoovs
-mkdir -p /lib/modules /opt /etc/systemd/system /etc/tmpfiles.d /var/lib/openvswitch
-ln -sf /dev/null /etc/tmpfiles.d/tmp.conf
-echo 0123456789abcdef0123456789abcdef >/etc/machine-id
-mount -t tmpfs tmpfs /etc/systemd/system
-cp {units}/* /etc/systemd/system
-mount --bind {modules} /lib/modules
-mount --bind {opt} /opt
-mount --bind {site_packages} {dependencies}
-exec {systemd}
-"""
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`pid`: the first process of the machine, as the host counts."""
+
+    pid: int
+
+    def run(self, script: str, *, stdin: str = "", timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Run a script of sh(1) in the machine. Raises subprocess.TimeoutExpired."""
+        argv = ["nsenter", "--all", f"--target={self.pid}", *_ENVIRONMENT, "sh", "-c", script]
+        return subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has reached basic.target. Until systemd runs, its files are not its own."""
+        with suppress(OSError):
+            is_systemd = Path(f"/proc/{self.pid}/comm").read_text() == "systemd\n"
+            return is_systemd and self.run("systemctl -q is-active basic.target").returncode == 0
+        return False
 
 
 @contextmanager
-def booted(directory: Path, installed: Installed) -> Iterator[VirtualMachine]:
+def booted(directory: Path, installed: Installed) -> Iterator[Machine]:
     """Boot a machine that runs commands until the end of the block. `directory` is empty."""
-    kernel = unpacked_kernel()
-    units = directory / "units"
-    units.mkdir()
-    for name, text in _UNITS.items():
-        (units / name).write_text(text)
-    places = {
-        "units": units,
-        "modules": kernel.root / "lib" / "modules",
-        "opt": installed.opt,
-        "site_packages": installed.site_packages,
-        "dependencies": DEPENDENCIES,
-        "systemd": SYSTEMD,
-    }
-    machine = boot(kernel, directory, start=_START.format_map({k: shlex.quote(str(v)) for k, v in places.items()}))
+    group = f"xenoovs-test-{os.getpid()}"
+    places = (directory, group, installed.opt, installed.site_packages, DEPENDENCIES, SYSTEMD)
+    # It ends with this process, also where that is killed.
+    argv = ["setpriv", "--pdeathsig=KILL", "unshare", *_NAMESPACES, "--fork", "--kill-child", "sh", str(_BOOT)]
+    with (directory / "console").open("w") as console:
+        outer = subprocess.Popen([*argv, *map(str, places)], stdout=console, stderr=console)
     try:
-        wait_until_ready(machine, timeout_s=1800.0)
+        children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+        eventually(lambda: outer.poll() is not None or bool(children.read_text()), "the machine has a first process")
+        machine = Machine(int(children.read_text()))
+        eventually(lambda: outer.poll() is not None or machine.is_ready, "systemd reaches basic.target")
+        assert outer.poll() is None, (directory / "console").read_text()
         yield machine
     finally:
-        machine.kill()
+        outer.kill()
+        outer.wait()
+        _remove(group, directory)
+
+
+def _remove(group: str, directory: Path) -> None:
+    """Remove the control groups that the machine leaves, once its last process has ended."""
+    script = f"mount -t cgroup2 cgroup2 {directory}; find {directory}/{group} -depth -type d -exec rmdir {{}} +"
+    argv = ["unshare", "--mount", "sh", "-c", script]
+    eventually(lambda: subprocess.run(argv, capture_output=True, check=False).returncode == 0, f"{group} is empty")
