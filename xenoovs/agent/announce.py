@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.ready import GRACE_S
+from xenoovs.agent.tasks import within
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import AgentExit, Announce, Balancer
@@ -163,7 +164,7 @@ class Announcer:
                 self._wake.clear()
                 await self._step(self._balancer)
                 try:
-                    await asyncio.wait_for(self._wake.wait(), _CHECK_S)
+                    await within(_CHECK_S, self._wake.wait())
                 except asyncio.TimeoutError:
                     continue
         finally:
@@ -255,7 +256,7 @@ class Announcer:
             self._bgp_problem = problem
             self._ask.clear()
             try:
-                await asyncio.wait_for(self._ask.wait(), _BGP_S)
+                await within(_BGP_S, self._ask.wait())
                 await asyncio.sleep(_BGP_SOON_S)
             except asyncio.TimeoutError:
                 continue

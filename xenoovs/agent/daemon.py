@@ -46,7 +46,7 @@ from xenoovs.agent.state import (
 )
 from xenoovs.agent.store import Clock, Store
 from xenoovs.agent.systemd import Readiness, notify
-from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, call_each, kept_running
+from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, call_each, kept_running, within
 from xenoovs.decision.decision import BackendName, Blocks, DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
@@ -600,7 +600,7 @@ class Agent:
 
     async def _pause(self, seconds: float) -> None:
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            await within(seconds, self._wake.wait())
             # Backends that go down together, as those of one rack, are ejected in one round.
             await asyncio.sleep(_URGENT_COALESCE_S if self._is_urgent else _COALESCE_S)
         self._wake.clear()

@@ -21,6 +21,7 @@ from xenoovs.agent.health import HealthChange
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.state import Effect, RuntimeChanged, WatchesChanged
+from xenoovs.agent.tasks import within
 from xenoovs.decision.decision import ServiceDecision
 from xenoovs.errors import RequestRefused, XenoovsError, first_names
 from xenoovs.fleet.services import digest
@@ -244,7 +245,7 @@ class FleetMember:
                 due_s = time.monotonic() + SEEN_S * uniform(1 - _SEEN_JITTER, 1 + _SEEN_JITTER)  # noqa: S311
             await self._report()
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), max(0.0, due_s - time.monotonic()))
+                await within(max(0.0, due_s - time.monotonic()), self._woken.wait())
 
     def _sampled(self, sample: OffloadSample) -> None:
         self._verdicts.add(sample)

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 
 from xenoovs.agent.log import warn
+from xenoovs.agent.tasks import within
 
 _GROUPS = 1 << (2 - 1) | 1 << (3 - 1) | 1 << (4 - 1)
 """XFRMNLGRP_EXPIRE, _SA and _POLICY as bits of `nl_groups` (uapi/linux/xfrm.h, netlink(7))."""
@@ -75,7 +76,7 @@ class IpsecWatch:
         loop = asyncio.get_running_loop()
         while self._wanted() and self._locate() == place:
             try:
-                await asyncio.wait_for(loop.sock_recv(events, _RECEIVE_BYTES), _POLL_S)
+                await within(_POLL_S, loop.sock_recv(events, _RECEIVE_BYTES))
             except asyncio.TimeoutError:
                 continue
             except OSError as error:

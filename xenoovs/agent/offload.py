@@ -13,6 +13,7 @@ from random import uniform
 
 from xenoovs.agent.rule_use import RuleUse
 from xenoovs.agent.store import Clock
+from xenoovs.agent.tasks import within
 from xenoovs.compile.program import Program
 from xenoovs.decision.decision import BackendName
 from xenoovs.errors import NotInOpenFlow, SwitchError
@@ -311,7 +312,7 @@ class OffloadSampler:
         while (left_s := begun_s + self._interval_s(cost_s) * part - self._clock.now_s()) > 0:
             self._requested.clear()
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._requested.wait(), left_s)
+                await within(left_s, self._requested.wait())
 
     def _interval_s(self, cost_s: float) -> float:
         pace = self._pace

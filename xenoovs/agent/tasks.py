@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from threading import Lock
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 from xenoovs.agent.log import warn
 from xenoovs.agent.probe.target import SHORTAGES
@@ -18,6 +18,24 @@ TaskFactory = Callable[[], Running]
 
 _RETRY_S = 1.0
 _Facts = ParamSpec("_Facts")
+_Result = TypeVar("_Result")
+
+
+async def within(timeout_s: float, awaitable: Awaitable[_Result]) -> _Result:
+    """Return what `awaitable` returns. Raises asyncio.TimeoutError after `timeout_s`.
+
+    In place of asyncio.wait_for(): before Python 3.12 that loses a cancellation which comes together with the result,
+    and a task that waits in a loop never ends (cpython, Lib/asyncio/tasks.py).
+    """
+    waiting = asyncio.ensure_future(awaitable)
+    try:
+        await asyncio.wait({waiting}, timeout=timeout_s)
+        if not waiting.done():
+            raise asyncio.TimeoutError
+        return waiting.result()
+    finally:
+        if waiting.cancel():
+            await asyncio.wait({waiting})
 
 
 def call_each(listeners: Iterable[Callable[_Facts, None]], *facts: _Facts.args, **named: _Facts.kwargs) -> None:

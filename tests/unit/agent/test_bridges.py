@@ -27,7 +27,7 @@ from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LOGGER, bridge_context, facts_of, info
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.systemd import Readiness, notify
-from xenoovs.agent.tasks import TaskFactory
+from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
 from xenoovs.cli.agents import configured_bridges
 from xenoovs.datapath.database import PortState
 from xenoovs.engine.engine import Engine
@@ -84,6 +84,28 @@ def test_each_reconciles_its_bridge_and_logs_its_name(tmp_path: Path, records: l
     assert {facts_of(record)["bridge"] for record in records} == {"br1", "br2"}
     for bridge, agent in agents.items():
         assert {event.facts["bridge"] for event in agent.events.since(0)} == {bridge}
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_bug_an_agent_never_ended_if_a_task_was_woken_as_it_was_cancelled(turns: int) -> None:
+    """Of the turns of the loop between the event and the cancellation asyncio.wait_for() of Python 3.11 loses one."""
+
+    async def run() -> None:
+        woken, tasks = asyncio.Event(), BackgroundTasks(on_failure=lambda: None)
+
+        async def follow() -> None:
+            while True:
+                woken.clear()
+                await within(PATIENCE_S, woken.wait())
+
+        tasks.start(follow())
+        await asyncio.sleep(0.01)
+        woken.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await asyncio.wait_for(tasks.stop(), PATIENCE_S)
+
+    asyncio.run(run())
 
 
 def test_a_bridge_gets_its_flows_before_the_config_of_another_is_read(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from xenoovs.agent.control.schemas import (
     parse_request,
 )
 from xenoovs.agent.log import warn
+from xenoovs.agent.tasks import within
 from xenoovs.errors import RequestRefused, XenoovsError
 from xenoovs.show.codec import to_json
 
@@ -87,12 +88,12 @@ def _stream(agent: Agent) -> _Answer:
             lines = [to_json(event) for event in found] or [""]
             try:
                 written = response.write("".join(f"{line}\n" for line in lines).encode())
-                await asyncio.wait_for(written, REQUEST_TIMEOUT_S)
+                await within(REQUEST_TIMEOUT_S, written)
             except (ConnectionError, asyncio.TimeoutError):
                 # The client has closed the connection, or does not read.
                 return response
             try:
-                await asyncio.wait_for(agent.events.wait_after(last), _STREAM_IDLE_S)
+                await within(_STREAM_IDLE_S, agent.events.wait_after(last))
             except asyncio.TimeoutError:
                 continue
 

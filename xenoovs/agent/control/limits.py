@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from aiohttp import web
 
+from xenoovs.agent.tasks import within
 from xenoovs.display import span
 from xenoovs.errors import RequestRefused
 
@@ -55,7 +56,7 @@ async def run_beside(app: web.Application, make: Callable[P, R], *args: P.args, 
 async def read_body(request: web.Request) -> bytes:
     """Return the body of a request. Raises RequestRefused if it does not arrive in time."""
     try:
-        return await asyncio.wait_for(request.read(), REQUEST_TIMEOUT_S)
+        return await within(REQUEST_TIMEOUT_S, request.read())
     except asyncio.TimeoutError:
         message = f"the body did not arrive within {span(REQUEST_TIMEOUT_S)}"
         raise RequestRefused(message, status=408, code="too_slow") from None
