@@ -101,16 +101,17 @@ class Ofctl:
         options: Sequence[str] = ("--names",),
         stdin: str = "",
         timeout_s: float = _DUMP_TIMEOUT_S,
+        version: str = "OpenFlow14",
     ) -> str:
         """Return what a command prints. Raises BundleRejected, if `stdin` are flow-mods that the bridge refuses."""
-        argv = ["ovs-ofctl", "-O", "OpenFlow14", *options, command, self.endpoint.management(bridge), *arguments]
-        tries_left = 1 if stdin else GREETINGS
+        argv = ["ovs-ofctl", "-O", version, *options, command, self.endpoint.management(bridge), *arguments]
+        tries_left = GREETINGS
         while True:
             try:
                 return run(argv, stdin=stdin, timeout_s=timeout_s, env=self.endpoint.env).stdout
             except CommandFailed as failed:
                 tries_left -= 1
-                if not (tries_left and has_lost_connection(failed)):
+                if not (tries_left and has_lost_connection(failed, is_change=bool(stdin))):
                     raise lift_refusal(
                         failed, endpoint=self.endpoint, bridge=bridge, lines=stdin.splitlines()
                     ) from None

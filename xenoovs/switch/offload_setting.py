@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import Unknown
-from xenoovs.errors import OffloadUnchanged, SwitchError
+from xenoovs.errors import BridgeMissing, OffloadUnchanged, OpenFlowVersionDisabled, SwitchError
 from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.management import Ofctl
 from xenoovs.switch.ovsdb import read_database
 from xenoovs.switch.planned_restart import PlannedRestart
-from xenoovs.switch.process import run_vsctl, try_run
+from xenoovs.switch.process import run_vsctl
 from xenoovs.switch.undo_journal import OFFLOAD, UndoJournal
 from xenoovs.switch.vswitchd import find_process, read_daemon
 
@@ -49,8 +50,12 @@ class OffloadSwitch:
                 "this is OVS-DOCA, which was never tried without offload; compare with an Open vSwitch without DOCA"
             )
         for bridge in database.bridges:
-            argv = ["ovs-ofctl", "-O", "OpenFlow13", "dump-meters", self.endpoint.management(bridge.name)]
-            if _METER.search(try_run(argv, env=self.endpoint.env).stdout):
+            try:
+                meters = Ofctl(self.endpoint).run("dump-meters", bridge.name, version="OpenFlow13,OpenFlow14")
+            except (BridgeMissing, OpenFlowVersionDisabled):
+                # Older versions have no meters.
+                continue
+            if _METER.search(meters):
                 raise SwitchError(
                     f"bridge {bridge.name} has meters, which a restart would lose: set other_config:{_KEY} and restart "
                     "Open vSwitch yourself, when their owner can install them again"

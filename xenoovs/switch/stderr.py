@@ -40,6 +40,9 @@ _TORN = re.compile(r"\|vconn_stream\|ERR\|connection dropped mid-packet$", re.MU
 
 _CONNECTION = re.compile(rf"^ovs-(?:ofctl|appctl): .*\(({'|'.join(_REASONS)})\)$", re.MULTILINE)
 
+_CONNECTING = re.compile(r"^ovs-ofctl: (?:connecting to .*|.*: failed to connect to socket) \(", re.MULTILINE)
+"""Before the greeting has ended (open_vconn__() of utilities/ovs-ofctl.c)."""
+
 _SHOW_LIMITS = "ovs-vsctl list Flow_Table"
 _ADVICE = {
     "OFPFMFC_TABLE_FULL": f"the table has a limit: raise flow_limit of its Flow_Table (`{_SHOW_LIMITS}`)",
@@ -61,9 +64,10 @@ def lift(failed: CommandFailed, *, endpoint: Endpoint, bridge: str | None = None
     return lift_lost(reason, endpoint=endpoint, bridge=bridge) if reason else failed
 
 
-def has_lost_connection(failed: CommandFailed) -> bool:
-    """Return whether a tool had a connection and lost it."""
-    return _broken_connection(failed.stderr) in _LOST_BY
+def has_lost_connection(failed: CommandFailed, *, is_change: bool = False) -> bool:
+    """Return whether a tool had a connection and lost it. `is_change`: before it sent flow-mods."""
+    is_asked = is_change and not _CONNECTING.search(failed.stderr)
+    return _broken_connection(failed.stderr) in _LOST_BY and not is_asked
 
 
 def lift_lost(reason: str, *, endpoint: Endpoint, bridge: str | None = None) -> SwitchError:

@@ -19,7 +19,7 @@ import pytest
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import eventually
 from tests.processes import command_line
-from xenoovs.datapath.database import Database
+from xenoovs.datapath.database import BridgeState, Database
 from xenoovs.datapath.fact import NOT_READ, Unknown
 from xenoovs.datapath.host import Daemon, OffloadState
 from xenoovs.errors import (
@@ -485,13 +485,13 @@ LOST = "ovs-ofctl: /run/none/ovsbr1.mgmt: failed to connect to socket (End of fi
 class Losing:
     """An ovs-ofctl that loses its first connections."""
 
-    def __init__(self, losses: int) -> None:
-        self.runs, self._losses = 0, losses
+    def __init__(self, losses: int, stderr: str = LOST) -> None:
+        self.runs, self._losses, self._stderr = 0, losses, stderr
 
     def __call__(self, argv: Sequence[str], **_options: object) -> Completed:
         self.runs += 1
         if self.runs <= self._losses:
-            raise CommandFailed(argv=tuple(argv), exit_code=1, stdout="", stderr=LOST)
+            raise CommandFailed(argv=tuple(argv), exit_code=1, stdout="", stderr=self._stderr)
         return Completed(tuple(argv), 0, "flows", "")
 
 
@@ -510,10 +510,30 @@ def test_retries_end_if_every_connection_is_lost(monkeypatch: pytest.MonkeyPatch
 
 def test_a_change_whose_connection_is_lost_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have happened."""
-    monkeypatch.setattr(management, "run", losing := Losing(1))
+    lost = "ovs-ofctl: talking to unix:/run/none/ovsbr1.mgmt (Broken pipe)\n"
+    monkeypatch.setattr(management, "run", losing := Losing(1, lost))
     with pytest.raises(SwitchUnreachable, match="the connection was lost"):
         Ofctl(HERE).run("add-flows", "ovsbr1", "-", stdin="actions=drop")
     assert losing.runs == 1
+
+
+@pytest.mark.parametrize("lost", [LOST, "ovs-ofctl: connecting to unix:/run/none/ovsbr1.mgmt (Broken pipe)\n"])
+def test_bug_a_change_failed_if_its_process_got_no_turn_before_the_greeting(
+    lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(management, "run", losing := Losing(2, lost))
+    assert Ofctl(HERE).run("add-flows", "ovsbr1", "-", stdin="actions=drop") == "flows"
+    assert losing.runs == 3
+
+
+def test_bug_meters_that_could_not_be_read_counted_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart would have lost them."""
+    monkeypatch.setattr(management, "run", Losing(1000))
+    monkeypatch.setattr(
+        offload_setting, "read_database", lambda _endpoint: Database(bridges=(BridgeState(name="ovsbr1"),))
+    )
+    with pytest.raises(SwitchUnreachable, match="the connection was lost"):
+        OffloadSwitch(HERE).require_safe(wanted=True)
 
 
 def test_flows_come_back_after_a_restart_that_has_taken_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
