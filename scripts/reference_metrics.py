@@ -27,7 +27,7 @@ def metrics_page(generated: str) -> str:
             "",
             "## Of a fleet\n",
             "`xenoovs fleet serve --web` answers `GET /metrics` with these "
-            "([how to](../how-to/fleet.md#status-page-and-alerts)).\n",
+            "([how to](../how-to/fleet-watch.md#status-page-and-alerts)).\n",
             *_HEAD,
             *_rows(FLEET_TABLES),
             "",

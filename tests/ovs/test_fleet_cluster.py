@@ -48,7 +48,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster(directory: Path, xenoovs: CommandLine, authority: trustme.CA) -> Iterator[Cluster]:
-    """As docs/how-to/fleet.md sets it up."""
+    """As docs/how-to/fleet-set-up.md sets it up."""
     directories = [directory / f"host{number}" for number in (1, 2, 3)]
     tls = options_of(certificates(authority, directory, "store"))
     with ExitStack() as stack:

@@ -28,7 +28,7 @@ echo left: $(ls {own} | grep -v :)
 
 def test_its_commands_make_a_fleet_and_remove_it(tmp_path: Path) -> None:
     page = _PAGE.read_text(encoding="utf-8")
-    section = page[page.index("\n## Try it on one machine\n") : page.index("\n## Make certificates\n")]
+    section = page[page.index("\n## Try it on one machine\n") : page.index("\n## Roll out\n")]
     made, changed, removed = re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     [promised] = re.findall(r"It ends with `([^`]+)`", section)
     commands = "\n".join([made, "echo MADE", changed, "echo CHANGED", removed])

@@ -336,7 +336,7 @@ def test_a_dpu_with_ipsec_serves_once_it_has_key_and_policy_and_the_key_stays_th
         (file := store.directory.parent / "services.yaml").write_text(TUNNELED)
         apply_until(store, file, lambda said: "dpu9: " in said.err and "gnv0-c0a84d0b" in said.err)
 
-        # As docs/how-to/fleet.md says: the file of the DPU and the services in one, for `doctor` there.
+        # As docs/how-to/fleet-set-up.md says: the file of the DPU and the services in one, for `doctor` there.
         whole = tmp_path / "whole.yaml"
         whole.write_text(of_dpu.replace(", fleet_ports: {hosts: p2}", "") + TUNNELED[TUNNELED.index("services:") :])
         fixed = xenoovs("doctor", whole, "--db", encrypting.bridge.ovs.db, "--fix", "--yes")

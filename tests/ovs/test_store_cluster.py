@@ -194,7 +194,7 @@ def lag(facts: ServerFacts, member: str) -> int | None:
 
 
 def test_a_server_that_lost_its_files_is_replaced(cluster: list[StoreServer]) -> None:
-    """As docs/how-to/fleet.md says it: the leader forgets the old server, and a new one joins at its address."""
+    """As docs/how-to/fleet-store.md says it: the leader forgets the old server, and a new one joins at its address."""
     first = leader(cluster)
     gone = next(server for server in cluster if server is not first)
     with StoreClient(first.files.remote, with_intents=True) as writer:

@@ -359,7 +359,7 @@ def test_an_agent_without_usable_certificates_does_not_start(
 
 
 def test_certificates_of_the_guide_let_no_dpu_pose_as_the_store(tmp_path: Path) -> None:
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/how-to/fleet.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/how-to/fleet-set-up.md").read_text(), re.DOTALL)
     (recipe,) = (block for block in blocks if "openssl req -x509" in block)
     subprocess.run(["sh", "-e", "-c", recipe], cwd=tmp_path, check=True, capture_output=True)
     made = {
