@@ -401,7 +401,7 @@ def start_server(
     except CommandFailed as error:
         reason = error.stderr.strip()
         if "reading record" in reason:
-            reason += f"; {files.database} is damaged, as by a full disk: replace this server (docs/how-to/fleet-store.md)"
+            reason += f"; {files.database} is damaged, as by a full disk: replace it (docs/how-to/fleet-store.md)"
         raise StoreError(f"ovsdb-server does not start: {reason}; see {files.log}") from None
     database = StoreDatabase.STATES if files.name == StoreDatabase.STATES.value else StoreDatabase.FLEET
     end_s = time.monotonic() + JOIN_PATIENCE_S
