@@ -9,6 +9,7 @@ from fractions import Fraction
 from ipaddress import ip_address
 from pathlib import Path
 
+from tests.ovs.dummy import ofctl
 from xenoovs.compile.program import compile_config
 from xenoovs.lab.host import marked_processes
 from xenoovs.lab.lab import MARK, Lab
@@ -19,7 +20,6 @@ from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Servi
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.text import render_flow
-from xenoovs.switch.process import run
 
 EVEN_MAC, ODD_MAC, THIRD_MAC = "02:00:5e:10:00:02", "02:00:5e:10:00:03", "02:00:5e:10:00:04"
 VIP_MAC = "02:00:5e:10:00:01"
@@ -63,7 +63,7 @@ def running_lab(suffix: str, wanted: Balancer, directory: Path) -> Iterator[Lab]
 def set_flows(lab: Lab, *flows: str) -> None:
     """Make these all the flows of the lab's bridge."""
     target = f"unix:{lab.ovs.directory / lab.topology.bridge}.mgmt"
-    run(["ovs-ofctl", "-O", "OpenFlow14", "replace-flows", target, "-"], stdin="\n".join(flows), env=lab.ovs.env)
+    ofctl(lab.ovs, "-O", "OpenFlow14", "replace-flows", target, "-", stdin="\n".join(flows))
 
 
 def load_text(text: str) -> Balancer:

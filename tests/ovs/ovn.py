@@ -21,6 +21,7 @@ from tests.ovn_daemons import (
     stop_controller,
     stop_databases,
 )
+from tests.ovs.dummy import ofctl
 from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.process import run, try_run
@@ -86,13 +87,13 @@ class Chassis:
     def flows(self) -> list[str]:
         """Return all flows of br-int."""
         target = f"unix:{self.ovs.directory}/br-int.mgmt"
-        argv = ["ovs-ofctl", "-O", "OpenFlow15", "--no-stats", "dump-flows", target]
-        return [line.strip() for line in run(argv, env=self.ovs.env).stdout.splitlines() if "actions=" in line]
+        text = ofctl(self.ovs, "-O", "OpenFlow15", "--no-stats", "dump-flows", target)
+        return [line.strip() for line in text.splitlines() if "actions=" in line]
 
     def add_flow(self, flow: str) -> None:
         """Install a flow on br-int, as another program would."""
         target = f"unix:{self.ovs.directory}/br-int.mgmt"
-        run(["ovs-ofctl", "-O", "OpenFlow15", "add-flow", target, flow], env=self.ovs.env)
+        ofctl(self.ovs, "-O", "OpenFlow15", "add-flow", target, flow)
 
     def ask(self, address: str, port: int, *, times: int) -> bool:
         """Return whether a UDP server answers the machine so many times in turn."""

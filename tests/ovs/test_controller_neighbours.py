@@ -13,7 +13,7 @@ import pytest
 from tests.command_line import start
 from tests.compiled import compiled
 from tests.ovs import lab_support
-from tests.ovs.dummy import DummyBridge
+from tests.ovs.dummy import DummyBridge, ofctl
 from tests.ovs.lab_support import running_lab
 from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import PATIENCE_S, eventually
@@ -241,7 +241,7 @@ def _program(wanted: Balancer) -> Bundle:
 
 def _dump(lab: Lab) -> str:
     target = f"unix:{lab.ovs.directory / lab.topology.bridge}.mgmt"
-    return run(["ovs-ofctl", "-O", "OpenFlow14", "dump-flows", target], env=lab.ovs.env).stdout
+    return ofctl(lab.ovs, "-O", "OpenFlow14", "dump-flows", target)
 
 
 def _ip(lab: Lab, *words: str) -> str:

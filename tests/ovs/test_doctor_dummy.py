@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import CommandLine
-from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.dummy import DummyBridge, DummyOvs, ofctl
 from tests.ovs.killed import kill_listener
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from xenoovs.cli.doctor import Question
@@ -35,7 +35,6 @@ from xenoovs.openflow.flow import FOREIGN
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.host_facts import gather
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.process import run
 
 
 def _rows(xenoovs: CommandLine, *arguments: object, status: int) -> dict[tuple[str, str | None], dict[str, Any]]:
@@ -262,7 +261,7 @@ def test_a_port_that_is_down_is_found(question: Question) -> None:
 
 def test_after_a_restart_every_packet_is_answered(question: Question) -> None:
     ovs = _lab(question).ovs
-    run(["ovs-ofctl", "add-flow", f"unix:{ovs.directory}/ovsbr1.mgmt", "priority=5,arp,actions=drop"], env=ovs.env)
+    ofctl(ovs, "add-flow", f"unix:{ovs.directory}/ovsbr1.mgmt", "priority=5,arp,actions=drop")
     before = {seen.flow for seen in question.switch.dump_flows("ovsbr1")}
     done = restart(question.switch, question.lab, restart_order(question.endpoint, question.lab))
     assert done.flows["ovsbr1"] == len(before) + 1

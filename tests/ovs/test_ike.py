@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.ovs.dummy import ofctl
 from tests.ovs.ike import Authority, IkeEnd, ike_ends
 from tests.patience import eventually
-from xenoovs.switch.process import run
 
 PORT, BACK = "gnv0-c0000202", "gnv0-c0000201"
 CONFIG = """\
@@ -134,7 +134,7 @@ def test_each_tunnel_has_its_own_remote_name(world: World) -> None:
     eventually(lambda: all(map(one.has_policy, ("192.0.2.2", "192.0.2.3"))), "policies")
     applied = one.xenoovs("apply", config, "--yes")
     assert applied.status == 0, applied.err
-    flows = run(["ovs-ofctl", "dump-flows", f"unix:{one.ovs.directory}/ovsbr1.mgmt", "table=1"], env=one.ovs.env).stdout
+    flows = ofctl(one.ovs, "dump-flows", f"unix:{one.ovs.directory}/ovsbr1.mgmt", "table=1")
     numbers = {port: one.ovs.vsctl("get", "interface", port, "ofport") for port in names}
     assert all(f"output:{number}" in flows.replace('"', "") or port in flows for port, number in numbers.items())
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, finish, start
+from tests.ovs.dummy import ofctl
 from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, start_private_ovs, stop_private_ovs
 from xenoovs.switch.process import run, try_run
@@ -158,7 +159,7 @@ def test_a_change_that_would_send_unencrypted_is_refused(
 def _remotes(ovs: PrivateOvs) -> set[str]:
     """The remotes to which packets of clients go."""
     bridge = f"unix:{ovs.directory}/ovsbr1.mgmt"
-    dump = run(["ovs-ofctl", "dump-flows", bridge, "table=1"], env=ovs.env).stdout
+    dump = ofctl(ovs, "dump-flows", bridge, "table=1")
     found = re.findall(r"load:(0x[0-9a-f]+)->NXM_NX_TUN_IPV4_DST", dump)
     return {str(IPv4Address(int(text, 16))) for text in found}
 

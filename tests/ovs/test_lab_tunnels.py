@@ -14,6 +14,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.golden.cases import file_of
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import install, lab_name, links, load_text, owners_of_blocks, remains, running_lab
 from tests.ovs.test_lab_up_down import NOTHING
 from tests.patience import eventually
@@ -30,7 +31,6 @@ from xenoovs.lab.status import lab_status
 from xenoovs.lab.topology import plan_topology
 from xenoovs.lab.traffic import LabReport, Load, send
 from xenoovs.model.balancer import Balancer, Protocol
-from xenoovs.switch.process import run
 
 TYPES = {"vxlan": "vxl0", "geneve": "gnv0", "gre": "gre0"}
 RETURNS = ("direct", "switch")
@@ -188,8 +188,8 @@ def test_an_open_vswitch_in_front_of_a_backend_has_the_flows_of_receive(
             options = ("--host-port", end.interface, "--uplink", "LOCAL", "-o", "json")
             wanted = json.loads(xenoovs("receive", file, name, *options).out)["flows"]
             ovs = underlay.machine_ovs(lab, machine)
-            argv = ["ovs-ofctl", "--names", "dump-flows", f"unix:{ovs.directory}/br-tun.mgmt"]
-            lines = [line for line in run(argv, env=ovs.env).stdout.splitlines() if "priority=" in line]
+            dump = ofctl(ovs, "--names", "dump-flows", f"unix:{ovs.directory}/br-tun.mgmt")
+            lines = [line for line in dump.splitlines() if "priority=" in line]
             assert {_from_priority(line) for line in lines} == {_from_priority(line) for line in wanted}
         assert_exact(send(lab, balancer, load=Load(clients=64, packets=1400)), balancer)
 

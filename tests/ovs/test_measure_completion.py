@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import lab_name
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
@@ -20,7 +21,6 @@ from xenoovs.measure.fabric_bed import FabricBed, open_fabric_bed, prepared
 from xenoovs.measure.fabric_load import dying_spine, elephant
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
 from xenoovs.measure.samples import Value
-from xenoovs.switch.process import run
 
 FLOWS, BYTES = 10, 20_000
 FOREIGN = "cookie=0x77, priority=7,in_port=p0 actions=drop"
@@ -131,7 +131,7 @@ def test_a_dead_spine_forwards_again_afterwards(lab: FabricLab) -> None:
 
 def test_the_bridges_have_their_own_flows_again(lab: FabricLab) -> None:
     ovs = lab.ovs("dpua1")
-    run(["ovs-ofctl", "add-flow", "ovsbr1", FOREIGN], env=ovs.env)
+    ofctl(ovs, "add-flow", "ovsbr1", FOREIGN)
     before = _flows(lab)
     _measured(lab, Scene(CompletionCase.ALONE, 1, 1_000, 0.0), RoutingDesign.DOCA_AR)
     assert _flows(lab) == before
@@ -139,5 +139,4 @@ def test_the_bridges_have_their_own_flows_again(lab: FabricLab) -> None:
 
 
 def _flows(lab: FabricLab) -> str:
-    argv = ["ovs-ofctl", "--no-stats", "--names", "dump-flows", "ovsbr1"]
-    return run(argv, env=lab.ovs("dpua1").env).stdout
+    return ofctl(lab.ovs("dpua1"), "--no-stats", "--names", "dump-flows", "ovsbr1")

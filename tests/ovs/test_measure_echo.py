@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import BACK, balancer, running_lab, service, set_flows
 from tests.patience import eventually
 from xenoovs.errors import MeasureError
@@ -22,7 +23,6 @@ from xenoovs.measure.samples import Point
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, OtherTraffic, PortRange, Protocol
 from xenoovs.model.emit import render_config
-from xenoovs.switch.process import run
 
 DNS = service("dns", Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)))
 
@@ -79,8 +79,9 @@ def assert_nothing_left(lab: Lab) -> None:
 
 
 def echo_flows(lab: Lab) -> list[str]:
-    argv = ["ovs-ofctl", "-O", "OpenFlow14", "dump-flows", lab.topology.bridge, "cookie=0x6563686f00000000/-1"]
-    return [line for line in run(argv, env=lab.ovs.env).stdout.splitlines() if "actions=" in line]
+    cookie = "cookie=0x6563686f00000000/-1"
+    text = ofctl(lab.ovs, "-O", "OpenFlow14", "dump-flows", lab.topology.bridge, cookie)
+    return [line for line in text.splitlines() if "actions=" in line]
 
 
 def nothing_runs(lab: Lab) -> bool:

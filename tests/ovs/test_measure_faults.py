@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, start
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import running_lab
 from tests.ovs.test_measure_load import BALANCER, flows, left_over
 from tests.patience import eventually
@@ -62,8 +63,7 @@ def is_free(lab: Lab) -> bool:
 
 
 def groups(lab: Lab) -> list[str]:
-    argv = ["ovs-ofctl", "-O", "OpenFlow15", "dump-groups", lab.topology.bridge]
-    return run(argv, env=lab.ovs.env).stdout.splitlines()[1:]
+    return ofctl(lab.ovs, "-O", "OpenFlow15", "dump-groups", lab.topology.bridge).splitlines()[1:]
 
 
 def stored(out: Path) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, start
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import backend, balancer, lab_name, running_lab, service
 from tests.patience import eventually
 from xenoovs.lab.host import processes_in
@@ -67,8 +68,7 @@ def left_over(lab: Lab) -> list[str]:
 
 
 def flows(lab: Lab) -> list[str]:
-    argv = ["ovs-ofctl", "-O", "OpenFlow14", "--no-stats", "dump-flows", lab.topology.bridge]
-    return sorted(run(argv, env=lab.ovs.env).stdout.splitlines()[1:])
+    return sorted(ofctl(lab.ovs, "-O", "OpenFlow14", "--no-stats", "dump-flows", lab.topology.bridge).splitlines()[1:])
 
 
 def test_a_small_load_arrives_in_the_shares_of_the_blocks(lab: Lab, config: Path) -> None:

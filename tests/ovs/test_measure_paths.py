@@ -14,6 +14,7 @@ import pytest
 
 from tests.command_line import CommandLine, start
 from tests.ovs import test_measure_places
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import backend, balancer, running_lab, service
 from tests.patience import eventually
 from xenoovs.errors import MeasureError
@@ -93,14 +94,14 @@ def transmitted(lab: Lab, cable: str) -> int:
 
 
 def flow_packets(lab: Lab, match: str) -> int:
-    argv = ["ovs-ofctl", "-O", "OpenFlow14", "--names", "dump-flows", lab.topology.bridge, match]
-    return sum(map(int, re.findall(r"n_packets=(\d+)", run(argv, env=lab.ovs.env).stdout)))
+    text = ofctl(lab.ovs, "-O", "OpenFlow14", "--names", "dump-flows", lab.topology.bridge, match)
+    return sum(map(int, re.findall(r"n_packets=(\d+)", text)))
 
 
 def left_over(lab: Lab) -> list[str]:
     """Return what a measurement has left: flows, routes, programs."""
-    argv = ["ovs-ofctl", "-O", "OpenFlow14", "--no-stats", "dump-flows", lab.topology.bridge, f"cookie={COOKIE}/-1"]
-    found = [line for line in run(argv, env=lab.ovs.env).stdout.splitlines() if COOKIE in line]
+    words = ("-O", "OpenFlow14", "--no-stats", "dump-flows", lab.topology.bridge, f"cookie={COOKIE}/-1")
+    found = [line for line in ofctl(lab.ovs, *words).splitlines() if COOKIE in line]
     for machine in lab.topology.machines:
         found += run(["ip", "-n", machine.namespace, "route", "show", "type", "blackhole"]).stdout.splitlines()
     return [*found, *(f"process {pid}" for pid in processes_in(lab.topology.clients.namespace))]

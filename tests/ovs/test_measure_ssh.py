@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import XENOOVS, CommandLine
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import backend, balancer, running_lab, service
 from tests.ovs.sshd import new_keys
 from tests.patience import eventually
@@ -86,8 +87,7 @@ def flows(lab: Lab, config: Path, xenoovs: CommandLine) -> Iterator[None]:
 
 
 def dump(lab: Lab) -> list[str]:
-    argv = ["ovs-ofctl", "-O", "OpenFlow14", "--no-stats", "dump-flows", lab.topology.bridge]
-    return sorted(run(argv, env=lab.ovs.env).stdout.splitlines()[1:])
+    return sorted(ofctl(lab.ovs, "-O", "OpenFlow14", "--no-stats", "dump-flows", lab.topology.bridge).splitlines()[1:])
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def dpu_application(lab: Lab, bed: Path, tmp_path: Path) -> Iterator[Path]:
         f"priority=50000,ip,in_port=p0,ip_dst={DPU_ADDRESS},actions=mod_dl_dst:{mac},output:{REPRESENTOR}\n"
         f"priority=50000,ip,in_port={REPRESENTOR},actions=output:p0\n"
     )
-    run(["ovs-ofctl", "-O", "OpenFlow14", "--names", "add-flows", bridge, "-"], stdin=flows, env=lab.ovs.env)
+    ofctl(lab.ovs, "-O", "OpenFlow14", "--names", "add-flows", bridge, "-", stdin=flows)
     program = bed.parent / "dpu-bin" / "xenoovs"
     program.parent.mkdir(exist_ok=True)
     program.write_text(
@@ -178,7 +178,7 @@ def dpu_application(lab: Lab, bed: Path, tmp_path: Path) -> Iterator[Path]:
     yield path
     for match in (f"ip,in_port=p0,ip_dst={DPU_ADDRESS}", f"ip,in_port={REPRESENTOR}"):
         remove = ("--names", "--strict", "del-flows", bridge, f"priority=50000,{match}")
-        run(["ovs-ofctl", "-O", "OpenFlow14", *remove], env=lab.ovs.env)
+        ofctl(lab.ovs, "-O", "OpenFlow14", *remove)
     lab.ovs.vsctl("del-port", bridge, REPRESENTOR)
     run([*inside, "ip", "link", "del", DPU_DEVICE])
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.compiled import compiled
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import lab_name
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.datapath.parse import parse_megaflow
@@ -58,8 +59,7 @@ class World:
     def install(self, flows: tuple[Flow, ...]) -> None:
         text = "".join(f"{render_flow_mod(FlowMod(Command.ADD, flow))}\n" for flow in flows)
         target = f"unix:{self.ovs.directory / 'ovsbr1.mgmt'}"
-        argv = ["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", target, "-"]
-        run(argv, stdin=text, env=self.ovs.env, timeout_s=60)
+        ofctl(self.ovs, "-O", "OpenFlow14", "--bundle", "add-flows", target, "-", stdin=text)
 
     def at(self, name: str, *argv: str) -> subprocess.Popen[str]:
         command = ["ip", "netns", "exec", self.namespaces[name], *argv]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import lab_name
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
@@ -27,7 +28,6 @@ from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
 from xenoovs.lab.lifecycle import down
 from xenoovs.lab.private_ovs import start_vswitchd_again
-from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -84,8 +84,8 @@ class PathAgent:
     def block_flows(self) -> list[str]:
         """The flows of the blocks of the remote, without counters."""
         ovs = self.lab.ovs(self.dpu)
-        argv = ["ovs-ofctl", "-O", "OpenFlow14", "--names", "--no-stats", "dump-flows"]
-        text = run([*argv, f"unix:{ovs.directory / BRIDGE}.mgmt", "table=1"], env=ovs.env).stdout
+        words = ("-O", "OpenFlow14", "--names", "--no-stats", "dump-flows")
+        text = ofctl(ovs, *words, f"unix:{ovs.directory / BRIDGE}.mgmt", "table=1")
         return sorted(line.strip() for line in text.splitlines() if "udp_src" in line)
 
     def wait_until_good(self) -> None:
@@ -182,14 +182,14 @@ def test_answers_come_by_the_last_way_back_while_the_others_are_dead(lab: Fabric
         dead = [f"priority=60000,udp,in_port=p0,tp_src={port},tp_dst=4788" for port in (4788, 4787, 4786)]
         try:
             for answers in dead:
-                run(["ovs-ofctl", "--names", "add-flow", bridge, f"{answers},actions=drop"], env=ovs.env)
+                ofctl(ovs, "--names", "add-flow", bridge, f"{answers},actions=drop")
             eventually(lambda: near.remote()["tos_sent"] == 0x34, "probes for the last way")
             near.wait_until_good()
             assert near.remote()["tos"] == 0x34
             assert near.remote()["moves"] == {}
         finally:
             for answers in dead:
-                run(["ovs-ofctl", "--names", "--strict", "del-flows", bridge, answers], env=ovs.env)
+                ofctl(ovs, "--names", "--strict", "del-flows", bridge, answers)
 
 
 def _port(agent: PathAgent, path: int) -> str:
@@ -232,7 +232,7 @@ def test_nothing_moves_while_no_path_answers(lab: FabricLab, tmp_path: Path) -> 
         before, moves = near.block_flows(), near.remote()["moves"]
         far.end()
         ovs = lab.ovs("dpub1")
-        run(["ovs-ofctl", "-O", "OpenFlow14", "del-flows", f"unix:{ovs.directory / BRIDGE}.mgmt"], env=ovs.env)
+        ofctl(ovs, "-O", "OpenFlow14", "del-flows", f"unix:{ovs.directory / BRIDGE}.mgmt")
         eventually(lambda: near.states() == ["unknown"] * 4, "an unknown remote")
         assert near.remote()["is_unknown"]
         assert near.block_flows() == before

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import lab_name
 from tests.ovs.test_paths_fabric import REMOTE, PathAgent, dead_path
 from tests.patience import eventually
@@ -55,7 +56,7 @@ def start(lab: FabricLab, tmp_path: Path) -> Iterator[Callable[..., PathAgent]]:
         agent.config = tmp_path / f"{dpu}.yaml"
         agent.config.write_text(text)
         ovs = lab.ovs(dpu)
-        run(["ovs-ofctl", "-O", "OpenFlow14", "del-flows", f"unix:{ovs.directory / BRIDGE}.mgmt"], env=ovs.env)
+        ofctl(ovs, "-O", "OpenFlow14", "del-flows", f"unix:{ovs.directory / BRIDGE}.mgmt")
         begun.append(agent.start())
         return agent
 

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
+from tests.ovs.dummy import DummyBridge, DummyOvs, ofctl, udp_packet
 from tests.ovs.ways import Way, live_switch
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, Stage, cookie_of, of_service
 from xenoovs.errors import (
@@ -23,7 +23,6 @@ from xenoovs.errors import (
 from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, Command, Flow, FlowMod, why_unusable
 from xenoovs.openflow.text import Recognised, parse_dump, parse_flow, recognise, render_flow
 from xenoovs.switch.api import Switch, require_ports
-from xenoovs.switch.process import run
 
 _OURS = parse_flow("cookie=0x786f000000000001, priority=10,ip,nw_src=0.0.0.1/0.0.0.1 actions=output:p1")
 _FOREIGN = "add cookie=0x5,table=0,priority=1 actions=NORMAL\nadd table=0,priority=2,ip actions=drop\n"
@@ -58,7 +57,7 @@ def test_a_flow_that_was_added_by_openflow_1_0_is_read_as_ovs_ofctl_shows_it(
 ) -> None:
     """Found in a report of verify-offload: `reset_counts`, which ovs-ofctl without -O neither takes nor shows."""
     switch = way.switch(dummy_ovs)
-    run(["ovs-ofctl", "add-flow", bridge.management, "priority=5,ip actions=drop"], env=bridge.ovs.env)
+    ofctl(bridge.ovs, "add-flow", bridge.management, "priority=5,ip actions=drop")
     shown = bridge.dump_flows()
     assert [render_flow(seen.flow) for seen in switch.dump_flows("ovsbr1", only=FOREIGN)] == shown
     assert [render_flow(seen.flow) for seen in live_switch(dummy_ovs.ovs).dump_foreign_flows("ovsbr1")] == shown
