@@ -11,6 +11,9 @@ from tests.nic.guest.scenarios.faulty import BEYOND_32_BITS, BLOCKS, COARSE_CLIE
 from tests.nic.recorded import Story
 from tests.nic.truth import parse_ports
 
+_TOLERATED = 12
+"""Packets that prove nothing."""
+
 
 def _verified(story: Story) -> dict[str, tuple[int, dict[str, Any]]]:
     """The exit status and the document of `verify-offload` by phase."""
@@ -65,7 +68,7 @@ def test_faulty__the_share_between_two_samples_is_that_of_the_packets(story: Sto
 def test_faulty__the_port_contradicts_the_driver_with_both_numbers(story: Story) -> None:
     [port] = _verified(story)["counted by the driver"][1]["ports"]
     assert (port["port"], port["contradicted"], port["explained"]) == ("p0", True, 0)
-    assert 100 <= port["received_by_cpu"] <= _truth(story, "counted by the driver")[1]
+    assert _TOLERATED < port["received_by_cpu"] <= _truth(story, "counted by the driver")[1]
 
 
 def test_faulty__a_driver_that_counts_what_traffic_control_forwards_is_contradicted_by_the_wire(story: Story) -> None:
@@ -79,7 +82,7 @@ def test_faulty__a_driver_that_counts_what_traffic_control_forwards_is_contradic
         True,
         pytest.approx(0.5, abs=0.05),
     )
-    assert 100 <= port["counted_twice"] <= miss
+    assert _TOLERATED < port["counted_twice"] <= miss
 
 
 def test_faulty__counters_that_are_not_refreshed_are_no_idle_rules(story: Story) -> None:

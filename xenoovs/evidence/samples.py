@@ -247,9 +247,9 @@ def port_finding(port: str, first: PortPackets, last: PortPackets, megaflows: Po
     tolerance = _ALWAYS_TOLERATED + before_rule + int(received * _TOLERATED)
     found = PortFinding(port, received, explained, tolerance, source=last.source)
     if last.counter is CpuCounter.CPU and first.entered is not None and last.entered is not None:
-        # The CPU got all that entered. A counter of hardware that lags does not grow beside one of software.
+        # The CPU got all that entered, which another process reads. A counter that lags does not grow beside another.
         entered, least = last.entered - first.entered, _ALWAYS_TOLERATED + int(received * _TOLERATED)
-        if 0 <= entered <= received + least < megaflows.twice + received:
+        if entered >= 0 and max(least, 2 * (entered - received)) < megaflows.twice:
             return replace(found, entered=entered, twice=megaflows.twice)
     # A counter that is less than what hardware forwarded cannot include it.
     is_cpu_only = last.counter is CpuCounter.CPU or received < hardware or last.packets < megaflows.held

@@ -85,6 +85,8 @@ def _counted_twice(
         (220, 220, 224, True),
         # Ports are read between the readings of filters.
         (220, 220, 190, True),
+        # Two processes read what entered and what the CPU got: 22 packets came between them on a busy machine.
+        (220, 220, 242, True),
         # The NIC forwards half; the counter of hardware lags by an earlier burst.
         (220, 220, 440, False),
         (0, 5000, 12, False),
