@@ -2,7 +2,8 @@
 
 Machines boot first and run beside the rest, the short tests fill the end. Cases that start daemons or machines and
 fail are tried once more, alone, after the others (as RECHECK=yes in the tests of Open vSwitch, tests/testsuite.at).
-What passes then is listed. After failures for more than a few reasons none is tried again; an error text is a reason.
+What passes then is listed. After failures for more than a few reasons none is tried again; a scenario of the NIC is one
+reason, whatever its tests say, and so is an error text of a file.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _MACHINES = _PARTS[:3]
 _WITH_DAEMONS = _PARTS[:5]
 _MOST_ALONE = 3
 _MOST_SLOW = 10
+SCENARIO = "scenario"
+"""Of `user_properties`: what was recorded for several tests."""
 _ALONE = pytest.StashKey[dict[str, str]]()
 """Names of the cases that passed alone, and how they failed before."""
 
@@ -61,7 +64,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     stats = reporter.stats
     failed = {report.nodeid: report for kind in ("failed", "error") for report in stats.get(kind, ())}
     again = [name for name in failed if _part_of(name) in _WITH_DAEMONS]
-    if len({failed[name].longreprtext for name in again}) > _MOST_ALONE:
+    if len({_reason(failed[name]) for name in again}) > _MOST_ALONE:
         return
     alone = {name: failed[name].longreprtext for name in _passing(again, config)}
     for kind in ("failed", "error"):
@@ -73,6 +76,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config.stash[_ALONE] = alone
     if alone.keys() == failed.keys():
         session.exitstatus = pytest.ExitCode.OK
+
+
+def _reason(report: pytest.TestReport) -> object:
+    scenario = dict(report.user_properties).get(SCENARIO)
+    return scenario or (report.nodeid.partition("::")[0], report.longreprtext)
 
 
 def _passing(names: Sequence[str], config: pytest.Config) -> list[str]:

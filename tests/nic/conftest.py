@@ -12,6 +12,7 @@ import pytest
 
 from tests.nic.recorded import Story
 from tests.nic.vm import HARDWARE, LAB, PARTS, Record, Recording
+from tests.whole_run import SCENARIO
 
 
 def _part_of(item: Any) -> str | None:
@@ -33,6 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.nic)
         # The recording has limits of its own, one for each part.
         item.add_marker(pytest.mark.timeout(0))
+        item.user_properties.append((SCENARIO, _part_of(item)))
     order = {part: number for number, part in enumerate(PARTS, start=1)}
     position = {item: order[str(_part_of(item))] for item in here}
     items.sort(key=lambda item: position.get(item, 0))

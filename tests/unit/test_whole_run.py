@@ -99,6 +99,19 @@ def test_cases_that_fail_for_one_reason_are_tried_together(suite: Suite) -> None
     assert (status, suite.tries) == (0, {"machine": 2})
 
 
+def test_a_scenario_is_one_reason_whatever_its_tests_say(suite: Suite) -> None:
+    """A canary that was not ready made four tests red with four texts, and none was tried again."""
+    text = "import pytest\n@pytest.fixture(autouse=True)\ndef part(record_property): record_property('scenario', 'x')\n"
+    text += _BESIDE.format(name="fleet", directory=str(suite.root / "counts")).replace("def test_", "def record_")
+    text += "@pytest.fixture(scope='session')\ndef found():\n"
+    text += "    try: record_fleet()\n    except AssertionError: return 1\n"
+    text += "@pytest.mark.parametrize('number', range(1, 6))\n"
+    text += "def test_of(found, number): assert not found, f'text {number}'\n"
+    suite.add("nic", "fleet", text)
+    status, lines = suite.run()
+    assert (status, "6 passed in" in lines[-1]) == (0, True)
+
+
 def test_the_end_shows_the_time_of_each_part_and_the_slowest_cases(suite: Suite) -> None:
     suite.add("ovs", "slow", "def test_slow(): __import__('time').sleep(0.3)\n")
     _, lines = suite.run()
