@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from tests.nic.guest.frames import LOCAL, REMOTES
 from tests.nic.guest.scenarios.logical import BEYOND, HOST, SERVER
 from tests.nic.recorded import Story
@@ -22,7 +24,7 @@ def _said(story: Story, command: str) -> list[dict[str, Any]]:
 
 def test_ovn__switching_and_routing_are_in_the_nic_and_verify_offload_counts_as_it_does(story: Story) -> None:
     look, report = story.look("switched and routed"), _said(story, "verify-offload")[0]
-    assert (report["status"], report["conclusion"], report["hw_share"]) == (0, "in_hardware", 1.0)
+    assert (report["status"], report["conclusion"]) == (0, "in_hardware")
     there = 2 * _CLIENTS * _EACH
     assert report["growth"] == {"packets": there + _ANSWERS, "hw_packets": there + _ANSWERS, "hw_share": 1.0}
     rows = {row["in_port"]: row for row in report["rows"] if row["judged"]}
@@ -38,6 +40,9 @@ def test_ovn__switching_and_routing_are_in_the_nic_and_verify_offload_counts_as_
     for rule in look.rules:
         counted[rule.via or rule.port] += rule.packets
     assert {port: row["hw_packets"] for port, row in rows.items()} == counted
+    # A packet that came just before its rule may have met it in the software of traffic control.
+    assert report["hw_share"] == pytest.approx(counted.total() / sum(row["packets"] for row in rows.values()))
+    assert report["hw_share"] > 0.8
 
 
 def test_ovn__the_tree_has_the_tunnel_and_the_rule_of_each_link(story: Story) -> None:

@@ -31,7 +31,7 @@ from xenoovs.switch.process import run, try_run
 # One address a value of the low six bits, in no regular order of the high ones: every block of the balancers is hit.
 CLIENTS = tuple(f"198.18.{(37 * i) % 251}.{64 + i}" for i in range(64))
 
-_PATIENCE_S = 300.0
+_PATIENCE_S = 900.0
 _INTERVAL_S = 2.0
 """The default of `verify-offload --interval`."""
 _BALANCERS = Path(__file__).parents[1] / "balancers"
@@ -173,7 +173,7 @@ class Bench:
                 raise RuntimeError(f"not within {_PATIENCE_S:.0f} s: {what}; {shown()}")
             time.sleep(1.0)
 
-    def appctl(self, command: str, *arguments: str, timeout_s: float = 30.0) -> str:
+    def appctl(self, command: str, *arguments: str, timeout_s: float = _PATIENCE_S) -> str:
         """What `ovs-appctl COMMAND ARGUMENTS` prints."""
         return switch.appctl(self.ovs, command, *arguments, timeout_s=timeout_s)
 
@@ -182,11 +182,15 @@ class Bench:
         self.record.features = {port: _hw_tc_offload(port) for port in self._ports}
         self.record.settings = _settings(self.ovs)
 
-    def look(self, label: str) -> Look:
-        """Record what Open vSwitch, traffic control and the NIC say now."""
+    def wait_until_revalidated(self) -> None:
+        """Return when all megaflows are as the flows of now want them."""
         # The first round of the revalidators may have begun before; the second has all counters of TC.
         for _ in range(2):
-            self.appctl("revalidator/wait", timeout_s=_PATIENCE_S)
+            self.appctl("revalidator/wait")
+
+    def look(self, label: str) -> Look:
+        """Record what Open vSwitch, traffic control and the NIC say now."""
+        self.wait_until_revalidated()
         look = Look(
             label=label,
             bursts=len(self.record.bursts),

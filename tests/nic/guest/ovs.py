@@ -39,15 +39,15 @@ _START_TIMEOUT_S = 300.0
 def start_ovs(directory: Path, *, hw_offload: str, settings: Sequence[str] = ()) -> PrivateOvs:
     """Start a new OVS with `other_config:hw-offload` as given. `settings`: more of other_config, as `key=value`.
 
-    Megaflows stay for ten minutes unless `settings` has another max-idle, also idle ones: where a dump takes long, Open
+    Megaflows stay for an hour unless `settings` has another max-idle, also idle ones: where a dump takes long, Open
     vSwitch deletes those with few packets rather than translate them again (should_revalidate of
     ofproto/ofproto-dpif-upcall.c).
     """
-    wanted = ("max-idle=600000", "min-revalidate-pps=0", f"hw-offload={hw_offload}", *settings)
+    wanted = ("max-idle=3600000", "min-revalidate-pps=0", f"hw-offload={hw_offload}", *settings)
     return start_kernel_ovs(PrivateOvs(directory), settings=wanted)
 
 
-def appctl(ovs: PrivateOvs, command: str, *arguments: str, timeout_s: float = 30.0) -> str:
+def appctl(ovs: PrivateOvs, command: str, *arguments: str, timeout_s: float) -> str:
     """What `ovs-appctl COMMAND ARGUMENTS` prints. Starting a program takes this machine as long as several requests.
 
     JSON-RPC 1.0 (lib/unixctl.c). Raises RuntimeError when ovs-vswitchd answers with an error.
@@ -112,7 +112,7 @@ def stop_ovs(ovs: PrivateOvs) -> None:
 def add_flows(ovs: PrivateOvs, text: str) -> None:
     """Install flows in one bundle."""
     argv = ["ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", management(ovs), "-"]
-    run(argv, stdin=text, env=ovs.env, timeout_s=60.0)
+    run(argv, stdin=text, env=ovs.env, timeout_s=_START_TIMEOUT_S)
 
 
 def management(ovs: PrivateOvs) -> str:

@@ -12,7 +12,7 @@ from tests.nic.guest.frames import CLIENT_MAC, Kind
 from tests.nic.guest.record import Delivered, Mark, Streamed
 from tests.nic.guest.wire import Wire, remaining_frames
 
-RATE_PPS = 100
+RATE_PPS = 50
 _FIRST_SOURCE_PORT = 10_000
 """That of packet 0; each further packet has the next one, which identifies it, and the same megaflow."""
 _SOURCE_PORT_AT, _MAC_BYTES = 34, 6

@@ -16,7 +16,7 @@ from tests.nic.guest.namespace import inside
 _ETH_P_ALL = 3
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 _BUFFER_BYTES = 64 << 20
-_QUIET_S = 0.5
+_QUIET_S, _TURN_S = 0.5, 0.02
 _PACKET_OUTGOING = 4  # linux/if_packet.h
 
 
@@ -76,15 +76,18 @@ def arrived(wires: Mapping[str, Wire]) -> dict[str, tuple[Arrived, ...]]:
 def remaining_frames(wires: Mapping[str, Wire]) -> Iterator[tuple[str, bytes]]:
     """Yield the frames that arrive anywhere, until none has come while the guest was idle for half a second.
 
-    Idle time and not time: a packet may wait for ovs-vswitchd, and that for a processor.
+    Idle time and not time: a packet may wait for ovs-vswitchd, and that for a processor. Idle time may go on while the
+    host does not run the guest, so no turn counts for more than twice the time that it sleeps.
     """
-    idle_since = _idle_s()
-    while _idle_s() - idle_since < _QUIET_S:
+    quiet_s, before_s = 0.0, _idle_s()
+    while quiet_s < _QUIET_S:
+        time.sleep(_TURN_S)
+        now_s = _idle_s()
+        quiet_s, before_s = quiet_s + min(now_s - before_s, 2 * _TURN_S), now_s
         for port, wire in wires.items():
             for frame in wire.receive():
                 yield port, frame
-                idle_since = _idle_s()
-        time.sleep(0.02)
+                quiet_s = 0.0
 
 
 def _idle_s() -> float:

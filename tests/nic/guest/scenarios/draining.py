@@ -26,6 +26,7 @@ def drain(bench: Bench) -> None:
     bench.xenoovs("plan", _AFTER, "--output", "json")
     with bench.beside("apply", _AFTER, "--yes"):
         _wait_until_settled(bench)
+    bench.wait_until_revalidated()
     _meanwhile(bench, "while it lasts", new_port=NEW_PORTS[0])
     bench.judge(_AFTER, "verify-offload")
     set_tcp_flags("N")

@@ -103,6 +103,9 @@ def _wait_for_associations(bench: Bench, *, old: frozenset[str]) -> None:
     """The first packets are lost: by them the IKE daemons ask for SAs, a pair for each way."""
 
     def are_new() -> bool:
+        # An IKE daemon that has given up begins again with the next packet.
+        bench.send_frames([OF_CLIENTS.frame(CLIENTS[0])])
+        bench.send_frames([OF_SERVER.frame(VIP)], port=HOST)
         return all(len(_associations(netns) - old) >= 4 for netns in ("", nic.WIRE_NETNS))
 
     bench.send(kind=OF_CLIENTS)

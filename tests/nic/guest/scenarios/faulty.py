@@ -39,7 +39,7 @@ def faulty(bench: Bench) -> None:
             nic.set_faults(faults)
             if is_reinstalled:
                 bench.purge()
-                bench.wait_until(lambda: bench.megaflows >= BLOCKS, "the megaflows are back")
+                bench.wait_until(lambda: len(nic.rules().splitlines()) >= BLOCKS, "the rules are back")
             stream.go_on(100)
             bench.dump(f"{label}: begin")
             stream.mark(f"{label}: begin")
@@ -83,14 +83,14 @@ def _install_slowly(bench: Bench) -> None:
     def start() -> None:
         bench.send_frames(frames)
         # Until the rules are in the NIC all packets go by the CPU, however fast this machine is.
-        bench.wait_until_stable()
+        bench.wait_until(lambda: len(nic.rules().splitlines()) > BLOCKS, "the rules are in the NIC")
         bench.send_frames(frames * 8)
 
     for _ in range(STARTS):
         bench.purge()
         # Two samples are made only where the NIC holds a rule.
         bench.send_frames([kept])
-        bench.wait_until_stable()
+        bench.wait_until(lambda: len(nic.rules().splitlines()) == 1, "the NIC holds a rule")
         with bench.between_samples(start):
             bench.xenoovs("verify-offload", "dns", "--output", "json")
     nic.set_faults({})

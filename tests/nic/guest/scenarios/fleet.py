@@ -18,10 +18,9 @@ from tests.nic.guest.ovs import BRIDGE
 from tests.nic.guest.record import Said
 from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.fleet.rollout import hw_share
-from xenoovs.store.client import DpuStatusReader
+from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import create_databases, files_of, start_server, stop_server
-from xenoovs.store.view import DpuStatus
 
 CANARY, OTHER = "dpu1", "dpu2"
 ADDED_MAC = "02:00:5e:10:00:05"
@@ -43,17 +42,20 @@ def fleet(bench: Bench) -> None:
     bench.prime()
     nic.set_max_rules(len(nic.rules().splitlines()))
     with _running_fleet(bench) as made, made.told(CANARY, BRIDGE), made.told(OTHER, _OTHER_BRIDGE):
-        made.wait_until_all_in_hardware()
+        made.wait_until_ready()
         bench.send(packets_each=5)
         bench.look("first config")
         second = made.file("second.yaml", _BALANCER.read_text() + _ADDED)
-        applying = made.start("fleet", "apply", second, "--canary", "1", "--yes", "--soak", _SOAK, *made.store)
-        bench.wait_until(lambda: made.has_added or applying.status is not None, "the canary has the new flows")
-        bench.prime()
-        _look(bench, "second config")
+        applying = made.roll_out(second)
+        # It does not report what it has before the look has it too.
+        with made.agents[CANARY].stopped():
+            bench.wait_until_revalidated()
+            bench.prime()
+            _look(bench, "second config")
         bench.wait_until(lambda: applying.status is not None, "the end of the roll-out")
         made.note(applying.argv, applying.output.read_text(), exit_code=applying.status or 0)
         bench.wait_until(lambda: not made.has_added, "the canary has the old flows")
+        bench.wait_until_revalidated()
         bench.send(packets_each=5)
         _look(bench, "taken back")
     bench.purge()
@@ -80,6 +82,13 @@ class _Process:
         ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return None if ended is None else ended.si_status
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """In the block, it gets no processor."""
+        os.kill(self.pid, signal.SIGSTOP)
+        yield
+        os.kill(self.pid, signal.SIGCONT)
+
     def end(self) -> None:
         """End it with SIGTERM, if it runs."""
         os.kill(self.pid, signal.SIGTERM)
@@ -95,6 +104,7 @@ class _Fleet:
         self._directory.mkdir()
         self.directory = self._directory / "store"
         self.store = ("--directory", str(self.directory))
+        self.agents = dict[str, _Process]()
 
     def remote(self, database: StoreDatabase) -> str:
         return files_of(self.directory, database).remote
@@ -121,25 +131,46 @@ class _Fleet:
     def note(self, argv: tuple[str, ...], text: str, *, exit_code: int = 0) -> None:
         self._bench.record.said.append(Said(argv, len(self._bench.record.bursts), exit_code, text, ""))
 
+    def roll_out(self, config: str) -> _Process:
+        """Return the command that gives the fleet a config, once the canary has its flows, or it has ended."""
+        argv = ("fleet", "apply", config, "--canary", "1", "--yes", "--soak", _SOAK, *self.store)
+        applying = [self.start(*argv)]
+
+        def has_begun() -> bool:
+            # On a busy machine the store may not answer as soon as a command wants it to.
+            if applying[-1].status is not None and "no server has answered yet" in applying[-1].output.read_text():
+                applying.append(self.start(*argv))
+            return self.has_added or applying[-1].status is not None
+
+        self._bench.wait_until(has_begun, "the canary has the new flows")
+        return applying[-1]
+
     @property
     def has_added(self) -> bool:
         """Whether the canary has flows of the backend that the second config adds."""
         return ADDED_MAC in self._bench.appctl("bridge/dump-flows", BRIDGE)
 
-    def wait_until_all_in_hardware(self) -> None:
-        """Return when the canary has reported that: the share before a wave is that of its last report."""
-        # Its thread has ended before the next fork.
-        with DpuStatusReader(self.remote(StoreDatabase.STATES)) as reader:
+    def wait_until_ready(self) -> None:
+        """Return when the store knows what a roll-out asks: both DPUs are fit, and the canary is all in hardware."""
+        # Their threads have ended before the next fork.
+        with (
+            StoreClient(self.remote(StoreDatabase.FLEET)) as client,
+            DpuStatusReader(self.remote(StoreDatabase.STATES)) as reader,
+        ):
 
-            def status() -> DpuStatus | None:
-                return (reader.statuses() or {}).get(CANARY)
-
-            def is_reported() -> bool:
+            def is_ready() -> bool:
                 # Clients go on sending: a megaflow that went while flows were replaced comes back.
                 self._bench.send_frames([Kind().frame(source) for source in CLIENTS])
-                return (found := status()) is not None and hw_share(found.verdicts) == 1
+                view, found = client.view(), reader.statuses() or {}
+                is_fit = [
+                    dpu in found and found[dpu].is_fit and not found[dpu].error and not view.dpus[dpu].is_unfit
+                    for dpu in (CANARY, OTHER)
+                    if view is not None
+                ]
+                return is_fit == [True, True] and hw_share(found[CANARY].verdicts) == 1
 
-            self._bench.wait_until(is_reported, "the canary has reported its share in hardware", shown=status)
+            what = "both DPUs are fit, and the canary has reported its share in hardware"
+            self._bench.wait_until(is_ready, what, shown=lambda: (client.view(), reader.statuses()))
 
     @contextmanager
     def told(self, dpu: str, bridge: str) -> Iterator[None]:
@@ -177,7 +208,7 @@ def _running_fleet(bench: Bench) -> Iterator[_Fleet]:
         for name, bridge, ports in ((CANARY, BRIDGE, ("p0", "p1")), (OTHER, _OTHER_BRIDGE, _OTHER_PORTS)):
             bench.ask("fleet", "add-dpu", name, *made.store)
             config = made.file(f"{name}.yaml", _DPU.format(bridge, *ports))
-            made.start("agent", config, "--db", bench.ovs.db, *remotes, "--dpu", name)
+            made.agents[name] = made.start("agent", config, "--db", bench.ovs.db, *remotes, "--dpu", name)
         applied = bench.ask("fleet", "apply", str(_BALANCER), "--now", "--yes", "--timeout", "900s", *made.store)
         if applied.exit_code:
             raise RuntimeError(applied.stdout + applied.stderr)

@@ -8,6 +8,7 @@ from tests.nic.guest import nic
 from tests.nic.guest.bench import CLIENTS, Bench
 from tests.nic.guest.frames import GENEVE_PORT, KEY, LOCAL, REMOTES, VIP, Kind, Tunnel
 from tests.nic.guest.ovs import BRIDGE, TUNNELS
+from xenoovs.datapath.parse import parse_dump
 from xenoovs.switch.process import run
 
 BLOCKS = {"geneve": "0.0.0.0/0.0.0.1", "vxlan": "0.0.0.1/0.0.0.3", "gre": "0.0.0.3/0.0.0.3"}
@@ -78,9 +79,19 @@ def tunnel_paths(bench: Bench) -> None:
     bench.purge()
     bench.prime(kind=OF_CLIENTS)
     bench.prime([VIP], kind=answers("geneve"), port="p1")
+    # Open vSwitch may learn of the routes only now, and delete what it has made of the old ones.
+    bench.wait_until(lambda: _has_both_ways(bench), "megaflows of both ways")
     bench.look("local address on the bridge")
     bench.ask("why", "--bridge", BRIDGE, "--probe-driver", "--listen", "0s", "--interval", "0s", "--output", "json")
     bench.xenoovs("doctor", "tunnel", "--output", "json")
+
+
+def _has_both_ways(bench: Bench) -> bool:
+    bench.send_frames([OF_CLIENTS.frame(CLIENTS[0])])
+    bench.send_frames([answers("geneve").frame(VIP)], port="p1")
+    bench.wait_until_revalidated()
+    flows = parse_dump(bench.appctl("dpctl/dump-flows", "-m"))
+    return {"p0", TUNNELS["geneve"].device} <= {flow.in_port for flow in flows if flow.eth_type == 0x0800}
 
 
 # What IPsec needs of the kernel; without drbg, seqiv cannot begin.
