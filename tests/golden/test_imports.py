@@ -14,7 +14,9 @@ from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import DraftSwitch, render
 from xenoovs.model.load import parse_config
 
-PAGES = sorted((Path(__file__).parents[2] / "docs/how-to").glob("from-*.md"))
+PAGES = sorted(
+    page for page in (Path(__file__).parents[2] / "docs/how-to").glob("from-*.md") if "xenoovs import" in page.read_text()
+)
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FOLDER = Path(__file__).parent / "imports"
 CASES = {
