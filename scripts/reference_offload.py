@@ -34,13 +34,17 @@ Verdicts of `doca` name no version, as NVIDIA numbers its releases differently.
 
 def offload_page(generated: str) -> str:
     """Return the page. `generated`: the note that the page must not be edited."""
-    reasons: dict[tuple[str, str], int] = {}
+    reasons: dict[str, dict[str, None]] = {}
     parts = [generated, _INTRODUCTION]
     for kind in TopicKind:
         rows = [_topic(topic, reasons) for topic in TOPICS if topic.kind is kind]
         parts += [f"## {_HEADINGS[kind]}\n", "| topic | tc | doca | dpdk |", "|---|---|---|---|", *rows, ""]
-    sources = {source: f"S{number}" for number, source in enumerate(dict.fromkeys(s for _, s in reasons), start=1)}
-    parts += ["## Reasons\n", *(f"{number}. {text} ({sources[s]})" for (text, s), number in reasons.items()), ""]
+    sources = {s: f"S{n}" for n, s in enumerate(dict.fromkeys(s for each in reasons.values() for s in each), start=1)}
+    parts += ["## Reasons\n"]
+    parts += [
+        f"{n}. {text} ({','.join(sources[s] for s in each)})" for n, (text, each) in enumerate(reasons.items(), 1)
+    ]
+    parts += [""]
     parts += ["## What the log says\n", "Parts of what Open vSwitch logs, mostly at debug level.\n"]
     parts += [*_messages(), "", "## Sources\n"]
     parts += ["Open vSwitch 3.7 moved the code of `tc` and `dpdk`; the new places are in parentheses.\n"]
@@ -48,7 +52,7 @@ def offload_page(generated: str) -> str:
     return "\n".join((*parts, ""))
 
 
-def _topic(topic: Topic, reasons: dict[tuple[str, str], int]) -> str:
+def _topic(topic: Topic, reasons: dict[str, dict[str, None]]) -> str:
     cells = [f"`{topic.name}`: {topic.what}" + (f"<br>`{topic.example}`" if topic.example else "")]
     for profile in Profile:
         rows = sorted((row for row in topic.rows if row.profile is profile), key=lambda row: row.first or OLDEST)
@@ -56,9 +60,9 @@ def _topic(topic: Topic, reasons: dict[tuple[str, str], int]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _verdict(row: TableRow, reasons: dict[tuple[str, str], int]) -> str:
-    number = reasons.setdefault((row.text, row.source), len(reasons) + 1)
-    return f"{row.offload.value}{_versions(row)} ({number})"
+def _verdict(row: TableRow, reasons: dict[str, dict[str, None]]) -> str:
+    reasons.setdefault(row.text, {})[row.source] = None
+    return f"{row.offload.value}{_versions(row)} ({list(reasons).index(row.text) + 1})"
 
 
 def _versions(row: TableRow) -> str:

@@ -109,8 +109,17 @@ def config_page() -> str:
         parts.append(f"## {'The file' if section.name == 'file' else section.name}\n")
         if section.meaning and section.name != "file":
             parts.append(f"{section.meaning}\n")
-        parts.append(_table(section))
+        parts.append(_same_keys(section) or _table(section))
     return "\n".join(parts)
+
+
+def _same_keys(section: ConfigSection) -> str:
+    """Return a sentence in place of the table of defaults whose keys all stand in the section of their name."""
+    name = section.name.removesuffix("-defaults")
+    meanings = {key.name: key.meaning for each in sections() if each.name == name for key in each.keys}
+    if name == section.name or any(meanings.get(key.name) != key.meaning for key in section.keys):
+        return ""
+    return f"Of [{name}](#{name}): {', '.join(f'`{key.name}`' for key in section.keys)}.\n"
 
 
 def _table(mapping: ConfigSection) -> str:
