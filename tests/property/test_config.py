@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.switch_tunnels import moved_behind_tunnels
@@ -179,7 +179,6 @@ def balancers(draw: st.DrawFn) -> Balancer:
 
 
 @given(balancers() | balancers().flatmap(moved_behind_tunnels))
-@settings(max_examples=300, deadline=None)
 def test_read_back(balancer: Balancer) -> None:
     text = render_config(balancer)
     assert parse_config(text, file="c.yaml") == balancer
@@ -278,7 +277,6 @@ def claims(draw: st.DrawFn) -> Claim:
 
 
 @given(st.lists(claims(), max_size=8))
-@settings(max_examples=500, deadline=None)
 def test_the_same_as_every_pair(wanted: list[Claim]) -> None:
     occupancy = Occupancy()
     held: list[int] = []
@@ -389,7 +387,6 @@ def damaged(draw: st.DrawFn) -> str:
 @example("a: \ud800")
 @example("? ")
 @example("- &a *a")
-@settings(max_examples=1500)
 def test_any_text_is_a_config_or_findings(text: str | bytes) -> None:
     try:
         parse_config(text, file="c.yaml")

@@ -84,7 +84,7 @@ def test_an_option_is_content_and_not_identity(option: str) -> None:
     assert flow.key == parse_flow("priority=5,ip actions=drop").key
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(seen=st.lists(observed(), max_size=4), more=st.booleans())
 def test_a_dump_lists_the_flows_that_were_encoded(seen: list[ObservedFlow], more: bool) -> None:
     reply = flows_reply(seen, OFPORTS, more=more)
@@ -125,7 +125,7 @@ def test_a_note_is_read_back_with_zeros_behind_it(data: bytes) -> None:
     assert (10 + len(read)) % 8 == 0
 
 
-@settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.binary(max_size=64) | any_message() | damaged())
 @example(data=b"")
 @example(data=bytes.fromhex("05130010000000010001000000000000"))
