@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import uuid
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ settings.load_profile("xenoovs")
 
 # A shell's background jobs ignore ctrl-c, and so would all processes that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# libuuid keeps a file open for each thread that asks it (get_clock() of libuuid/src/gen_uuid.c), as the threads of a
+# store's clients do: commands in this process would leave hundreds.
+uuid._generate_time_safe = None  # type: ignore[attr-defined]
 
 # Programs that tests start import this checkout, as the tests do, and not the one that is installed.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from tests.command_line import CommandLine
 from tests.patience import PATIENCE_S
 from xenoovs.cli.apply_rollback import rolled_back_on_error
 from xenoovs.errors import RolledBack
@@ -102,3 +104,9 @@ def test_no_library_swallows_an_interrupt(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
     assert not guard.keep()
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
+
+
+def test_bug_a_fleet_controller_that_was_refused_left_its_handlers(xenoovs: CommandLine, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    assert xenoovs("fleet", "serve", "--web", "0.0.0.0:0", "--directory", tmp_path).status == 1
+    assert signal.getsignal(signal.SIGINT) is before

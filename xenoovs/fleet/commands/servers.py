@@ -378,9 +378,9 @@ def serve_command(
         nonlocal is_ending
         is_ending = True
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
     with ExitStack() as stack:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            stack.callback(signal.signal, number, signal.signal(number, end))
         if web is not None:
             tls = None if tls_cert is None or tls_key is None else (tls_cert, tls_key)
             listener = open_port(Listen(*listen_address("--web", web), tls, token_file, "--web"))
