@@ -591,7 +591,7 @@ class FrameworkMissing(XenoovsError):
 
     def __init__(self) -> None:
         super().__init__(
-            "xenoovs.cli.controller_app runs under the launcher of os-ken or ryu, and neither is installed; "
+            "xenoovs.ryu_app runs under the launcher of os-ken or ryu, and neither is installed; "
             "`xenoovs controller` needs neither"
         )
 

@@ -204,11 +204,11 @@ def test_a_socket_where_open_vswitch_does_not_connect_is_refused(
 _LAUNCHERS = {
     "ryu": "import sys, eventlet.wsgi; eventlet.wsgi.ALREADY_HANDLED = object(); from ryu.cmd.manager import main; "
     "sys.argv[1:] = ['--ofp-listen-host', '127.0.0.1', '--ofp-tcp-listen-port', sys.argv[1]]; "
-    "main([*sys.argv[1:], 'xenoovs.cli.controller_app'])",
+    "main([*sys.argv[1:], 'xenoovs.ryu_app'])",
     "os-ken": "import sys; from os_ken.base.app_manager import AppManager; from os_ken import cfg; "
     "import os_ken.controller.controller; "
     "cfg.CONF(['--ofp-listen-host', '127.0.0.1', '--ofp-tcp-listen-port', sys.argv[1]]); "
-    "AppManager.run_apps(['xenoovs.cli.controller_app'])",
+    "AppManager.run_apps(['xenoovs.ryu_app'])",
 }
 
 
@@ -245,10 +245,10 @@ def test_as_an_application_of_the_framework_it_uses_the_lab_of_the_environment(c
     code = (
         "import sys; from xenoovs.terminal import options; "
         "options.find_lab = lambda given: ('x', 'XENOOVS_LAB'); options.forward_to_vm = lambda *_: None; "
-        "from xenoovs.cli import controller_app as app; "
+        "from xenoovs import ryu_app as app; "
         "app.connect = lambda db, lab: (db, lab); "
         "app.configured_bridges = lambda files, local, **more: sys.exit(f'{local} {more}'); "
-        "app.XenoovsController()"
+        "app.XenoovsApp()"
     )
     env = {**os.environ, "XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Lock
 from time import monotonic
 
@@ -33,7 +34,11 @@ _RECONNECTED = "the switch has reconnected"
 
 
 class Registry:
-    """All connections. Implements `Handler`; admits bridges that are expected, by name or by name and datapath id."""
+    """All connections. Implements `Handler`; admits bridges that are expected, by name or by name and datapath id.
+
+    Attributes:
+        claim: Told of a switch and whether it is expected; returns whether somebody else cares for the connection.
+    """
 
     def __init__(self, *, log: ControllerLog, is_redundant: bool = False) -> None:
         self._expected: tuple[ExpectedBridge, ...] = ()
@@ -42,6 +47,7 @@ class Registry:
         self._lock = Lock()
         self._sessions: dict[Session, tuple[ExpectedBridge, BridgeConnection]] = {}
         self.log_limit = LogLimit(log)
+        self.claim: Callable[[Session, bool], bool] = lambda _session, _is_expected: False
 
     def expect(self, bridge: str, datapath_id: int | None = None) -> ExpectedBridge:
         """Admit a bridge when it connects. Returns the same value for the same bridge."""
@@ -63,6 +69,8 @@ class Registry:
     def session_opened(self, session: Session) -> None:
         """Admit or refuse a switch."""
         expected = self._match(session)
+        if self.claim(session, expected is not None):
+            return
         if expected is None:
             labels = ", ".join(sorted(each.label for each in self._expected))
             self._refuse(session, reason=f"this controller is for {labels or 'no bridge yet'}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from socket import SHUT_RDWR
@@ -47,7 +47,7 @@ from xenoovs.openflow.wire.message import (
 
 
 _OLD_10, _OLD_13 = 0x01, 0x04
-_OFFERED = (_OLD_10, _OLD_13, VERSION)
+OFFERED = (_OLD_10, _OLD_13, VERSION)
 
 _OLD_FEATURES = {_OLD_10: 32, _OLD_13: 32}
 """Length of a features reply without ports (OpenFlow 1.0.0, 5.3.1; OpenFlow 1.3.0, A.3.1)."""
@@ -131,9 +131,11 @@ class Session:
         peer: The other side, for messages.
         version: The version agreed upon, as a number on the wire; 0 before.
         spoken: The versions that the switch offers.
+        offered: The versions that it offers itself.
         datapath_id: 64 bits.
         accepted_s: When it connected, monotonic.
         is_settled: Whether it was admitted or refused; until then the time of the handshake runs.
+        is_released: Whether another reader has the connection.
         end: Why it ended.
     """
 
@@ -146,10 +148,16 @@ class Session:
         *,
         accepted_s: float | None = None,
         admitted: Callable[[], None] = lambda: None,
+        offered: Collection[int] = OFFERED,
     ) -> None:
-        """`admitted`: called when the registry has admitted it."""
+        """Begin with HELLO.
+
+        Args:
+            admitted: Called when the registry has admitted it.
+            offered: The versions that HELLO has, some of `OFFERED`.
+        """
         self._transport, self.peer, self._handler = transport, peer, handler
-        self._timeouts, self._admitted = timeouts or Timeouts(), admitted
+        self._timeouts, self._admitted, self.offered = timeouts or Timeouts(), admitted, offered
         self._sending = Lock()
         self._begun_s = self._received_s = self._asked_s = monotonic()
         self.accepted_s = self._begun_s if accepted_s is None else accepted_s
@@ -157,7 +165,7 @@ class Session:
         self.spoken: frozenset[int] = frozenset()
         self._state, self._old_name = _State.HELLO, ""
         self._ports: dict[int, Port] = {}
-        self.is_settled = self._is_abandoned = False
+        self.is_settled = self._is_abandoned = self.is_released = False
         self.end = ""
 
     @property
@@ -179,7 +187,7 @@ class Session:
         """Read until the connection ends."""
         self.end = "the switch closed the connection"
         try:
-            self.send(encode_hello(_OFFERED, xid=_XID))
+            self.send(encode_hello(tuple(self.offered), xid=_XID))
             self._read()
         except MalformedOpenFlow as malformed:
             self.abandon(str(malformed))
@@ -189,8 +197,9 @@ class Session:
             self.abandon(error.strerror or type(error).__name__)
         finally:
             self._state = _State.CLOSED
-            self._transport.close()
-            self._handler.session_closed(self, self.end)
+            if not self.is_released:
+                self._transport.close()
+                self._handler.session_closed(self, self.end)
 
     def send(self, data: bytes) -> bool:
         """Send whole messages, from any thread. Return whether all of it has left."""
@@ -200,6 +209,10 @@ class Session:
         except OSError:
             return False
         return True
+
+    def release(self) -> None:
+        """Stop reading, and leave the connection open for another reader. Within `session_opened`."""
+        self.is_released, self._state = True, _State.CLOSED
 
     def abandon(self, reason: str) -> None:
         """End the connection, from any thread; the first reason is the one that is reported."""
@@ -249,7 +262,7 @@ class Session:
 
     def _negotiate(self, hello: bytes) -> None:
         self.spoken = decode_hello(hello)
-        common = self.spoken.intersection(_OFFERED)
+        common = self.spoken.intersection(self.offered)
         if not common:
             names = ", ".join(name_versions(self.spoken)) or "no version that is known"
             self.abandon(f"it speaks {names}, not OpenFlow14: `ovs-vsctl add bridge BRIDGE protocols OpenFlow14`")
