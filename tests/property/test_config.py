@@ -276,7 +276,12 @@ def claims(draw: st.DrawFn) -> Claim:
     return Claim(families, vips, protocol, tuple(draw(st.permutations(ports))))
 
 
+def of_ports(first: int, last: int) -> Claim:
+    return Claim(frozenset({Family.IPV4}), VIPS[:1], Protocol.TCP, (PortRange(first, last),))
+
+
 @given(st.lists(claims(), max_size=8))
+@example([of_ports(1, 5), of_ports(3, 4)])
 def test_the_same_as_every_pair(wanted: list[Claim]) -> None:
     occupancy = Occupancy()
     held: list[int] = []
