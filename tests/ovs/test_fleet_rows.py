@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -191,35 +190,6 @@ def test_services_with_nat_are_the_same_on_all_dpus_in_both_directions(store: Fl
     file = store.directory.parent / "services.yaml"
     file.write_text(NAT.replace("10.4.0.2", "10.4.0.3"))
     assert store.fleet("plan", file).out.splitlines()[1].split() == ["web", "changed", "0", "0%"]
-
-
-def test_a_dpu_announces_by_its_own_file(store: FleetServers, tmp_path: Path) -> None:
-    """In a network namespace, as it sets routes."""
-    one, two = store.dpus
-    netns = f"xo{os.getpid()}fleet"
-    run(["ip", "netns", "add", netns])
-    try:
-        one.stop()
-        one.config.write_text(one.config.read_text() + "announce: {bgp: frr, on_agent_exit: withdraw}\n")
-        argv = ["ip", "netns", "exec", netns, *one.argv()]
-        one.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        eventually(lambda: "10.3.10.45" in routes(netns), "the route of the VIP")
-        eventually(store.is_well, "the report of the agent")
-        # Services that come, and those that are not announced.
-        quiet = NAT.replace("    mode: nat\n", "    mode: nat\n    announce: false\n").split("services:\n")[1]
-        apply(store, SMALL_CONFIG.replace("10.3.10.45", "10.3.10.46") + quiet)
-        eventually(lambda: "10.3.10.46" in routes(netns) and "10.3.10.45" not in routes(netns), "the other VIP")
-        assert "10.3.10.80" not in routes(netns)
-        assert one.blocks() == two.blocks()
-        one.stop()
-        assert "10.3.10.46" not in routes(netns)
-    finally:
-        one.kill()
-        run(["ip", "netns", "delete", netns])
-
-
-def routes(netns: str) -> str:
-    return run(["ip", "-n", netns, "route", "show"]).stdout
 
 
 def without_counters(dpu: FleetDpu) -> list[str]:

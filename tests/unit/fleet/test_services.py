@@ -203,3 +203,13 @@ def test_no_more_services_are_read_one_after_the_other_than_together() -> None:
     reader.read(many[:-1], NEUTRAL, file="local")
     with pytest.raises(ConfigError, match="1001 items"):
         reader.read(many, NEUTRAL, file="local")
+
+
+def test_a_dpu_announces_by_its_own_file_the_services_that_are_to_be_announced() -> None:
+    text = _TEXT.replace("  - name: two\n", "  - name: two\n    announce: false\n")
+    stored = fleet_support.settled(fleet_support.given(EMPTY, text)).services
+    texts = {name: row.config for name, row in stored.items()}
+    local = "version: 1\nswitch: {ingress: [p0], egress: p1}\n"
+    assert join(local, texts, file="local").announced_vips == {}
+    announcing = join(f"{local}announce: {{bgp: frr}}\n", texts, file="local")
+    assert {str(vip): names for vip, names in announcing.announced_vips.items()} == {"198.51.100.11": ("one",)}
