@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Container, Iterator
 
@@ -48,7 +49,8 @@ def cli_page() -> str:
     commands = [each for name in COMMANDS for each in _with_children(name, cli.get_command(root, name), root)]
     uses = Counter(option for command, context in commands for option in _options(command, context))
     shared = {option: True for option in uses if uses[option] >= _SHARED}
-    parts = [GENERATED, "# Commands\n", f"```\n{cli.get_help(root)}\n```\n", _CLI_INTRODUCTION]
+    said = inspect.cleandoc(cli.help or "").replace("\b\n", "")
+    parts = [GENERATED, "# Commands\n", f"```\n{said}\n```\n", _CLI_INTRODUCTION]
     parts += [*map(_option_line, sorted(shared)), ""]
     for command, context in commands:
         parts += _command_parts(command, context, shared)
