@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xenoovs.judge.simulate.classifier import PREFIX_FIELDS_2_X
+from xenoovs.judge.simulate.classifier import PREFIX_FIELDS
 from xenoovs.judge.simulate.headers import Headers
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
 from xenoovs.model.packet import Packet
@@ -14,19 +14,18 @@ from xenoovs.openflow.flow import Field, Flow
 def predict_megaflows(
     flows: Iterable[Flow],
     packets: Iterable[Packet | Headers],
-    *,
-    prefix_fields: Iterable[Field] = PREFIX_FIELDS_2_X,
+    prefix_fields: Iterable[Field] = PREFIX_FIELDS,
 ) -> tuple[PredictedMegaflow, ...]:
     """Return the megaflows for a set of packets, sorted.
 
     Args:
         flows: flows of all tables, in the order in which the switch got them.
-        prefix_fields: fields with a prefix trie, see PREFIX_FIELDS_2_X.
+        prefix_fields: Fields with a prefix trie.
 
     Raises:
         SimulateError: for a condition or an action that the simulation does not support.
     """
-    pipeline = pipeline_of(flows, prefix_fields=prefix_fields)
+    pipeline = pipeline_of(flows, prefix_fields)
     return tuple(sorted({pipeline.predict(packet)[0] for packet in packets}, key=_sort_key))
 
 

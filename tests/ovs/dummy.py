@@ -16,10 +16,13 @@ import pytest
 
 from tests.patience import eventually
 from xenoovs.errors import CommandFailed
+from xenoovs.judge.simulate.classifier import prefix_fields_of
 from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, start_vswitchd, stop_private_ovs
+from xenoovs.openflow.flow import Field
 from xenoovs.switch.process import run
 from xenoovs.switch.stderr import has_lost_connection
+from xenoovs.switch.vswitchd import parse_version
 
 # What exceeds NETDEV_DUMMY_MAX_QUEUE = 100 waiting packets is dropped; each turn of ovs-vswitchd takes one of a port
 # (lib/netdev-dummy.c).
@@ -54,6 +57,11 @@ class DummyBridge:
     def management(self) -> str:
         """The OpenFlow socket, as ovs-ofctl takes it."""
         return f"unix:{self.ovs.directory / self.name}.mgmt"
+
+    @property
+    def prefix_fields(self) -> tuple[Field, ...]:
+        """Fields of which its classifier has prefix tries."""
+        return prefix_fields_of(parse_version(self.ovs.appctl("version")))
 
     def ofctl(self, command: str, *arguments: str, stdin: str | None = None, version: str = "OpenFlow14") -> str:
         """`ovs-ofctl -O VERSION --names COMMAND BRIDGE ARGUMENTS`."""

@@ -48,7 +48,7 @@ def test_megaflows_and_packets_are_as_predicted(three_ports: DummyBridge, seed: 
     three_ports.settle(removed_s=0)
     send(three_ports, packets)
 
-    predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, packets)}
+    predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, packets, three_ports.prefix_fields)}
     assert _without_learned_ports(observed_shapes(three_ports), predicted) == predicted
     learned = {int(p.source) for p in packets if any(c.port is None for c in tables_of(flows).run(p).copies)}
     received = {copy for copy in _received(three_ports) if copy[1] not in learned}
@@ -67,9 +67,22 @@ def test_other_prefix_fields_are_predicted_too(three_ports: DummyBridge, seed: i
     install(three_ports, flows)
     three_ports.settle(removed_s=0)
     send(three_ports, packets)
-    megaflows = predict_megaflows(flows, packets, prefix_fields=fields)
+    megaflows = predict_megaflows(flows, packets, fields)
     predicted = {predicted_shape(megaflow) for megaflow in megaflows}
     assert _without_learned_ports(observed_shapes(three_ports), predicted) == predicted
+
+
+def test_flags_beside_ports_are_predicted(three_ports: DummyBridge) -> None:
+    rules = ("priority=200,tcp,tp_dst=53,tcp_flags=+psh actions=drop", "priority=100,ip actions=output:p1")
+    packet = Packet("p0", IPv4Address("198.51.100.7"), IPv4Address("10.3.10.45"), 6, 4000, 53, tcp_flags=0)
+    flows = [parse_flow(rule) for rule in rules]
+    install(three_ports, flows)
+    three_ports.settle(removed_s=0)
+    send(three_ports, [packet])
+    predicted = {
+        predicted_shape(megaflow) for megaflow in predict_megaflows(flows, [packet], three_ports.prefix_fields)
+    }
+    assert observed_shapes(three_ports) == predicted
 
 
 @pytest.mark.parametrize("seed", [100])
@@ -77,7 +90,7 @@ def test_the_switch_itself_traces_the_packets_the_same_way(three_ports: DummyBri
     random = Random(seed)
     flows = random_program(random)
     install(three_ports, flows)
-    pipeline = pipeline_of(flows)
+    pipeline = pipeline_of(flows, three_ports.prefix_fields)
     for packet in random_packets(random, count=20):
         text = three_ports.trace(trace_text(packet))
         actions = text.split("Datapath actions: ")[1].splitlines()[0]
@@ -179,7 +192,7 @@ def test_as_many_megaflows_as_published(bridge: DummyBridge, case: str) -> None:
     bridge.settle(removed_s=0)
     send(bridge, packets)
 
-    predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, packets)}
+    predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, packets, bridge.prefix_fields)}
     assert _per_service(predicted) == published
     assert observed_shapes(bridge) == predicted
 
@@ -199,7 +212,7 @@ def test_megaflows(dpu: DummyBridge, case: str) -> None:
     install(dpu, flows)
     dpu.settle(removed_s=0)
     send(dpu, packets)
-    predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, packets)}
+    predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, packets, dpu.prefix_fields)}
     devices = {end.port: TUNNEL_DEVICES[end.tunnel.type.value] for end in balancer_of(case).remote_ends}
     expected = {(in_port, fields, in_datapath(actions, devices)) for in_port, fields, actions in predicted}
     observed = {(in_port, fields, in_datapath(actions, devices)) for in_port, fields, actions in observed_shapes(dpu)}
@@ -267,7 +280,9 @@ def test_replies_and_megaflows_are_as_simulated(bridge: DummyBridge) -> None:
         simulated = [tuple(map(copy.headers.get, order)) for copy in copies if copy.port == port]
         assert list(map(_reply_fields, bridge.sent(port))) == simulated
 
-    predicted = {predicted_shape(megaflow)[:2] for megaflow in predict_megaflows(ARP_FLOWS, REQUESTS)}
+    predicted = {
+        predicted_shape(megaflow)[:2] for megaflow in predict_megaflows(ARP_FLOWS, REQUESTS, bridge.prefix_fields)
+    }
     assert {shape[:2] for shape in observed_shapes(bridge)} == predicted
 
 
@@ -333,4 +348,6 @@ def test_megaflows_of_blocks_that_move(bridge: DummyBridge, tmp_path: Path) -> N
     assert len(flows) == len(moving.flows) + 4
     bridge.settle()
     send_one_by_one(bridge, REST)
-    assert observed_shapes(bridge) == {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, REST)}
+    assert observed_shapes(bridge) == {
+        predicted_shape(megaflow) for megaflow in predict_megaflows(flows, REST, bridge.prefix_fields)
+    }

@@ -350,7 +350,9 @@ class Question:
                 raise SwitchError(host.daemon.reason)
             program = compile_onto(balancer, self.switch.dump_flows(bridge))
             others = self.switch.dump_foreign_flows(bridge)
-            return program, foreign_flows(balancer, program, (seen.flow for seen in others))
+            version = None if isinstance(host.daemon, Unknown) else host.daemon.version
+            flows = (seen.flow for seen in others)
+            return program, foreign_flows(balancer, program, flows, version=version)
         except (SwitchError, ParseError) as error:
             return compile_onto(balancer, ()), Unknown(str(error))
 

@@ -182,7 +182,7 @@ def lint_command(
             version,
             check_program(program, profile=profile, version=version, encrypted=balancer.cpu_encrypted_ports),
             None if foreign is None else check_flows(foreign, profile=profile, version=version, groups=known_groups),
-            (*costs, *check_ipsec(balancer), *(_foreign_cost(balancer, program, foreign) if foreign else ())),
+            (*costs, *check_ipsec(balancer), *(_foreign_cost(balancer, program, foreign, version) if foreign else ())),
             program_entries(program, client_macs=client_macs or 1),
             rewrites,
         )
@@ -191,9 +191,11 @@ def lint_command(
     context.exit(EXIT_DIFFERS if is_bad or lint.is_table_full else EXIT_OK)
 
 
-def _foreign_cost(balancer: Balancer, program: Program, foreign: tuple[Flow, ...]) -> tuple[CostFinding, ...]:
+def _foreign_cost(
+    balancer: Balancer, program: Program, foreign: tuple[Flow, ...], version: Version
+) -> tuple[CostFinding, ...]:
     """Return what foreign flows cost that our packets pass, predicted with and without them."""
-    found = foreign_flows(balancer, program, foreign)
+    found = foreign_flows(balancer, program, foreign, version=render_version(version))
     measured = found.cost
     if not found.passed or not isinstance(measured, ForeignCost) or measured.entries_with_foreign <= measured.entries:
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,12 +80,14 @@ class BlockChecker:
 
     def check(self, *, is_listing: bool = False) -> DatapathCheck:
         """Check the megaflows of this moment; with `is_listing` list them all. Raises SwitchError."""
+        from xenoovs.switch.vswitchd import read_version
+
         balancer, services, hints = self.program.balancer, expected_services(self.program), Hints()
         bridge = balancer.uplinks.bridge
         ingress = frozenset(entry.in_port for each in services for entry in each.entries if entry.in_port is not None)
         evidence = self.collector.megaflows(bridge, ingress=ingress)
         with uncollected():
-            own_mask = own_mask_of(self.program)
+            own_mask = own_mask_of(self.program, lambda: read_version(self.collector.endpoint))
             lines = hints.watch(evidence.lines)
             findings = check_dump(services, lines, evidence, own_mask=own_mask, is_listing=is_listing)
         if any(rule.foreign is not None for _, rule in evidence.rules):
@@ -155,7 +157,7 @@ def check_recorded_dump(
     balancer, hints = program.balancer, Hints()
     evidence = replace(recorded_evidence(), ports=BridgePorts(frozenset(balancer.ports)))
     with open_dump(dump) as lines, uncollected():
-        services, own_mask = expected_services(program), own_mask_of(program)
+        services, own_mask = expected_services(program), own_mask_of(program, lambda: evidence.version)
         findings = check_dump(services, hints.watch(lines), evidence, own_mask=own_mask, is_listing=is_listing)
     findings = attribute(findings, (seen.flow for seen in observed if is_foreign(seen.flow.cookie)))
     is_filtered = hints.all_offloaded and bool(findings.absent) and not lines.is_complete
@@ -295,17 +297,22 @@ def check_recorded_bridge(bridge: str | None, dump: Path, *, is_listing: bool = 
     return replace(findings, is_filtered=is_filtered, remarks=remarks)
 
 
-def own_mask_of(program: Program) -> OwnMask:
-    """Return what predicts the mask of a megaflow without foreign flows, by simulation of its key."""
+def own_mask_of(program: Program, version: Callable[[], str | None]) -> OwnMask:
+    """Return what predicts the mask of a megaflow without foreign flows, by simulation of its key.
+
+    Args:
+        version: Returns that of Open vSwitch; asked for once, when the first mask is predicted.
+    """
     built: list[Pipeline] = []
 
     def own_mask(megaflow: Megaflow) -> Mapping[str, int] | None:
         # Imported here: only megaflows that are narrower than planned need it.
+        from xenoovs.judge.simulate.classifier import prefix_fields_of
         from xenoovs.judge.simulate.headers import Headers, slot_of
         from xenoovs.judge.simulate.megaflows import pipeline_of
 
         if not built:
-            built.append(pipeline_of(program.flows))
+            built.append(pipeline_of(program.flows, prefix_fields_of(version())))
         fields = match_of(megaflow)
         values = {slot_of(field): found.value for field in Field if (found := fields.get(field.ovs_name))}
         try:

@@ -294,7 +294,9 @@ def find_live(question: LiveQuestion, collector: Collector, notes: tuple[str, ..
     known = collector.refused_rules(known, refused, is_probing=question.probe_driver)
     if program is not None:
         foreign = partial(collector.foreign_flows, question.bridge)
-        selection = Attribution(services, question.bridge, own_mask_of(program), foreign).attribute(selection)
+        selection = Attribution(
+            services, question.bridge, own_mask_of(program, lambda: known.version), foreign
+        ).attribute(selection)
     return WhyFindings(selection, diagnose(selection, known), (*notes, *sampled, *known.remarks))
 
 
@@ -373,7 +375,9 @@ def find_recorded(
     if program is not None:
         foreign = None if flows is None else tuple(seen.flow for seen in observed if is_foreign(seen.flow.cookie))
         bridge = program.balancer.uplinks.bridge
-        selection = Attribution(services, bridge, own_mask_of(program), lambda: foreign).attribute(selection)
+        selection = Attribution(
+            services, bridge, own_mask_of(program, lambda: evidence.version), lambda: foreign
+        ).attribute(selection)
     missing = [_HOST, *([] if evidence.logs else [_LOG])]
     if evidence.version is None:
         missing.append(_VERSION.format(version=render_version(DEFAULT_VERSION)))

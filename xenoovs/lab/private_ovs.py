@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -17,7 +18,7 @@ from xenoovs.errors import LabError
 from xenoovs.lab.host import environment_of, kill_and_wait, stop_and_wait
 from xenoovs.switch.process import run
 
-_SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+_SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"
 # Emulated machines are slow.
 _START_TIMEOUT_S = 120.0
 _LOCK_PATIENCE_S, _LOCK_STEP_S = 20.0, 0.02

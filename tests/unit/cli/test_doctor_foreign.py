@@ -19,7 +19,7 @@ PIN = "priority=2000,ip,nw_src=203.0.113.9 actions=drop"
 
 
 def _foreign(config: Balancer, *lines: str) -> ForeignFlows:
-    return foreign_flows(config, compiled(config), map(parse_flow, lines))
+    return foreign_flows(config, compiled(config), map(parse_flow, lines), version=None)
 
 
 def _cost(config: Balancer, *lines: str) -> ForeignCost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xenoovs.errors import SimulateError
-from xenoovs.judge.simulate.classifier import PREFIX_FIELDS_2_X, PREFIX_FIELDS_3_5, PrefixTrie
+from xenoovs.judge.simulate.classifier import PrefixTrie, prefix_fields_of
 from xenoovs.judge.simulate.headers import Segment, segment_of, slot_of
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
 from xenoovs.judge.simulate.walk import FlowTables, tables_of
@@ -23,15 +24,13 @@ PACKET6 = Packet("p0", IPv6Address("2001:db8::7"), IPv6Address("2001:db8::45"), 
 BLOCK = "priority=100,ip,nw_src=0.0.0.1/0.0.0.1 actions=output:p1"
 
 
-def _predict(
-    *texts: str, packet: Packet = PACKET, prefix_fields: tuple[Field, ...] = PREFIX_FIELDS_2_X
-) -> PredictedMegaflow:
-    flows = [parse_flow(text) for text in texts]
-    return pipeline_of(flows, prefix_fields=prefix_fields).predict(packet)[0]
+def _predict(*texts: str, packet: Packet = PACKET, version: str | None = None) -> PredictedMegaflow:
+    return pipeline_of(map(parse_flow, texts), prefix_fields=prefix_fields_of(version)).predict(packet)[0]
 
 
-def _masks(*texts: str) -> dict[str, int]:
-    return {name: field.mask for name, field in _predict(*texts).fields().items() if name != "dl_type"}
+def _masks(*texts: str, version: str | None = None) -> dict[str, int]:
+    fields = _predict(*texts, version=version).fields()
+    return {name: field.mask for name, field in fields.items() if name != "dl_type"}
 
 
 def test_a_block_alone_is_its_megaflow() -> None:
@@ -78,8 +77,24 @@ def test_a_prefix_of_higher_priority_adds_the_bits_that_rule_it_out() -> None:
 def test_prefix_fields_of_ipv6_are_a_matter_of_the_version() -> None:
     flows = ("priority=200,ipv6,ipv6_src=fd00::/8 actions=drop", "priority=100,ipv6 actions=output:p1")
     old = _predict(*flows, packet=PACKET6).fields()["ipv6_src"].mask
-    new = _predict(*flows, packet=PACKET6, prefix_fields=PREFIX_FIELDS_3_5).fields()["ipv6_src"].mask
+    new = _predict(*flows, packet=PACKET6, version="3.5.0").fields()["ipv6_src"].mask
     assert (old >> 120, new >> 120) == (0xFF, 0x80)
+
+
+def test_flags_beside_missed_ports_are_unwildcarded_too() -> None:
+    """CVE-2023-5366: by a megaflow without them PSH would pass, which a flow is there to drop."""
+    flags = "priority=200,tcp,tp_dst=53,tcp_flags=+psh actions=drop"
+    predicted = _predict("priority=100,ip actions=output:p1", flags, packet=replace(PACKET, protocol=6)).fields()
+    assert {name: field.mask for name, field in predicted.items()} == {
+        "dl_type": 0xFFFF, "nw_proto": 0xFF, "tcp_flags": 0x008, "tp_dst": 0xFFFF,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "tries"), [("2.15.0", 2), ("3.4.9+nvidia", 2), ("3.5.0", 4), ("4.0.0", 4), ("no version", 2), (None, 2)]
+)
+def test_tries_are_a_matter_of_the_version(version: str | None, tries: int) -> None:
+    assert len(prefix_fields_of(version)) == tries
 
 
 def test_normal_matches_both_macs_and_leaves_the_port_open() -> None:
@@ -91,7 +106,7 @@ def test_normal_matches_both_macs_and_leaves_the_port_open() -> None:
 def test_every_field_lies_in_the_stage_of_its_layer() -> None:
     stages = {field.ovs_name: segment_of(slot_of(field)) for field in Field}
     assert {name for name, stage in stages.items() if stage is Segment.L4} == {
-        "arp_sha", "arp_tha", "tp_src", "tp_dst", "icmp_type", "icmp_code",
+        "arp_sha", "arp_tha", "tcp_flags", "tp_src", "tp_dst", "icmp_type", "icmp_code",
     }  # fmt: skip
     assert {name for name, stage in stages.items() if stage is Segment.L2} == {"dl_src", "dl_dst", "dl_type"}
     metadata = {name for name, stage in stages.items() if stage is Segment.METADATA}

@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv6Address
 from xenoovs.compile.program import Program
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.errors import SimulateError
+from xenoovs.judge.simulate.classifier import prefix_fields_of
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, Service
@@ -19,6 +20,7 @@ from xenoovs.openflow.text import render_flow
 MAX_PACKETS = 2048
 """Simulated clients in total: enough for every block of common configs, in a second or two."""
 
+Tries = tuple[Field, ...]
 _VARYING = frozenset(("nw_tos", "ip_dscp", "nw_ecn", "nw_ttl", "tcp_flags", "ipv6_label"))
 """Header fields (ovs-fields(7)) that differ between clients, or even between packets of one."""
 
@@ -57,8 +59,15 @@ class ForeignFlows:
     taken: tuple[str, ...] = ()
 
 
-def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow]) -> ForeignFlows:
-    """Return the foreign flows that our packets pass, and their cost. Flows of our own controller are not foreign."""
+def foreign_flows(
+    balancer: Balancer, program: Program, foreign: Iterable[Flow], *, version: str | None
+) -> ForeignFlows:
+    """Return the foreign flows that our packets pass, and their cost. Flows of our own controller are not foreign.
+
+    Args:
+        version: Of the Open vSwitch that has them; None: not known.
+    """
+    tries = prefix_fields_of(version)
     floors: dict[int, int] = {}
     for flow in program.flows:
         cookie = decode_cookie(flow.cookie)
@@ -71,10 +80,10 @@ def foreign_flows(balancer: Balancer, program: Program, foreign: Iterable[Flow])
         for flow in all_foreign
         if flow.table in floors and flow.priority >= floors[flow.table] and flow.match.in_port in ports
     )
-    cost = _cost(balancer, program, passed) if passed else NOT_READ
+    cost = _cost(balancer, program, passed, tries) if passed else NOT_READ
     is_unknown = bool(passed) and isinstance(cost, Unknown)
-    varying = _varying(balancer, program, passed) if is_unknown else ()
-    taken = _taken(balancer, program, passed) if is_unknown else ()
+    varying = _varying(balancer, program, passed, tries) if is_unknown else ()
+    taken = _taken(balancer, program, passed, tries) if is_unknown else ()
     return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost, varying, taken)
 
 
@@ -88,23 +97,23 @@ def _as_varying(flow: Flow) -> Flow:
     return replace(flow, key=replace(flow.key, match=match_of(others, in_port=flow.match.in_port, foreign=foreign)))
 
 
-def _varying(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> tuple[str, ...]:
+def _varying(balancer: Balancer, program: Program, passed: tuple[Flow, ...], tries: Tries) -> tuple[str, ...]:
     """Return matched fields that are not simulated, of flows that our packets would meet without them."""
     found: dict[str, None] = {}
     for flow in passed:
         names = [condition.partition("=")[0] for condition in flow.match.foreign]
         if names and _VARYING.issuperset(names):
             without = replace(flow, key=replace(flow.key, match=replace(flow.match, foreign=())))
-            cost = _cost(balancer, program, (without,))
+            cost = _cost(balancer, program, (without,), tries)
             if not isinstance(cost, Unknown) and cost.overridden:
                 found.update(dict.fromkeys(names))
     return tuple(found)
 
 
-def _taken(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> tuple[str, ...]:
+def _taken(balancer: Balancer, program: Program, passed: tuple[Flow, ...], tries: Tries) -> tuple[str, ...]:
     """Return the services of which these flows take every packet. Their actions may be ones that are not simulated."""
     dropping = (replace(flow, actions=()) for flow in passed if not flow.match.foreign)
-    alone, beside = pipeline_of(program.flows), pipeline_of((*program.flows, *dropping))
+    alone, beside = pipeline_of(program.flows, tries), pipeline_of((*program.flows, *dropping), tries)
     missed = dict[str, bool]()
     for service, packet in _samples(balancer):
         if not missed.get(service):
@@ -112,9 +121,9 @@ def _taken(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> tu
     return tuple(service for service, is_missed in missed.items() if not is_missed)
 
 
-def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...]) -> Fact[ForeignCost]:
+def _cost(balancer: Balancer, program: Program, passed: tuple[Flow, ...], tries: Tries) -> Fact[ForeignCost]:
     try:
-        alone, beside = pipeline_of(program.flows), pipeline_of((*program.flows, *passed))
+        alone, beside = pipeline_of(program.flows, tries), pipeline_of((*program.flows, *passed), tries)
         packets = tuple(sample_packets(balancer))
         ours = [alone.predict(packet) for packet in packets]
         theirs = [beside.predict(packet) for packet in packets]

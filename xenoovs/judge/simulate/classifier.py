@@ -1,8 +1,9 @@
 """Simulates the tuple-space classifier of Open vSwitch: which flow a packet meets, and which bits it un-wildcards.
 
-Written after lib/classifier.c and lib/classifier.h (Open vSwitch 3.1.0; the same in 4.0), "Staged lookup", "Prefix
-tracking" and "Performance": subtables are visited by descending highest priority until none can win. Each visited one,
-hit or miss, adds its mask up to the stage where it failed. Prefix tries save bits of addresses, port tries of ports.
+Written after lib/classifier.c and lib/classifier.h (Open vSwitch 3.1.0 to 4.0, with the fix of CVE-2023-5366, which
+packages of 2.15.0 have too), "Staged lookup", "Prefix tracking" and "Performance": subtables are visited by descending
+highest priority until none can win. Each visited one, hit or miss, adds its mask up to the stage where it failed.
+Prefix tries save bits of addresses, port tries of ports.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from xenoovs.compile.offloadable.table import parse_version
 from xenoovs.judge.simulate.headers import ICMP_PROTOCOLS, Headers, Segment, segment_of, slot_of
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
 
@@ -77,6 +79,7 @@ Masks = tuple[tuple[Field, int], ...]
 Part = tuple[int | str | None, ...]
 """Masked values of the first stages of a subtable, or of all, in the order of its mask."""
 
+_PORTS = (Field.TP_SRC, Field.TP_DST)
 _PORTS_BITS = 32
 
 
@@ -154,8 +157,9 @@ def mask_of(match: Match) -> Mask:
     """Return the mask of a flow, which determines its subtable."""
     protocol = match.get(Field.NW_PROTO)
     is_icmp = protocol is not None and protocol.value in ICMP_PROTOCOLS
-    masks = sorted((_slot_mask(c, is_icmp=is_icmp) for c in match.masked), key=lambda m: (segment_of(m[0]), m[0].rank))
-    return Mask(match.in_port is not None, tuple(masks))
+    masks = (_slot_mask(c, is_icmp=is_icmp) for c in match.masked)
+    ordered = sorted(masks, key=lambda m: (segment_of(m[0]), m[0].rank))
+    return Mask(match.in_port is not None, tuple(ordered))
 
 
 def slot_values(match: Match) -> dict[Field, int]:
@@ -165,7 +169,7 @@ def slot_values(match: Match) -> dict[Field, int]:
 
 def _slot_mask(condition: Masked, *, is_icmp: bool) -> tuple[Field, int]:
     slot = slot_of(condition.field)
-    if is_icmp and condition.is_exact and slot in (Field.TP_SRC, Field.TP_DST):
+    if is_icmp and condition.is_exact and slot in _PORTS:
         # Type and code have 8 bits, but an exact match masks all 16 bits of the port that stores them (lib/match.c).
         return slot, slot.all_ones
     return slot, condition.mask & slot.all_ones
@@ -193,10 +197,18 @@ def group_by_mask(flows: Iterable[Flow]) -> list[Subtable]:
     return sorted(subtables.values(), key=lambda subtable: -subtable.max_priority)
 
 
-PREFIX_FIELDS_2_X = (Field.NW_DST, Field.NW_SRC)
-PREFIX_FIELDS_3_5 = (Field.NW_DST, Field.NW_SRC, Field.IPV6_DST, Field.IPV6_SRC)
+PREFIX_FIELDS = (Field.NW_DST, Field.NW_SRC)
+PREFIX_FIELDS_3_5 = (*PREFIX_FIELDS, Field.IPV6_DST, Field.IPV6_SRC)
 """Default `prefixes` of a Flow_Table (ovs-vswitchd.conf.db(5), default_prefix_fields in ofproto/ofproto.c), in order:
-up to 3.4, and since 3.5."""
+up to 3.4, and since 3.5 (commit 2af7cef26 of Open vSwitch)."""
+
+
+def prefix_fields_of(version: str | None) -> tuple[Field, ...]:
+    """Return them for a version such as `3.5.0`; None, or a text that is none: those up to 3.4."""
+    try:
+        return PREFIX_FIELDS_3_5 if parse_version(version or "") >= (3, 5) else PREFIX_FIELDS
+    except ValueError:
+        return PREFIX_FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +255,7 @@ class _Search:
         if flow is None and subtable.ports_length:
             subtable.add_missed_ports(self.headers, self.wildcards)
             self.unwildcard(subtable.stages[:-1])
+            self.wildcards.add_all(each for each in subtable.stages[-1] if each[0] not in _PORTS)
             return None
         self.wildcards.add_all(subtable.mask.masks)
         return flow
@@ -279,7 +292,7 @@ def classifier_of(flows: Iterable[Flow], *, prefix_fields: Iterable[Field]) -> C
 
     Args:
         flows: flows in the order in which the switch got them; it decides between masks of equal highest priority.
-        prefix_fields: fields with a prefix trie, see PREFIX_FIELDS_2_X.
+        prefix_fields: Fields with a prefix trie, as of `prefix_fields_of`.
     """
     subtables = group_by_mask(flows)
     tries = {slot: PrefixTrie(slot.width) for slot in prefix_fields}

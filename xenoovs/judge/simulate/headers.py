@@ -43,7 +43,7 @@ _STAGES: Mapping[Field, Segment] = {
     Field.IPV6_DST: Segment.L3,
     Field.NW_PROTO: Segment.L3,
     Field.NW_TOS: Segment.L3,
-    Field.TCP_FLAGS: Segment.L3,
+    Field.TCP_FLAGS: Segment.L4,
     Field.ARP_SHA: Segment.L4,
     Field.ARP_THA: Segment.L4,
     Field.TP_SRC: Segment.L4,

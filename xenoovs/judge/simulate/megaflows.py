@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from xenoovs.datapath.megaflow import MaskedValue
-from xenoovs.judge.simulate.classifier import PREFIX_FIELDS_2_X, Classifier, Wildcards, classifier_of
+from xenoovs.judge.simulate.classifier import PREFIX_FIELDS, Classifier, Wildcards, classifier_of
 from xenoovs.judge.simulate.headers import Headers, field_of, headers_of, slot_of
 from xenoovs.judge.simulate.walk import Copy, Outcome, check_known, walk
 from xenoovs.model.next_hop import remote_of_port
@@ -73,7 +73,7 @@ class Pipeline:
         return None if classifier is None else classifier.lookup(headers, wildcards)
 
 
-def pipeline_of(flows: Iterable[Flow], *, prefix_fields: Iterable[Field] = PREFIX_FIELDS_2_X) -> Pipeline:
+def pipeline_of(flows: Iterable[Flow], prefix_fields: Iterable[Field] = PREFIX_FIELDS) -> Pipeline:
     """Build the classifiers once for many packets. Raises SimulateError for an unsupported condition."""
     tables: dict[int, list[Flow]] = {}
     for flow in flows:
