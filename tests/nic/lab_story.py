@@ -70,6 +70,21 @@ class LabStory:
             self._end()
         return asdict(self._record)
 
+    def record_echoes(self, config: str) -> dict[str, Any]:
+        """Do the same for echoes with and without offload alone, each after a restart of Open vSwitch."""
+        self._config.write_text(config)
+        try:
+            self._say("up", "lab", "up", self._config, "--nic", "emulated", "--lab", NAME)
+            offload = ("--offload", "both", "--yes")
+            self._say("echo", "measure", "echo", "my.yaml", "--lab", NAME, *self._once, *offload)
+        finally:
+            self._end()
+        return asdict(self._record)
+
+    @property
+    def _once(self) -> tuple[object, ...]:
+        return "--quick", "--sizes", "64", "--repeats", "1", "-o", "json", "--out", self._directory / "results"
+
     def _use(self, config: str) -> None:
         self._say("up", "lab", "up", self._config, "--nic", "emulated", "--lab", NAME)
         self._say("second up", "lab", "up", self._config, "--nic", "emulated", "--lab", NAME)
@@ -83,9 +98,9 @@ class LabStory:
         self._say("verify", "verify-offload", "my.yaml", "--lab", NAME, "-o", "json")
         self._record.rules = self._say("rules", *self._exec("cat", "/sys/kernel/debug/eswitch/rules")).stdout
         self._say("why", "why", "my.yaml", "--lab", NAME)
-        once = ("--quick", "--sizes", "64", "--repeats", "1", "-o", "json", "--out", self._directory / "results")
+        once = self._once
         self._say("rate", "measure", "rate", "my.yaml", "--lab", NAME, *once)
-        self._say("echo", "measure", "echo", "my.yaml", "--lab", NAME, *once, "--offload", "both", "--yes")
+        self._say("echo", "measure", "echo", "my.yaml", "--lab", NAME, *once)
         self._say("spoilt", *self._exec("ethtool", "-K", "p0", "hw-tc-offload", "off"))
         self._type_the_fixes("doctor", "my.yaml", "--lab", NAME)
         self._say("spoilt again", *self._exec("ethtool", "-K", "p0", "hw-tc-offload", "off"))

@@ -1,7 +1,8 @@
-"""`make demo-nic`. The lab of `test_lab.py` is made of the same parts."""
+"""`make demo-nic`, whose parts `test_lab.py` has too, and echoes after restarts of Open vSwitch, which take minutes."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 
 from tests.machines import prepare
 from tests.nic.ending import scratch_directory
+from tests.nic.lab_story import LabStory
+from xenoovs.model.templates import read_template
 
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "demo"
 
@@ -31,3 +34,16 @@ def test_it_shows_hw_and_ends_with_a_summary() -> None:
     summary = done.stdout.splitlines()[-3:]
     assert [line.split()[0] for line in summary] == ["balanced:", "offloaded:", "next:"]
     assert "7 blocks are HW" in summary[1]
+
+
+def test_echoes_with_offload_are_forwarded_by_the_nic_and_those_without_are_not() -> None:
+    prepare()
+    with scratch_directory() as directory:
+        said = LabStory(directory).record_echoes(read_template("quickstart"))["said"]["echo"]
+    assert said["exit_code"] == 0, said["stderr"]
+    samples = json.loads(said["stdout"])["samples"]
+    assert sorted(sample["point"]["offload"] for sample in samples) == ["off", "on"]
+    for sample in samples:
+        values = sample["values"]
+        assert min(min(values["rtt_us"]), values["matched"]) > 0
+        assert (values["offloaded_packets"] > 0) == (sample["point"]["offload"] == "on")

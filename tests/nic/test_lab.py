@@ -72,16 +72,13 @@ def test_a_measured_rate_has_the_counters_of_the_nic_and_is_not_called_hardware(
     assert abs(values["offloaded_packets"] - values["sent"]) <= FEW
 
 
-def test_echoes_with_offload_are_forwarded_by_the_nic_and_those_without_are_not(lab: dict[str, Any]) -> None:
+def test_echoes_are_forwarded_by_the_nic(lab: dict[str, Any]) -> None:
     said = lab["said"]["echo"]
     assert said["exit_code"] == 0, said["stderr"]
-    samples = json.loads(said["stdout"])["samples"]
-    assert sorted(sample["point"]["offload"] for sample in samples) == ["off", "on"]
-    for sample in samples:
-        point, values = sample["point"], sample["values"]
-        assert min(values["rtt_us"]) > 0
-        assert values["matched"] > 0
-        assert (values["offloaded_packets"] > 0) == (point["offload"] == "on")
+    [sample] = json.loads(said["stdout"])["samples"]
+    values = sample["values"]
+    assert sample["point"]["offload"] == "unchanged"
+    assert min(min(values["rtt_us"]), values["matched"], values["offloaded_packets"]) > 0
 
 
 def test_pktgen_of_the_machine_sends_what_arrives_in_hardware(lab: dict[str, Any]) -> None:
