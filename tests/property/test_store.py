@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from xenoovs.decision.decision import Blocks
@@ -136,6 +136,7 @@ def read(parser: Any, pieces: list[str]) -> tuple[Any, str]:
 
 
 @given(_MESSAGES, st.booleans(), st.sampled_from(["", "{", '{"a": 1}', " "]), st.lists(st.integers(0, 300), max_size=6))
+@example({"a": '"'}, False, "", [8])
 def test_a_message_is_read_as_by_the_library(
     message: dict[str, Any], is_ascii: bool, after: str, cuts: list[int]
 ) -> None:
