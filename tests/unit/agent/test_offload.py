@@ -196,12 +196,12 @@ def test_while_requests_come_it_samples_every_two_seconds(clock: TurnedClock) ->
 def test_pauses_differ_by_up_to_a_tenth(clock: TurnedClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jitter: agents that were started together do not sample at the same time for ever."""
 
-    async def turn(waiting: Coroutine[object, object, object], timeout: float) -> None:
+    async def turn(timeout_s: float, waiting: Coroutine[object, object, object]) -> None:
         waiting.close()
-        clock.time_s += timeout
+        clock.time_s += timeout_s
         raise asyncio.TimeoutError
 
-    monkeypatch.setattr(asyncio, "wait_for", turn)
+    monkeypatch.setattr("xenoovs.agent.offload.within", turn)
     watch, pauses = watch_of(FakeSwitch(megaflows=DUMP), clock), set[float]()
     for _ in range(200):
         before_s = clock.time_s
