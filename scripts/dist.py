@@ -80,7 +80,7 @@ def _files() -> dict[str, str]:
 
 
 def _completion(shell: str) -> str:
-    argv = [sys.executable, "-m", "xenoovs", "completion", shell]
+    argv = [sys.executable, "-m", "xenoovs", "--completion", shell]
     return subprocess.run(argv, check=True, capture_output=True, text=True, cwd=ROOT).stdout
 
 

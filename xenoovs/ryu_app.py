@@ -26,8 +26,8 @@ from typing import Any
 
 from xenoovs.agent.bridges import AgentGroup
 from xenoovs.agent.log import LogForm, info, start_logging, warn
-from xenoovs.cli.agent import agent_command
-from xenoovs.cli.agent_options import Options
+from xenoovs.cli.agent import controller_command
+from xenoovs.cli.agent_options import Options, options_of
 from xenoovs.cli.agents import configured_bridges, local_places, open_sockets, run_agents
 from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
 from xenoovs.controller.listen import Stream
@@ -290,5 +290,5 @@ def _options() -> Options:
     if not files:
         raise ConfigUnreadable(file="of the controller", reason="the environment has no XENOOVS_CONFIG")
     api = ["--api", os.environ["XENOOVS_API"]] if os.environ.get("XENOOVS_API") else []
-    context = agent_command.make_context("xenoovs", [*files.split(os.pathsep), "--via", "controller", *api])
-    return Options(**{name: context.params[name] for name in Options.__dataclass_fields__})
+    context = controller_command.make_context("xenoovs", [*files.split(os.pathsep), *api])
+    return options_of(context.params, is_controller=True)

@@ -86,9 +86,9 @@ def test_a_page_shows_what_its_command_prints(
     monkeypatch.chdir(tmp_path)
     blocks = [*_BLOCK.findall(page.read_text())]
     source = next(text for language, text in blocks if language == "text")
-    command = next(text for language, text in blocks if "xenoovs import" in text).split()
+    command = next(text for language, text in blocks if "xenoovs new --from" in text).split()
     shown = next(text for language, text in blocks if language == "yaml")
-    Path(command[3]).write_text(source)
-    assert xenoovs(*command[1:4]).out == shown
+    Path(command[4]).write_text(source)
+    assert xenoovs(*command[1:5]).out == shown
     Path("my.yaml").write_text(shown)
     assert xenoovs("validate", "my.yaml").status == 0

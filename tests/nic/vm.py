@@ -201,7 +201,7 @@ def _send(call: Call, line: str | None) -> None:
 
 def _compile(config: Path) -> str:
     with redirect_stdout(StringIO()) as flows:
-        run_xenoovs(["compile", str(config)])
+        run_xenoovs(["validate", "--flows", str(config)])
     return flows.getvalue()
 
 

@@ -130,7 +130,7 @@ def test_the_uplink_is_down(xenoovs: CommandLine, bridge: DummyBridge, config: P
 def test_an_agent_whose_ingress_ports_have_no_link_is_not_ready(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path
 ) -> None:
-    """Only an agent with --via controller knew of links: `/ready` answered 200, and the VIP stayed announced."""
+    """Only a controller knew of links: `/ready` answered 200, and the VIP stayed announced."""
     where = ("--db", bridge.ovs.db)
 
     def reason() -> str:

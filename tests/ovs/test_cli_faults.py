@@ -83,7 +83,7 @@ def test_ctrl_c(bridge: DummyBridge, config: Path) -> None:
 
 
 def test_a_reader_that_has_enough(config: Path) -> None:
-    process = start("compile", config)
+    process = start("validate", "--flows", config)
     assert process.stdout is not None
     process.stdout.close()
     process.stdout = None
@@ -94,7 +94,7 @@ def test_a_reader_that_has_enough(config: Path) -> None:
 
 def test_a_full_disk(config: Path) -> None:
     with Path("/dev/full").open("w") as full:
-        argv = [str(XENOOVS), "compile", str(config)]
+        argv = [str(XENOOVS), "validate", "--flows", str(config)]
         said = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE_S)
     assert said.returncode == 1
     assert "No space left on device" in said.stderr

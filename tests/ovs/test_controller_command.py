@@ -64,7 +64,7 @@ def test_the_flows_are_those_of_apply(wide: DummyBridge, config: Path, xenoovs: 
         by_controller = _ours(wide)
     wide.ovs.vsctl("del-controller", wide.name)
     assert _ours(wide) == []
-    once = ("agent", config, "--via", "controller", "--attach", "--once", "--db", wide.ovs.db)
+    once = ("controller", config, "--attach", "--once", "--db", wide.ovs.db)
     assert finish(start(*once)).status == 0
     assert _ours(wide) == by_controller
     wide.ovs.vsctl("del-controller", wide.name)
@@ -144,7 +144,7 @@ def test_a_bridge_with_a_controller_of_others_is_left_alone(
 
 def test_it_needs_no_framework(wide: DummyBridge, config: Path) -> None:
     hidden = "import sys; sys.modules.update(os_ken=None, ryu=None); from xenoovs.cli.main import main; main()"
-    options = ("agent", str(config), "--via", "controller", "--attach", "--once", "--db", wide.ovs.db)
+    options = ("controller", str(config), "--attach", "--once", "--db", wide.ovs.db)
     argv = [sys.executable, "-c", hidden, *options]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr

@@ -75,9 +75,9 @@ def test_all_dpus_have_the_same_blocks_and_changes_move_few_clients(store: Fleet
     rows = store.fleet("history").out.splitlines()[1:4]
     assert [line.split()[:2] for line in rows] == [["3", "current"], ["2", "past"], ["1", "past"]]
     assert "rollback to 1" in rows[0]
-    assert store.fleet("show").out == store.fleet("show", 1).out == SMALL_CONFIG
-    assert store.fleet("show", 2).out == MORE
-    said = store.fleet("show", 9)
+    assert store.fleet("history", 1).out == SMALL_CONFIG
+    assert store.fleet("history", 2).out == MORE
+    said = store.fleet("history", 9)
     assert (said.status, "has no entry 9; it has 3, 2, 1" in said.err) == (1, True)
 
 

@@ -79,7 +79,9 @@ def test_all_servers_are_lost_and_restored_without_a_change_of_a_flow(store: Fle
     # The fleet is what it was: its override, its history, and changes that follow.
     assert store.fleet("reset", "dns", "fips2").status == 0
     assert [each["state"] for each in json.loads(store.fleet("history", "-o", "json").out)["intents"]] == ["current"]
-    assert store.fleet("show").out == SMALL_CONFIG + WEB
+    assert (
+        store.fleet("history", json.loads(store.fleet("status", "-o", "json").out)["intent"]).out == SMALL_CONFIG + WEB
+    )
 
 
 def test_a_store_older_than_its_dpus_is_a_failure_and_no_command_says_that_they_have_it(store: FleetServers) -> None:

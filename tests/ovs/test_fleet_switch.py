@@ -156,7 +156,7 @@ def test_an_agent_that_is_the_controller_of_its_bridge_switches_at_the_time(stor
     one, two = store.dpus
     given = two.blocks()
     two.stop()
-    two.process = start(*two.argv()[1:], "--via", "controller", "--attach")
+    two.process = start("controller", *two.argv()[2:], "--attach")
     # Open vSwitch deletes all flows of a bridge that gets its first controller.
     assert two.process.stderr is not None
     assert any("flows changed" in line for line in two.process.stderr)

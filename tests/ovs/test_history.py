@@ -55,7 +55,7 @@ def points(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> dict[int,
 
 
 def rollback(xenoovs: CommandLine, bridge: DummyBridge, *arguments: object) -> CommandResult:
-    return xenoovs("rollback", *arguments, "--db", bridge.ovs.db, "--yes")
+    return xenoovs("apply", "--rollback", *arguments, "--db", bridge.ovs.db, "--yes")
 
 
 def directory(bridge: DummyBridge) -> Path:
@@ -105,7 +105,7 @@ def test_without_a_number_it_undoes_the_last_change(
     xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]
 ) -> None:
     for options in ((), (1, "--dry-run")):
-        said = finish(start("rollback", *options, "--db", bridge.ovs.db))
+        said = finish(start("apply", "--rollback", *options, "--db", bridge.ovs.db))
         assert (said.status, "add --yes" in said.err) == ((64, True) if not options else (0, False))
     found = json.loads(rollback(xenoovs, bridge, 2, "--dry-run", "-o", "json").out)
     assert (found["rollback_to"], found["applied"], found["history"]) == (2, False, None)
@@ -127,7 +127,7 @@ def test_what_others_have_changed_and_what_was_removed_is_undone(
     bridge.ofctl("del-flows", "table=1")
     said = xenoovs("history", "--db", bridge.ovs.db)
     assert "Bridge ovsbr1 has other flows than 3 applied" in said.out
-    assert "`xenoovs rollback 3`" in said.out
+    assert "`xenoovs apply --rollback 3`" in said.out
     assert rollback(xenoovs, bridge).status == 0
     assert sorted(bridge.dump_flows()) == points[3]
     assert "Bridge ovsbr1 has what 4 applied." in xenoovs("history", "--db", bridge.ovs.db).out
@@ -182,7 +182,7 @@ def test_an_import_of_own_flows_names_the_command_that_prints_their_config(
     dump = tmp_path / "dump.txt"
     # Most bridges have this flow too.
     dump.write_text("\n".join([*points[3], " cookie=0x0, table=0, priority=0 actions=NORMAL", ""]))
-    said = xenoovs("import", "flows", dump)
+    said = xenoovs("new", "--from", "flows", dump)
     assert said.status == 1
     assert f"{len(points[3])} flows are of xenoovs itself and no other one makes a service" in said.err
     (command,) = re.findall(r"`(xenoovs history NUMBER)` prints the config of it", said.err)
@@ -200,7 +200,7 @@ def test_a_damaged_entry_is_named_and_the_others_serve(
     said = rollback(xenoovs, bridge)
     assert said.status == 1
     assert "3.json:1:2: not as xenoovs wrote it: " in said.err
-    assert "`xenoovs rollback 2` goes back to 2, the newest other entry" in said.err
+    assert "`xenoovs apply --rollback 2` goes back to 2, the newest other entry" in said.err
     assert sorted(bridge.dump_flows()) == points[3]
     assert rollback(xenoovs, bridge, 2).status == 0
     for number in (1, 2):
@@ -210,7 +210,7 @@ def test_a_damaged_entry_is_named_and_the_others_serve(
 
 
 def test_the_first_apply_has_nothing_before_it(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    for command in (("history",), ("rollback", "--yes")):
+    for command in (("history",), ("apply", "--rollback", "--yes")):
         said = xenoovs(*command, "--db", bridge.ovs.db)
         assert (said.status, "No bridge has a history in " in said.err) == (64, True)
     apply(xenoovs, bridge, config, SMALL_CONFIG)
@@ -270,7 +270,7 @@ def test_an_entry_that_cannot_be_written_is_a_warning(
 def test_a_change_that_is_rolled_back_is_no_entry(
     xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]
 ) -> None:
-    said = finish(start("rollback", "1", "--db", bridge.ovs.db, "--yes", "--confirm", "500ms"))
+    said = finish(start("apply", "--rollback", "1", "--db", bridge.ovs.db, "--yes", "--confirm", "500ms"))
     assert (said.status, "was not confirmed within 500ms" in said.err) == (1, True)
     assert sorted(bridge.dump_flows()) == points[3]
     assert len(entries(xenoovs, bridge)) == 3
@@ -314,7 +314,7 @@ def test_a_change_while_the_user_was_asked_is_not_overwritten(
     xenoovs: CommandLine, bridge: DummyBridge, points: dict[int, list[str]]
 ) -> None:
     ours, theirs = os.openpty()
-    argv = [str(XENOOVS), "rollback", "1", "--db", bridge.ovs.db]
+    argv = [str(XENOOVS), "apply", "--rollback", "1", "--db", bridge.ovs.db]
     process = subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     assert process.stderr.read(6) == "Change"
@@ -325,7 +325,7 @@ def test_a_change_while_the_user_was_asked_is_not_overwritten(
     os.close(theirs)
     assert process.returncode == 1
     assert "bridge ovsbr1 has changed since the plan above was made" in err
-    assert f"`xenoovs rollback 1 --db {bridge.ovs.db}`" in err
+    assert f"`xenoovs apply --rollback 1 --db {bridge.ovs.db}`" in err
     assert sorted(bridge.dump_flows()) == points[2]
 
 
@@ -387,7 +387,7 @@ def test_a_drain_under_way_is_undone_and_not_finished(xenoovs: CommandLine, brid
 
 def test_numbers_and_bridges_are_completed(bridge: DummyBridge, points: dict[int, list[str]]) -> None:
     completion = ShellComplete(cli, {}, "xenoovs", "_XENOOVS_COMPLETE")
-    words = ["rollback", "--db", bridge.ovs.db]
+    words = ["apply", "--rollback", "--db", bridge.ovs.db]
     assert [item.value for item in completion.get_completions(words, "")] == ["1", "2", "3"]
     assert [item.value for item in completion.get_completions([*words, "--bridge"], "")] == ["ovsbr1"]
 

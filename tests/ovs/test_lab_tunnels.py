@@ -186,7 +186,7 @@ def test_an_open_vswitch_in_front_of_a_backend_has_the_flows_of_receive(
             machine = find_machine(lab, name)
             (end,) = machine.ends
             options = ("--host-port", end.interface, "--uplink", "LOCAL", "-o", "json")
-            wanted = json.loads(xenoovs("receive", file, name, *options).out)["flows"]
+            wanted = json.loads(xenoovs("tunnels", file, "--far-end", name, *options).out)["flows"]
             ovs = underlay.machine_ovs(lab, machine)
             dump = ofctl(ovs, "--names", "dump-flows", f"unix:{ovs.directory}/br-tun.mgmt")
             lines = [line for line in dump.splitlines() if "priority=" in line]

@@ -165,7 +165,7 @@ def test_bed_check_finds_what_is_missing(tmp_path: Path, monkeypatch: pytest.Mon
             f"dpu: {{host: '{at}', uplinks: [p0, p9]}}\n"
             f"backends:\n  even: {{host: '{at}', interface: eth0}}\n  odd: {{host: 'netns:none', interface: eth0}}\n"
         )
-        said = xenoovs("measure", "bed", "check", bed, "-o", "json")
+        said = xenoovs("measure", "check", bed, "-o", "json")
         document = json.loads(said.out)
         assert (said.status, document["usable"]) == (2, False)
         problems = {(each["role"], each["problem"]) for each in document["findings"] if each["is_error"]}
@@ -174,7 +174,7 @@ def test_bed_check_finds_what_is_missing(tmp_path: Path, monkeypatch: pytest.Mon
         assert odd.startswith("commands do not run in netns:none: Cannot open network namespace")
         assert {role for role, _ in problems} == {"dpu", "odd"}, problems
         bed.write_text(bed.read_text().replace(", p9", "").replace("netns:none", at))
-        said = xenoovs("measure", "bed", "check", bed)
+        said = xenoovs("measure", "check", bed)
         assert said.status == 0, said.out
         (tmp_path / "my.yaml").write_text(render_config(config))
         assert xenoovs("apply", tmp_path / "my.yaml", "--lab", lab.name, "--yes").status == 0

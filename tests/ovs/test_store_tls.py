@@ -345,8 +345,7 @@ def test_beyond_this_host_tls_is_required(
         (["--fleet", "unix:/none", *_NO_FILES], "cannot use c with the key k for TLS: No such file"),
         (["--fleet", "unix:/none", "--tls-key", "k", "--tls-cert", "c"], "TLS needs all of --tls-key, --tls-cert"),
         (["--fleet", "unix:/none", "--tls-ca", "a"], "TLS needs all of --tls-key, --tls-cert and --tls-ca"),
-        (["--fleet", "unix:/none", "--via", "controller", *_NO_FILES], "cannot use c with the key k for TLS"),
-        (["--tls-ca", "a"], "--tls-ca needs --via controller or --fleet"),
+        (["--tls-ca", "a"], "--tls-ca goes with --fleet"),
     ],
 )
 def test_an_agent_without_usable_certificates_does_not_start(

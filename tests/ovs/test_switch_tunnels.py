@@ -110,8 +110,8 @@ def install(xenoovs: CommandLine, near: End, file: Path, *, reach: bool = True) 
 
 
 def receive(xenoovs: CommandLine, far: End, file: Path) -> None:
-    """Run what `xenoovs receive` prints."""
-    said = json.loads(xenoovs("receive", file, "b1", "-o", "json").out)
+    """Run what `xenoovs tunnels --far-end` prints."""
+    said = json.loads(xenoovs("tunnels", file, "--far-end", "b1", "-o", "json").out)
     for port in said["ports"]:
         for command in port["commands"]:
             far.vsctl(command)

@@ -312,7 +312,7 @@ class Reloader:
         runtime = replace(before, are_moves_paused=paused)
         await self._save_request(runtime)
         self._store.dispatch(RuntimeChanged(runtime))
-        info("moves of blocks paused until `xenoovs paths resume`" if paused else "moves of blocks resumed")
+        info("moves of blocks paused until `xenoovs resume --paths`" if paused else "moves of blocks resumed")
         return True
 
     def adopt(self, runtime: Runtime) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from xenoovs.cli.agent_options import Options
-from xenoovs.cli.controller_options import control_of, via_options
+from xenoovs.cli.agent_options import options_of
+from xenoovs.cli.controller_options import Control, control_of, controller_options
 from xenoovs.terminal.options import configs_argument, control_option, duration, switch_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -94,7 +94,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="With --fleet: the name of this DPU, with TLS the CN of its certificate; left out: the name of the host.",
 )
 @click.option("--metrics-blocks", is_flag=True, help="Export metrics of every block too: thousands of series.")
-@via_options
+@click.option(
+    "--tls-ca",
+    type=_FILE,
+    metavar="FILE",
+    help="Certificate authority of the switches of a controller, or of the store of --fleet (PEM).",
+)
 def agent_command(**given: Any) -> None:
     """Run health checks and reconcile the bridge of the config FILE, or those of several FILEs.
 
@@ -111,28 +116,26 @@ def agent_command(**given: Any) -> None:
 
     `xenoovs status`, `drain`, `weight`, `pause`, `logs` and others talk to it over a unix socket.
     """
+    _run(given, None)
+
+
+def _run(given: dict[str, Any], control: Control | None) -> None:
     from xenoovs.cli.agents import run
 
-    options = Options(**{name: given[name] for name in Options.__dataclass_fields__})
+    options = options_of(given, is_controller=control is not None)
     options.check()
-    run(options, control_of(given))
+    run(options, control)
 
 
-_HELP = """Run as OpenFlow controller and reconcile the bridge of the config FILE, or those of several FILEs.
+def _run_controller(**given: Any) -> None:
+    """Run as OpenFlow controller and reconcile the bridge of the config FILE, or those of several FILEs.
 
-The same as `xenoovs agent --via controller`: health checks where the config has some, the same flows, in atomic
-bundles, read back. The bridge connects by OpenFlow 1.4; all other bridges are refused. Backends behind a port without
-link are ejected at once. SIGTERM ends it; the flows stay where the bridge has fail_mode=secure (--attach sets it).
-"""
-
-
-def _run(**options: Any) -> None:
-    click.get_current_context().invoke(agent_command, via="controller", **options)
+    The same as `xenoovs agent`, but the bridge connects to it by OpenFlow 1.4; all other bridges are refused. Health
+    checks where the config has some, the same flows, in atomic bundles, read back. Backends behind a port without link
+    are ejected at once. SIGTERM ends it; the flows stay where the bridge has fail_mode=secure (--attach sets it).
+    """
+    _run(given, control_of(given))
 
 
-controller_command = click.Command(
-    "controller",
-    callback=_run,
-    params=[parameter for parameter in agent_command.params if parameter.name != "via"],
-    help=_HELP,
-)
+controller_command = click.command("controller")(controller_options(_run_controller))
+controller_command.params = [*agent_command.params, *controller_command.params]

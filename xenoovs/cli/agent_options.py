@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,7 +22,6 @@ class Options:
     confirm_s: float | None
     control: Path | None
     api: str | None
-    via: str
     tls_cert: Path | None
     tls_key: Path | None
     tls_ca: Path | None
@@ -34,6 +34,7 @@ class Options:
     fleet: str | None
     fleet_state: str | None
     dpu: str | None
+    is_controller: bool
 
     def check(self) -> None:
         """Check options that exclude or need each other. Raises click.UsageError."""
@@ -44,11 +45,13 @@ class Options:
         is_served = any(where is not None for _, where in self.served)
         if self.token_file and not is_served:
             raise click.UsageError("--token-file goes with --api, --web or --xenoflow-api.")
-        if self.tls_cert and not is_served and self.via != "controller" and self.fleet is None:
+        if self.tls_cert and not is_served and not self.is_controller and self.fleet is None:
             raise click.UsageError(
-                "--tls-cert and --tls-key go with --api, --web, --xenoflow-api, --fleet or --via controller."
+                "--tls-cert and --tls-key go with --api, --web, --xenoflow-api, --fleet or `xenoovs controller`."
             )
-        if self.tls_cert and not self.tls_ca and not is_served and self.via != "controller":
+        if self.tls_ca and not self.is_controller and self.fleet is None:
+            raise click.UsageError("--tls-ca goes with --fleet or `xenoovs controller`.")
+        if self.tls_cert and not self.tls_ca and not is_served and not self.is_controller:
             raise click.UsageError("--fleet with TLS needs all of --tls-key, --tls-cert and --tls-ca.")
         self._check_fleet()
 
@@ -83,3 +86,9 @@ class Options:
     def served(self) -> tuple[tuple[str, str | None], ...]:
         """The options that open a TCP port, with their values."""
         return ("--api", self.api), ("--web", self.web), ("--xenoflow-api", self.xenoflow_api)
+
+
+def options_of(given: dict[str, Any], *, is_controller: bool) -> Options:
+    """Return the options of one call, from the values of its parameters."""
+    names = Options.__dataclass_fields__.keys() - {"is_controller"}
+    return Options(**{name: given[name] for name in names}, is_controller=is_controller)

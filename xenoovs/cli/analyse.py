@@ -1,4 +1,4 @@
-"""`xenoovs analyse`: how evenly would real clients spread?"""
+"""`xenoovs decision --clients`: how evenly would real clients spread?"""
 
 from __future__ import annotations
 
@@ -16,48 +16,17 @@ from xenoovs.model.balancer import Balancer, KeyField
 from xenoovs.model.clients import Clients, parse_clients
 from xenoovs.partition.analyse import Suggestion
 from xenoovs.terminal.command import EXIT_FAILED, EXIT_OK
-from xenoovs.terminal.defaults import find_config
 from xenoovs.terminal.load import check_service, load
-from xenoovs.terminal.options import (
-    FILE,
-    OutputFormat,
-    optional_config_argument,
-    output_option,
-    service_option,
-)
+from xenoovs.terminal.options import OutputFormat
 from xenoovs.terminal.output import echo, print_error, print_json, print_table, print_text
 
 _DEPTH_KEYS = ("depth", "selected", "low", "ideal", "entropy")
 
 
-@click.command("analyse")
-@optional_config_argument
-@click.argument("clients", metavar="CLIENTS", required=False, type=FILE)
-@service_option
-@output_option
-@click.pass_context
-def analyse_command(
-    context: click.Context, config: Path | None, clients: Path | None, *, service: str | None, output: OutputFormat
-) -> None:
-    """Show how evenly the clients in the file CLIENTS would spread over the backends of the config FILE.
-
-    CLIENTS has one client per line: ADDRESS, ADDRESS COUNT or COUNT ADDRESS (as from `sort | uniq -c`), or is a log
-    whose lines begin with the address; - reads standard input. Each service is judged as if all were its clients.
-
-    SHARE is the share of the address space, which is exact; LOAD is the share of the listed clients. SPREAD is the
-    standard deviation of the load of a block, relative to the mean; BY CHANCE is that of a perfect hash, which cannot
-    split a client either. Other bits are suggested if they also split clients better that they were not chosen for.
-
-    Services that balance by source port are skipped: addresses do not contain ports.
-
-    Exit status 0: success, 1: there was no client.
-    """
-    if config is None:
-        raise click.UsageError("Missing argument 'CLIENTS'.")
-    if clients is None:
-        config, clients = find_config(None), config
+def analyse(config: Path, clients: Path, *, service: str | None, output: OutputFormat) -> int:
+    """Print how evenly clients would spread over the backends of a config, and return the exit status."""
     if str(config) == str(clients) == "-":
-        raise click.UsageError("standard input can be only one of FILE and CLIENTS.")
+        raise click.UsageError("standard input can be only one of FILE and --clients.")
     balancer = load(config)
     check_service(balancer, service)
     with open_lines(clients) as lines:
@@ -80,7 +49,7 @@ def analyse_command(
         print_error("nothing to analyse: no service balances by the addresses of its clients")
     elif not spreads:
         print_error(f"{clients}: no client of any service; write one address per line, as `203.0.113.9` or `12 ::1`")
-    context.exit(EXIT_OK if spreads else EXIT_FAILED)
+    return EXIT_OK if spreads else EXIT_FAILED
 
 
 def _spreads(balancer: Balancer, clients: Clients, *, only: Collection[str]) -> Iterator[Spread]:

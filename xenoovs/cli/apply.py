@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.cli.drain_rounds import DrainRounds
-from xenoovs.cli.history import History, history_of
+from xenoovs.cli.history import EntryNumber, History, bridge_option, complete_history_number, history_of
 from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
 from xenoovs.compile.pipeline import PROGRAM
 from xenoovs.display import span
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """How a change is made: the options that `apply` and `rollback` share."""
+    """How a change is made: the options of `apply`, with --rollback too."""
 
     yes: bool
     dry_run: bool
@@ -102,15 +102,28 @@ def apply_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 @bridge_command("apply")
+@click.option(
+    "--rollback",
+    type=EntryNumber(min=0),
+    is_flag=False,
+    flag_value=0,
+    is_eager=True,
+    metavar="[NUMBER]",
+    shell_complete=complete_history_number,
+    help="Go back to entry NUMBER of `xenoovs history`; without it, undo the last change.",
+)
+@bridge_option
 @apply_options
 @rebalance_option
 @partial_option
 @no_drain_option
 def apply_command(
-    config: Path,
+    config: Path | None,
     *,
     db: str | None,
     lab: str | None,
+    rollback: int | None,
+    bridge: str | None,
     rebalance: bool,
     partial: bool,
     no_drain: bool,
@@ -121,7 +134,7 @@ def apply_command(
 
     Shows the plan, asks for confirmation (unless --yes), sends only the difference as one atomic OpenFlow bundle,
     reads the flows back and compares. Foreign flows are never touched. If the switch refuses the bundle, the bridge
-    keeps all of its old flows. `xenoovs history` lists what was applied, and `xenoovs rollback` goes back.
+    keeps all of its old flows. `xenoovs history` lists what was applied, and `xenoovs apply --rollback` goes back.
 
     A saved plan is applied without a question, and exactly as it was shown. It is refused if the bridge has changed
     since.
@@ -135,7 +148,23 @@ def apply_command(
     the drain and sends two more bundles: for new connections when Open vSwitch has revalidated its megaflows (two
     seconds or more), at the end for all clients. If it is interrupted, run it again to continue; a running `xenoovs
     agent` continues too.
+
+    With --rollback every client gets the backend that it had after an earlier change: that of entry NUMBER, or of the
+    newest one that differs from what the bridge has, which undoes the last change. No FILE is needed. The rollback is
+    an entry of the history itself, so a second one undoes it. Beside an agent, give the agent the old config, which
+    `xenoovs history NUMBER` prints.
     """
+    if config is None:
+        if rebalance:
+            raise click.UsageError("--rebalance does not go with --rollback.")
+        from xenoovs.cli.rollback import roll_back
+
+        roll_back(
+            rollback or None, bridge=bridge, db=db, lab=lab, partial=partial, no_drain=no_drain, how=how, output=output
+        )
+        return
+    if rollback is not None or bridge is not None:
+        raise click.UsageError("--rollback takes no FILE; --bridge goes with --rollback.")
     if not is_plan(config):
         options = PlanOptions(rebalance=rebalance, drain=not no_drain, partial=partial)
         work = Work.planned(resolved(load(config)), options, db=db, lab=lab)
@@ -297,8 +326,8 @@ class Work:
             except (XenoovsError, OSError) as error:
                 reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         echo(
-            f"warning: the change is made, but not written to the history: {reason}; `xenoovs rollback` cannot go "
-            "back to it",
+            f"warning: the change is made, but not written to the history: {reason}; `xenoovs apply --rollback` "
+            "cannot go back to it",
             err=True,
         )
         return None

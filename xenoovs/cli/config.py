@@ -1,4 +1,4 @@
-"""Commands about a config alone: new, validate, compile."""
+"""Commands about a config alone: new, validate."""
 
 from __future__ import annotations
 
@@ -24,14 +24,51 @@ from xenoovs.terminal.output import echo, print_json, print_table, print_text
 
 
 @click.command("new")
-@click.argument("template", required=False, metavar="[TEMPLATE]", shell_complete=complete_template)
-def new_command(template: str | None) -> None:
-    """Print the config TEMPLATE; without a name, list the templates.
+@click.argument("template", required=False, metavar="[TEMPLATE|FILE]", shell_complete=complete_template)
+@click.option("--from", "source", metavar="SOURCE", help="Convert FILE, of another load balancer; `-`: standard input.")
+@click.option("--bridge", metavar="BRIDGE", help="With --from: the bridge, where FILE names none.  [default: ovsbr1]")
+@click.option(
+    "--ingress", metavar="PORT", multiple=True, help="With --from: a port where clients enter.  [default: p0]"
+)
+@click.option("--egress", metavar="PORT", help="With --from: the port towards the servers.  [default: p1]")
+def new_command(
+    template: str | None, *, source: str | None, bridge: str | None, ingress: tuple[str, ...], egress: str | None
+) -> None:
+    """Print the config TEMPLATE; without a name, list the templates. With --from, convert FILE.
 
     \b
-    Example:
+    SOURCE is one of:
+      xenoflow    backends.json, or the answer of GET /api
+      keepalived  keepalived.conf: virtual_server and real_server
+      haproxy     haproxy.cfg: listen, frontend and backend
+      ovn         the output of `ovn-nbctl lb-list`
+      flows       the output of `ovs-ofctl dump-flows`, or flows for `add-flows`
+
+    Every word of FILE is used, or a comment of the result names it with the reason. No config of
+    a load balancer names bridge and ports: give them here, or edit the result. Then `xenoovs validate` checks it.
+
+    Exit status 1: FILE cannot be read, or has no service.
+
+    \b
+    Examples:
       xenoovs new quickstart > my.yaml
+      xenoovs new --from keepalived /etc/keepalived/keepalived.conf > my.yaml
+      ovn-nbctl lb-list | xenoovs new --from ovn - --ingress p0 --egress pf0hpf > my.yaml
+      ovs-ofctl --names dump-flows ovsbr1 | xenoovs new --from flows - > my.yaml
     """
+    if source is not None:
+        from xenoovs.cli.import_ import SOURCES, convert
+        from xenoovs.migrate.draft import DraftSwitch
+
+        if source not in SOURCES:
+            known = f" There are {', '.join(SOURCES)}."
+            raise click.UsageError(f"There is no source {source!r}.{did_you_mean(source, SOURCES) or known}")
+        if template is None:
+            raise click.UsageError("FILE is missing: name the file to convert, or `-` for standard input.")
+        convert(source, Path(template), DraftSwitch(bridge, ingress or None, egress))
+        return
+    if bridge or ingress or egress:
+        raise click.UsageError("--bridge, --ingress and --egress go with --from.")
     if template is None:
         print_table(["TEMPLATE", "CONFIG"], map(list, describe_templates().items()))
         return
@@ -43,15 +80,23 @@ def new_command(template: str | None) -> None:
 
 @click.command("validate")
 @config_argument
+@click.option(
+    "--flows", is_flag=True, help="Print the OpenFlow flows instead, as `ovs-ofctl --names --no-stats dump-flows` does."
+)
 @output_option
-def validate_command(config: Path, output: OutputFormat) -> None:
+def validate_command(config: Path, *, flows: bool, output: OutputFormat) -> None:
     """Check the config FILE, and report mistakes with file, line and column: all wrong values at once, then
     values that contradict each other.
 
     For a valid config, prints the blocks and hardware entries of each service, and whether a NIC behind the kernel's
     traffic control can offload the flows (`xenoovs lint` shows details). A note names a drawback for the clients of a
     service, such as connections of one client at several backends.
+
+    `ovs-ofctl -O OpenFlow14 --bundle add-flows` accepts the text of --flows. No switch is needed.
     """
+    if flows:
+        _print_flows(config, output)
+        return
     balancer = load(config, of_dpu=True)
     program = compile_config(balancer)
     services, notes = [_facts(service) for service in program.services], check_clients(program)
@@ -61,8 +106,7 @@ def validate_command(config: Path, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         lint = {"profile": profile.value, "ovs": version, "summary": offload}
         documents = [{"service": note.service, "note": note.cost.value, "text": note.text} for note in notes]
-        flows = len(program.flows)
-        print_json({"valid": True, "flows": flows, "services": services, "notes": documents, "lint": lint})
+        print_json({"valid": True, "flows": len(program.flows), "services": services, "notes": documents, "lint": lint})
         return
     rows = [
         [percent(value) if name == "tolerance" else str(value) for name, value in facts.items()] for facts in services
@@ -87,14 +131,7 @@ def _facts(compiled: ServiceProgram) -> dict[str, Any]:
     }
 
 
-@click.command("compile")
-@config_argument
-@output_option
-def compile_command(config: Path, output: OutputFormat) -> None:
-    """Print the OpenFlow flows of the config FILE, as `ovs-ofctl --names --no-stats dump-flows` does.
-
-    `ovs-ofctl -O OpenFlow14 --bundle add-flows` accepts the text. No switch is needed.
-    """
+def _print_flows(config: Path, output: OutputFormat) -> None:
     program = compile_config(load_resolved(config))
     text = (f"{render_flow_to_send(flow)}\n" for flow in sorted_flows(program.flows))
     output.show(lambda: _document(program), lambda: echo("".join(text), nl=False))

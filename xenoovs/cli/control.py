@@ -119,21 +119,33 @@ def _show_weight(where: Where, service: str, backend: str, *, output: OutputForm
         )
 
 
+_paths_option = click.option("--paths", is_flag=True, help="Only moves of blocks between the paths of tunnels.")
+
+
 @click.option("--withdraw", is_flag=True, help="Withdraw all announced VIPs until `xenoovs resume`.")
+@_paths_option
 @agent_command("pause")
-def pause_command(*, withdraw: bool, where: Where, output: OutputFormat) -> int:
+def pause_command(*, withdraw: bool, paths: bool, where: Where, output: OutputFormat) -> int:
     """Pause reconciliation; keep monitoring.
 
     The agent changes nothing on the bridge until `xenoovs resume`, also after a restart: there is no failover. Health
     checks go on, and the config is still read. VIPs stay announced while a backend serves, unless --withdraw is given.
+
+    With --paths, pause only moves of blocks between the paths of tunnels. Probes go on, and blocks stay where they are
+    until `xenoovs resume --paths`, even on a dead path.
     """
+    if paths:
+        if withdraw:
+            raise click.UsageError("--withdraw is about the whole bridge: leave --paths out.")
+        return change(where, output, "paths/pause")
     return change(where, output, "pause", {"withdraw": True} if withdraw else None)
 
 
+@_paths_option
 @agent_command("resume")
-def resume_command(*, where: Where, output: OutputFormat) -> int:
-    """Resume reconciliation after a pause."""
-    return change(where, output, "resume")
+def resume_command(*, paths: bool, where: Where, output: OutputFormat) -> int:
+    """Resume reconciliation after a pause; with --paths, resume moves of blocks between paths."""
+    return change(where, output, "paths/resume" if paths else "resume")
 
 
 @agent_command("confirm")

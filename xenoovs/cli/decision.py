@@ -19,7 +19,7 @@ from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.remote import every_service
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.load import load, load_resolved
-from xenoovs.terminal.options import OutputFormat, bridge_command
+from xenoovs.terminal.options import FILE, OutputFormat, bridge_command, service_option
 from xenoovs.terminal.output import echo, print_table
 from xenoovs.terminal.reach import reach
 
@@ -36,6 +36,8 @@ _SHIFTS_SHOWN = 20
     metavar="OTHER",
     help="Compare with OTHER: `installed`, or a file written with -o json; `-` reads standard input.",
 )
+@click.option("--clients", type=FILE, metavar="CLIENTS", help="Show how evenly the clients in this file would spread.")
+@service_option
 @click.pass_context
 def decision_command(
     context: click.Context,
@@ -47,6 +49,8 @@ def decision_command(
     installed: bool,
     offline: bool,
     other: str | None,
+    clients: Path | None,
+    service: str | None,
     output: OutputFormat,
 ) -> None:
     """Show which backend serves which clients of the config FILE.
@@ -55,8 +59,25 @@ def decision_command(
     the clients of an ejected backend, and backups serve all clients while no other backend does. Two bridges with the
     same decision send every client to the same backend.
 
-    Exit status with --diff 0: every client has the same backend, 2: some have another one.
+    With --clients no switch is read. CLIENTS has one client per line: ADDRESS, ADDRESS COUNT or COUNT ADDRESS (as from
+    `sort | uniq -c`), or is a log whose lines begin with the address; - reads standard input. Each service is judged as
+    if all were its clients.
+    SHARE is the share of the address space, which is exact; LOAD is the share of the listed clients. SPREAD is the
+    standard deviation of the load of a block, relative to the mean; BY CHANCE is that of a perfect hash, which cannot
+    split a client either. Other bits are suggested if they also split clients better that they were not chosen for.
+    Services that balance by source port are skipped: addresses do not contain ports.
+
+    Exit status with --diff 0: every client has the same backend, 2: some have another one; with --clients 1: there was
+    no client.
     """
+    if clients is not None:
+        if installed or other is not None:
+            raise click.UsageError("--clients reads no bridge: leave --installed and --diff out.")
+        from xenoovs.cli.analyse import analyse
+
+        context.exit(analyse(config, clients, service=service, output=output))
+    if service is not None:
+        raise click.UsageError("--service goes with --clients.")
     from xenoovs.decision.document import decision_document
 
     if offline and (installed or other == INSTALLED):

@@ -186,12 +186,14 @@ def complete_history_number(context: click.Context) -> Iterable[tuple[str, str]]
     return [(str(number), history.load(number).command) for number in history.numbers]
 
 
-class _EntryNumber(click.IntRange):
+class EntryNumber(click.IntRange):
+    """The type of a number of an entry."""
+
     name = "number of an entry"
 
 
 number_argument = click.argument(
-    "number", required=False, type=_EntryNumber(min=1), shell_complete=complete_history_number
+    "number", required=False, type=EntryNumber(min=1), shell_complete=complete_history_number
 )
 bridge_option = click.option(
     "--bridge",
@@ -217,7 +219,7 @@ def history_command(
     lab: str | None,
     output: OutputFormat,
 ) -> None:
-    """Show what `apply` and `rollback` did to a bridge, or to each one: when, by whom, and what changed.
+    """Show what `apply` did to a bridge, or to each one: when, by whom, and what changed.
 
     With NUMBER: print the config of that entry in normal form, as YAML; with -o json all that is stored of it.
 
@@ -272,7 +274,7 @@ def _standing(bridge: str, last: int, *, is_there: bool) -> str:
         return f"Bridge {bridge} has what {last} applied."
     return (
         f"Bridge {bridge} has other flows than {last} applied: an agent, another program, or a command that did not "
-        f"end, has changed them. `xenoovs rollback {last}` goes back to {last}."
+        f"end, has changed them. `xenoovs apply --rollback {last}` goes back to {last}."
     )
 
 

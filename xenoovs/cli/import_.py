@@ -1,4 +1,4 @@
-"""`xenoovs import`: a config of another load balancer, or flows written by hand, as a config of xenoovs."""
+"""`xenoovs new --from`: a config of another load balancer, or flows written by hand, as a config of xenoovs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Callable
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
-
-import click
 
 from xenoovs.errors import FileUnusable, ParseError, XenoovsError, counted, worded
 from xenoovs.migrate.draft import Draft, DraftSwitch, render
@@ -34,40 +32,17 @@ class Source(Enum):
         return read
 
 
-@click.command("import")
-@click.argument("source", type=click.Choice([source.value for source in Source]), metavar="SOURCE")
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), metavar="FILE")
-@click.option("--bridge", metavar="BRIDGE", help="Bridge, where FILE names none.  [default: ovsbr1]")
-@click.option("--ingress", metavar="PORT", multiple=True, help="Port where clients enter.  [default: p0]")
-@click.option("--egress", metavar="PORT", help="Port towards the servers.  [default: p1]")
-def import_command(source: str, file: Path, bridge: str | None, ingress: tuple[str, ...], egress: str | None) -> None:
-    """Print the config FILE of another load balancer as a config of xenoovs. FILE `-` is the standard input.
+SOURCES = tuple(source.value for source in Source)
 
-    \b
-    SOURCE is one of:
-      xenoflow    backends.json, or the answer of GET /api
-      keepalived  keepalived.conf: virtual_server and real_server
-      haproxy     haproxy.cfg: listen, frontend and backend
-      ovn         the output of `ovn-nbctl lb-list`
-      flows       the output of `ovs-ofctl dump-flows`, or flows for `add-flows`
 
-    Every word of FILE is used, or a comment of the result names it with the reason. No config of
-    a load balancer names bridge and ports: give them here, or edit the result. Then `xenoovs validate` checks it.
-
-    Exit status 1: FILE cannot be read, or has no service.
-
-    \b
-    Examples:
-      xenoovs import keepalived /etc/keepalived/keepalived.conf > my.yaml
-      ovn-nbctl lb-list | xenoovs import ovn - --ingress p0 --egress pf0hpf > my.yaml
-      ovs-ofctl --names dump-flows ovsbr1 | xenoovs import flows - > my.yaml
-    """
+def convert(source: str, file: Path, switch: DraftSwitch) -> None:
+    """Print the config of another load balancer as one of xenoovs. Raises FileUnusable, XenoovsError."""
     name = "standard input" if str(file) == "-" else file.name
     try:
         draft = Source(source).reader()(_text(file))
     except ParseError as error:
         raise FileUnusable(file=name, reason=str(error)) from None
-    echo(render(draft, source=name, switch=DraftSwitch(bridge, ingress or None, egress)), nl=False)
+    echo(render(draft, source=name, switch=switch), nl=False)
     services, omitted = len(draft.services), len(draft.every_omission)
     if draft.tunnels and not services:
         echo(f"{counted(len(draft.tunnels), 'tunnel')} imported", err=True)

@@ -21,6 +21,7 @@ import click
 from xenoovs import __version__
 from xenoovs.errors import ConfigError, XenoovsError
 from xenoovs.terminal.command import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, LazyGroup, fail
+from xenoovs.terminal.completion import SHELLS, print_completion
 from xenoovs.terminal.output import json_errors
 
 if TYPE_CHECKING:
@@ -33,38 +34,29 @@ _REDELIVERY_S = 0.01
 
 # As `--help` shows them, each with its one line, so that help imports no command.
 GROUPS = {
-    "Write a config": {
-        "new": "Print a config template to start from.",
-        "import": "Convert a config of another load balancer.",
+    "Config": {
+        "new": "Print a template, or convert another balancer's config.",
         "explain": "Explain a key of the config; print its JSON Schema.",
-        "validate": "Check a config and report every mistake.",
-    },
-    "Look ahead, without a switch": {
-        "compile": "Print the OpenFlow flows of a config.",
-        "tunnels": "Print the commands that make the tunnel ports.",
-        "receive": "Print what the DPU of a backend behind a tunnel needs.",
+        "validate": "Check a config and report every mistake; print its flows.",
+        "tunnels": "Print the commands that make tunnel ports, at either end.",
         "lint": "Check whether the NIC can offload flows, and what they cost.",
-        "analyse": "Show how evenly a list of clients spreads over the backends.",
-        "decision": "Show which backend serves which clients; compare decisions.",
+        "decision": "Show which backend serves which clients; compare; analyse.",
         "trace": "Show which backend and which flows a client's packet meets.",
     },
-    "Change the bridge": {
+    "Bridge": {
         "plan": "Show what apply would change, and how many clients move.",
-        "apply": "Install the flows of a config on the bridge, atomically.",
+        "apply": "Install the flows of a config, atomically; roll back.",
         "history": "Show what was applied to the bridge, when and by whom.",
-        "rollback": "Go back to what was applied earlier.",
         "status": "Show backends with their health, shares and traffic.",
         "remove": "Remove the flows of xenoovs from the bridge.",
     },
-    "Prove the offload": {
+    "Offload": {
         "verify-offload": "Check for each block whether the NIC forwards its packets.",
         "why": "Explain why megaflows are not in hardware; how to fix it.",
         "doctor": "Check and fix the host for offload; restart Open vSwitch.",
-    },
-    "Measure": {
         "measure": "Measure packet rate, latency and loss; draw reports.",
     },
-    "Run and operate": {
+    "Agent": {
         "agent": "Run health checks and reconcile the bridge.",
         "controller": "Run as OpenFlow controller and reconcile the bridge.",
         "top": "Show backends live; drain and undrain by key.",
@@ -78,41 +70,55 @@ GROUPS = {
         "confirm": "Confirm a change, so that it is not rolled back.",
         "logs": "Print the log of the agent.",
     },
-    "Run a fleet": {
+    "Fleet and lab": {
         "fleet": "Run many DPUs with the same blocks, from one store.",
-    },
-    "Lab and shell": {
         "lab": "Run a whole test network on this machine, without a NIC.",
-        "completion": "Print the completion script of a shell.",
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 _MODULES = {name: f"xenoovs.cli.{name.replace('-', '_')}" for name in COMMANDS} | {
-    **dict.fromkeys(("new", "validate", "compile"), "xenoovs.cli.config"),
+    **dict.fromkeys(("new", "validate"), "xenoovs.cli.config"),
     **dict.fromkeys(
         ("drain", "weight", "reset", "pause", "resume", "confirm", "logs"),
         "xenoovs.cli.control",
     ),
-    "completion": "xenoovs.terminal.completion",
     "controller": "xenoovs.cli.agent",
-    "receive": "xenoovs.cli.tunnels",
-    "import": "xenoovs.cli.import_",
     "fleet": "xenoovs.fleet.commands",
     "lab": "xenoovs.lab.commands.group",
     "measure": "xenoovs.measure.commands",
 }
 
 
+class _Root(LazyGroup):
+    """Has help of one screen; `help`, with the environment and the exit statuses, is that of the man page."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_usage(ctx, formatter)
+        formatter.write(f"\n{(self.help or '').partition('.')[0]}.\n\n")
+        for title, commands in GROUPS.items():
+            formatter.write(f"{title}:\n")
+            formatter.write("".join(f"  {name:15} {text}\n" for name, text in commands.items()))
+        formatter.write("Options: -h --help, -V --version, --completion bash|fish|zsh. More: man xenoovs.\n")
+
+
 @click.group(
-    cls=LazyGroup,
+    cls=_Root,
     sections=GROUPS,
     modules=_MODULES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, "-V", "--version", prog_name="xenoovs", message="%(prog)s %(version)s")
+@click.option(
+    "--completion",
+    type=click.Choice(SHELLS),
+    is_eager=True,
+    expose_value=False,
+    callback=print_completion,
+    help="Print the completion script of a shell.",
+)
 def cli() -> None:
-    """Weighted load balancing on Open vSwitch that the NIC can offload, and the proof that it does.
+    """Weighted load balancing on Open vSwitch that the NIC can offload, and the proof.
 
     \b
     Try it without a NIC, as root:
@@ -134,6 +140,12 @@ def cli() -> None:
       2   a difference or a problem was found (plan, status, lint, doctor ...)
       3   no traffic seen yet (verify-offload, why)
       64  wrong usage
+
+    \b
+    Completion, for one of the shells:
+      xenoovs --completion bash > /etc/bash_completion.d/xenoovs
+      xenoovs --completion zsh > /usr/local/share/zsh/site-functions/_xenoovs
+      xenoovs --completion fish > /etc/fish/completions/xenoovs.fish
 
     With -o json, errors are JSON on stderr: {"error": {"code": ..., "message": ..., "hint": ...}}.
     """

@@ -93,21 +93,6 @@ def unpin_command(*, remote: str, where: Where, output: OutputFormat) -> int:
     return change(where, output, "paths/pin", {"remote": remote})
 
 
-@agent_command("pause")
-def pause_command(*, where: Where, output: OutputFormat) -> int:
-    """Pause moves of blocks between paths; keep probing.
-
-    Blocks stay where they are until `xenoovs paths resume`, even on a dead path and over restarts of the agent.
-    """
-    return change(where, output, "paths/pause")
-
-
-@agent_command("resume")
-def resume_command(*, where: Where, output: OutputFormat) -> int:
-    """Resume moves of blocks between paths."""
-    return change(where, output, "paths/resume")
-
-
 @agent_command("plan")
 def plan_command(*, where: Where, output: OutputFormat) -> int:
     """Show the blocks that the next decision would move, also while moves are paused.
@@ -160,7 +145,7 @@ def _explain(found: Mapping[str, Any]) -> None:
 
 
 for _command in (
-    list_command, why_command, discover_command, pin_command, unpin_command, pause_command, resume_command, plan_command
+    list_command, why_command, discover_command, pin_command, unpin_command, plan_command
 ):  # fmt: skip
     paths_command.add_command(_command)
 
@@ -187,4 +172,4 @@ def _show(remotes: list[RemoteView], found: Mapping[str, Any], *, options: str) 
             ago, total = shown_duration(now_s - remote.last_move_s), sum(remote.moves.values())
             echo(f"{remote.name}: {ago} ago {remote.last_move}; {counted(total, 'move')} so far")
     if found["are_moves_paused"]:
-        print_text(addressed("moves are paused; `xenoovs paths resume` ends it", options), fg="yellow")
+        print_text(addressed("moves are paused; `xenoovs resume --paths` ends it", options), fg="yellow")

@@ -1,4 +1,4 @@
-"""`xenoovs rollback`: go back to what was applied earlier, with the same clients at the same backends."""
+"""`xenoovs apply --rollback`: go back to what was applied earlier, with the same clients at the same backends."""
 
 from __future__ import annotations
 
@@ -6,25 +6,17 @@ from contextlib import suppress
 
 import click
 
-from xenoovs.cli.apply import ApplyOptions, Words, Work, apply_options
-from xenoovs.cli.history import History, bridge_option, find_history, is_installed, number_argument
+from xenoovs.cli.apply import ApplyOptions, Words, Work
+from xenoovs.cli.history import History, find_history, is_installed
 from xenoovs.errors import XenoovsError
 from xenoovs.switch.api import Switch
 from xenoovs.terminal.agent_client import Where, find_places
-from xenoovs.terminal.options import OutputFormat, no_drain_option, output_option, partial_option, switch_options
+from xenoovs.terminal.options import OutputFormat
 from xenoovs.terminal.output import echo
 from xenoovs.terminal.reach import reach
 
 
-@click.command("rollback")
-@number_argument
-@bridge_option
-@apply_options
-@partial_option
-@no_drain_option
-@switch_options
-@output_option
-def rollback_command(
+def roll_back(
     number: int | None,
     *,
     bridge: str | None,
@@ -37,14 +29,9 @@ def rollback_command(
 ) -> None:
     """Go back to what an earlier `apply` installed on a bridge: every client gets the backend that it had then.
 
-    NUMBER is that of `xenoovs history`. Without it: the newest entry that differs from what the bridge has, which
-    undoes the last change.
-
-    Shows the plan, asks, and applies it as `xenoovs apply` does, with drains. The rollback is an entry of the history
-    itself, so a second one undoes it.
-
-    If an agent reconciles the bridge, nothing is changed without --force: give the agent the old config, which
-    `xenoovs history NUMBER` prints.
+    Args:
+        number: That of the entry; None: the newest one that differs from what the bridge has.
+        bridge: None: the only one that has a history.
     """
     history = find_history(bridge=bridge, db=db, lab=lab)
     number = _previous(history, reach(db, lab)) if number is None else number
@@ -57,7 +44,7 @@ def rollback_command(
         _show_overrides(work.where, history.bridge)
 
     instead = f"write the config of `xenoovs history {number}` to the file of the agent, or stop the agent first"
-    words = Words(f"rollback {number}", entry.config.file, f"xenoovs rollback {number}", instead)
+    words = Words(f"rollback {number}", entry.config.file, f"xenoovs apply --rollback {number}", instead)
     work.carry_out(how, output, words, introduce=introduce, facts={"rollback_to": number})
 
 
@@ -79,7 +66,7 @@ def _previous(history: History, switch: Switch) -> int:
             continue
         if damaged is None:
             return number
-        raise _naming(damaged, f"`xenoovs rollback {number}` goes back to {number}, the newest other entry")
+        raise _naming(damaged, f"`xenoovs apply --rollback {number}` goes back to {number}, the newest other entry")
     if damaged is not None:
         raise _naming(damaged, "no other entry can be gone back to; `xenoovs history` lists them")
     if not history.numbers:

@@ -1,4 +1,4 @@
-"""`xenoovs tunnels`, `xenoovs receive`: what both ends of a tunnel need, as text to run."""
+"""`xenoovs tunnels`: what both ends of a tunnel need, as text to run."""
 
 from __future__ import annotations
 
@@ -15,30 +15,80 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import is_tunneled
 from xenoovs.openflow.text import render_flow, render_flow_to_send
 from xenoovs.terminal.load import load_resolved
-from xenoovs.terminal.options import OutputFormat, bridge_command, config_argument, output_option
+from xenoovs.terminal.options import OutputFormat, bridge_command
 from xenoovs.terminal.output import echo
 from xenoovs.terminal.reach import connect, where_of
 
 
+def _device(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    """Check the name of a bridge or a port, which becomes part of a script."""
+    # Imported here: completion and help need no config.
+    from xenoovs.model.values import device
+
+    try:
+        return None if text is None else device(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
 @bridge_command("tunnels")
-def tunnels_command(config: Path, *, db: str | None, lab: str | None, output: OutputFormat) -> None:
+@click.option(
+    "--far-end", "backend", metavar="BACKEND", help="Print what the DPU needs behind which BACKEND is: port and flows."
+)
+@click.option(
+    "--on", "target", metavar="BRIDGE", callback=_device, help="Far end: the bridge of that DPU; default: that of FILE."
+)
+@click.option(
+    "--host-port",
+    default="pf0hpf",
+    show_default=True,
+    callback=_device,
+    help="Far end: port of that bridge towards the server.",
+)
+@click.option(
+    "--uplink",
+    default="p0",
+    show_default=True,
+    callback=_device,
+    help="Far end: port of that bridge by which direct answers leave.",
+)
+def tunnels_command(
+    config: Path,
+    *,
+    db: str | None,
+    lab: str | None,
+    backend: str | None,
+    target: str | None,
+    host_port: str,
+    uplink: str,
+    output: OutputFormat,
+) -> None:
     """Print the commands that make the tunnel ports of the config FILE; run nothing.
 
     `xenoovs doctor FILE --fix` runs them where a port is missing, and writes keys of IPsec, which no command shows.
     They delete no port. With --lab or --db they are for that Open vSwitch, which need not run.
 
+    With --far-end, print those for the DPU behind which BACKEND is: its tunnel port and its flows, which accept packets
+    of the tunnel from the balancer alone. `xenoovs remove` takes the flows away there. A server with a tunnel device of
+    its own needs none of this.
+
     \b
-    Example:
+    Examples:
       xenoovs tunnels my.yaml | sh
+      xenoovs tunnels my.yaml --far-end b1 | ssh dpu1 sh
     """
+    if backend is not None:
+        balancer = load_resolved(config, of_dpu=True)
+        _far_end(balancer, backend, target=target, host_port=host_port, uplink=uplink, output=output)
+        return
     balancer = load_resolved(config, of_dpu=True)
     ports, bridge = wanted_ports(balancer), balancer.uplinks.bridge
-    target = where_of(connect(db, lab).endpoint, config=config, lab=lab)
-    key = f"`{target.text('xenoovs doctor FILE --fix')}` writes it"
-    text = "".join(f"{line}\n" for port in ports for line in _lines(port, bridge, key, target))
+    there = where_of(connect(db, lab).endpoint, config=config, lab=lab)
+    key = f"`{there.text('xenoovs doctor FILE --fix')}` writes it"
+    text = "".join(f"{line}\n" for port in ports for line in _lines(port, bridge, key, there))
     none = f"# {config} has no tunnels of Open vSwitch\n"
     output.show(
-        lambda: {"bridge": bridge, "ports": [_document(port, bridge, target) for port in ports]},
+        lambda: {"bridge": bridge, "ports": [_document(port, bridge, there) for port in ports]},
         lambda: echo(text or none, nl=False),
     )
 
@@ -60,51 +110,9 @@ def _document(port: WantedPort, bridge: str, target: CommandTarget = THIS_HOST) 
     }
 
 
-def _device(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
-    """Check the name of a bridge or a port, which becomes part of a script."""
-    # Imported here: completion and help need no config.
-    from xenoovs.model.values import device
-
-    try:
-        return None if text is None else device(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}.") from None
-
-
-@click.command("receive")
-@config_argument
-@click.argument("backend")
-@click.option(
-    "--on", "target", metavar="BRIDGE", callback=_device, help="The bridge of that DPU; default: that of FILE."
-)
-@click.option(
-    "--host-port",
-    default="pf0hpf",
-    show_default=True,
-    callback=_device,
-    help="Port of that bridge towards the server.",
-)
-@click.option(
-    "--uplink",
-    default="p0",
-    show_default=True,
-    callback=_device,
-    help="Port of that bridge by which direct answers leave.",
-)
-@output_option
-def receive_command(
-    config: Path, backend: str, target: str | None, host_port: str, uplink: str, output: OutputFormat
+def _far_end(
+    balancer: Balancer, backend: str, *, target: str | None, host_port: str, uplink: str, output: OutputFormat
 ) -> None:
-    """Print the commands for the DPU behind which BACKEND is: its tunnel port and its flows; run nothing.
-
-    They accept packets of the tunnel from the balancer alone. `xenoovs remove` takes the flows away there. A server
-    with a tunnel device of its own needs none of this.
-
-    \b
-    Example:
-      xenoovs receive my.yaml b1 | ssh dpu1 sh
-    """
-    balancer = load_resolved(config, of_dpu=True)
     found = receiver_of(balancer, backend, host_port=host_port, uplink=uplink)
     if found is None:
         raise click.UsageError(_no_receiver(balancer, backend))

@@ -134,7 +134,7 @@ def _kernel_line(end: MachineTunnelEnd) -> str:
 
 
 def _start_ovs(lab: Lab, machine: Machine, balancer: Balancer) -> PrivateOvs:
-    """Start the Open vSwitch of a machine, with the ports and flows that `xenoovs receive` prints for a DPU."""
+    """Start the Open vSwitch of a machine, with what `xenoovs tunnels --far-end` prints for a DPU."""
     ovs = machine_ovs(lab, machine)
     # Else the kernel would find outer packets addressed to itself at this cable too.
     cable = f"link set dev eth0 address {_CABLE_PREFIX}{machine.mac[2:]}"
@@ -157,7 +157,7 @@ def _start_ovs(lab: Lab, machine: Machine, balancer: Balancer) -> PrivateOvs:
 
 
 def _receivers(machine: Machine, balancer: Balancer) -> Iterator[Receiver]:
-    """Yield what `xenoovs receive` prints for each backend at the remote of a machine.
+    """Yield what `xenoovs tunnels --far-end` prints for each backend at the remote of a machine.
 
     Answers that do not return leave by a cable of the machine, so that no packet meets the flows that would send them
     by LOCAL. These flows come first: where services share a VIP and a backend, those of `return: switch` replace them.

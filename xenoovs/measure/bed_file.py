@@ -97,7 +97,7 @@ def load_bed_file(path: Path) -> BedFile:
     except OSError as error:
         reason = error.strerror or str(error)
         raise MeasureError(
-            f"cannot read the bed file {path}: {reason}; `xenoovs measure bed --help` shows an example"
+            f"cannot read the bed file {path}: {reason}; `xenoovs measure check --help` shows an example"
         ) from None
     return parse_bed_file(data, file=str(path))
 
@@ -114,7 +114,9 @@ def parse_bed_file(data: bytes | str, *, file: str) -> BedFile:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError([Finding(file, 1, 1, "", f"this is not YAML: {str(error).splitlines()[0]}")]) from None
     if node is None:
-        raise ConfigError([Finding(file, 1, 1, "", "the file is empty; `xenoovs measure bed --help` shows an example")])
+        raise ConfigError(
+            [Finding(file, 1, 1, "", "the file is empty; `xenoovs measure check --help` shows an example")]
+        )
     bed = reader.bed(node)
     if reader.findings or bed is None:
         raise ConfigError(reader.findings)

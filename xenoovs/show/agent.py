@@ -804,7 +804,7 @@ class Snapshot:
     )
     are_moves_paused: bool = column(
         "Whether blocks of remotes stay on their paths.",
-        gauge("xenoovs_path_moves_paused", "`xenoovs paths pause`"),
+        gauge("xenoovs_path_moves_paused", "`xenoovs pause --paths`"),
         read=lambda a: a.state.runtime.are_moves_paused,
         default=False,
     )

@@ -62,7 +62,7 @@ def notices(snapshot: Snapshot) -> Iterator[Notice]:
     for override in snapshot.overrides:
         yield _override(override, snapshot.now_s), "note"
     if snapshot.are_moves_paused:
-        yield "moves of blocks between paths are paused; `xenoovs paths resume` ends it", "note"
+        yield "moves of blocks between paths are paused; `xenoovs resume --paths` ends it", "note"
     for remote in snapshot.remotes:
         if remote.pinned:
             undo = f"`xenoovs paths unpin {remote.name}` reverts it"

@@ -1,4 +1,4 @@
-"""`xenoovs completion`: the script that teaches a shell to complete xenoovs, and the names that it offers."""
+"""`xenoovs --completion`: the script that teaches a shell to complete xenoovs, and the names that it offers."""
 
 from __future__ import annotations
 
@@ -16,31 +16,20 @@ from xenoovs.terminal.output import echo
 if TYPE_CHECKING:
     from xenoovs.model.include import ConfigSources
 
-_SHELLS = ("bash", "fish", "zsh")
+SHELLS = ("bash", "fish", "zsh")
 _MAX_CONFIG_BYTES = 1 << 20
 """A larger config would take longer to read than a user waits for names."""
 
 
-@click.command("completion")
-@click.argument("shell", type=click.Choice(_SHELLS))
-@click.pass_context
-def completion_command(context: click.Context, shell: str) -> None:
-    """Print the completion script of a shell.
-
-    It completes commands, options, labs, templates, entries of the history, and the services and backends of the config
-    that the command would use.
-
-    \b
-    Examples:
-      xenoovs completion bash > /etc/bash_completion.d/xenoovs
-      xenoovs completion zsh > /usr/local/share/zsh/site-functions/_xenoovs
-      xenoovs completion fish > /etc/fish/completions/xenoovs.fish
-    """
+def print_completion(context: click.Context, _parameter: click.Parameter, shell: str | None) -> None:
+    """Print the completion script of a shell, and end the command: the callback of --completion."""
+    if shell is None or context.resilient_parsing:
+        return
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"There is no completion for {shell}.")
-    root = context.find_root()
-    echo(kind(root.command, {}, "xenoovs", "_XENOOVS_COMPLETE").source())
+    echo(kind(context.find_root().command, {}, "xenoovs", "_XENOOVS_COMPLETE").source())
+    context.exit()
 
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]

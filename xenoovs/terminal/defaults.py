@@ -20,7 +20,7 @@ ANY_LAB = "the only one"
 
 CHANGING = (
     *("agent", "apply", "confirm", "controller", "doctor", "down", "drain", "fail", "heal", "pause"),
-    *("remove", "reset", "resume", "rollback", "weight"),
+    *("remove", "reset", "resume", "weight"),
     *("measure", "rate", "latency", "loss", "echo", "designs", "paths"),
 )
 """Commands whose user has to see which config or lab they use."""

@@ -55,7 +55,8 @@ FILE = click.Path(allow_dash=True, path_type=Path)
 
 
 def _needed_config(context: click.Context, _parameter: click.Parameter, given: Path | None) -> Path | None:
-    return given if given is not None or context.resilient_parsing else find_config(context.params.get("lab"))
+    is_needless = context.resilient_parsing or context.params.get("rollback") is not None
+    return given if given is not None or is_needless else find_config(context.params.get("lab"))
 
 
 def _needed_configs(context: click.Context, _parameter: click.Parameter, given: tuple[Path, ...]) -> tuple[Path, ...]:

@@ -147,7 +147,7 @@ class Record:
     """One scenario."""
 
     program: str = ""
-    """The flows that xenoovs compiled."""
+    """The flows that xenoovs validate --flowsd."""
     extra_flows: str = ""
     """Flows beside them, without a cookie."""
     bursts: list[Burst] = field(default_factory=list)

@@ -187,4 +187,4 @@ def test_the_badge_of_the_hardware_share(rate: Rate | None, badge: tuple[str, st
 def test_commands_about_paths_carry_the_options_that_reach_the_agent() -> None:
     paused = replace(snapshot(), are_moves_paused=True)
     text = next(words for words, _ in notices(paused) if "paths are paused" in words)
-    assert "`xenoovs paths resume --bridge ovsbr1`" in addressed(text, " --bridge ovsbr1")
+    assert "`xenoovs resume --paths --bridge ovsbr1`" in addressed(text, " --bridge ovsbr1")

@@ -33,7 +33,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_for_each_shell(xenoovs: CommandLine, shell: str) -> None:
-    result = xenoovs("completion", shell)
+    result = xenoovs("--completion", shell)
     assert result.status == 0
     assert "_XENOOVS_COMPLETE" in result.out
 
@@ -138,7 +138,7 @@ def test_an_answer_imports_no_heavy_room(words: tuple[str, ...], count: int) -> 
 def test_bash_completes() -> None:
     """As bash calls it: the function of the script, with all words and the index of the current one."""
     script = """
-        eval "$(xenoovs completion bash)"
+        eval "$(xenoovs --completion bash)"
         COMP_WORDS=(xenoovs weight dns fip) COMP_CWORD=3
         _xenoovs_completion xenoovs
         printf '%s\\n' "${COMPREPLY[@]}"

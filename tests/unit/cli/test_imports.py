@@ -11,7 +11,7 @@ from xenoovs.cli.nic_guest import PRELOADED
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = {"ssl", "numpy", "aiohttp", "pydantic", "asyncio", "yaml", "rich"}
-LAB = ("up", "down", "status", "traffic", "exec", "shell")
+LAB = ("up", "down", "status", "traffic", "exec")
 PROGRAM = """
 import sys
 from contextlib import redirect_stdout

@@ -75,7 +75,7 @@ def test_every_mistake_names_its_line_and_what_to_do(before: str, after: str, fi
 def test_empty_and_missing_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the file is empty"):
         parse_bed_file("", file="bed.yaml")
-    with pytest.raises(MeasureError, match=r"cannot read the bed file .*No such file.*`xenoovs measure bed --help`"):
+    with pytest.raises(MeasureError, match=r"cannot read the bed file .*No such file.*`xenoovs measure check --help`"):
         load_bed_file(tmp_path / "bed.yaml")
 
 

@@ -130,7 +130,7 @@ async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
         return Done(f"{asked.remote} is not pinned: its blocks go to good paths again")
     until = f"`xenoovs paths unpin {asked.remote}{agent.command_options()}`"
     if agent.state.runtime.are_moves_paused:
-        resume = f"`xenoovs paths resume{agent.command_options()}`"
+        resume = f"`xenoovs resume --paths{agent.command_options()}`"
         return Done(f"{asked.remote} is pinned to {asked.path}: its blocks go there after {resume}, until {until}")
     return Done(f"{asked.remote} is pinned to {asked.path}: all its blocks go there, until {until}")
 
@@ -147,7 +147,7 @@ async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
 
 async def paths_pause(agent: Agent, _: EmptyRequest) -> Done:
     state = "paused" if await agent.set_moves_paused(paused=True) else "paused already"
-    until = f"`xenoovs paths resume{agent.command_options()}`"
+    until = f"`xenoovs resume --paths{agent.command_options()}`"
     return Done(f"moves are {state}: probes go on, and blocks stay on their paths until {until}")
 
 

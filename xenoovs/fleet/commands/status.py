@@ -88,15 +88,26 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
 
 
 @click.command("history")
+@click.argument("number", type=click.IntRange(min=1), required=False)
 @output_option
 @on_fleet
-def history_command(*, output: OutputFormat, store: FleetStore) -> None:
+def history_command(*, number: int | None, output: OutputFormat, store: FleetStore) -> None:
     """Show the configs that were given to the fleet, the newest first: when, by whom, and what became of them.
 
     Below is what was done beside, also what was undone since: drains, weights, and changes of DPUs; the newest 40 of
     the 200 that are kept, and with JSON all of them.
+
+    With NUMBER: print the config of that entry as it was given, without overrides; `fleet status` shows these.
+
+    \b
+    Example:
+      xenoovs fleet history 7 > services.yaml
     """
     view = store.view()
+    if number is not None:
+        text = _config_of(view, number)
+        output.show(lambda: {"number": number, "config": text}, lambda: echo(text))
+        return
     output.show(
         lambda: {"intents": INTENTS.documents(view), "actions": ACTIONS.documents(view)}, lambda: _show_history(view)
     )
@@ -109,23 +120,10 @@ def _show_history(view: FleetView) -> None:
         print_columns(ACTIONS.columns, ACTIONS.shown(view)[:_ACTIONS_SHOWN])
 
 
-@click.command("show")
-@click.argument("number", type=click.IntRange(min=1), required=False)
-@on_fleet
-def show_command(*, number: int | None, store: FleetStore) -> None:
-    """Print the config of entry NUMBER of `fleet history`, or the one in use.
-
-    It is the text as it was given, without overrides; `fleet status` shows these.
-
-    \b
-    Example:
-      xenoovs fleet show 7 > services.yaml
-    """
-    view = store.view()
-    if number is None and not view.intent:
-        raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
-    text = known_intent(view, number or view.intent).text
-    echo("\n".join(printable(line) for line in text.removesuffix("\n").split("\n")))
+def _config_of(view: FleetView, number: int) -> str:
+    """Return the text of a config as it was given. Raises FleetRefused."""
+    text = known_intent(view, number).text
+    return "\n".join(printable(line) for line in text.removesuffix("\n").split("\n"))
 
 
 @click.command("diff")

@@ -132,7 +132,7 @@ def up_command(
 
     With --nic emulated the lab is in a virtual machine, which takes half a minute to boot and up to 2 GB of memory. The
     first time, Debian's kernel is downloaded (100 MB) and a module is built for it; ~/.cache/xenoovs/nic caches both.
-    Commands with --lab, `lab status` and `lab traffic` are forwarded into it; `lab exec` and `lab shell` run anything.
+    Commands with --lab, `lab status` and `lab traffic` are forwarded into it; `lab exec` runs anything.
 
     With --topology fabric the lab has hosts that send VXLAN through DPUs, and two leaves that spread it over several
     spines. It takes no FILE: each DPU has a config with `tunnels`, and `lab exec --on DPU -- xenoovs ...` uses it.
@@ -150,7 +150,7 @@ def up_command(
             machine = nic_up.up(name, balancer, guest=_GUEST, progress=progress)
             document: dict[str, object] = {"nic": "emulated", "pid": machine.pid, "console": str(machine.console)}
             up = f"in a virtual machine with an emulated NIC (process {machine.pid})"
-            tools = f"anything else: xenoovs lab shell --lab {name}"
+            tools = f"anything else: xenoovs lab exec --lab {name}"
         else:
             lab = lifecycle.up(name, balancer, progress=progress)
             write_config(lab, balancer)
@@ -474,10 +474,10 @@ _machine_option = click.option("--on", "machine", metavar="MACHINE", help="Of a 
 @lab_command.command("exec", context_settings={"ignore_unknown_options": True})
 @name_option()
 @_machine_option
-@click.argument("argv", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("argv", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def exec_command(context: click.Context, /, name: str, machine: str | None, argv: tuple[str, ...]) -> None:
-    """Run a command in the virtual machine of a lab, or on a machine of a fabric.
+    """Run a command in the virtual machine of a lab, or on a machine of a fabric; without COMMAND, a shell.
 
     With `--nic emulated` the command sees the files of this host read-only (what it writes is lost with the machine),
     starts in this directory, and uses the lab's Open vSwitch. On a DPU of a fabric it uses the Open vSwitch and the
@@ -486,26 +486,16 @@ def exec_command(context: click.Context, /, name: str, machine: str | None, argv
     \b
     Example:
       xenoovs lab exec -- ovs-appctl dpctl/dump-flows -m type=offloaded
+      xenoovs lab exec
       xenoovs lab exec -- cat /sys/kernel/debug/eswitch/rules
       xenoovs lab exec --lab fabric --on dpua1 -- xenoovs apply
     """
-    if machine is not None:
-        lab_fabric.enter(name, machine, argv)
-    context.exit(run_in_vm(_vm(name), argv, name=name))
-
-
-@lab_command.command("shell")
-@name_option()
-@_machine_option
-@click.pass_context
-def shell_command(context: click.Context, /, name: str, machine: str | None) -> None:
-    """Open a shell in the virtual machine of a lab, or on a machine of a fabric; `exit` leaves it."""
     # Without start-up files of the user, which may take long on an emulated processor.
-    place = name if machine is None else f"{name} {machine}"
-    argv = ["env", f"PS1=lab {place}:\\w\\$ ", "bash", "--noprofile", "--norc"]
+    prompt = f"PS1=lab {name if machine is None else f'{name} {machine}'}:\\w\\$ "
+    words = argv or ("env", prompt, "bash", "--noprofile", "--norc")
     if machine is not None:
-        lab_fabric.enter(name, machine, argv)
-    context.exit(run_in_vm(_vm(name), argv, name=name))
+        lab_fabric.enter(name, machine, words)
+    context.exit(run_in_vm(_vm(name), words, name=name))
 
 
 lab_command.add_command(lab_fabric.elephant_command)

@@ -13,7 +13,7 @@ _COMMANDS = {
     "loss": ("load", "Measure the loss over the offered load."),
     "designs": ("designs", "Compare masked blocks with other ways to split clients."),
     "next-hops": ("designs", "Compare ways to backends: direct, by tunnels, with NAT."),
-    "bed": ("run", "Check the machines that play the roles of an experiment."),
+    "check": ("run", "Check what the machines of a bed file lack."),
     "completion": ("completion", "Measure flow completion times beside an elephant, by several designs."),
     "echo": ("echo", "Measure round trips of TCP messages through the bridge."),
     "paths": ("paths", "Measure the paths of a DPU, rank them, and combine them until it is saturated."),

@@ -1,4 +1,4 @@
-"""What the commands of experiments share: the bed, the directory of a run, and its results; `xenoovs measure bed`."""
+"""What the commands of experiments share: the bed, the directory of a run, and its results; `xenoovs measure check`."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab, 
             "--bed",
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="BED",
-            help="Measure on the machines of this file; see `xenoovs measure bed --help`.",
+            help="Measure on the machines of this file; see `xenoovs measure check --help`.",
         ),
     ]
     service = click.option(
@@ -357,27 +357,7 @@ def _described(what: str, value: object) -> str:
     return f"{len(cast('tuple[Point, ...]', value))} points"
 
 
-@click.group("bed")
-def bed_command() -> None:
-    """Check the machines that play the roles of an experiment.
-
-    \b
-    A bed file, with the names of the backends as in the config:
-      version: 1
-      generator: {host: ssh://root@fips4, interface: ens1f0}
-      client:    {host: ssh://root@fips1, interface: ens1f0, address: 10.3.10.42}
-      dpu:       {host: ssh://ubuntu@fips5, uplinks: [p0, p1]}
-      backends:
-        fips2: {host: ssh://root@fips2, interface: ens1f0}
-        fips3: {host: ssh://root@fips3, interface: ens1f0}
-
-    `host` is ssh://USER@HOST[:PORT], netns:NAME or lab:NAME. Keys and settings of ssh are those of `ssh HOST`, which
-    must not ask for anything. A user who is not root needs sudo without a password. `mac` of the dpu: where the packets
-    of services without a VIP's MAC go, if not to the first uplink.
-    """
-
-
-@bed_command.command("check")
+@click.command("check")
 @click.argument("bed", metavar="BED", type=click.Path(path_type=Path))
 @click.option(
     "--for",
@@ -394,9 +374,23 @@ def check_command(context: click.Context, /, bed: Path, *, experiment: str | Non
     worse figures, and about what an experiment leaves out.
 
     \b
+    A bed file, with the names of the backends as in the config:
+      version: 1
+      generator: {host: ssh://root@fips4, interface: ens1f0}
+      client:    {host: ssh://root@fips1, interface: ens1f0, address: 10.3.10.42}
+      dpu:       {host: ssh://ubuntu@fips5, uplinks: [p0, p1]}
+      backends:
+        fips2: {host: ssh://root@fips2, interface: ens1f0}
+        fips3: {host: ssh://root@fips3, interface: ens1f0}
+
+    `host` is ssh://USER@HOST[:PORT], netns:NAME or lab:NAME. Keys and settings of ssh are those of `ssh HOST`, which
+    must not ask for anything. A user who is not root needs sudo without a password. `mac` of the dpu: where the packets
+    of services without a VIP's MAC go, if not to the first uplink.
+
+    \b
     Examples:
-      xenoovs measure bed check bed.yaml
-      xenoovs measure bed check bed.yaml --for paths
+      xenoovs measure check bed.yaml
+      xenoovs measure check bed.yaml --for paths
     """
     file = load_bed_file(bed)
     findings = check_bed(file, experiments=EXPERIMENTS if experiment is None else (experiment,))

@@ -164,7 +164,7 @@ def _peer(bench: Bench) -> Iterator[PrivateOvs]:
     try:
         ovs.add_bridge(BRIDGE, [HOST], datapath=Datapath.KERNEL)
         bench.plug_in(HOST)
-        commands = bench.xenoovs("receive", "esp", "b1", "--host-port", HOST).stdout
+        commands = bench.xenoovs("tunnels", "esp", "--far-end", "b1", "--host-port", HOST).stdout
         run(["sh", "-e"], stdin=commands, env=ovs.env, timeout_s=300.0)
         ovs.vsctl("set", "Interface", _tunnel_port(ovs), f"options:psk={_SECRET}")
         yield ovs
