@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import patch
 
 from tests.nic.guest import nic
 from tests.nic.guest.bench import CLIENTS, Bench
@@ -17,6 +18,7 @@ from tests.nic.guest.frames import Kind
 from tests.nic.guest.ovs import BRIDGE
 from tests.nic.guest.record import Said
 from xenoovs.cli.main import run as run_xenoovs
+from xenoovs.fleet.commands import client
 from xenoovs.fleet.rollout import hw_share
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
@@ -26,6 +28,7 @@ CANARY, OTHER = "dpu1", "dpu2"
 ADDED_MAC = "02:00:5e:10:00:05"
 _SOAK = "300s"
 """A problem ends a roll-out sooner; without one, a slow machine must have sampled by then."""
+_CONNECT_S = 600.0
 _OTHER_BRIDGE, _OTHER_PORTS = "ovsbr2", ("q0", "q1")
 """Of the second DPU, which is not on the NIC."""
 _DPU = "version: 1\nswitch: {{bridge: {}, ingress: [{}], egress: {}, other_traffic: passthrough}}\n"
@@ -134,16 +137,9 @@ class _Fleet:
     def roll_out(self, config: str) -> _Process:
         """Return the command that gives the fleet a config, once the canary has its flows, or it has ended."""
         argv = ("fleet", "apply", config, "--canary", "1", "--yes", "--soak", _SOAK, *self.store)
-        applying = [self.start(*argv)]
-
-        def has_begun() -> bool:
-            # On a busy machine the store may not answer as soon as a command wants it to.
-            if applying[-1].status is not None and "no server has answered yet" in applying[-1].output.read_text():
-                applying.append(self.start(*argv))
-            return self.has_added or applying[-1].status is not None
-
-        self._bench.wait_until(has_begun, "the canary has the new flows")
-        return applying[-1]
+        applying = self.start(*argv)
+        self._bench.wait_until(lambda: self.has_added or applying.status is not None, "the canary has the new flows")
+        return applying
 
     @property
     def has_added(self) -> bool:
@@ -154,14 +150,14 @@ class _Fleet:
         """Return when the store knows what a roll-out asks: both DPUs are fit, and the canary is all in hardware."""
         # Their threads have ended before the next fork.
         with (
-            StoreClient(self.remote(StoreDatabase.FLEET)) as client,
+            StoreClient(self.remote(StoreDatabase.FLEET)) as store,
             DpuStatusReader(self.remote(StoreDatabase.STATES)) as reader,
         ):
 
             def is_ready() -> bool:
                 # Clients go on sending: a megaflow that went while flows were replaced comes back.
                 self._bench.send_frames([Kind().frame(source) for source in CLIENTS])
-                view, found = client.view(), reader.statuses() or {}
+                view, found = store.view(), reader.statuses() or {}
                 is_fit = [
                     dpu in found and found[dpu].is_fit and not found[dpu].error and not view.dpus[dpu].is_unfit
                     for dpu in (CANARY, OTHER)
@@ -170,7 +166,7 @@ class _Fleet:
                 return is_fit == [True, True] and hw_share(found[CANARY].verdicts) == 1
 
             what = "both DPUs are fit, and the canary has reported its share in hardware"
-            self._bench.wait_until(is_ready, what, shown=lambda: (client.view(), reader.statuses()))
+            self._bench.wait_until(is_ready, what, shown=lambda: (store.view(), reader.statuses()))
 
     @contextmanager
     def told(self, dpu: str, bridge: str) -> Iterator[None]:
@@ -195,6 +191,8 @@ def _running_fleet(bench: Bench) -> Iterator[_Fleet]:
     """A store, a controller, two agents, and the first config in use."""
     with ExitStack() as stack:
         made = _Fleet(bench, stack)
+        # On a busy machine the store answers later than a command waits for it.
+        stack.enter_context(patch.object(client, "CONNECT_S", _CONNECT_S))
         create_databases(made.directory, name="test")
         for database in StoreDatabase:
             stack.callback(stop_server, files_of(made.directory, database))
