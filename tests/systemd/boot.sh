@@ -29,7 +29,9 @@ ln -s /proc/self/fd dev/fd
 
 # Fresh, as after an installation: what this host has of it is its own, and so are its services and kernel modules.
 rm -rf .dockerenv etc/fstab usr/local/bin/xenoovs var/lib/openvswitch var/lib/xenoovs etc/xenoovs etc/systemd/system
-mkdir -p opt etc/systemd/system var/lib/openvswitch
+mkdir -p opt etc/systemd/system etc/tmpfiles.d var/lib/openvswitch
+# systemd-tmpfiles(8) would empty /tmp, where the files of the test are.
+ln -sf /dev/null etc/tmpfiles.d/tmp.conf
 echo 0123456789abcdef0123456789abcdef >etc/machine-id
 printf '[Unit]\nRequires=basic.target\nAfter=basic.target\nAllowIsolate=yes\n' >etc/systemd/system/default.target
 for unit in sys-kernel-debug sys-kernel-tracing sys-fs-fuse-connections dev-hugepages; do
