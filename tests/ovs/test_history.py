@@ -387,7 +387,7 @@ def test_a_drain_under_way_is_undone_and_not_finished(xenoovs: CommandLine, brid
 
 def test_numbers_and_bridges_are_completed(bridge: DummyBridge, points: dict[int, list[str]]) -> None:
     completion = ShellComplete(cli, {}, "xenoovs", "_XENOOVS_COMPLETE")
-    words = ["apply", "--rollback", "--db", bridge.ovs.db]
+    words = ["apply", "--db", bridge.ovs.db, "--rollback"]
     assert [item.value for item in completion.get_completions(words, "")] == ["1", "2", "3"]
     assert [item.value for item in completion.get_completions([*words, "--bridge"], "")] == ["ovsbr1"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.cli.drain_rounds import DrainRounds
-from xenoovs.cli.history import EntryNumber, History, bridge_option, complete_history_number, history_of
+from xenoovs.cli.history import PREVIOUS, EntryNumber, History, bridge_option, complete_history_number, history_of
 from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
 from xenoovs.compile.pipeline import PROGRAM
 from xenoovs.display import span
@@ -104,9 +104,9 @@ def apply_options(command: Callable[..., object]) -> Callable[..., object]:
 @bridge_command("apply")
 @click.option(
     "--rollback",
-    type=EntryNumber(min=0),
+    type=EntryNumber(min=1),
     is_flag=False,
-    flag_value=0,
+    flag_value=PREVIOUS,
     is_eager=True,
     metavar="[NUMBER]",
     shell_complete=complete_history_number,

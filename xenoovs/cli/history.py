@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -186,10 +186,16 @@ def complete_history_number(context: click.Context) -> Iterable[tuple[str, str]]
     return [(str(number), history.load(number).command) for number in history.numbers]
 
 
+PREVIOUS = "the last change"
+
+
 class EntryNumber(click.IntRange):
-    """The type of a number of an entry."""
+    """The type of a number of an entry; PREVIOUS, which an option without a value has, becomes 0."""
 
     name = "number of an entry"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return 0 if value == PREVIOUS else int(super().convert(value, param, ctx))
 
 
 number_argument = click.argument(
