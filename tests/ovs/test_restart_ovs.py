@@ -286,8 +286,8 @@ def test_beside_another_restart_or_with_meters_it_is_refused(own_ovs: DummyOvs) 
 def test_wrong_usage(xenoovs: CommandLine) -> None:
     for options, words in (
         (("--set", "offload=maybe"), "'offload=maybe' is not one of 'offload=on', 'offload=off'"),
-        (("--set", "offload=on", "--fix"), "--set excludes --fix and --backends"),
-        (("--yes",), "--yes goes with --fix or --set"),
+        (("--set", "offload=on", "--fix"), "--set excludes --fix, --backends and --restart-ovs"),
+        (("--yes",), "--yes goes with --fix, --set or --restart-ovs"),
     ):
         said = xenoovs("doctor", *options)
         assert (said.status, words in said.err) == (64, True), said.err

@@ -336,7 +336,7 @@ class Bench:
             self.record.streams.append(stream.end())
 
     def restart_as_planned(self, order: Callable[[], None]) -> None:
-        """What `xenoovs restart-ovs` does, but restarted by `order`: nothing here is a service of systemd."""
+        """What `xenoovs doctor --restart-ovs` does, but restarted by `order`: nothing here is a service of systemd."""
         self._forgotten, self._changed = self._forgotten + 1, False
         endpoint = Endpoint(self.ovs.db, self.ovs.directory)
         planned_restart(ManagementSwitch(endpoint), endpoint, order, directory=self._directory)
