@@ -102,6 +102,11 @@ class _Root(LazyGroup):
         formatter.write("Options: -h --help, -V --version, --completion bash|fish|zsh. More: man xenoovs.\n")
 
 
+def _on_completion(context: click.Context, _parameter: click.Parameter, shell: str | None) -> None:
+    if shell is not None and not context.resilient_parsing:
+        print_completion(context, shell)
+
+
 @click.group(
     cls=_Root,
     sections=GROUPS,
@@ -114,7 +119,7 @@ class _Root(LazyGroup):
     type=click.Choice(SHELLS),
     is_eager=True,
     expose_value=False,
-    callback=print_completion,
+    callback=_on_completion,
     help="Print the completion script of a shell.",
 )
 def cli() -> None:

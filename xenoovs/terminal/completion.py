@@ -21,10 +21,8 @@ _MAX_CONFIG_BYTES = 1 << 20
 """A larger config would take longer to read than a user waits for names."""
 
 
-def print_completion(context: click.Context, _parameter: click.Parameter, shell: str | None) -> None:
-    """Print the completion script of a shell, and end the command: the callback of --completion."""
-    if shell is None or context.resilient_parsing:
-        return
+def print_completion(context: click.Context, shell: str) -> None:
+    """Print the completion script of a shell, and end the command."""
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"There is no completion for {shell}.")
