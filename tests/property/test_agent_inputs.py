@@ -116,6 +116,16 @@ def test_exactly_the_changed_keys_end(old: list[int], new: list[int], chosen: di
     assert {ended.override for ended in merged.ended} == set(before) - set(merged.remaining)
 
 
+@given(Weights, Weights, Chosen)
+def test_maintenance_stays_and_has_the_weight_of_the_new_config(
+    old: list[int], new: list[int], chosen: dict[int, int]
+) -> None:
+    before = tuple(replace(one, weight=one.configured, is_maintenance=True) for one in overrides(old, chosen))
+    merged = merge(before, of(new), old=of(old))
+    assert merged.ended == ()
+    assert [one.weight for one in merged.remaining] == [new[int(one.backend[1:])] for one in before]
+
+
 @given(Weights, Chosen, st.permutations(range(BACKENDS)))
 def test_order_and_names_are_no_change(weights: list[int], chosen: dict[int, int], order: list[int]) -> None:
     old = of(weights)

@@ -266,6 +266,13 @@ def test_the_index_finds_what_a_search_by_address_finds(
             assert {MaskedValue(block.key.value, block.key.mask) for block in found} == owners - {None}
 
 
+@pytest.mark.parametrize("in_port", ["p0", None])
+def test_entries_for_any_port_are_found_whatever_port_a_megaflow_has(in_port: str | None) -> None:
+    anywhere = [replace(match, in_port=None) for match in SERVICE.entries]
+    index = OverlapIndex(index_blocks([replace(SERVICE, entries=tuple(anywhere))]))
+    assert list(index.entries(in_port, {"dl_type": MaskedValue(0x0800, 0xFFFF)}))
+
+
 def _in(match: MaskedValue, address: int) -> bool:
     return address & match.mask == match.value
 

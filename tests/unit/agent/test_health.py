@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 
 from tests.driven_agent import DrivenAgent
 from tests.unit import balancer as small
-from xenoovs.agent.health import BackendHealth, Check, HealthChange, Signal, checks_of, initial_health, with_result
+from xenoovs.agent.health import (
+    BackendHealth,
+    Check,
+    Checks,
+    HealthChange,
+    HealthTracker,
+    Signal,
+    checks_of,
+    initial_health,
+    with_result,
+)
 from xenoovs.agent.probe.target import IcmpTarget, ProbeResult, TcpTarget
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.agent.state import AgentState, ConfigFollowed, Probed, Tick, advertised_weights, after, desired_state
@@ -283,6 +293,14 @@ def test_the_state_in_the_flows_takes_precedence_over_initial() -> None:
     closed = replace(TCP_HEALTH, initial=Initial.DOWN)
     assert initial_health(closed, remembered_up=True, due_s=7.0, now_s=7.0).is_up
     assert [state.is_up for state in walk(TCP_HEALTH, [True, True], remembered_up=False)] == [False, False, True]
+
+
+@pytest.mark.parametrize(("others", "is_up"), [(Fraction(1, 2), True), (Fraction(0), False)])
+def test_a_server_of_several_services_begins_up_only_if_all_of_them_used_it(others: Fraction, is_up: bool) -> None:
+    check = Check(IcmpTarget(IPv4Address("192.0.2.1")), TCP_HEALTH)
+    checks = Checks(backends={check: (("web", "a"), ("dns", "a"))})
+    tracker = HealthTracker().with_checks(checks, {("web", "a"): Fraction(1, 2), ("dns", "a"): others}, 0.0)
+    assert tracker.health[check].is_up is is_up
 
 
 def test_the_pause_is_short_only_while_results_contradict_the_state() -> None:
