@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.property.agent_world import AgentWorld, Rules
 from tests.unit import balancer as small
+from xenoovs.compile.read import is_block
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
 from xenoovs.engine.change import PlanOptions
@@ -185,3 +186,13 @@ def test_a_drained_backend_is_not_called_ejected_in_a_plan() -> None:
         planned = Engine(switch).plan(small.balancer(with_weight(service, "b1", weight)), PlanOptions())
         assert planned.difference.is_empty
         assert [each.ejected for each in planned.services()] == [ejected]
+
+
+def test_clients_of_a_flow_that_was_lost_had_no_backend_and_do_not_move() -> None:
+    service = small.service(small.claim(), 1, 1)
+    switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
+    Engine(switch).round(desired(service, frozenset()), now_s=0.0)
+    lost = next(seen.flow for seen in switch.dump_flows("ovsbr1") if is_block(seen.flow))
+    switch.remove_flow("ovsbr1", lost.key)
+    (planned,) = Engine(switch).plan(small.balancer(service), PlanOptions()).services()
+    assert (planned.moved, planned.least_moved, planned.blocks_before) == (0, 0, 1)
