@@ -195,4 +195,5 @@ def test_clients_of_a_flow_that_was_lost_had_no_backend_and_do_not_move() -> Non
     lost = next(seen.flow for seen in switch.dump_flows("ovsbr1") if is_block(seen.flow))
     switch.remove_flow("ovsbr1", lost.key)
     (planned,) = Engine(switch).plan(small.balancer(service), PlanOptions()).services()
-    assert (planned.moved, planned.least_moved, planned.blocks_before) == (0, 0, 1)
+    assert (planned.moved, planned.least_moved) == (Fraction(0), Fraction(0))
+    assert planned.blocks_before == 1
