@@ -56,7 +56,7 @@ from xenoovs.switch.endpoint import Endpoint, require_answers
 from xenoovs.switch.frr import read_bgp
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.netns import Netns, run_changes
+from xenoovs.switch.netns import HERE, Netns, run_changes
 from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config
@@ -275,7 +275,7 @@ def _run_fixes(question: Question, fixes: Iterable[Fix]) -> list[dict[str, str |
             elif fix.commands == (WRITE_KEYS,) and question.balancer is not None:
                 write_keys(question.balancer, question.endpoint)
             else:
-                where = Netns() if isinstance(place, Unknown) else place
+                where = HERE if isinstance(place, Unknown) else place
                 run_changes(fix.commands, endpoint=question.endpoint, place=where)
         except (SwitchError, FileUnusable) as failed:
             error = str(failed)

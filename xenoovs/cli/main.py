@@ -21,7 +21,6 @@ import click
 from xenoovs import __version__
 from xenoovs.errors import ConfigError, XenoovsError
 from xenoovs.terminal.command import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, LazyGroup, fail
-from xenoovs.terminal.completion import SHELLS, print_completion
 from xenoovs.terminal.output import json_errors
 
 if TYPE_CHECKING:
@@ -104,6 +103,8 @@ class _Root(LazyGroup):
 
 def _on_completion(context: click.Context, _parameter: click.Parameter, shell: str | None) -> None:
     if shell is not None and not context.resilient_parsing:
+        from xenoovs.terminal.completion import print_completion
+
         print_completion(context, shell)
 
 
@@ -116,7 +117,7 @@ def _on_completion(context: click.Context, _parameter: click.Parameter, shell: s
 @click.version_option(__version__, "-V", "--version", prog_name="xenoovs", message="%(prog)s %(version)s")
 @click.option(
     "--completion",
-    type=click.Choice(SHELLS),
+    type=click.Choice(["bash", "fish", "zsh"]),
     is_eager=True,
     expose_value=False,
     callback=_on_completion,

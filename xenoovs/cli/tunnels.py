@@ -77,11 +77,10 @@ def tunnels_command(
       xenoovs tunnels my.yaml | sh
       xenoovs tunnels my.yaml --far-end b1 | ssh dpu1 sh
     """
+    balancer = load_resolved(config, of_dpu=True)
     if backend is not None:
-        balancer = load_resolved(config, of_dpu=True)
         _far_end(balancer, backend, target=target, host_port=host_port, uplink=uplink, output=output)
         return
-    balancer = load_resolved(config, of_dpu=True)
     ports, bridge = wanted_ports(balancer), balancer.uplinks.bridge
     there = where_of(connect(db, lab).endpoint, config=config, lab=lab)
     key = f"`{there.text('xenoovs doctor FILE --fix')}` writes it"

@@ -37,7 +37,7 @@ class Registry:
     """All connections. Implements `Handler`; admits bridges that are expected, by name or by name and datapath id.
 
     Attributes:
-        claim: Told of a switch and whether it is expected; returns whether somebody else cares for the connection.
+        claim: Takes a session and whether its bridge is expected; returns whether another part decides about it.
     """
 
     def __init__(self, *, log: ControllerLog, is_redundant: bool = False) -> None:

@@ -17,7 +17,7 @@ from xenoovs.datapath.host import Daemon, OffloadHistory, OffloadState
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint, pid_of, stat_of
-from xenoovs.switch.netns import Netns, understood
+from xenoovs.switch.netns import HERE, Netns, understood
 
 _PROC = Path("/proc")
 _LOG_NAME = "ovs-vswitchd.log"
@@ -71,7 +71,7 @@ def netns_of(endpoint: Endpoint) -> Fact[Netns]:
         return ELSEWHERE
     process = find_process(endpoint)
     if process is None or same_namespace(process):
-        return Netns()
+        return HERE
     return Netns(_PROC / str(process.pid) / "ns" / "net")
 
 

@@ -16,7 +16,6 @@ from xenoovs.terminal.output import echo
 if TYPE_CHECKING:
     from xenoovs.model.include import ConfigSources
 
-SHELLS = ("bash", "fish", "zsh")
 _MAX_CONFIG_BYTES = 1 << 20
 """A larger config would take longer to read than a user waits for names."""
 
