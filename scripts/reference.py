@@ -12,6 +12,7 @@ from scripts.reference_errors import errors_page
 from scripts.reference_metrics import metrics_page
 from scripts.reference_offload import offload_page
 from scripts.reference_pages import GENERATED, cli_page, config_page, pipeline_page
+from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.routes import openapi_document
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -26,7 +27,7 @@ def pages() -> dict[str, str]:
         "offload.md": offload_page(GENERATED),
         "errors.md": errors_page(GENERATED),
         "metrics.md": metrics_page(GENERATED),
-        "openapi.json": json.dumps(openapi_document(), indent=2) + "\n",
+        "openapi.json": json.dumps(openapi_document(ROUTES), indent=2) + "\n",
     }
 
 

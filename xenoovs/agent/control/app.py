@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from xenoovs.agent.control.auth import Auth, facts_of_request
-from xenoovs.agent.control.handlers import HANDLERS
+from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit, add_executor, read_body, run_beside
-from xenoovs.agent.control.routes import READY_PATH, ROUTES, Route, openapi_document
+from xenoovs.agent.control.routes import READY_PATH, Handler, Route, openapi_document
 from xenoovs.agent.control.schemas import (
     MAX_BODY_BYTES,
     ErrorAnswer,
@@ -47,7 +47,9 @@ def make_app(
     """
     app = bare_app(auth, limit=limit)
     for route in ROUTES:
-        app.router.add_route(route.method, route.path, _stream(agent) if route.is_stream else _handler(agent, route))
+        app.router.add_route(
+            route.method, route.path, _handler(agent, route, route.handler) if route.handler else _stream(agent)
+        )
     app.router.add_get("/v1/openapi.json", _openapi)
     app.router.add_get(READY_PATH, _ready(agent))
     for mount in mounts:
@@ -63,14 +65,14 @@ def bare_app(auth: Auth, *, limit: ConnectionLimit | None) -> web.Application:
     return app
 
 
-def _handler(agent: Agent, route: Route) -> _Answer:
+def _handler(agent: Agent, route: Route, handle: Handler) -> _Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
         asked: Any = None
         if route.query is not None:
             asked = parse_query(request.query.items(), route.query)
         if route.request is not None:
             asked = parse_request(await read_body(request), route.request)
-        found = await HANDLERS[route.name](agent, asked)
+        found = await handle(agent, asked)
         # The status of thousands of backends is megabytes, and the event loop sends health checks.
         return await run_beside(request.app, lambda: _json(to_json(found() if callable(found) else found)))
 
@@ -109,7 +111,7 @@ def _ready(agent: Agent) -> _Answer:
 
 
 async def _openapi(_: web.Request) -> web.Response:
-    return _json(json.dumps(openapi_document(), separators=(",", ":")))
+    return _json(json.dumps(openapi_document(ROUTES), separators=(",", ":")))
 
 
 def _authorised(auth: Auth) -> Any:

@@ -1,14 +1,16 @@
-"""What each route of the control API does to an agent."""
+"""The operations of the control API, and what each does to an agent."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from xenoovs import __version__
+from xenoovs.agent.control.routes import Handler, Route
 from xenoovs.agent.control.schemas import (
     API_VERSION,
     MAX_BLOCKS,
@@ -39,21 +41,40 @@ from xenoovs.agent.servers import find_backend, find_service, unknown
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import BudgetUnreachable, CompileError, RequestRefused, ToleranceUnreachable, XenoovsError, counted
+from xenoovs.show.agent import Event
 from xenoovs.show.paths import RemoteView
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
 
-Handler = Callable[["Agent", Any], Awaitable[object]]
-"""Returns the answer, or a function that makes it in any thread."""
+ROUTES: list[Route] = []
+"""In the order of the OpenAPI document."""
+H = TypeVar("H", bound=Handler)
 
 
+def _reads(summary: str, answer: type, query: type | None = None, refusals: tuple[int, ...] = ()) -> Callable[[H], H]:
+    """Declare the handler of a route that reads an agent."""
+    return lambda handler: _add(Route(handler.__name__, summary, answer, handler, query=query, refusals=refusals))
+
+
+def _changes(summary: str, request: type, refusals: tuple[int, ...]) -> Callable[[H], H]:
+    """Declare the handler of a route that changes an agent."""
+    return lambda handler: _add(Route(handler.__name__, summary, Done, handler, request, refusals=refusals))
+
+
+def _add(route: Route) -> Any:
+    ROUTES.append(route)
+    return route.handler
+
+
+@_reads("Services, backends, overrides, and what is wrong; without blocks.", Status)
 async def status(agent: Agent, _: object) -> Callable[[], Status]:
     lazy_snapshot = agent.lazy_snapshot()
     # Events have a route of their own.
     return lambda: Status(API_VERSION, __version__, replace(lazy_snapshot.snapshot(), events=()))
 
 
+@_reads("Blocks of one service with their verdicts, at most 1,000 in one answer.", BlockList, BlocksQuery, (404,))
 async def blocks(agent: Agent, asked: BlocksQuery) -> Callable[[], BlockList]:
     find_service(agent.config.balancer, asked.service)
     lazy_snapshot = agent.lazy_snapshot()
@@ -65,30 +86,61 @@ async def blocks(agent: Agent, asked: BlocksQuery) -> Callable[[], BlockList]:
     return page
 
 
+@_reads("The last events, at most 1,000.", EventList, EventsQuery)
 async def events(agent: Agent, asked: EventsQuery) -> EventList:
     return EventList(agent.events.since(asked.since), agent.events.last, agent.started_s)
 
 
-async def drain(agent: Agent, asked: TimedRequest) -> Done:
-    return await _override(agent, OverrideAction.DRAIN, asked)
+ROUTES.append(
+    Route(
+        "events_stream",
+        "Events as they happen, one JSON object a line; an empty line every 15 s while nothing happens.",
+        Event,
+        query=EventsQuery,
+    )
+)
 
 
-async def undrain(agent: Agent, asked: BackendRequest) -> Done:
-    return await _override(agent, OverrideAction.UNDRAIN, asked)
+_OVERRIDES: tuple[tuple[OverrideAction, type, str], ...] = (
+    (
+        OverrideAction.DRAIN,
+        TimedRequest,
+        "Drain a backend, or a server in all services, until `undrain` or `for_s`, or until the config changes its "
+        "weight.",
+    ),
+    (OverrideAction.UNDRAIN, BackendRequest, "End a drain."),
+    (
+        OverrideAction.MAINTENANCE,
+        TimedRequest,
+        "Take a backend, or a server in all services, out of service at once, until `reset` or `for_s`. It gets no "
+        "clients, also not as the last one, and is not probed.",
+    ),
+    (
+        OverrideAction.WEIGHT,
+        WeightRequest,
+        "Override the weight of a backend, until `reset` or `for_s`, or until the config changes its weight.",
+    ),
+    (
+        OverrideAction.RESET,
+        BackendRequest,
+        "Reset a backend, or a server in all services, to what the config says: end a drain, maintenance or weight.",
+    ),
+)
 
 
-async def maintenance(agent: Agent, asked: TimedRequest) -> Done:
-    return await _override(agent, OverrideAction.MAINTENANCE, asked)
+async def _override(action: OverrideAction, agent: Agent, asked: BackendRequest | WeightRequest) -> Done:
+    weight, for_s = getattr(asked, "weight", Fraction(0)), getattr(asked, "for_s", None)
+    until = "" if for_s is None else f" for {duration(for_s)}"
+    return await apply_overrides(agent, OverrideRequest(action, asked.backend, asked.service, weight, for_s), end=until)
 
 
-async def weight(agent: Agent, asked: WeightRequest) -> Done:
-    return await _override(agent, OverrideAction.WEIGHT, asked)
+ROUTES += [
+    Route(action.value, summary, Done, partial(_override, action), request, refusals=(404, 409, 507))
+    for action, request, summary in _OVERRIDES
+]
 
 
-async def reset(agent: Agent, asked: BackendRequest) -> Done:
-    return await _override(agent, OverrideAction.RESET, asked)
-
-
+@_changes("Pause reconciliation; keep monitoring.", PauseRequest, (409, 507))
 async def pause(agent: Agent, asked: PauseRequest) -> Done:
     is_new = await agent.set_paused(paused=True, withdraw=asked.withdraw) is not None
     state = "paused" if is_new else "paused already"
@@ -97,19 +149,17 @@ async def pause(agent: Agent, asked: PauseRequest) -> Done:
     return Done(f"{state}: the agent keeps monitoring{vips} and changes nothing until {until}")
 
 
-async def resume(agent: Agent, _: EmptyRequest) -> Done:
-    outcome = await agent.set_paused(paused=False)
-    return Done("the agent is not paused") if outcome is None else _done("resumed", outcome)
-
-
+@_reads("The remotes of tunnels, their paths, and what probes say of them.", RemoteList)
 async def paths(agent: Agent, _: object) -> RemoteList:
     return RemoteList(agent.remotes(), agent.state.runtime.are_moves_paused, time.time())
 
 
+@_reads("The blocks that would move between paths now.", MovePlan)
 async def paths_plan(agent: Agent, _: object) -> MovePlan:
     return MovePlan(() if agent.mover is None else tuple(planned_moves(agent.mover)))
 
 
+@_reads("Why the blocks of a remote are on their paths.", RemoteReasons, WhyQuery, (404,))
 async def paths_why(agent: Agent, asked: WhyQuery) -> RemoteReasons:
     name = find_remote(agent, asked.remote).name
     mover = agent.mover
@@ -120,6 +170,7 @@ async def paths_why(agent: Agent, asked: WhyQuery) -> RemoteReasons:
     return RemoteReasons(path_reasons(mover, remote), block, time.time())
 
 
+@_changes("Leave all blocks of a remote on one path, or end that.", PinRequest, (404, 409, 507))
 async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
     remote = find_remote(agent, asked.remote)
     names = [path.name for path in remote.paths]
@@ -135,6 +186,7 @@ async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
     return Done(f"{asked.remote} is pinned to {asked.path}: all its blocks go there, until {until}")
 
 
+@_changes("Look for the source ports of paths again, also where they are known.", RemoteRequest, (404, 409))
 async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
     chosen = agent.remotes() if asked.remote is None else (find_remote(agent, asked.remote),)
     found = [view.name for view in chosen if agent.mover is not None and agent.mover.discover(view.name)]
@@ -145,47 +197,30 @@ async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
     return Done(f"looking for the paths of {', '.join(found)}; `xenoovs logs` shows what was found")
 
 
+@_changes("Pause moves of blocks between paths; keep probing.", EmptyRequest, (409, 507))
 async def paths_pause(agent: Agent, _: EmptyRequest) -> Done:
     state = "paused" if await agent.set_moves_paused(paused=True) else "paused already"
     until = f"`xenoovs resume --paths{agent.command_options()}`"
     return Done(f"moves are {state}: probes go on, and blocks stay on their paths until {until}")
 
 
+@_changes("Resume moves of blocks between paths.", EmptyRequest, (409, 507))
 async def paths_resume(agent: Agent, _: EmptyRequest) -> Done:
     is_new = await agent.set_moves_paused(paused=False)
     return Done("moves are resumed" if is_new else "moves are not paused")
 
 
+@_changes("Resume reconciliation after a pause.", EmptyRequest, (507,))
+async def resume(agent: Agent, _: EmptyRequest) -> Done:
+    outcome = await agent.set_paused(paused=False)
+    return Done("the agent is not paused") if outcome is None else _done("resumed", outcome)
+
+
+@_changes("Confirm a change that would be rolled back.", EmptyRequest, (409,))
 async def confirm(agent: Agent, _: EmptyRequest) -> Done:
     if not agent.reloader.confirm():
         raise RequestRefused("no change waits to be confirmed", status=409, code="nothing_waits")
     return Done(f"confirmed: config {agent.config.digest} stays")
-
-
-HANDLERS: dict[str, Handler] = {
-    handler.__name__: handler
-    for handler in (
-        status,
-        blocks,
-        events,
-        drain,
-        undrain,
-        maintenance,
-        weight,
-        reset,
-        pause,
-        resume,
-        paths,
-        paths_plan,
-        paths_why,
-        paths_pin,
-        paths_discover,
-        paths_pause,
-        paths_resume,
-        confirm,
-    )
-}
-"""By the names of their routes."""
 
 
 def find_remote(agent: Agent, name: str) -> RemoteView:
@@ -195,12 +230,6 @@ def find_remote(agent: Agent, name: str) -> RemoteView:
     if found is None:
         raise unknown("remote", name, (view.name for view in views), "the config")
     return found
-
-
-async def _override(agent: Agent, action: OverrideAction, asked: BackendRequest | WeightRequest) -> Done:
-    weight, for_s = getattr(asked, "weight", Fraction(0)), getattr(asked, "for_s", None)
-    until = "" if for_s is None else f" for {duration(for_s)}"
-    return await apply_overrides(agent, OverrideRequest(action, asked.backend, asked.service, weight, for_s), end=until)
 
 
 async def apply_overrides(agent: Agent, *requests: OverrideRequest, end: str = "") -> Done:
