@@ -10,7 +10,7 @@ from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.fleet.dpus import WORST_FIRST, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import TargetRow, TargetState
-from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, page_table
+from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, number, page_table, text
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
 from xenoovs.store.view import FleetView
 
@@ -36,7 +36,7 @@ def _states(state: DpuState | TargetState) -> dict[str, float]:
 DPUS = Table(
     lambda snapshot: (((row.name,), row) for row in snapshot.rows),
     (
-        _column("Its name.", None, header="DPU", live=5, name="name"),
+        _column("Its name.", None, name="name", shown=text("DPU", live=5)),
         _column(
             "Names of its groups.",
             lambda dpu: sorted(dpu.groups),
@@ -47,64 +47,57 @@ DPUS = Table(
                 lambda dpu: dict.fromkeys(sorted(dpu.groups), 1),
                 ("group",),
             ),
-            header="GROUPS",
-            cell=lambda groups: ",".join(groups) or "-",
-            only_if=lambda row: bool(row.value.groups),
-            keep=1,
-            live=8,
-            live_from=100,
             name="groups",
+            shown=text(
+                "GROUPS",
+                lambda groups: ",".join(groups) or "-",
+                keep=1,
+                live=8,
+                live_from=100,
+                only_if=lambda row: bool(row.value.groups),
+            ),
         ),
         _column(
             "How a DPU stands to the newest generation.",
             None,
             gauge("xenoovs_fleet_dpu_state", _REPORTS, of=lambda dpu: _states(dpu.state), labels=("state",)),
             json=lambda state: state.name.lower(),
-            header="STATE",
-            cell=lambda state: state.value,
-            style=lambda row: {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}.get(row.value.state, "bad"),
-            live=8,
             name="state",
+            shown=text(
+                "STATE",
+                lambda state: state.value,
+                live=8,
+                style=lambda row: {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}.get(row.value.state, "bad"),
+            ),
         ),
         _column(
             "Newest generation that the bridge of a DPU has had.",
             lambda dpu: dpu.status.applied,
             gauge("xenoovs_fleet_dpu_generation", _REPORTS),
-            header="GENERATION",
-            cell=lambda applied: str(applied or "-"),
-            is_number=True,
-            live=11,
             name="applied",
+            shown=number("GENERATION", lambda applied: str(applied or "-"), live=11),
         ),
         _column(
             "Share of a DPU's megaflows in hardware (0-1), as of its last report; none without traffic.",
             None,
             gauge("xenoovs_fleet_dpu_offload_ratio", _REPORTS),
             json=_rounded(4),
-            header="HW",
-            cell=percent,
-            is_number=True,
-            live=8,
             name="hw_share",
+            shown=number("HW", percent, live=8),
         ),
         _column(
             "Time since its last report.",
             None,
             gauge("xenoovs_fleet_dpu_seen_seconds", _REPORTS),
             json=_rounded(3),
-            header="SEEN",
-            cell=duration,
-            is_number=True,
-            live=9,
             name="seen_s",
+            shown=number("SEEN", duration, live=9),
         ),
         _column(
             "Of its agent.",
             lambda dpu: dpu.status.version,
-            header="VERSION",
-            cell=lambda version: version or "-",
-            keep=2,
             name="version",
+            shown=text("VERSION", lambda version: version or "-", keep=2),
         ),
         _column(
             "Time until its certificate ends; none: not known, or without TLS.",
@@ -113,7 +106,7 @@ DPUS = Table(
             json=_rounded(0),
             name="certificate_left_s",
         ),
-        _column("What is wrong.", lambda dpu: dpu.note, header="NOTE", live=10),
+        _column("What is wrong.", lambda dpu: dpu.note, shown=text("NOTE", live=10)),
         _column("Why it does not follow the store.", lambda dpu: dpu.status.error, name="error"),
         _column(
             "Services whose flows differ from the store, with what was read.",
@@ -259,8 +252,10 @@ def _of_host(server: StoreServer, number: Any) -> Any:
 SERVERS = Table(
     _own,
     (
-        _column("Its database.", lambda server: server.facts.database.value, header="DATABASE", name="database"),
-        _column("", lambda server: "this host" if server.member is None else server.member.address, header="SERVER"),
+        _column("Its database.", lambda server: server.facts.database.value, name="database", shown=text("DATABASE")),
+        _column(
+            "", lambda server: "this host" if server.member is None else server.member.address, shown=text("SERVER")
+        ),
         _column(
             "What it is in its cluster.",
             None,
@@ -271,13 +266,15 @@ SERVERS = Table(
                 lambda server: {server.role: 1},
                 ("role",),
             ),
-            header="ROLE",
-            style=lambda row: (
-                "good"
-                if (row.value.facts.is_connected if row.value.member is None else not row.value.is_silent)
-                else "bad"
-            ),
             name="role",
+            shown=text(
+                "ROLE",
+                style=lambda row: (
+                    "good"
+                    if (row.value.facts.is_connected if row.value.member is None else not row.value.is_silent)
+                    else "bad"
+                ),
+            ),
         ),
         _column(
             "Whether the server stands alone or is in contact with most of its cluster.",
@@ -289,42 +286,34 @@ SERVERS = Table(
             "Elections since the cluster was made: its term.",
             None,
             counter("xenoovs_store_elections_total", _SERVERS),
-            header="TERM",
-            cell=_known,
-            is_number=True,
-            keep=2,
             name="term",
+            shown=number("TERM", _known, keep=2),
         ),
         _column(
             "Newest log entry of the server.",
             None,
             gauge("xenoovs_store_log_index", _SERVERS),
-            header="INDEX",
-            cell=_known,
-            is_number=True,
-            keep=3,
             name="index",
+            shown=number("INDEX", _known, keep=3),
         ),
-        _column("Log entries that it lacks.", lambda server: server.lag, header="LAG", cell=_known, is_number=True),
+        _column("Log entries that it lacks.", lambda server: server.lag, shown=number("LAG", _known)),
         _column(
             "Size of the database with its log.",
             lambda server: _of_host(server, server.facts.size_bytes),
             gauge("xenoovs_store_size_bytes", "stat"),
-            header="SIZE",
-            cell=_bytes,
-            is_number=True,
-            keep=1,
             name="size_bytes",
+            shown=number("SIZE", _bytes, keep=1),
         ),
         _column(
             "Room on the disk of the database.",
             lambda server: _of_host(server, server.facts.free_bytes),
             gauge("xenoovs_store_free_bytes", "statvfs"),
-            header="FREE",
-            cell=_bytes,
-            is_number=True,
-            style=lambda row: "plain" if row.value.member is not None or row.value.facts.has_room else "bad",
             name="free_bytes",
+            shown=number(
+                "FREE",
+                _bytes,
+                style=lambda row: "plain" if row.value.member is not None or row.value.facts.has_room else "bad",
+            ),
         ),
         _column(
             "Of its cluster.",
@@ -378,11 +367,11 @@ SERVER_LIST = Table(
 INTENTS = Table(
     lambda view: (((), each) for each in sorted(view.intents.values(), key=lambda each: -each.number)),
     (
-        _column("In the order of the history.", None, name="number", header="NUMBER", is_number=True),
-        _column("What became of it.", lambda intent: intent.state.value, name="state", header="STATE"),
-        _column("When it was given, in milliseconds since 1970.", None, name="created_ms", header="WHEN", cell=moment),
-        _column("Who gave it.", None, name="author", header="WHO"),
-        _column("Of its author, or of the controller.", None, name="comment", header="COMMENT"),
+        _column("In the order of the history.", None, name="number", shown=number("NUMBER")),
+        _column("What became of it.", lambda intent: intent.state.value, name="state", shown=text("STATE")),
+        _column("When it was given, in milliseconds since 1970.", None, name="created_ms", shown=text("WHEN", moment)),
+        _column("Who gave it.", None, name="author", shown=text("WHO")),
+        _column("Of its author, or of the controller.", None, name="comment", shown=text("COMMENT")),
         _column("Of its text.", None, name="digest"),
     ),
 )
@@ -390,9 +379,9 @@ INTENTS = Table(
 ACTIONS = Table(
     lambda view: (((), each) for each in sorted(view.actions.values(), key=lambda each: -each.number)),
     (
-        _column("When, in milliseconds since 1970.", None, name="at_ms", header="WHEN", cell=moment),
-        _column("Who did it.", None, name="author", header="WHO"),
-        _column("In the words of the command.", lambda action: action.text, name="action", header="ACTION"),
+        _column("When, in milliseconds since 1970.", None, name="at_ms", shown=text("WHEN", moment)),
+        _column("Who did it.", None, name="author", shown=text("WHO")),
+        _column("In the words of the command.", lambda action: action.text, name="action", shown=text("ACTION")),
     ),
 )
 
@@ -409,31 +398,26 @@ OVERRIDES = Table(
 DRIFTS = Table(
     lambda rows: (((), (row, *drift)) for row in rows for drift in sorted(row.status.drift.items())),
     (
-        _column("The DPU.", lambda drift: drift[0].name, name="dpu", header="DPU"),
-        _column("The service.", lambda drift: drift[1], name="service", header="SERVICE"),
+        _column("The DPU.", lambda drift: drift[0].name, name="dpu", shown=text("DPU")),
+        _column("The service.", lambda drift: drift[1], name="service", shown=text("SERVICE")),
         _column(
             "Of the blocks on the bridge; empty: there are none.",
             lambda drift: drift[2],
             name="digest",
-            header="BRIDGE HAS",
-            cell=lambda digest: "other blocks" if digest else "no blocks",
+            shown=text("BRIDGE HAS", lambda digest: "other blocks" if digest else "no blocks"),
         ),
         _column(
             "Newest generation that the bridge had.",
             lambda drift: drift[0].status.applied,
             name="applied",
-            header="GENERATION",
-            cell=lambda applied: str(applied or "-"),
-            is_number=True,
+            shown=number("GENERATION", lambda applied: str(applied or "-")),
         ),
         _column(
             "Since the report.",
             lambda drift: drift[0].seen_s,
             json=_rounded(3),
             name="seen_s",
-            header="REPORTED",
-            cell=duration,
-            is_number=True,
+            shown=number("REPORTED", duration),
         ),
     ),
 )

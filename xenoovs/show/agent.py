@@ -29,7 +29,9 @@ from xenoovs.show.column import (
     computed,
     counter,
     gauge,
+    number,
     record,
+    text,
 )
 from xenoovs.show.paths import PathView, RemoteView
 
@@ -192,8 +194,8 @@ _CHANGES = "health checks, operators, the config, ports"
 class BackendView:
     """One backend of one service."""
 
-    service = Column(header="SERVICE", of=lambda row: row.parent.name)
-    name: str = column("In the config.", header="BACKEND", live=12, read=lambda b: b.used.name)
+    service = Column(of=lambda row: row.parent.name, shown=text("SERVICE"))
+    name: str = column("In the config.", read=lambda b: b.used.name, shown=text("BACKEND", live=12))
     mac: str = column(
         "Destination MAC of its packets.",
         read=lambda b: b.installed.macs.get(b.used.name) or mac_and_port(b.used.next_hop)[0],
@@ -206,7 +208,8 @@ class BackendView:
         read=lambda b: None if b.used.address is None else str(b.used.address),
     )
     endpoint_cell = Column(
-        header="ADDRESS", of=lambda row: row.value.endpoint or "-", only_if=lambda row: row.value.l4_port is not None
+        of=lambda row: row.value.endpoint or "-",
+        shown=text("ADDRESS", only_if=lambda row: row.value.l4_port is not None),
     )
     state: BackendState = column(
         "Health.",
@@ -225,8 +228,8 @@ class BackendView:
         ),
         read=lambda b: b.state,
     )
-    state_cell = Column(header="STATE", of=_state, live=12, style=lambda row: _STYLES[row.value.state])
-    since_cell = Column(header="SINCE", of=_since, live=9)
+    state_cell = Column(of=_state, shown=text("STATE", live=12, style=lambda row: _STYLES[row.value.state]))
+    since_cell = Column(of=_since, shown=text("SINCE", live=9))
     is_ejected: bool = column(
         "Whether a backend has no clients because of its health, its port or maintenance. A backend that is down and "
         "not ejected is held in service by `max_down`.",
@@ -243,32 +246,24 @@ class BackendView:
         gauge("xenoovs_backend_weight_in_use", "config, overrides, ramps"),
         read=lambda b: float(b.used.weight if b.ramp is None else b.used.weight * b.ramp),
     )
-    weight_cell = Column(header="WEIGHT", of=_weight, is_number=True, live=7)
+    weight_cell = Column(of=_weight, shown=number("WEIGHT", live=7))
     target_share: float = column(
         "Share of the clients by weight in use (0-1).",
         gauge("xenoovs_backend_target_share_ratio", "the weights"),
         read=lambda b: b.target,
-        header="TARGET",
-        cell=percent,
-        is_number=True,
-        live=7,
-        keep=5,
+        shown=number("TARGET", percent, keep=5, live=7),
     )
     share: float = column(
         "Share of the clients on the bridge (0-1).",
         gauge("xenoovs_backend_share_ratio", "the flows"),
         read=lambda b: b.installed.shares.get(b.used.name, 0.0),
-        header="SHARE",
-        cell=percent,
-        is_number=True,
+        shown=number("SHARE", percent),
     )
     flows: int = column(
         "Blocks of the backend.",
         gauge("xenoovs_backend_flows", "the flows"),
         read=lambda b: b.installed.flows.get(b.used.name, 0),
-        header="BLOCKS",
-        is_number=True,
-        keep=3,
+        shown=number("BLOCKS", keep=3),
     )
     blocks: Mapping[Verdict, int] = column(
         "Number of its blocks by the verdict on their megaflows; empty before the first offload sample.",
@@ -302,26 +297,18 @@ class BackendView:
     rate: Rate | None = column(
         "Rates between the last two offload samples.", read=lambda b: b.moment.sample.rates.get(b.name), default=None
     )
-    traffic_cell = Column(header="TRAFFIC", of=traffic_share, cell=percent, is_number=True, in_tables=False, live=8)
+    traffic_cell = Column(of=traffic_share, shown=number("TRAFFIC", percent, live=8, in_tables=False))
     pps_cell = Column(
-        header="PPS",
         of=lambda row: None if row.value.rate is None else row.value.rate.pps,
-        cell=quantity,
-        is_number=True,
-        live=6,
-        keep=6,
+        shown=number("PPS", quantity, keep=6, live=6),
     )
     bps_cell = Column(
-        header="BPS",
         of=lambda row: None if row.value.rate is None else row.value.rate.bps,
-        cell=quantity,
-        is_number=True,
-        live=6,
-        keep=4,
+        shown=number("BPS", quantity, keep=4, live=6),
     )
-    hw_cell = Column(header="IN HW", of=lambda row: row.value.hw_share, cell=percent, is_number=True, keep=7, live=7)
+    hw_cell = Column(of=lambda row: row.value.hw_share, shown=number("IN HW", percent, keep=7, live=7))
     bar_cell = Column(
-        header="TRAFFIC | TARGET", of=_bar, in_tables=False, live=_BAR + 2, live_from=112, style=lambda _: "note"
+        of=_bar, shown=text("TRAFFIC | TARGET", live=_BAR + 2, live_from=112, in_tables=False, style=lambda _: "note")
     )
     ramp: float | None = column(
         "Progress of its slow start (0-1); none without one.",
@@ -359,9 +346,7 @@ class BackendView:
         counter("xenoovs_backend_changes_total", _CHANGES),
         read=lambda b: c.number if (c := b.moment.changes.get(b.name)) else 0,
         default=0,
-        header="CHANGES",
-        is_number=True,
-        keep=2,
+        shown=number("CHANGES", keep=2),
     )
     last_change: str = column(
         "What changed last and why; empty: nothing has.",
@@ -374,8 +359,8 @@ class BackendView:
         read=lambda b: c.time_s if (c := b.moment.changes.get(b.name)) else None,
         default=None,
     )
-    last_change_cell = Column(header="LAST CHANGE", of=_last_change, keep=1)
-    probe_cell = Column(header="PROBE", of=_probe, live=12, live_from=112)
+    last_change_cell = Column(of=_last_change, shown=text("LAST CHANGE", keep=1))
+    probe_cell = Column(of=_probe, shown=text("PROBE", live=12, live_from=112))
     agent: AgentView | None = column(
         "What the agent of its server advertises; null: it is not asked, or has not been yet.",
         gauge(
@@ -455,18 +440,18 @@ class BlockView:
 class BridgeTraffic:
     """One backend of one service, by the counters of its flows."""
 
-    service: str = column("Name of the service.", header="SERVICE")
-    backend: str = column("Name of the backend.", header="BACKEND")
-    target_share: float = column("Share of the clients by weight (0-1).", header="TARGET", cell=percent, is_number=True)
-    share: float = column("Share of the clients now (0-1).", header="SHARE", cell=percent, is_number=True)
-    blocks: int = column("Its blocks on the bridge.", header="BLOCKS", is_number=True, keep=1)
-    packets: int = column("Packets since the flows were installed.", header="PACKETS", is_number=True)
+    service: str = column("Name of the service.", shown=text("SERVICE"))
+    backend: str = column("Name of the backend.", shown=text("BACKEND"))
+    target_share: float = column("Share of the clients by weight (0-1).", shown=number("TARGET", percent))
+    share: float = column("Share of the clients now (0-1).", shown=number("SHARE", percent))
+    blocks: int = column("Its blocks on the bridge.", shown=number("BLOCKS", keep=1))
+    packets: int = column("Packets since the flows were installed.", shown=number("PACKETS"))
     traffic_share: float | None = column(
-        "Share of the packets (0-1); null before the first one.", header="TRAFFIC", cell=percent, is_number=True
+        "Share of the packets (0-1); null before the first one.", shown=number("TRAFFIC", percent)
     )
-    bytes: int = column("Bytes with the Ethernet header, as OpenFlow counts.", header="BYTES", is_number=True, keep=2)
-    rate_pps: float | None = column("Packets a second; null: one read.", header="PPS", cell=quantity, is_number=True)
-    rate_bps: float | None = column("Bits a second.", header="BPS", cell=quantity, is_number=True, keep=3)
+    bytes: int = column("Bytes with the Ethernet header, as OpenFlow counts.", shown=number("BYTES", keep=2))
+    rate_pps: float | None = column("Packets a second; null: one read.", shown=number("PPS", quantity))
+    rate_bps: float | None = column("Bits a second.", shown=number("BPS", quantity, keep=3))
 
 
 # Services.

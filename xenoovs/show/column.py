@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, replace
 from enum import Enum
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -90,6 +91,40 @@ class Row(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """How terminals and pages show a column.
+
+    Attributes:
+        header: Above it; empty: they do not show it.
+        cell: Returns the text of its value.
+        keep: How long it stays where a terminal is too narrow; the lowest goes first, 0 always stays.
+        is_number: Whether it is aligned to the right.
+        in_tables: Whether printed tables have it.
+        live: Its least width in `top`; 0: `top` does not have it.
+        live_from: The least width of a terminal on which `top` has it.
+        style: Returns the style of a row's cell, by name.
+        only_if: The column is shown if this holds for a row; None: always.
+    """
+
+    header: str = ""
+    cell: Callable[[Any], str] = str
+    keep: int = 0
+    is_number: bool = False
+    in_tables: bool = True
+    live: int = 0
+    live_from: int = 0
+    style: Callable[[Row[Any]], str] = lambda _: "plain"
+    only_if: Callable[[Row[Any]], bool] | None = None
+
+    def is_for(self, rows: Iterable[Row[Any]]) -> bool:
+        """Return whether these rows have anything to show in it."""
+        return self.only_if is None or any(map(self.only_if, rows))
+
+
+text, number = Shown, partial(Shown, is_number=True)
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column.
 
@@ -101,15 +136,6 @@ class Column:
         json: Returns what JSON has for its value; None: the value. Fields of records are JSON as they are.
         read: Reads a field from the state of the agent, when a record is built.
         reads: Reads a field of a request from outside; raises ValueError.
-        header: Above it on a terminal; empty: terminals do not show it.
-        cell: Returns the text of its value.
-        keep: How long it stays where a terminal is too narrow; the lowest goes first, 0 always stays.
-        is_number: Whether it is aligned to the right.
-        in_tables: Whether printed tables have it.
-        live: Its least width in `top`; 0: `top` does not have it.
-        live_from: The least width of a terminal on which `top` has it.
-        style: Returns the style of a row's cell, by name.
-        only_if: A terminal shows the column if this holds for a row; None: always.
         metrics: Those that are made of it.
         name: In JSON; of a field it is set by the record. Empty: JSON does not have it.
     """
@@ -119,15 +145,7 @@ class Column:
     json: Callable[[Any], Any] | None = None
     read: Callable[[Any], Any] | None = None
     reads: Parser[Any] | None = None
-    header: str = ""
-    cell: Callable[[Any], str] = str
-    keep: int = 0
-    is_number: bool = False
-    in_tables: bool = True
-    live: int = 0
-    live_from: int = 0
-    style: Callable[[Row[Any]], str] | None = None
-    only_if: Callable[[Row[Any]], bool] | None = None
+    shown: Shown = Shown()
     metrics: tuple[Metric, ...] = ()
     name: str = ""
 
@@ -137,7 +155,7 @@ class Column:
 
     def text(self, row: Row[Any]) -> str:
         """Return the cell of a row."""
-        return self.cell(getattr(row.value, self.name) if self.of is None else self.of(row))
+        return self.shown.cell(getattr(row.value, self.name) if self.of is None else self.of(row))
 
 
 def column(doc: str, *metrics: Metric, default: Any = MISSING, factory: Any = MISSING, **more: Any) -> Any:
@@ -232,11 +250,7 @@ class Table:
 def shown_columns(columns: Iterable[Column], rows: Iterable[Row[Any]]) -> list[Column]:
     """Return the columns that printed tables and pages have for these rows."""
     rows = [*rows]
-    return [
-        each
-        for each in columns
-        if each.header and each.in_tables and (each.only_if is None or any(map(each.only_if, rows)))
-    ]
+    return [each for each in columns if each.shown.header and each.shown.in_tables and each.shown.is_for(rows)]
 
 
 def page_table(columns: Iterable[Column], rows: Iterable[Row[Any]]) -> dict[str, Any]:
@@ -244,6 +258,6 @@ def page_table(columns: Iterable[Column], rows: Iterable[Row[Any]]) -> dict[str,
     rows = [*rows]
     shown = shown_columns(columns, rows)
     return {
-        "headers": [each.header.lower() for each in shown],
-        "rows": [[(each.text(row), each.style(row) if each.style else "plain") for each in shown] for row in rows],
+        "headers": [each.shown.header.lower() for each in shown],
+        "rows": [[(each.text(row), each.shown.style(row)) for each in shown] for row in rows],
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from xenoovs.display import duration, percent, quantity, span
-from xenoovs.show.column import Column, Row, column, counter, gauge, record
+from xenoovs.show.column import Column, Row, column, counter, gauge, number, record, text
 
 MOVE_REASONS = ("failed", "congested", "restored", "operator")
 """Why blocks of remotes move between paths."""
@@ -42,8 +42,8 @@ def _time(seconds: float | None) -> str:
 class PathView:
     """One path to a remote. Times of answers are in seconds."""
 
-    remote_cell = Column(header="REMOTE", of=lambda row: row.parent.name)
-    name: str = column("`p1`, `p2` and so on, or the uplink.", header="PATH", read=lambda p: p.path.name)
+    remote_cell = Column(of=lambda row: row.parent.name, shown=text("REMOTE"))
+    name: str = column("`p1`, `p2` and so on, or the uplink.", read=lambda p: p.path.name, shown=text("PATH"))
     port: int = column(
         "UDP source port of its probes and, where that selects the path, of its packets.",
         read=lambda p: p.path.source_port,
@@ -61,12 +61,10 @@ class PathView:
             lambda v: {v.state.value: 1},
             ("state",),
         ),
-        header="STATE",
-        cell=lambda state: state.value,
-        style=lambda row: PATH_STYLES[row.value.state],
         read=lambda p: PathState.UNKNOWN if p.remote.record.is_silent else p.verdict.state,
+        shown=text("STATE", lambda state: state.value, style=lambda row: PATH_STYLES[row.value.state]),
     )
-    blocks_cell = Column(header="BLOCKS", of=lambda row: row.value.blocks, is_number=True)
+    blocks_cell = Column(of=lambda row: row.value.blocks, shown=number("BLOCKS"))
     excess_s: float | None = column(
         "Median delay of its answers behind the fastest path in the last rounds; null: unknown.",
         gauge(
@@ -76,18 +74,13 @@ class PathView:
             lambda v: {"0.5": v.excess_s, "1": v.worst_excess_s},
             ("quantile",),
         ),
-        header="EXCESS",
-        cell=_time,
-        is_number=True,
         read=lambda p: _seconds(p.record.score),
+        shown=number("EXCESS", _time),
     )
     worst_excess_s: float | None = column(
         "The same, of the slowest of the last rounds.",
-        header="WORST",
-        cell=_time,
-        is_number=True,
-        keep=2,
         read=lambda p: _seconds(p.record.worst),
+        shown=number("WORST", _time, keep=2),
     )
     answer_s: float | None = column(
         "Its last answer time, there and back; only the differences between paths say something of a path.",
@@ -97,10 +90,8 @@ class PathView:
     lost: float = column(
         "Fraction of its probes (0-1) without an answer in time since the agent started.",
         gauge("xenoovs_path_lost_ratio", _PROBES),
-        header="LOST",
-        cell=percent,
-        is_number=True,
         read=lambda p: p.record.lost / max(1, p.record.lost + p.record.answers),
+        shown=number("LOST", percent),
     )
     blocks: int = column(
         "Blocks of the host's packets on the path.", gauge("xenoovs_path_blocks", "the flows"), read=lambda p: p.blocks
@@ -115,14 +106,11 @@ class PathView:
     bps: float | None = column(
         "Bits a second between the last two offload samples; null: not counted.",
         default=None,
-        header="BPS",
-        cell=quantity,
-        is_number=True,
-        keep=3,
         read=lambda p: p.rate and p.rate.bps,
+        shown=number("BPS", quantity, keep=3),
     )
-    port_cell = Column(header="PORT", of=lambda row: row.value.port, is_number=True, keep=4)
-    hops_cell = Column(header="HOPS", of=lambda row: row.value.hops or "-", keep=1)
+    port_cell = Column(of=lambda row: row.value.port, shown=number("PORT", keep=4))
+    hops_cell = Column(of=lambda row: row.value.hops or "-", shown=text("HOPS", keep=1))
 
 
 def _remote_state(row: Row[RemoteView]) -> str:
@@ -150,18 +138,20 @@ class RemoteView:
     """One remote of a tunnel, and the paths to it."""
 
     name: str = column(
-        "Of the tunnel and the remote: `rack7/b`.", header="REMOTE", read=lambda r: r.remote.service.name
+        "Of the tunnel and the remote: `rack7/b`.", read=lambda r: r.remote.service.name, shown=text("REMOTE")
     )
     address: str = column("Of its end of the tunnel.", read=lambda r: str(r.remote.remote.address))
     paths: tuple[PathView, ...] = column("In the order of the config.")
-    state_cell = Column(header="STATE", of=_remote_state, style=lambda row: PATH_STYLES[PathState(_remote_state(row))])
-    good_cell = Column(
-        header="GOOD",
-        of=lambda row: f"{len(row.value.paths_in(PathState.GOOD))}/{len(row.value.paths)}",
-        is_number=True,
+    state_cell = Column(
+        of=_remote_state, shown=text("STATE", style=lambda row: PATH_STYLES[PathState(_remote_state(row))])
     )
-    blocks_cell = Column(header="BLOCKS", of=lambda row: "/".join(str(path.blocks) for path in row.value.paths) or "-")
-    excess_cell = Column(header="EXCESS", of=_largest_excess, cell=_time, is_number=True, keep=3)
+    good_cell = Column(
+        of=lambda row: f"{len(row.value.paths_in(PathState.GOOD))}/{len(row.value.paths)}", shown=number("GOOD")
+    )
+    blocks_cell = Column(
+        of=lambda row: "/".join(str(path.blocks) for path in row.value.paths) or "-", shown=text("BLOCKS")
+    )
+    excess_cell = Column(of=_largest_excess, shown=number("EXCESS", _time, keep=3))
     is_unknown: bool = column(
         "Whether no path answers, so that its blocks stay.",
         gauge("xenoovs_remote_unknown", _PROBES, of=lambda v: v.is_unknown or bool(v.problem)),
@@ -205,11 +195,8 @@ class RemoteView:
             labels=("reason",),
         ),
         factory=dict,
-        header="MOVES",
-        cell=lambda moves: str(sum(moves.values())),
-        is_number=True,
-        keep=2,
         read=lambda r: dict(r.remote.moves),
+        shown=number("MOVES", lambda moves: str(sum(moves.values())), keep=2),
     )
     last_move: str = column(
         "The last blocks that moved together, and why; empty: none did.",
@@ -219,7 +206,7 @@ class RemoteView:
     last_move_s: float | None = column(
         "When that was.", default=None, read=lambda r: r.remote.last_move and r.remote.last_move.at_s
     )
-    last_move_cell = Column(header="LAST MOVE", of=_last_move, keep=1)
+    last_move_cell = Column(of=_last_move, shown=text("LAST MOVE", keep=1))
     pinned: str = column(
         "The only path that an operator lets carry traffic; empty: all may.", default="", read=lambda r: r.pinned
     )

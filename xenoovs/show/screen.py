@@ -13,6 +13,7 @@ import tty
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
@@ -81,38 +82,37 @@ class Layout:
         """`visible`: the rows whose cells set the widths; the names of all rows do."""
         self.width, self._mark = width, _MARK if has_cursor else 0
         self._columns = [
-            each
-            for each in columns
-            if each.live and each.live_from <= width and (each.only_if is None or any(map(each.only_if, rows)))
+            each for each in columns if each.shown.live and each.shown.live_from <= width and each.shown.is_for(rows)
         ]
+        self._shown = shown = [each.shown for each in self._columns]
         self._widths = [
-            max(each.live, len(each.header) + 1, *(len(each.text(row)) + 1 for row in (visible if index else rows)))
-            for index, each in enumerate(self._columns)
+            max(look.live, len(look.header) + 1, *(len(each.text(row)) + 1 for row in (visible if index else rows)))
+            for index, (each, look) in enumerate(zip(self._columns, shown, strict=True))
         ]
         self._widths[0] = min(self._widths[0], _MAX_NAME)
         # Text that follows a number is set apart from it.
-        self._gaps = [0] + [
-            2 if left.is_number and not each.is_number else 0
-            for left, each in zip(self._columns, self._columns[1:], strict=False)
-        ]
-        if not self._columns[-1].is_number:
-            self._widths[-1] = self._columns[-1].live
-        for index, each in enumerate(self._columns):
-            left = width - self._mark - sum(self._widths) - sum(self._gaps)
-            if left < 0 and not each.is_number:
-                self._widths[index] = max(each.live, self._widths[index] + left)
-        if not self._columns[-1].is_number:
-            self._widths[-1] = max(0, self._widths[-1] + width - self._mark - sum(self._widths) - sum(self._gaps))
+        self._gaps = [0] + [2 if left.is_number > look.is_number else 0 for left, look in pairwise(shown)]
+        if not shown[-1].is_number:
+            self._widths[-1] = shown[-1].live
+        for index, look in enumerate(shown):
+            left = self._left()
+            if left < 0 and not look.is_number:
+                self._widths[index] = max(look.live, self._widths[index] + left)
+        if not shown[-1].is_number:
+            self._widths[-1] = max(0, self._widths[-1] + self._left())
+
+    def _left(self) -> int:
+        return self.width - self._mark - sum(self._widths) - sum(self._gaps)
 
     def titles(self) -> str:
         """Return the line above the rows."""
-        cells = (self._cell(index, each.header) for index, each in enumerate(self._columns))
+        cells = (self._cell(index, look.header) for index, look in enumerate(self._shown))
         return line(self.width, (" " * self._mark + "".join(cells), "head"))
 
     def line(self, row: Row[Any], *, is_chosen: bool = False) -> str:
         """Return the line of a row."""
         cells = [
-            (self._cell(index, one_column(each.text(row))), "plain" if each.style is None else each.style(row))
+            (self._cell(index, one_column(each.text(row))), each.shown.style(row))
             for index, each in enumerate(self._columns)
         ]
         name = f"{'▸ ' if is_chosen else ' ' * self._mark}{cells[0][0]}"
@@ -124,9 +124,9 @@ class Layout:
         return text if len(text) > self._widths[-1] else ""
 
     def _cell(self, index: int, text: str) -> str:
-        column, width = self._columns[index], self._widths[index]
+        width, is_number = self._widths[index], self._shown[index].is_number
         cell = fit(text, width - 1)
-        return " " * self._gaps[index] + (cell.rjust(width) if column.is_number else cell.ljust(width))
+        return " " * self._gaps[index] + (cell.rjust(width) if is_number else cell.ljust(width))
 
 
 def framed(above: Sequence[str], rows: Sequence[str], foot: str, size: Size) -> list[str]:

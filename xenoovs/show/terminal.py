@@ -51,11 +51,11 @@ class TextTable:
         """Return the columns that terminals show. Text is filtered: it cannot drive the terminal."""
         rows = list(rows)
         shown = shown_columns(columns, rows)
-        droppable = sorted((each.keep, index) for index, each in enumerate(shown) if each.keep)
+        droppable = sorted((each.shown.keep, index) for index, each in enumerate(shown) if each.shown.keep)
         return cls(
-            [each.header for each in shown],
+            [each.shown.header for each in shown],
             [[_cell(each, row) for each in shown] for row in rows],
-            [index for index, each in enumerate(shown) if each.is_number],
+            [index for index, each in enumerate(shown) if each.shown.is_number],
             [index for _, index in droppable],
         )
 
@@ -101,7 +101,7 @@ class TextTable:
 
 def _cell(column: Column, row: Row[Any]) -> str:
     text = printable(column.text(row))
-    style = {} if column.style is None else STYLES[column.style(row)]
+    style = STYLES[column.shown.style(row)]
     return click.style(text, **style) if style else text
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from xenoovs.display import duration, percent
 from xenoovs.errors import counted
 from xenoovs.show.agent import BackendState, BackendView, ServiceView, Snapshot, backend_rows, totals
-from xenoovs.show.column import Column, Row, columns_of
+from xenoovs.show.column import Column, Row, columns_of, text
 from xenoovs.show.conditions import addressed, headline, troubles
 from xenoovs.show.paths import PathState, RemoteView
 from xenoovs.show.screen import Layout, Size, fit, framed, line, one_column
@@ -143,7 +143,7 @@ def _asked(view: View, key: str, row: BackendRow) -> View:
 
 _MAX_REMOTES = 6
 """Remotes of tunnels that are shown; a line says how many more there are."""
-_FLAT = Column(header="BACKEND", of=lambda row: "/".join(names_of(row)), live=12)
+_FLAT = Column(of=lambda row: "/".join(names_of(row)), shown=text("BACKEND", live=12))
 """In place of the name, where rows are not below the names of their services."""
 
 
@@ -178,15 +178,15 @@ def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[str]:
     yield line(width, (_totals(snapshot), "plain"))
     for remote in snapshot.remotes[:_MAX_REMOTES]:
         row = Row(remote, None, snapshot.now_s)
-        cells = {each.header: each.text(row) for each in columns_of(RemoteView) if each.header}
+        cells = {each.shown.header: each.text(row) for each in columns_of(RemoteView)}
         state = f"{remote.name}  {cells['STATE']}, {cells['GOOD']} paths good, blocks {cells['BLOCKS']}"
         style = "plain" if cells["STATE"] == PathState.GOOD.value else "warn"
         yield line(width, (one_column(f"{state}, {cells['MOVES']} moves  {cells['LAST MOVE']}"), style))
     if len(snapshot.remotes) > _MAX_REMOTES:
         more = f"{counted(len(snapshot.remotes) - _MAX_REMOTES, 'more remote')}: see `xenoovs paths list`"
         yield line(width, (one_column(addressed(more, view.options)), "quiet"))
-    for text, how in troubles(snapshot):
-        yield line(width, (one_column(addressed(text, view.options)), how))
+    for trouble, how in troubles(snapshot):
+        yield line(width, (one_column(addressed(trouble, view.options)), how))
 
 
 def _totals(snapshot: Snapshot) -> str:
