@@ -10,14 +10,14 @@ from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.fleet.dpus import WORST_FIRST, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import TargetRow, TargetState
-from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, number, page_table, text
+from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
 from xenoovs.store.view import FleetView
 
 _STORE, _REPORTS, _SERVERS = "the store", "reports of agents", "`cluster/status` of ovsdb-server"
 
 
-def _column(doc: str, of: Callable[[Any], Any] | None, *metrics: Metric, **more: Any) -> Column:
+def _column(doc: str, *metrics: Metric, of: Callable[[Any], Any] | None = None, **more: Any) -> Column:
     """Return a column. `of`: reads it from the value of a row; None: it is the attribute of its name."""
     return Column(doc, None if of is None else lambda row: of(row.value), metrics=metrics, **more)
 
@@ -35,11 +35,10 @@ def _states(state: DpuState | TargetState) -> dict[str, float]:
 
 DPUS = Table(
     lambda snapshot: (((row.name,), row) for row in snapshot.rows),
-    (
-        _column("Its name.", None, name="name", shown=text("DPU", live=5)),
-        _column(
+    named(
+        name=_column("Its name.", shown=text("DPU", live=5)),
+        groups=_column(
             "Names of its groups.",
-            lambda dpu: sorted(dpu.groups),
             gauge(
                 "xenoovs_fleet_dpu_group",
                 "`xenoovs fleet set-dpu`",
@@ -47,7 +46,7 @@ DPUS = Table(
                 lambda dpu: dict.fromkeys(sorted(dpu.groups), 1),
                 ("group",),
             ),
-            name="groups",
+            of=lambda dpu: sorted(dpu.groups),
             shown=text(
                 "GROUPS",
                 lambda groups: ",".join(groups) or "-",
@@ -57,12 +56,10 @@ DPUS = Table(
                 only_if=lambda row: bool(row.value.groups),
             ),
         ),
-        _column(
+        state=_column(
             "How a DPU stands to the newest generation.",
-            None,
             gauge("xenoovs_fleet_dpu_state", _REPORTS, of=lambda dpu: _states(dpu.state), labels=("state",)),
             json=lambda state: state.name.lower(),
-            name="state",
             shown=text(
                 "STATE",
                 lambda state: state.value,
@@ -70,53 +67,43 @@ DPUS = Table(
                 style=lambda row: {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}.get(row.value.state, "bad"),
             ),
         ),
-        _column(
+        applied=_column(
             "Newest generation that the bridge of a DPU has had.",
-            lambda dpu: dpu.status.applied,
             gauge("xenoovs_fleet_dpu_generation", _REPORTS),
-            name="applied",
+            of=lambda dpu: dpu.status.applied,
             shown=number("GENERATION", lambda applied: str(applied or "-"), live=11),
         ),
-        _column(
+        hw_share=_column(
             "Share of a DPU's megaflows in hardware (0-1), as of its last report; none without traffic.",
-            None,
             gauge("xenoovs_fleet_dpu_offload_ratio", _REPORTS),
             json=_rounded(4),
-            name="hw_share",
             shown=number("HW", percent, live=8),
         ),
-        _column(
+        seen_s=_column(
             "Time since its last report.",
-            None,
             gauge("xenoovs_fleet_dpu_seen_seconds", _REPORTS),
             json=_rounded(3),
-            name="seen_s",
             shown=number("SEEN", duration, live=9),
         ),
-        _column(
+        version=_column(
             "Of its agent.",
-            lambda dpu: dpu.status.version,
-            name="version",
+            of=lambda dpu: dpu.status.version,
             shown=text("VERSION", lambda version: version or "-", keep=2),
         ),
-        _column(
+        certificate_left_s=_column(
             "Time until its certificate ends; none: not known, or without TLS.",
-            None,
             gauge("xenoovs_fleet_dpu_certificate_seconds", _REPORTS),
             json=_rounded(0),
-            name="certificate_left_s",
         ),
-        _column("What is wrong.", lambda dpu: dpu.note, shown=text("NOTE", live=10)),
-        _column("Why it does not follow the store.", lambda dpu: dpu.status.error, name="error"),
-        _column(
+        _note=_column("What is wrong.", of=lambda dpu: dpu.note, shown=text("NOTE", live=10)),
+        error=_column("Why it does not follow the store.", of=lambda dpu: dpu.status.error),
+        drift=_column(
             "Services whose flows differ from the store, with what was read.",
-            lambda dpu: dict(dpu.status.drift),
             gauge("xenoovs_fleet_dpu_drift_services", _REPORTS, of=lambda dpu: len(dpu.status.drift)),
-            name="drift",
+            of=lambda dpu: dict(dpu.status.drift),
         ),
-        _column(
+        is_out=_column(
             "Whether an operator took it out of service.",
-            None,
             gauge(
                 "xenoovs_fleet_dpu_unready",
                 _REPORTS,
@@ -124,10 +111,9 @@ DPUS = Table(
                 lambda dpu: {"operator": dpu.is_out, "unfit": dpu.is_unfit},
                 ("reason",),
             ),
-            name="is_out",
         ),
-        _column("Whether it should get no clients.", None, name="is_unfit"),
-        _column("Its megaflows by verdict.", lambda dpu: dict(dpu.status.verdicts), name="verdicts"),
+        is_unfit=_column("Whether it should get no clients."),
+        verdicts=_column("Its megaflows by verdict.", of=lambda dpu: dict(dpu.status.verdicts)),
     ),
     ("dpu",),
 )
@@ -148,15 +134,14 @@ def _votes(row: TargetRow) -> dict[tuple[str, ...], float]:
 
 TARGETS = Table(
     lambda snapshot: (((row.target,), row) for row in snapshot.targets),
-    (
-        _column("What is probed.", None, name="target"),
-        _column("The backends behind it.", None, json=list, name="backends"),
-        _column("By the votes of its witnesses.", lambda row: row.state.name.lower(), name="state"),
-        _column("Since when.", None, json=_rounded(3), name="since_s"),
-        _column("Whether it is down and keeps its clients.", None, name="is_held"),
-        _column(
+    named(
+        target=_column("What is probed."),
+        backends=_column("The backends behind it.", json=list),
+        state=_column("By the votes of its witnesses.", of=lambda row: row.state.name.lower()),
+        since_s=_column("Since when.", json=_rounded(3)),
+        is_held=_column("Whether it is down and keeps its clients."),
+        votes=_column(
             "Names of the DPUs by vote.",
-            _voters,
             gauge(
                 "xenoovs_fleet_target_votes",
                 _REPORTS,
@@ -164,7 +149,7 @@ TARGETS = Table(
                 _votes,
                 ("state", "vote"),
             ),
-            name="votes",
+            of=_voters,
         ),
     ),
     ("target",),
@@ -251,14 +236,13 @@ def _of_host(server: StoreServer, number: Any) -> Any:
 
 SERVERS = Table(
     _own,
-    (
-        _column("Its database.", lambda server: server.facts.database.value, name="database", shown=text("DATABASE")),
-        _column(
-            "", lambda server: "this host" if server.member is None else server.member.address, shown=text("SERVER")
+    named(
+        database=_column("Its database.", of=lambda server: server.facts.database.value, shown=text("DATABASE")),
+        _server=_column(
+            "", of=lambda server: "this host" if server.member is None else server.member.address, shown=text("SERVER")
         ),
-        _column(
+        role=_column(
             "What it is in its cluster.",
-            None,
             gauge(
                 "xenoovs_store_role",
                 _SERVERS,
@@ -266,7 +250,6 @@ SERVERS = Table(
                 lambda server: {server.role: 1},
                 ("role",),
             ),
-            name="role",
             shown=text(
                 "ROLE",
                 style=lambda row: (
@@ -276,63 +259,53 @@ SERVERS = Table(
                 ),
             ),
         ),
-        _column(
+        is_connected=_column(
             "Whether the server stands alone or is in contact with most of its cluster.",
-            lambda server: server.facts.is_connected,
             gauge("xenoovs_store_connected", "`_Server` of ovsdb-server"),
-            name="is_connected",
+            of=lambda server: server.facts.is_connected,
         ),
-        _column(
+        term=_column(
             "Elections since the cluster was made: its term.",
-            None,
             counter("xenoovs_store_elections_total", _SERVERS),
-            name="term",
             shown=number("TERM", _known, keep=2),
         ),
-        _column(
+        index=_column(
             "Newest log entry of the server.",
-            None,
             gauge("xenoovs_store_log_index", _SERVERS),
-            name="index",
             shown=number("INDEX", _known, keep=3),
         ),
-        _column("Log entries that it lacks.", lambda server: server.lag, shown=number("LAG", _known)),
-        _column(
+        _lag=_column("Log entries that it lacks.", of=lambda server: server.lag, shown=number("LAG", _known)),
+        size_bytes=_column(
             "Size of the database with its log.",
-            lambda server: _of_host(server, server.facts.size_bytes),
             gauge("xenoovs_store_size_bytes", "stat"),
-            name="size_bytes",
+            of=lambda server: _of_host(server, server.facts.size_bytes),
             shown=number("SIZE", _bytes, keep=1),
         ),
-        _column(
+        free_bytes=_column(
             "Room on the disk of the database.",
-            lambda server: _of_host(server, server.facts.free_bytes),
             gauge("xenoovs_store_free_bytes", "statvfs"),
-            name="free_bytes",
+            of=lambda server: _of_host(server, server.facts.free_bytes),
             shown=number(
                 "FREE",
                 _bytes,
                 style=lambda row: "plain" if row.value.member is not None or row.value.facts.has_room else "bad",
             ),
         ),
-        _column(
-            "Of its cluster.",
-            lambda server: None if server.cluster is None else server.cluster.election_timer_s,
-            name="election_timer_s",
+        election_timer_s=_column(
+            "Of its cluster.", of=lambda server: None if server.cluster is None else server.cluster.election_timer_s
         ),
-        _column(
+        _gap=_column(
             "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
-            lambda server: None if server.cluster is None else bool(server.facts.gap),
             gauge("xenoovs_store_gap", "`ovsdb-tool check-cluster`"),
+            of=lambda server: None if server.cluster is None else bool(server.facts.gap),
         ),
-        _column(
+        certificate_left_s=_column(
             "Time until its certificate ends; none: without TLS.",
-            lambda server: server.facts.certificate_left_s,
             gauge("xenoovs_store_certificate_seconds", "`openssl x509`"),
+            of=lambda server: server.facts.certificate_left_s,
             json=_rounded(0),
-            name="certificate_left_s",
         ),
-        _column("The servers of its cluster.", _members, name="members"),
+        members=_column("The servers of its cluster.", of=_members),
     ),
     ("database",),
 )
@@ -343,13 +316,13 @@ MEMBERS = Table(
     (
         _column(
             "Log entries that another server lacks; only the leader knows.",
-            lambda server: server.lag,
             gauge("xenoovs_store_member_lag", _SERVERS),
+            of=lambda server: server.lag,
         ),
         _column(
             "1 while the leader has not heard another server for three election timers.",
-            lambda server: server.is_silent,
             gauge("xenoovs_store_member_silent", _SERVERS),
+            of=lambda server: server.is_silent,
         ),
     ),
     ("database", "member"),
@@ -366,58 +339,52 @@ SERVER_LIST = Table(
 
 INTENTS = Table(
     lambda view: (((), each) for each in sorted(view.intents.values(), key=lambda each: -each.number)),
-    (
-        _column("In the order of the history.", None, name="number", shown=number("NUMBER")),
-        _column("What became of it.", lambda intent: intent.state.value, name="state", shown=text("STATE")),
-        _column("When it was given, in milliseconds since 1970.", None, name="created_ms", shown=text("WHEN", moment)),
-        _column("Who gave it.", None, name="author", shown=text("WHO")),
-        _column("Of its author, or of the controller.", None, name="comment", shown=text("COMMENT")),
-        _column("Of its text.", None, name="digest"),
+    named(
+        number=_column("In the order of the history.", shown=number("NUMBER")),
+        state=_column("What became of it.", of=lambda intent: intent.state.value, shown=text("STATE")),
+        created_ms=_column("When it was given, in milliseconds since 1970.", shown=text("WHEN", moment)),
+        author=_column("Who gave it.", shown=text("WHO")),
+        comment=_column("Of its author, or of the controller.", shown=text("COMMENT")),
+        digest=_column("Of its text."),
     ),
 )
 
 ACTIONS = Table(
     lambda view: (((), each) for each in sorted(view.actions.values(), key=lambda each: -each.number)),
-    (
-        _column("When, in milliseconds since 1970.", None, name="at_ms", shown=text("WHEN", moment)),
-        _column("Who did it.", None, name="author", shown=text("WHO")),
-        _column("In the words of the command.", lambda action: action.text, name="action", shown=text("ACTION")),
+    named(
+        at_ms=_column("When, in milliseconds since 1970.", shown=text("WHEN", moment)),
+        author=_column("Who did it.", shown=text("WHO")),
+        action=_column("In the words of the command.", of=lambda action: action.text, shown=text("ACTION")),
     ),
 )
 
 OVERRIDES = Table(
     lambda view: (((), one) for _, one in sorted(view.overrides.items())),
-    (
-        _column("Name of the service.", None, name="service"),
-        _column("Name of the backend.", None, name="backend"),
-        _column("In place of that of the config; 0 is a drain.", None, json=float, name="weight"),
-        _column("Who set it.", None, name="author"),
+    named(
+        service=_column("Name of the service."),
+        backend=_column("Name of the backend."),
+        weight=_column("In place of that of the config; 0 is a drain.", json=float),
+        author=_column("Who set it."),
     ),
 )
 
 DRIFTS = Table(
     lambda rows: (((), (row, *drift)) for row in rows for drift in sorted(row.status.drift.items())),
-    (
-        _column("The DPU.", lambda drift: drift[0].name, name="dpu", shown=text("DPU")),
-        _column("The service.", lambda drift: drift[1], name="service", shown=text("SERVICE")),
-        _column(
+    named(
+        dpu=_column("The DPU.", of=lambda drift: drift[0].name, shown=text("DPU")),
+        service=_column("The service.", of=lambda drift: drift[1], shown=text("SERVICE")),
+        digest=_column(
             "Of the blocks on the bridge; empty: there are none.",
-            lambda drift: drift[2],
-            name="digest",
+            of=lambda drift: drift[2],
             shown=text("BRIDGE HAS", lambda digest: "other blocks" if digest else "no blocks"),
         ),
-        _column(
+        applied=_column(
             "Newest generation that the bridge had.",
-            lambda drift: drift[0].status.applied,
-            name="applied",
+            of=lambda drift: drift[0].status.applied,
             shown=number("GENERATION", lambda applied: str(applied or "-")),
         ),
-        _column(
-            "Since the report.",
-            lambda drift: drift[0].seen_s,
-            json=_rounded(3),
-            name="seen_s",
-            shown=number("REPORTED", duration),
+        seen_s=_column(
+            "Since the report.", of=lambda drift: drift[0].seen_s, json=_rounded(3), shown=number("REPORTED", duration)
         ),
     ),
 )
@@ -427,7 +394,7 @@ DRIFTS = Table(
 
 
 def _of_view(doc: str, origin: str, name: str, of: Callable[[FleetSnapshot, FleetView], float]) -> Column:
-    return _column(doc, lambda at: None if at.view is None else of(at, at.view), gauge(name, origin))
+    return _column(doc, gauge(name, origin), of=lambda at: None if at.view is None else of(at, at.view))
 
 
 FLEET = Table(
@@ -435,8 +402,8 @@ FLEET = Table(
     (
         _column(
             "1 while the controller of this host decides: its server leads.",
-            lambda at: at.is_active,
             gauge("xenoovs_fleet_active", "the controller"),
+            of=lambda at: at.is_active,
         ),
         _of_view(
             "Newest generation of the fleet.", _STORE, "xenoovs_fleet_generation", lambda _, view: view.generation
@@ -463,12 +430,11 @@ FLEET = Table(
         ),
         _column(
             "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
-            lambda at: len(at.problems),
             gauge("xenoovs_fleet_problems", "the controller"),
+            of=lambda at: len(at.problems),
         ),
         _column(
             "",
-            None,
             gauge(
                 "xenoovs_fleet_dpus",
                 _REPORTS,

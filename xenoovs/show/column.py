@@ -171,6 +171,11 @@ def computed(doc: str, of: Callable[[Row[Any]], Any] | None, *metrics: Metric, *
     return Column(doc, of, metrics=metrics, **more)
 
 
+def named(**columns: Column) -> tuple[Column, ...]:
+    """Return columns with their names in JSON, which does not have those whose name begins with `_`."""
+    return tuple(each if name.startswith("_") else replace(each, name=name) for name, each in columns.items())
+
+
 _COLUMNS: dict[type, tuple[Column, ...]] = {}
 _FIELDS: dict[type, tuple[Column, ...]] = {}
 
