@@ -14,7 +14,7 @@ from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.offload import OffloadSampler, SamplePace
 from xenoovs.agent.web.page import agent_json, mount_page
 from xenoovs.show.agent import HISTOGRAMS, TABLES, LazySnapshot
-from xenoovs.show.metrics import CONTENT_TYPE, Timings, exposition
+from xenoovs.show.metrics import CONTENT_TYPE, OPEN_METRICS_TYPE, Timings, exposition, open_metrics
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.app import Mount
@@ -36,16 +36,20 @@ def mount_metrics(moment: Callable[[], Callable[[], bytes]]) -> Mount:
     """Return what adds `/metrics`. `moment`: called in the event loop; returns what makes the text in a thread."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        headers = {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", "Vary": "Accept-Encoding"}
         is_packed = "gzip" in request.headers.get("Accept-Encoding", "")
+        is_open = OPEN_METRICS_TYPE.partition(";")[0] in request.headers.get("Accept", "")
+        headers = {"Content-Type": OPEN_METRICS_TYPE if is_open else CONTENT_TYPE}
+        headers |= {"Cache-Control": "no-store", "Vary": "Accept, Accept-Encoding"}
         if is_packed:
             headers["Content-Encoding"] = "gzip"
         render = moment()
+
+        def body() -> bytes:
+            text = open_metrics(render()) if is_open else render()
+            return gzip.compress(text, _LEVEL, mtime=0) if is_packed else text
+
         # With many backends this takes long, and the event loop sends health checks.
-        text = await run_beside(
-            request.app, lambda: gzip.compress(render(), _LEVEL, mtime=0) if is_packed else render()
-        )
-        return web.Response(body=text, headers=headers)
+        return web.Response(body=await run_beside(request.app, body), headers=headers)
 
     def mount(app: web.Application) -> None:
         app.router.add_get("/metrics", answer)

@@ -438,4 +438,9 @@ def json_schema() -> dict[str, Any]:
     form["if"] = {"anyOf": [{"required": [key]} for key in INCLUDED.refused]}
     form["then"] = {"required": required}
     inner = {"$defs": dict(sorted(described.items()))}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "xenoovs config", **inner, **form}
+    names = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:xenoovs:config:1",
+        "title": "xenoovs config",
+    }
+    return {**names, **inner, **form}

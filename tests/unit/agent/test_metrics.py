@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.core import Metric as Family
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.snapshots import lazy_snapshot, remote, snapshot
 from xenoovs.fleet.tables import FLEET_TABLES
 from xenoovs.show.agent import HISTOGRAMS, TABLES, AnnouncementView, Snapshot
 from xenoovs.show.column import Kind, Metric
-from xenoovs.show.metrics import Timings, exposition
+from xenoovs.show.metrics import Timings, exposition, open_metrics
 
 METRICS = [*(metric for table in TABLES for metric in table.metrics()), *HISTOGRAMS]
 BY_NAME = {metric.name: metric for metric in METRICS}
@@ -68,7 +69,16 @@ def test_a_declared_metric_is_there_with_its_type_help_and_labels(metric: Metric
 
 def test_nothing_is_there_that_is_not_declared_once() -> None:
     assert len(BY_NAME) == len(METRICS)
-    assert {name for name in families(in_trouble(), with_blocks=True) if not name.endswith("_created")} == set(BY_NAME)
+    assert set(families(in_trouble(), with_blocks=True)) == set(BY_NAME)
+
+
+def test_openmetrics_has_the_same_families_and_samples() -> None:
+    text = exposition(TABLES, lazy_snapshot(in_trouble())) + fed().text()
+    found = {family.name: family for family in openmetrics_families(open_metrics(text).decode())}
+    assert {f"{name}_total" if family.type == "counter" else name for name, family in found.items()} == set(BY_NAME)
+    for family in text_string_to_metric_families(text.decode()):
+        assert found[family.name].documentation == family.documentation
+        assert found[family.name].samples == family.samples
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
