@@ -57,7 +57,7 @@ def exposition(tables: Iterable[Table], state: object) -> bytes:
 
 
 def open_metrics(text: bytes) -> bytes:
-    """Return a text of format 0.0.4 as OpenMetrics 1.0: counters are described without `_total`, and the text has an end.
+    """Return a text of format 0.0.4 as OpenMetrics 1.0: counters are described without `_total`; the text has an end.
 
     Source: OpenMetrics 1.0, sections "Text Format" and "Counter".
     """
