@@ -18,7 +18,7 @@ OPEN_METRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _DESCRIBED = re.compile(rb"^# (HELP|TYPE) (\S+) (.*)$", re.MULTILINE)
 
 # The text format has no type for the moment a series began: each histogram would add a gauge.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Timings:

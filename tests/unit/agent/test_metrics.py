@@ -74,7 +74,7 @@ def test_nothing_is_there_that_is_not_declared_once() -> None:
 
 def test_openmetrics_has_the_same_families_and_samples() -> None:
     text = exposition(TABLES, lazy_snapshot(in_trouble())) + fed().text()
-    found = {family.name: family for family in openmetrics_families(open_metrics(text).decode())}
+    found = {family.name: family for family in openmetrics_families(open_metrics(text).decode())}  # type: ignore[no-untyped-call]
     assert {f"{name}_total" if family.type == "counter" else name for name, family in found.items()} == set(BY_NAME)
     for family in text_string_to_metric_families(text.decode()):
         assert found[family.name].documentation == family.documentation
