@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -9,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import cast
 
@@ -109,8 +110,34 @@ def _first_of_pipe(descriptor: int, name: str) -> bytes:
     raise FileUnusable(file=name, reason=f"it is a pipe that no process opened to write for {span(_WRITER_PATIENCE_S)}")
 
 
+_WRAPPED = re.compile(rb'\s*\{\s*"reply"\s*:')
+
+
+def _unwrapped(read_some: _Read, name: str) -> _Read:
+    """Return what reads the text inside of `{"reply": "..."}`, which ovs-appctl --format json prints since 3.4."""
+    first = read_some(_CHUNK_BYTES)
+    if not _WRAPPED.match(first):
+        begun = [first]
+        return lambda size: begun.pop() if begun else read_some(size)
+    whole = bytearray(first)
+    while chunk := read_some(_CHUNK_BYTES):
+        whole += chunk
+        if len(whole) > MAX_TEXT_BYTES:
+            raise FileUnusable(file=name, reason=f"its JSON has more than {MAX_TEXT_BYTES >> 20} MiB")
+    try:
+        reply = json.loads(whole)["reply"]
+    except (ValueError, RecursionError) as error:
+        raise FileUnusable(
+            file=name, reason=f"it begins as a JSON reply of ovs-appctl and is not one: {error}"
+        ) from None
+    if not isinstance(reply, str):
+        raise FileUnusable(file=name, reason="the `reply` of its JSON is not a text")
+    return BytesIO(reply.encode("utf-8", "backslashreplace")).read
+
+
 def _lines(read_some: _Read, name: str, max_bytes: int) -> Iterator[str]:
     rest, read, number = b"", 0, 0
+    read_some = _unwrapped(read_some, name)
     while chunk := read_some(_CHUNK_BYTES):
         if not read:
             _check_packed(chunk, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import sys
 import threading
@@ -98,3 +99,25 @@ def test_a_character_on_the_border_of_two_reads(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(recorded, "_CHUNK_BYTES", 3)
     (tmp_path / "text").write_text("aaé€\nbb€\n")
     assert read_text(tmp_path / "text") == "aaé€\nbb€\n"
+
+
+@pytest.mark.parametrize("indent", [None, 2], ids=["compact", "pretty"])
+def test_a_dump_in_a_json_reply_of_newer_tools_is_read_as_the_dump(
+    indent: int | None, xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path
+) -> None:
+    """From 3.4 on, `ovs-appctl --format json [--pretty] dpctl/dump-flows` wraps a dump that is not structured."""
+    reply = {"reply": DUMP.read_text(), "reply-format": "plain"}
+    (tmp_path / "dump.json").write_text(json.dumps(reply, indent=indent))
+    plain, wrapped = (xenoovs(*command, "--from-dump", path) for path in (DUMP, tmp_path / "dump.json"))
+    assert (wrapped.status, wrapped.err) == (plain.status, plain.err)
+    assert wrapped.out.replace("dump.json", DUMP.name) == plain.out.replace(str(DUMP.parent), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text", ['{"reply":"ufid', '{"reply":[]}', '{"reply":' + "[" * 100_000], ids=["cut", "list", "deep"]
+)
+def test_a_json_reply_that_is_damaged(
+    text: str, xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "dump.json").write_text(text)
+    assert "JSON" in _refused(xenoovs, command, tmp_path / "dump.json")
