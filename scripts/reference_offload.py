@@ -28,7 +28,9 @@ the worst row counts.
 
 Profiles: `tc` is the kernel's datapath with traffic control, `doca` NVIDIA's OVS-DOCA, `dpdk` the userspace datapath
 with rte_flow. `SW to 2.13 (7)`: software up to version 2.13, for [reason 7](#reasons); an empty cell: it cannot occur.
-Verdicts of `doca` name no version, as NVIDIA numbers its releases differently.
+Verdicts of `doca` name no version, as NVIDIA numbers its releases differently. `doca-ct` and `doca-no-ct` are OVS-DOCA
+that offloads connections and that does not (`other_config:hw-offload-ct-size=0`, as some images and HBN set it); where
+they have no verdict of their own, that of `doca` counts.
 """
 
 
@@ -54,15 +56,17 @@ def offload_page(generated: str) -> str:
 
 def _topic(topic: Topic, reasons: dict[str, dict[str, None]]) -> str:
     cells = [f"`{topic.name}`: {topic.what}" + (f"<br>`{topic.example}`" if topic.example else "")]
-    for profile in Profile:
-        rows = sorted((row for row in topic.rows if row.profile is profile), key=lambda row: row.first or OLDEST)
+    for profile in (Profile.TC, Profile.DOCA, Profile.DPDK):
+        fitting = (row for row in topic.rows if row.profile is profile or (profile.is_doca and row.profile.is_doca))
+        rows = sorted(fitting, key=lambda row: row.first or OLDEST)
         cells.append("<br>".join(_verdict(row, reasons) for row in rows))
     return f"| {' | '.join(cells)} |"
 
 
 def _verdict(row: TableRow, reasons: dict[str, dict[str, None]]) -> str:
     reasons.setdefault(row.text, {})[row.source] = None
-    return f"{row.offload.value}{_versions(row)} ({list(reasons).index(row.text) + 1})"
+    setting = "" if row.profile in (Profile.TC, Profile.DOCA, Profile.DPDK) else f" with `{row.profile.value}`"
+    return f"{row.offload.value}{setting}{_versions(row)} ({list(reasons).index(row.text) + 1})"
 
 
 def _versions(row: TableRow) -> str:

@@ -100,7 +100,8 @@ class Lint:
     default=Profile.TC.value,
     show_default=True,
     callback=lambda _context, _parameter, value: Profile(value),
-    help="How Open vSwitch reaches the NIC: the kernel's traffic control, NVIDIA's OVS-DOCA, or DPDK.",
+    help="How Open vSwitch reaches the NIC: the kernel's traffic control, NVIDIA's OVS-DOCA with any "
+    "hw-offload-ct-size, with connections offloaded or with 0, or DPDK.",
 )
 @click.option(
     "--ovs",
@@ -285,7 +286,7 @@ def _conclusion(lint: Lint) -> str:
     elif lint.dump is not None:
         parts.append(f"dump: {describe(lint.dump)}")
     # NVIDIA's fork has version numbers of its own, and the table has none of them.
-    version = "" if lint.profile is Profile.DOCA else f", Open vSwitch {render_version(lint.version)}"
+    version = "" if lint.profile.is_doca else f", Open vSwitch {render_version(lint.version)}"
     return f"{lint.profile.value}{version}: {'; '.join(parts)}"
 
 

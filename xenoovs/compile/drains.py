@@ -56,12 +56,7 @@ class Draining:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The clock of the moves, and two settings of Open vSwitch.
-
-    Attributes:
-        settle_s: How long blocks settle there.
-        idle_s: How long a megaflow stays after its last packet.
-    """
+    """The clock of the moves; how long blocks settle in Open vSwitch, and megaflows stay after their last packet."""
 
     now_s: float = 0.0
     settle_s: float = SETTLE_S
@@ -70,12 +65,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """How long the old backend of each moving block has had no packets, as far as they were counted.
-
-    Attributes:
-        since: Packets until then, and the time.
-        until_s: All packets until this time were counted.
-    """
+    """Packets for the old backend of each moving block, and the time since when there are no more, up to `until_s`."""
 
     since: Mapping[BlockId, tuple[int, float]] = field(default_factory=dict)
     until_s: float = 0.0

@@ -34,11 +34,7 @@ class FlowChange:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The flows of xenoovs to add, change and remove.
-
-    Attributes:
-        blocked: Foreign flows that have the key of a desired flow, which therefore cannot be added.
-    """
+    """The flows of xenoovs to add, change and remove. `blocked`: foreign flows that have the key of a desired flow."""
 
     added: tuple[Flow, ...]
     changed: tuple[FlowChange, ...]

@@ -50,10 +50,7 @@ class CostKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CostFinding:
-    """One cost.
-
-    Attributes:
-    """
+    """One cost. `service`: None: of all services together."""
 
     cost: CostKind
     service: str | None

@@ -93,11 +93,7 @@ _BUCKET_ACTIONS = re.compile(r"actions=(.*)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class OpenFlowGroup:
-    """A group of a bridge.
-
-    Attributes:
-        buckets: the actions of each bucket, as text.
-    """
+    """A group of a bridge. `buckets`: the actions of each bucket, as text."""
 
     topic: str
     text: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -18,9 +19,11 @@ OLDEST: Version = (2, 13)
 
 NEWEST: Version = (4, 0)
 """The newest version that the table was compared with. Later versions are judged as this one."""
-
 DEFAULT_VERSION: Version = (3, 1)
 """The version in Debian 12."""
+
+PRIORITY_SINCE: Version = (3, 7)
+"""The first version with other_config:hw-offload-priority, `dpif/offload/show`, and the modules dpif-offload*.c."""
 
 _VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:[.+-].*)?", re.ASCII)
 
@@ -38,6 +41,13 @@ def parse_version(text: str) -> Version:
     return version
 
 
+def version_or_default(text: str) -> Version:
+    """Return the version that a text names; the default of the table for other texts."""
+    with suppress(ValueError):
+        return parse_version(text)
+    return DEFAULT_VERSION
+
+
 def render_version(version: Version) -> str:
     """Return a version as text: `3.1`."""
     return f"{version[0]}.{version[1]}"
@@ -45,7 +55,7 @@ def render_version(version: Version) -> str:
 
 def assumption_about(version: Version, profile: Profile) -> str | None:
     """Return what the table assumes about a version that it does not cover; None if it covers it or ignores it."""
-    if version <= NEWEST or profile is Profile.DOCA:
+    if version <= NEWEST or profile.is_doca:
         return None
     covered = f"{render_version(OLDEST)} to {render_version(NEWEST)}"
     return f"the table covers Open vSwitch {covered}: {render_version(version)} is judged as {render_version(NEWEST)}"
@@ -55,13 +65,26 @@ class Profile(Enum):
     """How Open vSwitch reaches the NIC.
 
     TC:   kernel datapath; megaflows become flower rules of the kernel's traffic control (ASAP2; the default).
-    DOCA: NVIDIA's fork on DOCA Flow (`doca-init`).
+    DOCA: NVIDIA's fork on DOCA Flow (`doca-init`), with any setting. DOCA_CT: it offloads connections, by default
+        250,000 (other_config:hw-offload-ct-size). DOCA_NO_CT: that is 0, as HBN and some images set it.
     DPDK: userspace datapath with rte_flow.
     """
 
     TC = "tc"
     DOCA = "doca"
+    DOCA_CT = "doca-ct"
+    DOCA_NO_CT = "doca-no-ct"
     DPDK = "dpdk"
+
+    @property
+    def is_doca(self) -> bool:
+        return self in (Profile.DOCA, Profile.DOCA_CT, Profile.DOCA_NO_CT)
+
+    def of_ct_size(self, config: Mapping[str, str]) -> Profile:
+        """Return the profile of OVS-DOCA with this other_config of table Open_vSwitch; others as they are."""
+        if self is not Profile.DOCA:
+            return self
+        return Profile.DOCA_NO_CT if config.get("hw-offload-ct-size", "").strip() == "0" else Profile.DOCA_CT
 
 
 class Offload(Enum):
@@ -86,7 +109,7 @@ class Offload(Enum):
 
     @property
     def is_software(self) -> bool:
-        """Whether it is certain that the CPU forwards the packets."""
+        """Whether the CPU certainly forwards the packets."""
         return self.badness > Offload.DEPENDS.badness
 
 
@@ -101,12 +124,10 @@ class TopicKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One verdict on a topic.
+    """One verdict on a topic, for versions of Open vSwitch from `first` to `last`, without a limit where it is None.
 
     Attributes:
         source: file and function in Open vSwitch or Linux, or the document.
-        first: oldest version of Open vSwitch that the row covers; None: no limit.
-        last: newest version of Open vSwitch that the row covers; None: no limit.
         message: part of what Open vSwitch logs about it (mostly at debug level); None: it logs nothing.
     """
 
@@ -128,9 +149,8 @@ class Topic:
     """One thing that a flow can match or do.
 
     Attributes:
-        name: short and stable, for programs.
-        what: for people, as the start of a sentence.
-        rows: for each profile, rows whose versions leave no gap; none for profiles where the topic cannot occur.
+        rows: for each profile, rows whose versions leave no gap; none for profiles where the topic cannot occur, or
+            where DOCA has the row.
         example: a flow as ovs-ofctl prints it, for topics that a flow can show.
     """
 
@@ -141,8 +161,10 @@ class Topic:
     example: str | None = None
 
     def row(self, profile: Profile, version: Version) -> TableRow | None:
-        """Return the row for this profile and version."""
-        return next((row for row in self.rows if row.profile is profile and row.covers(version)), None)
+        """Return the row for this profile and version; of OVS-DOCA the one for its setting, if there is one."""
+        profiles = (profile, Profile.DOCA) if profile.is_doca else (profile,)
+        rows = (row for each in profiles for row in self.rows if row.profile is each and row.covers(version))
+        return next(rows, None)
 
 
 # JSON, as no format loads with less work: each command that uses the table reads all of it at its start.
@@ -184,13 +206,8 @@ def _topic_by_word(topic_words: Mapping[str, list[str]]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class FieldFamily:
-    """Header fields that the table treats alike.
-
-    Attributes:
-        names: regular expression for all their names in Open vSwitch (ovs-fields(7)).
-        match: topic of a flow that matches one of them.
-        set: topic of a flow that writes one of them; None: no flow can.
-    """
+    """Header fields that the table treats alike: their names (ovs-fields(7)) as a regular expression, and the topics of
+    flows that match one of them or write one; None: no flow can."""
 
     family: str
     names: str

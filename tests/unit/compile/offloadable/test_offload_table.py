@@ -18,7 +18,6 @@ from xenoovs.compile.offloadable.table import (
     OPENFLOW_ACTIONS,
     TOPIC_OF,
     TOPICS,
-    Profile,
     TableRow,
     Topic,
     TopicKind,
@@ -63,7 +62,7 @@ def test_every_row_has_a_reason_and_a_source() -> None:
 
 
 def test_doca_rows_name_no_version() -> None:
-    assert all(row.first is row.last is None for _, row in ROWS if row.profile is Profile.DOCA)
+    assert all(row.first is row.last is None for _, row in ROWS if row.profile.is_doca)
 
 
 def test_every_word_of_a_flow_has_a_topic_of_the_table() -> None:

@@ -126,6 +126,23 @@ def test_doca(text: str, wanted: Offload) -> None:
     assert overall(check_flow(parse_flow(text), Profile.DOCA, (3, 1), groups=GROUPS)) is wanted
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("ip actions=group:1", (DEPENDS, SW, HW, SW, PARTIAL)),
+        ("ip,dp_hash=0x1/0xf actions=output:p1", (DEPENDS, SW, HW, SW, SW)),
+        ("tcp,ct_state=+est+trk actions=output:p1", (DEPENDS, DEPENDS, SW, DEPENDS, SW)),
+        ("ip,nw_src=0.0.0.1/0.0.0.3 actions=output:p1", (HW, HW, HW, HW, HW)),
+    ],
+)
+def test_hashes_and_connections_by_provider_and_setting(text: str, wanted: tuple[Offload, ...]) -> None:
+    """OVS-DOCA offloads the one or the other; TC never matches a hash of the datapath."""
+    groups = parse_groups("group_id=1,type=select,bucket=actions=output:p1,bucket=actions=output:p2")
+    profiles = (Profile.DOCA, Profile.DOCA_CT, Profile.DOCA_NO_CT, Profile.TC, Profile.DPDK)
+    flow = parse_flow(text)
+    assert tuple(overall(check_flow(flow, each, (3, 1), groups=groups)) for each in profiles) == wanted
+
+
 DPDK_ON_3_1 = [
     ("ip,nw_src=0.0.0.1/0.0.0.3 actions=mod_dl_dst:02:00:00:00:00:01,output:p1", HW),
     ("ip actions=group:1", PARTIAL),
