@@ -22,6 +22,7 @@ CASES = {
     "ovnk_packet_length": (2, ["slow-path"]),
     "ovnk_without_packets": (3, []),
     "doca_internal_port": (2, ["reported-by-datapath"]),
+    "doca_partial": (2, ["recirculation", "recirculation"]),
     "dpdk_representor": (0, []),
     "dpdk_vdpa_bond": (2, ["unknown"]),
     "dpdk_without_rte_flow": (2, ["refused-by-driver", "software-datapath"]),

@@ -15,7 +15,14 @@ import click
 
 from xenoovs.cli.offload import block_checker, growth_remarks, own_mask_of, recorded_remark
 from xenoovs.compile.offloadable.check import check_megaflow, overall
-from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile, Version, render_version
+from xenoovs.compile.offloadable.table import (
+    DEFAULT_VERSION,
+    Offload,
+    Profile,
+    Version,
+    render_version,
+    version_or_default,
+)
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.datapath.parse import MAYBE_FILTERED, Hints, scan_dump
@@ -37,7 +44,6 @@ from xenoovs.judge.why.diagnose import (
     select_candidates,
     to_json,
 )
-from xenoovs.judge.why.flows import version_or_default
 from xenoovs.judge.why.reason import Likelihood, Reason
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer
@@ -345,11 +351,7 @@ def find_recorded(
 ) -> WhyFindings:
     """Judge files. Raises OSError, CompileError, ParseError for the flows and for a dump that has no megaflow.
 
-    Args:
-        balancer: The config; None: every megaflow is judged by itself.
-        dump: Of megaflows, `-` for standard input.
-        flows: Of the bridge; None: they were not recorded.
-        evidence: What is known beside them.
+    Without a config every megaflow is judged by itself. `evidence`: what is known beside them.
     """
     observed = read_flows(flows) if flows is not None else ()
     ours = [seen for seen in observed if is_ours(seen.flow.cookie)]
@@ -385,14 +387,9 @@ def find_recorded(
 
 
 def _judged_without_m(megaflows: Iterable[Megaflow], version: str | None, depends: Counter[str]) -> Iterator[Megaflow]:
-    """Yield the megaflows; of a dump made without -m, those that no NIC forwards as megaflows in software.
-
-    Args:
-        megaflows: of the dump.
-        version: version of Open vSwitch.
-        depends: counts what the place of others depends on, such as the offload of connection tracking.
-    """
-    known = DEFAULT_VERSION if version is None else version_or_default(version)
+    """Yield the megaflows; of a dump made without -m, those that no NIC forwards as megaflows in software. `depends`
+    counts what the place of others depends on, such as the offload of connection tracking."""
+    known = version_or_default(version or "")
     for megaflow in megaflows:
         if verdict_of(megaflow) is not None:
             yield megaflow

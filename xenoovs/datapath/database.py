@@ -22,6 +22,7 @@ class PortState:
         iface_id: name of the logical port of OVN or Neutron that it is (external_ids:iface-id); None: of none.
         options: column options; empty where the reader does not ask for it.
         mark: what xenoovs wrote into external_ids:xenoovs when it made the port; None: it did not.
+        offload_priority: other_config:hw-offload-priority; None: not set.
     """
 
     name: str
@@ -34,6 +35,18 @@ class PortState:
     iface_id: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
     mark: str | None = None
+    offload_priority: str | None = None
+
+    @property
+    def offload_providers(self) -> tuple[str, ...] | None:
+        """The only offload providers that Open vSwitch tries for the port, in order; None: it tries all.
+
+        `none` ends the list (dpif_offload_port_add() of lib/dpif-offload.c, since 3.7).
+        """
+        if self.offload_priority is None:
+            return None
+        names = self.offload_priority.split(",")
+        return tuple(names[: names.index("none")] if "none" in names else names)
 
 
 @dataclass(frozen=True, slots=True)

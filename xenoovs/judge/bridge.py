@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from xenoovs.compile.offloadable.check import Offloadability, check_megaflow
-from xenoovs.compile.offloadable.table import Profile, TopicKind
+from xenoovs.compile.offloadable.table import Profile, TopicKind, version_or_default
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.megaflow import Megaflow, Verdict, attributes_of, output_ports
 from xenoovs.datapath.ovn import LogicalFlow
@@ -30,8 +30,8 @@ from xenoovs.judge.check import (
 from xenoovs.judge.expected import OutsideKind, outside_kind_of
 from xenoovs.judge.findings import Conclusion, conclude
 from xenoovs.judge.links import LinkNames, MegaflowLink
-from xenoovs.judge.why.case import MINIFLOW
-from xenoovs.judge.why.flows import explains, version_or_default
+from xenoovs.judge.why.case import DOCA_LAYER, MINIFLOW, OFFLOAD_INFO
+from xenoovs.judge.why.flows import explains
 
 _MAX_ROWS = 5_000
 _OTHERS = "(others)"
@@ -319,6 +319,7 @@ WITHOUT_CHAINS = "recirculation: the kernel lacks CONFIG_NET_TC_SKB_EXT"
 _USERSPACE = "userspace datapath: a NIC forwards only for ports of type dpdk or doca"
 
 _MAX_SHAPES = 4096
+_OF_DOCA = (f", dp:{DOCA_LAYER},", f", {OFFLOAD_INFO}:")
 _EXPLAINED = (Verdict.SW, Verdict.TC_SW, Verdict.PARTIAL)
 
 
@@ -328,6 +329,11 @@ class ReasonFinder:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._version = evidence, version_or_default(evidence.version or "")
         self._known = dict[object, str]()
+        # Of lines that are read once, those to come may show OVS-DOCA.
+        self._userspace: tuple[Profile, ...] = (Profile.DPDK, Profile.DOCA)
+        if isinstance(evidence.lines, tuple) and evidence.lines:
+            is_doca = any(mark in line for line in evidence.lines for mark in _OF_DOCA)
+            self._userspace = (Profile.DOCA,) if is_doca else (Profile.DPDK,)
 
     def find(self, megaflow: Megaflow, verdict: Verdict) -> str:
         """Return the reason for this verdict; empty if nothing shows one.
@@ -337,7 +343,8 @@ class ReasonFinder:
         reason = reason_of(megaflow)
         if reason:
             return reason
-        if verdict is Verdict.SW and any(name == MINIFLOW for name, _ in megaflow.extra):
+        is_userspace = any(name == MINIFLOW for name, _ in megaflow.extra)
+        if verdict is Verdict.SW and is_userspace and self._userspace != (Profile.DOCA,):
             return _USERSPACE
         if verdict not in _EXPLAINED:
             return ""
@@ -354,10 +361,11 @@ class ReasonFinder:
     def _by_table(self, megaflow: Megaflow, verdict: Verdict) -> str:
         ports = {port for port in (megaflow.in_port or "", *megaflow.actions) if port in self._evidence.internal_ports}
         is_userspace = any(name == MINIFLOW for name, _ in megaflow.extra)
-        profile = Profile.DPDK if is_userspace else Profile.TC
-        found = check_megaflow(megaflow, profile, self._version, internal_ports=ports)
-        found = tuple(one for one in found if explains(one, verdict))
-        certain = next((one for one in found if one.offload.is_software), None)
+        profiles = self._userspace if is_userspace or verdict is Verdict.PARTIAL else (Profile.TC,)
+        each = [check_megaflow(megaflow, one, self._version, internal_ports=ports) for one in profiles]
+        found = tuple(one for one in each[0] if explains(one, verdict))
+        others = [{one.topic.name for one in rows if one.offload.is_software} for rows in each]
+        certain = next((one for one in found if all(one.topic.name in names for names in others)), None)
         if certain is not None:
             return _words(certain)
         # The actions of a megaflow are stronger evidence than its match.

@@ -22,11 +22,7 @@ _ICMP = {4: 1, 6: 58}
 
 @dataclass(frozen=True, slots=True)
 class TraceResult:
-    """The result of a trace.
-
-    Attributes:
-        dl_dst: destination MAC that is written; None: unchanged.
-    """
+    """The result of a trace. `dl_dst`: destination MAC that is written; None: unchanged."""
 
     dl_dst: str | None
     ports: tuple[str, ...]

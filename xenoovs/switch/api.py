@@ -127,11 +127,8 @@ class PortCheck:
         return missing | dict(self.unusable)
 
     def require_encrypted(self, *, is_changed: bool) -> None:
-        """Raise WouldBeUnencrypted if packets to a remote would leave unencrypted.
-
-        Args:
-            is_changed: Whether flows would change. Without the required encryption it raises in any case.
-        """
+        """Raise WouldBeUnencrypted if packets to a remote would leave unencrypted: if flows would change, or in any
+        case without the required encryption."""
         if self.uncovered:
             remotes = dict.fromkeys(str(remote) for _, remote in self.uncovered)
             raise WouldBeUnencrypted(uncovered=remotes, is_userspace=self.is_userspace)

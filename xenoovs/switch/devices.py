@@ -323,9 +323,7 @@ _MAX_BYTES = 4 << 20
 def read_tc_chains(*, root: Path = Path("/"), release: str | None = None) -> Fact[bool]:
     """Return whether traffic control can pass Open vSwitch the chain at which it stopped, so that chains are offloaded.
 
-    Args:
-        root: Where the files of the kernel are.
-        release: As uname(2) has it; None: that of the running kernel.
+    `release`: as uname(2) has it; None: that of the running kernel, whose files are below `root`.
     """
     name = release if release is not None else os.uname().release
     for place in (f"boot/config-{name}", f"lib/modules/{name}/config", f"lib/modules/{name}/build/.config"):

@@ -29,8 +29,6 @@ def write_options(endpoint: Endpoint, interface: str, options: Mapping[str, str]
     """Set options of an interface and remove others, in one transaction; it is not waited for ovs-vswitchd.
 
     Args:
-        endpoint: the Open vSwitch.
-        interface: its name.
         options: that it has afterwards, beside those it has.
         without: names of options that it has no more, unless they are in `options`.
 

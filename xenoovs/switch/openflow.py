@@ -218,7 +218,6 @@ def open_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int
 
     Args:
         exchange: of a connection on which OpenFlow 1.4 was agreed.
-        bundle: at least one flow-mod.
         ofports: port numbers by the names that the flows use.
 
     Raises:

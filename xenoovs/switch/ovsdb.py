@@ -278,6 +278,7 @@ def _ports(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[PortState]:
                     iface_id=_map(row.get("external_ids")).get("iface-id"),
                     options=_without_secrets(_map(row.get("options"))),
                     mark=_map(row.get("external_ids")).get("xenoovs"),
+                    offload_priority=_map(row.get("other_config")).get("hw-offload-priority"),
                 )
 
 

@@ -69,8 +69,7 @@ class OffloadLog:
     def listen(self, *, seconds: float, reinstall: bool) -> str:
         """What the log says in the next `seconds` with the modules of offload at debug level.
 
-        reinstall: let Open vSwitch install all megaflows again, which costs one upcall each; it logs a megaflow
-                   only when it installs it.
+        `reinstall`: install all megaflows again, which costs an upcall each: only then it logs a megaflow.
         """
         appctl = Appctl(self.endpoint)
         with self.raised() as (process, position):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -146,6 +146,7 @@ _OFFLOADS = re.compile(r"\|failed to offload flow: |\|netdev_offload_tc[(|]|\|dp
 """Messages that only an ovs-vswitchd that offloads writes."""
 
 _LIMIT = re.compile(r"\(limit ([0-9]+)\)")
+_REFUSED = "(Invalid argument)"
 _COUNTED = re.compile(r"^\s*offloaded flows\s*:", re.MULTILINE)
 
 
@@ -203,7 +204,7 @@ def judge_offload(*, upcall_show: str, statistics: Fact[str], history: Fact[Offl
         return OffloadState(is_on=True, evidence="`upcall/show` counts offloaded flows")
     if not isinstance(statistics, Unknown):
         return OffloadState(is_on=True, evidence="`dpctl/offload-stats-show` counts offloads")
-    if "(Invalid argument)" in statistics.reason:
+    if _REFUSED in statistics.reason:
         return OffloadState(is_on=False, evidence="`dpctl/offload-stats-show` is refused")
     if not isinstance(history, Unknown) and (history.has_started or history.is_complete):
         evidence = "the log says that it began" if history.has_started else "nothing of it in the log since the start"
@@ -294,8 +295,15 @@ def _statistics(endpoint: Endpoint) -> Fact[str]:
     datapaths = _appctl(endpoint, "dpctl/dump-dps")
     if isinstance(datapaths, Unknown):
         return datapaths
-    names = datapaths.split()
-    return _appctl(endpoint, "dpctl/offload-stats-show", names[0]) if names else Unknown("there is no datapath yet")
+    answers = [_appctl(endpoint, "dpctl/offload-stats-show", name) for name in datapaths.split()]
+    return telling_statistics(answers)
+
+
+def telling_statistics(answers: Sequence[Fact[str]]) -> Fact[str]:
+    """Return, of the answers of several datapaths, the first that shows whether ovs-vswitchd offloads: the kernel's
+    never does."""
+    telling = (answer for answer in answers if not isinstance(answer, Unknown) or _REFUSED in answer.reason)
+    return next(telling, answers[0] if answers else Unknown("there is no datapath yet"))
 
 
 def _appctl(endpoint: Endpoint, *arguments: str) -> Fact[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.judge.why_cases import case, host, megaflow
@@ -69,6 +71,26 @@ def test_a_line_without_a_pattern_is_quoted() -> None:
 def test_what_traffic_control_has_open_vswitch_did_not_refuse() -> None:
     evidence = Evidence(host(), logs=(FAILED,))
     assert list(action_reasons(case(megaflow("dp:tc"), evidence=evidence))) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "likelihood"),
+    [(None, Likelihood.LIKELY), ({"hw-offload-ct-size": "250000"}, Likelihood.CERTAIN), ({}, Likelihood.CERTAIN)],
+)
+def test_a_hash_of_a_dump_of_doca_by_its_setting(config: dict[str, str] | None, likelihood: Likelihood) -> None:
+    """It was judged as DPDK's: only another megaflow of the dump shows OVS-DOCA."""
+    found = megaflow("offloaded:partial, dp:ovs", "hash(l4(0)),p1")
+    evidence = Evidence(layers=frozenset(("offloaded", "doca")))
+    if config is not None:
+        evidence = replace(evidence, host=host(config=config, datapath="netdev", port_type="dpdk"))
+    (reason,) = action_reasons(replace(case(found), evidence=evidence))
+    assert (reason.cause, reason.likelihood) == (Cause.UNSUPPORTED_ACTION, likelihood)
+    assert "hw-offload-ct-size" in reason.text
+
+
+def test_a_hash_is_no_reason_where_doca_offloads_it() -> None:
+    seen = host(config={"hw-offload-ct-size": "0"}, datapath="netdev", port_type="doca")
+    assert list(action_reasons(case(megaflow("offloaded:partial, dp:ovs", "hash(l4(0)),p1"), seen=seen))) == []
 
 
 def test_partly_offloaded_by_dpdk() -> None:

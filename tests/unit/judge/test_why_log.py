@@ -6,13 +6,13 @@ from itertools import count
 
 import pytest
 
-from tests.unit.judge.why_cases import case, host, megaflow
+from tests.unit.judge.why_cases import UFID, case, host, megaflow
 from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.why.flows import action_reasons
 from xenoovs.judge.why.log import LOG_PATTERNS, parse_refusals, refuses_chains
-from xenoovs.judge.why.reason import Cause
+from xenoovs.judge.why.reason import Cause, Likelihood
 
 _numbers = count(1)
 
@@ -142,3 +142,32 @@ def test_the_log_shows_a_kernel_without_chains_until_the_next_start() -> None:
     assert refuses_chains(refused)
     assert not refuses_chains(refused + start)
     assert not refuses_chains(_failed())
+
+
+_OTHER_UFID = "d62b30e5-43bd-406d-a2f4-3d5a41e4aa3b"
+
+
+def _put(ufid: str, error: str = "Invalid argument", *, module: str = "dpif_offload") -> str:
+    """As log_flow_message() of lib/dpif.c of 4.0 writes it."""
+    return _line(
+        f"system@ovs-system: failed to put[create] ({error}) ufid:{ufid} recirc_id(0),dp_hash(0/0),in_port(3),"
+        "eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0800),ipv4(frag=no), actions:4",
+        module=module,
+    ).replace("|DBG|", "|WARN|")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [("Invalid argument", Cause.REFUSED_BY_KERNEL), ("No such file or directory", Cause.NO_INGRESS_QDISC)],
+)
+def test_a_line_that_names_the_megaflow_is_certain_and_about_no_other(error: str, cause: Cause) -> None:
+    log = _failed("p0", error) + _failed("p0", error) + _put(UFID, error) + _put(_OTHER_UFID, error)
+    (reason,) = action_reasons(case(megaflow("dp:ovs"), evidence=Evidence(host(), logs=(log,))))
+    assert (reason.cause, reason.likelihood, len(reason.evidence)) == (cause, Likelihood.CONFIRMED, 1)
+    assert UFID in reason.evidence[0]
+    assert reason.source == SOURCES["offload-put"]
+
+
+def test_a_failure_of_the_datapath_itself_is_no_refusal_of_offload() -> None:
+    assert parse_refusals(_put(UFID, "File exists", module="dpif")) == ()
+    assert [one.ufid for one in parse_refusals(_put(UFID) + _put(UFID))] == [UFID]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.judge.why_cases import OFF, WHOLE, case, device, host, megaflow
-from xenoovs.datapath.host import Device, Feature, OffloadHistory
+from xenoovs.datapath.database import Database
+from xenoovs.datapath.host import Daemon, Device, Feature, HostFacts, OffloadHistory
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.why.case import shape_of
 from xenoovs.judge.why.reason import Cause, Likelihood, Reason
@@ -138,3 +139,43 @@ def test_with_skip_sw_a_refusal_may_be_of_the_driver() -> None:
     reason = _only(list(setting_reasons(case(SOFTWARE, seen=host(history=strict)))))
     assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY)
     assert list(setting_reasons(case(megaflow("dp:tc"), seen=host(history=strict)))) == []
+
+
+SHOWN = OffloadHistory(has_started=True, providers={"p1": "tc"}, is_complete=True)
+
+
+def _of_3_7(priority: str | None, *, version: str = "3.7.0", port: str = "p0") -> HostFacts:
+    """A host whose provider has all ports but `port`, with the hw-offload-priority of that interface."""
+    seen = host(history=replace(SHOWN, providers={name: "tc" for name in ("p0", "p1") if name != port}))
+    assert isinstance(seen.database, Database)
+    assert isinstance(seen.daemon, Daemon)
+    (bridge,) = seen.database.bridges
+    ports = tuple(replace(each, offload_priority=priority) if each.name == port else each for each in bridge.ports)
+    database = replace(seen.database, bridges=(replace(bridge, ports=ports),))
+    return replace(seen, database=database, daemon=replace(seen.daemon, version=version))
+
+
+@pytest.mark.parametrize("priority", ["none", "dpdk", "dpdk,none,tc"])
+def test_an_interface_that_is_set_to_no_provider(priority: str) -> None:
+    reason = _only(list(setting_reasons(case(SOFTWARE, seen=_of_3_7(priority)))))
+    assert (reason.cause, reason.likelihood) == (Cause.NO_PROVIDER, Likelihood.CERTAIN)
+    assert f"hw-offload-priority={priority}" in reason.evidence[0]
+    assert reason.fix[0] == "ovs-vsctl remove Interface p0 other_config hw-offload-priority"
+
+
+def test_an_output_port_that_is_set_to_no_provider() -> None:
+    reason = _only(list(setting_reasons(case(SOFTWARE, seen=_of_3_7("none", port="p1")))))
+    assert (reason.cause, reason.evidence[0][:13]) == (Cause.EGRESS_NOT_ON_ESWITCH, "Interface p1:")
+
+
+@pytest.mark.parametrize(("priority", "version"), [(None, "3.7.0"), ("none", "3.6.1")])
+def test_a_port_without_a_provider_for_another_reason_than_its_setting(priority: str | None, version: str) -> None:
+    reason = _only(list(setting_reasons(case(SOFTWARE, seen=_of_3_7(priority, version=version)))))
+    assert (reason.cause, reason.source) == (Cause.NO_PROVIDER, None)
+
+
+def test_a_setting_that_is_not_in_effect_yet_is_no_reason() -> None:
+    seen = _of_3_7("none")
+    assert isinstance(seen.daemon, Daemon)
+    known = replace(seen.daemon, history=replace(SHOWN, providers={"p0": "tc", "p1": "tc"}))
+    assert list(setting_reasons(case(SOFTWARE, seen=replace(seen, daemon=known)))) == []

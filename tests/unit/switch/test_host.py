@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import (
     Bgp,
     CpuCounter,
@@ -49,6 +49,7 @@ from xenoovs.switch.vswitchd import (
     parse_learned,
     parse_offload_show,
     parse_version,
+    telling_statistics,
 )
 
 LINKS = """\
@@ -222,6 +223,20 @@ def test_offload_up_to_3_6(shown: str, statistics: object, history: object, is_o
     assert state.evidence
 
 
+@pytest.mark.parametrize(
+    ("answers", "telling"),
+    [
+        ([NOT_SUPPORTED, STATISTICS], STATISTICS),
+        ([NOT_SUPPORTED, REFUSED], REFUSED),
+        ([NOT_SUPPORTED], NOT_SUPPORTED),
+        ([], Unknown("there is no datapath yet")),
+    ],
+)
+def test_of_several_datapaths_the_one_that_counts_offloads_tells(answers: list[Fact[str]], telling: Fact[str]) -> None:
+    """Only the first one was asked, and the kernel's refuses always."""
+    assert telling_statistics(answers) == telling
+
+
 @pytest.mark.parametrize("history", [NOTHING, OffloadHistory()])
 def test_without_evidence_the_state_is_unknown(history: object) -> None:
     state = judge_offload(upcall_show=LIMITED, statistics=NOT_SUPPORTED, history=history)  # type: ignore[arg-type]
@@ -240,6 +255,11 @@ NO_STEERING = Unknown("devlink reports no value of flow_steering_mode")
 SHOWN_3_7 = (
     '{"enabled":true,"system@ovs-system":{"priority":["tc","dpdk"],"providers":'
     '{"tc":{"ports":{"p0":{"port_no":1,"ifindex":2},"p1":{"port_no":2,"ifindex":3}}},"dpdk":{"ports":{}}}}}'
+)
+SHOWN_4_0 = (
+    '{"dummy@ovs-dummy":{"priority":["dummy","dummy_x"],"providers":{"dummy":{"ports":{"p0":{"port_no":1,'
+    '"rx_offload_full":2,"rx_offload_miss":3,"rx_offload_partial":4,"rx_offload_pipe_abort":0}}},"dummy_x":{}}},'
+    '"enabled":true}'
 )
 FORWARDED = """\
  port  VLAN  MAC                Age
@@ -314,6 +334,7 @@ READ: dict[str, tuple[Callable[[str], object], str, object]] = {
     "a flow limit": (parse_flow_limit, LIMITED, 10_000),
     "the least flow limit": (parse_flow_limit, LIMITED + LIMITED.replace("10000", "500"), 500),
     "offload/show of 3.7": (parse_offload_show, SHOWN_3_7, (True, {"p0": "tc", "p1": "tc"})),
+    "offload/show of 4.0": (parse_offload_show, SHOWN_4_0, (True, {"p0": "dummy"})),
     "offload/show while off": (parse_offload_show, '{"enabled":false}', (False, {})),
     "a version": (parse_version, "ovs-vswitchd (Open vSwitch) 3.1.0\n", "3.1.0"),
     "a version of a vendor": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from xenoovs.compile.offloadable.table import PRIORITY_SINCE, version_or_default
 from xenoovs.compile.tunnel_ports import WantedPort
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
@@ -120,6 +121,12 @@ class DoctorCase:
         return None if isinstance(self.host.daemon, Unknown) else self.host.daemon
 
     @property
+    def has_priorities(self) -> bool:
+        """Whether the running Open vSwitch reads hw-offload-priority."""
+        version = None if self.daemon is None else self.daemon.version
+        return version_or_default(version or "") >= PRIORITY_SINCE
+
+    @property
     def is_stale(self) -> bool:
         """Whether port states in the database stem from an ovs-vswitchd that no longer answers."""
         return self.host.is_local and self.database is not None and self.daemon is None
@@ -220,11 +227,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One row of the report.
-
-    Attributes:
-        subject: the port, device, bridge or backend; None: the host.
-    """
+    """One row of the report. `subject`: the port, device, bridge or backend; None: the host."""
 
     name: str
     state: CheckState

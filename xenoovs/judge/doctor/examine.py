@@ -161,6 +161,7 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     openvswitch.check_restore_wait,
     openvswitch.check_hw_offload,
     openvswitch.check_offload_in_effect,
+    openvswitch.check_offload_priority,
     openvswitch.check_tc_policy,
     openvswitch.check_max_idle,
     openvswitch.check_max_revalidator,

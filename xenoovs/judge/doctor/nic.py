@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from xenoovs.datapath.database import BridgeState
+from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.fact import Unknown, Unresponsive
 from xenoovs.datapath.host import Device, OffloadHistory
 from xenoovs.judge.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, HostCheck, set_config, vsctl
@@ -321,13 +321,29 @@ def check_provider(case: DoctorCase) -> Iterator[CheckResult]:
             yield check.unknown(history.reason, port)
         elif (provider := history.providers.get(port)) is not None:
             state, seen = _provider(case, port, _PROVIDERS.get(provider, provider))
-            yield check.row(state, seen, port)
+            found = case.interface(port)
+            tried = None if found is None or not case.has_priorities else found.offload_providers
+            if tried is not None and found is not None and provider not in tried:
+                state, seen = CheckState.WRONG, f"{seen}; after a restart none: {_priority(found)}"
+            yield check.row(state, seen, port, _every_provider(port) if tried is not None else None)
         elif (other := _sharing(case, history, port)) is not None:
             yield check.ok(f"that of {other}, with which it shares a device", port)
         elif history.is_complete:
-            yield check.wrong(history.failures.get(port, "none was assigned"), port)
+            found = case.interface(port)
+            is_set = found is not None and case.has_priorities and found.offload_priority is not None
+            seen = f"none: {_priority(found)}" if found is not None and is_set else "none was assigned"
+            yield check.wrong(history.failures.get(port, seen), port, _every_provider(port) if is_set else None)
         else:
             yield check.unknown("the log does not reach back to the start of ovs-vswitchd", port)
+
+
+def _priority(port: PortState) -> str:
+    return f"other_config:hw-offload-priority of the interface is {port.offload_priority}"
+
+
+def _every_provider(port: str) -> Fix:
+    command = vsctl("remove", "Interface", port, "other_config", "hw-offload-priority")
+    return Fix((command,), needs_restart=True)
 
 
 def _sharing(case: DoctorCase, history: OffloadHistory, port: str) -> str | None:

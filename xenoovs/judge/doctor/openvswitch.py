@@ -154,6 +154,25 @@ def check_offload_in_effect(case: DoctorCase) -> Iterator[CheckResult]:
         yield check.wrong(f"on until the next restart, then off: {state.evidence}")
 
 
+_OFFLOAD_PROVIDERS = ("tc", "dpdk", "doca", "dummy", "dummy_x")
+"""base_dpif_offload_classes of lib/dpif-offload.c, and that of NVIDIA's fork."""
+
+
+def check_offload_priority(case: DoctorCase) -> Iterator[CheckResult]:
+    """Check the order of offload providers (dpif_offload_set_global_cfg() of lib/dpif-offload.c, since 3.7)."""
+    check = HostCheck("hw-offload-priority", "a port gets the first provider that takes it, in this order")
+    value = None if case.database is None else case.database.config.get("hw-offload-priority")
+    if value is None:
+        return
+    fix = Fix((unset_config("hw-offload-priority"),), needs_restart=True)
+    if unknown := [name for name in value.split(",") if name not in _OFFLOAD_PROVIDERS]:
+        yield check.wrong(f"{value}: Open vSwitch ignores {', '.join(unknown)}, which is no provider", fix=fix)
+    elif case.daemon is not None and not case.has_priorities:
+        yield check.wrong(f"{value}, which Open vSwitch {case.daemon.version} ignores: it is new in 3.7", fix=fix)
+    else:
+        yield check.ok(value)
+
+
 def check_tc_policy(case: DoctorCase) -> Iterator[CheckResult]:
     """Check tc-policy, which is read once, when offload begins (netdev_set_flow_api_enabled, lib/netdev-offload.c)."""
     check = HostCheck(

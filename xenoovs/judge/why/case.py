@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from xenoovs.compile.offloadable.table import Profile, Version, version_or_default
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.megaflow import Megaflow, Verdict, is_matched, output_ports
 from xenoovs.datapath.tc import DriverAnswer, TcFilter, cookie_of_ufid
@@ -63,6 +64,18 @@ class HeldRule:
 
 MINIFLOW = "dp-extra-info"
 """A remark that only the userspace datapath writes (dpif_netdev_flow_dump_next of lib/dpif-netdev.c)."""
+
+
+OFFLOAD_INFO = "dp-offload-info"
+"""A remark of OVS-DOCA, and only of it: why the megaflow is not offloaded."""
+
+DOCA_LAYER = "doca"
+"""Of megaflows that OVS-DOCA offloads; its others have `dp:ovs`."""
+
+
+def is_of_doca(megaflow: Megaflow) -> bool:
+    """Return whether only OVS-DOCA writes such a megaflow."""
+    return megaflow.layer == DOCA_LAYER or any(name == OFFLOAD_INFO for name, _ in megaflow.extra)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +179,29 @@ class Case:
     def is_userspace(self) -> bool:
         """Whether the megaflow itself shows that the userspace datapath has it."""
         return any(name == MINIFLOW for name, _ in self.megaflow.extra)
+
+    @property
+    def profile(self) -> Profile:
+        """How Open vSwitch reaches the NIC of the megaflow; by traffic control if that is unknown.
+
+        The whole dump shows it: OVS-DOCA offloads others in part, and these have `dp:ovs`, as with DPDK.
+        """
+        bridge, database, layers = self.bridge, self.evidence.database, self.evidence.layers
+        if self.megaflow.layer == "tc" or (bridge is not None and bridge.datapath_type == "system"):
+            return Profile.TC
+        is_doca = DOCA_LAYER in layers or is_of_doca(self.megaflow)
+        if bridge is not None:
+            is_doca = is_doca or "doca" in (bridge.datapath_type, *(port.type for port in bridge.ports))
+            is_doca = is_doca or (database is not None and database.has_doca)
+        elif not is_doca and not self.is_userspace and self.verdict is not Verdict.PARTIAL:
+            return Profile.TC
+        profile = Profile.DOCA if is_doca else Profile.DPDK
+        return profile if database is None else profile.of_ct_size(database.config)
+
+    @property
+    def version(self) -> Version:
+        """The version of the running Open vSwitch; if it is unknown, the default of the table."""
+        return version_or_default(self.evidence.version or "")
 
     @property
     def is_port_offered(self) -> bool:

@@ -38,12 +38,22 @@ from xenoovs.judge.foreign import (
     overriding_flows,
     unwildcarding_flows,
 )
-from xenoovs.judge.why.case import BlockOverride, Case, ChainPlace, HeldRule, UnwildcardedBits, shape_of
+from xenoovs.judge.why.case import (
+    DOCA_LAYER,
+    OFFLOAD_INFO,
+    BlockOverride,
+    Case,
+    ChainPlace,
+    HeldRule,
+    UnwildcardedBits,
+    is_of_doca,
+    shape_of,
+)
 from xenoovs.judge.why.flows import action_reasons, marked_only, override_reasons, unwildcarded_reasons
 from xenoovs.judge.why.held import held_reasons
 from xenoovs.judge.why.kernel import chain_reasons, kernel_reasons, silent_refusal
 from xenoovs.judge.why.reason import Cause, Likelihood, Reason, rank
-from xenoovs.judge.why.settings import OFFLOAD_INFO, likely_off, not_offered, setting_reasons
+from xenoovs.judge.why.settings import likely_off, not_offered, setting_reasons
 from xenoovs.model.address import IPAddress
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_match
@@ -158,6 +168,8 @@ class _Selector:
         verdict = state.verdict if state is not None else None
         held = _held_rule(megaflow, state, self._evidence)
         self._layers.add((megaflow.layer or "") if megaflow.offloaded is None else "offloaded")
+        if is_of_doca(megaflow):
+            self._layers.add(DOCA_LAYER)
         if (held or verdict in _UNREFUSED) and len(self._shapes) < _MAX_CANDIDATES:
             self._shapes.add(shape_of(megaflow))
         candidate = replace(self._candidate(megaflow, verdict), held=held, place=place)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from shlex import join
 
 from xenoovs.compile.offloadable.check import Offloadability, check_megaflow, judge
 from xenoovs.compile.offloadable.openflow_topics import match_topics
 from xenoovs.compile.offloadable.table import (
-    DEFAULT_VERSION,
     SOURCES,
     Offload,
     Profile,
     TopicKind,
-    Version,
-    parse_version,
 )
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.tc import Objection, objection_of
@@ -24,7 +20,6 @@ from xenoovs.errors import counted
 from xenoovs.judge.why.case import Case, UnwildcardedBits, shape_of
 from xenoovs.judge.why.log import Refusal
 from xenoovs.judge.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
-from xenoovs.judge.why.settings import OFFLOAD_INFO
 from xenoovs.openflow.flow import Field, Flow, Match
 from xenoovs.openflow.text import render_bits, render_flow, render_key_to_send, render_match_to_send
 
@@ -54,9 +49,7 @@ _MAY_CAUSE = {
 def action_reasons(case: Case) -> Iterator[Reason]:
     """Yield the reasons of the offload table and the log for this megaflow. A line of the log confirms the table."""
     used = set[Refusal]()
-    for found in check_megaflow(
-        case.megaflow, profile_of(case), version_of(case), internal_ports=_internal_ports(case)
-    ):
+    for found in check_megaflow(case.megaflow, case.profile, case.version, internal_ports=_internal_ports(case)):
         if explains(found, case.verdict):
             lines = tuple(refusal for refusal in _refusals(case) if _matches_message(refusal, found))
             used.update(lines)
@@ -72,7 +65,7 @@ def action_reasons(case: Case) -> Iterator[Reason]:
 
 def marked_only(case: Case) -> Reason | None:
     """Return why the NIC only matches, for a megaflow of DPDK whose actions are no reason by themselves."""
-    if case.verdict is not Verdict.PARTIAL or profile_of(case) is not Profile.DPDK or not case.egress:
+    if case.verdict is not Verdict.PARTIAL or case.profile is not Profile.DPDK or not case.egress:
         return None
     return Reason(
         Cause.EGRESS_NOT_ON_ESWITCH,
@@ -94,7 +87,7 @@ def _without_entry(case: Case, refusal: Refusal) -> Reason:
     lacks = f"lacks a module for its actions ({'act_pedit, act_csum' if writes else 'act_mirred ...'})"
     return Reason(
         Cause.NO_INGRESS_QDISC,
-        Likelihood.LIKELY,
+        Likelihood.LIKELY if refusal.ufid is None else Likelihood.CONFIRMED,
         f"the kernel did not find what the rule needs: {port} has no ingress qdisc, or the kernel {lacks}",
         (refusal.line,),
         (
@@ -117,7 +110,10 @@ def _refusals(case: Case) -> tuple[Refusal, ...]:
     """Return the refusals that may be about the megaflow; none for megaflows in traffic control."""
     if case.verdict is Verdict.TC_SW:
         return ()
-    return tuple(refusal for refusal in case.refusals if refusal.fits(case.megaflow))
+    fitting = tuple(refusal for refusal in case.refusals if refusal.fits(case.megaflow))
+    # A line that names the megaflow makes those needless that may be about any of its port.
+    named = {refusal.cause for refusal in fitting if refusal.ufid is not None}
+    return tuple(one for one in fitting if one.ufid is not None or one.pattern is not None or one.cause not in named)
 
 
 def _matches_message(refusal: Refusal, found: Offloadability) -> bool:
@@ -145,33 +141,6 @@ def _stop_sampling(case: Case) -> tuple[str, ...]:
         *(join(("ovs-vsctl", "clear", "Bridge", case.bridge.name, column)) for column in columns),
         REVALIDATOR_PURGE,
     )
-
-
-def profile_of(case: Case) -> Profile:
-    """Return how Open vSwitch reaches the NIC of the megaflow; by traffic control if that is unknown."""
-    bridge, port, database = case.bridge, case.interface, case.evidence.database
-    is_doca = case.megaflow.layer == "doca" or any(name == OFFLOAD_INFO for name, _ in case.megaflow.extra)
-    if is_doca or (bridge is not None and bridge.datapath_type == "doca"):
-        return Profile.DOCA
-    if bridge is None:
-        return Profile.DPDK if case.is_userspace else Profile.TC
-    if bridge.datapath_type == "system":
-        return Profile.TC
-    is_doca = port is not None and (port.type == "doca" or (database is not None and database.has_doca))
-    return Profile.DOCA if is_doca else Profile.DPDK
-
-
-def version_of(case: Case) -> Version:
-    """Return the version of the running Open vSwitch; if it is unknown, the default of the table."""
-    version = case.evidence.version
-    return DEFAULT_VERSION if version is None else version_or_default(version)
-
-
-def version_or_default(text: str) -> Version:
-    """Return the version that a text names; the default of the table for other texts."""
-    with suppress(ValueError):
-        return parse_version(text)
-    return DEFAULT_VERSION
 
 
 def _internal_ports(case: Case) -> tuple[str, ...]:
@@ -248,7 +217,7 @@ def _unsupported(case: Case, bits: UnwildcardedBits) -> Iterator[Offloadability]
     names = {name for name, _ in bits.fields}
     for flow in (bits.flows or ())[:_SHOWN]:
         alone = _only(flow.match, names)
-        for found in judge(tuple(match_topics(alone)), profile_of(case), version_of(case)):
+        for found in judge(tuple(match_topics(alone)), case.profile, case.version):
             if found.offload.is_software and explains(found, case.verdict):
                 yield found
 

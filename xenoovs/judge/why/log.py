@@ -47,7 +47,7 @@ def _action_name(action: str) -> str:
     return name if "(" in action or name in _PLAIN else "output"
 
 
-# Texts that ovs-vswitchd logs as reasons, in log.json. They were compared with the sources of 2.17, 3.1, 3.6 and 3.7.
+# Texts that ovs-vswitchd logs as reasons, in log.json. They were compared with the sources of 2.17 to 4.0.
 
 
 _KEYS = {"pkt_mark": "skb_mark", "actset_output": "in_port", "conj_id": "recirc_id"}
@@ -120,6 +120,9 @@ _TOOL_MODULES = frozenset(("dpif_netlink", "netlink_socket", "unixctl"))
 """Modules with the first line of a tool such as ovs-dpctl, which may stand in a log that was copied from a terminal."""
 
 _FAILED = re.compile(r"failed to offload flow: (?P<error>.*): (?P<port>\S+)")
+_PUT = re.compile(r"\S+: (?P<text>failed to put(?:\[[a-z]+\])+ \((?P<error>[^()]*)\)) ufid:(?P<ufid>[0-9a-f-]{36}) ")
+"""dpif_offload_operate() of lib/dpif-offload.c since 4.0 (commit 978756d35), of a megaflow that a provider refused for
+another reason than room or support."""
 NO_ENTRY = "No such file or directory"
 """ENOENT: the device has no ingress qdisc, or the kernel has no module for an action of the rule (act_pedit ...)."""
 _NO_REASON = ("Operation not supported",)
@@ -133,6 +136,7 @@ class Refusal:
     Attributes:
         port: ingress port; None: unknown.
         pattern: decides which megaflows it may be about; None: all of the port.
+        ufid: of the only megaflow that it is about; None: the log does not say.
     """
 
     cause: Cause
@@ -140,9 +144,12 @@ class Refusal:
     port: str | None
     line: str
     pattern: LogPattern | None = None
+    ufid: str | None = None
 
     def fits(self, megaflow: Megaflow) -> bool:
         """Return whether the refusal may be about this megaflow."""
+        if self.ufid is not None:
+            return self.ufid == megaflow.ufid
         if self.port is not None and self.port != megaflow.in_port and not _is_tunnel(self.port, megaflow.in_port):
             return False
         return self.pattern is None or self.pattern.fits(megaflow, self.message)
@@ -150,17 +157,19 @@ class Refusal:
     @property
     def is_without_entry(self) -> bool:
         """Whether the kernel answered ENOENT."""
-        return self.pattern is None and f": {NO_ENTRY}: " in self.message
+        return self.pattern is None and NO_ENTRY in self.message
 
     @property
     def source(self) -> str:
         """Where Open vSwitch writes such a line."""
-        return SOURCES["tc-failed" if self.pattern is None else self.pattern.source]
+        if self.pattern is not None:
+            return SOURCES[self.pattern.source]
+        return SOURCES["tc-failed" if self.ufid is None else "offload-put"]
 
     @property
     def is_specific(self) -> bool:
         """Whether every megaflow that it fits is refused for this reason."""
-        return self.pattern is not None and self.pattern.applies is not None
+        return self.ufid is not None or (self.pattern is not None and self.pattern.applies is not None)
 
 
 @lru_cache(maxsize=8)
@@ -169,7 +178,7 @@ def parse_refusals(text: str) -> tuple[Refusal, ...]:
 
     Lines of another form are skipped.
     """
-    found: dict[tuple[str, str | None], Refusal] = {}
+    found: dict[tuple[str, str | None, str | None], Refusal] = {}
     pending: dict[str, list[Refusal]] = {}
     for line in text.splitlines():
         parts = _LINE.match(line)
@@ -183,6 +192,9 @@ def parse_refusals(text: str) -> tuple[Refusal, ...]:
         if failed := _FAILED.fullmatch(parts["message"]):
             _keep(found, _of_port(before, failed, line))
             before.clear()
+            continue
+        if parts["module"] == "dpif_offload" and (put := _PUT.match(parts["message"])):
+            _keep(found, (Refusal(_cause_of(put["error"]), put["text"], None, line, ufid=put["ufid"]),))
             continue
         before[:] = [refusal for refusal in before if refusal.pattern is None or not refusal.pattern.needs_failure]
         if found_pattern := next((each for each in LOG_PATTERNS if each.pattern.search(parts["message"])), None):
@@ -230,6 +242,6 @@ def _cause_of(error: str) -> Cause:
     return Cause.REFUSED_BY_OVS if error in _NO_REASON else Cause.REFUSED_BY_KERNEL
 
 
-def _keep(found: dict[tuple[str, str | None], Refusal], refusals: Iterable[Refusal]) -> None:
+def _keep(found: dict[tuple[str, str | None, str | None], Refusal], refusals: Iterable[Refusal]) -> None:
     for refusal in refusals:
-        found[refusal.message, refusal.port] = refusal
+        found[refusal.message, refusal.port, refusal.ufid] = refusal

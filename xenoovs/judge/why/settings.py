@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xenoovs.compile.offloadable.table import SOURCES
+from xenoovs.compile.offloadable.table import PRIORITY_SINCE, SOURCES
 from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.host import Feature
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.tunnel import is_tunnel_device
-from xenoovs.judge.why.case import MINIFLOW, Case
+from xenoovs.judge.why.case import DOCA_LAYER, MINIFLOW, OFFLOAD_INFO, Case
 from xenoovs.judge.why.reason import REVALIDATOR_PURGE, Cause, Likelihood, Reason
 
 _HW_OFFLOAD = "ovs-vsctl set Open_vSwitch . other_config:hw-offload=true"
 _NIC_TYPES = frozenset(("dpdk", "doca"))
 """Interface types of the userspace datapath with offload (DPDK's rte_flow, NVIDIA's DOCA Flow)."""
-
-OFFLOAD_INFO = "dp-offload-info"
-"""A remark of OVS-DOCA, and only of it: why the megaflow is not offloaded."""
 
 
 def setting_reasons(case: Case) -> Iterator[Reason]:
@@ -32,8 +29,11 @@ def setting_reasons(case: Case) -> Iterator[Reason]:
         return
     off = tuple(_offload(case))
     yield from off
-    if case.is_kernel and not off:
+    if off:
         # Without offload, ports have neither providers nor qdiscs.
+        return
+    yield from _excluded(case)
+    if case.is_kernel:
         yield from _policy(case)
         yield from _provider(case)
         yield from _device(case)
@@ -74,6 +74,7 @@ def likely_off(case: Case) -> Reason | None:
 
 def _datapath(case: Case) -> Iterator[Reason]:
     bridge, port, is_told = case.bridge, case.interface, any(name == OFFLOAD_INFO for name, _ in case.megaflow.extra)
+    is_told = is_told or DOCA_LAYER in case.evidence.layers
     is_software = case.is_userspace and not is_told and case.verdict is Verdict.SW
     if bridge is None and is_software and not case.is_port_offered:
         yield Reason(
@@ -153,13 +154,46 @@ def _policy(case: Case) -> Iterator[Reason]:
     )
 
 
+def _excluding(case: Case, port: str) -> str | None:
+    """Return the hw-offload-priority of an interface that has kept the port from every provider; None: none has.
+
+    Open vSwitch reads it when it adds the port.
+    """
+    history, database = case.evidence.history, case.evidence.database
+    home = None if database is None else database.bridge_of(port)
+    state = None if home is None else home.port(port)
+    if state is None or history is None or not history.is_complete or port in history.providers:
+        return None
+    return state.offload_priority if case.version >= PRIORITY_SINCE else None
+
+
+def _excluded(case: Case) -> Iterator[Reason]:
+    """Yield that a setting of the ingress port, or of an output port, keeps it from the hardware."""
+    ports = (case.in_port,) if case.in_port and case.verdict is Verdict.SW else ()
+    for port in dict.fromkeys((*ports, *case.egress)):
+        priority = _excluding(case, port)
+        if priority is None:
+            continue
+        what = "offers flows of {} to no provider" if port == case.in_port else "lets no provider send packets by {}"
+        yield Reason(
+            Cause.NO_PROVIDER if port == case.in_port else Cause.EGRESS_NOT_ON_ESWITCH,
+            Likelihood.CERTAIN,
+            f"Open vSwitch {what.format(port)}, as its interface is set",
+            (f"Interface {port}: other_config:hw-offload-priority={priority}, and `dpif/offload/show` lacks the port",),
+            (f"ovs-vsctl remove Interface {port} other_config hw-offload-priority", *case.evidence.target.restart),
+            source=SOURCES["offload-port"],
+        )
+
+
 def _provider(case: Case) -> Iterator[Reason]:
     history, port = case.evidence.history, case.in_port
-    if history is None or port is None or case.verdict is not Verdict.SW:
+    if history is None or port is None or case.verdict is not Verdict.SW or _excluding(case, port):
         return
     if not (history.is_complete and history.providers) or port in history.providers:
         return
-    others = f"the log has no line `{port}: Assigned flow API`, but has it for {', '.join(sorted(history.providers))}"
+    place = "the log has no line `{}: Assigned flow API`, but has it for"
+    place = "`dpif/offload/show` has no port {}, but has" if case.version >= PRIORITY_SINCE else place
+    others = f"{place.format(port)} {', '.join(sorted(history.providers))}"
     failure = history.failures.get(port)
     yield Reason(
         Cause.NO_PROVIDER,

@@ -138,6 +138,23 @@ def test_tc_policy(setting: str, used: str | None, state: CheckState, needs_rest
     assert (row.state, row.needs_restart) == (state, needs_restart)
 
 
+@pytest.mark.parametrize(
+    ("value", "version", "state"),
+    [
+        ("dpdk,tc", "4.0.0", CheckState.OK),
+        ("tc,dppk", "4.0.0", CheckState.WRONG),
+        ("none", "4.0.0", CheckState.WRONG),
+        ("tc", "3.5.0", CheckState.WRONG),
+    ],
+)
+def test_the_order_of_offload_providers(value: str, version: str, state: CheckState) -> None:
+    case = with_host(
+        database=replace(DATABASE, config={"hw-offload-priority": value}), daemon=replace(DAEMON, version=version)
+    )
+    assert only(openvswitch.check_offload_priority, case).state is state
+    assert list(openvswitch.check_offload_priority(with_host())) == []
+
+
 def test_tc_policy_is_not_for_the_userspace_datapath() -> None:
     database = replace(DATABASE, bridges=(replace(DATABASE.bridges[0], datapath_type="netdev"),))
     assert list(openvswitch.check_tc_policy(with_host(database=database))) == []

@@ -232,3 +232,24 @@ def test_bug_a_tunnel_port_that_shares_its_device_had_no_provider() -> None:
     found = {row.subject: (row.state, row.seen) for row in nic.check_provider(DoctorCase(Evidence(host)))}
     assert found["gnv1-c000020c"] == (CheckState.OK, "that of gnv0, with which it shares a device")
     assert found["vx0"] == (CheckState.WRONG, "none was assigned")
+
+
+def _with_priority(value: str | None, providers: dict[str, str], version: str = "3.7.0") -> DoctorCase:
+    ports = tuple(replace(port, offload_priority=value) if port.name == "p0" else port for port in BRIDGE.ports)
+    daemon = replace(DAEMON, version=version, history=replace(HISTORY, providers=providers))
+    return with_host(database=replace(DATABASE, bridges=(replace(BRIDGE, ports=ports),)), daemon=daemon)
+
+
+@pytest.mark.parametrize(
+    ("case", "state", "seen"),
+    [
+        (_with_priority("none", {"p1": "tc"}), CheckState.WRONG, "none: other_config:hw-offload-priority of the "),
+        (_with_priority("tc,none", {"p0": "tc"}), CheckState.OK, "tc"),
+        (_with_priority("dpdk", {"p0": "tc"}), CheckState.WRONG, "tc; after a restart none: other_config:hw-offl"),
+        (_with_priority("none", {"p0": "linux_tc"}, "3.6.1"), CheckState.OK, "tc"),
+    ],
+)
+def test_the_offload_providers_of_an_interface(case: DoctorCase, state: CheckState, seen: str) -> None:
+    row = only(nic.check_provider, case, "p0")
+    assert (row.state, row.seen[: len(seen)]) == (state, seen)
+    assert state is CheckState.OK or "remove Interface p0 other_config hw-offload-priority" in str(row.fix)
