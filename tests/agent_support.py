@@ -68,12 +68,14 @@ class Scene:
         config: ConfigFile | None = None,
         resync_s: float = 0.3,
         clock: Clock | None = None,
+        command_options: Callable[[], str] = str,
     ) -> Iterator[tuple[Agent, Client]]:
         """An agent that has made its first round, and a client of it.
 
         also: further addresses. mounts: pages beside the API. config: replaces the config file.
         """
-        settings = Settings(resync_s=resync_s, confirm_s=confirm_s, runtime=RuntimeFile(self.state))
+        runtime = RuntimeFile(self.state)
+        settings = Settings(resync_s, confirm_s, runtime, command_options=command_options)
         engine = Engine(self.switch)
         agent = Agent(
             config or ConfigFile(self.config), engine, probe=probe, clock=clock or MonotonicClock(), settings=settings

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from xenoovs.agent.health import Check, HealthChange
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.scheduler import ProbeQueue
-from xenoovs.agent.state import AgentState, ConfigFollowed, Effect, PortsChanged, ProbeAt, Probed, Tick, desired_state
+from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, ProbeAt, Probed, Tick, desired_state
 from xenoovs.agent.store import Clock, Store
 from xenoovs.decision.decision import DesiredState
 from xenoovs.decision.slow_start import KnownShares
@@ -20,8 +20,9 @@ class DrivenAgent:
 
     def __init__(self, balancer: Balancer, clock: Clock) -> None:
         self.store, self.queue, self.clock = Store(AgentState(balancer, balancer), clock), ProbeQueue(), clock
-        self.store.effect_handlers.append(self._perform)
         self._change: HealthChange | None = None
+        self.store.subscribe(ProbeAt, self.queue.push)
+        self.store.subscribe(HealthChange, self._changed)
 
     @property
     def state(self) -> AgentState:
@@ -50,8 +51,5 @@ class DrivenAgent:
         ejection = self.state.tracker.ejections.get(service)
         return frozenset() if ejection is None else frozenset(ejection.down)
 
-    def _perform(self, effect: Effect) -> None:
-        if isinstance(effect, ProbeAt):
-            self.queue.push(effect)
-        elif isinstance(effect, HealthChange):
-            self._change = effect
+    def _changed(self, change: HealthChange) -> None:
+        self._change = change

@@ -17,7 +17,7 @@ from scripts.bench.measure import Row
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import DnsTarget, HttpTarget, IcmpTarget, Target, TcpTarget, UdpTarget
 from xenoovs.agent.scheduler import ProbeScheduler
-from xenoovs.agent.state import AgentState, ConfigFollowed
+from xenoovs.agent.state import AgentState, ConfigFollowed, Probed
 from xenoovs.agent.store import MonotonicClock, Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.model.address import Family, Mac
@@ -104,7 +104,7 @@ async def _paced(health: Health) -> tuple[float, int]:
     balancer, workers, answers = Balancer(uplinks, (service,)), BackgroundTasks(lambda: None), list[bool]()
     store = Store(AgentState(balancer, balancer), MonotonicClock())
     scheduler = ProbeScheduler(Prober().probe, store, workers)
-    scheduler.listeners.append(lambda _check, result: answers.append(result.ok))
+    store.subscribe(Probed, lambda probed: answers.append(probed.result.ok))
     store.dispatch(ConfigFollowed(balancer))
     workers.start(scheduler.run())
     # The first probes, a hundred at a time, are over then.

@@ -62,7 +62,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     opened = open_port(Listen("127.0.0.1", 0))
     with scene.agent(also=(opened,), probe=all_but_one, mounts=mounts) as (agent, _):
-        eventually(lambda: agent.offload is not None and bool(agent.offload.rates), "two samples")
+        eventually(lambda: bool(agent.state.offload.rates), "two samples")
         yield f"{opened.url}/"
 
 

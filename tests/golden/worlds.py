@@ -31,6 +31,7 @@ from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LOGGER
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
+from xenoovs.agent.state import SamplesAsked
 from xenoovs.agent.telemetry import Telemetry
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.fleet.commands import client
@@ -108,8 +109,8 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         client.ask("reset", reset)
         for _ in range(2):
             clock.elapsed_s += _STEP_S
-            agent.request_offload()
-            eventually(lambda: agent.offload is not None and agent.offload.sampled_s == time.time(), "a sample")
+            agent.store.dispatch(SamplesAsked())
+            eventually(lambda: agent.state.offload.sampled_s == time.time(), "a sample")
         client.ask("reset", reset)
         yield
 

@@ -1,4 +1,7 @@
-"""Announces VIPs while their services work: which ones, by a pure function, and the task that sets their routes.
+"""Whether this host should get clients, and the announcement of VIPs while their services work.
+
+Pure functions decide: `not_ready` is what `GET /ready` answers to the check of a BGP speaker, `decide_vips` says which
+VIPs have a route. A task sets the routes.
 
 The routes are level-triggered as the flows are: after each round, and every few seconds, they are read and compared.
 """
@@ -12,7 +15,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.ready import GRACE_S
+from xenoovs.agent.state import AgentState, Announcements, Observed, RoundFacts
+from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
@@ -20,9 +24,10 @@ from xenoovs.model.balancer import AgentExit, Announce, Balancer
 from xenoovs.show.agent import AnnouncementView
 
 if TYPE_CHECKING:
-    from xenoovs.agent.daemon import Agent
     from xenoovs.switch.frr import BgpRoute
 
+GRACE_S = 3.0
+"""For so long rounds may fail: a restart of Open vSwitch takes a second."""
 _CHECK_S = 5.0
 """Between two comparisons of the routes without a round."""
 _BGP_SOON_S, _BGP_S = 1.0, 10.0
@@ -70,6 +75,36 @@ class BridgeFacts:
     serving: frozenset[str] = frozenset()
 
 
+def facts_of(state: AgentState, now_s: float) -> BridgeFacts:
+    """Return what the announcement of VIPs, and of this host, depends on."""
+    runtime, last, ports = state.runtime, state.round, state.ports.of(state.balancer.uplinks.bridge) or {}
+    # The state of links comes from the switch or its database.
+    down = state.ports_down.union(last.without, (port.name for port in ports.values() if port.link_up is False))
+    return BridgeFacts(
+        is_withdrawn=runtime.is_paused and runtime.is_withdrawn,
+        withheld="" if state.fleet is None else state.fleet.withheld,
+        failing_s=None if last.failing_since_s is None else now_s - last.failing_since_s,
+        error=last.error,
+        is_known=last.is_known,
+        is_held=bool(last.held),
+        has_ingress=not down.issuperset(state.balancer.uplinks.ingress),
+    )
+
+
+def not_ready(facts: BridgeFacts) -> str:
+    """Return why the host should get no clients; an empty text: it is ready."""
+    if facts.withheld:
+        return facts.withheld
+    return bridge_problem(facts) if facts.is_known else "no round has succeeded since the start"
+
+
+def bridge_problem(facts: BridgeFacts) -> str:
+    """Return why the bridge cannot serve clients; an empty text: it can."""
+    if facts.failing_s is not None and facts.failing_s >= GRACE_S:
+        return f"reconcile fails: {facts.error}"
+    return "" if facts.has_ingress else "no ingress port has a link"
+
+
 def decide_vips(balancer: Balancer, facts: BridgeFacts) -> dict[IPAddress, VipDecision]:
     """Return what each VIP is to have. One of several services that share a VIP is enough."""
     everywhere = _for_all(facts)
@@ -86,11 +121,8 @@ def _for_all(facts: BridgeFacts) -> VipDecision | None:
         return VipDecision(VipAction.WITHDRAW, "`xenoovs pause --withdraw`; `xenoovs resume` brings it back")
     if facts.withheld:
         return VipDecision(VipAction.WITHDRAW, facts.withheld)
-    if facts.failing_s is not None and facts.failing_s >= GRACE_S:
-        return VipDecision(VipAction.WITHDRAW, f"reconcile fails: {facts.error}")
-    if not facts.has_ingress:
-        return VipDecision(VipAction.WITHDRAW, "no ingress port has a link")
-    return None
+    problem = bridge_problem(facts)
+    return VipDecision(VipAction.WITHDRAW, problem) if problem else None
 
 
 def _for_services(names: tuple[str, ...], facts: BridgeFacts) -> VipDecision:
@@ -101,15 +133,16 @@ def _for_services(names: tuple[str, ...], facts: BridgeFacts) -> VipDecision:
     return VipDecision(VipAction.ANNOUNCE)
 
 
-def serving_services(agent: Agent) -> frozenset[str]:
+def serving_services(last: RoundFacts) -> frozenset[str]:
     """Return the services with a backend that has clients on the bridge and answers, as of the last round."""
-    program, ejected, unreachable = agent.engine.program, agent.desired.ejected, agent.report.unreachable
     found = set[str]()
-    for made in () if program is None else program.services:
+    if last.program is None or last.desired is None:
+        return frozenset()
+    for made in last.program.services:
         name = made.service.name
-        down = ejected.get(name, frozenset()) | agent.held.get(name, frozenset())
+        down = last.desired.ejected.get(name, frozenset()) | last.desired.held.get(name, frozenset())
         shares = zip(made.service.backends, made.shares, strict=True)
-        if any(share and each.name not in down and (name, each.name) not in unreachable for each, share in shares):
+        if any(share and each.name not in down and (name, each.name) not in last.unreachable for each, share in shares):
             found.add(name)
     return frozenset(found)
 
@@ -129,42 +162,36 @@ BgpReader = Callable[[Iterable[IPAddress]], Mapping[IPAddress, "BgpRoute"]]
 
 
 class Announcer:
-    """Sets the routes of one agent's VIPs, beside its rounds, and asks the BGP speaker what it makes of them.
+    """Sets the routes of one agent's VIPs, beside its rounds, and asks the BGP speaker what it makes of them."""
 
-    It works while the agent runs.
-    """
-
-    def __init__(self, agent: Agent, routes: Routes, read_bgp: BgpReader) -> None:
-        self._agent, self._routes, self._read_bgp = agent, routes, read_bgp
+    def __init__(self, store: Store, routes: Routes, read_bgp: BgpReader) -> None:
+        self._store, self._routes, self._read_bgp = store, routes, read_bgp
         self._views: dict[IPAddress, AnnouncementView] = {}
         self._bgp: Mapping[IPAddress, BgpRoute] = {}
         self._bgp_problem = self._problem = ""
-        self._wake, self._ask = asyncio.Event(), asyncio.Event()
+        self._news, self._ask = store.watch("round", "ports", "fleet"), asyncio.Event()
         self._is_open: bool | None = None
-        agent.announcements = self._shown
-        agent.round_listeners.append(self._wake.set)
-        agent.port_listeners.append(self._wake.set)
-        agent.add_task(self._follow_rounds)
-        agent.add_task(self._follow_bgp)
 
     @property
     def _balancer(self) -> Balancer:
         """The config whose flows the bridge has: while a pause holds changes back, that is an earlier one."""
-        return self._agent.engine.balancer or self._agent.config.balancer
+        state = self._store.state
+        return state.balancer if state.round.program is None else state.round.program.balancer
 
-    def _shown(self) -> tuple[AnnouncementView, ...]:
-        """Return the announcements, in the order of the config."""
-        if self._balancer.announce is None:
-            return ()
-        return tuple(self._with_bgp(vip, view) for vip, view in self._views.items())
+    def _publish(self) -> None:
+        shown = Announcements(tuple(self._with_bgp(vip, view) for vip, view in self._views.items()))
+        if shown != self._store.state.vips:
+            self._store.dispatch(Observed(shown))
 
-    async def _follow_rounds(self) -> None:
+    async def run(self) -> None:
+        """Compare the routes after each round, and now and then without one, until cancelled."""
         try:
             while True:
-                self._wake.clear()
+                self._news.clear()
                 await self._step(self._balancer)
+                self._publish()
                 try:
-                    await within(_CHECK_S, self._wake.wait())
+                    await within(_CHECK_S, self._news.wait())
                 except asyncio.TimeoutError:
                     continue
         finally:
@@ -181,7 +208,9 @@ class Announcer:
                 self._is_open, self._views, self._problem = False, {}, ""
             else:
                 self._is_open = True
-                decisions = decide_vips(balancer, self._facts(balancer))
+                state = self._store.state
+                facts = replace(facts_of(state, self._store.clock.now_s()), serving=serving_services(state.round))
+                decisions = decide_vips(balancer, facts)
                 found = await asyncio.to_thread(self._set, announce, decisions)
                 self._show(decisions, found)
         except SwitchError as problem:
@@ -198,20 +227,6 @@ class Announcer:
         if desired == found:
             return found
         return self._routes.change(add=desired - found, remove=found - desired)
-
-    def _facts(self, balancer: Balancer) -> BridgeFacts:
-        agent = self._agent
-        report, runtime, ready = agent.report, agent.state.runtime, agent.ready
-        return BridgeFacts(
-            is_withdrawn=runtime.is_paused and runtime.is_withdrawn,
-            withheld=ready.withheld(),
-            failing_s=ready.failing_s(),
-            error=report.last_error,
-            is_known=ready.is_known,
-            is_held=bool(report.held),
-            has_ingress=ready.has_ingress,
-            serving=serving_services(agent),
-        )
 
     def _show(self, decisions: Mapping[IPAddress, VipDecision], found: frozenset[IPAddress]) -> None:
         if self._problem:
@@ -242,8 +257,8 @@ class Announcer:
             for vip in balancer.announced_vips
         }
 
-    async def _follow_bgp(self) -> None:
-        """Ask the BGP speaker, beside the routes: it may hang."""
+    async def follow_bgp(self) -> None:
+        """Ask the BGP speaker, beside the routes, as it may hang, until cancelled."""
         while True:
             vips = [vip for vip, view in self._views.items() if view.is_announced]
             problem = ""
@@ -254,6 +269,7 @@ class Announcer:
             if problem and problem != self._bgp_problem:
                 warn("the BGP speaker cannot be asked; the routes stay set", reason=problem)
             self._bgp_problem = problem
+            self._publish()
             self._ask.clear()
             try:
                 await within(_BGP_S, self._ask.wait())

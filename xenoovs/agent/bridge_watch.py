@@ -1,4 +1,4 @@
-"""Follows the bridge and its ports in the database of Open vSwitch: changes are logged, shown, and start a round.
+"""Follows the bridge and its ports in the database of Open vSwitch, and policies of IPsec: changes start a round.
 
 This only speeds rounds up. While ovsdb-server does not answer, the agent notices a restarted Open vSwitch by its
 socket, and external changes by comparing flows.
@@ -7,10 +7,16 @@ socket, and external changes by comparing flows.
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 from xenoovs.agent.log import info, warn
+from xenoovs.agent.state import BridgePorts, Observed
+from xenoovs.agent.store import Store
+from xenoovs.agent.tasks import within
 from xenoovs.datapath.database import PortState
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.model.balancer import Balancer
@@ -88,69 +94,99 @@ def port_views(known: Mapping[str, PortState], balancer: Balancer) -> tuple[Port
     return tuple(PortView(state.name, state.ofport, state.link_up, state.error or "") for state in states)
 
 
-class BridgeWatch:
-    """Follows the database, and connects again with increasing pauses while it does not answer."""
+async def follow_bridge(
+    db: str, store: Store, *, balancer: Callable[[], Balancer], request_round: Callable[[], None]
+) -> None:
+    """Follow the database, and connect again with increasing pauses while it does not answer, until cancelled.
 
-    def __init__(
-        self,
-        db: str,
-        *,
-        balancer: Callable[[], Balancer],
-        request_round: Callable[[], None],
-        on_change: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Bind it to an agent.
+    Args:
+        db: As of Endpoint.
+        balancer: Returns the config in use.
+        request_round: Called when flows may be wrong.
+    """
+    retry_s, seen = _RETRY_S, BridgePorts()
+    while True:
+        try:
+            async for ports in follow_ports(db):
+                retry_s = _RETRY_S
+                if seen.problem:
+                    info("database of Open vSwitch answers again", db=db)
+                    request_round()
+                events = port_events(seen.bridges, ports, balancer())
+                seen = BridgePorts(ports)
+                store.dispatch(Observed(seen))
+                for event in events:
+                    log = warn if event.is_bad else info
+                    facts = {"port": event.port} if event.port else {}
+                    log(event.text, bridge=balancer().uplinks.bridge, **facts)
+                if any(event.needs_round for event in events):
+                    request_round()
+        except SwitchUnreachable as problem:
+            if not seen.problem:
+                warn("database of Open vSwitch does not answer; polling for changes", reason=str(problem))
+            seen = replace(seen, problem=str(problem))
+            store.dispatch(Observed(seen))
+        await asyncio.sleep(retry_s)
+        retry_s = min(2 * retry_s, _LONGEST_RETRY_S)
 
-        Args:
-            db: As of Endpoint.
-            balancer: Returns the config in use.
-            request_round: Called when flows may be wrong.
-            on_change: Called when a port of the config, or what is known of it, has changed.
-        """
-        self._db, self._balancer = db, balancer
-        self._request_round, self._on_change = request_round, on_change
-        self._ports: Ports | None = None
-        self._problem = ""
-        self._retry_s = _RETRY_S
 
-    def ports(self) -> tuple[PortView, ...] | None:
-        """Return the ports that the config names, in its order; None while the database does not answer."""
-        if self._ports is None or self._problem:
-            return None
-        balancer = self._balancer()
-        return port_views(self._ports.get(balancer.uplinks.bridge, {}), balancer)
+# Policies and SAs of IPsec: a change starts a round, which compares all flows and reads the policies.
 
-    def problem(self) -> str:
-        """Return why the database does not answer; empty while it does, and until the first attempt."""
-        return self._problem
 
-    async def run(self) -> None:
-        """Follow the database until cancelled."""
-        while True:
-            try:
-                async for ports in follow_ports(self._db):
-                    self._changed(ports)
-            except SwitchUnreachable as problem:
-                if not self._problem:
-                    warn("database of Open vSwitch does not answer; polling for changes", reason=str(problem))
-                self._problem = str(problem)
-            await asyncio.sleep(self._retry_s)
-            self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
+_GROUPS = 1 << (2 - 1) | 1 << (3 - 1) | 1 << (4 - 1)
+"""XFRMNLGRP_EXPIRE, _SA and _POLICY as bits of `nl_groups` (uapi/linux/xfrm.h, netlink(7))."""
+_POLL_S = 1.0
+"""Between two checks whether the config requires IPsec, and whether the policies can be followed."""
+_RECEIVE_BYTES = 1 << 16
 
-    def _changed(self, ports: Ports) -> None:
-        if self._problem:
-            self._problem = ""
-            info("database of Open vSwitch answers again", db=self._db)
-            self._request_round()
-        self._retry_s = _RETRY_S
-        balancer = self._balancer()
-        events = port_events(self._ports, ports, balancer)
-        self._ports = ports
-        for event in events:
-            log = warn if event.is_bad else info
-            facts = {"port": event.port} if event.port else {}
-            log(event.text, bridge=balancer.uplinks.bridge, **facts)
-        if any(event.needs_round for event in events):
-            self._request_round()
-        if events:
-            self._on_change()
+
+def open_ipsec_events() -> socket.socket:
+    """Return a socket that gets a message for each change, in the network namespace of the thread. Raises OSError."""
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_XFRM)
+    try:
+        opened.bind((0, _GROUPS))
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+async def follow_ipsec(
+    locate: Callable[[], str | None],
+    open_events: Callable[[str | None], socket.socket],
+    *,
+    wanted: Callable[[], bool],
+    request_round: Callable[[], None],
+) -> None:
+    """Follow policies and SAs until cancelled. While that is impossible, the next comparison finds what has changed.
+
+    Args:
+        locate: Returns the network namespace in which Open vSwitch is now; None: that of this process.
+        open_events: As `open_ipsec_events`, in a namespace.
+        wanted: Returns whether a tunnel wants IPsec.
+        request_round: Called after each change.
+    """
+    problem, loop = "", asyncio.get_running_loop()
+    while True:
+        try:
+            # After a restart Open vSwitch may be in another namespace; the socket stays in its own.
+            with open_events(place := locate()) if wanted() else nullcontext() as events:
+                if events is not None:
+                    # Something may have changed before.
+                    problem = ""
+                    request_round()
+                while events is not None and wanted() and locate() == place:
+                    try:
+                        await within(_POLL_S, loop.sock_recv(events, _RECEIVE_BYTES))
+                    except asyncio.TimeoutError:
+                        continue
+                    except OSError as error:
+                        # Messages were lost: something has changed.
+                        if error.errno != errno.ENOBUFS:
+                            raise
+                    request_round()
+        except OSError as error:
+            if not problem:
+                warn("changes of IPsec policies cannot be followed; polling", reason=str(error))
+            problem = str(error)
+        await asyncio.sleep(_POLL_S)

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import bridge_context
-from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
 from xenoovs.agent.tasks import TaskFactory, run_all
 from xenoovs.errors import XenoovsError
 
@@ -58,7 +57,7 @@ class AgentGroup:
             XenoovsError: An agent could not be made, or with `once`: a bridge could not be reconciled.
             Exception: An agent failed unexpectedly, which ends all.
         """
-        probes, loop = max_probes(raise_descriptor_limit() // len(starters)), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         if len(starters) > 1:
             loop.set_default_executor(ThreadPoolExecutor(_THREADS * len(starters), thread_name_prefix="xenoovs-work"))
         problems, all_made = list[XenoovsError](), asyncio.Event()
@@ -66,7 +65,7 @@ class AgentGroup:
         async def run_one(bridge: str, start: Starter) -> None:
             if (agent := await start()) is None or self.is_stopping:
                 return
-            self.agents[bridge], agent.scheduler.max_running = agent, probes
+            self.agents[bridge] = agent
             if len(self.agents) == len(starters):
                 all_made.set()
             try:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xenoovs.agent.health import AdvertisedChange, HealthChange
-from xenoovs.agent.state import AgentState, Effect
+from xenoovs.agent.state import AgentState
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal
 from xenoovs.model.balancer import Balancer
@@ -39,13 +39,15 @@ class BackendChanges:
     def __init__(self) -> None:
         self.last: Mapping[BackendName, LastChange] = {}
 
-    def handle(self, effect: Effect) -> None:
-        """Record changes of health, and what servers advertise."""
-        if isinstance(effect, HealthChange):
-            state = "up" if effect.is_up else "ejected" if effect.was_held else "down"
-            self._record((name, f"{state}: {effect.reason}") for name in effect.backends)
-        elif isinstance(effect, AdvertisedChange) and effect.is_new:
-            self._record((name, f"{effect.advertised.state} advertised by its agent") for name in effect.backends)
+    def health(self, change: HealthChange) -> None:
+        """Record backends that came up or went down."""
+        state = "up" if change.is_up else "ejected" if change.was_held else "down"
+        self._record((name, f"{state}: {change.reason}") for name in change.backends)
+
+    def advertised(self, change: AdvertisedChange) -> None:
+        """Record what the agent of a server advertised."""
+        if change.is_new:
+            self._record((name, f"{change.advertised.state} advertised by its agent") for name in change.backends)
 
     def observe(self, before: AgentState, after: AgentState, now_s: float) -> None:
         """Record changes by operators, the config and ports."""

@@ -7,25 +7,28 @@ changes it. `scheduler` sends the probes, `reload` follows the config file, and 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from random import uniform
-from typing import TYPE_CHECKING
 
 from xenoovs import __version__
-from xenoovs.agent.bridge_watch import BridgeWatch
+from xenoovs.agent.announce import facts_of, not_ready
+from xenoovs.agent.bridge_watch import follow_bridge, port_views
 from xenoovs.agent.changes import BackendChanges
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.events import EventLog
 from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.log import info
 from xenoovs.agent.notify import Notifier
-from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.overrides import OverrideRequest
+from xenoovs.agent.paths.devices import OpenPort
+from xenoovs.agent.paths.mover import Mover
+from xenoovs.agent.paths.search import SourcePorts
 from xenoovs.agent.paths.views import remote_views
-from xenoovs.agent.ready import ReadyCheck
 from xenoovs.agent.reload import Reloader
 from xenoovs.agent.report import Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
@@ -35,9 +38,10 @@ from xenoovs.agent.state import (
     AdvertisedRefused,
     AgentState,
     BlocksPlaced,
-    Effect,
+    Observed,
     OverrideExpired,
     PortsChanged,
+    RoundFacts,
     Runtime,
     SaveRuntime,
     Tick,
@@ -46,8 +50,8 @@ from xenoovs.agent.state import (
 )
 from xenoovs.agent.store import Clock, Store
 from xenoovs.agent.systemd import Readiness, notify
-from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, call_each, kept_running, within
-from xenoovs.decision.decision import BackendName, Blocks, DesiredState
+from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, kept_running, within
+from xenoovs.decision.decision import BackendName, DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import (
@@ -61,11 +65,8 @@ from xenoovs.errors import (
     XenoovsError,
 )
 from xenoovs.model.balancer import Balancer
-from xenoovs.show.agent import AnnouncementView, FleetMembership, LazySnapshot, PortView, Snapshot
+from xenoovs.show.agent import LazySnapshot, PortView, Snapshot
 from xenoovs.show.paths import RemoteView
-
-if TYPE_CHECKING:
-    from xenoovs.agent.paths.mover import Mover
 
 _POLL_S = 0.2
 """Between two checks of the config file and of the bridge's socket, each one stat(2)."""
@@ -94,11 +95,19 @@ class Settings:
         resync_s: Between two rounds without any other reason. They find external changes.
         confirm_s: How long a new config waits for `xenoovs confirm` before it is rolled back; None: no confirmation.
         runtime: Where overrides and a pause survive a restart; None: nowhere.
+        max_probes: How many probes may run at once.
+        hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
+        check_request: Raises RequestRefused while another controller decides about the bridge.
+        command_options: Returns the options that a command needs to reach this agent, after a space; empty: none.
     """
 
     resync_s: float = 10.0
     confirm_s: float | None = None
     runtime: RuntimeFile | None = None
+    max_probes: int = sys.maxsize
+    hold: Callable[[Collection[str]], None] = lambda _bridges: None
+    check_request: Callable[[], None] = lambda: None
+    command_options: Callable[[], str] = str
 
 
 class RoundWaiters:
@@ -131,20 +140,7 @@ class Agent:
 
     Attributes:
         desired: The desired state of the last round.
-        held: The backends, by service, that were down in it and keep their clients.
-        ports: Returns the ports that the config names; None while their state is not known.
-        ports_problem: Returns why it is not; empty while it is known, and until the first attempt.
-        announcements: Returns the VIPs that are to be announced, and what became of it.
-        ready: Returns whether this host should get clients.
-        fleet: Returns what is known of the fleet that this agent belongs to; None: it belongs to none.
-        check_override: Raises RequestRefused while overrides are none of this agent's business.
         mover: Chooses the paths of tunnels; None: it was not started.
-        round_listeners: Called after each round, also one that failed.
-        port_listeners: Called when a port of the config has changed, such as its link.
-        offload: The last sample of hardware offload.
-        request_offload: Requests more samples than usual, for some seconds.
-        check_request: Raises RequestRefused while another controller decides about the bridge.
-        command_options: Returns the options that a command needs to reach this agent, after a space; empty: none.
     """
 
     def __init__(
@@ -161,32 +157,32 @@ class Agent:
         self.report, self.events, self.changes = Report(), EventLog(), BackendChanges()
         self.tasks = BackgroundTasks(self.stop)
         runtime, self._runtime_problem = load_runtime(self._settings.runtime)
-        self.store = Store(AgentState(config.balancer, config.balancer, runtime), clock)
-        self.store.effect_handlers += (self._handle, self.changes.handle)
-        self.store.observers.append(self.changes.observe)
-        self.scheduler = ProbeScheduler(probe, self.store, self.tasks)
+        self.store = Store(AgentState(config.balancer, config.balancer, runtime), clock, self.changes.observe)
+        for kind, handle in (
+            (HealthChange, self._health_changed),
+            (AdvertisedChange, self._advertised_changed),
+            (OverrideExpired, self.report.expired),
+            (SaveRuntime, self._runtime_changed),
+            (BlocksPlaced, self._blocks_placed),
+            (HealthChange, self.changes.health),
+            (AdvertisedChange, self.changes.advertised),
+        ):
+            self.store.subscribe(kind, handle)
+        self.scheduler = ProbeScheduler(probe, self.store, self.tasks, self._settings.max_probes)
         self.reloader = Reloader(
-            config, engine, self.store, self.report, self._settings.runtime, self._settings.confirm_s
+            config,
+            engine,
+            self.store,
+            self.report,
+            self._settings.runtime,
+            self._settings.confirm_s,
+            self._settings.hold,
         )
-        self._notifier = Notifier(self.store, probe, self.tasks, self._decides)
+        self._notifier = Notifier(self.store, probe, self.tasks, lambda: self.is_deciding)
         self.desired = DesiredState(config.balancer)
-        self.ports: Callable[[], tuple[PortView, ...] | None] = lambda: None
-        self.ports_problem: Callable[[], str] = lambda: ""
-        self.announcements: Callable[[], tuple[AnnouncementView, ...]] = tuple
-        self.fleet: Callable[[], FleetMembership | None] = lambda: None
-        self.check_override: Callable[[], None] = lambda: None
         self.mover: Mover | None = None
-        self.round_listeners: list[Callable[[], None]] = []
-        self.port_listeners: list[Callable[[], None]] = []
-        self.ready = ReadyCheck(self)
-        self.offload: OffloadSample | None = None
-        self.offload_listeners: list[Callable[[OffloadSample], None]] = []
-        self.request_offload: Callable[[], None] = lambda: None
-        self.check_request: Callable[[], None] = lambda: None
-        self.command_options: Callable[[], str] = str
         self.started_s = time.time()
-        self.held: Mapping[str, frozenset[str]] = {}
-        self._snapshots = SnapshotBuilder(self)
+        self._snapshots = SnapshotBuilder(self.store, engine, self.report, self.changes)
         self._task_factories: list[TaskFactory] = []
         self._waiters = RoundWaiters()
         # Changes of config and overrides are made one after the other: each is tried against all others.
@@ -222,35 +218,46 @@ class Agent:
 
     def watch_bridge(self, db: str) -> None:
         """Follow the ports in the database (`db` as of Endpoint) beside the rounds."""
-        watch = BridgeWatch(
-            db,
-            balancer=self.used,
+        self.add_task(partial(follow_bridge, db, self.store, balancer=self.used, request_round=self.request_round))
+
+    def ports(self) -> tuple[PortView, ...] | None:
+        """Return the ports that the config names, in its order; None while their state is not known."""
+        used = self.used()
+        known = self.state.ports.of(used.uplinks.bridge)
+        return None if known is None else port_views(known, used)
+
+    def not_ready(self) -> str:
+        """Return why this host should get no clients; an empty text: it is ready."""
+        return not_ready(facts_of(self.state, self.clock.now_s()))
+
+    def probe_paths(self, source_ports: SourcePorts, open_port: OpenPort) -> None:
+        """Probe the paths of tunnels beside the rounds, and move blocks between them. The arguments: as of Mover."""
+        self.mover = Mover(
+            self.store,
+            self.engine,
+            source_ports,
+            open_port,
+            is_deciding=lambda: self.is_deciding,
             request_round=self.request_round,
-            on_change=self._ports_changed,
         )
-        self.ports, self.ports_problem = watch.ports, watch.problem
-        self.add_task(watch.run)
+        self.add_task(self.mover.run)
 
     def used(self) -> Balancer:
         """Return the config, with the next hops of no backend that the bridge still sends packets to."""
         on_bridge = self.engine.balancer
         return self.config.balancer if on_bridge is None else replace(self.config.balancer, leaving=on_bridge.leaving)
 
-    def _ports_changed(self) -> None:
-        call_each(self.port_listeners)
-
-    def show_offload(self, sample: OffloadSample) -> None:
-        """Include this sample of hardware offload in snapshots from now on."""
-        self.offload = sample
-        call_each(self.offload_listeners, sample)
-
     def lazy_snapshot(self) -> LazySnapshot:
         """All that is known now, taken at once; within the event loop of the agent."""
-        return replace(self._snapshots.lazy_snapshot(), command_options=self.command_options())
+        return replace(self._snapshots.lazy_snapshot(self), command_options=self.command_options())
 
     def snapshot(self) -> Snapshot:
         """The same, made at once: with thousands of backends the loop would wait for it."""
         return self.lazy_snapshot().snapshot()
+
+    def command_options(self) -> str:
+        """Return the options that a command needs to reach this agent, after a space; empty: none."""
+        return self._settings.command_options()
 
     async def run(self, *, once: bool = False) -> None:
         """Reconcile the bridge until `stop` or, with `once`, until all backends were probed and the bridge is right.
@@ -318,8 +325,14 @@ class Agent:
                 master, or the store of a fleet decides. Nothing changes.
             CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights. Nothing changes.
         """
-        self.check_request()
-        self.check_override()
+        self._settings.check_request()
+        if (fleet := self.state.fleet) is not None:
+            raise RequestRefused(
+                f"this is DPU {fleet.shown.dpu} of a fleet, whose store decides about weights; for all DPUs: `xenoovs "
+                "fleet drain SERVICE BACKEND`, `weight` or `reset`",
+                status=409,
+                code="in_fleet",
+            )
         async with self._change():
             names = await self.reloader.override(*requests)
         return names, await self.next_round()
@@ -335,7 +348,7 @@ class Agent:
             RequestRefused: The pause could not be saved, or another controller is master, or no VIP is announced.
                 Nothing changes.
         """
-        self.check_request()
+        self._settings.check_request()
         async with self._change():
             if not await self.reloader.set_paused(paused=paused, withdraw=withdraw):
                 return None
@@ -345,31 +358,20 @@ class Agent:
         """Return the remotes of tunnels that are probed, and their paths; within the event loop of the agent."""
         return () if self.mover is None else remote_views(self.mover)
 
-    def place(self, service: str, blocks: Blocks | None) -> None:
-        """Give the blocks of a remote to these paths, in the next round, which begins at once.
-
-        Args:
-            service: The name of the remote's service.
-            blocks: Owned by its paths; None: they stay where they are.
-        """
-        self.store.dispatch(BlocksPlaced(service, blocks))
-        self._is_urgent = True
-        self.request_round()
-
     async def pin(self, remote: str, path: str | None) -> Outcome:
         """Leave all blocks of a remote on one path; None: end that. Return the outcome of the next round.
 
         Raises:
             RequestRefused: It could not be saved, or another controller is master. Nothing changes.
         """
-        self.check_request()
+        self._settings.check_request()
         async with self._change():
             await self.reloader.pin(remote, path)
         return await self.next_round()
 
     async def set_moves_paused(self, *, paused: bool) -> bool:
         """Pause or resume moves of blocks between paths. Return False if that was so already. Raises as `pin`."""
-        self.check_request()
+        self._settings.check_request()
         async with self._change():
             return await self.reloader.set_moves_paused(paused=paused)
 
@@ -417,28 +419,28 @@ class Agent:
     @property
     def is_deciding(self) -> bool:
         """Whether this agent, and no other controller, decides about the bridge."""
-        return self._decides()
-
-    def _decides(self) -> bool:
         try:
-            self.check_request()
+            self._settings.check_request()
         except RequestRefused:
             return False
         return True
 
-    def _handle(self, effect: Effect) -> None:
-        if isinstance(effect, HealthChange):
-            self.report.health(effect)
-            self._notifier.wake()
-            self._is_urgent = True
-            self.request_round()
-        elif isinstance(effect, AdvertisedChange):
-            self.report.advertised(effect)
-            self._is_urgent = self._is_urgent or effect.advertised.is_away
-            self.request_round()
-        elif isinstance(effect, OverrideExpired):
-            self.report.expired(effect)
-        elif isinstance(effect, SaveRuntime) and not (self._is_saving or self.reloader.is_saved):
+    def _health_changed(self, change: HealthChange) -> None:
+        self.report.health(change)
+        self._is_urgent = True
+        self.request_round()
+
+    def _advertised_changed(self, change: AdvertisedChange) -> None:
+        self.report.advertised(change)
+        self._is_urgent = self._is_urgent or change.advertised.is_away
+        self.request_round()
+
+    def _blocks_placed(self, _: BlocksPlaced) -> None:
+        self._is_urgent = True
+        self.request_round()
+
+    def _runtime_changed(self, _: SaveRuntime) -> None:
+        if not (self._is_saving or self.reloader.is_saved):
             self._is_saving = True
             self.tasks.start(self._save_runtime())
 
@@ -521,7 +523,24 @@ class Agent:
         return bool(good.stored and is_right and has_round and self.reloader.accept_unchanged())
 
     def _round_ended(self) -> None:
-        call_each(self.round_listeners)
+        """Tell the tasks beside the rounds what the bridge has now, and what is wrong."""
+        report, before = self.report, self.state.round
+        since_s = None if not report.last_error else before.failing_since_s
+        if report.last_error and since_s is None and not report.is_late:
+            # A late round may yet succeed. One at a switch that does not answer fails by itself.
+            since_s = self.clock.now_s()
+        facts = RoundFacts(
+            self.engine.program,
+            self.desired,
+            report.unreachable,
+            tuple(problem.text for problem in report.problems),
+            report.without,
+            report.last_error,
+            since_s,
+            report.held,
+            report.last_round_s,
+        )
+        self.store.dispatch(Observed(facts))
 
     async def _try_round(self) -> bool:
         """Return whether the bridge is as desired, as far as a pause and problems let it be."""
@@ -549,6 +568,7 @@ class Agent:
     def _round_is_late(self) -> None:
         self._waiters.begin()
         self._failed(RoundLate(bridge=self.bridge, after_s=_LATE_S))
+        self._round_ended()
 
     def _failed(self, problem: XenoovsError) -> None:
         self.report.failed(str(problem), bridge=self.bridge, is_late=isinstance(problem, RoundLate))
@@ -573,9 +593,8 @@ class Agent:
         ports_down = self.engine.ports_down()
         is_urgent = is_urgent or ports_down != self.state.ports_down
         self.store.dispatch(PortsChanged(ports_down), Tick())
-        self._notifier.wake()
         now_s = self.clock.now_s()
-        self.desired, self.held = desired_state(self.state, now_s), self.state.held
+        self.desired = desired_state(self.state, now_s)
         if change is not None:
             return change
         try:
@@ -592,7 +611,7 @@ class Agent:
     def _done(self, change: Change) -> None:
         self._drain_s = change.next_s
         self.report.succeeded(change, bridge=self.bridge, config=self.config.digest, now_s=time.time())
-        self.report.held_backends(self.held)
+        self.report.held_backends(self.desired.held)
 
     def _is_recreated(self) -> bool:
         # If a round has failed, the retry finds out.

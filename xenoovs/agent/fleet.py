@@ -4,34 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from random import uniform
 from typing import TYPE_CHECKING
 
 from xenoovs import __version__
+from xenoovs.agent.announce import bridge_problem, facts_of
 from xenoovs.agent.config_file import ConfigVersion
-from xenoovs.agent.fleet_cache import FleetCache
 from xenoovs.agent.fleet_checks import FleetWatches
-from xenoovs.agent.fleet_config import FleetConfig
-from xenoovs.agent.fleet_verdicts import VerdictReports
-from xenoovs.agent.fleet_votes import FleetVoter
+from xenoovs.agent.fleet_config import FleetCache, FleetConfig
 from xenoovs.agent.health import HealthChange
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.offload import OffloadSample
-from xenoovs.agent.state import Effect, RuntimeChanged, WatchesChanged
+from xenoovs.agent.state import (
+    AgentState,
+    Membership,
+    Observed,
+    OffloadSample,
+    RuntimeChanged,
+    SamplesAsked,
+    WatchesChanged,
+)
+from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import ServiceDecision
-from xenoovs.errors import RequestRefused, XenoovsError, first_names
-from xenoovs.fleet.services import digest
-from xenoovs.model.balancer import service_ids
+from xenoovs.engine.engine import Engine
+from xenoovs.errors import XenoovsError, first_names
+from xenoovs.fleet.rollout import TOLERANCE, hw_share
+from xenoovs.fleet.services import Memo, digest
+from xenoovs.fleet.votes import Targets, targets_of
+from xenoovs.judge.findings import OffloadFindings
+from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.show.agent import FleetMembership
 from xenoovs.store.view import FORMAT, MAX_ERROR, DpuStatus, FleetView
 from xenoovs.switch.certificates import certificate_end_s
 
 if TYPE_CHECKING:
-    from xenoovs.agent.daemon import Agent
     from xenoovs.store.client import DpuStatusClient, StoreClient
 
 SEEN_S, _SEEN_JITTER = 60.0, 0.1
@@ -50,23 +63,29 @@ class FleetMember:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Store,
+        engine: Engine,
         config: FleetConfig,
         name: str,
         store: StoreClient,
         states: DpuStatusClient | None,
         cache: FleetCache,
         certificate: Path | None = None,
+        *,
+        request_poll: Callable[[], None],
     ) -> None:
         """Make the agent a member. Local overrides end: the store decides about weights.
 
         Args:
+            agent: The state of the agent.
             name: Of this DPU.
             states: Where it reports; None: nowhere.
             cache: Where the last view survives a restart.
             certificate: The file with the certificate of this DPU; None: there is none.
+            request_poll: Makes the agent look for a new config.
         """
-        self._agent, self._config, self._name = agent, config, name
+        self._agent, self._engine, self._config, self._name = agent, engine, config, name
+        self._request_poll = request_poll
         self._store, self._states, self._cache = store, states, cache
         self._certificate = certificate
         self._saved: FleetView | None = None
@@ -79,26 +98,27 @@ class FleetMember:
         self._drift_s = 0.0
         self._is_due = True
         self._compared: tuple[ConfigVersion, FleetView | None] | None = None
-        agent.fleet, agent.check_override = self.membership, self._refuse_override
         self._voter = FleetVoter()
         self._watched: FleetView | None = None
         self._cut_off_s: float | None = None
         self._withheld = ""
-        agent.ready.reasons.append(self._not_wanted)
+        self._news = agent.watch("round", "ports")
         self._follow_watches()
-        agent.store.effect_handlers.append(self._handle)
-        agent.round_listeners += (self._follow_watches, self._woken.set)
-        agent.port_listeners.append(self._woken.set)
-        agent.offload_listeners.append(self._sampled)
-        agent.add_task(self._run)
+        self._publish()
+        agent.subscribe(HealthChange, self._vote)
+        agent.subscribe(OffloadSample, self._sampled)
         runtime = agent.state.runtime
         if runtime.overrides:
             names = [f"{each.service}/{each.backend}" for each in runtime.overrides]
             warn("overrides of this DPU have ended; the store of the fleet decides", backends=first_names(names))
-            agent.store.dispatch(RuntimeChanged(replace(runtime, overrides=())))
+            agent.dispatch(RuntimeChanged(replace(runtime, overrides=())))
 
     def changed(self) -> None:
         """Take the newest view, or notice that the store is lost."""
+        self._changed()
+        self._publish()
+
+    def _changed(self) -> None:
         connection, view = self._store.connection, self._store.view()
         refusal = "" if self._states is None else self._states.connection.problem
         if bool(refusal) is not self._is_refused:
@@ -116,7 +136,7 @@ class FleetMember:
         if view is None or view is self._config.newest or not view.intent:
             return
         if self._states is not None:
-            self._states.dpus = len(view.dpus)
+            self._states.share_with(len(view.dpus))
         if view.generation < self._generation:
             if self._older is None:
                 warn("the view of the store is not taken; what is in use stays", reason=self._refusal_of(view))
@@ -126,10 +146,14 @@ class FleetMember:
             return
         self._older = None
         self._config.offer(view)
-        self._agent.request_poll()
+        self._request_poll()
 
-    def membership(self) -> FleetMembership:
-        """Return what `status` shows."""
+    def _publish(self) -> None:
+        known = Membership(self._membership(), self._not_wanted())
+        if known != self._agent.state.fleet:
+            self._agent.dispatch(Observed(known))
+
+    def _membership(self) -> FleetMembership:
         connection = self._store.connection
         problem = connection.problem if connection.is_connected else connection.reason
         if self._older is not None and connection.is_connected:
@@ -172,26 +196,17 @@ class FleetMember:
         elif before and not self._withheld:
             info("ready for clients again")
 
-    def _refuse_override(self) -> None:
-        raise RequestRefused(
-            f"this is DPU {self._name} of a fleet, whose store decides about weights; for all DPUs: `xenoovs fleet "
-            "drain SERVICE BACKEND`, `weight` or `reset`",
-            status=409,
-            code="in_fleet",
-        )
-
     def _follow_watches(self) -> None:
         """Probe the targets that the view in use has for this DPU."""
         view = self._config.good.view
         if view is not None and view is not self._watched:
             self._watched = view
-            self._agent.store.dispatch(WatchesChanged(FleetWatches.of(view, self._name)))
+            self._agent.dispatch(WatchesChanged(FleetWatches.of(view, self._name)))
 
-    def _handle(self, effect: Effect) -> None:
+    def _vote(self, _: HealthChange) -> None:
         """Vote at once when a backend goes down or comes up."""
-        if isinstance(effect, HealthChange):
-            self._follow_cut_off()
-        if isinstance(effect, HealthChange) and self._states is not None and self._status.seen_ms:
+        self._follow_cut_off()
+        if self._states is not None and self._status.seen_ms:
             status = self._with_votes(self._status)
             if status != self._status:
                 self._put(status)
@@ -200,7 +215,7 @@ class FleetMember:
         state = self._agent.state
         if state.watches is None:
             return status
-        is_fit = not (self._is_cut_off or self._agent.ready.bridge_problem())
+        is_fit = not (self._is_cut_off or bridge_problem(facts_of(state, self._agent.clock.now_s())))
         return replace(status, down=self._voter.down(state), voted=state.watches.generation, is_fit=is_fit)
 
     def _follow_cut_off(self) -> None:
@@ -230,7 +245,16 @@ class FleetMember:
         if self._states is not None:
             self._states.put(self._status)
 
-    async def _run(self) -> None:
+    async def follow(self) -> None:
+        """Take over, after each round, what the view in use says. Never waits for a disk or a switch."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            self._follow_watches()
+            self._publish()
+            self._woken.set()
+
+    async def run(self) -> None:
         """Save and report after every round, and now and then without one."""
         self.changed()
         due_s = time.monotonic()
@@ -238,6 +262,7 @@ class FleetMember:
             # Before the report: a round that ends meanwhile is reported next.
             self._woken.clear()
             self._follow_cut_off()
+            self._publish()
             self._note_withheld()
             await self._save()
             if time.monotonic() >= due_s:
@@ -262,7 +287,7 @@ class FleetMember:
     async def _save(self) -> None:
         """Save the view in use, once the bridge has it."""
         view = self._config.good.view
-        if view is None or view is self._saved or self._agent.report.last_error:
+        if view is None or view is self._saved or self._agent.state.round.error:
             return
         try:
             await asyncio.to_thread(self._cache.save, view)
@@ -274,21 +299,16 @@ class FleetMember:
     async def _report(self) -> None:
         if self._states is None:
             return
-        agent, report = self._agent, self._agent.report
         now_ms = int(time.time() * 1000)
         # First, as votes may be reported meanwhile.
-        drift, ends_s = await self._drift(agent), self._status.certificate_ends_s
+        drift, ends_s = await self._drift(), self._status.certificate_ends_s
         if self._is_due and self._certificate is not None:
             ends_s = int(await asyncio.to_thread(certificate_end_s, self._certificate) or 0)
         before = self._status
-        problems = [
-            self._refused,
-            str(self._config.problem or ""),
-            report.last_error,
-            *(each.text for each in report.problems),
-        ]
+        last = self._agent.state.round
+        problems = [self._refused, str(self._config.problem or ""), last.error, *last.problems]
         error = "; ".join(dict.fromkeys(filter(None, problems)))[:MAX_ERROR]
-        is_right = self._is_right
+        is_right = last.is_right
         generation, view = self._generation if is_right else before.applied, self._config.good.view
         status = replace(
             before,
@@ -303,41 +323,35 @@ class FleetMember:
         awaited = self._awaited
         # A sample that began before the bridge was right does not count, and the next one may be minutes away.
         if awaited is not None or not before.sampled:
-            agent.request_offload()
+            self._agent.dispatch(SamplesAsked())
         status = self._verdicts.reported(status, is_due=self._is_due, ack=awaited)
         status = self._with_votes(status)
         if status != before or self._is_due:
             self._is_due = False
             self._put(status)
 
-    @property
-    def _is_right(self) -> bool:
-        """Whether the last round left the bridge as it should be."""
-        report = self._agent.report
-        return not (report.last_error or report.problems or report.held) and report.last_round_s is not None
-
-    async def _drift(self, agent: Agent) -> dict[str, str]:
+    async def _drift(self) -> dict[str, str]:
         """Return the digests of services whose flows differ from what the store has now.
 
         A round compares the flows of the bridge with what it decided. So after a new view its decision counts, and the
         flows themselves are read with each periodic report, and while something differs: with 16,000 flows this takes
         more than a second. A view that is not taken counts too.
         """
-        good, older, report, now_s = self._config.good, self._older, agent.report, time.monotonic()
+        good, older, last, now_s = self._config.good, self._older, self._agent.state.round, time.monotonic()
         before = dict(self._status.drift)
-        if report.last_round_s is None and not (report.last_error or report.held):
+        if last.last_s is None and not (last.error or last.held):
             # The first round compares them, and begins at once.
             return before
         # The first round has compared them too.
         is_first = self._compared is None
-        is_quiet = not (before or report.held) and (is_first or not self._is_due)
+        is_quiet = not (before or last.held) and (is_first or not self._is_due)
         is_compared = self._compared is not None and self._compared[0] is good and self._compared[1] is older
-        if is_compared and (is_quiet or (before and report.held and now_s < self._drift_s)):
+        if is_compared and (is_quiet or (before and last.held and now_s < self._drift_s)):
             return before
-        decision = agent.engine.decided if is_quiet and self._is_right else None
+        decision = self._engine.decided if is_quiet and last.is_right else None
         try:
             if decision is None:
-                decision = (await asyncio.to_thread(agent.engine.decision, good.balancer))[0]
+                decision = (await asyncio.to_thread(self._engine.decision, good.balancer))[0]
             stored = good.stored if older is None else await asyncio.to_thread(self._config.stored_in, older)
         except XenoovsError:
             # The round that fails for the same reason is reported, and so is a view that is not taken.
@@ -352,3 +366,98 @@ class FleetMember:
 
 def _digest(name: str, decision: ServiceDecision | None) -> str:
     return "" if decision is None else digest(name, decision)
+
+
+# Where megaflows run: reported with each periodic report, and soon while a wave waits.
+
+
+def verdict_counts(findings: OffloadFindings) -> dict[str, int]:
+    """Return the number of megaflows by verdict: those of blocks and of answers that the NIC should forward.
+
+    A block without a megaflow counts as one that is `ABSENT`.
+    """
+    counts = Counter[str]()
+    for block in findings.nic_blocks:
+        counts.update({verdict.value: count for verdict, count in block.verdicts} or {Verdict.ABSENT.value: 1})
+    for answers in findings.nic_answers:
+        counts[answers.verdict.value] += answers.megaflows
+    return {name: count for name, count in sorted(counts.items()) if count}
+
+
+class VerdictReports:
+    """Selects which of the last two offload samples a DPU reports."""
+
+    def __init__(self) -> None:
+        self._samples = deque[tuple[float, Mapping[str, int]]](maxlen=2)
+
+    def add(self, sample: OffloadSample) -> None:
+        """Take the next sample; one without megaflows, as by OpenFlow alone, does not count."""
+        if sample.findings is not None and sample.sampled_s is not None:
+            self._samples.append((sample.sampled_s, verdict_counts(sample.findings)))
+
+    def reported(self, status: DpuStatus, *, is_due: bool, ack: int | None) -> DpuStatus:
+        """Return a status with the newest verdicts, if they are to be reported.
+
+        A new megaflow is in software for a moment, so the better one of two samples counts. The first one of an agent
+        is reported at once.
+
+        Args:
+            status: What the DPU is about to report.
+            is_due: Whether a periodic report is due.
+            ack: The generation that the wave of this DPU waits for; None: none.
+        """
+        since_s = status.applied_ms / 1000
+        fresh = [verdicts for sampled_s, verdicts in reversed(self._samples) if sampled_s >= since_s]
+        if not fresh:
+            return status
+        best = max(fresh, key=_share)
+        is_awaited = ack is not None and status.applied >= ack and (status.sampled < ack or _differs(best, status))
+        is_news = is_due or is_awaited or not status.sampled
+        return replace(status, verdicts=best, sampled=status.applied) if is_news else status
+
+
+def _share(verdicts: Mapping[str, int]) -> Fraction:
+    share = hw_share(verdicts)
+    return Fraction(1) if share is None else share
+
+
+def _differs(verdicts: Mapping[str, int], status: DpuStatus) -> bool:
+    now, before = hw_share(verdicts), hw_share(status.verdicts)
+    if now is None or before is None:
+        return now is not before
+    return abs(now - before) > TOLERANCE
+
+
+# Votes: which targets this DPU cannot reach. They move no client here: the store decides.
+
+
+class FleetVoter:
+    """Finds the targets that a DPU cannot reach. It caches the targets of the last config."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Balancer, Targets] | None = None
+        self._memo = Memo()
+
+    def down(self, state: AgentState) -> frozenset[str]:
+        """Return the targets that this DPU cannot reach, of those whose witness it is."""
+        witnessed = frozenset() if state.watches is None else state.watches.witnessed
+        return frozenset(target for target in self._dark(state) if target in witnessed)
+
+    def is_cut_off(self, state: AgentState) -> bool:
+        """Return whether this DPU cannot reach more than half of the targets that are up by votes."""
+        known_down = frozenset() if state.watches is None else state.watches.down
+        up = self._targets(state.balancer).keys() - known_down
+        return 2 * sum(target in up for target in self._dark(state)) > len(up)
+
+    def _dark(self, state: AgentState) -> Iterator[str]:
+        """Yield the targets that are down by the checks of this DPU."""
+        tracker = state.tracker
+        for target, names in self._targets(state.balancer).items():
+            check = tracker.checks.by_backend.get(names[0])
+            if check is not None and not tracker.health[check].is_up:
+                yield target
+
+    def _targets(self, balancer: Balancer) -> Targets:
+        if self._last is None or self._last[0] is not balancer:
+            self._last = balancer, targets_of(balancer.services, self._memo)
+        return self._last[1]

@@ -102,6 +102,7 @@ class Neighbours:
                 last, names = now, _all_sought(now)
                 with self._lock:
                     self.macs = {address: mac for address, mac in self.macs.items() if address in names}
+                    self._waited_for = self._waited_for.intersection(names)
             if names:
                 before = dict(self.macs)
                 with suppress(SwitchError, ParseError, OSError):

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from xenoovs.agent.health import in_maintenance
+from xenoovs.agent.health import HealthChange, in_maintenance
 from xenoovs.agent.log import warn
 from xenoovs.agent.probe.target import ExecTarget, ResourceShortage
 from xenoovs.agent.scheduler import Probe, probed
-from xenoovs.agent.state import AgentState
+from xenoovs.agent.state import AgentState, Tick
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.decision.ejection import Ejection
@@ -124,12 +124,14 @@ class Notifier:
         self._notified: dict[Subject, str] = {}
         self._running: set[Subject] = set()
         self._changed = asyncio.Event()
+        store.subscribe(HealthChange, self.wake)
+        store.subscribe(Tick, self.wake)
 
     def begin(self) -> None:
         """Take the current states as known, because the bridge stores them: a restart of the agent runs no command."""
         self._notified = {each.subject: each.state for each in notifications(self._store.state)}
 
-    def wake(self) -> None:
+    def wake(self, _: object = None) -> None:
         """Compare the states soon."""
         self._changed.set()
 

@@ -6,17 +6,32 @@ import asyncio
 import re
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import uniform
+from typing import Protocol
 
-from xenoovs.agent.rule_use import RuleUse
+from xenoovs.agent.state import OffloadSample
 from xenoovs.agent.store import Clock
 from xenoovs.agent.tasks import within
 from xenoovs.compile.program import Program
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import PortPackets
+from xenoovs.datapath.parse import scan_dump
+from xenoovs.datapath.tc import TcCounters, TcFilter
 from xenoovs.decision.decision import BackendName
-from xenoovs.errors import NotInOpenFlow, SwitchError
+from xenoovs.errors import NotInOpenFlow, ParseError, SwitchError
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.samples import (
+    DatapathSample,
+    Growth,
+    PortGrowth,
+    check_ports,
+    merged_packets,
+    port_finding,
+    sample_of,
+)
 from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import ExpectedService, expected_services
 from xenoovs.judge.findings import OffloadFindings
@@ -24,28 +39,13 @@ from xenoovs.judge.traffic import traffic_report
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
 from xenoovs.show.agent import Counted, Rate, Traffic
 from xenoovs.switch.api import Switch
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.netns import HERE, Netns
+from xenoovs.switch.port_counters import read_port_packets
+from xenoovs.switch.tc import dump_filters
+from xenoovs.switch.vswitchd import netns_of
 
 _BITS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class OffloadSample:
-    """What one sample found, and totals since the first one.
-
-    Attributes:
-        findings: Verdicts and megaflows. Packets and bytes in it are those since the sample before. None: megaflows
-            cannot be read, and the counters of flows were read in their place.
-        sampled_s: When it began, UTC; None: there was no sample yet.
-        traffic: Totals by megaflows.
-        rates: Since the sample before; empty at the first one.
-        counted: Totals by flows.
-    """
-
-    findings: OffloadFindings | None = None
-    sampled_s: float | None = None
-    traffic: Mapping[BackendName, Traffic] = field(default_factory=dict)
-    rates: Mapping[BackendName, Rate] = field(default_factory=dict)
-    counted: Mapping[BackendName, Counted] = field(default_factory=dict)
 
 
 # Packets and bytes of backends by the counters of their flows, where megaflows cannot be read.
@@ -221,11 +221,7 @@ class SamplePace:
 
 
 class OffloadSampler:
-    """Judges megaflows as `verify-offload` does. It reads traffic control only if ports contradict the megaflows.
-
-    Attributes:
-        is_always: Whether to take samples although no client requests them, because something scrapes the counters.
-    """
+    """Judges megaflows as `verify-offload` does. It reads traffic control only if ports contradict the megaflows."""
 
     def __init__(
         self,
@@ -236,12 +232,19 @@ class OffloadSampler:
         pace: SamplePace,
         bridge: Callable[[], str] = lambda: "",
         rule_use: RuleUse | None = None,
+        is_always: bool = False,
     ) -> None:
-        """`bridge`: whose flows are counted where the switch cannot dump megaflows. `rule_use`: None: of this host."""
+        """Bind it to a switch.
+
+        Args:
+            bridge: Returns whose flows are counted where the switch cannot dump megaflows.
+            rule_use: None: of this host.
+            is_always: Take samples although no client requests them, because something scrapes the counters.
+        """
         self._switch, self._program, self._clock, self._pace = switch, program, clock, pace
         self._bridge, self._flow_totals = bridge, FlowTotals()
         self._rule_use = rule_use or RuleUse()
-        self.is_always = False
+        self._is_always = is_always
         self._requested_s: float | None = None
         self._costs_s = deque[float](maxlen=_COSTS)
         self._requested = asyncio.Event()
@@ -257,7 +260,7 @@ class OffloadSampler:
     async def run(self, publish: Callable[[OffloadSample], None]) -> None:
         """Take samples until cancelled. Rounds report a switch that cannot be read."""
         while True:
-            if not (self.is_always or self._is_watched()):
+            if not (self._is_always or self._is_watched()):
                 self._requested.clear()
                 await self._requested.wait()
             begun_s = self._clock.now_s()
@@ -328,3 +331,121 @@ def _entering(dump: str, services: Iterable[ExpectedService]) -> Iterable[str]:
         found = _IN_PORT.search(line)
         if found is not None and (found[1] in ports or None in ports):
             yield line
+
+
+# Whether the NIC uses the rules that it holds, at the cost of one process in each sample. The packets that ports give
+# to the CPU are compared with the megaflows in software. Only if they are more, the filters of traffic control are read
+# too, as `verify-offload` does: they show which rules the NIC does not use.
+
+
+_PORT_LINE = re.compile(r"in_port\(([^)]+)\).*, packets:([0-9]{1,20}), bytes:([0-9]{1,20}),(.*?), actions:", re.ASCII)
+
+FilterReader = Callable[[Iterable[str]], Mapping[str, TcFilter]]
+
+
+class PortReader(Protocol):
+    """`read_port_packets`, or what a test has in its place."""
+
+    def __call__(self, ports: Iterable[str], *, is_brief: bool) -> Mapping[str, PortPackets]: ...
+
+
+def _read_filters(devices: Iterable[str], place: Netns = HERE) -> Mapping[str, TcFilter]:
+    return dump_filters(devices, place).by_cookie
+
+
+class RuleUse:
+    """Compares each sample with the one before. Bounded by the number of ports, and by one dump with its filters."""
+
+    def __init__(self, read_ports: PortReader = read_port_packets, read_filters: FilterReader = _read_filters) -> None:
+        self._read_ports, self._read_filters = read_ports, read_filters
+        self._ports: tuple[str, ...] = ()
+        self._now: Mapping[str, PortPackets] = {}
+        self._after: Mapping[str, PortPackets] = {}
+        self._last: tuple[Mapping[str, TcFilter], DatapathSample] | None = None
+
+    @classmethod
+    def at(cls, endpoint: Endpoint) -> RuleUse:
+        """Return one that reads in the network namespace of ovs-vswitchd, whatever process that is by then."""
+
+        def place() -> Netns:
+            found = netns_of(endpoint)
+            return HERE if isinstance(found, Unknown) else found
+
+        def read_ports(ports: Iterable[str], *, is_brief: bool) -> Mapping[str, PortPackets]:
+            return read_port_packets(ports, place(), is_brief=is_brief)
+
+        return cls(read_ports, lambda devices: _read_filters(devices, place()))
+
+    def begin(self) -> None:
+        """Read the ports. Call it just before a dump of megaflows."""
+        self._now = self._read_ports(self._ports, is_brief=self._last is None)
+
+    def evidence(self, lines: Sequence[str], increments: Sequence[str]) -> Evidence:
+        """Return what ports and traffic control show beside a dump, by what grew since the sample before.
+
+        Args:
+            lines: The dump.
+            increments: The dump with what its counters grew by.
+        """
+        held = _sums(lines)
+        before, self._after = self._after, self._read_ports(held, is_brief=self._last is None)
+        self._ports = tuple(held)
+        is_suspicious = any(
+            port_finding(
+                port, before[port], self._now[port], replace(growth, held=held[port].growth.hw_packets)
+            ).is_contradicted
+            for port, growth in _sums(increments).items()
+            if port in held and port in before and port in self._now
+        )
+        last, self._last = self._last, None
+        if is_suspicious:
+            with suppress(SwitchError):
+                self._last = self._sample(lines)
+        if last is None or self._last is None:
+            # Which rules the NIC does not use is known from the next sample on.
+            return Evidence(has_totals=False)
+        (filters, now), (earlier, sample) = self._last, last
+        started = {key: replace(each, packets=0, bytes=0, hw_packets=0) for key, each in now.megaflows.items()}
+        return Evidence(
+            filters={cookie: _grown(each, earlier.get(cookie)) for cookie, each in filters.items()},
+            before=DatapathSample(started),
+            port_checks=check_ports(sample, now),
+            has_totals=False,
+        )
+
+    def _sample(self, lines: Sequence[str]) -> tuple[Mapping[str, TcFilter], DatapathSample]:
+        filters = self._read_filters(self._ports)
+        megaflows = (each for each in scan_dump(lines) if not isinstance(each, ParseError))
+        return filters, DatapathSample(sample_of(megaflows, filters), self._now, self._after)
+
+
+def _sums(lines: Iterable[str]) -> dict[str, PortGrowth]:
+    """Return the sums of the counters in a dump, by port; only of ports with megaflows of tc in hardware."""
+    sums, held = defaultdict[str, PortGrowth](PortGrowth), set[str]()
+    for line in lines:
+        if (found := _PORT_LINE.search(line)) is None:
+            continue
+        port, packets, size, where = found[1], int(found[2]), int(found[3]), found[4]
+        is_hw, before = "offloaded:yes" in where, sums[port]
+        if is_hw and "dp:tc" in where:
+            held.add(port)
+        merged = merged_packets(packets, size) if "dp:ovs" in where else 0
+        growth = before.growth + Growth(packets, packets if is_hw else 0)
+        sums[port] = PortGrowth(growth, before.merged + merged)
+    return {port: growth for port, growth in sums.items() if port in held}
+
+
+def _grown(now: TcFilter, before: TcFilter | None) -> TcFilter:
+    """Return a filter with what its counters grew by; with all they have if they restarted."""
+    counters, earlier = now.counters, before.counters if before else None
+    if counters is None or earlier is None or counters.hw_packets is None or earlier.hw_packets is None:
+        return now
+    if counters.packets < earlier.packets or counters.hw_packets < earlier.hw_packets:
+        return now
+    grown = TcCounters(
+        counters.packets - earlier.packets,
+        max(counters.bytes - earlier.bytes, 0),
+        counters.hw_packets - earlier.hw_packets,
+        max(counters.hw_bytes - earlier.hw_bytes, 0),
+    )
+    return replace(now, counters=grown)

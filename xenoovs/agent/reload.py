@@ -84,7 +84,6 @@ class Reloader:
     Attributes:
         reloads: How many texts of the config were accepted.
         appointment: The time that a round waits for now with its change prepared; None: it waits for none.
-        hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
     """
 
     def __init__(
@@ -95,12 +94,14 @@ class Reloader:
         report: Report,
         file: RuntimeFile | None,
         confirm_s: float | None,
+        hold: Callable[[Collection[str]], None],
     ) -> None:
         """Bind it to the parts of an agent.
 
         Args:
             file: Where overrides and a pause survive a restart; None: nowhere.
             confirm_s: How long a change waits for confirmation; None: it needs none.
+            hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
         """
         self.config, self.reloads = config, 0
         self.appointment: Appointment | None = None
@@ -111,7 +112,7 @@ class Reloader:
         self._is_bridge_unknown = False
         self._attempt: tuple[ConfigVersion, Checkpoint] | None = None
         """The flows before a candidate was first tried: an attempt that raised may have changed some."""
-        self.hold: Callable[[Collection[str]], None] = lambda _: None
+        self._hold = hold
 
     @property
     def must_try_again(self) -> bool:
@@ -147,14 +148,14 @@ class Reloader:
             return None
         merged = merge(self._overrides, candidate.balancer, old=self.config.balancer)
         try:
-            self.hold({*self._bridges, candidate.balancer.uplinks.bridge})
+            self._hold({*self._bridges, candidate.balancer.uplinks.bridge})
             change = await self._try(candidate, merged)
-            self.hold(self._bridges)
+            self._hold(self._bridges)
             return change
         except XenoovsError as problem:
             if problem.retryable:
                 raise
-            self.hold(self._bridges)
+            self._hold(self._bridges)
             if self.config.refuse(problem):
                 self._warn_refused("the config cannot be applied; the last good one stays", problem)
             return None
@@ -191,7 +192,7 @@ class Reloader:
         problem = NotConfirmed(after_s=self._confirm_s or 0.0)
         merged = await asyncio.to_thread(self._overrides_after_rollback, pending, self._store.state)
         self.config.roll_back(pending.good, problem)
-        self.hold(self._bridges)
+        self._hold(self._bridges)
         await self.follow(merged)
         self._warn_refused("the config was rolled back", problem)
 
@@ -214,7 +215,7 @@ class Reloader:
         is_pending = self._pending is not None
         self._pending = None
         if is_pending:
-            self.hold(self._bridges)
+            self._hold(self._bridges)
             info("the config is confirmed", config=self.config.digest)
         return is_pending
 
@@ -235,7 +236,7 @@ class Reloader:
         merged = merge(self._overrides, self.config.balancer)
         for one in merged.remaining:
             info("override", service=one.service, backend=one.backend, state=one.state)
-        self._engine.is_held = self._store.state.runtime.is_paused
+        self._engine.hold(is_held=self._store.state.runtime.is_paused)
         if self._engine.is_held:
             warn("paused before the restart; nothing is changed until `xenoovs resume`")
         try:
@@ -290,7 +291,7 @@ class Reloader:
             return False
         await self._save_request(runtime)
         self._store.dispatch(RuntimeChanged(runtime))
-        self._engine.is_held = paused
+        self._engine.hold(is_held=paused)
         withdrawn = {"vips": "withdrawn"} if runtime.is_withdrawn else {}
         info("paused; nothing is changed until `xenoovs resume`" if paused else "resumed", **withdrawn)
         return True
@@ -318,7 +319,7 @@ class Reloader:
     def adopt(self, runtime: Runtime) -> None:
         """Adopt the overrides and the pause that were set at another controller."""
         before = self._store.state.runtime
-        self._engine.is_held = runtime.is_paused
+        self._engine.hold(is_held=runtime.is_paused)
         pause = replace(runtime, overrides=before.overrides)
         self._store.dispatch(RuntimeChanged(pause))
         self._set_overrides(merge(runtime.overrides, self.config.balancer))

@@ -25,7 +25,7 @@ class Report:
     Attributes:
         rounds: Rounds that changed the bridge.
         foreign: Flows of external changes that were reverted.
-        moved: Share of clients moved, summed over all changes, by service.
+        moved: Share of clients moved, summed over all changes, by service of the bridge.
         held: Flow-mods that a pause holds back now.
         problems: Parts of the bridge that cannot be reconciled now, while all else is.
         last_error: Why the last round failed; empty after one that succeeded.
@@ -71,6 +71,9 @@ class Report:
         self._report_drains(change.drains)
         if change.difference.is_empty:
             return
+        on_bridge = {made.service.name for made in change.program.services}
+        for name in self.moved.keys() - on_bridge:
+            del self.moved[name]
         self.rounds += 1
         self.flow_mods += change.difference.flow_mods
         services = [
@@ -86,7 +89,8 @@ class Report:
             return
         info("flows changed", bridge=bridge, flow_mods=change.difference.flow_mods, config=config)
         for service in services:
-            self.moved[service.name] += float(service.moved)
+            if service.name in on_bridge:
+                self.moved[service.name] += float(service.moved)
         most_moved = sorted(services, key=lambda service: -service.moved)
         for service in most_moved[:_MAX_SERVICES]:
             moved, least = (f"{float(share):.4f}" for share in (service.moved, service.least_moved))

@@ -6,7 +6,7 @@ import asyncio
 import resource
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from heapq import heappop, heappush
 from typing import Protocol
@@ -14,9 +14,9 @@ from typing import Protocol
 from xenoovs.agent.health import Check
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.probe.target import ProbeResult, ResourceShortage, Target, quoted
-from xenoovs.agent.state import AgentState, Effect, ProbeAt, Probed
+from xenoovs.agent.state import AgentState, ProbeAt, Probed
 from xenoovs.agent.store import Store
-from xenoovs.agent.tasks import BackgroundTasks, call_each
+from xenoovs.agent.tasks import BackgroundTasks
 
 _LONGEST_PAUSE_S = 60.0
 _SHORTAGE_PAUSE_S = 0.2
@@ -98,19 +98,17 @@ class ProbeScheduler:
     """Sends the probes that the state asks for.
 
     Attributes:
-        listeners: Called with each check and its result.
-        max_running: How many probes may run at once.
         late_s: How late the probes are that are sent now; 0 while they are on time.
     """
 
-    def __init__(self, probe: Probe, store: Store, tasks: BackgroundTasks) -> None:
-        self.listeners: list[Callable[[Check, ProbeResult], None]] = []
-        self.max_running, self.late_s = sys.maxsize, 0.0
+    def __init__(self, probe: Probe, store: Store, tasks: BackgroundTasks, max_running: int = sys.maxsize) -> None:
+        """Bind it to the parts of an agent. `max_running`: how many probes may run at once."""
+        self._max_running, self.late_s = max_running, 0.0
         self._probe, self._store, self._tasks = probe, store, tasks
         self._queue, self._wake, self._next_s, self._running = ProbeQueue(), asyncio.Event(), 0.0, 0
         self._shortage = ""
         self._differs_since_s: float | None = None
-        store.effect_handlers.append(self._handle)
+        store.subscribe(ProbeAt, self._push)
 
     async def run(self) -> None:
         """Send probes until cancelled."""
@@ -119,7 +117,7 @@ class ProbeScheduler:
             self._wake.clear()
             now_s = self._store.clock.now_s()
             self._observe_lateness(now_s)
-            free = self.max_running - self._running
+            free = self._max_running - self._running
             for check in self._queue.take_due(self._store.state, now_s, limit=free):
                 self._running += 1
                 self._tasks.start(self._run_probe(check))
@@ -146,14 +144,13 @@ class ProbeScheduler:
             self._shortage = str(shortage)
             await asyncio.sleep(_SHORTAGE_PAUSE_S)
             if (health := self._store.state.tracker.health.get(check)) is not None:
-                self._handle(ProbeAt(check, health.due_s))
+                self._push(ProbeAt(check, health.due_s))
             return
         finally:
-            if self._running >= self.max_running:
+            if self._running >= self._max_running:
                 self._wake.set()
             self._running -= 1
         self._store.dispatch(Probed(check, result, started_s))
-        call_each(self.listeners, check, result)
 
     def _observe_lateness(self, now_s: float) -> None:
         """Report lateness, and its end, once either has lasted."""
@@ -174,8 +171,7 @@ class ProbeScheduler:
                 warn("health checks are late", late_s=round(late_s, 1), running=self._running, **facts)
                 self.late_s = late_s
 
-    def _handle(self, effect: Effect) -> None:
-        if isinstance(effect, ProbeAt):
-            self._queue.push(effect)
-            if effect.due_s < self._next_s:
-                self._wake.set()
+    def _push(self, probe: ProbeAt) -> None:
+        self._queue.push(probe)
+        if probe.due_s < self._next_s:
+            self._wake.set()

@@ -7,26 +7,25 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from xenoovs.agent.changes import LastChange
+from xenoovs.agent.changes import BackendChanges, LastChange
 from xenoovs.agent.health import BackendHealth
-from xenoovs.agent.offload import OffloadSample
-from xenoovs.agent.state import AgentState
+from xenoovs.agent.report import Report
+from xenoovs.agent.state import AgentState, OffloadSample
+from xenoovs.agent.store import Store
 from xenoovs.compile.encoding import block_of, key_match
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.slow_start import Ramps
+from xenoovs.engine.engine import Engine
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.show.agent import AgentView, BackendState, BlockView, LazySnapshot, Override, ServiceView, Snapshot
 from xenoovs.show.column import build
-
-if TYPE_CHECKING:
-    from xenoovs.agent.daemon import Agent
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -98,26 +97,30 @@ class Moment:
 class SnapshotBuilder:
     """Builds snapshots of one agent. What depends on its program or on a sample alone is computed once for each."""
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, store: Store, engine: Engine, report: Report, changes: BackendChanges) -> None:
+        self._store, self._engine, self._report, self._changes = store, engine, report, changes
         self._flows: Memo[Program, int] = Memo(lambda program: len(program.flows))
         self._installed: Memo[Program, dict[str, Installed]] = Memo(installed_services)
         self._sampled: Memo[OffloadFindings, Sampled] = Memo(sampled_blocks)
 
-    def lazy_snapshot(self) -> LazySnapshot:
-        """Return this moment of the agent, within its event loop; the snapshot of it is made in any thread."""
-        agent, now_s, utc_s = self._agent, self._agent.clock.now_s(), time.time()
+    def lazy_snapshot(self, agent: object) -> LazySnapshot:
+        """Return this moment, within the event loop of the agent; the snapshot of it is made in any thread.
+
+        Args:
+            agent: What the columns of Snapshot read.
+        """
+        state, now_s, utc_s = self._store.state, self._store.clock.now_s(), time.time()
         moment = Moment(
-            agent.state,
-            agent.state.ramps(now_s),
+            state,
+            state.ramps(now_s),
             utc_s - now_s,
-            sample=agent.offload or OffloadSample(),
-            unreachable=agent.report.unreachable,
-            moved=dict(agent.report.moved),
-            changes=agent.changes.last,
+            sample=state.offload,
+            unreachable=self._report.unreachable,
+            moved=dict(self._report.moved),
+            changes=self._changes.last,
         )
-        overrides = tuple(_with_utc(one, moment.utc_offset_s) for one in agent.state.runtime.overrides)
-        frame, program = build(Snapshot, agent, now_s=utc_s, services=(), overrides=overrides), agent.engine.program
+        overrides = tuple(_with_utc(one, moment.utc_offset_s) for one in state.runtime.overrides)
+        frame, program = build(Snapshot, agent, now_s=utc_s, services=(), overrides=overrides), self._engine.program
 
         def snapshot() -> Snapshot:
             installed = {} if program is None else self._installed.of(program)

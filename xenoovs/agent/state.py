@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from xenoovs.agent.fleet_checks import FleetWatches, fleet_checks, fleet_shares
 from xenoovs.agent.health import (
@@ -23,12 +24,17 @@ from xenoovs.agent.health import (
 )
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.decision.decide import require_decidable
-from xenoovs.decision.decision import Blocks, DesiredState, Stored, with_weights
+from xenoovs.decision.decision import BackendName, Blocks, DesiredState, Stored, with_weights
 from xenoovs.decision.ejection import Ejected, held_backends, with_away, with_dead_ports
 from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, update_slow_starts
 from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
-from xenoovs.show.agent import Override
+from xenoovs.show.agent import AnnouncementView, Counted, FleetMembership, Override, Rate, Traffic
+
+if TYPE_CHECKING:
+    from xenoovs.compile.program import Program
+    from xenoovs.datapath.database import PortState
+    from xenoovs.judge.findings import OffloadFindings
 
 WeightPolicy = Callable[[Service, Mapping[str, Signal]], Mapping[str, Fraction]]
 """Gives the weights of a service's backends, by their names, from the service with the weights of config and operators,
@@ -93,9 +99,112 @@ class Runtime:
     are_moves_paused: bool = False
 
 
+# What tasks beside the rounds observe. Each fact has one type, and one part of the state.
+
+
+@dataclass(frozen=True, slots=True)
+class BridgePorts:
+    """The ports of bridges, as the database of Open vSwitch or the bridge itself reports them.
+
+    Attributes:
+        bridges: By name of bridge and of port; None: they were never known.
+        problem: Why they are not known now; empty while they are, and until the first attempt.
+    """
+
+    bridges: Mapping[str, Mapping[str, PortState]] | None = None
+    problem: str = ""
+
+    def of(self, bridge: str) -> Mapping[str, PortState] | None:
+        """Return the ports of a bridge by their names; None: they are not known now."""
+        return None if self.bridges is None or self.problem else self.bridges.get(bridge, {})
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadSample:
+    """What one sample of hardware offload found, and totals since the first one.
+
+    Attributes:
+        findings: Verdicts and megaflows. Packets and bytes in it are those since the sample before. None: megaflows
+            cannot be read, and the counters of flows were read in their place.
+        sampled_s: When it began, UTC; None: there was no sample yet.
+        traffic: Totals by megaflows.
+        rates: Since the sample before; empty at the first one.
+        counted: Totals by flows.
+    """
+
+    findings: OffloadFindings | None = None
+    sampled_s: float | None = None
+    traffic: Mapping[BackendName, Traffic] = field(default_factory=dict)
+    rates: Mapping[BackendName, Rate] = field(default_factory=dict)
+    counted: Mapping[BackendName, Counted] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The fleet that the agent belongs to. `withheld`: why this host should get no clients by it; empty: it should."""
+
+    shown: FleetMembership
+    withheld: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcements:
+    """The VIPs that are to be announced, and what became of it, in the order of the config."""
+
+    views: tuple[AnnouncementView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFacts:
+    """What the rounds have left, also one that failed or is late.
+
+    Attributes:
+        program: What the last good round left on the bridge; None: there was none yet.
+        desired: The desired state of the last round.
+        unreachable: Why backends get no clients that may have some.
+        problems: Parts of the bridge that cannot be reconciled now, while all else is.
+        without: Ports that flows of the last good round cannot name.
+        error: Why the last round failed, or is late; empty after one that succeeded.
+        failing_since_s: Since when rounds fail; None: the last one succeeded, or is only late.
+        held: Flow-mods that a pause holds back.
+        last_s: UTC, when a round last succeeded.
+    """
+
+    program: Program | None = None
+    desired: DesiredState | None = None
+    unreachable: Mapping[BackendName, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    without: frozenset[str] = frozenset()
+    error: str = ""
+    failing_since_s: float | None = None
+    held: int = 0
+    last_s: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the flows of the bridge are known since the start of the agent."""
+        return self.program is not None and (self.last_s is not None or bool(self.held))
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the last round left the bridge as it should be."""
+        return not (self.error or self.problems or self.held) and self.last_s is not None
+
+
+Fact = BridgePorts | OffloadSample | Membership | Announcements | RoundFacts
+_PART = {
+    BridgePorts: "ports",
+    OffloadSample: "offload",
+    Membership: "fleet",
+    Announcements: "vips",
+    RoundFacts: "round",
+}
+"""The part of the state that each of them is."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """All that decides what the bridge should be.
+    """All that decides what the bridge should be, and all that tasks have observed.
 
     Attributes:
         in_use: The config with the weights in use.
@@ -110,6 +219,8 @@ class AgentState:
             are.
         stored: What the store of a fleet has decided.
         watches: The health of backends by the fleet; None: this agent belongs to no fleet.
+        offload: The last sample.
+        fleet: None: the agent belongs to none.
     """
 
     balancer: Balancer
@@ -126,6 +237,11 @@ class AgentState:
     placed: Mapping[str, Blocks] = field(default_factory=dict)
     stored: Stored = field(default_factory=dict)
     watches: FleetWatches | None = None
+    ports: BridgePorts = field(default_factory=BridgePorts)
+    round: RoundFacts = field(default_factory=RoundFacts)
+    offload: OffloadSample = field(default_factory=OffloadSample)
+    fleet: Membership | None = None
+    vips: Announcements = field(default_factory=Announcements)
 
     @property
     def is_settled(self) -> bool:
@@ -216,8 +332,29 @@ class Tick:
     """A round begins. Backends that went down since the last one are ejected together."""
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A task, or a round, has observed this."""
+
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class SamplesAsked:
+    """A client shows samples of hardware offload: for some seconds there are more of them."""
+
+
 Event = (
-    ConfigFollowed | WatchesChanged | RuntimeChanged | PortsChanged | Probed | AdvertisedRefused | BlocksPlaced | Tick
+    ConfigFollowed
+    | WatchesChanged
+    | RuntimeChanged
+    | PortsChanged
+    | Probed
+    | AdvertisedRefused
+    | BlocksPlaced
+    | Tick
+    | Observed
+    | SamplesAsked
 )
 
 
@@ -252,6 +389,10 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
     match event:
         case Probed():
             return _probed(state, event, now_s)
+        case Observed(fact):
+            return replace(state, **{_PART[type(fact)]: fact}), ()  # type: ignore[arg-type]  # by type
+        case SamplesAsked():
+            return state, ()
         case Tick():
             expired, effects = _expired(state, now_s)
             return _ticked(expired, now_s), effects

@@ -1,12 +1,15 @@
-"""Holds the state of a running agent: gives it events and the time, and passes its effects on."""
+"""Holds the state of a running agent: gives it events and the time, and wakes those that follow a part of it."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-from xenoovs.agent.state import AgentState, Effect, Event, step
+from xenoovs.agent.state import AgentState, Event, Observed, step
+from xenoovs.agent.tasks import call_each
 
 
 class Clock(Protocol):
@@ -25,24 +28,39 @@ class MonotonicClock:
 
 
 class Store:
-    """The state of an agent, for one thread.
+    """The state of an agent, for one thread. Tasks read it, dispatch events, and wait for parts of it."""
 
-    Attributes:
-        observers: Called with the state before and after each event, and the time.
-    """
+    def __init__(
+        self,
+        state: AgentState,
+        clock: Clock,
+        observe: Callable[[AgentState, AgentState, float], None] = lambda _before, _after, _now_s: None,
+    ) -> None:
+        """Begin with a state. `observe`: called with the state before and after each event, and the time."""
+        self.state, self.clock, self._observe = state, clock, observe
+        self._handlers = defaultdict[type, list[Callable[[Any], object]]](list)
+        self._watches: list[tuple[str, asyncio.Event]] = []
 
-    def __init__(self, state: AgentState, clock: Clock) -> None:
-        self.state, self.clock = state, clock
-        self.effect_handlers: list[Callable[[Effect], None]] = []
-        self.observers: list[Callable[[AgentState, AgentState, float], None]] = []
+    def subscribe(self, kind: type, handle: Callable[[Any], object]) -> None:
+        """Call `handle` with each event, effect or observed fact of a kind. If it raises, that is only logged."""
+        self._handlers[kind].append(handle)
+
+    def watch(self, *parts: str) -> asyncio.Event:
+        """Return an event that is set whenever one of these attributes of the state becomes another value."""
+        news = asyncio.Event()
+        self._watches += ((part, news) for part in parts)
+        return news
 
     def dispatch(self, *events: Event) -> None:
         """Change the state by these events, one after the other."""
         for event in events:
             before, now_s = self.state, self.clock.now_s()
-            self.state, effects = step(before, event, now_s)
-            for observe in self.observers:
-                observe(before, self.state, now_s)
-            for effect in effects:
-                for handle in self.effect_handlers:
-                    handle(effect)
+            after, effects = step(before, event, now_s)
+            self.state = after
+            self._observe(before, after, now_s)
+            for part, news in self._watches:
+                if getattr(before, part) is not getattr(after, part):
+                    news.set()
+            for each in (event.fact if isinstance(event, Observed) else event, *effects):
+                if handlers := self._handlers.get(type(each)):
+                    call_each(handlers, each)

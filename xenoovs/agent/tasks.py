@@ -38,7 +38,7 @@ async def within(timeout_s: float, awaitable: Awaitable[_Result]) -> _Result:
             await asyncio.wait({waiting})
 
 
-def call_each(listeners: Iterable[Callable[_Facts, None]], *facts: _Facts.args, **named: _Facts.kwargs) -> None:
+def call_each(listeners: Iterable[Callable[_Facts, object]], *facts: _Facts.args, **named: _Facts.kwargs) -> None:
     """Call listeners. One that raises is logged, and concerns neither the others nor the caller."""
     for listener in listeners:
         try:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from xenoovs.agent.control.limits import run_beside
-from xenoovs.agent.offload import OffloadSampler, SamplePace
+from xenoovs.agent.offload import OffloadSampler, RuleUse, SamplePace
+from xenoovs.agent.state import Observed, Probed, SamplesAsked
 from xenoovs.agent.web.page import agent_json, mount_page
 from xenoovs.show.agent import HISTOGRAMS, TABLES, LazySnapshot
 from xenoovs.show.metrics import CONTENT_TYPE, OPEN_METRICS_TYPE, Timings, exposition, open_metrics
@@ -19,10 +20,6 @@ from xenoovs.show.metrics import CONTENT_TYPE, OPEN_METRICS_TYPE, Timings, expos
 if TYPE_CHECKING:
     from xenoovs.agent.control.app import Mount
     from xenoovs.agent.daemon import Agent
-    from xenoovs.agent.health import Check
-    from xenoovs.agent.probe.target import ProbeResult
-    from xenoovs.agent.rule_use import RuleUse
-
 
 _SHOWS_SAMPLES = ("/", "/now", "/api", "/v1/status", "/v1/blocks")
 """Paths whose clients show offload samples, which are taken more often then. A scrape comes at its own interval."""
@@ -78,14 +75,14 @@ class Telemetry:
             pace=pace,
             bridge=lambda: agent.bridge,
             rule_use=rule_use,
+            is_always=is_always,
         )
-        self.sampler.is_always = is_always
-        agent.request_offload = self.sampler.request
+        agent.store.subscribe(SamplesAsked, lambda _: self.sampler.request())
         self.timings = Timings(HISTOGRAMS)
         self._agent, self._with_blocks = agent, with_blocks
-        engine.timed.append(self._time)
-        agent.scheduler.listeners.append(self._count_probe)
-        agent.add_task(lambda: self.sampler.run(agent.show_offload))
+        engine.on_timed(self._time)
+        agent.store.subscribe(Probed, self._count_probe)
+        agent.add_task(lambda: self.sampler.run(lambda sample: agent.store.dispatch(Observed(sample))))
 
     def mounts(self) -> tuple[Mount, ...]:
         """Return what adds the routes of the metrics and of the page."""
@@ -105,13 +102,14 @@ class Telemetry:
     def _mount_requests(self, app: web.Application) -> None:
         async def prepared(request: web.Request, _: web.StreamResponse) -> None:
             if request.path.endswith(_SHOWS_SAMPLES):
-                self.sampler.request()
+                self._agent.store.dispatch(SamplesAsked())
 
         app.on_response_prepare.append(prepared)
 
     def _time(self, step: str, seconds: float) -> None:
         (self.timings.plan if step == "plan" else self.timings.apply)(seconds)
 
-    def _count_probe(self, check: Check, result: ProbeResult) -> None:
+    def _count_probe(self, probed: Probed) -> None:
+        check, result = probed.check, probed.result
         kind = check.health.probe.value if check.min_change is None else "agent"
         self.timings.probe(kind, ok=result.ok, seconds=result.latency_s)

@@ -6,16 +6,16 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xenoovs.agent.control.paths import AgentPaths
 from xenoovs.agent.fleet import FleetMember
-from xenoovs.agent.fleet_cache import FleetCache
-from xenoovs.agent.fleet_config import FleetConfig
+from xenoovs.agent.fleet_config import FleetCache, FleetConfig
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.tasks import LoopCall
+from xenoovs.agent.tasks import LoopCall, call_each
 from xenoovs.errors import ConfigError, FleetCacheUnusable, StoredServiceUnusable
 from xenoovs.model.fleet import join
 from xenoovs.model.include import ConfigSources
@@ -31,16 +31,6 @@ _PATIENCE_S = 2.0
 """How long the store may take before the agent logs that it waits for it."""
 
 
-class _Notice:
-    """Calls nothing until an agent runs: the connections begin earlier."""
-
-    def __init__(self) -> None:
-        self.call: Callable[[], None] = lambda: None
-
-    def __call__(self) -> None:
-        self.call()
-
-
 @dataclass(slots=True)
 class JoinedFleet:
     """The connections of an agent that is not running yet.
@@ -48,6 +38,7 @@ class JoinedFleet:
     Attributes:
         config: What it begins with.
         name: Of the DPU.
+        listeners: Called when the connections have news. They begin before an agent runs.
     """
 
     config: FleetConfig
@@ -56,13 +47,16 @@ class JoinedFleet:
     states: DpuStatusClient | None
     cache: FleetCache
     certificate: Path | None
-    notice: _Notice = field(default_factory=_Notice)
+    listeners: list[Callable[[], None]]
 
     def attach(self, agent: Agent) -> None:
         """Make an agent with this config a member, within its event loop."""
         loop = asyncio.get_running_loop()
-        member = FleetMember(agent, self.config, self.name, self.store, self.states, self.cache, self.certificate)
-        self.notice.call = LoopCall(loop, member.changed)
+        known = self.config, self.name, self.store, self.states, self.cache, self.certificate
+        member = FleetMember(agent.store, agent.engine, *known, request_poll=agent.request_poll)
+        agent.add_task(member.follow)
+        agent.add_task(member.run)
+        self.listeners.append(LoopCall(loop, member.changed))
 
 
 @contextmanager
@@ -77,7 +71,8 @@ def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[Joined
     sources = ConfigSources(path)
     local = join(sources.read(path), {}, file=str(path), sources=sources)
     assert places is not None  # noqa: S101  # as without --once
-    cache, notice = FleetCache(places.fleet(local.uplinks.label)), _Notice()
+    cache, listeners = FleetCache(places.fleet(local.uplinks.label)), list[Callable[[], None]]()
+    notice = partial(call_each, listeners)
     with ExitStack() as stack:
         tls = None if options.tls_ca is None else certificates(options.tls_key, options.tls_cert, options.tls_ca)
         store = stack.enter_context(StoreClient(options.fleet, on_change=notice, tls=tls))
@@ -86,7 +81,7 @@ def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[Joined
             states = stack.enter_context(DpuStatusClient(options.fleet_state, on_change=notice, tls=tls))
         name = options.dpu or socket.gethostname()
         config = _cached(cache, path, name) or _first(store, path, options.fleet, name)
-        yield JoinedFleet(config, name, store, states, cache, options.tls_cert, notice)
+        yield JoinedFleet(config, name, store, states, cache, options.tls_cert, listeners)
 
 
 def _cached(cache: FleetCache, path: Path, dpu: str) -> FleetConfig | None:

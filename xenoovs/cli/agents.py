@@ -8,17 +8,20 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as LateError
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 import click
 
 from xenoovs.agent.announce import Announcer
-from xenoovs.agent.bridge_watch import port_views
+from xenoovs.agent.bridge_watch import follow_ipsec, open_ipsec_events
 from xenoovs.agent.bridges import AgentGroup, Starter, handle_signals
 from xenoovs.agent.config_file import BoundParser, ConfigFile
 from xenoovs.agent.control.app import Mount
@@ -26,29 +29,34 @@ from xenoovs.agent.control.paths import AgentPaths, BridgeLocks, agent_paths, bo
 from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import mount_xenoflow
 from xenoovs.agent.daemon import Agent, Settings
-from xenoovs.agent.ipsec_watch import IpsecWatch, open_ipsec_events
-from xenoovs.agent.log import LogForm, start_logging
+from xenoovs.agent.log import LogForm, start_logging, warn
 from xenoovs.agent.neighbour import Neighbours
-from xenoovs.agent.offload import SamplePace
-from xenoovs.agent.paths.mover import Mover
-from xenoovs.agent.paths.port import ProbePort
-from xenoovs.agent.paths.ports import SourcePorts
+from xenoovs.agent.offload import RuleUse, SamplePace
+from xenoovs.agent.paths.devices import ProbePort
+from xenoovs.agent.paths.search import SourcePorts
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.sockets import in_namespace
-from xenoovs.agent.rule_use import RuleUse
-from xenoovs.agent.runtime_file import RuntimeFile
+from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
+from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
+from xenoovs.agent.state import BridgePorts, Observed, RoundFacts, Runtime
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import LoopCall, TaskFactory
 from xenoovs.agent.telemetry import Telemetry
 from xenoovs.cli.agent_options import Options
 from xenoovs.cli.controller_options import Control
-from xenoovs.cli.shared_runtime import SharedRuntimeFile, share_runtime
 from xenoovs.cli.via import Reach, Way, reaching
 from xenoovs.datapath.database import PortState
-from xenoovs.errors import ConfigError, ListenError, SameBridge, SwitchError
+from xenoovs.errors import (
+    ConfigError,
+    ListenError,
+    RequestRefused,
+    SameBridge,
+    StandingBy,
+    StateUnusable,
+    SwitchError,
+)
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.model.load import parse_config, read_config
-from xenoovs.show.agent import PortView
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.frr import read_bgp_routes
 from xenoovs.switch.management import ManagementSwitch
@@ -60,6 +68,7 @@ from xenoovs.terminal.reach import connect, target_options
 
 if TYPE_CHECKING:
     from xenoovs.cli.agent_fleet import JoinedFleet
+    from xenoovs.controller.mastership import Mastership
 
 _START_GC_THRESHOLD = 2_000_000
 """A thousand services are more than a million values."""
@@ -201,7 +210,12 @@ def run(options: Options, control: Control | None) -> None:
     is_controller = control is not None
     is_shared, places = control is not None and control.redundant, local_places(switch, options)
     with ExitStack() as stack:
-        fleet = None if options.fleet is None else stack.enter_context(_joined_fleet(options, places))
+        fleet = None
+        if options.fleet is not None:
+            # Imported here: only members of a fleet need the library `ovs`.
+            from xenoovs.cli.agent_fleet import joined_fleet
+
+            fleet = stack.enter_context(joined_fleet(options, places))
         bridges = configured_bridges(
             options.configs,
             switch,
@@ -232,26 +246,14 @@ def _starting() -> Callable[[], None]:
     return end
 
 
-def _joined_fleet(options: Options, places: AgentPaths | None) -> AbstractContextManager[JoinedFleet]:
-    # Imported here: only members of a fleet need the library `ovs`.
-    from xenoovs.cli.agent_fleet import joined_fleet
-
-    return joined_fleet(options, places)
-
-
 def _check_programs(balancer: Balancer, options: Options) -> None:
     """Refuse programs that may not run: with such probes healthy backends would be down. Raises click.UsageError."""
     for service in () if options.allow_exec else balancer.services:
-        if service.notify is not None:
-            raise click.UsageError(
-                f"Service {service.name} runs a program when a state changes (notify): add --allow-exec to let the "
-                "agent run it."
-            )
+        what = "runs a program when a state changes (notify)" if service.notify is not None else ""
         if service.health is not None and service.health.probe is ProbeKind.EXEC:
-            raise click.UsageError(
-                f"Service {service.name} probes its backends with a program (probe: exec): add --allow-exec to let the "
-                "agent run it."
-            )
+            what = what or "probes its backends with a program (probe: exec)"
+        if what:
+            raise click.UsageError(f"Service {service.name} {what}: add --allow-exec to let the agent run it.")
 
 
 async def _run_agents(
@@ -269,7 +271,7 @@ async def _run_agents(
         nonlocal waiting
         waiting -= 1
         if not waiting:
-            agent.round_listeners.append(started)
+            agent.store.subscribe(RoundFacts, lambda _: started())
         if fleet is not None:
             fleet.attach(agent)
 
@@ -290,12 +292,15 @@ async def run_agents(
     """Run agents, and serve each at its own socket, and all of them at the TCP ports. `made`: called with each."""
     shown, is_one = dict[str, ServedAgent](), len(opened.agents) == 1
 
+    # All agents of this process share its descriptors.
+    probes = max_probes(raise_descriptor_limit() // len(opened.agents))
+
     async def start(one: OpenedAgent) -> Agent | None:
         async with group.turn:
             if group.is_stopping:
                 return None
             config = await asyncio.to_thread(one.bridge.read)
-        agent = await _agent(one, config, reach, switch, options)
+        agent = await _agent(one, config, reach, switch, options, max_probes=probes)
         served = shown[one.bridge.uplinks.label] = ServedAgent(agent, _mounts(agent, options, switch.endpoint))
         for sock in (*one.sockets, *(opened.ports if is_one else ())):
             agent.add_task(partial(serve, agent, sock, served.mounts))
@@ -308,41 +313,64 @@ async def run_agents(
 
 
 async def _agent(
-    one: OpenedAgent, config: ConfigFile, reach: Reach, switch: ManagementSwitch, options: Options
+    one: OpenedAgent, config: ConfigFile, reach: Reach, switch: ManagementSwitch, options: Options, *, max_probes: int
 ) -> Agent:
-    loop, neighbours = asyncio.get_running_loop(), Neighbours()
+    """Return an agent with all its parts: this is the page that names each of them."""
+    loop, neighbours, source_ports = asyncio.get_running_loop(), Neighbours(), SourcePorts()
     await asyncio.to_thread(neighbours.settle, config.balancer)
-    source_ports = SourcePorts()
+    # The engine compares the bridge with the desired state, and changes it.
     reached = reach(one.bridge.uplinks, lambda balancer: source_ports.resolve(neighbours.resolve(balancer)))
+    master = reached.mastership
+    commands: Callable[[], str] = str
+    # The file keeps overrides and pauses over restarts; controllers of one bridge share its content.
     runtime = None if one.runtime is None else RuntimeFile(one.runtime)
-    if reached.mastership is not None and one.runtime is not None:
-        runtime = SharedRuntimeFile(one.runtime, reached.mastership)
-    settings = Settings(options.resync_s, options.confirm_s, runtime)
-    probe = Prober(exec_allowed=options.allow_exec).probe
-    agent = Agent(config, reached.engine, probe=probe, clock=MonotonicClock(), settings=settings)
-    if reached.mastership is not None:
-        share_runtime(agent, reached.mastership, control=one.control)
-    reached.on_change(LoopCall(loop, agent.request_round))
-    if reached.ports is None:
-        agent.watch_bridge(switch.endpoint.db)
-        if one.locks is not None:
-            agent.reloader.hold = one.locks.hold
-    else:
-        agent.ports = partial(_port_views, reached.ports, agent)
-    agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
+    if master is not None and one.runtime is not None:
+        runtime = SharedRuntimeFile(one.runtime, master)
     if one.control is not None:
         places = None if options.control is not None else local_places(switch, options)
         target = target_options(options.db, options.lab)
-        agent.command_options = partial(command_options, one.control.absolute(), places, target=target)
+        commands = partial(command_options, one.control.absolute(), places, target=target)
+    settings = Settings(
+        options.resync_s,
+        options.confirm_s,
+        runtime,
+        max_probes,
+        hold=one.locks.hold if one.locks is not None and reached.ports is None else lambda _bridges: None,
+        check_request=(lambda: None) if master is None else partial(require_master, master),
+        command_options=commands,
+    )
+    probe = Prober(exec_allowed=options.allow_exec).probe
+    agent = Agent(config, reached.engine, probe=probe, clock=MonotonicClock(), settings=settings)
+    if master is not None:
+        share_runtime(agent, master, control=one.control)
+    # Ports and links, by the database of Open vSwitch or by the connection of the bridge.
+    if reached.ports is None:
+        agent.watch_bridge(switch.endpoint.db)
+    reached.on_change(LoopCall(loop, partial(_changed, agent, reached.ports)))
+    # MACs of backends that the config gives by their addresses.
+    agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
     if not options.once:
+        # Policies of IPsec: a change starts a round.
         locate = partial(_switch_namespace, switch.endpoint)
         wanted = lambda: bool(agent.used().ipsec_ports)  # noqa: E731
-        watch = IpsecWatch(locate, _open_ipsec_events, wanted=wanted, request_round=agent.request_round)
-        agent.add_task(watch.run)
-        agent.mover = Mover(agent, source_ports, partial(_open_probe_port, switch.endpoint))
-        agent.add_task(agent.mover.run)
-        Announcer(agent, VipRoutes(device_of(one.bridge.name, switch.endpoint)), read_bgp_routes)
+        again = agent.request_round
+        agent.add_task(partial(follow_ipsec, locate, _open_ipsec_events, wanted=wanted, request_round=again))
+        # Paths of tunnels: probes them, and moves blocks between them.
+        agent.probe_paths(source_ports, partial(_open_probe_port, switch.endpoint))
+        # Routes of VIPs, and what the BGP speaker makes of them.
+        announcer = Announcer(agent.store, VipRoutes(device_of(one.bridge.name, switch.endpoint)), read_bgp_routes)
+        agent.add_task(announcer.run)
+        agent.add_task(announcer.follow_bgp)
     return agent
+
+
+def _changed(agent: Agent, read: Callable[[], dict[str, PortState] | None] | None) -> None:
+    """Start a round, as something has changed at the bridge. `read`: its ports, by its connection."""
+    if read is not None:
+        ports = read()
+        bridges = None if ports is None else {agent.bridge: ports}
+        agent.store.dispatch(Observed(BridgePorts(bridges)))
+    agent.request_round()
 
 
 def _open_probe_port(endpoint: Endpoint, device: str, *, is_listener: bool = False) -> ProbePort:
@@ -359,11 +387,6 @@ def _switch_namespace(endpoint: Endpoint) -> str | None:
     process = find_process(endpoint)
     is_elsewhere = process is not None and not same_namespace(process)
     return f"/proc/{process.pid}/ns/net" if process is not None and is_elsewhere else None
-
-
-def _port_views(read: Callable[[], dict[str, PortState] | None], agent: Agent) -> tuple[PortView, ...] | None:
-    ports = read()
-    return None if ports is None else port_views(ports, agent.used())
 
 
 def _mounts(agent: Agent, options: Options, endpoint: Endpoint) -> tuple[Mount, ...]:
@@ -425,3 +448,71 @@ def _listen(options: Options, option: str, where: str) -> Listen:
     # XenoFlow's dashboard has no token, and only reads.
     is_readable = option == "--xenoflow-api"
     return Listen(host, port, tls, options.token_file, option, is_readable)
+
+
+# Run-time state that controllers of one bridge share: the lease on the bridge has it, and a file of each of them.
+
+
+_ADOPT_TIMEOUT_S, _ROUND_TIMEOUT_S = 30.0, 2.0
+"""A bridge that hangs may delay a round for longer, but not that the state is adopted."""
+
+
+class SharedRuntimeFile(RuntimeFile):
+    """The file of one controller. What is saved is published; what was published goes before what was saved."""
+
+    def __init__(self, path: Path, mastership: Mastership) -> None:
+        super().__init__(path)
+        self._mastership = mastership
+
+    def load(self) -> Runtime:
+        """Return what was published, else what was saved. Raises StateUnusable."""
+        state = self._mastership.state
+        if not state:
+            runtime = super().load()
+            self._mastership.publish(render_runtime(runtime).encode())
+            return runtime
+        self._mastership.publish(state)
+        try:
+            return parse_runtime(state)
+        except ValueError as error:
+            raise StateUnusable(path="the lease on the bridge", reason=str(error), renamed=None) from None
+
+    def save(self, runtime: Runtime) -> None:
+        """Save and publish it. Blocks; raises OSError, and publishes nothing then."""
+        super().save(runtime)
+        self._mastership.publish(render_runtime(runtime).encode())
+
+
+def share_runtime(agent: Agent, mastership: Mastership, *, control: Path | None) -> None:
+    """Let an agent adopt what other controllers publish. `control`: its socket, for the messages of others."""
+    loop = asyncio.get_running_loop()
+
+    def adopt(state: bytes) -> None:
+        try:
+            runtime = parse_runtime(state)
+        except ValueError as error:
+            warn("the run-time state in the lease is unusable", bridge=agent.bridge, reason=str(error))
+            return
+        try:
+            asyncio.run_coroutine_threadsafe(agent.adopt(runtime), loop).result(_ADOPT_TIMEOUT_S)
+            asyncio.run_coroutine_threadsafe(agent.next_round(), loop).result(_ROUND_TIMEOUT_S)
+        except (LateError, CancelledError, RuntimeError):
+            # It is adopted, or the agent ends: only the end of its last round was not seen.
+            return
+
+    where = "" if control is None else f", --control {control}"
+    mastership.share(f"{gethostname()}, PID {os.getpid()}{where}", adopt)
+
+
+def require_master(mastership: Mastership) -> None:
+    """Raise RequestRefused while another controller is master."""
+    try:
+        mastership.require()
+    except StandingBy as problem:
+        raise RequestRefused(_explain(problem), status=409, code="standby") from None
+
+
+def _explain(problem: StandingBy) -> str:
+    if not problem.master:
+        return f"no controller is master of bridge {problem.bridge} now; send the request again in a moment"
+    return f"another controller ({problem.master}) is master of bridge {problem.bridge}; send the request there"

@@ -150,7 +150,6 @@ class Engine:
 
     Attributes:
         is_held: Whether changes are only counted: a round that would make one raises ChangesHeld.
-        timed: Called with `plan` or `apply` and its seconds, in the thread of the round.
     """
 
     def __init__(
@@ -170,7 +169,7 @@ class Engine:
         """
         self.switch, self.ports_down = switch, ports_down
         self.is_held = False
-        self.timed: list[Callable[[str, float], None]] = []
+        self._timed: list[Callable[[str, float], None]] = []
         self.resolve = resolve or (lambda balancer: balancer)
         self._follow = follow or (lambda _balancer: None)
         self._memory: Memory | None = None
@@ -195,6 +194,14 @@ class Engine:
     def decided(self) -> Decision | None:
         """Who has which clients by the last round; None: there was none."""
         return None if self._memory is None else self._memory.target.decision
+
+    def hold(self, *, is_held: bool) -> None:
+        """Only count changes from now on, or make them again."""
+        self.is_held = is_held
+
+    def on_timed(self, listener: Callable[[str, float], None]) -> None:
+        """Call `listener` with `plan` or `apply` and its seconds, in the thread of each round."""
+        self._timed.append(listener)
 
     def forget(self) -> None:
         """Read the decision from the flows of the bridge at the next round, as after a restart."""
@@ -552,7 +559,7 @@ class Engine:
     def _timing(self, what: str) -> Iterator[None]:
         begun_s = time.perf_counter()
         yield
-        for listener in self.timed:
+        for listener in self._timed:
             listener(what, time.perf_counter() - begun_s)
 
 

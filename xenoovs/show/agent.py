@@ -737,7 +737,7 @@ class Snapshot:
     sampled_s: float | None = column(
         "When megaflows, or flow counters in their place, were last read, in seconds since 1970.",
         gauge("xenoovs_offload_sample_timestamp_seconds", "offload samples"),
-        read=lambda a: None if a.offload is None else a.offload.sampled_s,
+        read=lambda a: a.state.offload.sampled_s,
         default=None,
     )
     overrides: tuple[Override, ...] = column(
@@ -756,7 +756,7 @@ class Snapshot:
     )
     ports_problem: str = column(
         "Why port and link state is unavailable; empty while it is available.",
-        read=lambda a: a.ports_problem(),
+        read=lambda a: a.state.ports.problem,
         default="",
     )
     candidate: str = column(
@@ -779,7 +779,7 @@ class Snapshot:
     )
     announcements: tuple[AnnouncementView, ...] = column(
         "The VIPs that are to be announced; empty without `announce` in the config.",
-        read=lambda a: a.announcements(),
+        read=lambda a: a.state.vips.views,
         default=(),
     )
     remotes: tuple[RemoteView, ...] = column(
@@ -794,11 +794,13 @@ class Snapshot:
         default=False,
     )
     fleet: FleetMembership | None = column(
-        "The fleet that this agent belongs to; null: none.", read=lambda a: a.fleet(), default=None
+        "The fleet that this agent belongs to; null: none.",
+        read=lambda a: None if a.state.fleet is None else a.state.fleet.shown,
+        default=None,
     )
     not_ready: str = column(
         "Why this host should get no clients, so that `GET /ready` answers 503; empty: it answers 200.",
-        read=lambda a: a.ready.reason(),
+        read=lambda a: a.not_ready(),
         default="",
     )
 

@@ -563,11 +563,7 @@ class DpuStatusReader(_Reading):
 
 
 class DpuStatusClient(_Threaded):
-    """Writes the row of one DPU in the database `xenoovs_state`, and reads nothing.
-
-    Attributes:
-        dpus: How many DPUs report to the same servers.
-    """
+    """Writes the row of one DPU in the database `xenoovs_state`, and reads nothing."""
 
     def __init__(
         self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: Certificates | None = None
@@ -577,7 +573,11 @@ class DpuStatusClient(_Threaded):
         self._written: DpuStatus | None = None
         self._session: Any = None
         self._refusal = ""
-        self.dpus = 0
+        self._dpus = 0
+
+    def share_with(self, dpus: int) -> None:
+        """Note how many DPUs report to the same servers."""
+        self._dpus = dpus
 
     def put(self, status: DpuStatus) -> None:
         """Write the row soon; a newer status replaces one that was not sent. It is sent again after a reconnect."""
@@ -613,7 +613,7 @@ class DpuStatusClient(_Threaded):
 
     def _step(self) -> float | None:
         before = self._written
-        self._watched.dpus = self.dpus
+        self._watched.dpus = self._dpus
         self._session.run()
         if self._watched.number != self._number:
             self._forget()

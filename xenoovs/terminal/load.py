@@ -128,7 +128,7 @@ def refusal(file: str) -> click.UsageError:
 
 def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Balancer:
     """Return the config of a DPU, and print which services it is with. Raises ConfigError, FleetCacheUnusable."""
-    from xenoovs.agent.fleet_cache import FleetCache
+    from xenoovs.agent.fleet_config import FleetCache
     from xenoovs.model.fleet import join
 
     alone = join(local, {}, file=file, sources=sources)

@@ -15,6 +15,7 @@ from tests.fleet_support import EMPTY, committed, given, settled
 from tests.patience import eventually
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.fleet_config import FleetConfig
+from xenoovs.agent.state import RoundFacts
 from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
@@ -124,7 +125,7 @@ def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
     monkeypatch.setattr(Engine, "round", counted)
     with scene.agent(config=config, resync_s=1e6) as (agent, _):
         before, flows, heard = len(rounds), scene.flows, list[FleetView | None]()
-        agent.round_listeners.append(lambda: heard.append(config.good.view))
+        agent.store.subscribe(RoundFacts, lambda _: heard.append(config.good.view))
         later = replace(view, generation=view.generation + 1)
         config.offer(later)
         agent.request_poll()

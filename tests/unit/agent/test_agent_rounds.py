@@ -22,6 +22,7 @@ from xenoovs.agent.log import warn
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.agent.scheduler import Probe
+from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
@@ -111,10 +112,11 @@ def probing(directory: Path, switch: FakeSwitch, probe: Probe) -> Agent:
 def test_an_internal_error_in_a_probe_or_a_listener_ends_no_agent(switch: FakeSwitch, tmp_path: Path) -> None:
     agent = probing(tmp_path, switch, broken)
 
-    def mistaken() -> None:
+    def mistaken(_: RoundFacts) -> None:
         raise ZeroDivisionError
 
-    agent.round_listeners += [mistaken, agent.stop]
+    agent.store.subscribe(RoundFacts, mistaken)
+    agent.store.subscribe(RoundFacts, lambda _: agent.stop())
     asyncio.run(agent.run())
     last = [each.last for each in agent.state.tracker.health.values()]
     assert {each.reason for each in last if each} == {"internal error in the probe: ZeroDivisionError: ''"}

@@ -166,7 +166,9 @@ def run_agent(config: Path, routes: FakeRoutes, story: list[tuple[str, object]],
 
     async def work() -> None:
         agent = Agent(ConfigFile(config), Engine(switch), probe=answers, clock=MonotonicClock())
-        Announcer(agent, routes, read_bgp)
+        announcer = Announcer(agent.store, routes, read_bgp)
+        agent.add_task(announcer.run)
+        agent.add_task(announcer.follow_bgp)
         running = asyncio.ensure_future(agent.run())
         for action, what in story:
             if action == "write":
@@ -200,15 +202,15 @@ def test_routes_follow_the_config_and_a_problem_is_shown_until_it_is_over(tmp_pa
         [
             (
                 "the problem is shown",
-                lambda agent: [view.problem for view in agent.announcements()] == ["not permitted"],
+                lambda agent: [view.problem for view in agent.state.vips.views] == ["not permitted"],
             ),
             ("do", repair),
             (
                 "it is announced",
-                lambda agent: [view.peers for view in agent.announcements()] == [1],
+                lambda agent: [view.peers for view in agent.state.vips.views] == [1],
             ),
             ("write", SMALL_CONFIG),
-            ("it is withdrawn", lambda agent: agent.announcements() == () and not routes.vips),
+            ("it is withdrawn", lambda agent: not agent.state.vips.views and not routes.vips),
         ],
         switch,
     )

@@ -86,8 +86,8 @@ def test_the_last_backend_is_drained_to_a_backup(scene: Scene) -> None:
 
 
 def test_a_paused_agent_reports_differences_and_changes_nothing(scene: Scene) -> None:
-    with scene.agent() as (agent, client):
-        before, agent.command_options = scene.flows, lambda: " --bridge ovsbr1"
+    with scene.agent(command_options=lambda: " --bridge ovsbr1") as (_, client):
+        before = scene.flows
         assert client.ask("pause")["message"].endswith("changes nothing until `xenoovs resume --bridge ovsbr1`")
         done = client.ask("drain", backend("fips2"))
         assert not done["is_applied"]

@@ -19,7 +19,9 @@ from tests.agent_support import Scene
 from tests.patience import PATIENCE_S
 from xenoovs.agent.control import app
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
+from xenoovs.agent.state import Membership, Observed
 from xenoovs.errors import ListenError
+from xenoovs.show.agent import FleetMembership
 
 
 def send(path: Path, method: str, target: str, body: bytes = b"") -> tuple[int, dict[str, Any]]:
@@ -88,7 +90,8 @@ def test_ready_answers_as_described_and_status_has_the_same_reason(scene: Scene)
             (200, {"ready": True, "reason": ""}),
             "",
         )
-        agent.ready.reasons.append(lambda: "a reason")
+        membership = FleetMembership("dpu1", 1, 1, None, "", "")
+        agent.store.dispatch(Observed(Membership(membership, withheld="a reason")))
         assert (send(client.path, "GET", "/ready"), client.ask("status")["snapshot"]["not_ready"]) == (
             (503, {"ready": False, "reason": "a reason"}),
             "a reason",

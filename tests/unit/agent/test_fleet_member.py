@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import MagicMock
 
 import pytest
 
@@ -21,16 +20,26 @@ from tests.compiled import compiled
 from tests.fleet_support import EMPTY, given, settled
 from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.agent import fleet, fleet_watch
-from xenoovs.agent.fleet_cache import FleetCache
+from xenoovs.agent.fleet import FleetVoter, VerdictReports, verdict_counts
 from xenoovs.agent.fleet_checks import SELF_CHECK_MS, FleetWatches, fleet_checks
-from xenoovs.agent.fleet_verdicts import VerdictReports, verdict_counts
-from xenoovs.agent.fleet_votes import FleetVoter
+from xenoovs.agent.fleet_config import FleetCache
 from xenoovs.agent.fleet_watch import FleetWatch
-from xenoovs.agent.health import HealthChange
-from xenoovs.agent.offload import OffloadSample
 from xenoovs.agent.probe.target import ProbeResult
-from xenoovs.agent.report import Report
-from xenoovs.agent.state import AgentState, ConfigFollowed, ProbeAt, Probed, Tick, WatchesChanged, after, step
+from xenoovs.agent.state import (
+    AgentState,
+    ConfigFollowed,
+    Observed,
+    OffloadSample,
+    ProbeAt,
+    Probed,
+    RoundFacts,
+    SamplesAsked,
+    Tick,
+    WatchesChanged,
+    after,
+    step,
+)
+from xenoovs.agent.store import MonotonicClock, Store
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState
 from xenoovs.errors import SwitchError
@@ -124,36 +133,39 @@ def refuse(*_: object) -> None:
     raise SwitchError("no bridge")
 
 
-def idle_agent() -> MagicMock:
-    agent = MagicMock(round_listeners=[], port_listeners=[], offload_listeners=[], report=Report())
-    agent.state.runtime.overrides = ()
-    agent.state.watches = None
-    agent.engine.decision = refuse
-    return agent
+def idle_agent(last: RoundFacts | None = None) -> Store:
+    store = Store(AgentState(BALANCER, BALANCER), MonotonicClock())
+    store.dispatch(Observed(last or RoundFacts()))
+    return store
 
 
 async def reports_while(
     end: Callable[[list[DpuStatus]], bool],
     *,
     tmp_path: Path,
-    agent: MagicMock | None = None,
+    agent: Store | None = None,
+    read: Callable[[object], object] = refuse,
     view: FleetView | None = None,
 ) -> list[DpuStatus]:
-    """What is reported until `end`, with a round every few milliseconds that changes nothing. `view`: in use."""
+    """What is reported until `end`, with a round every few milliseconds that changes nothing.
+
+    read: reads the decision from the flows of the bridge. view: in use.
+    """
     agent = agent or idle_agent()
-    tasks, put = list[Callable[[], Coroutine[Any, Any, None]]](), list[DpuStatus]()
-    agent.add_task = tasks.append
+    put = list[DpuStatus]()
     good = SimpleNamespace(view=view, balancer=SimpleNamespace(services=()), stored={})
     config: Any = SimpleNamespace(good=good, newest=FleetView("test", 1, 0, 0, 0), problem=None)
     store: Any = SimpleNamespace(connection=CONNECTED, view=lambda: None)
     states: Any = SimpleNamespace(connection=CONNECTED, put=put.append)
-    fleet.FleetMember(agent, config, "dpu1", store, states, FleetCache(tmp_path / "cache"))
-    task = asyncio.create_task(tasks[0]())
+    engine: Any = SimpleNamespace(decided=None, decision=read)
+    cache = FleetCache(tmp_path / "cache")
+    member = fleet.FleetMember(agent, engine, config, "dpu1", store, states, cache, request_poll=lambda: None)
+    tasks = [asyncio.create_task(member.follow()), asyncio.create_task(member.run())]
     while not end(put):
-        for listener in cast("list[Callable[[], None]]", agent.round_listeners):
-            listener()
+        agent.dispatch(Observed(replace(agent.state.round)))
         await asyncio.sleep(0.005)
-    task.cancel()
+    for task in tasks:
+        task.cancel()
     return put
 
 
@@ -167,14 +179,13 @@ def test_a_dpu_on_which_nothing_changes_reports_all_the_same(tmp_path: Path, mon
 
 def test_bug_an_agent_whose_first_sample_was_too_old_reported_its_megaflows_minutes_later(tmp_path: Path) -> None:
     """No roll-out could compare with it until then: with samples of one second, the next one came after 200 s."""
-    agent, asked = idle_agent(), 0
-    agent.report.last_round_s = 1.0
+    agent, asked = idle_agent(RoundFacts(last_s=1.0)), 0
 
-    def ask() -> None:
+    def ask(_: SamplesAsked) -> None:
         nonlocal asked
         asked += 1
 
-    agent.request_offload = ask
+    agent.subscribe(SamplesAsked, ask)
     begun_s = time.time()
 
     def has_reported(put: list[DpuStatus]) -> bool:
@@ -185,8 +196,7 @@ def test_bug_an_agent_whose_first_sample_was_too_old_reported_its_megaflows_minu
             # Each request gives one sample. The first two began before the bridge was right.
             asked, seen = 0, len(samples)
             samples.append(OffloadSample(findings(DUMP), begun_s - 1 if seen < 2 else time.time() + 1))
-            for listener in cast("list[Callable[[OffloadSample], None]]", agent.offload_listeners):
-                listener(samples[-1])
+            agent.dispatch(Observed(samples[-1]))
         return False
 
     samples = list[OffloadSample]()
@@ -201,11 +211,7 @@ def test_bug_votes_waited_while_the_flows_are_read_for_the_periodic_report(
     """A read of 3 s made a vote 2.4 s late, and it may take a minute."""
     monkeypatch.setattr(fleet, "SEEN_S", 0.1)
     voted, found, reads, may_go_on = list[frozenset[str]](), list[frozenset[str]](), list[bool](), threading.Event()
-    agent = idle_agent()
-    agent.report.last_round_s = 1.0
-    agent.state.watches = FleetWatches(5, witnessed=frozenset({"t"}))
-    agent.ready.bridge_problem = lambda: ""
-    handlers = agent.store.effect_handlers = list[Callable[[HealthChange], None]]()
+    agent = idle_agent(RoundFacts(last_s=1.0))
     monkeypatch.setattr(FleetVoter, "down", lambda _voter, _state: voted[-1] if voted else frozenset())
     monkeypatch.setattr(FleetVoter, "is_cut_off", lambda _voter, _state: False)
 
@@ -215,18 +221,18 @@ def test_bug_votes_waited_while_the_flows_are_read_for_the_periodic_report(
             may_go_on.wait()
         raise SwitchError("no bridge")
 
-    agent.engine.decided, agent.engine.decision = None, read
-
     def has_voted(put: list[DpuStatus]) -> bool:
         if len(reads) > 1 and not voted:
             voted.append(frozenset({"t"}))
-            handlers[0](HealthChange((("web", "b1"),), is_up=False, reason="refused"))
+            check = next(iter(agent.state.tracker.health))
+            for _ in range(check.health.fall):
+                agent.dispatch(Probed(check, FAILED, 0.0))
             # The read still goes on.
             found.append(put[-1].down)
             may_go_on.set()
         return bool(voted)
 
-    asyncio.run(reports_while(has_voted, tmp_path=tmp_path, agent=agent, view=FleetView("test", 1, 5, 1, 0)))
+    asyncio.run(reports_while(has_voted, tmp_path=tmp_path, agent=agent, read=read, view=FleetView("test", 1, 5, 1, 0)))
     assert found == [{"t"}]
 
 
@@ -337,7 +343,7 @@ REACHED = StoreConnection(is_connected=True, remote="unix:fleet", since_s=0.0)
 MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
 
 
-class Store:
+class SeenStore:
     """Stands for both clients of a store, and for the clock."""
 
     def __init__(self, view: FleetView) -> None:
@@ -357,19 +363,19 @@ class Store:
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(monkeypatch: pytest.MonkeyPatch) -> SeenStore:
     dpus = {"dpu1": Dpu("dpu1", frozenset(), wave=1), "dpu2": Dpu("dpu2", frozenset())}
-    made = Store(settled(given(replace(EMPTY, dpus=dpus), SMALL_CONFIG)))
+    made = SeenStore(settled(given(replace(EMPTY, dpus=dpus), SMALL_CONFIG)))
     monkeypatch.setattr(fleet_watch, "time", SimpleNamespace(time=time.time, monotonic=made.monotonic))
     monkeypatch.setattr(fleet_watch, "host_facts", lambda _directory, *, reads_files: ())
     return made
 
 
-def watch_of(store: Store, directory: Path) -> FleetWatch:
+def watch_of(store: SeenStore, directory: Path) -> FleetWatch:
     return FleetWatch(cast(StoreClient, store), cast(DpuStatusReader, store), directory)
 
 
-def stalls(watch: FleetWatch, store: Store, times: range) -> list[int]:
+def stalls(watch: FleetWatch, store: SeenStore, times: range) -> list[int]:
     found = []
     for store.now_s in times:
         if watch.snapshot().is_stalled:
@@ -378,7 +384,7 @@ def stalls(watch: FleetWatch, store: Store, times: range) -> list[int]:
 
 
 def test_a_change_that_no_controller_decides_about_is_a_problem_once_it_is_overdue(
-    store: Store, tmp_path: Path
+    store: SeenStore, tmp_path: Path
 ) -> None:
     watch = watch_of(store, tmp_path)
     store.newest = given(store.newest, MORE)
@@ -392,7 +398,7 @@ def test_a_change_that_no_controller_decides_about_is_a_problem_once_it_is_overd
 
 
 def test_a_wave_that_no_controller_ends_is_a_problem_and_a_lost_store_restarts_its_timer(
-    store: Store, tmp_path: Path
+    store: SeenStore, tmp_path: Path
 ) -> None:
     watch = watch_of(store, tmp_path)
     store.newest = settled(given(store.newest, MORE, IntentState.ROLLING, soak_s=10))
@@ -406,7 +412,7 @@ def test_a_wave_that_no_controller_ends_is_a_problem_and_a_lost_store_restarts_i
     assert stalls(watch, store, range(45, 85, 5)) == [80]
 
 
-def test_a_server_that_leads_without_a_controller_is_a_problem_at_once(store: Store, tmp_path: Path) -> None:
+def test_a_server_that_leads_without_a_controller_is_a_problem_at_once(store: SeenStore, tmp_path: Path) -> None:
     watch, sign = watch_of(store, tmp_path), ActiveSign(tmp_path)
     store.connection = replace(REACHED, is_leader=True)
     assert "no controller is active on this host" in watch.snapshot().problems[0]
@@ -419,7 +425,7 @@ def test_a_server_that_leads_without_a_controller_is_a_problem_at_once(store: St
 
 
 def test_a_gap_in_the_file_of_a_server_is_a_problem_and_files_are_read_once_a_minute(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SeenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only `fleet status` read the files."""
     read, gap = list[int](), "record 3 is missing"
@@ -438,7 +444,7 @@ def test_a_gap_in_the_file_of_a_server_is_a_problem_and_files_are_read_once_a_mi
     assert read == [0, 60]
 
 
-def test_bug_votes_with_a_majority_that_no_controller_wrote_were_no_problem(store: Store, tmp_path: Path) -> None:
+def test_bug_votes_with_a_majority_that_no_controller_wrote_were_no_problem(store: SeenStore, tmp_path: Path) -> None:
     watch, names = watch_of(store, tmp_path), frozenset(store.newest.dpus)
     target, number = "192.0.2.1/tcp/80", store.newest.generation
     store.newest = replace(store.newest, watches={target: Watch(target, names, False, 0, number)})

@@ -13,9 +13,9 @@ from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch
 from tests.unit import balancer as small
 from tests.unit.balancer import balancer, claim, service
-from xenoovs.agent.offload import FlowTotals, MegaflowCounters, OffloadSample, OffloadSampler, SamplePace
-from xenoovs.agent.rule_use import RuleUse
+from xenoovs.agent.offload import FlowTotals, MegaflowCounters, OffloadSampler, RuleUse, SamplePace
 from xenoovs.agent.snapshot_builder import block_views
+from xenoovs.agent.state import OffloadSample
 from xenoovs.compile.program import Program
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchUnreachable
@@ -49,11 +49,22 @@ def clock() -> TurnedClock:
 
 
 def watch_of(
-    switch: FakeSwitch, clock: TurnedClock, program: Callable[[], Program | None] | None = None
+    switch: FakeSwitch,
+    clock: TurnedClock,
+    program: Callable[[], Program | None] | None = None,
+    *,
+    is_always: bool = False,
 ) -> OffloadSampler:
     made = dns()
     apart = RuleUse(lambda ports, is_brief: {}, lambda _: {})
-    return OffloadSampler(switch, program=program or (lambda: made), clock=clock, pace=SamplePace(), rule_use=apart)
+    return OffloadSampler(
+        switch,
+        program=program or (lambda: made),
+        clock=clock,
+        pace=SamplePace(),
+        rule_use=apart,
+        is_always=is_always,
+    )
 
 
 def total(sighting: OffloadSample | None) -> Traffic:
@@ -183,8 +194,7 @@ def test_a_request_triggers_a_sample(clock: TurnedClock) -> None:
 
 
 def test_with_metrics_samples_are_taken_without_requests(clock: TurnedClock) -> None:
-    watch = watch_of(FakeSwitch(megaflows=DUMP), clock)
-    watch.is_always = True
+    watch = watch_of(FakeSwitch(megaflows=DUMP), clock, is_always=True)
     assert looks_within(watch, asks=0) == 1
 
 
@@ -215,15 +225,14 @@ def test_pauses_differ_by_up_to_a_tenth(clock: TurnedClock, monkeypatch: pytest.
 def test_a_switch_that_is_away_ends_nothing(clock: TurnedClock) -> None:
     switch = FakeSwitch(megaflows=DUMP)
     switch.fail_next(SwitchUnreachable(target="x", reason="away"))
-    watch = watch_of(switch, clock)
-    watch.is_always = True
+    watch = watch_of(switch, clock, is_always=True)
     assert looks_within(watch, asks=3, step_s=4.0, clock=clock) == 2
 
 
 def test_a_sample_that_waited_for_a_switch_delays_no_later_one(clock: TurnedClock) -> None:
     """As when ovs-vswitchd was stopped for 20 seconds: to keep to a part of the time would take 400."""
     switch = FakeSwitch(megaflows=DUMP)
-    watch, hung = watch_of(switch, clock), [0.0, 0.0, 20.0, 0.0]
+    watch, hung = watch_of(switch, clock, is_always=True), [0.0, 0.0, 20.0, 0.0]
     take = watch.sample
 
     def sample() -> OffloadSample | None:
@@ -231,7 +240,6 @@ def test_a_sample_that_waited_for_a_switch_delays_no_later_one(clock: TurnedCloc
         return take()
 
     watch.sample = sample  # type: ignore[method-assign]
-    watch.is_always = True
     assert looks_within(watch, asks=12, step_s=2.0, clock=clock) > 6
 
 

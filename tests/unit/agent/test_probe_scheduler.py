@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -37,11 +38,11 @@ services:
 class Scheduled:
     """A running scheduler and the state that it changes."""
 
-    def __init__(self, probe: Probe, config: str = CONFIG) -> None:
+    def __init__(self, probe: Probe, config: str = CONFIG, max_running: int = sys.maxsize) -> None:
         balancer = parse_config(config, file="c.yaml")
         self.tasks = BackgroundTasks(lambda: None)
         self.store = Store(AgentState(balancer, balancer), MonotonicClock())
-        self.scheduler = ProbeScheduler(probe, self.store, self.tasks)
+        self.scheduler = ProbeScheduler(probe, self.store, self.tasks, max_running)
 
     async def run(self, until: Callable[[], bool]) -> None:
         self.tasks.start(self.scheduler.run())
@@ -89,8 +90,7 @@ def test_no_more_probes_run_than_there_are_descriptors_for() -> None:
         done += 1
         return answered()
 
-    scheduled = Scheduled(probe)
-    scheduled.scheduler.max_running = 3
+    scheduled = Scheduled(probe, max_running=3)
     asyncio.run(scheduled.run(lambda: done >= 5 * BACKENDS))
     assert most == 3
     assert scheduled.store.state.tracker.is_settled

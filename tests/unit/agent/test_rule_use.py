@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from xenoovs.agent.offload import MegaflowCounters
-from xenoovs.agent.rule_use import RuleUse
+from xenoovs.agent.offload import MegaflowCounters, RuleUse
 from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import scan_dump

@@ -15,9 +15,8 @@ from tests.path_rounds import Sender, always
 from xenoovs.agent.paths.decide import MAX_RESTORE_S, RESTORE_S, MoveReason, Placement
 from xenoovs.agent.paths.discover import DISTANCES, Search, TtlProbe, hops_text, in_places
 from xenoovs.agent.paths.frame import Answer, Quote, Token
-from xenoovs.agent.paths.pace import MAX_SHARE, PROBES_PER_S, ProbeBudget
-from xenoovs.agent.paths.rounds import Rounds
-from xenoovs.agent.paths.score import FAILED_AFTER, UNKNOWN_AFTER, Record
+from xenoovs.agent.paths.mover import MAX_SHARE, PROBES_PER_S, ProbeBudget
+from xenoovs.agent.paths.score import FAILED_AFTER, UNKNOWN_AFTER, Record, Rounds
 from xenoovs.show.paths import PathState
 
 CLEAR, FULL = 400.0, 20_400.0

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.probe_frames import ADDRESSES, TOKEN, answer_to, quote_of
 from tests.tunnels import TUNNEL, tunnelled
 from xenoovs.agent.control.schemas import PinRequest, parse_request
-from xenoovs.agent.paths.devices import Devices, NextHopMacs
+from xenoovs.agent.paths.devices import Devices, Frame, NextHopMacs, ProbePort
 from xenoovs.agent.paths.frame import (
     Addresses,
     Answer,
@@ -33,12 +33,10 @@ from xenoovs.agent.paths.frame import (
     payload,
     probe_head,
 )
-from xenoovs.agent.paths.lookout import Lookout
 from xenoovs.agent.paths.mover import Mover
-from xenoovs.agent.paths.port import Frame, ProbePort
-from xenoovs.agent.paths.ports import SourcePorts
 from xenoovs.agent.paths.remote import ProbedRemote, blocks_of
-from xenoovs.agent.state import Runtime
+from xenoovs.agent.paths.search import Lookout, SourcePorts
+from xenoovs.agent.state import BlocksPlaced, Runtime
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Blocks, Decision, DesiredState
 from xenoovs.model.address import Mac
@@ -213,7 +211,7 @@ class _Socket:
 
 
 def _port(number: int) -> ProbePort:
-    with patch("xenoovs.agent.paths.port._open", lambda *_: _Socket(number)):
+    with patch("xenoovs.agent.paths.devices._open", lambda *_: _Socket(number)):
         return ProbePort("lo")
 
 
@@ -266,6 +264,9 @@ class _Agent:
         """Make a round with this config."""
         self.balancer = balancer
         self.decided = decide(self.decided, DesiredState(balancer, placed=self.placed))
+
+    def dispatch(self, event: BlocksPlaced) -> None:
+        self.place(event.service, event.blocks)
 
     def place(self, service: str, blocks: Blocks | None) -> None:
         others = {name: value for name, value in self.placed.items() if name != service}
@@ -321,7 +322,9 @@ def _mover(agent: _Agent) -> tuple[Mover, list[_Port]]:
         opened.append(_Port(device, is_listener=is_listener))
         return opened[-1]
 
-    return Mover(agent, SourcePorts(), open_port), opened  # type: ignore[arg-type]
+    parts: Any = agent
+    decides = lambda: agent.is_deciding  # noqa: E731
+    return Mover(parts, parts, SourcePorts(), open_port, is_deciding=decides, request_round=lambda: None), opened  # type: ignore[arg-type]
 
 
 ONE, TWO, THREE = (_tunnel(f"rack{n}", f"192.168.201.{n}") for n in (1, 2, 3))
@@ -394,7 +397,7 @@ def test_remotes_at_the_end_of_the_config_are_searched_while_searches_are_slow(m
 
     async def three_minutes() -> None:
         for _ in range(40):
-            mover.lookout.look(agent.now_s)
+            mover.lookout.look(mover.remotes, agent.now_s)
             await asyncio.sleep(0)
             agent.now_s += 4.5
 
@@ -460,7 +463,7 @@ def test_a_failed_search_does_not_keep_the_sockets_of_an_agent_open_that_ends(mo
         raise ValueError("a bug")
 
     async def run_and_end() -> None:
-        mover.lookout.look(agent.now_s)
+        mover.lookout.look(mover.remotes, agent.now_s)
         await asyncio.sleep(0)
         await mover.lookout.stop()
 
@@ -554,3 +557,17 @@ def test_a_remote_that_answers_by_no_way_is_unknown() -> None:
     assert tried == [0x20] * 4 + [0x24] * 4 + [0x2C] * 4 + [0x34] * 4
     assert remote.record.is_silent
     assert _answered_round(remote, port, ()) == 0x20
+
+
+def test_the_times_of_searches_are_forgotten_with_their_remotes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lookout, "_new_search", lambda *_: None)
+    sought = [replace(each, paths=Paths(PathSelector.SOURCE_PORT, 4, Discover.TTL)) for each in (ONE, TWO)]
+    agent = _Agent(_with(*sought))
+    mover, _ = _mover(agent)
+    mover._step()
+    mover.discover("rack1/b")
+    assert mover.lookout._due_s.keys() == {"rack1/b", "rack2/b"}
+    agent.follow(_with(sought[1]))
+    agent.now_s += 1.0
+    mover._step()
+    assert (set(mover.lookout._due_s), set(mover.lookout._more_s)) == ({"rack2/b"}, set[str]())

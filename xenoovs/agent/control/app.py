@@ -104,7 +104,7 @@ def _stream(agent: Agent) -> _Answer:
 
 def _ready(agent: Agent) -> _Answer:
     async def answer(_: web.Request) -> web.StreamResponse:
-        reason = agent.ready.reason()
+        reason = agent.not_ready()
         return _json(to_json(ReadyAnswer(not reason, reason)), status=503 if reason else 200)
 
     return answer

@@ -35,8 +35,7 @@ from xenoovs.agent.control.schemas import (
 )
 from xenoovs.agent.daemon import Outcome
 from xenoovs.agent.overrides import OverrideAction, OverrideRequest, override_of
-from xenoovs.agent.paths.reasons import block_reason, path_reasons
-from xenoovs.agent.paths.views import planned_moves
+from xenoovs.agent.paths.views import block_reason, path_reasons, planned_moves
 from xenoovs.agent.servers import find_backend, find_service, unknown
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent

@@ -1,10 +1,12 @@
 """Adaptive routing: paths of tunnels are probed, and blocks leave those that are congested or dead.
 
 frame.py     probes, answers and ICMP quotes as bytes; pure
-rounds.py    rounds under way: answers are paired with what was sent; pure
-score.py     what the last rounds say of each path; pure
+score.py     rounds under way, and what the last ones say of each path; pure
 decide.py    which blocks move, by these scores; pure, chance is handed in
-port.py      the packet socket on the agent's port, with time stamps of the kernel
-discover.py  source ports that the fabric hashes to different paths
+devices.py   packet sockets with time stamps of the kernel, and the MACs of routers
+discover.py  source ports that the fabric hashes to different paths; pure
+search.py    when these are looked for, and the search
+remote.py    one remote: its rounds, scores, blocks, and what is logged of them
 mover.py     the loop: probe, decide, place
+views.py     what operators see of it, and why
 """

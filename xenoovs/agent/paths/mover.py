@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace
 from itertools import count
-from typing import TYPE_CHECKING
 
 from xenoovs.agent.paths.decide import DECIDE_S, BlockShift, Placement, after_shifts
-from xenoovs.agent.paths.devices import Devices, NextHopMacs, OpenPort
+from xenoovs.agent.paths.devices import Devices, Frame, NextHopMacs, OpenPort
 from xenoovs.agent.paths.frame import parse_answer, parse_quote, parse_returned
-from xenoovs.agent.paths.lookout import AFTER_FAILURE_S, Lookout
-from xenoovs.agent.paths.moves import describe_moves, log_restored, log_states, placement_of
-from xenoovs.agent.paths.pace import ProbeBudget
-from xenoovs.agent.paths.port import Frame
-from xenoovs.agent.paths.ports import SourcePorts, is_sought
 from xenoovs.agent.paths.remote import ProbedPath, ProbedRemote, blocks_of, paths_of
+from xenoovs.agent.paths.search import AFTER_FAILURE_S, Lookout, SourcePorts, is_sought
+from xenoovs.agent.state import AgentState, BlocksPlaced
+from xenoovs.agent.store import Store
+from xenoovs.decision.decision import Blocks
+from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.remote import every_service, remotes_of
 from xenoovs.model.tunnel import HostTunnel
-
-if TYPE_CHECKING:
-    from xenoovs.agent.daemon import Agent
 
 _LEAST_SLEEP_S = 0.0005
 
@@ -41,12 +38,27 @@ class Mover:
         pace: How much longer the intervals are than configured.
     """
 
-    def __init__(self, agent: Agent, source_ports: SourcePorts, open_port: OpenPort) -> None:
-        """Bind it to an agent. `open_port`: opens a packet socket where the devices of the bridge are."""
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        source_ports: SourcePorts,
+        open_port: OpenPort,
+        *,
+        is_deciding: Callable[[], bool],
+        request_round: Callable[[], None],
+    ) -> None:
+        """Bind it to the parts of an agent.
+
+        Args:
+            open_port: Opens a packet socket where the devices of the bridge are.
+            is_deciding: Returns whether this agent, and no other controller, decides about the bridge.
+            request_round: Starts a round.
+        """
         self.remotes: dict[str, ProbedRemote] = {}
         self.devices, self.macs, self.pace = Devices(open_port), NextHopMacs(open_port), ProbeBudget()
-        self.lookout = Lookout(self)
-        self._agent, self.source_ports = agent, source_ports
+        self.lookout = Lookout(self.devices, self.gateway, source_ports, request_round)
+        self._store, self._engine, self._is_deciding = store, engine, is_deciding
         self._seen: Balancer | None = None
         self._followed: object = None
         self._due: list[tuple[float, str]] = []
@@ -56,8 +68,13 @@ class Mover:
         self._next_number = count(1)
 
     @property
-    def agent(self) -> Agent:
-        return self._agent
+    def state(self) -> AgentState:
+        return self._store.state
+
+    @property
+    def now_s(self) -> float:
+        """The time of the agent's clock."""
+        return self._store.clock.now_s()
 
     async def run(self) -> None:
         """Probe and decide until cancelled."""
@@ -71,8 +88,21 @@ class Mover:
             self.macs.close()
 
     def placement(self, remote: ProbedRemote) -> Placement | None:
-        """Return where the blocks of a remote are, and where they belong; None: the bridge has none yet."""
-        return placement_of(self._agent, remote)
+        """Return where the blocks of a remote are, or are about to be; None: the bridge has none yet, or others."""
+        decided = self._engine.decided
+        if decided is None or not remote.paths:
+            return None
+        service, names = remote.service, [path.name for path in remote.paths]
+        # Sorted by id; of a hundred remotes each asks twenty times a second.
+        index = bisect_left(decided.services, (remote.service_id,), key=lambda pair: pair[:1])
+        if index == len(decided.services) or decided.services[index][0] != remote.service_id:
+            return None
+        found = decided.services[index][1]
+        owners, home = remote.owners(self.state.placed.get(service.name, found.active)), remote.owners(found.home)
+        if owners is None or home is None:
+            return None
+        pin = next((pin.path for pin in self.state.runtime.pins if pin.remote == service.name), None)
+        return Placement(owners, home, tuple(pin not in names or name == pin for name in names))
 
     def discover(self, service: str) -> bool:
         """Look for the paths of a remote soon. Return whether it has paths that are looked for."""
@@ -94,9 +124,13 @@ class Mover:
         tunnel = remote.tunnel
         return self.macs.find(tunnel.host_port, remote.remote.address, tunnel_port=tunnel.dst_port)
 
+    def _place(self, service: str, blocks: Blocks | None) -> None:
+        """Give the blocks of a remote to these paths. None: they stay where they are."""
+        self._store.dispatch(BlocksPlaced(service, blocks))
+
     def _step(self) -> float:
         """Do all that is due, and return the seconds until more is."""
-        now_s = self._agent.clock.now_s()
+        now_s = self.now_s
         self._follow(now_s)
         begun_s = time.thread_time()
         for frame in self.devices.received(now_s):
@@ -106,19 +140,19 @@ class Mover:
         if now_s >= self._decide_s:
             self._decide_s = now_s + DECIDE_S
             self.macs.listen()
-            self.lookout.look(now_s)
-            if self._agent.state.placed and not self._agent.is_deciding:
+            self.lookout.look(self.remotes, now_s)
+            if self.state.placed and not self._is_deciding():
                 # The controller that decides now may move them: to be master again is no reason to move them back.
-                for name in tuple(self._agent.state.placed):
-                    self._agent.place(name, None)
+                for name in tuple(self.state.placed):
+                    self._place(name, None)
             for remote in self.remotes.values():
                 self._decide(remote, now_s)
         next_s = min(self._decide_s, self._due[0][0]) if self._due else self._decide_s
-        return next_s - self._agent.clock.now_s()
+        return next_s - self.now_s
 
     def _follow(self, now_s: float) -> None:
         """Probe the remotes of the last round. Those whose paths stay the same keep their record."""
-        balancer = self._agent.engine.balancer
+        balancer = self._engine.balancer
         if balancer is None or balancer is self._seen:
             return
         self._seen = balancer
@@ -141,11 +175,11 @@ class Mover:
                 # A number is never given twice: answers to former remotes may be on their way.
                 probed = ProbedRemote(next(self._next_number), alone, remote, service, paths)
                 if old is not None and _units(old.tunnel, old.paths) != _units(tunnel, paths):
-                    self._agent.place(service.name, None)
-            probed.service_id = ids[service.claim]
+                    self._place(service.name, None)
+            probed.identify(ids[service.claim])
             self.remotes[service.name] = probed
-        for name in (before.keys() - self.remotes.keys()) & self._agent.state.placed.keys():
-            self._agent.place(name, None)
+        for name in (before.keys() - self.remotes.keys()) & self.state.placed.keys():
+            self._place(name, None)
         self._numbers = {remote.number: remote for remote in self.remotes.values()}
         self._tunnel_ports = {remote.tunnel.dst_port for remote in self.remotes.values()}
         self.devices.keep({remote.probe.port for remote in self.remotes.values()})
@@ -170,7 +204,7 @@ class Mover:
                 return
         if ends := parse_returned(frame.data):
             for remote in self.remotes.values():
-                remote.returned += remote.remote.address in ends
+                remote.note_returned(ends)
 
     def _probe_due(self, now_s: float) -> Iterator[int]:
         """Send the rounds that are due, and yield the number of probes of each. What is late is not made up for."""
@@ -201,23 +235,72 @@ class Mover:
         if remote.record.is_silent and remote.probe.gateway is None:
             self.macs.renew(tunnel.host_port, remote.remote.address, tunnel_port=tunnel.dst_port, now_s=now_s)
         placement = self.placement(remote)
-        found = remote.decide(placement, is_paused=self._agent.state.runtime.are_moves_paused, now_s=now_s)
-        if log_states(remote, before, remote.verdict):
+        found = remote.decide(placement, is_paused=self.state.runtime.are_moves_paused, now_s=now_s)
+        if remote.log_states(before):
             self.lookout.request(remote.service.name, at_s=now_s + AFTER_FAILURE_S)
         if found and placement is not None:
             self._move(remote, placement, found, now_s)
         else:
-            log_restored(remote)
+            remote.log_restored()
 
     def _move(self, remote: ProbedRemote, placement: Placement, found: tuple[BlockShift, ...], now_s: float) -> None:
-        if not self._agent.is_deciding:
+        if not self._is_deciding():
             return
         remote.note_moves(found, now_s=now_s)
-        remote.last_move = describe_moves(remote, found)
         names = [path.name for path in remote.paths]
-        self._agent.place(remote.service.name, blocks_of(after_shifts(placement.owners, found), names))
+        self._place(remote.service.name, blocks_of(after_shifts(placement.owners, found), names))
 
 
 def _units(tunnel: HostTunnel, paths: Sequence[ProbedPath]) -> tuple[int, list[str]]:
     """Return what a placement of blocks is made of: their number, and the names of paths."""
     return tunnel.blocks, [path.name for path in paths]
+
+
+# How often remotes are probed: as configured, as long as that is within the budget.
+
+
+PROBES_PER_S = 20_000
+"""Of one agent, to all remotes together: 11 Mbit/s each way."""
+
+MAX_SHARE = 0.3
+"""Part of a processor that probes may take; the rest of the agent shares it with them."""
+
+_BATCH = 200
+"""Probes that are measured together: answers are read later than their probes are sent."""
+
+_NEW_PART = 0.25
+"""Weight of the newest batch in the cost of a probe."""
+
+
+class ProbeBudget:
+    """Stretches the intervals of all remotes by one factor, so that the budget of probes and of processor time is kept.
+
+    Attributes:
+        cost_s: Processor time of a probe and its answer, on average.
+    """
+
+    def __init__(self) -> None:
+        self.cost_s = 0.0
+        self._configured_per_s = 0.0
+        self._probes, self._busy_s = 0, 0.0
+
+    def plan(self, rounds: Iterable[tuple[int, float]]) -> None:
+        """Take over what is configured: for each remote the probes of a round and the seconds between two rounds."""
+        self._configured_per_s = sum(probes / interval_s for probes, interval_s in rounds)
+
+    def measured(self, *, probes: int, busy_s: float) -> None:
+        """Count probes and the processor time of sending them, or of reading answers.
+
+        What decisions cost does not depend on the rate: the fewer the probes, the more each would seem to cost.
+        """
+        self._probes, self._busy_s = self._probes + probes, self._busy_s + busy_s
+        if self._probes >= _BATCH:
+            cost_s = self._busy_s / self._probes
+            self.cost_s = cost_s if not self.cost_s else self.cost_s + _NEW_PART * (cost_s - self.cost_s)
+            self._probes, self._busy_s = 0, 0.0
+
+    @property
+    def factor(self) -> float:
+        """By how much intervals are longer than configured, 1 or more."""
+        rate = self._configured_per_s
+        return max(1.0, rate / PROBES_PER_S, rate * self.cost_s / MAX_SHARE)

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from random import Random
 
-from xenoovs.agent.paths.decide import BlockShift, Placement, RemoteVerdict, judge, moved, shifts
+from xenoovs.agent.log import info, warn
+from xenoovs.agent.paths.decide import (
+    BlockShift,
+    MoveReason,
+    Placement,
+    RemoteVerdict,
+    judge,
+    limit_us,
+    moved,
+    shifts,
+)
+from xenoovs.agent.paths.devices import ProbePort, now_us
 from xenoovs.agent.paths.frame import Addresses, payload, probe_head
-from xenoovs.agent.paths.port import ProbePort, now_us
-from xenoovs.agent.paths.rounds import Rounds
-from xenoovs.agent.paths.score import NEXT_WAY_AFTER, Record
+from xenoovs.agent.paths.score import NEXT_WAY_AFTER, Record, Rounds
 from xenoovs.decision.decision import Blocks
+from xenoovs.display import span
+from xenoovs.errors import counted
 from xenoovs.model.balancer import RemoteName, Service
 from xenoovs.model.next_hop import SourcePort, ToAddress
 from xenoovs.model.remote import probe_source_ports
 from xenoovs.model.tunnel import DYNAMIC_PORTS, HostTunnel, PathProbe, PathSelector, Reflect, Remote, WayBack
 from xenoovs.partition.block import Block
+from xenoovs.show.paths import PathState
 
 _ONE_PORT = DYNAMIC_PORTS.first
 """Source port of all probes whose path is selected by their address."""
@@ -61,7 +74,6 @@ class ProbedRemote:
         last_move: None: none did.
         departures: The last blocks that left each path.
         shifted: How and when (UTC) each block moved last, by its number.
-        restored: Blocks that come back just now, by path.
         hops: The routers of each path by its source port, as text, where they are known.
         returned: Packets of the host that the remote's reflector took for probes.
     """
@@ -86,7 +98,7 @@ class ProbedRemote:
         self.departures: dict[str, LastMove] = {}
         self.shifted: dict[int, tuple[BlockShift, float]] = {}
         self.hops: dict[int, str] = {}
-        self.restored, self.returned = Counter[str](), 0
+        self._restored, self.returned = Counter[str](), 0
         self._heads: dict[int, tuple[bytes, tuple[bytes, ...]]] = {}
         self._decided_rounds = 0
         self._ways_back, self._way = tunnel.probe.ways_back, 0
@@ -181,9 +193,81 @@ class ProbedRemote:
         return shifts(self.verdict, self.record, placement, _CHANCE, now_s=now_s)
 
     def note_moves(self, found: Sequence[BlockShift], *, now_s: float) -> None:
-        """Hold the blocks that have moved."""
+        """Hold the blocks that have moved, and log those that leave paths together."""
         self.verdict = moved(self.verdict, found, now_s)
         self.moves.update(shift.reason.value for shift in found)
+        names, parts, utc_s = [path.name for path in self.paths], list[str](), time.time()
+        self.shifted |= {shift.block: (shift, utc_s) for shift in found}
+        for (old, reason), blocks in Counter((shift.old, shift.reason) for shift in found).items():
+            targets = sorted({names[shift.new] for shift in found if (shift.old, shift.reason) == (old, reason)})
+            if reason is not MoveReason.RESTORED:
+                facts = {"blocks": blocks, "path": names[old], "to": ",".join(targets), "reason": reason.value}
+                info("blocks moved", remote=self.service.name, **facts)
+            parts.append(f"{counted(blocks, 'block')} {names[old]} to {', '.join(targets)}: {reason.value}")
+            figures = self._departure_text(old, reason)
+            text = f"{counted(blocks, 'block')} left to {', '.join(targets)}: {reason.value}"
+            self.departures[names[old]] = LastMove(f"{text} ({figures})" if figures else text, utc_s)
+        # They come back a few in each decision; one event is for all of them.
+        self._restored.update(names[shift.new] for shift in found if shift.reason is MoveReason.RESTORED)
+        self.last_move = LastMove("; ".join(parts), utc_s)
+
+    def log_restored(self) -> None:
+        """Log the blocks that have come back, when no more do."""
+        for path, blocks in self._restored.items():
+            info("blocks came back", remote=self.service.name, path=path, blocks=blocks)
+        self._restored.clear()
+
+    def log_states(self, before: RemoteVerdict) -> bool:
+        """Log paths whose state has changed since `before`. Return whether one has failed."""
+        after, name = self.verdict, self.service.name
+        states = [path.state for path in after.paths]
+        was_unknown = any(path.state is PathState.UNKNOWN for path in before.paths)
+        if states and all(state is PathState.UNKNOWN for state in states):
+            if not was_unknown:
+                warn("remote does not answer; its blocks stay", remote=name, rounds=self.record.silent_rounds)
+            return False
+        has_failed = False
+        for path, old, new, record in zip(self.paths, before.paths, after.paths, self.record.paths, strict=True):
+            if old.state is new.state:
+                continue
+            score = "-" if record.score is None else span(record.score / 1e6)
+            if new.state is PathState.FAILED:
+                has_failed = True
+                warn("path failed", remote=name, path=path.name, lost_in_row=record.lost_in_row)
+            elif new.state is PathState.BAD:
+                warn("path is congested", remote=name, path=path.name, excess=score, margin=span(self.margin_us / 1e6))
+            elif new.state is PathState.GOOD:
+                info("path is good", remote=name, path=path.name, excess=score, was=old.state.value)
+        return has_failed
+
+    def _departure_text(self, path: int, reason: MoveReason) -> str:
+        """Return the figures by which blocks leave a path now; empty: none."""
+        record = self.record.paths[path]
+        match reason:
+            case MoveReason.FAILED:
+                return f"{record.lost_in_row} probes in a row were lost"
+            case MoveReason.CONGESTED:
+                return f"its answers were {self.late_text(record.score)}"
+            case MoveReason.RESTORED | MoveReason.OPERATOR:
+                return ""
+
+    def late_text(self, score_us: float | None) -> str:
+        """Return how late answers are, and how late they may be."""
+        score = "-" if score_us is None else span(score_us / 1e6)
+        limit = limit_us(self.record, margin_us=self.tunnel.margin_us)
+        return f"{score} later than the fastest, and {span(limit / 1e6)} is the limit"
+
+    def note_hops(self, hops: Mapping[int, str]) -> None:
+        """Note the routers of paths by their source ports, as text."""
+        self.hops.update(hops)
+
+    def note_returned(self, ends: Collection[IPv4Address]) -> None:
+        """Count a packet of the host between two addresses if the reflector of this remote took it for a probe."""
+        self.returned += self.remote.address in ends
+
+    def identify(self, service_id: int) -> None:
+        """Note the id of its service on the bridge."""
+        self.service_id = service_id
 
     def addresses(self, source_mac: bytes, gateway: bytes, path: IPv4Address) -> Addresses:
         """Return from where to where the probes of a path go. `path`: its address."""

@@ -1,16 +1,20 @@
-"""Looks for source ports on different paths: when they are not known, and later whether those in use still differ."""
+"""Looks for source ports on different paths: at once where they are not known, later whether those in use differ."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import SystemRandom
+from threading import Lock
 
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.paths.discover import CANDIDATES, TRIES, WAIT_S, Search, hops_text
+from xenoovs.agent.paths.devices import Devices
+from xenoovs.agent.paths.discover import CANDIDATES, TRIES, WAIT_S, Search, hops_text, in_places
 from xenoovs.agent.paths.frame import Addresses, Quote, Token, payload, probe_head
-from xenoovs.model.remote import any_source_ports
-from xenoovs.model.tunnel import DYNAMIC_PORTS, HostTunnel, Remote
+from xenoovs.agent.paths.remote import ProbedRemote
+from xenoovs.model.balancer import Balancer, RemoteName
+from xenoovs.model.remote import any_source_ports, with_source_ports
+from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, PathSelector, Remote
 
 _CHANCE = SystemRandom()
 _NO_TOKEN = Token(0, 0, 0)
@@ -83,3 +87,129 @@ def _candidates() -> tuple[int, ...]:
 def _idents() -> Iterator[int]:
     while True:
         yield _CHANCE.randrange(1 << 16)
+
+
+# The source ports that were found. They need no file: the flows on the bridge name them, and the engine reads them
+# back (compile.read.with_paths).
+
+
+class SourcePorts:
+    """The source ports that were found, by tunnel and remote, in the order of the paths. From any thread."""
+
+    def __init__(self) -> None:
+        self._found: Mapping[RemoteName, tuple[int, ...]] = {}
+        self._lock = Lock()
+
+    def resolve(self, balancer: Balancer) -> Balancer:
+        """Return the balancer with the ports of now."""
+        return with_source_ports(balancer, self._found)
+
+    def set(self, name: RemoteName, ports: tuple[int, ...]) -> None:
+        """Use these ports from now on."""
+        with self._lock:
+            self._found = {**self._found, name: ports}
+
+
+def is_sought(tunnel: HostTunnel) -> bool:
+    """Return whether the agent looks for the source ports of a tunnel's paths."""
+    return tunnel.paths.by is PathSelector.SOURCE_PORT and tunnel.paths.discover is Discover.TTL
+
+
+# When paths are looked for.
+
+
+_RETRY_S = 10.0
+"""After a search that could not be made."""
+_CHECK_S = 60.0
+"""Between two checks whether the ports in use take different paths: after a change of routes they hash differently."""
+AFTER_FAILURE_S = 1.0
+"""After a path has failed: routes of the fabric may have changed by then."""
+_MORE_S = 600.0
+"""Between two searches for paths that are missing."""
+
+
+class Lookout:
+    """Searches of one agent, one after the other: a router answers all of them from one budget of ICMP."""
+
+    def __init__(
+        self,
+        devices: Devices,
+        gateway: Callable[[ProbedRemote], bytes | None],
+        source_ports: SourcePorts,
+        request_round: Callable[[], None],
+    ) -> None:
+        """Bind them to an agent. `gateway`: returns the MAC that probes to a remote are sent to, 6 bytes."""
+        self._devices, self._gateway, self._source_ports = devices, gateway, source_ports
+        self._request_round = request_round
+        self._remotes: Mapping[str, ProbedRemote] = {}
+        self._due_s: dict[str, float] = {}
+        self._more_s: dict[str, float] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._search: PathSearch | None = None
+
+    def request(self, name: str, *, at_s: float = 0.0) -> None:
+        """Search for the paths of a remote from this time on. `name`: of its service."""
+        self._due_s[name] = min(at_s, self._due_s.get(name, at_s))
+        self._more_s[name] = 0.0
+
+    def quoted(self, quote: Quote) -> None:
+        """Count the ICMP error of a router about a probe."""
+        if self._search is not None:
+            self._search.quoted(quote)
+
+    def look(self, remotes: Mapping[str, ProbedRemote], now_s: float) -> None:
+        """Begin the next search that is due. `remotes`: all that are probed, by the names of their services."""
+        self._remotes = remotes
+        if self._task is not None and not self._task.done():
+            return
+        if self._task is not None:
+            # An error that is no refusal of the network ends the agent, as in any other task.
+            self._task.result()
+        self._task = self._search = None
+        sought = {name: remote for name, remote in remotes.items() if is_sought(remote.tunnel)}
+        for known in (self._due_s, self._more_s):
+            for name in known.keys() - sought.keys():
+                del known[name]
+        for name, remote in sought.items():
+            self._due_s.setdefault(name, now_s + _CHECK_S if remote.paths else now_s)
+        # Those that wait longest go first: where routers are silent a search takes seconds.
+        for name in sorted((name for name in sought if now_s >= self._due_s[name]), key=self._due_s.__getitem__):
+            remote = sought[name]
+            self._due_s[name] = now_s + (_CHECK_S if remote.paths else _RETRY_S)
+            if (search := self._new_search(remote, now_s)) is not None:
+                self._search = search
+                self._task = asyncio.create_task(self._run(search, remote, now_s))
+                return
+
+    async def stop(self) -> None:
+        """Cancel the search under way."""
+        if self._task is not None:
+            self._task.cancel()
+            # Its own error, if it has failed, must not keep the sockets open.
+            await asyncio.wait([self._task])
+
+    def _new_search(self, remote: ProbedRemote, now_s: float) -> PathSearch | None:
+        """Return a search; None: nothing can be sent to the remote now."""
+        gateway, port = self._gateway(remote), self._devices.port(remote.probe.port, now_s)
+        if gateway is None or port is None:
+            self._due_s[remote.service.name] = now_s + 0.5
+            return None
+        addresses = remote.addresses(port.mac, gateway, remote.remote.address)
+        return PathSearch(remote.tunnel, remote.remote, addresses, port.send)
+
+    async def _run(self, search: PathSearch, remote: ProbedRemote, now_s: float) -> None:
+        name, in_use = remote.service.name, tuple(path.source_port for path in remote.paths)
+        try:
+            doubled = await search.doubled(in_use) if in_use else ()
+            keep = tuple(port for port in in_use if port not in doubled)
+            is_more_due = len(keep) < remote.tunnel.paths.count and now_s >= self._more_s.get(name, 0.0)
+            if doubled or not in_use or is_more_due:
+                self._more_s[name] = now_s + _MORE_S
+                found = await search.find(keep=keep)
+                if (ports := in_places(remote.source_ports, found)) != remote.source_ports:
+                    self._source_ports.set(remote.name, ports)
+                    self._request_round()
+        except OSError as error:
+            warn("search for paths failed", remote=name, reason=error.strerror or str(error))
+        # A new value of the remote may have taken its place, with the ports that were found.
+        self._remotes.get(name, remote).note_hops(search.hops)

@@ -1,22 +1,21 @@
-"""What operators see of the remotes and paths of an agent."""
+"""What operators see of the remotes and paths of an agent, and why."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from xenoovs.agent.offload import OffloadSample
-from xenoovs.agent.paths.decide import PathVerdict
+from xenoovs.agent.paths.decide import PathVerdict, Placement
+from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.remote import ProbedPath, ProbedRemote
 from xenoovs.agent.paths.score import PathRecord
+from xenoovs.agent.state import OffloadSample
+from xenoovs.display import span
+from xenoovs.errors import counted
 from xenoovs.show.agent import Rate
 from xenoovs.show.column import build
-from xenoovs.show.paths import PathView, PlannedMove, RemoteView
-
-if TYPE_CHECKING:
-    from xenoovs.agent.paths.mover import Mover
+from xenoovs.show.paths import BlockReason, PathReason, PathState, PathView, PlannedMove, RemoteView
 
 
 def remote_views(mover: Mover) -> tuple[RemoteView, ...]:
@@ -38,7 +37,7 @@ class RemoteMoment:
 
     @property
     def pinned(self) -> str:
-        pins = self.mover.agent.state.runtime.pins
+        pins = self.mover.state.runtime.pins
         return next((pin.path for pin in pins if pin.remote == self.remote.service.name), "")
 
     @property
@@ -84,7 +83,7 @@ class PathMoment:
 
 
 def _remote(mover: Mover, remote: ProbedRemote) -> RemoteView:
-    placement, sample = mover.placement(remote), mover.agent.offload or OffloadSample()
+    placement, sample = mover.placement(remote), mover.state.offload
     blocks = Counter(() if placement is None else placement.owners)
     moments = (PathMoment(remote, index, blocks[index], sample) for index in range(len(remote.paths)))
     return build(RemoteView, RemoteMoment(mover, remote), paths=tuple(build(PathView, each) for each in moments))
@@ -114,6 +113,74 @@ def planned_moves(mover: Mover) -> Iterator[PlannedMove]:
         if placement is None:
             continue
         names = [path.name for path in remote.paths]
-        found = remote.planned(placement, now_s=mover.agent.clock.now_s())
+        found = remote.planned(placement, now_s=mover.now_s)
         for (old, new, reason), blocks in Counter((each.old, each.new, each.reason) for each in found).items():
             yield PlannedMove(remote.service.name, names[old], names[new], blocks, reason.value)
+
+
+# Why a path has the blocks that it has, in sentences.
+
+
+def path_reasons(mover: Mover, remote: ProbedRemote) -> tuple[PathReason, ...]:
+    """Return why each path is used as it is, in their order."""
+    placement = mover.placement(remote)
+    here, home = Counter[int](), Counter[int]()
+    if placement is not None:
+        here.update(placement.owners)
+        home.update(placement.home)
+    found = list[PathReason]()
+    for index, path in enumerate(remote.paths):
+        state = PathState.UNKNOWN if remote.record.is_silent else remote.verdict.paths[index].state
+        departure = remote.departures.get(path.name)
+        found.append(
+            PathReason(
+                name=path.name,
+                state=state,
+                blocks=here[index],
+                home=home[index],
+                reason="; ".join(filter(None, (_state_reason(mover, remote, index), _order(mover, placement, index)))),
+                departure="" if departure is None else departure.text,
+                departure_s=None if departure is None else departure.at_s,
+            )
+        )
+    return tuple(found)
+
+
+def block_reason(mover: Mover, remote: ProbedRemote, source_port: int) -> BlockReason | None:
+    """Return why packets of the host with a source port take their path; None: the bridge has no blocks yet."""
+    placement = mover.placement(remote)
+    if placement is None:
+        return None
+    block = source_port % len(placement.owners)
+    owner, home, names = placement.owners[block], placement.home[block], [path.name for path in remote.paths]
+    moved = remote.shifted.get(block)
+    if moved is not None:
+        shift, at_s = moved
+        reason = f"it came from {names[shift.old]}: {shift.reason.value}"
+    else:
+        at_s = None
+        reason = "it is at home" if owner == home else "it was there when the agent started"
+    return BlockReason(block, names[owner], names[home], reason, at_s)
+
+
+def _state_reason(mover: Mover, remote: ProbedRemote, index: int) -> str:
+    """Return why a path is in its state."""
+    if problem := problem_of(mover, remote):
+        return problem
+    record, verdict = remote.record.paths[index], remote.verdict.paths[index]
+    if verdict.state is PathState.FAILED:
+        return f"its last {counted(record.lost_in_row, 'probe')} got no answer, and another path answers"
+    if record.score is None:
+        return "there were too few rounds"
+    text = f"its answers are {remote.late_text(record.score)}"
+    now_s = mover.now_s
+    if verdict.good_since_s is None or not verdict.is_waiting(now_s):
+        return text
+    return f"{text}; good for {span(now_s - verdict.good_since_s)}, and gets its blocks after {span(verdict.restore_s)}"
+
+
+def _order(mover: Mover, placement: Placement | None, index: int) -> str:
+    """Return the override of an operator for a path; empty: there is none."""
+    if mover.state.runtime.are_moves_paused:
+        return "moves are paused"
+    return "" if placement is None or placement.usable[index] else "all blocks are pinned to another path"

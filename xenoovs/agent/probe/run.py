@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 
-from xenoovs.agent.probe.agent import ask_agent
-from xenoovs.agent.probe.arp import ArpChannel, probe_arp
-from xenoovs.agent.probe.icmp import IcmpChannel, probe_icmp
+from xenoovs.agent.probe.icmp import ArpChannel, IcmpChannel, probe_arp, probe_icmp
 from xenoovs.agent.probe.sockets import ChannelPool, namespace_inode, namespace_path
 from xenoovs.agent.probe.target import (
     AgentTarget,
@@ -30,7 +28,7 @@ from xenoovs.agent.probe.target import (
     failure_reason,
     quoted,
 )
-from xenoovs.agent.probe.tcp import TlsContexts, probe_http, probe_tcp
+from xenoovs.agent.probe.tcp import TlsContexts, ask_agent, probe_http, probe_tcp
 from xenoovs.agent.probe.udp import probe_dns, probe_udp
 from xenoovs.errors import assert_never
 from xenoovs.switch.process import killed_with_this_process, start
@@ -263,7 +261,7 @@ class Prober:
             case ExecTarget():
                 if not self._exec_allowed:
                     return f"{target.argv[0]} was not run: the agent was started without --allow-exec"
-                expectation.missing = f"{target.argv[0]} did not end"
+                expectation.await_part(f"{target.argv[0]} did not end")
                 return await probe_exec(target)
             case _:
                 assert_never(target)

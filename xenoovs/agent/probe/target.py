@@ -44,6 +44,12 @@ class Expectation:
     missing: str = "no answer"
     reply: str = ""
 
+    def await_part(self, missing: str) -> None:
+        self.missing = missing
+
+    def answer(self, reply: str) -> None:
+        self.reply = reply
+
     def timed_out(self, timeout_s: float) -> str:
         """Return the reason for a probe that ran out of time."""
         return f"{self.missing} within {span(timeout_s)}"

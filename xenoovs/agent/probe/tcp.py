@@ -1,8 +1,9 @@
-"""TCP and HTTP probes: a connection is accepted, or a GET request is answered."""
+"""TCP and HTTP probes, and requests to the agents of servers."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 import struct
@@ -13,8 +14,9 @@ import aiohttp
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from yarl import URL
 
+from xenoovs.agent.agent_check import MAX_REPLY_BYTES
 from xenoovs.agent.probe.sockets import device_of, host_of, open_socket
-from xenoovs.agent.probe.target import Expectation, HttpTarget, TcpTarget, Tls, Via, failure_reason, quoted
+from xenoovs.agent.probe.target import AgentTarget, Expectation, HttpTarget, TcpTarget, Tls, Via, failure_reason, quoted
 
 _RESET = struct.pack("ii", 1, 0)
 """struct linger of socket(7): on, for 0 s, which makes close(2) send a reset."""
@@ -112,7 +114,7 @@ async def _get(
         first, last = target.status
         if not first <= response.status <= last:
             return f"status {response.status}, wanted {first}" + (f"-{last}" if last != first else "")
-        expectation.missing = "no complete body"
+        expectation.await_part("no complete body")
         return None if not target.body else await _body_failure(response.content, target.body)
 
 
@@ -170,3 +172,33 @@ def tls_fault(error: ssl.SSLError) -> str:
 
 def _first_line(text: str) -> str:
     return ascii(text.strip().split("\n")[0][:80])[1:-1]
+
+
+# Requests to the agents of servers: a connection, an optional text, and one line in reply.
+
+
+async def ask_agent(target: AgentTarget, expectation: Expectation) -> str | None:
+    """Return why there is no reply; None: `expectation.reply` has it. Raises OSError.
+
+    The reply ends with the first CR or LF, or with the connection.
+    """
+    loop, data = asyncio.get_running_loop(), b""
+    with open_socket(target.address, socket.SOCK_STREAM, target.via) as sock:
+        await loop.sock_connect(sock, (host_of(target.address), target.port))
+        if target.send:
+            await loop.sock_sendall(sock, target.send)
+        expectation.await_part("no whole line")
+        while not re.search(rb"[\r\n]", data):
+            if len(data) >= MAX_REPLY_BYTES:
+                return f"no line end in the first {MAX_REPLY_BYTES} bytes: {quoted(data)}"
+            part = await loop.sock_recv(sock, MAX_REPLY_BYTES - len(data))
+            if not part:
+                break
+            data += part
+    line = re.split(rb"[\r\n]", data)[0]
+    if not data:
+        return "connection closed without a reply"
+    if not line.isascii() or not line.replace(b"\t", b" ").decode("ascii").isprintable():
+        return f"the reply is not printable ASCII: {quoted(line)}"
+    expectation.answer(line.decode("ascii"))
+    return None

@@ -61,7 +61,7 @@ async def probe_dns(target: DnsTarget, expectation: Expectation) -> str | None:
     with _connected(target.address, target.port, target.via) as sock:
         sock.send(query.to_wire())
         while not _has_id(data := await _next_datagram(sock), query.id):
-            expectation.missing = "only answers to other queries"
+            expectation.await_part("only answers to other queries")
     return _failure(query, data)
 
 
