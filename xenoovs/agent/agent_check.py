@@ -37,8 +37,6 @@ class AgentReply:
 
     Attributes:
         weight: Part of the weight, 0 or more.
-        administration: What the administrator has set.
-        is_up: Whether the server works.
         description: The text after `#`.
     """
 
@@ -54,9 +52,6 @@ class Advertised:
 
     Attributes:
         weight: Part of the weight, without regard to `drain`.
-        administration: What the administrator has set.
-        is_up: Whether the server works.
-        description: Of the last reply.
         lasting: How many replies in a row advertised a higher weight; negative: a lower one.
         reply: The last reply that could be read; empty: none.
     """

@@ -55,13 +55,10 @@ class BridgeFacts:
     """What the announcement of VIPs depends on.
 
     Attributes:
-        is_withdrawn: An operator has withdrawn all VIPs.
         withheld: Why this host should get no clients by the fleet; empty: it should.
         failing_s: How long rounds have failed; None: the last one succeeded.
-        error: Why the last round failed.
         is_known: The flows of the bridge are known since the start of the agent.
         is_held: A pause holds changes back, so the flows of services are not as desired.
-        has_ingress: Clients can enter by some port.
         serving: Names of the services with a backend that has clients and answers, as of the last round.
     """
 

@@ -31,7 +31,6 @@ class PortEvent:
     """A change of a port that the config names, or of the bridge.
 
     Attributes:
-        text: The event in the log.
         port: Its name; empty: the bridge itself.
         is_bad: Whether an operator may have to act.
         needs_round: Whether flows may be wrong now.

@@ -30,11 +30,7 @@ class LastChange:
 
 
 class BackendChanges:
-    """What changed backends: health checks, agents of servers, operators, the config, ports.
-
-    Attributes:
-        last: The last change by backend; those that have not changed are left out.
-    """
+    """The last change of each backend: by health checks, agents of servers, operators, the config, ports."""
 
     def __init__(self) -> None:
         self.last: Mapping[BackendName, LastChange] = {}

@@ -29,7 +29,6 @@ class ConfigVersion:
 
     Attributes:
         digest: The start of the SHA-256 of its text, with that of the files that it includes.
-        stored: What the store of a fleet has decided for it.
         view: The view of the store that both are from; None: the config is a file alone.
         commit_at_s: When the bridge is to change, on the clock of `time.monotonic()`; None: at once.
     """

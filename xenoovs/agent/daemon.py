@@ -95,7 +95,6 @@ class Settings:
         resync_s: Between two rounds without any other reason. They find external changes.
         confirm_s: How long a new config waits for `xenoovs confirm` before it is rolled back; None: no confirmation.
         runtime: Where overrides and a pause survive a restart; None: nowhere.
-        max_probes: How many probes may run at once.
         hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
         check_request: Raises RequestRefused while another controller decides about the bridge.
         command_options: Returns the options that a command needs to reach this agent, after a space; empty: none.
@@ -136,12 +135,7 @@ class RoundWaiters:
 
 
 class Agent:
-    """An agent of one bridge. Its attributes are for snapshots and metrics; changes go through its methods.
-
-    Attributes:
-        desired: The desired state of the last round.
-        mover: Chooses the paths of tunnels; None: it was not started.
-    """
+    """An agent of one bridge. Its attributes are for snapshots and metrics; changes go through its methods."""
 
     def __init__(
         self,

@@ -95,15 +95,10 @@ class BackendHealth:
     """The health of one check, from its results.
 
     Attributes:
-        is_up: Whether the backend may have clients.
         is_known: False until the first result, where that decides alone.
         contradictions: Results in a row that contradict `is_up`.
         since_s: When `is_up` became what it is.
-        due_s: When the next probe is due.
         failed_s: When each of the last failed probes in a row was sent; at most `fall` of them.
-        transitions: How often `is_up` has changed.
-        last: The last result; None before the first one.
-        signal: What the probes measured; None until one succeeded.
     """
 
     is_up: bool
@@ -183,13 +178,7 @@ def _signal(before: Signal | None, latency_s: float) -> Signal:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """The checks of a config.
-
-    Attributes:
-        backends: The backends that depend on each check.
-        agents: The backends of each server whose agent is asked.
-        agent_of: The check that asks the agent of each backend.
-    """
+    """The checks of a config, and which backends depend on each."""
 
     backends: Mapping[Check, tuple[BackendName, ...]] = field(default_factory=dict)
     by_backend: Mapping[BackendName, Check] = field(default_factory=dict)
@@ -309,8 +298,6 @@ class HealthChange:
     """Backends that share a check came up or went down: a reason to log, and for a round.
 
     Attributes:
-        is_up: Whether they are up now.
-        reason: That of the last result.
         held: Those of them that keep their clients although they are down.
         was_held: They were down and held before; now they are ejected.
     """
@@ -327,7 +314,6 @@ class AdvertisedChange:
     """The agent of a server advertised something else, or its replies stopped or came back: a reason to log.
 
     Attributes:
-        advertised: What is in effect now.
         is_new: Whether that differs from before.
         problem: Why there is no reply; empty: there is one.
     """
@@ -340,13 +326,7 @@ class AdvertisedChange:
 
 @dataclass(frozen=True, slots=True)
 class HealthTracker:
-    """The health of backends, from their probes.
-
-    Attributes:
-        health: The health by each of them.
-        ejections: The backends that are down, by the name of their service; services without any are left out.
-        advertised: What agents of servers advertised, by the check that asks them.
-    """
+    """The health of backends, from their probes. `ejections`: of the services with backends that are down."""
 
     checks: Checks = field(default_factory=Checks)
     health: Mapping[Check, BackendHealth] = field(default_factory=dict)

@@ -142,13 +142,7 @@ CallLater = Callable[[float, Callable[[], None]], object]
 
 @dataclass(slots=True)
 class _Kind:
-    """The events of one kind.
-
-    Attributes:
-        tokens: How many may be logged now.
-        last_suppressed: The last event that was not logged.
-        suppressed: How many were not.
-    """
+    """The events of one kind. `tokens`: how many may be logged now; `suppressed`: how many were not."""
 
     tokens: float
     at_s: float

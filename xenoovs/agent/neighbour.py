@@ -33,11 +33,7 @@ _FIRST_TIMEOUT_S = 1.0
 
 
 class Neighbours:
-    """The MACs of backends by their addresses, from any thread.
-
-    Attributes:
-        macs: The MACs known now.
-    """
+    """The MACs of backends by their addresses, from any thread."""
 
     def __init__(self) -> None:
         self.macs: Macs = {}

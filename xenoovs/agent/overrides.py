@@ -41,7 +41,6 @@ class OverrideRequest:
     Attributes:
         backend: Name of a backend of `service`; without a service the name, MAC or address of a server.
         service: Name of the service; None: all services of the server.
-        weight: Of the action WEIGHT.
         for_s: After which it ends by itself; None: never.
     """
 
@@ -62,12 +61,7 @@ class EndedOverride:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Overrides after a change of the config.
-
-    Attributes:
-        remaining: Those that still hold, under their names in the new config.
-        ended: Those that the config has ended.
-    """
+    """Overrides after a change of the config: `remaining` still hold, under their names in the new config."""
 
     remaining: tuple[Override, ...]
     ended: tuple[EndedOverride, ...]

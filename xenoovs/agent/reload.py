@@ -62,10 +62,7 @@ class _PendingConfirmation:
     """A change that is rolled back unless it is confirmed.
 
     Attributes:
-        checkpoint: The flows before it.
         services: The ids of the services whose flows it has changed.
-        good: The config before it.
-        overrides: The overrides before it.
         merged: What it left of them.
         by_s: When it is rolled back, on the monotonic clock.
     """
@@ -79,12 +76,7 @@ class _PendingConfirmation:
 
 
 class Reloader:
-    """Follows the config file, and changes overrides and the pause. No two of its coroutines may run at a time.
-
-    Attributes:
-        reloads: How many texts of the config were accepted.
-        appointment: The time that a round waits for now with its change prepared; None: it waits for none.
-    """
+    """Follows the config file, and changes overrides and the pause. No two of its coroutines may run at a time."""
 
     def __init__(
         self,

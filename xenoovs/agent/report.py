@@ -23,12 +23,7 @@ class Report:
     """Counts from the start of the agent.
 
     Attributes:
-        rounds: Rounds that changed the bridge.
-        foreign: Flows of external changes that were reverted.
         moved: Share of clients moved, summed over all changes, by service of the bridge.
-        held: Flow-mods that a pause holds back now.
-        problems: Parts of the bridge that cannot be reconciled now, while all else is.
-        last_error: Why the last round failed; empty after one that succeeded.
         is_late: Whether that is only that it is not finished yet.
         last_round_s: UTC, when a round last succeeded.
         without: Ports that flows of the last good round cannot name.

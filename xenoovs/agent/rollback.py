@@ -15,11 +15,7 @@ from xenoovs.switch.api import Switch
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The flows of xenoovs on a bridge at one moment, without those that Open vSwitch learned for connections.
-
-    Attributes:
-        incarnation: Of the bridge, as of `Switch`.
-    """
+    """The flows of xenoovs on a bridge at one moment, without those that Open vSwitch learned for connections."""
 
     bridge: str
     flows: tuple[Flow, ...]

@@ -95,11 +95,7 @@ class ProbeQueue:
 
 
 class ProbeScheduler:
-    """Sends the probes that the state asks for.
-
-    Attributes:
-        late_s: How late the probes are that are sent now; 0 while they are on time.
-    """
+    """Sends the probes that the state asks for. `late_s`: how late those of now are."""
 
     def __init__(self, probe: Probe, store: Store, tasks: BackgroundTasks, max_running: int = sys.maxsize) -> None:
         """Bind it to the parts of an agent. `max_running`: how many probes may run at once."""

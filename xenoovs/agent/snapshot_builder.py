@@ -53,7 +53,6 @@ class Installed:
     Attributes:
         shares: Shares of the key space, 0..1.
         flows: Numbers of blocks.
-        macs: Destination MACs.
         megaflows: Number of megaflows once every block has had traffic; None: the service is not on the bridge.
         draining: Number of blocks that keep open connections.
     """
@@ -78,8 +77,6 @@ class Moment:
     Attributes:
         utc_offset_s: UTC less the agent's clock.
         installed: What the last round left on the bridge, by service.
-        blocks: Of `sample`.
-        unreachable: Why backends are without clients that could have some, by name.
         moved: Share of clients moved so far, by service.
     """
 
@@ -224,7 +221,6 @@ class BackendMoment:
     """One backend at one moment.
 
     Attributes:
-        name: Names of its service and its own.
         used: With the weight in use.
         target: Share of the clients that it should have, 0..1.
     """

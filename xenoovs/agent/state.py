@@ -70,11 +70,7 @@ def require_weights(configured: Balancer, in_use: Balancer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PathPin:
-    """All blocks of a remote stay on one path, whatever its state is.
-
-    Attributes:
-        remote: Name of the tunnel and of the remote: `rack7/b`.
-    """
+    """All blocks of a remote (`rack7/b`) stay on one path, whatever its state is."""
 
     remote: str
     path: str
@@ -82,15 +78,7 @@ class PathPin:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What operators set at run time.
-
-    Attributes:
-        overrides: At most one for each backend.
-        is_paused: Whether the bridge is left as it is.
-        is_withdrawn: Whether no VIP is announced during the pause.
-        pins: At most one for each remote.
-        are_moves_paused: Whether blocks of remotes stay on their paths.
-    """
+    """What operators set at run time: at most one override for each backend, and one pin for each remote."""
 
     overrides: tuple[Override, ...] = ()
     is_paused: bool = False
@@ -160,9 +148,6 @@ class RoundFacts:
 
     Attributes:
         program: What the last good round left on the bridge; None: there was none yet.
-        desired: The desired state of the last round.
-        unreachable: Why backends get no clients that may have some.
-        problems: Parts of the bridge that cannot be reconciled now, while all else is.
         without: Ports that flows of the last good round cannot name.
         error: Why the last round failed, or is late; empty after one that succeeded.
         failing_since_s: Since when rounds fail; None: the last one succeeded, or is only late.
@@ -208,18 +193,14 @@ class AgentState:
 
     Attributes:
         in_use: The config with the weights in use.
-        runtime: What operators set at run time.
         known: State stored on the bridge when the config was followed.
-        ports_down: The ports of the bridge without link.
         ejected: The backends that get no clients, by health and ports, as of the last `Tick`.
         slow_starts: The slow starts as of the last `Tick`.
         refused: Why the advertised weights of some services cannot be installed, by service. They are ignored.
         placed: Where the blocks of remotes were placed by their paths, by the names of their services.
         without_maintenance: The services of `in_use`, in which backends in maintenance have no weight; empty: as they
             are.
-        stored: What the store of a fleet has decided.
         watches: The health of backends by the fleet; None: this agent belongs to no fleet.
-        offload: The last sample.
         fleet: None: the agent belongs to none.
     """
 
@@ -269,12 +250,7 @@ class AgentState:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFollowed:
-    """The agent follows a config, with these overrides.
-
-    Attributes:
-        known: State stored on the bridge.
-        stored: What the store of a fleet has decided for this config.
-    """
+    """The agent follows a config, with these overrides. `known`: state stored on the bridge."""
 
     balancer: Balancer
     overrides: tuple[Override, ...] = ()

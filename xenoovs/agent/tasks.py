@@ -85,11 +85,7 @@ async def kept_running(factory: TaskFactory) -> None:
 
 
 class BackgroundTasks:
-    """Tasks of one event loop. An unexpected exception in one ends the agent: systemd starts it again.
-
-    Attributes:
-        failure: The first exception that ended a task.
-    """
+    """Tasks of one event loop. An unexpected exception in one ends the agent: systemd starts it again."""
 
     def __init__(self, on_failure: Callable[[], None]) -> None:
         """Call `on_failure` when an exception has ended a task."""

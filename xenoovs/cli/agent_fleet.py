@@ -51,12 +51,11 @@ class JoinedFleet:
 
     def attach(self, agent: Agent) -> None:
         """Make an agent with this config a member, within its event loop."""
-        loop = asyncio.get_running_loop()
         known = self.config, self.name, self.store, self.states, self.cache, self.certificate
         member = FleetMember(agent.store, agent.engine, *known, request_poll=agent.request_poll)
         agent.add_task(member.follow)
         agent.add_task(member.run)
-        self.listeners.append(LoopCall(loop, member.changed))
+        self.listeners.append(LoopCall(asyncio.get_running_loop(), member.changed))
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from socket import gethostname
 from typing import TYPE_CHECKING
 
 import click
@@ -501,7 +500,7 @@ def share_runtime(agent: Agent, mastership: Mastership, *, control: Path | None)
             return
 
     where = "" if control is None else f", --control {control}"
-    mastership.share(f"{gethostname()}, PID {os.getpid()}{where}", adopt)
+    mastership.share(f"{socket.gethostname()}, PID {os.getpid()}{where}", adopt)
 
 
 def require_master(mastership: Mastership) -> None:

@@ -72,10 +72,8 @@ class Change:
         before: What the flows of these say now; `observed`: the flows.
         drains: Drains that begin or go on; `next_s`: after how many seconds they need another round, None: never.
         settled: Blocks whose new connections go to their new backends from this change on.
-        problems: What cannot be made right.
         foreign: How many flows of xenoovs were changed by other programs.
         names: Names of services that the config lacks, where they are known, by id.
-        lost: Whether the bridge was recreated.
         ovn: What OVN has to do with the bridge; None: nothing.
         unchecked: Ports of tunnels of which nothing says where they lead.
         unread_policies: Why nothing says whether tunnels are encrypted; empty: it is known, or none should be.
@@ -236,7 +234,6 @@ class Comparison:
     """What a bridge has, compared with flows that were expected there.
 
     Attributes:
-        guess: What was expected.
         missing: Texts of expected flows that are not there.
         touched: Ids of the services that differ; `flows`: what these have.
         foreign: How many flow-mods would lead back to the guess.

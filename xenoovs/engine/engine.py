@@ -124,9 +124,7 @@ class Memory:
     """What the last round left on a bridge.
 
     Attributes:
-        asked: What it was to meet.
         dump: The text of all flows; empty where only those of some services were read.
-        problems: What could not be made right.
     """
 
     asked: DesiredState
@@ -146,11 +144,7 @@ class Memory:
 
 
 class Engine:
-    """Reconciles one bridge with a desired state. Its calls block, and wait for each other.
-
-    Attributes:
-        is_held: Whether changes are only counted: a round that would make one raises ChangesHeld.
-    """
+    """Reconciles one bridge with a desired state. Its calls block, and wait for each other."""
 
     def __init__(
         self,
@@ -196,7 +190,7 @@ class Engine:
         return None if self._memory is None else self._memory.target.decision
 
     def hold(self, *, is_held: bool) -> None:
-        """Only count changes from now on, or make them again."""
+        """Only count changes from now on: a round that would make one raises ChangesHeld. False: make them again."""
         self.is_held = is_held
 
     def on_timed(self, listener: Callable[[str, float], None]) -> None:

@@ -815,7 +815,6 @@ class LazySnapshot:
     """One moment of an agent, of which any thread can build the parts that take long.
 
     Attributes:
-        snapshot: Builds the snapshot.
         blocks: Builds the blocks of a service by its name, in the order of the key space.
         command_options: The options that a command needs to reach this agent, after a space; empty: none.
     """

@@ -80,7 +80,6 @@ class Row(Generic[T]):
     """A row of a table.
 
     Attributes:
-        value: What it shows.
         parent: The value that it is part of; None: it is part of none.
         now_s: When it was read, in seconds since 1970.
     """

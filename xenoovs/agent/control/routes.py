@@ -21,7 +21,6 @@ class Route:
 
     Attributes:
         name: Its path below `/v1/`, with `_` for `/`.
-        summary: What it does, a sentence.
         handler: What it does to an agent; None: it answers with one JSON value a line, without an end.
         request: The type of the body; None: it has none.
         query: The type of the parameters in the address; None: it has none.

@@ -44,7 +44,6 @@ class Listen:
     """A TCP port to listen at.
 
     Attributes:
-        host: Address or name.
         port: 0: any free port.
         tls: Files of certificate chain and key.
         token_file: File of the token; without one the port is read-only.
@@ -96,11 +95,7 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class ApiListener:
-    """A listening socket.
-
-    Attributes:
-        context: Of TLS; None without TLS.
-    """
+    """A listening socket. `context`: of TLS, if it has TLS."""
 
     socket: socket
     auth: Auth

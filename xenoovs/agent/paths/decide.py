@@ -96,12 +96,7 @@ class PathVerdict:
 
 @dataclass(frozen=True, slots=True)
 class RemoteVerdict:
-    """What is decided about a remote.
-
-    Attributes:
-        paths: By path.
-        moved_s: When each block moved last, by its number; blocks that never did are not in it.
-    """
+    """What is decided about a remote. `moved_s`: when each block moved last, without those that never did."""
 
     paths: tuple[PathVerdict, ...]
     moved_s: dict[int, float] = field(default_factory=dict)
@@ -122,7 +117,6 @@ class Placement:
     """Where the blocks of a remote are, and where they belong.
 
     Attributes:
-        owners: The path of each block.
         home: The path that each block has while all are good.
         usable: Whether operators let each path carry traffic.
     """

@@ -24,11 +24,7 @@ OpenPort = Callable[..., "ProbePort"]
 
 
 class Devices:
-    """Packet sockets. A device that vanishes is logged once, and tried again.
-
-    Attributes:
-        problems: Why devices cannot be used now, by name.
-    """
+    """Packet sockets. A device that vanishes is logged once, and tried again; `problems`: why, by its name."""
 
     def __init__(self, open_port: OpenPort) -> None:
         self.problems: dict[str, str] = {}
@@ -172,11 +168,7 @@ class Frame(NamedTuple):
 
 
 class ProbePort:
-    """A packet socket on one device. Its methods do not block.
-
-    Attributes:
-        mac: Of the device, 6 bytes.
-    """
+    """A packet socket on one device, and its MAC of 6 bytes. Its methods do not block."""
 
     def __init__(self, device: str, *, netns: str | None = None, is_listener: bool = False) -> None:
         """Open it.

@@ -44,8 +44,6 @@ class Addresses:
 
     Attributes:
         source_mac, gateway_mac: 6 bytes each: of the agent's port, and of the router to the remote.
-        local, remote: Addresses of the two tunnel end points.
-        tunnel_port: UDP port of the tunnel.
         tos: Of the data, 8 bits.
     """
 

@@ -31,12 +31,7 @@ _LEAST_SLEEP_S = 0.0005
 
 
 class Mover:
-    """Adaptive routing of one agent, beside its rounds.
-
-    Attributes:
-        remotes: Those that are probed, by the names of their services.
-        pace: How much longer the intervals are than configured.
-    """
+    """Adaptive routing of one agent, beside its rounds. `remotes`: those probed, by the names of their services."""
 
     def __init__(
         self,
@@ -273,11 +268,7 @@ _NEW_PART = 0.25
 
 
 class ProbeBudget:
-    """Stretches the intervals of all remotes by one factor, so that the budget of probes and of processor time is kept.
-
-    Attributes:
-        cost_s: Processor time of a probe and its answer, on average.
-    """
+    """Stretches the intervals of all remotes by one factor, to keep the budget of probes and of processor time."""
 
     def __init__(self) -> None:
         self.cost_s = 0.0

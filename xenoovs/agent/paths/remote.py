@@ -45,12 +45,7 @@ _CHANCE = Random()  # noqa: S311 - it balances load
 
 @dataclass(frozen=True, slots=True)
 class ProbedPath:
-    """A path, by what its probes have that others have not.
-
-    Attributes:
-        name: Of the backend that it is.
-        address: Destination of its probes.
-    """
+    """A path, by what its probes have that others have not. `name`: of the backend that it is."""
 
     name: str
     source_port: int
@@ -71,8 +66,6 @@ class ProbedRemote:
     Attributes:
         service_id: Of its service on the bridge.
         moves: Blocks that moved, by reason.
-        last_move: None: none did.
-        departures: The last blocks that left each path.
         shifted: How and when (UTC) each block moved last, by its number.
         hops: The routers of each path by its source port, as text, where they are known.
         returned: Packets of the host that the remote's reflector took for probes.

@@ -75,10 +75,8 @@ class Record:
     """The last rounds of a remote.
 
     Attributes:
-        paths: By path.
         silent_rounds: Rounds without any answer since the last one with some.
         deviations: How much excesses changed from one calm round to the next, in microseconds, the newest last.
-        rounds: Counted since the start.
     """
 
     paths: tuple[PathRecord, ...]
@@ -173,11 +171,7 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRound:
-    """A round of which every probe was answered, or lost.
-
-    Attributes:
-        answers: The answer time of each path in microseconds; None: lost.
-    """
+    """A round of which every probe was answered after so many microseconds, or lost (None)."""
 
     tos: int
     answers: tuple[float | None, ...]

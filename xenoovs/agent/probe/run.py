@@ -44,11 +44,7 @@ _MAX_EXTENSIONS = 3
 
 
 class Deadline:
-    """A context that cancels its task after `timeout_s` and raises TimeoutError then.
-
-    Attributes:
-        is_over: Whether the time ran out.
-    """
+    """A context that cancels its task after `timeout_s` and raises TimeoutError then."""
 
     def __init__(self, timeout_s: float) -> None:
         self.is_over = False

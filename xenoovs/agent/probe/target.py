@@ -16,8 +16,6 @@ class ProbeResult:
     """The result of one probe.
 
     Attributes:
-        ok: Whether the backend answered as configured.
-        latency_s: Seconds from the start of the probe to its result.
         reason: Why the probe failed, or `answered`.
         reply: The line that the agent of a server sent; empty for other probes.
     """
@@ -34,12 +32,7 @@ class ResourceShortage(Exception):
 
 @dataclass(slots=True)
 class Expectation:
-    """What a running probe lacks. If its time runs out, the probe fails for this reason.
-
-    Attributes:
-        missing: The part of the answer that has not come yet.
-        reply: The answer, where more than its being there counts.
-    """
+    """What a running probe lacks. If its time runs out, the probe fails for this reason."""
 
     missing: str = "no answer"
     reply: str = ""
@@ -154,11 +147,7 @@ class TcpTarget:
 
 @dataclass(frozen=True, slots=True)
 class UdpTarget:
-    """A datagram is answered.
-
-    Attributes:
-        expect: Bytes that the answer contains. Empty: any answer is accepted.
-    """
+    """A datagram is answered. `expect`: bytes that the answer contains; empty: any answer is accepted."""
 
     address: IPAddress
     port: int
@@ -182,7 +171,6 @@ class Tls:
     """How an HTTPS probe uses TLS.
 
     Attributes:
-        verify: Whether the certificate and its name are checked.
         ca_file: PEM file with the authorities. None: those of the system.
         name: SNI (RFC 6066). None: the Host header, and without one the address.
     """
@@ -197,11 +185,9 @@ class HttpTarget:
     """GET is answered. A redirection is an answer, and is not followed.
 
     Attributes:
-        path: The path and query, as sent.
         host: The Host header. None: the address.
         status: The first and the last accepted status.
         body: Bytes that the body contains. Empty: any body is accepted.
-        tls: None for plain HTTP.
     """
 
     address: IPAddress
@@ -216,11 +202,7 @@ class HttpTarget:
 
 @dataclass(frozen=True, slots=True)
 class ExecTarget:
-    """A program ends with status 0.
-
-    Attributes:
-        environment: The variables that it gets beside PATH, which is the only one that it inherits.
-    """
+    """A program ends with status 0. `environment`: beside PATH, the only variable that it inherits."""
 
     argv: tuple[str, ...]
     netns: str | None = None
