@@ -104,7 +104,7 @@ def lose_a_backend(profile: Profile) -> None:
             profile.installed(),
             running_agent(config, bridge.ovs.directory, probe=death.probe, resync_s=_RESYNC_S) as agent,
         ):
-            eventually(lambda: agent.rounds == 1, "the first round")
+            eventually(lambda: agent.state.round.rounds == 1, "the first round")
             before = bridge.dump_flows()
             death.agent = agent
             eventually(lambda: death.is_over, "a round without the backend")
@@ -133,7 +133,7 @@ class _Death:
         self._failures = self._rounds = 0
 
     async def probe(self, target: object, *, timeout_s: float) -> Any:
-        if self._profile.is_counting and self.agent.rounds > self._rounds:
+        if self._profile.is_counting and self.agent.state.round.rounds > self._rounds:
             # The agent asks again, so the round is over.
             self._profile.is_counting, self.is_over = False, True
         result = await self._answer(target, timeout_s=timeout_s)
@@ -145,7 +145,7 @@ class _Death:
         self._failures += 1
         failure = replace(result, ok=False, reason="no answer")
         if self._failures == _FALL:
-            self._rounds = self.agent.rounds
+            self._rounds = self.agent.state.round.rounds
             self._profile.is_counting = True
         return failure
 

@@ -89,7 +89,8 @@ class Scene:
             thread.start()
             try:
                 eventually(
-                    lambda: agent.report.last_round_s is not None or bool(agent.report.held), "the first round is done"
+                    lambda: agent.state.round.last_s is not None or bool(agent.state.round.held),
+                    "the first round is done",
                 )
                 yield agent, Client(path)
             finally:

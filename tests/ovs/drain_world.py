@@ -56,9 +56,9 @@ class World:
         self.servers[name].kill()
 
     def change(self, text: str) -> None:
-        rounds = self.agent.rounds
+        rounds = self.agent.state.round.rounds
         self.file.write_text(text)
-        eventually(lambda: self.agent.rounds > rounds, "a round")
+        eventually(lambda: self.agent.state.round.rounds > rounds, "a round")
 
     def flows(self) -> str:
         return ManagementSwitch(Endpoint(self.lab.ovs.db, self.lab.ovs.directory)).dump_flow_text("ovsbr1")
@@ -109,7 +109,7 @@ def drain_world(config: str, directory: Path) -> Iterator[World]:
             assert server.stdout.readline() == "listening\n"
         probe = AtHome(lab, balancer.services[0]).probe
         agent = stack.enter_context(running_agent(file, lab.ovs.directory, probe=probe))
-        eventually(lambda: agent.rounds == 1, "flows at first")
+        eventually(lambda: agent.state.round.rounds == 1, "flows at first")
         client = program(lab.topology.clients.namespace, str(HERE / "drain_client.py"), VIP, PORT)
         clients = stack.enter_context(client)
         yield World(lab, file, agent, Clients(clients), servers)

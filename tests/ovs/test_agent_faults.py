@@ -34,12 +34,12 @@ def test_flows_come_back_after_a_restart_of_the_switch(own_ovs: DummyOvs, config
         before = flows(bridge)
         for rounds in (2, 3):
             os.kill(own_ovs.ovs.pids()[0], signal.SIGKILL)
-            eventually(lambda: "is ovs-vswitchd running?" in agent.report.last_error, "its end is noticed")
+            eventually(lambda: "is ovs-vswitchd running?" in agent.state.round.error, "its end is noticed")
             start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
             eventually(lambda: flows(bridge) == before, "flows after the restart")
-            eventually(lambda rounds=rounds: agent.rounds == rounds, "one round for one restart")  # type: ignore[misc]
-        eventually(lambda: agent.report.last_error == "", "nothing is wrong any more")
-        assert agent.foreign == 0
+            eventually(lambda rounds=rounds: agent.state.round.rounds == rounds, "one round for one restart")  # type: ignore[misc]
+        eventually(lambda: agent.state.round.error == "", "nothing is wrong any more")
+        assert agent.state.round.foreign == 0
 
 
 def test_a_change_that_is_not_confirmed_is_rolled_back_on_a_switch_that_was_restarted(
@@ -66,10 +66,10 @@ def test_flows_come_back_on_a_bridge_made_anew(dummy_ovs: DummyOvs, config: Path
         eventually(lambda: len(flows(bridge)) == FLOWS, "flows at first")
         before = flows(bridge)
         dummy_ovs.ovs.vsctl("del-br", bridge.name)
-        eventually(lambda: agent.report.last_error != "", "its loss is noticed")
+        eventually(lambda: agent.state.round.error != "", "its loss is noticed")
         with dummy_ovs.bridge() as anew:
             eventually(lambda: flows(anew) == before, "flows on the new bridge")
-        assert agent.foreign == 0
+        assert agent.state.round.foreign == 0
 
 
 def test_what_others_change_is_put_right_and_counted(bridge: DummyBridge, config: Path) -> None:
@@ -78,11 +78,11 @@ def test_what_others_change_is_put_right_and_counted(bridge: DummyBridge, config
         before = flows(bridge)
         bridge.ofctl("del-flows", "table=1,ip")
         eventually(lambda: flows(bridge) == before, "flows of table 1")
-        eventually(lambda: agent.foreign == 5, "five flows counted")
+        eventually(lambda: agent.state.round.foreign == 5, "five flows counted")
         bridge.add_flows("cookie=0x5,table=0,priority=5000,arp actions=NORMAL\n")
-        compared_s = agent.report.last_round_s
-        eventually(lambda: agent.report.last_round_s != compared_s, "another comparison")
-        assert agent.foreign == 5
+        compared_s = agent.state.round.last_s
+        eventually(lambda: agent.state.round.last_s != compared_s, "another comparison")
+        assert agent.state.round.foreign == 5
         assert len(flows(bridge)) == FLOWS + 1
 
 
@@ -105,7 +105,7 @@ def test_a_config_that_is_spoiled_changes_no_flow(bridge: DummyBridge, config: P
         config.rmdir()
         config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
         eventually(lambda: flows(bridge) != before, "the weights of the good config")
-        eventually(lambda: agent.rounds == 2, "the end of the second round")
+        eventually(lambda: agent.state.round.rounds == 2, "the end of the second round")
 
 
 def test_sigterm_ends_it_and_leaves_the_flows(bridge: DummyBridge, config: Path) -> None:
@@ -140,8 +140,8 @@ def test_services_of_included_files_are_applied_and_followed(
     assert "tp_dst=25" in "".join(flows(bridge))
 
     with running_agent(config, bridge.ovs.directory) as agent:
-        eventually(lambda: agent.report.last_round_s is not None, "a first round")
-        assert agent.rounds == 0
+        eventually(lambda: agent.state.round.last_s is not None, "a first round")
+        assert agent.state.round.rounds == 0
         (folder / "mail.yaml").write_text(MAIL.replace("[25]", "[587]"))
         eventually(lambda: "tp_dst=587" in "".join(flows(bridge)), "the new port")
         (folder / "mail.yaml").write_text("services: [")

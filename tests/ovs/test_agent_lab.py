@@ -85,12 +85,12 @@ def test_a_backend_dies_and_comes_back(config: str, path: Path, tmp_path: Path) 
     with running_lab("health", balancer, tmp_path / "labs") as lab:
         machines = {m.names[0]: m for m in lab.topology.machines}
         with running_agent(path, lab.ovs.directory, lab=lab) as agent:
-            eventually(lambda: agent.rounds == 1, "flows at first")
+            eventually(lambda: agent.state.round.rounds == 1, "flows at first")
             flows, before = our_flows(lab), servers(lab, balancer)
             assert set(before.values()) == {"one", "two", "six"}
 
             fail(lab, machines["one"], Failure.PORT, balancer)
-            eventually(lambda: agent.rounds == 2, "clients of the dead one at others")
+            eventually(lambda: agent.state.round.rounds == 2, "clients of the dead one at others")
             during = servers(lab, balancer)
             assert {client for client in before if before[client] != during[client]} == {
                 client for client in before if before[client] == "one"
@@ -98,7 +98,7 @@ def test_a_backend_dies_and_comes_back(config: str, path: Path, tmp_path: Path) 
             assert set(during.values()) == {"two", "six"}
 
             heal(lab, [machines["one"]], balancer)
-            eventually(lambda: agent.rounds == 3, "clients given back")
+            eventually(lambda: agent.state.round.rounds == 3, "clients given back")
             assert our_flows(lab) == flows
             assert servers(lab, balancer) == before
 
@@ -124,17 +124,17 @@ def test_a_server_advertises_its_weight(path: Path, tmp_path: Path) -> None:
         enter = ["ip", "netns", "exec", machine.namespace, sys.executable, "-c", AGENT, str(reply)]
         with subprocess.Popen(enter) as server, running_agent(path, lab.ovs.directory, lab=lab) as agent:
             try:
-                eventually(lambda: agent.rounds == 1, "flows at first")
+                eventually(lambda: agent.state.round.rounds == 1, "flows at first")
                 flows, before = our_flows(lab), servers(lab, balancer)
                 reply.write_text("maint\n")
-                eventually(lambda: agent.rounds == 2, "clients of one at others")
+                eventually(lambda: agent.state.round.rounds == 2, "clients of one at others")
                 assert set(servers(lab, balancer).values()) == {"two", "six"}
                 reply.write_text("ready 100%\n")
-                eventually(lambda: agent.rounds == 3, "clients given back")
+                eventually(lambda: agent.state.round.rounds == 3, "clients given back")
                 assert our_flows(lab) == flows
                 assert servers(lab, balancer) == before
                 reply.write_text("50%\n")
-                eventually(lambda: agent.rounds == 4, "half of its weight")
+                eventually(lambda: agent.state.round.rounds == 4, "half of its weight")
                 during = servers(lab, balancer)
                 moved = {client for client in before if before[client] != during[client]}
                 # Those that move are its own, and not more than the weights need.
@@ -158,7 +158,7 @@ def test_a_backup_serves_while_no_other_backend_does(path: Path, tmp_path: Path)
     with running_lab("sorry", balancer, tmp_path / "labs") as lab:
         machines = {m.names[0]: m for m in lab.topology.machines}
         with running_agent(path, lab.ovs.directory, lab=lab) as agent:
-            eventually(lambda: agent.rounds == 1, "flows at first")
+            eventually(lambda: agent.state.round.rounds == 1, "flows at first")
             flows, before = our_flows(lab), servers(lab, balancer)
             assert set(before.values()) == {"one", "two"}
 
@@ -189,7 +189,7 @@ def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:
     """It is logged and shown. No block moves: health checks decide that."""
     balancer = load_config(path)
     with running_lab("link", balancer, tmp_path / "labs") as lab, running_agent(path, lab.ovs.directory) as agent:
-        eventually(lambda: agent.rounds == 1, "flows at first")
+        eventually(lambda: agent.state.round.rounds == 1, "flows at first")
         flows, before = our_flows(lab), servers(lab, balancer)
 
         def links() -> dict[str, bool | None]:
@@ -203,7 +203,7 @@ def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:
             eventually(lambda state=state: logged(agent, f"link {state}") == ["p1"], "it is logged")  # type: ignore[misc]
             assert our_flows(lab) == flows
         eventually(lambda: servers(lab, balancer) == before, "packets go again")
-        assert agent.rounds == 1
+        assert agent.state.round.rounds == 1
 
 
 CLIENTS, RATE_PPS = 60, 20
@@ -234,18 +234,18 @@ def test_only_clients_of_the_dead_backend_lose_packets_and_only_until_the_flows_
         machines = {machine.names[0]: machine for machine in lab.topology.machines}
         home = AtHome(lab, balancer.services[0])
         with running_agent(path, lab.ovs.directory, probe=home.probe) as agent:
-            eventually(lambda: agent.rounds == 1, "flows at first")
+            eventually(lambda: agent.state.round.rounds == 1, "flows at first")
             with steady_stream(lab, clients=CLIENTS, rate_pps=RATE_PPS) as stream:
                 eventually(lambda: stream.say("reached") >= RATE_PPS, "a second of traffic")
                 alive = stream.say("whole")
                 kill_and_wait(processes_in(machines["one"].namespace))
-                eventually(lambda: agent.rounds == 2, "clients of the dead one lent to others")
+                eventually(lambda: agent.state.round.rounds == 2, "clients of the dead one lent to others")
                 # The flows have changed; the datapath forgets the old ones with the next revalidation.
                 lab.ovs.appctl("revalidator/wait")
                 changed = stream.say("reached")
                 eventually(lambda: stream.say("reached") >= changed + RATE_PPS, "a second of traffic after the change")
                 answers = stream.end()
-        assert agent.rounds == 2
+        assert agent.state.round.rounds == 2
 
     owners = {client: labels[str(who[0])] for client, who in answers.items()}
     lost = {client: [number for number, by in enumerate(who) if by is None] for client, who in answers.items()}

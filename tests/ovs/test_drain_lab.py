@@ -136,9 +136,9 @@ def test_the_old_one_dies(story: Story) -> None:
 
 def test_the_new_one_dies(story: Story) -> None:
     """Connections that the old one still has stay with it; the blocks go to who is left."""
-    rounds = story.world.agent.rounds
+    rounds = story.world.agent.state.round.rounds
     story.world.dies("two")
-    eventually(lambda: story.world.agent.rounds > rounds, "clients of the dead one lent to others")
+    eventually(lambda: story.world.agent.state.round.rounds > rounds, "clients of the dead one lent to others")
     assert story.world.is_draining()
     assert story.broken() == {"two"}
     story.world.settle()

@@ -89,7 +89,7 @@ def test_a_backend_behind_a_port_that_is_gone_holds_nothing_else_back(own_ovs: D
         backends.dead.add(3)
         eventually(serve(bridge, {"01", "04"}), "the dead backend of another service has no clients")
         os.kill(own_ovs.ovs.pids()[0], signal.SIGKILL)
-        eventually(lambda: bool(agent.report.last_error), "the agent notices")
+        eventually(lambda: bool(agent.state.round.error), "the agent notices")
         start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
         eventually(serve(bridge, {"01", "04"}), "flows of all that can be reached")
         backends.dead.clear()
@@ -110,7 +110,7 @@ def test_a_flow_of_others_in_the_place_of_ours_holds_nothing_else_back(own_ovs: 
             backends.dead.add(3)
             eventually(serve(bridge, {"01", "02", "04"}), "the dead backend has no clients")
             assert "cookie=0x5" in bridge.ofctl("dump-flows", "cookie=0x5/-1")
-            assert agent.foreign == 0
+            assert agent.state.round.foreign == 0
             bridge.ofctl("del-flows", "cookie=0x5/-1")
             eventually(lambda: agent.snapshot().problems == (), "our flow is in its place")
 

@@ -132,14 +132,14 @@ def _for_services(names: tuple[str, ...], facts: BridgeFacts) -> VipDecision:
 
 def serving_services(last: RoundFacts) -> frozenset[str]:
     """Return the services with a backend that has clients on the bridge and answers, as of the last round."""
-    found = set[str]()
+    found, unreachable = set[str](), last.unreachable
     if last.program is None or last.desired is None:
         return frozenset()
     for made in last.program.services:
         name = made.service.name
         down = last.desired.ejected.get(name, frozenset()) | last.desired.held.get(name, frozenset())
         shares = zip(made.service.backends, made.shares, strict=True)
-        if any(share and each.name not in down and (name, each.name) not in last.unreachable for each, share in shares):
+        if any(share and each.name not in down and (name, each.name) not in unreachable for each, share in shares):
             found.add(name)
     return frozenset(found)
 

@@ -22,7 +22,7 @@ from xenoovs.agent.changes import BackendChanges
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.events import EventLog
 from xenoovs.agent.health import AdvertisedChange, HealthChange
-from xenoovs.agent.log import info
+from xenoovs.agent.log import info, warn
 from xenoovs.agent.notify import Notifier
 from xenoovs.agent.overrides import OverrideRequest
 from xenoovs.agent.paths.devices import OpenPort
@@ -176,7 +176,7 @@ class Agent:
         self.desired = DesiredState(config.balancer)
         self.mover: Mover | None = None
         self.started_s = time.time()
-        self._snapshots = SnapshotBuilder(self.store, engine, self.report, self.changes)
+        self._snapshots = SnapshotBuilder(self.store, engine, self.changes)
         self._task_factories: list[TaskFactory] = []
         self._waiters = RoundWaiters()
         # Changes of config and overrides are made one after the other: each is tried against all others.
@@ -195,16 +195,6 @@ class Agent:
     @property
     def state(self) -> AgentState:
         return self.store.state
-
-    @property
-    def rounds(self) -> int:
-        """Rounds that changed the bridge."""
-        return self.report.rounds
-
-    @property
-    def foreign(self) -> int:
-        """External changes that were reverted, in flows."""
-        return self.report.foreign
 
     def add_task(self, factory: TaskFactory) -> None:
         """Register a task that runs beside the rounds, from the start of `run` to its end."""
@@ -468,7 +458,7 @@ class Agent:
                 # Too few descriptors, for instance: the next turn may have them.
                 self._failed(SystemFailure(reason=str(error)))
             await self._pause(_POLL_S)
-        info("stopping; the flows stay", rounds=self.rounds, foreign=self.foreign)
+        info("stopping; the flows stay", rounds=self.state.round.rounds, foreign=self.state.round.foreign)
 
     async def _round_if_due(self, next_round_s: float) -> float:
         """Make a round if it is time, or if anything has changed. Return when the next one is due."""
@@ -476,9 +466,8 @@ class Agent:
         if self._must_round or self._is_recreated() or self.clock.now_s() >= next_round_s:
             self._must_round, self._drain_s = False, None
             is_good = await self._try_round()
-            self._round_ended()
             next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
-            if is_good and not self.report.problems:
+            if is_good and not self.state.round.problems:
                 self._readiness.ready()
         if not self._must_reload:
             self._readiness.idle()
@@ -505,36 +494,20 @@ class Agent:
         if self.reloader.is_due or is_due:
             self._must_round = True
         if is_accepted or self.config.problem is not problem:
-            self._round_ended()
+            self._publish(self.state.round)
 
     def _is_accepted_without_round(self) -> bool:
         """Accept a generation of a fleet that changes none of the services here. Return whether it is one.
 
         The round before has compared the flows, and each of a thousand DPUs would compare all of them for nothing.
         """
-        good, is_right = self.config.good, not (self.report.last_error or self._must_round or self._changing.locked())
-        has_round = self.report.last_round_s is not None
-        return bool(good.stored and is_right and has_round and self.reloader.accept_unchanged())
+        last, is_busy = self.state.round, self._must_round or self._changing.locked()
+        is_right = not (last.error or is_busy) and last.last_s is not None
+        return bool(self.config.good.stored and is_right and self.reloader.accept_unchanged())
 
-    def _round_ended(self) -> None:
-        """Tell the tasks beside the rounds what the bridge has now, and what is wrong."""
-        report, before = self.report, self.state.round
-        since_s = None if not report.last_error else before.failing_since_s
-        if report.last_error and since_s is None and not report.is_late:
-            # A late round may yet succeed. One at a switch that does not answer fails by itself.
-            since_s = self.clock.now_s()
-        facts = RoundFacts(
-            self.engine.program,
-            self.desired,
-            report.unreachable,
-            tuple(problem.text for problem in report.problems),
-            report.without,
-            report.last_error,
-            since_s,
-            report.held,
-            report.last_round_s,
-        )
-        self.store.dispatch(Observed(facts))
+    def _publish(self, facts: RoundFacts) -> None:
+        """Let the tasks beside the rounds see what the bridge has now, and what is wrong."""
+        self.store.dispatch(Observed(replace(facts, program=self.engine.program, desired=self.desired)))
 
     async def _try_round(self) -> bool:
         """Return whether the bridge is as desired, as far as a pause and problems let it be."""
@@ -542,7 +515,9 @@ class Agent:
             with _calling_after(_LATE_S, self._round_is_late):
                 change = await self._round()
         except ChangesHeld as held:
-            self.report.held_back(held.flow_mods)
+            if held.flow_mods != self.state.round.held:
+                warn("paused; changes are held back", flow_mods=held.flow_mods)
+            self._publish(replace(self.state.round, held=held.flow_mods))
             notify(f"STATUS={held}")
             self._waiters.settle(held)
             return True
@@ -562,10 +537,9 @@ class Agent:
     def _round_is_late(self) -> None:
         self._waiters.begin()
         self._failed(RoundLate(bridge=self.bridge, after_s=_LATE_S))
-        self._round_ended()
 
     def _failed(self, problem: XenoovsError) -> None:
-        self.report.failed(str(problem), bridge=self.bridge, is_late=isinstance(problem, RoundLate))
+        self._publish(self.report.failed(self.state.round, problem, bridge=self.bridge, now_s=self.clock.now_s()))
         notify(f"STATUS={str(problem).splitlines()[0]}")
         self._waiters.settle(problem)
 
@@ -604,12 +578,13 @@ class Agent:
 
     def _done(self, change: Change) -> None:
         self._drain_s = change.next_s
-        self.report.succeeded(change, bridge=self.bridge, config=self.config.digest, now_s=time.time())
         self.report.held_backends(self.desired.held)
+        bridge, config = self.bridge, self.config.digest
+        self._publish(self.report.succeeded(self.state.round, change, bridge=bridge, config=config, now_s=time.time()))
 
     def _is_recreated(self) -> bool:
         # If a round has failed, the retry finds out.
-        return not self.report.last_error and self.engine.is_lost(self.bridge)
+        return not self.state.round.error and self.engine.is_lost(self.bridge)
 
     async def _pause(self, seconds: float) -> None:
         with suppress(asyncio.TimeoutError):

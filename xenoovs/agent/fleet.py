@@ -306,7 +306,7 @@ class FleetMember:
             ends_s = int(await asyncio.to_thread(certificate_end_s, self._certificate) or 0)
         before = self._status
         last = self._agent.state.round
-        problems = [self._refused, str(self._config.problem or ""), last.error, *last.problems]
+        problems = [self._refused, str(self._config.problem or ""), last.error, *(each.text for each in last.problems)]
         error = "; ".join(dict.fromkeys(filter(None, problems)))[:MAX_ERROR]
         is_right = last.is_right
         generation, view = self._generation if is_right else before.applied, self._config.good.view

@@ -29,6 +29,7 @@ from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
+    Observed,
     PathPin,
     PortsChanged,
     Runtime,
@@ -234,7 +235,10 @@ class Reloader:
         try:
             await self.follow(merged)
         except SwitchError as error:
-            self._report.failed(str(error), bridge=self.config.balancer.uplinks.bridge)
+            bridge, now_s = self.config.balancer.uplinks.bridge, self._store.clock.now_s()
+            self._store.dispatch(
+                Observed(self._report.failed(self._store.state.round, error, bridge=bridge, now_s=now_s))
+            )
 
     async def override(self, *requests: OverrideRequest) -> tuple[BackendName, ...]:
         """Set or end overrides, of all backends or of none. Return the backends that the requests are for.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.state import OverrideExpired
+from xenoovs.agent.state import OverrideExpired, RoundFacts
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import ChangeKind
-from xenoovs.decision.decision import BackendName
-from xenoovs.engine.change import Change, Problem
+from xenoovs.engine.change import Change
+from xenoovs.errors import RoundLate, XenoovsError
 
 _MAX_SERVICES = 20
 """How many services that one round changed are logged one by one: those with the most clients moved."""
@@ -20,40 +20,39 @@ _EVENTS = {ChangeKind.NEW: "service installed", ChangeKind.REMOVED: "service rem
 
 
 class Report:
-    """Counts from the start of the agent.
-
-    Attributes:
-        moved: Share of clients moved, summed over all changes, by service of the bridge.
-        is_late: Whether that is only that it is not finished yet.
-        last_round_s: UTC, when a round last succeeded.
-        without: Ports that flows of the last good round cannot name.
-    """
+    """The log of the rounds of one agent."""
 
     def __init__(self) -> None:
-        self.rounds = self.flow_mods = self.foreign = self.held = 0
-        self.moved = defaultdict[str, float](float)
-        self.last_error, self.is_late = "", False
-        self.last_round_s: float | None = None
-        self.problems: tuple[Problem, ...] = ()
         self._unchecked: tuple[str, ...] = ()
-        self._unread_policies = ""
-        self.without: frozenset[str] = frozenset()
+        self._unread_policies = self._drain_problem = ""
         self._draining: dict[str, tuple[tuple[str, str], ...]] = {}
         self._held_backends: dict[str, frozenset[str]] = {}
-        self._drain_problem = ""
 
-    def succeeded(self, change: Change, *, bridge: str, config: str, now_s: float) -> None:
-        """Report a round that succeeded."""
-        if self.last_error:
+    def succeeded(self, before: RoundFacts, change: Change, *, bridge: str, config: str, now_s: float) -> RoundFacts:
+        """Report a round that succeeded. Return what the rounds have left now. `now_s`: UTC."""
+        if before.error:
             info("reconcile succeeded again", bridge=bridge)
-        self.last_error, self.is_late, self.last_round_s, self.held = "", False, now_s, 0
-        self.without = change.target.without
         if change.lost:
             warn("bridge was recreated; reinstalling flows", bridge=bridge)
         if change.foreign:
-            self.foreign += change.foreign
             warn("reverted external changes", flows=change.foreign, bridge=bridge)
-        self._report_problems(change.problems)
+        for problem in change.problems:
+            if problem not in before.problems:
+                warn("part of the bridge cannot be reconciled", reason=problem.text)
+        for problem in before.problems:
+            if problem not in change.problems:
+                info("part of the bridge is reconciled again", reason=problem.text)
+        facts = replace(
+            before,
+            problems=change.problems,
+            without=change.target.without,
+            error="",
+            is_late=False,
+            failing_since_s=None,
+            held=0,
+            last_s=now_s,
+            foreign=before.foreign + change.foreign,
+        )
         if change.unchecked and change.unchecked != self._unchecked:
             remedy = "look there with `xenoovs doctor`; a wrong remote, or a missing IPsec key, is not seen from here"
             warn("tunnel ports cannot be checked without the database", ports=",".join(change.unchecked), remedy=remedy)
@@ -65,27 +64,24 @@ class Report:
         was_draining = bool(self._draining)
         self._report_drains(change.drains)
         if change.difference.is_empty:
-            return
-        on_bridge = {made.service.name for made in change.program.services}
-        for name in self.moved.keys() - on_bridge:
-            del self.moved[name]
-        self.rounds += 1
-        self.flow_mods += change.difference.flow_mods
+            return facts
         services = [
             each for each in change.services() if each.moved or each.kind in (ChangeKind.NEW, ChangeKind.REMOVED)
         ]
-        if not services and not change.foreign and was_draining:
-            # The next step of a drain, whose begin and end are logged.
-            return
-        remotes = {made.service.name for made in change.program.services if made.service.is_remote}
-        is_of_paths = all(each.name in remotes and each.kind not in _EVENTS for each in services)
-        if services and is_of_paths and not change.foreign:
-            # Blocks between paths, of which the decision itself is logged.
-            return
+        is_remote = {made.service.name: made.service.is_remote for made in change.program.services}
+        # The decision about blocks between paths is logged itself, and so are begin and end of a drain.
+        is_of_paths = all(is_remote.get(each.name) and each.kind not in _EVENTS for each in services)
+        is_logged = bool(change.foreign) or not (is_of_paths if services else was_draining)
+        shares = {each.name: float(each.moved) for each in services} if is_logged else {}
+        facts = replace(
+            facts,
+            rounds=before.rounds + 1,
+            flow_mods=before.flow_mods + change.difference.flow_mods,
+            moved={name: before.moved.get(name, 0.0) + shares.get(name, 0.0) for name in is_remote},
+        )
+        if not is_logged:
+            return facts
         info("flows changed", bridge=bridge, flow_mods=change.difference.flow_mods, config=config)
-        for service in services:
-            if service.name in on_bridge:
-                self.moved[service.name] += float(service.moved)
         most_moved = sorted(services, key=lambda service: -service.moved)
         for service in most_moved[:_MAX_SERVICES]:
             moved, least = (f"{float(share):.4f}" for share in (service.moved, service.least_moved))
@@ -99,24 +95,22 @@ class Report:
             )
         if left := most_moved[_MAX_SERVICES:]:
             info("more services changed", services=len(left), clients_moved_most=f"{float(left[0].moved):.4f}")
+        return facts
 
-    def failed(self, problem: str, *, bridge: str, is_late: bool = False) -> None:
-        """Report a round that failed, or is late."""
-        if problem != self.last_error:
-            warn("reconcile failed; retrying", bridge=bridge, reason=problem)
-        self.last_error, self.is_late = problem, is_late
+    def failed(self, before: RoundFacts, problem: XenoovsError, *, bridge: str, now_s: float) -> RoundFacts:
+        """Report a round that failed, or is late. Return what the rounds have left now. `now_s`: the agent's clock."""
+        text, is_late, since_s = str(problem), isinstance(problem, RoundLate), before.failing_since_s
+        if text != before.error:
+            warn("reconcile failed; retrying", bridge=bridge, reason=text)
+        # A late round may yet succeed. One at a switch that does not answer fails by itself.
+        since_s = now_s if since_s is None and not is_late else since_s
+        return replace(before, error=text, is_late=is_late, failing_since_s=since_s)
 
     def drains_measured(self, problem: str = "") -> None:
         """Report that the progress of drains could be measured, or why not: they wait until it can."""
         if problem and problem != self._drain_problem:
             warn("drains wait for Open vSwitch", reason=problem)
         self._drain_problem = problem
-
-    def held_back(self, flow_mods: int) -> None:
-        """Report a round whose changes a pause holds back."""
-        if flow_mods != self.held:
-            warn("paused; changes are held back", flow_mods=flow_mods)
-        self.held = flow_mods
 
     def health(self, change: HealthChange) -> None:
         """Report backends that came up or went down."""
@@ -162,11 +156,6 @@ class Report:
                 info("no backend that is down keeps its clients", service=service)
         self._held_backends = dict(held)
 
-    @property
-    def unreachable(self) -> dict[BackendName, str]:
-        """Why backends get no clients although they may have some."""
-        return {name: problem.text for problem in self.problems for name in problem.backends}
-
     def _report_drains(self, drains: Iterable[Draining]) -> None:
         """Log when a drain begins, goes to other backends, or is over."""
         now = {drain.service: drain for drain in drains}
@@ -177,12 +166,3 @@ class Report:
                 ways = ",".join(f"back with {new}" if old == new else f"{old}->{new}" for old, new in drain.ways)
                 info("draining", service=service, ways=ways, blocks=drain.blocks, left_s=round(drain.left_s))
         self._draining = {service: drain.ways for service, drain in now.items()}
-
-    def _report_problems(self, problems: tuple[Problem, ...]) -> None:
-        for problem in problems:
-            if problem not in self.problems:
-                warn("part of the bridge cannot be reconciled", reason=problem.text)
-        for problem in self.problems:
-            if problem not in problems:
-                info("part of the bridge is reconciled again", reason=problem.text)
-        self.problems = problems

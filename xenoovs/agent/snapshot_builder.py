@@ -11,7 +11,6 @@ from typing import Generic, TypeVar
 
 from xenoovs.agent.changes import BackendChanges, LastChange
 from xenoovs.agent.health import BackendHealth
-from xenoovs.agent.report import Report
 from xenoovs.agent.state import AgentState, OffloadSample
 from xenoovs.agent.store import Store
 from xenoovs.compile.encoding import block_of, key_match
@@ -94,8 +93,8 @@ class Moment:
 class SnapshotBuilder:
     """Builds snapshots of one agent. What depends on its program or on a sample alone is computed once for each."""
 
-    def __init__(self, store: Store, engine: Engine, report: Report, changes: BackendChanges) -> None:
-        self._store, self._engine, self._report, self._changes = store, engine, report, changes
+    def __init__(self, store: Store, engine: Engine, changes: BackendChanges) -> None:
+        self._store, self._engine, self._changes = store, engine, changes
         self._flows: Memo[Program, int] = Memo(lambda program: len(program.flows))
         self._installed: Memo[Program, dict[str, Installed]] = Memo(installed_services)
         self._sampled: Memo[OffloadFindings, Sampled] = Memo(sampled_blocks)
@@ -112,8 +111,8 @@ class SnapshotBuilder:
             state.ramps(now_s),
             utc_s - now_s,
             sample=state.offload,
-            unreachable=self._report.unreachable,
-            moved=dict(self._report.moved),
+            unreachable=state.round.unreachable,
+            moved=state.round.moved,
             changes=self._changes.last,
         )
         overrides = tuple(_with_utc(one, moment.utc_offset_s) for one in state.runtime.overrides)

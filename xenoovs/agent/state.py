@@ -34,6 +34,7 @@ from xenoovs.show.agent import AnnouncementView, Counted, FleetMembership, Overr
 if TYPE_CHECKING:
     from xenoovs.compile.program import Program
     from xenoovs.datapath.database import PortState
+    from xenoovs.engine.change import Problem
     from xenoovs.judge.findings import OffloadFindings
 
 WeightPolicy = Callable[[Service, Mapping[str, Signal]], Mapping[str, Fraction]]
@@ -148,22 +149,36 @@ class RoundFacts:
 
     Attributes:
         program: What the last good round left on the bridge; None: there was none yet.
+        problems: Parts of the bridge that cannot be reconciled now, while all else is.
         without: Ports that flows of the last good round cannot name.
         error: Why the last round failed, or is late; empty after one that succeeded.
+        is_late: Whether that is only that it is not finished yet.
         failing_since_s: Since when rounds fail; None: the last one succeeded, or is only late.
         held: Flow-mods that a pause holds back.
         last_s: UTC, when a round last succeeded.
+        rounds: Those that changed the bridge, since the start of the agent.
+        foreign: Flows of external changes that were reverted.
+        moved: Share of clients moved, summed over all changes, by service of the bridge.
     """
 
     program: Program | None = None
     desired: DesiredState | None = None
-    unreachable: Mapping[BackendName, str] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
     without: frozenset[str] = frozenset()
     error: str = ""
+    is_late: bool = False
     failing_since_s: float | None = None
     held: int = 0
     last_s: float | None = None
+    rounds: int = 0
+    flow_mods: int = 0
+    foreign: int = 0
+    moved: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def unreachable(self) -> dict[BackendName, str]:
+        """Why backends get no clients although they may have some."""
+        return {name: problem.text for problem in self.problems for name in problem.backends}
 
     @property
     def is_known(self) -> bool:

@@ -694,26 +694,26 @@ class Snapshot:
             lambda s: {reason: 1 for reason in (s.last_error, *s.problems) if reason},
             ("reason",),
         ),
-        read=lambda a: a.report.last_error,
+        read=lambda a: a.state.round.error,
         default="",
     )
     flows: int = column("Flows of xenoovs on the bridge.", gauge("xenoovs_flows", _ROUNDS), default=0)
     rounds: int = column(
         "Reconciliations that changed flows.",
         counter("xenoovs_rounds_total", _ROUNDS),
-        read=lambda a: a.report.rounds,
+        read=lambda a: a.state.round.rounds,
         default=0,
     )
     flow_mods: int = column(
         "Flows added, changed and deleted.",
         counter("xenoovs_flow_mods_total", _ROUNDS),
-        read=lambda a: a.report.flow_mods,
+        read=lambda a: a.state.round.flow_mods,
         default=0,
     )
     reverted: int = column(
         "External changes of flows of xenoovs that were reverted.",
         counter("xenoovs_foreign_changes_total", _ROUNDS),
-        read=lambda a: a.report.foreign,
+        read=lambda a: a.state.round.foreign,
         default=0,
     )
     reloads: int = column(
@@ -725,7 +725,7 @@ class Snapshot:
     last_round_s: float | None = column(
         "When the bridge was last found as configured, or changed to be so, in seconds since 1970.",
         gauge("xenoovs_last_round_timestamp_seconds", _ROUNDS),
-        read=lambda a: a.report.last_round_s,
+        read=lambda a: a.state.round.last_s,
         default=None,
     )
     confirm_by_s: float | None = column(
@@ -747,7 +747,7 @@ class Snapshot:
     )
     events: tuple[Event, ...] = column("The last events.", read=lambda a: a.events.since(0), default=())
     pending_flow_mods: int = column(
-        "Flow-mods that wait for the end of a pause.", read=lambda a: a.report.held, default=0
+        "Flow-mods that wait for the end of a pause.", read=lambda a: a.state.round.held, default=0
     )
     ports: tuple[PortView, ...] | None = column(
         "Ports of the bridge that the config names; null while the database does not answer.",
@@ -768,7 +768,7 @@ class Snapshot:
     problems: tuple[str, ...] = column(
         "Parts of the config that are not on the bridge, while all else is.",
         gauge("xenoovs_problems", _ROUNDS, of=lambda s: len(s.problems)),
-        read=lambda a: tuple(problem.text for problem in a.report.problems),
+        read=lambda a: tuple(problem.text for problem in a.state.round.problems),
         default=(),
     )
     probes_late_s: float = column(

@@ -116,10 +116,10 @@ def test_a_server_advertises_its_weight(world: World) -> None:
     world.servers["a"].reply = b"50%\r\n"
     eventually(lambda: 0.3 < world.backend("a").share < 0.35, "the backend has half of its weight")
     assert world.backend("a").last_change == "50% advertised by its agent"
-    moved = dict(world.agent.report.moved)
+    moved = dict(world.agent.state.round.moved)
     world.servers["a"].reply = b"55%"
     eventually(lambda: (view := world.backend("a").agent) is not None and view.reply == "55%", "another reply is read")
-    assert (world.backend("a").weight_in_use, dict(world.agent.report.moved)) == (1, moved)
+    assert (world.backend("a").weight_in_use, dict(world.agent.state.round.moved)) == (1, moved)
     world.servers["a"].reply = b"100%\n"
     world.wait(0.5, 0.5)
 
@@ -205,6 +205,6 @@ def test_weights_that_cannot_be_installed_are_ignored_and_all_else_goes_on(scene
             lambda: "web: the weights that its servers advertise are ignored: " in world.notices, "the reason is shown"
         )
         world.wait(0.5, 0.5)
-        assert world.agent.report.last_error == ""
+        assert world.agent.state.round.error == ""
         world.client.ask("drain", {"service": "web", "backend": "a"})
         world.wait(0, 1)

@@ -31,5 +31,5 @@ def test_it_is_reported_and_no_request_waits_for_it(tmp_path: Path, switch: Hang
         assert "reconciling bridge ovsbr1 is not finished after 200ms" in answer["message"]
         assert "is not finished" in client.ask("status")["snapshot"]["last_error"]
         switch.goes_on.set()
-        eventually(lambda: not agent.report.last_error, "the round is finished")
+        eventually(lambda: not agent.state.round.error, "the round is finished")
         assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]

@@ -14,6 +14,7 @@ from tests.fake_switch import FakeSwitch
 from xenoovs.agent import neighbour
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.report import Report
+from xenoovs.agent.state import RoundFacts
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer, sought
@@ -93,14 +94,14 @@ def config(**macs: str) -> Balancer:
 
 
 def test_the_share_of_moved_clients_is_forgotten_with_its_service(switch: FakeSwitch) -> None:
-    report, engine = Report(), Engine(switch)
+    report, facts, engine = Report(), RoundFacts(), Engine(switch)
     first, other = "mac: 02:00:5e:10:00:01", "mac: 02:00:5e:10:00:02"
     rounds = ({"web": first, "dns": first}, {"web": other, "dns": other}, {"dns": other})
     moved = []
     for services in rounds:
         change = engine.round(DesiredState(config(**services)), now_s=1.0)
-        report.succeeded(change, bridge="ovsbr1", config="c", now_s=1.0)
-        moved.append(dict(report.moved))
+        facts = report.succeeded(facts, change, bridge="ovsbr1", config="c", now_s=1.0)
+        moved.append(facts.moved)
     assert [each.keys() for each in moved[1:]] == [{"web", "dns"}, {"dns"}]
 
 

@@ -15,6 +15,7 @@ from tests.flow_oracle import blocks_by_service, pieces, shares
 from tests.switch_tunnels import GENEVE, REMOTES, behind_tunnels
 from tests.unit import balancer as small
 from xenoovs.agent import report
+from xenoovs.agent.state import RoundFacts
 from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState, PortState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ipsec import IpsecState, parse_policies
@@ -127,7 +128,7 @@ def test_bug_ports_that_only_openflow_describes_are_used_and_named_once(
     engine, reports = Engine(FakeSwitch(_tunnel_bridge(UNKNOWN_TYPE))), report.Report()
     for ejected in ({}, {}, {"web": frozenset({"b1"})}):
         done = engine.round(DesiredState(behind_tunnels(), ejected), now_s=0.0)
-        reports.succeeded(done, bridge="ovsbr1", config="x", now_s=0.0)
+        reports.succeeded(RoundFacts(), done, bridge="ovsbr1", config="x", now_s=0.0)
     assert (done.problems, reported) == ((), ["gnv0"])
 
 
@@ -202,7 +203,7 @@ def test_policies_that_cannot_be_read_are_reported_as_unknown_once(monkeypatch: 
     reports, switch.ipsec = report.Report(), Unknown("no ip here")
     for ejected in ({}, {}, {"web": frozenset({"b1"})}):
         done = engine.round(DesiredState(balancer, ejected), now_s=0.0)
-        reports.succeeded(done, bridge="ovsbr1", config="x", now_s=0.0)
+        reports.succeeded(RoundFacts(), done, bridge="ovsbr1", config="x", now_s=0.0)
     assert (done.problems, reported) == ((), ["policies of IPsec cannot be read: no ip here"])
 
 

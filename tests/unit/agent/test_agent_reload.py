@@ -46,9 +46,9 @@ def test_what_cannot_be_applied_does_not_replace_what_can(scene: Scene, edit: tu
         scene.edit(*edit)
         eventually(lambda: message in problem(agent), "the config is refused")
         # Several rounds with the last valid one.
-        done_s = agent.report.last_round_s or 0.0
-        eventually(lambda: (agent.report.last_round_s or 0.0) > done_s, "another round is done")
-        assert (scene.flows, agent.config.digest, agent.rounds) == (before, digest, 1)
+        done_s = agent.state.round.last_s or 0.0
+        eventually(lambda: (agent.state.round.last_s or 0.0) > done_s, "another round is done")
+        assert (scene.flows, agent.config.digest, agent.state.round.rounds) == (before, digest, 1)
         assert agent.snapshot().config_problem == problem(agent)
         assert agent.snapshot().candidate not in ("", digest)
         refusals = [event for event in agent.events.since(0) if "the last good one stays" in event.text]
@@ -97,7 +97,7 @@ def test_a_service_that_is_removed_is_logged_with_its_name(scene: Scene, caplog:
     )
     with scene.agent() as (agent, _):
         web.unlink()
-        eventually(lambda: agent.rounds == 2, "a round without the config")
+        eventually(lambda: agent.state.round.rounds == 2, "a round without the config")
     (removed,) = [vars(record)["facts"] for record in caplog.records if record.message == "service removed"]
     assert removed["service"] == "web"
 
@@ -107,7 +107,7 @@ def test_a_comment_is_accepted_without_a_change(scene: Scene) -> None:
         digest = agent.config.digest
         scene.config.write_text(f"# by hand\n{SMALL_CONFIG}")
         eventually(lambda: agent.config.digest != digest, "the new text is read")
-        assert (agent.rounds, len(scene.switch.applied)) == (1, 1)
+        assert (agent.state.round.rounds, len(scene.switch.applied)) == (1, 1)
 
 
 def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
@@ -210,7 +210,7 @@ def test_requests_are_answered_while_a_config_waits_for_the_switch(
     with scene.agent() as (agent, client):
         monkeypatch.setattr(type(scene.switch), "dump_flows", silent)
         scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.report.last_error != "", "the round fails")
+        eventually(lambda: agent.state.round.error != "", "the round fails")
         assert agent.snapshot().candidate != ""
         done = client.ask("drain", {"service": "dns", "backend": "fips2"})
         assert not done["is_applied"]

@@ -120,7 +120,7 @@ def test_an_internal_error_in_a_probe_or_a_listener_ends_no_agent(switch: FakeSw
     asyncio.run(agent.run())
     last = [each.last for each in agent.state.tracker.health.values()]
     assert {each.reason for each in last if each} == {"internal error in the probe: ZeroDivisionError: ''"}
-    assert agent.rounds == 1
+    assert agent.state.round.rounds == 1
 
 
 class Exhausted(FakeSwitch):
@@ -149,13 +149,13 @@ def test_an_agent_without_descriptors_goes_on_when_it_has_some(tmp_path: Path) -
         begun.append(1)
         if len(begun) == 1:
             raise OSError(errno.EMFILE, "Too many open files")
-        while switch.left or agent.report.last_error:
+        while switch.left or agent.state.round.error:
             await asyncio.sleep(0.01)
         agent.stop()
 
     agent.add_task(beside)
     asyncio.run(agent.run())
-    assert (len(begun), switch.left, agent.rounds) == (2, 0, 1)
+    assert (len(begun), switch.left, agent.state.round.rounds) == (2, 0, 1)
 
 
 def test_a_rollback_gives_a_restarted_switch_the_flows_of_all_services(switch: FakeSwitch) -> None:

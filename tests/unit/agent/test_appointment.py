@@ -251,7 +251,7 @@ def running(
             loop.call_soon_threadsafe(take)
 
         try:
-            eventually(lambda: agent.report.last_round_s is not None, "a first round")
+            eventually(lambda: agent.state.round.last_s is not None, "a first round")
             yield agent, offer
         finally:
             loop.call_soon_threadsafe(agent.stop)
@@ -272,7 +272,7 @@ def test_an_agent_prepares_a_view_and_switches_to_it(tmp_path: Path, switch: Fak
         eventually(lambda: bool(switch.held), "a change is prepared")
         eventually(lambda: agent.config.good.view == later, "the change is committed")
         assert flows(switch) != before
-        assert agent.rounds == 2
+        assert agent.state.round.rounds == 2
 
 
 def test_a_pause_does_not_wait_for_a_prepared_change(tmp_path: Path, switch: FakeSwitch, view: FleetView) -> None:
@@ -282,7 +282,7 @@ def test_a_pause_does_not_wait_for_a_prepared_change(tmp_path: Path, switch: Fak
         eventually(lambda: bool(switch.held), "a change is prepared")
         Client(tmp_path / "agent.sock").ask("pause")
         assert flows(switch) == before
-        eventually(lambda: bool(agent.report.held), "the pause holds the change back")
+        eventually(lambda: bool(agent.state.round.held), "the pause holds the change back")
         Client(tmp_path / "agent.sock").ask("resume")
         eventually(lambda: flows(switch) != before, "the change is made")
 

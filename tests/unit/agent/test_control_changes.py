@@ -118,7 +118,7 @@ def test_a_broken_state_is_reported_and_set_aside(scene: Scene) -> None:
     scene.state.write_text('{"version": 1, "overrides": 7}')
     with scene.agent() as (agent, client):
         assert seen(client).overrides == ()
-        assert agent.rounds == 1
+        assert agent.state.round.rounds == 1
         assert "overrides are lost" in [event["text"] for event in client.ask("events")["events"]]
     assert not scene.state.exists()
     assert scene.state.with_name("state.json.broken").read_text() == '{"version": 1, "overrides": 7}'
@@ -139,13 +139,13 @@ def test_an_edit_of_the_file_ends_the_override_of_its_backend_alone(scene: Scene
 def test_a_new_name_moves_no_client_and_keeps_the_override(scene: Scene) -> None:
     with scene.agent() as (agent, client):
         client.ask("drain", backend("fips2"))
-        before, rounds = scene.flows, agent.rounds
+        before, rounds = scene.flows, agent.state.round.rounds
         scene.edit("name: dns", "name: resolvers")
         scene.edit("name: fips2", "name: first")
         eventually(lambda: seen(client).services[0].name == "resolvers", "the new name is shown")
         (override,) = seen(client).overrides
         assert (override.service, override.backend) == ("resolvers", "first")
-        assert (scene.flows, agent.rounds) == (before, rounds)
+        assert (scene.flows, agent.state.round.rounds) == (before, rounds)
 
 
 def test_events_are_numbered_and_followed(scene: Scene) -> None:

@@ -68,10 +68,10 @@ def in_state(client: Client, state: BackendState) -> set[str]:
 @pytest.mark.parametrize("server", ["web1", "dns1", "02:00:5E:10:00:01"])
 def test_a_server_is_drained_in_all_services_in_one_round(pair: tuple[Agent, Client], server: str) -> None:
     agent, client = pair
-    rounds = agent.rounds
+    rounds = agent.state.round.rounds
     done = client.ask("drain", {"backend": server})
     assert done["backends"] == [{"service": "web", "backend": "web1"}, {"service": "dns", "backend": "dns1"}]
-    assert agent.rounds == rounds + 1
+    assert agent.state.round.rounds == rounds + 1
     assert set(done["clients_moved"]) == {"web", "dns"}
     assert in_state(client, BackendState.DRAINED) == {"web/web1", "dns/dns1"}
     assert "web/web1 is drained (the config says 1), dns/dns1 is drained (the config says 1): " in done["message"]

@@ -329,7 +329,7 @@ def test_a_program_that_hangs_blocks_no_round(tmp_path: Path) -> None:
     scene.edit("first argument", "'1000'")
     with scene.agent(probe=backends.probe) as (agent, _):
         backends.down = {"198.51.100.2"}
-        eventually(lambda: agent.rounds >= 2, "other backends have its clients")
-        rounds = agent.rounds
+        eventually(lambda: agent.state.round.rounds >= 2, "other backends have its clients")
+        rounds = agent.state.round.rounds
         backends.down = set()
-        eventually(lambda: agent.rounds > rounds, "it has its clients back")
+        eventually(lambda: agent.state.round.rounds > rounds, "it has its clients back")

@@ -24,6 +24,7 @@ from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LogForm, RepeatFilter, info, start_logging, warn
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.report import Report
+from xenoovs.agent.state import RoundFacts
 from xenoovs.decision.decision import DesiredState
 from xenoovs.decision.ejection import Ejected
 from xenoovs.engine.change import Change
@@ -38,7 +39,7 @@ class World:
     def __init__(self, events: list[str]) -> None:
         self.events = events
         self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
-        self.engine, self.report = Engine(self.switch), Report()
+        self.engine, self.report, self.facts = Engine(self.switch), Report(), RoundFacts()
         self.now_s = 0.0
 
     def after(self, seconds: float, out: Ejected, weights: tuple[int, ...] = (1, 1)) -> list[str]:
@@ -51,7 +52,7 @@ class World:
         balancer = replace(PINNING, services=(replace(service, backends=backends),))
         done = self.engine.round(DesiredState(balancer, out), now_s=self.now_s)
         self.events.clear()
-        self.report.succeeded(done, bridge="ovsbr1", config="c", now_s=self.now_s)
+        self.facts = self.report.succeeded(self.facts, done, bridge="ovsbr1", config="c", now_s=self.now_s)
         return list(self.events)
 
 
@@ -74,11 +75,11 @@ def test_a_drain_is_logged_at_its_start_and_end(world: World) -> None:
     assert world.after(0, {}) == ["flows changed", "service installed"]
     begun = world.after(1, {}, (1, 0))
     assert begun == ["draining", "flows changed", "service changed"]
-    settled, rounds = world.after(3, {}, (1, 0)), world.report.rounds
+    settled, rounds = world.after(3, {}, (1, 0)), world.facts.rounds
     assert (settled, rounds) == ([], 3)
     assert world.after(20, {}, (1, 0)) == ["drain complete"]
-    assert world.report.rounds == 4
-    assert world.report.moved["s"] == 0.5
+    assert world.facts.rounds == 4
+    assert world.facts.moved["s"] == 0.5
 
 
 def test_the_log_reports_clients_that_return_during_their_drain(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +146,9 @@ def test_a_backend_that_goes_down_during_a_round_is_not_reported_as_held(
             return make_round(*args, **kwargs)
 
         monkeypatch.setattr(agent.engine, "round", interrupted)
-        eventually(lambda: agent.desired.ejected == {"dns": {"fips3"}} and agent.rounds == 2, "fips3 is ejected")
+        eventually(
+            lambda: agent.desired.ejected == {"dns": {"fips3"}} and agent.state.round.rounds == 2, "fips3 is ejected"
+        )
         assert logged(agent, "backends are down and keep their clients") == []
 
 
@@ -158,11 +161,13 @@ def test_of_very_many_services_those_with_most_moved_clients_are_logged(caplog: 
     engine.round(DesiredState(config(3, 1)), now_s=0.0)
     done = engine.round(DesiredState(config(1, 3)), now_s=1.0)
     with caplog.at_level("INFO", logger="xenoovs.agent"):
-        report.succeeded(done, bridge="b", config="c", now_s=1.0)
+        facts = report.succeeded(RoundFacts(), done, bridge="b", config="c", now_s=1.0)
     assert [record.message for record in caplog.records].count("service changed") == 20
-    facts = caplog.records[-1].__dict__["facts"]
-    assert (caplog.records[-1].message, facts["services"]) == ("more services changed", 80)
-    assert len(report.moved) == 100
+    assert (caplog.records[-1].message, caplog.records[-1].__dict__["facts"]["services"]) == (
+        "more services changed",
+        80,
+    )
+    assert len(facts.moved) == 100
 
 
 def test_a_held_backend_is_logged_and_so_is_its_later_ejection(scene: Scene) -> None:
