@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import uniform
+from typing import TypeVar
 
 from xenoovs import __version__
 from xenoovs.agent.announce import facts_of, not_ready
@@ -24,7 +25,6 @@ from xenoovs.agent.events import EventLog
 from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.notify import Notifier
-from xenoovs.agent.overrides import OverrideRequest
 from xenoovs.agent.paths.devices import OpenPort
 from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.search import SourcePorts
@@ -51,7 +51,7 @@ from xenoovs.agent.state import (
 from xenoovs.agent.store import Clock, Store
 from xenoovs.agent.systemd import Readiness, notify
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, kept_running, within
-from xenoovs.decision.decision import BackendName, DesiredState
+from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import (
@@ -83,6 +83,7 @@ _SAVE_RETRY_S = 5.0
 _RESYNC_JITTER = 0.1
 """The part by which the time between two comparisons varies."""
 
+T = TypeVar("T")
 Outcome = Change | XenoovsError
 """What a round did, or why it failed."""
 
@@ -301,63 +302,19 @@ class Agent:
         self.request_round()
         return await outcome
 
-    async def override(self, *requests: OverrideRequest) -> tuple[tuple[BackendName, ...], Outcome]:
-        """Set or end overrides in one round. Return the backends that the requests are for, and the round's outcome.
+    async def change(self, make: Callable[[Reloader], Awaitable[T]]) -> T:
+        """Change overrides, pins or a pause, from the next round on. Return what `make` returns.
 
         Raises:
-            RequestRefused: There is no such backend, or the overrides could not be saved, or another controller is
-                master, or the store of a fleet decides. Nothing changes.
-            CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights. Nothing changes.
-        """
-        self._settings.check_request()
-        if (fleet := self.state.fleet) is not None:
-            raise RequestRefused(
-                f"this is DPU {fleet.shown.dpu} of a fleet, whose store decides about weights; for all DPUs: `xenoovs "
-                "fleet drain SERVICE BACKEND`, `weight` or `reset`",
-                status=409,
-                code="in_fleet",
-            )
-        async with self._change():
-            names = await self.reloader.override(*requests)
-        return names, await self.next_round()
-
-    async def set_paused(self, *, paused: bool, withdraw: bool = False) -> Outcome | None:
-        """Pause or resume. Return the outcome of the next round; None: that was so already.
-
-        Args:
-            paused: False: resume, and announce VIPs again.
-            withdraw: Withdraw all VIPs for the time of the pause. A pause without it leaves a withdrawal as it is.
-
-        Raises:
-            RequestRefused: The pause could not be saved, or another controller is master, or no VIP is announced.
-                Nothing changes.
+            RequestRefused: Another controller is master, or as `make`.
         """
         self._settings.check_request()
         async with self._change():
-            if not await self.reloader.set_paused(paused=paused, withdraw=withdraw):
-                return None
-        return await self.next_round()
+            return await make(self.reloader)
 
     def remotes(self) -> tuple[RemoteView, ...]:
         """Return the remotes of tunnels that are probed, and their paths; within the event loop of the agent."""
         return () if self.mover is None else remote_views(self.mover)
-
-    async def pin(self, remote: str, path: str | None) -> Outcome:
-        """Leave all blocks of a remote on one path; None: end that. Return the outcome of the next round.
-
-        Raises:
-            RequestRefused: It could not be saved, or another controller is master. Nothing changes.
-        """
-        self._settings.check_request()
-        async with self._change():
-            await self.reloader.pin(remote, path)
-        return await self.next_round()
-
-    async def set_moves_paused(self, *, paused: bool) -> bool:
-        """Pause or resume moves of blocks between paths. Return False if that was so already. Raises as `pin`."""
-        self._settings.check_request()
-        async with self._change():
-            return await self.reloader.set_moves_paused(paused=paused)
 
     async def adopt(self, runtime: Runtime) -> None:
         """Adopt the overrides and the pause that were set at another controller, from the next round on."""

@@ -244,10 +244,17 @@ class Reloader:
         """Set or end overrides, of all backends or of none. Return the backends that the requests are for.
 
         Raises:
-            RequestRefused: The config has no such backend, or the overrides could not be saved.
+            RequestRefused: The config has no such backend, the store of a fleet decides, or it could not be saved.
             CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights.
         """
         state, balancer, clock = self._store.state, self.config.balancer, self._store.clock
+        if state.fleet is not None:
+            raise RequestRefused(
+                f"this is DPU {state.fleet.shown.dpu} of a fleet, whose store decides about weights; for all DPUs: "
+                "`xenoovs fleet drain SERVICE BACKEND`, `weight` or `reset`",
+                status=409,
+                code="in_fleet",
+            )
         resolved = balancer
         with suppress(MacUnknown):
             resolved = await asyncio.to_thread(self._engine.resolve, balancer)
@@ -258,8 +265,7 @@ class Reloader:
             names += more
         now, then = state.runtime.overrides, runtime.overrides
         await asyncio.to_thread(require_possible, state.tracker, balancer, then, instead_of=now)
-        await self._save_request(runtime)
-        self._store.dispatch(RuntimeChanged(runtime))
+        await self._set(runtime)
         for name in names:
             one = override_of(runtime, name)
             until = {} if one is None or one.until_s is None else {"for_s": round(one.until_s - now_s)}
@@ -271,7 +277,7 @@ class Reloader:
         """Pause or resume changes of the bridge. Return False if that was so already. Raises RequestRefused.
 
         Args:
-            paused: False: resume.
+            paused: False: resume, and announce VIPs again.
             withdraw: Withdraw all VIPs meanwhile. A pause without it leaves a withdrawal as it is.
         """
         before = self._store.state.runtime
@@ -282,34 +288,48 @@ class Reloader:
                 status=409,
                 code="not_announced",
             )
-        runtime = replace(before, is_paused=paused, is_withdrawn=paused and (withdraw or before.is_withdrawn))
-        if runtime == before:
+        is_withdrawn = paused and (withdraw or before.is_withdrawn)
+        if not await self._set(replace(before, is_paused=paused, is_withdrawn=is_withdrawn)):
             return False
-        await self._save_request(runtime)
-        self._store.dispatch(RuntimeChanged(runtime))
         self._engine.hold(is_held=paused)
-        withdrawn = {"vips": "withdrawn"} if runtime.is_withdrawn else {}
+        withdrawn = {"vips": "withdrawn"} if is_withdrawn else {}
         info("paused; nothing is changed until `xenoovs resume`" if paused else "resumed", **withdrawn)
         return True
 
     async def pin(self, remote: str, path: str | None) -> None:
-        """Set or end the pin of a remote. Raises RequestRefused."""
+        """Leave all blocks of a remote on one path; None: end that. Raises RequestRefused."""
         before = self._store.state.runtime
         others = tuple(pin for pin in before.pins if pin.remote != remote)
-        runtime = replace(before, pins=others if path is None else (*others, PathPin(remote, path)))
-        await self._save_request(runtime)
-        self._store.dispatch(RuntimeChanged(runtime))
-        info("pin ended" if path is None else "pinned", remote=remote, **({} if path is None else {"path": path}))
+        pins = others if path is None else (*others, PathPin(remote, path))
+        if await self._set(replace(before, pins=pins)):
+            info("pin ended" if path is None else "pinned", remote=remote, **({} if path is None else {"path": path}))
 
     async def set_moves_paused(self, *, paused: bool) -> bool:
         """Pause or resume moves of blocks between paths. Return False if that was so already. Raises RequestRefused."""
-        before = self._store.state.runtime
-        if before.are_moves_paused is paused:
+        if not await self._set(replace(self._store.state.runtime, are_moves_paused=paused)):
             return False
-        runtime = replace(before, are_moves_paused=paused)
-        await self._save_request(runtime)
-        self._store.dispatch(RuntimeChanged(runtime))
         info("moves of blocks paused until `xenoovs resume --paths`" if paused else "moves of blocks resumed")
+        return True
+
+    async def _set(self, runtime: Runtime) -> bool:
+        """Save what a request sets, and then set it: a restart must neither lose it nor revive what was before.
+
+        Return False if it was so already. Raises RequestRefused.
+        """
+        if runtime == self._store.state.runtime:
+            return False
+        try:
+            await self._save(runtime)
+        except OSError as error:
+            path = "" if self._file is None else self._file.path
+            warn("request cannot be saved", path=path, reason=error.strerror or error)
+            raise RequestRefused(
+                f"cannot save the request in {path}: {error.strerror or error}; nothing was changed, because a restart "
+                "of the agent would undo it",
+                status=507,
+                code="not_saved",
+            ) from None
+        self._store.dispatch(RuntimeChanged(runtime))
         return True
 
     def adopt(self, runtime: Runtime) -> None:
@@ -337,20 +357,6 @@ class Reloader:
             warn("overrides cannot be saved; a restart would revive old ones", reason=reason)
             return False
         return True
-
-    async def _save_request(self, runtime: Runtime) -> None:
-        """Save what a request sets, before it is set: a restart must neither lose it nor revive what was before."""
-        try:
-            await self._save(runtime)
-        except OSError as error:
-            path = "" if self._file is None else self._file.path
-            warn("request cannot be saved", path=path, reason=error.strerror or error)
-            raise RequestRefused(
-                f"cannot save the request in {path}: {error.strerror or error}; nothing was changed, because a restart "
-                "of the agent would undo it",
-                status=507,
-                code="not_saved",
-            ) from None
 
     async def _save(self, runtime: Runtime) -> None:
         if self._file is not None and runtime != self._saved:

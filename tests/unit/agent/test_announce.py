@@ -176,7 +176,7 @@ def run_agent(config: Path, routes: FakeRoutes, story: list[tuple[str, object]],
             elif action == "do":
                 what()  # type: ignore[operator]
             elif action == "pause":
-                await agent.set_paused(paused=True)
+                await agent.change(lambda reloader: reloader.set_paused(paused=True))
             else:
                 await asyncio.to_thread(eventually, lambda what=what: what(agent), action)  # type: ignore[misc]
         agent.stop()

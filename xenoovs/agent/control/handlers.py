@@ -141,8 +141,9 @@ ROUTES += [
 
 @_changes("Pause reconciliation; keep monitoring.", PauseRequest, (409, 507))
 async def pause(agent: Agent, asked: PauseRequest) -> Done:
-    is_new = await agent.set_paused(paused=True, withdraw=asked.withdraw) is not None
-    state = "paused" if is_new else "paused already"
+    state = "paused already"
+    if await agent.change(lambda reloader: reloader.set_paused(paused=True, withdraw=asked.withdraw)):
+        state, _ = "paused", await agent.next_round()
     vips = ", all VIPs are withdrawn," if agent.state.runtime.is_withdrawn else ""
     until = f"`xenoovs resume{agent.command_options()}`"
     return Done(f"{state}: the agent keeps monitoring{vips} and changes nothing until {until}")
@@ -175,7 +176,8 @@ async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
     names = [path.name for path in remote.paths]
     if asked.path is not None and asked.path not in names:
         raise unknown("path", asked.path, names, f"remote {asked.remote}")
-    await agent.pin(asked.remote, asked.path)
+    await agent.change(lambda reloader: reloader.pin(asked.remote, asked.path))
+    await agent.next_round()
     if asked.path is None:
         return Done(f"{asked.remote} is not pinned: its blocks go to good paths again")
     until = f"`xenoovs paths unpin {asked.remote}{agent.command_options()}`"
@@ -198,21 +200,22 @@ async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
 
 @_changes("Pause moves of blocks between paths; keep probing.", EmptyRequest, (409, 507))
 async def paths_pause(agent: Agent, _: EmptyRequest) -> Done:
-    state = "paused" if await agent.set_moves_paused(paused=True) else "paused already"
+    is_new = await agent.change(lambda reloader: reloader.set_moves_paused(paused=True))
+    state = "paused" if is_new else "paused already"
     until = f"`xenoovs resume --paths{agent.command_options()}`"
     return Done(f"moves are {state}: probes go on, and blocks stay on their paths until {until}")
 
 
 @_changes("Resume moves of blocks between paths.", EmptyRequest, (409, 507))
 async def paths_resume(agent: Agent, _: EmptyRequest) -> Done:
-    is_new = await agent.set_moves_paused(paused=False)
+    is_new = await agent.change(lambda reloader: reloader.set_moves_paused(paused=False))
     return Done("moves are resumed" if is_new else "moves are not paused")
 
 
 @_changes("Resume reconciliation after a pause.", EmptyRequest, (507,))
 async def resume(agent: Agent, _: EmptyRequest) -> Done:
-    outcome = await agent.set_paused(paused=False)
-    return Done("the agent is not paused") if outcome is None else _done("resumed", outcome)
+    is_new = await agent.change(lambda reloader: reloader.set_paused(paused=False))
+    return _done("resumed", await agent.next_round()) if is_new else Done("the agent is not paused")
 
 
 @_changes("Confirm a change that would be rolled back.", EmptyRequest, (409,))
@@ -234,9 +237,10 @@ def find_remote(agent: Agent, name: str) -> RemoteView:
 async def apply_overrides(agent: Agent, *requests: OverrideRequest, end: str = "") -> Done:
     """Set or end overrides in one round. `end`: what to add about the backends. Raises RequestRefused."""
     try:
-        names, outcome = await agent.override(*requests)
+        names = await agent.change(lambda reloader: reloader.override(*requests))
     except (CompileError, ToleranceUnreachable, BudgetUnreachable) as problem:
         raise RequestRefused(f"{problem}; nothing was changed", status=409, code="impossible") from None
+    outcome = await agent.next_round()
     done = _done(", ".join(_described(agent, name) for name in names) + end, outcome)
     dropped = [service for service in dict.fromkeys(service for service, _ in names) if _is_dropped(agent, service)]
     if dropped:
