@@ -93,8 +93,7 @@ _IS_UP = {"up": True, "down": False, "fail": False, "stopped": False}
 def parse_reply(line: str) -> AgentReply:
     """Read one line, without its end. `maxconn:N` is accepted and ignored: connections are not counted here.
 
-    Raises:
-        ValueError: It has a word that the manual does not, or has two words of one kind.
+    Raises ValueError: it has a word that the manual does not, or has two words of one kind.
     """
     words, _, description = line.partition("#")
     found: dict[str, object] = {}

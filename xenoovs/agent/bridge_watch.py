@@ -98,10 +98,7 @@ async def follow_bridge(
 ) -> None:
     """Follow the database, and connect again with increasing pauses while it does not answer, until cancelled.
 
-    Args:
-        db: As of Endpoint.
-        balancer: Returns the config in use.
-        request_round: Called when flows may be wrong.
+    `request_round`: called when flows may be wrong.
     """
     retry_s, seen = _RETRY_S, BridgePorts()
     while True:
@@ -159,11 +156,7 @@ async def follow_ipsec(
 ) -> None:
     """Follow policies and SAs until cancelled. While that is impossible, the next comparison finds what has changed.
 
-    Args:
-        locate: Returns the network namespace in which Open vSwitch is now; None: that of this process.
-        open_events: As `open_ipsec_events`, in a namespace.
-        wanted: Returns whether a tunnel wants IPsec.
-        request_round: Called after each change.
+    `locate`: returns the network namespace in which Open vSwitch is now; None: that of this process.
     """
     problem, loop = "", asyncio.get_running_loop()
     while True:

@@ -49,7 +49,6 @@ class AgentGroup:
         """Make agents and run them until all are stopped.
 
         Args:
-            starters: By the labels of their bridges.
             once: As of `Agent.run`. All agents come to their end.
             beside: Runs until then, from when all are made.
 

@@ -71,12 +71,7 @@ class ConfigFile:
     """
 
     def __init__(self, path: Path, parse: ConfigParser = _parse) -> None:
-        """Read the file. Raises ConfigError, ConfigUnreadable: there is no good config yet.
-
-        Args:
-            path: The file.
-            parse: Returns the config in a text.
-        """
+        """Read the file. Raises ConfigError, ConfigUnreadable: there is no good config yet."""
         self.path = path
         self._parse = parse
         self._sources = ConfigSources(path)
@@ -95,8 +90,7 @@ class ConfigFile:
 
         Reading may take seconds.
 
-        Args:
-            always: Read an untouched file too, and try a refused text again.
+        `always`: read an untouched file too, and try a refused text again.
         """
         if not always and not self.is_touched:
             return False

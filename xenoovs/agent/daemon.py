@@ -305,8 +305,7 @@ class Agent:
     async def change(self, make: Callable[[Reloader], Awaitable[T]]) -> T:
         """Change overrides, pins or a pause, from the next round on. Return what `make` returns.
 
-        Raises:
-            RequestRefused: Another controller is master, or as `make`.
+        Raises RequestRefused: another controller is master, or as `make`.
         """
         self._settings.check_request()
         async with self._change():

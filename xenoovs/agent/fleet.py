@@ -76,13 +76,7 @@ class FleetMember:
     ) -> None:
         """Make the agent a member. Local overrides end: the store decides about weights.
 
-        Args:
-            agent: The state of the agent.
-            name: Of this DPU.
-            states: Where it reports; None: nowhere.
-            cache: Where the last view survives a restart.
-            certificate: The file with the certificate of this DPU; None: there is none.
-            request_poll: Makes the agent look for a new config.
+        `cache`: where the last view survives a restart.
         """
         self._agent, self._engine, self._config, self._name = agent, engine, config, name
         self._request_poll = request_poll
@@ -401,10 +395,7 @@ class VerdictReports:
         A new megaflow is in software for a moment, so the better one of two samples counts. The first one of an agent
         is reported at once.
 
-        Args:
-            status: What the DPU is about to report.
-            is_due: Whether a periodic report is due.
-            ack: The generation that the wave of this DPU waits for; None: none.
+        `ack`: the generation that the wave of this DPU waits for; None: none.
         """
         since_s = status.applied_ms / 1000
         fresh = [verdicts for sampled_s, verdicts in reversed(self._samples) if sampled_s >= since_s]

@@ -44,8 +44,7 @@ class Neighbours:
     def resolve(self, balancer: Balancer) -> Balancer:
         """Return the balancer with the MACs of now. A backend without one gets no clients. Blocks for new addresses.
 
-        Raises:
-            MacUnknown: A service has no backend with a MAC.
+        Raises MacUnknown: a service has no backend with a MAC.
         """
         if any(address not in self._waited_for for address in sought(balancer)):
             with suppress(SwitchError, ParseError):
@@ -85,12 +84,7 @@ class Neighbours:
             time.sleep(_SETTLE_POLL_S)
 
     async def follow(self, balancers: Callable[[], tuple[Balancer, ...]], *, on_change: Callable[[], None]) -> None:
-        """Poll every second until cancelled.
-
-        Args:
-            balancers: Returns the config in use, and a candidate.
-            on_change: Called when a MAC has changed.
-        """
+        """Poll every second until cancelled. `balancers`: returns the config in use, and a candidate."""
         last, names = tuple[Balancer, ...](), dict[Sought, tuple[str, ...]]()
         while True:
             # With thousands of backends, none given by address alone, a comparison each second would cost much.

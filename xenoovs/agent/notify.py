@@ -115,10 +115,7 @@ class Notifier:
     def __init__(self, store: Store, probe: Probe, tasks: BackgroundTasks, decides: Callable[[], bool]) -> None:
         """Bind it to the parts of an agent.
 
-        Args:
-            probe: Runs programs, if that is allowed.
-            tasks: Where commands run, so that they end with the agent.
-            decides: Returns whether this agent decides about the bridge; others run no commands.
+        `decides`: returns whether this agent decides about the bridge; others run no commands.
         """
         self._store, self._probe, self._tasks, self._decides = store, probe, tasks, decides
         self._notified: dict[Subject, str] = {}

@@ -155,10 +155,7 @@ class MegaflowTotals:
     ) -> tuple[Mapping[BackendName, Traffic], Mapping[BackendName, Rate]]:
         """Add findings whose counters are what was added since the last sample. Returns totals and rates by backend.
 
-        Args:
-            findings: Of a sample.
-            known: All backends, also those without blocks. The totals of others are dropped.
-            now_s: By the clock of the agent.
+        `known`: all backends, also those without blocks. The totals of others are dropped.
         """
         added = _by_backend(findings)
         past_s = None if self._last_s is None else now_s - self._last_s
@@ -383,9 +380,7 @@ class RuleUse:
     def evidence(self, lines: Sequence[str], increments: Sequence[str]) -> Evidence:
         """Return what ports and traffic control show beside a dump, by what grew since the sample before.
 
-        Args:
-            lines: The dump.
-            increments: The dump with what its counters grew by.
+        `increments`: the dump with what its counters grew by.
         """
         held = _sums(lines)
         before, self._after = self._after, self._read_ports(held, is_brief=self._last is None)

@@ -91,7 +91,6 @@ def merge_rollback(
     Args:
         now: The overrides under the config that is rolled back.
         tried: What that config left of the overrides of before.
-        before: The overrides before it.
         configs: The config that is rolled back, and the one that holds again.
     """
     left, present = ({(each.service, each.backend): each for each in some} for some in (tried.remaining, now))
@@ -131,9 +130,7 @@ def with_request(
     """Return the runtime after a request, and the backends that it is for.
 
     Args:
-        runtime: The one before.
         resolved: The config with the MACs that were found.
-        now_s: The time on the agent's clock.
 
     Raises:
         RequestRefused: There is no such backend, or its override is of another kind.
@@ -174,10 +171,7 @@ def with_weight(
 ) -> Runtime:
     """Return the runtime in which a backend has this weight; None: that of the config. Raises RequestRefused.
 
-    Args:
-        now_s: UTC.
-        until_s: When it ends, on the agent's clock.
-        is_maintenance: Whether the backend gets no clients, whatever its weight.
+    `now_s`: UTC. `until_s`: when it ends, on the agent's clock.
     """
     backend, before = find_backend(balancer, name), override_of(runtime, name)
     overrides = [each for each in runtime.overrides if each is not before]

@@ -91,10 +91,7 @@ class Reloader:
     ) -> None:
         """Bind it to the parts of an agent.
 
-        Args:
-            file: Where overrides and a pause survive a restart; None: nowhere.
-            confirm_s: How long a change waits for confirmation; None: it needs none.
-            hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
+        `hold`: holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
         """
         self.config, self.reloads = config, 0
         self.appointment: Appointment | None = None
@@ -367,8 +364,7 @@ class Reloader:
     async def follow(self, merged: Merged | None = None) -> None:
         """Follow the good config, with what is left of the overrides; None: all of them.
 
-        Raises:
-            SwitchError: The config is followed, but the state stored on the bridge is not known.
+        Raises SwitchError: the config is followed, but the state stored on the bridge is not known.
         """
         if merged is not None:
             self._set_overrides(merged)

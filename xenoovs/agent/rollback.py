@@ -39,9 +39,6 @@ def roll_back(switch: Switch, checkpoint: Checkpoint, *, services: Collection[in
     Changes of other services since, a drain for instance, stay. A bridge that was recreated since, as by a restart of
     ovs-vswitchd, has lost the flows of all services, and gets all of them.
 
-    Args:
-        services: Their ids.
-
     Raises:
         SwitchError, FlowConflict.
     """

@@ -100,11 +100,7 @@ class SnapshotBuilder:
         self._sampled: Memo[OffloadFindings, Sampled] = Memo(sampled_blocks)
 
     def lazy_snapshot(self, agent: object) -> LazySnapshot:
-        """Return this moment, within the event loop of the agent; the snapshot of it is made in any thread.
-
-        Args:
-            agent: What the columns of Snapshot read.
-        """
+        """Return this moment, within the event loop of the agent; the snapshot of it is made in any thread."""
         state, now_s, utc_s = self._store.state, self._store.clock.now_s(), time.time()
         moment = Moment(
             state,

@@ -115,9 +115,7 @@ class BackgroundTasks:
 async def run_all(coroutines: Iterable[Running], *, beside: Iterable[Running] = ()) -> None:
     """Run coroutines to their end. The first that fails ends all others, and its exception is raised.
 
-    Args:
-        coroutines: What to wait for.
-        beside: These are cancelled when `coroutines` have ended.
+    `beside`: these are cancelled when `coroutines` have ended.
     """
     awaited = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     pending = {*awaited, *map(asyncio.ensure_future, beside)}

@@ -42,8 +42,7 @@ def make_app(
 ) -> web.Application:
     """Return the API of an agent, with what `mounts` add.
 
-    Args:
-        limit: Of the server; None for an application below another one.
+    `limit`: of the server; None for an application below another one.
     """
     app = bare_app(auth, limit=limit)
     for route in ROUTES:

@@ -82,8 +82,7 @@ def agent_paths(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) ->
     that is not the one of the host, as in a lab, has them in its own run directory; if that is unknown, in a directory
     of its own below the others.
 
-    Raises:
-        ListenError: There is no directory for sockets.
+    Raises ListenError: there is no directory for sockets.
     """
     is_system = _resolved(endpoint.db) == _resolved(find_endpoint(db=None, env={}).db)
     if not is_system and endpoint.rundir is not None:
@@ -167,8 +166,7 @@ class BridgeLocks:
 def bound_socket(path: Path) -> Iterator[socket.socket]:
     """Listen at a socket of mode 0600 within a `with`. A stale socket of a killed process is replaced.
 
-    Raises:
-        ListenError: The socket cannot be made, or another process listens there.
+    Raises ListenError: the socket cannot be made, or another process listens there.
     """
     if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise ListenError(f"{path} is longer than the {_MAX_PATH_BYTES} bytes that a socket's name may have")

@@ -250,8 +250,7 @@ class ErrorAnswer:
 def parse_request(data: bytes, kind: type[R], *, ignores_others: bool = False) -> R:
     """Read a request from its JSON. Missing and repeated keys are refused; unknown ones too, unless they are ignored.
 
-    Raises:
-        RequestRefused: With the status 400.
+    Raises RequestRefused with the status 400.
     """
     try:
         return read_request(kind, _json_object(data), ignores_others=ignores_others)
@@ -260,11 +259,7 @@ def parse_request(data: bytes, kind: type[R], *, ignores_others: bool = False) -
 
 
 def parse_query(pairs: Iterable[tuple[str, str]], kind: type[R]) -> R:
-    """Read a request from the parameters of an address.
-
-    Raises:
-        RequestRefused: With the status 400.
-    """
+    """Read a request from the parameters of an address. Raises RequestRefused with the status 400."""
     try:
         return read_request(kind, _without_repeats(list(pairs)))
     except ValueError as error:

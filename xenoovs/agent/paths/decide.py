@@ -129,9 +129,7 @@ class Placement:
 def judge(verdict: RemoteVerdict, record: Record, *, margin_us: float | None, now_s: float) -> RemoteVerdict:
     """Return the new state of each path, by the last rounds.
 
-    Args:
-        margin_us: By how much a path may be slower than the best one; None: by what the rounds say (`auto`).
-        now_s: On a clock that never goes back.
+    `margin_us`: by how much a path may be slower than the best one; None: by what the rounds say (`auto`).
     """
     if record.is_silent:
         paths = tuple(_with_state(replace(path, over=0), PathState.UNKNOWN, now_s) for path in verdict.paths)

@@ -174,7 +174,6 @@ class ProbePort:
         """Open it.
 
         Args:
-            device: Its name.
             netns: Where it is, by name or path; None: here.
             is_listener: Read all frames of a device that the datapath has.
 
@@ -195,8 +194,7 @@ class ProbePort:
     def send(self, frame: bytes) -> float | None:
         """Send a frame and return when, in microseconds; None: the queue of the device is full, and it was not sent.
 
-        Raises:
-            OSError: The device is gone, or has no link.
+        Raises OSError: the device is gone, or has no link.
         """
         sent_us = now_us()
         try:

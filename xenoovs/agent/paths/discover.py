@@ -43,13 +43,7 @@ class Search:
     """A search for the paths to one remote, or a check of ports in use."""
 
     def __init__(self, remote: IPv4Address, ports: Iterable[int], idents: Iterator[int]) -> None:
-        """Begin.
-
-        Args:
-            remote: Destination of the probes.
-            ports: Source ports to try; those in use first.
-            idents: Yields random numbers of 16 bits.
-        """
+        """Begin. `ports`: source ports to try; those in use first; `idents`: yields random numbers of 16 bits."""
         self._remote = remote
         self._found: dict[int, dict[int, IPv4Address]] = {port: {} for port in ports}
         self._idents = idents

@@ -48,7 +48,6 @@ class Mover:
         Args:
             open_port: Opens a packet socket where the devices of the bridge are.
             is_deciding: Returns whether this agent, and no other controller, decides about the bridge.
-            request_round: Starts a round.
         """
         self.remotes: dict[str, ProbedRemote] = {}
         self.devices, self.macs, self.pace = Devices(open_port), NextHopMacs(open_port), ProbeBudget()

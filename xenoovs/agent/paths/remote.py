@@ -131,8 +131,7 @@ class ProbedRemote:
 
         A round that cannot be sent whole counts as one without answers: what was not sent is not lost on a path.
 
-        Raises:
-            OSError: The device is gone.
+        Raises OSError: the device is gone.
         """
         heads = self._heads_for(port.mac, gateway)
         self.rounds.begin(len(self.paths), tos=self.way_back.tos, now_us=now_us())

@@ -103,9 +103,7 @@ class Record:
     def after(self, answers: Answers, *, is_calm: bool = True) -> Record:
         """Return the record after a round.
 
-        Args:
-            answers: One for each path.
-            is_calm: Whether no path is congested: only then does the round count for the automatic margin.
+        `is_calm`: whether no path is congested: only then does the round count for the automatic margin.
         """
         got = [answer for answer in answers if answer is not None]
         if not got:

@@ -109,8 +109,7 @@ class IcmpChannel:
     async def echo(self, address: str) -> str | None:
         """Send an echo request and wait, without a time limit. Return why it failed; None: it was answered.
 
-        Raises:
-            OSError: As sendto(2).
+        Raises OSError: as sendto(2).
         """
         if len(self._requests) == _MAX_REQUESTS:
             return "too many probes at once"

@@ -219,12 +219,10 @@ class Prober:
         """Probe a target once.
 
         Args:
-            target: What to ask.
             timeout_s: For the whole probe, on the monotonic clock.
 
         Raises:
             ResourceShortage: This host could not send the probe.
-            asyncio.CancelledError: The task was cancelled.
         """
         clock = asyncio.get_running_loop().time
         started_s = clock()

@@ -73,8 +73,7 @@ _REASONS = {
 def failure_reason(error: OSError) -> str:
     """Return why a probe failed by an error of the operating system.
 
-    Raises:
-        ResourceShortage: This host is the reason, and not the backend.
+    Raises ResourceShortage: this host is the reason, and not the backend.
     """
     if error.errno is None:
         return str(error) or type(error).__name__
