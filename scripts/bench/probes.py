@@ -101,7 +101,7 @@ async def _paced(health: Health) -> tuple[float, int]:
     backends = tuple(Backend(f"b{i}", Direct(Mac(i + 1), "p1"), Fraction(1), _LOCAL + i) for i in range(_PROBES))
     service = Service("all", Claim(frozenset({Family.IPV4})), backends, health=health)
     uplinks = Uplinks("br0", ("p0",), "p1", OtherTraffic.DROP)
-    balancer, workers, answers = Balancer(uplinks, (service,)), BackgroundTasks(lambda: None), list[bool]()
+    balancer, workers, answers = Balancer(uplinks, (service,)), BackgroundTasks(), list[bool]()
     store = Store(AgentState(balancer, balancer), MonotonicClock())
     scheduler = ProbeScheduler(Prober().probe, store, workers)
     store.subscribe(Probed, lambda probed: answers.append(probed.result.ok))

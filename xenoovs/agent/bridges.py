@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import bridge_context
-from xenoovs.agent.tasks import TaskFactory, run_all
+from xenoovs.agent.tasks import TaskFactory, kept_running, run_all
 from xenoovs.errors import XenoovsError
 
 _THREADS = 8
@@ -79,7 +79,7 @@ class AgentGroup:
 
         async def run_beside(factory: TaskFactory) -> None:
             await all_made.wait()
-            await factory()
+            await kept_running(factory)
 
         one_or_named = run_named if len(starters) > 1 else run_one
         runs = (one_or_named(bridge, start) for bridge, start in starters.items())

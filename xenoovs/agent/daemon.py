@@ -150,7 +150,7 @@ class Agent:
         self._settings = settings or Settings()
         self.config, self.engine, self.clock = config, engine, clock
         self.report, self.events, self.changes = Report(), EventLog(), BackendChanges()
-        self.tasks = BackgroundTasks(self.stop)
+        self.tasks = BackgroundTasks()
         runtime, self._runtime_problem = load_runtime(self._settings.runtime)
         self.store = Store(AgentState(config.balancer, config.balancer, runtime), clock, self.changes.observe)
         for kind, handle in (
@@ -251,8 +251,6 @@ class Agent:
 
         Raises:
             XenoovsError: With `once`: the bridge could not be reconciled.
-            Exception: A background task failed unexpectedly. An agent without its probes must not go on, and systemd
-                restarts it.
         """
         with self.events.recording():
             info("starting", bridge=self.bridge, config=self.config.digest, file=self.config.path, version=__version__)
@@ -267,8 +265,6 @@ class Agent:
             finally:
                 notify("STOPPING=1")
                 await self.tasks.stop()
-        if self.tasks.failure is not None:
-            raise self.tasks.failure
 
     def stop(self) -> None:
         """Stop after the round that is under way. The flows stay."""
@@ -333,11 +329,8 @@ class Agent:
     async def _start_tasks(self, *, once: bool) -> None:
         await self.reloader.begin(self._runtime_problem)
         self._notifier.begin()
-        self.tasks.start(self.scheduler.run())
-        self.tasks.start(self._notifier.run())
-        if not once:
-            self.tasks.start(self._measure_drains())
-        for factory in self._task_factories:
+        drains = () if once else (self._measure_drains,)
+        for factory in (self.scheduler.run, self._notifier.run, *drains, *self._task_factories):
             self.tasks.start(kept_running(factory))
 
     async def _measure_drains(self) -> None:

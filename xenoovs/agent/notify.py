@@ -165,8 +165,8 @@ class Notifier:
                 self._tasks.start(self._run_command(each))
 
     async def _run_command(self, each: Notification) -> None:
-        target = each.target(self._store.state.balancer.uplinks.bridge)
         try:
+            target = each.target(self._store.state.balancer.uplinks.bridge)
             result = await probed(self._probe, target, timeout_s=each.notify.timeout_ms / 1000)
             failure = "" if result.ok else result.reason
         except ResourceShortage as shortage:

@@ -16,7 +16,7 @@ from xenoovs.agent.log import info, warn
 from xenoovs.agent.probe.target import ProbeResult, ResourceShortage, Target, quoted
 from xenoovs.agent.state import AgentState, ProbeAt, Probed
 from xenoovs.agent.store import Store
-from xenoovs.agent.tasks import BackgroundTasks
+from xenoovs.agent.tasks import BackgroundTasks, fault_text
 
 _LONGEST_PAUSE_S = 60.0
 _SHORTAGE_PAUSE_S = 0.2
@@ -146,7 +146,11 @@ class ProbeScheduler:
             if self._running >= self._max_running:
                 self._wake.set()
             self._running -= 1
-        self._store.dispatch(Probed(check, result, started_s))
+        try:
+            self._store.dispatch(Probed(check, result, started_s))
+        except Exception as error:  # noqa: BLE001 - one answer must not end the checks of its backend.
+            failed = ProbeResult(ok=False, latency_s=result.latency_s, reason=f"internal error: {fault_text(error)}")
+            self._store.dispatch(Probed(check, failed, started_s))
 
     def _observe_lateness(self, now_s: float) -> None:
         """Report lateness, and its end, once either has lasted."""

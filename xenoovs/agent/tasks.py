@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
+from traceback import extract_tb
 from typing import ParamSpec, TypeVar
 
 from xenoovs.agent.log import warn
@@ -44,7 +46,13 @@ def call_each(listeners: Iterable[Callable[_Facts, object]], *facts: _Facts.args
         try:
             listener(*facts, **named)
         except Exception as error:  # noqa: BLE001 - what only shows the agent's state must not end it.
-            warn("internal error in a listener", reason=f"{type(error).__name__}: {error}")
+            warn("internal error in a listener", reason=fault_text(error))
+
+
+def fault_text(error: BaseException) -> str:
+    """Return an unexpected exception, and where it was raised, for the log."""
+    where = "".join(f", {Path(frame.filename).name}:{frame.lineno}" for frame in extract_tb(error.__traceback__)[-1:])
+    return f"{type(error).__name__}: {error}{where}"
 
 
 class LoopCall:
@@ -73,24 +81,20 @@ class LoopCall:
 
 
 async def kept_running(factory: TaskFactory) -> None:
-    """Run a task, and start it again where this host lacks descriptors or memory for it."""
+    """Run a task, and start it again after an exception: a fault of one part ends no other one."""
     while True:
         try:
             return await factory()
-        except OSError as error:
-            if error.errno not in SHORTAGES:
-                raise
-            warn("a task failed; starting it again", reason=error.strerror)
-            await asyncio.sleep(_RETRY_S)
+        except Exception as error:  # noqa: BLE001
+            is_shortage = isinstance(error, OSError) and error.errno in SHORTAGES
+            warn("a task failed; starting it again", reason=str(error) if is_shortage else fault_text(error))
+        await asyncio.sleep(_RETRY_S)
 
 
 class BackgroundTasks:
-    """Tasks of one event loop. An unexpected exception in one ends the agent: systemd starts it again."""
+    """Tasks of one event loop. An exception in one is logged, and ends no other one."""
 
-    def __init__(self, on_failure: Callable[[], None]) -> None:
-        """Call `on_failure` when an exception has ended a task."""
-        self.failure: BaseException | None = None
-        self._on_failure = on_failure
+    def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, coroutine: Running) -> None:
@@ -108,8 +112,7 @@ class BackgroundTasks:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (failure := task.exception()) is not None:
-            self.failure = self.failure or failure
-            self._on_failure()
+            warn("a task failed", reason=fault_text(failure))
 
 
 async def run_all(coroutines: Iterable[Running], *, beside: Iterable[Running] = ()) -> None:

@@ -13,6 +13,7 @@ from aiohttp import web
 from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.offload import OffloadSampler, RuleUse, SamplePace
 from xenoovs.agent.state import Observed, Probed, SamplesAsked
+from xenoovs.agent.tasks import call_each
 from xenoovs.agent.web.page import agent_json, mount_page
 from xenoovs.show.agent import HISTOGRAMS, TABLES, LazySnapshot
 from xenoovs.show.metrics import CONTENT_TYPE, OPEN_METRICS_TYPE, Timings, exposition, open_metrics
@@ -80,7 +81,7 @@ class Telemetry:
         agent.store.subscribe(SamplesAsked, lambda _: self.sampler.request())
         self.timings = Timings(HISTOGRAMS)
         self._agent, self._with_blocks = agent, with_blocks
-        engine.on_timed(self._time)
+        engine.on_timed(lambda step, seconds: call_each((self._time,), step, seconds))
         agent.store.subscribe(Probed, self._count_probe)
         agent.add_task(lambda: self.sampler.run(lambda sample: agent.store.dispatch(Observed(sample))))
 

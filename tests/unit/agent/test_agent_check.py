@@ -8,11 +8,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from ipaddress import IPv4Address
 from threading import Thread
+from typing import NoReturn
 
 import pytest
 
 from tests.agent_support import Scene
 from tests.patience import eventually
+from xenoovs.agent import health
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.run import Prober
@@ -186,6 +188,17 @@ def test_a_wrong_or_silent_agent_is_reported_and_changes_nothing(
     texts = [event["text"] for event in world.client.ask("events")["events"]]
     assert "internal error" not in "".join(texts)
     assert "agent of a server does not reply" in texts
+
+
+def test_a_reply_that_makes_an_internal_error_is_a_failed_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(_line: str) -> NoReturn:
+        raise ZeroDivisionError
+
+    world.wait(0.5, 0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(health, "parse_reply", mistaken)
+        eventually(lambda: "internal error: ZeroDivisionError: , test_agent_check.py:" in world.notices, "it is shown")
+    eventually(lambda: "does not reply" not in world.notices, "the agents reply again")
 
 
 def test_an_agent_that_is_not_there_leaves_the_weight(world: World) -> None:

@@ -15,15 +15,18 @@ from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import PATIENCE_S
 from tests.unit import balancer as small
+from xenoovs.agent import tasks
 from xenoovs.agent.bridges import AgentGroup, handle_signals
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import warn
+from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.agent.scheduler import Probe
 from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.store import MonotonicClock
+from xenoovs.agent.telemetry import Telemetry
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
@@ -121,6 +124,31 @@ def test_an_internal_error_in_a_probe_or_a_listener_ends_no_agent(switch: FakeSw
     last = [each.last for each in agent.state.tracker.health.values()]
     assert {each.reason for each in last if each} == {"internal error in the probe: ZeroDivisionError: ''"}
     assert agent.state.round.rounds == 1
+
+
+def test_an_internal_error_beside_the_rounds_ends_no_agent(
+    switch: FakeSwitch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a task, which starts again, and in what times the rounds in their thread."""
+    monkeypatch.setattr(tasks, "_RETRY_S", 0.0)
+    agent, begun = probing(tmp_path, switch, broken), list[int]()
+    telemetry = Telemetry(agent, pace=SamplePace(), is_always=False)
+    monkeypatch.setattr(telemetry, "timings", None)
+
+    async def mistaken_once() -> None:
+        begun.append(1)
+        if len(begun) == 1:
+            raise ZeroDivisionError
+        while not agent.state.round.rounds:
+            await asyncio.sleep(0.01)
+        agent.stop()
+
+    agent.add_task(mistaken_once)
+    asyncio.run(asyncio.wait_for(agent.run(), PATIENCE_S))
+    faults = {each.text: str(each.facts["reason"]) for each in agent.events.since(0) if "reason" in each.facts}
+    assert len(begun) == 2
+    assert faults["a task failed; starting it again"].startswith("ZeroDivisionError: , test_agent_rounds.py:")
+    assert faults["internal error in a listener"].startswith("AttributeError: ")
 
 
 class Exhausted(FakeSwitch):

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_bug_an_agent_never_ended_if_a_task_was_woken_as_it_was_cancelled(turns:
     """Of the turns of the loop between the event and the cancellation asyncio.wait_for() of Python 3.11 loses one."""
 
     async def run() -> None:
-        woken, tasks = asyncio.Event(), BackgroundTasks(on_failure=lambda: None)
+        woken, tasks = asyncio.Event(), BackgroundTasks()
 
         async def follow() -> None:
             while True:
@@ -179,14 +180,14 @@ def test_an_unreachable_switch_is_retried_and_the_other_continues(tmp_path: Path
     asyncio.run(asyncio.wait_for(run_together(agents, beside=until_both_are_right), 20))
 
 
-def test_an_internal_error_ends_all(tmp_path: Path) -> None:
+def test_an_internal_error_in_a_round_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with one bridge: systemd restarts the process, and the flows stay."""
     agents = {bridge: _agent(tmp_path, bridge, _switch(bridge)) for bridge in ("br1", "br2")}
 
-    async def mistaken() -> None:
+    def mistaken(*_: object, **_named: object) -> NoReturn:
         raise ZeroDivisionError
 
-    agents["br1"].add_task(mistaken)
+    monkeypatch.setattr(agents["br1"].engine, "round", mistaken)
     with pytest.raises(ZeroDivisionError):
         asyncio.run(asyncio.wait_for(run_together(agents), 20))
 

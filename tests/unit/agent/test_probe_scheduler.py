@@ -40,7 +40,7 @@ class Scheduled:
 
     def __init__(self, probe: Probe, config: str = CONFIG, max_running: int = sys.maxsize) -> None:
         balancer = parse_config(config, file="c.yaml")
-        self.tasks = BackgroundTasks(lambda: None)
+        self.tasks = BackgroundTasks()
         self.store = Store(AgentState(balancer, balancer), MonotonicClock())
         self.scheduler = ProbeScheduler(probe, self.store, self.tasks, max_running)
 
@@ -53,7 +53,6 @@ class Scheduled:
             await asyncio.wait_for(self._reach(until), PATIENCE_S)
         finally:
             await self.tasks.stop()
-        assert self.tasks.failure is None
 
     async def _reach(self, condition: Callable[[], bool]) -> None:
         while not condition():

@@ -143,7 +143,7 @@ async def serve_app(make: Callable[[ConnectionLimit], web.Application], listener
     factory = limit.factory(cast("web.Server", runner.server))
     handshake_s = None if listener.context is None else REQUEST_TIMEOUT_S
     server = await loop.create_server(
-        factory, sock=listener.socket, ssl=listener.context, ssl_handshake_timeout=handshake_s
+        factory, sock=listener.socket.dup(), ssl=listener.context, ssl_handshake_timeout=handshake_s
     )
     try:
         info("listening", at=listener.url)

@@ -12,6 +12,7 @@ from xenoovs.agent.paths.devices import Devices
 from xenoovs.agent.paths.discover import CANDIDATES, TRIES, WAIT_S, Search, hops_text, in_places
 from xenoovs.agent.paths.frame import Addresses, Quote, Token, payload, probe_head
 from xenoovs.agent.paths.remote import ProbedRemote
+from xenoovs.agent.tasks import fault_text
 from xenoovs.model.balancer import Balancer, RemoteName
 from xenoovs.model.remote import any_source_ports, with_source_ports
 from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, PathSelector, Remote
@@ -162,9 +163,6 @@ class Lookout:
         self._remotes = remotes
         if self._task is not None and not self._task.done():
             return
-        if self._task is not None:
-            # An error that is no refusal of the network ends the agent, as in any other task.
-            self._task.result()
         self._task = self._search = None
         sought = {name: remote for name, remote in remotes.items() if is_sought(remote.tunnel)}
         for known in (self._due_s, self._more_s):
@@ -209,7 +207,8 @@ class Lookout:
                 if (ports := in_places(remote.source_ports, found)) != remote.source_ports:
                     self._source_ports.set(remote.name, ports)
                     self._request_round()
-        except OSError as error:
-            warn("search for paths failed", remote=name, reason=error.strerror or str(error))
+        except Exception as error:  # noqa: BLE001 - one search must not end the probes of all paths.
+            reason = error.strerror or str(error) if isinstance(error, OSError) else fault_text(error)
+            warn("search for paths failed", remote=name, reason=reason)
         # A new value of the remote may have taken its place, with the ports that were found.
         self._remotes.get(name, remote).note_hops(search.hops)
