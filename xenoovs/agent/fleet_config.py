@@ -14,7 +14,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from xenoovs.agent.config_file import DIGEST_DIGITS, ConfigFile, ConfigVersion
-from xenoovs.agent.runtime_file import replace_file
 from xenoovs.decision.decision import Stored
 from xenoovs.errors import FleetCacheUnusable, StoreMalformed
 from xenoovs.fleet.plan import seconds_to_wait
@@ -22,6 +21,7 @@ from xenoovs.fleet.services import Memo, ViewReader
 from xenoovs.model.include import ConfigSources
 from xenoovs.store.rows import DPUS, SERVICES, WATCHES
 from xenoovs.store.view import FORMAT, FleetView, StoredService, Watch
+from xenoovs.switch.undo_journal import replace_file
 
 
 class FleetConfig(ConfigFile):

@@ -8,7 +8,6 @@ readings of both clocks and the id of the boot; after another boot, or on anothe
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Mapping
@@ -16,12 +15,12 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from xenoovs.agent.state import PathPin, Runtime
 from xenoovs.display import decimal
 from xenoovs.errors import StateUnusable
 from xenoovs.show.agent import Override
+from xenoovs.switch.undo_journal import replace_file, sync_directory
 
 MAX_WEIGHT = 10**9
 MAX_SIZE_BYTES = 1 << 20
@@ -68,31 +67,7 @@ class RuntimeFile:
             return
         self.path.unlink(missing_ok=True)
         with suppress(FileNotFoundError):
-            _sync(self.path.parent)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file of mode 0600: all of it or nothing, also when the machine loses power. Raises OSError."""
-    # Of mode 0600 from the start (tempfile of the Python library).
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
-    _sync(path.parent)
-
-
-def _sync(directory: Path) -> None:
-    """Make new names in a directory, and their removal, durable (fsync(2))."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync_directory(self.path.parent)
 
 
 def load_runtime(file: RuntimeFile | None) -> tuple[Runtime, StateUnusable | None]:

@@ -57,6 +57,7 @@ from xenoovs.switch.frr import read_bgp
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.netns import HERE, Netns, run_changes
+from xenoovs.switch.tape import is_replaying
 from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config
@@ -66,6 +67,7 @@ from xenoovs.terminal.options import (
     OutputFormat,
     optional_config_argument,
     output_option,
+    record_option,
     switch_options,
 )
 from xenoovs.terminal.output import confirm, echo, print_json, print_table, print_text
@@ -80,6 +82,7 @@ _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: 
 @click.command("doctor")
 @optional_config_argument
 @switch_options
+@record_option("fix", "restart_ovs", "backends", "setting")
 @click.option("--fix", is_flag=True, help="Apply safe fixes: settings of Open vSwitch, hw-tc-offload, a missing qdisc.")
 @click.option(
     "--restart-ovs",
@@ -396,6 +399,8 @@ class Question:
         from xenoovs.agent.control.client import Client
         from xenoovs.agent.control.paths import agent_paths
 
+        if is_replaying():
+            return Unknown("a record does not have what the agent says")
         try:
             places = agent_paths(self.endpoint, env=os.environ, is_root=os.geteuid() == 0)
             path = places.running(balancer.uplinks.label)

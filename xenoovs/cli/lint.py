@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from xenoovs.compile.offloadable.check import (
     Offloadability,
@@ -19,7 +20,7 @@ from xenoovs.compile.offloadable.check import (
     reasons,
 )
 from xenoovs.compile.offloadable.cost import CostFinding, CostKind, check_cost, check_ipsec, program_entries
-from xenoovs.compile.offloadable.openflow_topics import parse_groups
+from xenoovs.compile.offloadable.openflow_topics import OpenFlowGroup, parse_groups
 from xenoovs.compile.offloadable.rewrites import RewriteFinding, check_rewrites, check_script
 from xenoovs.compile.offloadable.table import (
     DEFAULT_VERSION,
@@ -37,17 +38,22 @@ from xenoovs.migrate.flows import script_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import as_dumped, parse_dump, render_flow
+from xenoovs.switch.management import Ofctl
+from xenoovs.switch.tape import is_replaying
+from xenoovs.switch.vswitchd import read_version
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
-from xenoovs.terminal.defaults import find_config
+from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.load import load
 from xenoovs.terminal.options import (
     FILE,
     OutputFormat,
     optional_config_argument,
     output_option,
+    record_option,
     version_of_option,
 )
 from xenoovs.terminal.output import echo, print_table, print_text
+from xenoovs.terminal.reach import connect
 
 _MEGAFLOW = re.compile(r"^(?:ufid:|[^#\n]*recirc_id\([^\n]*in_port\()[^\n]* packets:[^\n]* actions:", re.MULTILINE)
 _NO_FLOW = re.compile(
@@ -123,6 +129,7 @@ class Lint:
 @click.option(
     "--client-macs", metavar="N", type=click.IntRange(min=1), help="Number of source MACs of clients (routers: few)."
 )
+@record_option("flows", "groups")
 @click.option("--strict", is_flag=True, help="Exit with 2 also for DEPENDS.")
 @click.option("--all", "everything", is_flag=True, help="Show reasons for flows in hardware too.")
 @output_option
@@ -162,19 +169,23 @@ def lint_command(
     or its table is too small, 1: it could not check.
     """
     if flows is None:
-        config = config or find_config(None, instead="--flows FLOWS")
+        config = config or (environment_config() if is_replaying() else find_config(None, instead="--flows FLOWS"))
     if groups is not None and flows is None:
         raise click.UsageError("--groups needs --flows.")
     dumped = None if flows is None else _read_flows(flows)
     rewrites = () if flows is None or dumped is None else (*check_rewrites(dumped), *check_script(read_text(flows)))
-    known_groups = {} if groups is None else parse_groups(read_text(groups))
+    known_groups: Mapping[int, OpenFlowGroup] = {} if groups is None else parse_groups(read_text(groups))
     at_least = Offload.HW if everything else Offload.DEPENDS
+    balancer = None if config is None else load(config, of_dpu=True)
+    if is_replaying():
+        is_given = context.get_parameter_source("version") is not ParameterSource.DEFAULT
+        dumped, known_groups, found = _recorded(None if balancer is None else balancer.uplinks.bridge)
+        version = version if is_given or found is None else version_of_option(found)
 
-    if config is None:
+    if balancer is None:
         dump = check_flows(dumped or (), profile=profile, version=version, groups=known_groups)
         lint = Lint(profile, version, None, dump, rewrites=rewrites)
     else:
-        balancer = load(config, of_dpu=True)
         program = compile_config(balancer)
         foreign = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
         costs = check_cost(program, client_macs=client_macs, table_size=table_size)
@@ -206,6 +217,17 @@ def _foreign_cost(
         f"{measured.packets} sample packets; in a table of their own they would cost nothing"
     )
     return (CostFinding(CostKind.FOREIGN_FLOWS, None, measured.entries_with_foreign, text),)
+
+
+def _recorded(bridge: str | None) -> tuple[tuple[Flow, ...], Mapping[int, OpenFlowGroup], str | None]:
+    """Return the flows and groups of a bridge of the record, None: of its only one, and the version of Open vSwitch."""
+    switch = connect(None, None)
+    names = [state.name for state in switch.bridges()] if bridge is None else [bridge]
+    if len(names) != 1:
+        raise click.UsageError(f"The record has bridges {', '.join(names) or '(none)'}: give the config FILE of one.")
+    tool = Ofctl(switch.endpoint)
+    groups = parse_groups(tool.run("dump-groups", names[0], version="OpenFlow15"))
+    return tuple(seen.flow for seen in tool.dump_flows(names[0])), groups, read_version(switch.endpoint)
 
 
 def _read_flows(path: Path) -> tuple[Flow, ...]:

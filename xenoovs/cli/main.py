@@ -53,6 +53,7 @@ GROUPS = {
         "verify-offload": "Check for each block whether the NIC forwards its packets.",
         "why": "Explain why megaflows are not in hardware; how to fix it.",
         "doctor": "Check and fix the host for offload; restart Open vSwitch.",
+        "record": "Record what the host says about offload, in one file.",
         "measure": "Measure packet rate, latency and loss; draw reports.",
     },
     "Agent": {

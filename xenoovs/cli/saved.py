@@ -16,7 +16,6 @@ import click
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from xenoovs import __version__
-from xenoovs.agent.runtime_file import replace_file
 from xenoovs.cli.change_summary import headline, moved_text, summarise, summary_document
 from xenoovs.decision.document import decision_document, parse_decision
 from xenoovs.engine.change import Change, PlanOptions
@@ -36,6 +35,7 @@ from xenoovs.model.load import parse_config
 from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import parse_dump, render_flow, render_flow_mod
+from xenoovs.switch.undo_journal import replace_file
 from xenoovs.terminal.command import user_name
 from xenoovs.terminal.load import resolved
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
@@ -10,7 +11,7 @@ import click
 
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import compile_onto
-from xenoovs.errors import SwitchError, did_you_mean, first_names
+from xenoovs.errors import SimulateError, SwitchError, did_you_mean, first_names
 from xenoovs.judge.simulate.headers import Headers, headers_of
 from xenoovs.judge.simulate.walk import Copy, Outcome, tables_of
 from xenoovs.judge.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
@@ -24,9 +25,10 @@ from xenoovs.openflow.flow import Field, ObservedFlow
 from xenoovs.openflow.flow import service_of as cookie_service
 from xenoovs.openflow.text import render_flow
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.load import load_resolved
-from xenoovs.terminal.options import OutputFormat, address, bridge_command
+from xenoovs.terminal.options import OutputFormat, address, bridge_command, record_option
 from xenoovs.terminal.output import echo, print_json
 from xenoovs.terminal.reach import reach
 
@@ -48,6 +50,7 @@ class SwitchCheck:
 
 
 @bridge_command("trace")
+@record_option("offline")
 @click.option("--src", required=True, type=address, help="Address of the client.")
 @click.option("--dst", type=address, help="Destination. Default: the first VIP of the client's IP version.")
 @click.option("--protocol", type=click.Choice([p.value for p in Protocol]), help="Default: that of the service.")
@@ -97,7 +100,7 @@ def trace_command(
             observed = switch.dump_flows(bridge)
         except SwitchError as error:
             # A switch that the user names must answer; the one of the host may be missing.
-            if db or lab:
+            if db or lab or is_replaying():
                 raise
             switch, check = None, SwitchCheck(agrees=None, text=f"not asked: {error}")
     if switch is not None and in_port:
@@ -106,7 +109,9 @@ def trace_command(
             there = first_names(names) or "no port"
             raise click.UsageError(f"--in-port {in_port}: bridge {bridge} has {there}.{did_you_mean(in_port, names)}")
     outcome = tables_of(compile_onto(balancer, observed).flows).run(packet)
-    if switch is not None:
+    if switch is not None and is_replaying():
+        check = _check_recorded(packet, outcome, (*observed, *switch.dump_foreign_flows(bridge)))
+    elif switch is not None:
         answer = parse_trace(switch.trace(bridge, render_packet(packet)))
         backend = _backend(balancer, packet, outcome)
         end = None if backend is None else remote_end_of(backend.next_hop, balancer.switch_tunnels)
@@ -176,6 +181,19 @@ def _check(packet: Packet, outcome: Outcome, end: RemoteEnd | None, answer: Trac
     if verdict:
         return SwitchCheck(agrees=True, text=f"ofproto/trace gives the same; megaflow: {answer.megaflow}")
     return SwitchCheck(agrees=False, text=f"ofproto/trace gives {result}; see `xenoovs plan`")
+
+
+def _check_recorded(packet: Packet, outcome: Outcome, flows: Iterable[ObservedFlow]) -> SwitchCheck:
+    """Compare with what all flows of the bridge do in the simulator: a record answers no ofproto/trace."""
+    try:
+        copies = tables_of(seen.flow for seen in flows).run(packet).copies
+    except SimulateError as error:
+        return SwitchCheck(agrees=None, text=f"the recorded flows were not followed: {error}")
+    sent, wanted = ([(Mac(copy.dl_dst), copy.port) for copy in each] for each in (copies, outcome.copies))
+    if sent == wanted:
+        return SwitchCheck(agrees=True, text="the recorded flows give the same")
+    result = ", ".join(f"{mac} by {port or 'NORMAL'}" for mac, port in sent) or "drop"
+    return SwitchCheck(agrees=False, text=f"the recorded flows give {result}")
 
 
 def _show(

@@ -36,6 +36,7 @@ from xenoovs.terminal.options import (
     interval_option,
     optional_config_argument,
     output_option,
+    record_option,
     share,
     switch_options,
 )
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 @click.command("verify-offload")
 @optional_config_argument
 @switch_options
+@record_option("wait_s", "watch", "from_dump", "name_flows")
 @click.option(
     "--bridge",
     metavar="NAME",

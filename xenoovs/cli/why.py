@@ -48,6 +48,7 @@ from xenoovs.judge.why.reason import Likelihood, Reason
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import is_foreign, is_ours
+from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
 from xenoovs.terminal.completion import complete_bridge
 from xenoovs.terminal.defaults import environment_config, find_config
@@ -63,6 +64,7 @@ from xenoovs.terminal.options import (
     interval_option,
     optional_config_argument,
     output_option,
+    record_option,
     service_option,
     switch_options,
     version_of_option,
@@ -110,6 +112,7 @@ def _listening_time(text: str) -> float:
     help="Without FILE: explain all megaflows of any bridge, such as OVN's br-int.",
 )
 @switch_options
+@record_option("reinstall", "probe_driver", "from_dump")
 @service_option
 @click.option("--src", "source", metavar="IP", type=address, help="Only megaflows that match packets from this client.")
 @click.option("--ufid", metavar="UFID", type=_ufid, help="Only this megaflow; its first digits suffice.")
@@ -223,7 +226,7 @@ def why_command(
             else:
                 checker = block_checker(balancer, collector)
                 name, program, missing = balancer.uplinks.bridge, checker.program, checker.remarks
-            question = LiveQuestion(name, selected, program, listen_s, reinstall, probe_driver)
+            question = LiveQuestion(name, selected, program, 0 if is_replaying() else listen_s, reinstall, probe_driver)
             findings = find_live(question, collector, (*finish_leftovers(switch.endpoint), *missing))
     else:
         given_version = None if version is None else render_version(version)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -16,6 +16,7 @@ from xenoovs.datapath.host import BackendFacts, Device, Eswitch, Feature, Kernel
 from xenoovs.errors import ParseError
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.process import run
+from xenoovs.switch.tape import asked, kernel_release, list_files, read_file, real_path
 
 # JSON as the tools of iproute2 print it: any other shape than the one that is read is a ParseError.
 
@@ -140,40 +141,33 @@ _PAGE_SIZE = re.compile(r"hugepages-([0-9]+)kB")
 
 def read_kernel(modules: Iterable[str], *, root: Path = Path("/"), release: str | None = None) -> KernelFacts:
     """The kernel that runs. `root`: where its files are; `release`: as uname(2) has it."""
-    name = release if release is not None else os.uname().release
+    name = release if release is not None else kernel_release()
     has_tc_chains = read_tc_chains(root=root, release=name)
     return KernelFacts(name, _modules(tuple(modules), root=root, release=name), _hugepages(root), has_tc_chains)
 
 
-def read_text(path: Path) -> str | None:
-    """A small file without its end of line; None where it is missing or cannot be read."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return None
-
-
 def device_pci(device: str, *, root: Path = Path("/")) -> str | None:
     """The PCI device behind a network device."""
-    parent = (root / "sys/class/net" / device / "device").resolve().name
+    parent = real_path(root / "sys/class/net" / device / "device").name
     return parent if _PCI.fullmatch(parent) else None
 
 
 def _hugepages(root: Path) -> Fact[int]:
     # Documentation/admin-guide/mm/hugetlbpage.rst
+    pools = root / "sys/kernel/mm/hugepages"
     sizes = [
-        int(found[1]) * 1024 * int(read_text(pool / "nr_hugepages") or 0)
-        for pool in (root / "sys/kernel/mm/hugepages").glob("hugepages-*")
-        if (found := _PAGE_SIZE.fullmatch(pool.name))
+        int(found[1]) * 1024 * int(read_file(pools / name / "nr_hugepages") or 0)
+        for name in list_files(pools, "hugepages-*")
+        if (found := _PAGE_SIZE.fullmatch(name))
     ]
     return sum(sizes) if sizes else Unknown("/sys/kernel/mm/hugepages cannot be read")
 
 
 def _modules(names: tuple[str, ...], *, root: Path, release: str) -> Fact[dict[str, bool]]:
     """Return for each name whether the kernel has it; names without a sign of either are left out."""
-    loaded = read_text(root / "proc/modules")
+    loaded = read_file(root / "proc/modules")
     library = root / "lib/modules" / release
-    built_in, on_disk = read_text(library / "modules.builtin"), read_text(library / "modules.dep")
+    built_in, on_disk = read_file(library / "modules.builtin"), read_file(library / "modules.dep")
     options = _options(root, release)
     if loaded is None and built_in is None and not options:
         return Unknown("neither /proc/modules nor modules.builtin nor the kernel's configuration can be read")
@@ -191,12 +185,7 @@ def _modules(names: tuple[str, ...], *, root: Path, release: str) -> Fact[dict[s
 
 def _options(root: Path, release: str) -> dict[str, str]:
     """The kernel's own configuration: option -> `y`, `m` or `n`."""
-    text = read_text(root / "boot" / f"config-{release}")
-    if text is None:
-        try:
-            text = gzip.decompress((root / "proc/config.gz").read_bytes()).decode(errors="replace")
-        except (OSError, EOFError, gzip.BadGzipFile):
-            return {}
+    text = read_file(root / "boot" / f"config-{release}") or _running_config(root) or ""
     unset = re.findall(r"^# (CONFIG_\w+) is not set$", text, re.MULTILINE)
     return dict.fromkeys(unset, "n") | dict(re.findall(r"^(CONFIG_\w+)=([ym])$", text, re.MULTILINE))
 
@@ -325,18 +314,24 @@ def read_tc_chains(*, root: Path = Path("/"), release: str | None = None) -> Fac
 
     `release`: as uname(2) has it; None: that of the running kernel, whose files are below `root`.
     """
-    name = release if release is not None else os.uname().release
+    name = release if release is not None else kernel_release()
     for place in (f"boot/config-{name}", f"lib/modules/{name}/config", f"lib/modules/{name}/build/.config"):
-        try:
-            text = (root / place).read_text(errors="replace")[:_MAX_BYTES]
-        except OSError:
-            continue
+        if (text := read_file(root / place)) is not None:
+            return _has(text, "CONFIG_NET_TC_SKB_EXT")
+    if (text := _running_config(root)) is not None:
         return _has(text, "CONFIG_NET_TC_SKB_EXT")
-    try:
-        with gzip.open(root / "proc/config.gz") as file:
-            return _has(file.read(_MAX_BYTES).decode(errors="replace"), "CONFIG_NET_TC_SKB_EXT")
-    except (OSError, EOFError):
-        return Unknown(f"neither /boot/config-{name} nor /proc/config.gz shows how the kernel was built")
+    return Unknown(f"neither /boot/config-{name} nor /proc/config.gz shows how the kernel was built")
+
+
+def _running_config(root: Path) -> str | None:
+    path = root / "proc/config.gz"
+
+    def unpack() -> str | None:
+        with suppress(OSError, EOFError), gzip.open(path) as file:
+            return file.read(_MAX_BYTES).decode(errors="replace")
+        return None
+
+    return asked(("zcat", str(path)), unpack)
 
 
 def _has(text: str, option: str) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from xenoovs.datapath.fact import Unresponsive
 from xenoovs.display import span
 from xenoovs.errors import BridgeMissing, SwitchError, SwitchUnreachable, SwitchUnresponsive
+from xenoovs.switch.tape import asked, list_files, read_file
 
 DEFAULT_RUNDIR = Path("/var/run/openvswitch")
 """Of Debian, Ubuntu, RHEL and BlueField packages (ovs-vswitchd(8), FILES)."""
@@ -77,11 +78,7 @@ class Endpoint:
 
     def bridges_with_socket(self) -> tuple[str, ...]:
         """Bridges that have an OpenFlow socket here; none where the directory cannot be read."""
-        try:
-            sockets = [path.stem for path in self.local_rundir.iterdir() if path.suffix == ".mgmt"]
-        except OSError:
-            return ()
-        return tuple(sorted(sockets))
+        return tuple(sorted(name.removesuffix(".mgmt") for name in list_files(self.local_rundir, "*.mgmt")))
 
 
 def _is_abandoned(path: Path) -> bool:
@@ -173,14 +170,19 @@ def require_answers(endpoint: Endpoint) -> None:
 
 def _is_answered(address: str | tuple[str, int], question: bytes, *, patience_s: float) -> bool | None:
     """Return whether an answer comes; None: no process listens there, or it closes the connection."""
-    try:
-        with connected_to(address, patience_s) as sock:
-            sock.sendall(question)
-            return True if sock.recv(1) else None
-    except TimeoutError:
-        return False
-    except OSError:
-        return None
+
+    def ask() -> str | None:
+        try:
+            with connected_to(address, patience_s) as sock:
+                sock.sendall(question)
+                return "yes" if sock.recv(1) else None
+        except TimeoutError:
+            return "no"
+        except OSError:
+            return None
+
+    answer = asked(("connect", str(address)), ask)
+    return None if answer is None else answer == "yes"
 
 
 def connected_to(address: str | tuple[str, int], timeout_s: float) -> socket.socket:
@@ -225,8 +227,8 @@ def address_of(target: str) -> str | tuple[str, int]:
 
 def pid_of(endpoint: Endpoint, daemon: str) -> int | None:
     """Return the number in the pid file of a daemon, as ovs-appctl(8) finds it; None: there is none."""
-    with suppress(OSError, ValueError):
-        return int((endpoint.rundir / f"{daemon}.pid").read_text()) if endpoint.rundir is not None else None
+    with suppress(ValueError):
+        return int(read_file(endpoint.rundir / f"{daemon}.pid") or "") if endpoint.rundir is not None else None
     return None
 
 
@@ -235,12 +237,9 @@ def stat_of(pid: int | None, program: str) -> list[str] | None:
 
     The number may be that of another process by now, or in another namespace, whose program has another name.
     """
-    with suppress(OSError):
-        # The name of the program may hold blanks and parentheses; the fields behind it are numbers.
-        name, _, fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")
-        if name.endswith(f"({program}"):
-            return fields.split()
-    return None
+    # The name of the program may hold blanks and parentheses; the fields behind it are numbers.
+    name, _, fields = (read_file(Path("/proc") / str(pid) / "stat") or "").rpartition(")")
+    return fields.split() if name.endswith(f"({program}") else None
 
 
 def _silent(pid: int | None, process: str, patience_s: float) -> Unresponsive:

@@ -30,6 +30,7 @@ from xenoovs.switch.devices import (
 from xenoovs.switch.endpoint import Endpoint, ask_database, ask_vswitchd
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.ovsdb import read_database
+from xenoovs.switch.tape import is_replaying
 from xenoovs.switch.tc import read_rules
 from xenoovs.switch.undo_journal import OFFLOAD, TRIAL, VLOG, UndoJournal
 from xenoovs.switch.vswitchd import ELSEWHERE, netns_of, read_daemon, read_learned
@@ -77,7 +78,7 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
 def check_reachable(endpoint: Endpoint) -> None:
     """Raises SwitchError where no fact can be read: no Open vSwitch, no permission, an unreachable remote one."""
     socket = None if endpoint.rundir is None else endpoint.rundir / "db.sock"
-    if socket is None or endpoint.is_split:
+    if socket is None or endpoint.is_split or is_replaying():
         read_database(endpoint)
     elif not socket.exists() and not any(map(shutil.which, _PROGRAMS)):
         raise SwitchError(

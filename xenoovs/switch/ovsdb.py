@@ -18,6 +18,7 @@ from xenoovs.datapath.ovn import INSTALLED, LOCALNET, BridgeMarks, OvnChassis, c
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.switch.endpoint import Endpoint, address_of, connected_to
 from xenoovs.switch.stderr import explain, unreachable
+from xenoovs.switch.tape import NO_ANSWER, asked, is_taped
 
 if TYPE_CHECKING:
     import asyncio
@@ -53,12 +54,32 @@ def read_bridges(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) ->
 
 def read_database(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Database:
     """Return what the database says. Raises SwitchUnreachable, also when no answer comes within `timeout_s`."""
+    if not is_taped():
+        return database_of(_read_tables(endpoint, timeout_s))
+    text = asked(("ovsdb-client", "dump", endpoint.db), lambda: json.dumps(_read_tables(endpoint, timeout_s), indent=1))
+    if text is None:
+        raise SwitchUnreachable(target=endpoint.db, reason=NO_ANSWER)
+    try:
+        tables: Tables = _tupled(json.loads(text))
+        return database_of({table: tables.get(table, {}) for table in _TABLES})
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise SwitchUnreachable(target=endpoint.db, reason="the record does not have its tables as JSON") from None
+
+
+def _tupled(value: Any) -> Any:
+    """Return a value of JSON with its lists as tuples, as `_decoded` makes them."""
+    if isinstance(value, dict):
+        return {key: _tupled(content) for key, content in value.items()}
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value
+
+
+def _read_tables(endpoint: Endpoint, timeout_s: float) -> Tables:
     deadline = time.monotonic() + timeout_s
     problems = []
     for target in endpoint.db.split(","):
         try:
             with connected_to(address_of(target), max(0.001, deadline - time.monotonic())) as connection:
-                return database_of(_first_tables(connection, endpoint.db, deadline))
+                return _first_tables(connection, endpoint.db, deadline)
         except TimeoutError:
             reason = "ovsdb-server does not answer in time; is it busy or hung?"
             raise SwitchUnreachable(target=endpoint.db, reason=reason) from None

@@ -18,6 +18,7 @@ from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.errors import SwitchError
 from xenoovs.switch.netns import HERE, Netns
 from xenoovs.switch.process import try_run
+from xenoovs.switch.tape import list_files, read_file
 
 _CPU_HIT = ("ip", "-j", "stats", "show", "group", "offload", "subgroup", "cpu_hit")
 """Since iproute2 5.19."""
@@ -77,9 +78,9 @@ def _port(port: str, cpu_hits: PortPackets | None, place: Netns) -> PortPackets 
     if cpu_hits is not None or place != HERE:
         # sysfs shows the devices of the namespace that it was mounted in (sysfs(5)).
         return cpu_hits
-    with suppress(OSError, ValueError):
+    with suppress(ValueError):
         # A bond adds up what its members count, each in its own way.
-        if not (_DEVICES / port / "bonding").exists():
-            packets = int((_DEVICES / port / "statistics" / "rx_packets").read_text())
+        if not list_files(_DEVICES / port, "bonding"):
+            packets = int(read_file(_DEVICES / port / "statistics" / "rx_packets") or "")
             return PortPackets(packets, CpuCounter.ALL, "rx_packets of the device")
     return None

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import IO
 
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SystemFailure
+from xenoovs.switch.tape import ABSENT, MISSING, TIMEOUT, Answer, answered
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -85,25 +86,36 @@ def try_run(
     umask: int = -1,
 ) -> Completed:
     """As `run`, but any exit status is an answer."""
-    try:
-        done = subprocess.run(
-            argv,
-            input=stdin if stdin is not None else "",
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            timeout=timeout_s,
-            env={**environ, "LC_ALL": "C", **(env or {})},
-            umask=umask,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0])) from None
-    except subprocess.TimeoutExpired:
-        raise CommandTimeout(argv=argv, timeout_s=timeout_s) from None
-    except OSError as error:
-        raise SystemFailure(reason=f"{argv[0]} cannot be started: {error.strerror or error}") from None
-    return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
+
+    def ask() -> Answer:
+        try:
+            done = subprocess.run(
+                argv,
+                input=stdin if stdin is not None else "",
+                capture_output=True,
+                encoding="utf-8",
+                errors="backslashreplace",
+                timeout=timeout_s,
+                env={**environ, "LC_ALL": "C", **(env or {})},
+                umask=umask,
+                check=False,
+            )
+        except FileNotFoundError:
+            return Answer(failure=MISSING)
+        except subprocess.TimeoutExpired:
+            return Answer(failure=TIMEOUT)
+        except OSError as error:
+            return Answer(failure=error.strerror or str(error))
+        return Answer(done.stdout, done.returncode, done.stderr)
+
+    answer = answered((*argv, "<", stdin) if stdin else argv, ask)
+    if answer.failure == MISSING:
+        raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0]))
+    if answer.failure == TIMEOUT:
+        raise CommandTimeout(argv=argv, timeout_s=timeout_s)
+    if answer.failure and answer != ABSENT:
+        raise SystemFailure(reason=f"{argv[0]} cannot be started: {answer.failure}")
+    return Completed(tuple(argv), answer.exit_code, answer.text, answer.stderr)
 
 
 def start(argv: Sequence[str], *, output: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from xenoovs.switch.devices import QDISCS, parse_blocks, parse_ingress
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.netns import HERE, Netns, understood
 from xenoovs.switch.process import run
+from xenoovs.switch.tape import is_taped, kernel_release
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def dump_filters(devices: Iterable[str], place: Netns = HERE, *, perhaps: Iterab
             unread.append((name, "tc printed invalid JSON, as iproute2 before 5.14 does for filters with `police`"))
     known = with_known_counters(filters)
     if any(each.counters is not None and each.counters.hw_packets is None for each in known):
-        known = with_known_counters(known, is_known=has_hw_counters(os.uname().release, run(["tc", "-V"]).stdout))
+        known = with_known_counters(known, is_known=has_hw_counters(kernel_release(), run(["tc", "-V"]).stdout))
     return FilterDump(known, tuple(unread), tuple(by_device))
 
 
@@ -96,7 +96,8 @@ def _show_at_once(place: Netns, places: Iterable[str]) -> dict[str, str]:
     An eSwitch may have hundreds of ports, and to start a program takes longer than to read most of them.
     """
     wanted = list(places)
-    if len(wanted) < 2:
+    # A record has each by itself.
+    if len(wanted) < 2 or is_taped():
         return {}
     filters = place.ask(*_SHOW, "-batch", "-", stdin="".join(f"filter show {where}\n" for where in wanted))
     # One line each, unless an old release prints other text inside JSON.

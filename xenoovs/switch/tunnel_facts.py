@@ -29,6 +29,7 @@ from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.process import try_run
+from xenoovs.switch.tape import asked, is_replaying
 
 _MAX_ENDS = 256
 """Remotes that are checked, some milliseconds each."""
@@ -57,7 +58,8 @@ def read_next_hops(place: Netns, remotes: Iterable[str]) -> TunnelFacts:
         if asked_s >= _RESOLVING_S:
             neighbours |= dict.fromkeys(waiting, NeighbourEntry(None, "FAILED"))
             break
-        time.sleep(_LOOK_AGAIN_S)
+        if not is_replaying():
+            time.sleep(_LOOK_AGAIN_S)
         asked_s += _LOOK_AGAIN_S
         neighbours = _neighbours(place)
     return TunnelFacts((), routes, neighbours=neighbours)
@@ -130,6 +132,11 @@ def _rows(text: str, command: str, key: str) -> list[dict[str, Any]]:
 
 def running_programs(root: Path = Path("/proc")) -> frozenset[str]:
     """Return which programs of IPsec run on this host: the monitor, charon, pluto."""
+    # What else runs here, with which words, is no matter of a record.
+    return frozenset((asked(("programs", "of", "IPsec"), lambda: "\n".join(_running_programs(root))) or "").split())
+
+
+def _running_programs(root: Path) -> list[str]:
     found = set[str]()
     for process in root.glob("[0-9]*"):
         try:
@@ -138,7 +145,7 @@ def running_programs(root: Path = Path("/proc")) -> frozenset[str]:
             continue
         names = {Path(word.decode(errors="replace")).name for word in words[:3] if word}
         found |= {name for name in (_MONITOR, *_DAEMONS) if name in names}
-    return frozenset(found)
+    return sorted(found)
 
 
 def read_route(place: Netns, address: str) -> Fact[RouteTo]:

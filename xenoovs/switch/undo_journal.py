@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from xenoovs.errors import SwitchError
+from xenoovs.switch.tape import asked
 
 VLOG, TRIAL, OFFLOAD = "vlog", "trial", "offload"
 """Kinds of changes: levels of the log; a rule that asks the driver; a setting that waits for a restart."""
@@ -32,6 +35,9 @@ class UndoJournal:
     @property
     def is_abandoned(self) -> bool:
         """Whether there is a journal, and no process that holds it."""
+        return asked(("leftover", str(self.path)), lambda: "yes" if self._is_abandoned() else None) is not None
+
+    def _is_abandoned(self) -> bool:
         if not self.path.exists():
             return False
         with suppress(OSError), self.path.with_suffix(".lock").open("rb") as file:
@@ -93,3 +99,27 @@ class UndoJournal:
     def erase(self) -> None:
         """The change is undone."""
         self.path.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file of mode 0600: all of it or nothing, also when the machine loses power. Raises OSError."""
+    # Of mode 0600 from the start (tempfile of the Python library).
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make new names in a directory, and their removal, durable (fsync(2))."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -18,6 +18,7 @@ from xenoovs.errors import ParseError, SwitchError
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint, pid_of, stat_of
 from xenoovs.switch.netns import HERE, Netns, understood
+from xenoovs.switch.tape import asked, read_link
 
 _PROC = Path("/proc")
 _LOG_NAME = "ovs-vswitchd.log"
@@ -38,9 +39,7 @@ class Process:
     @property
     def namespace(self) -> str | None:
         """The network namespace, as the kernel names it (namespaces(7)); None: permission denied."""
-        with suppress(OSError):
-            return str((_PROC / str(self.pid) / "ns" / "net").readlink())
-        return None
+        return read_link(_PROC / str(self.pid) / "ns" / "net")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,8 @@ def find_process(endpoint: Endpoint) -> Process | None:
 
 def same_namespace(process: Process) -> bool:
     """Return whether ovs-vswitchd has the network devices of this process. False where that is unknown."""
-    with suppress(OSError):
-        return process.namespace == str((_PROC / "self" / "ns" / "net").readlink())
-    return False
+    own = read_link(_PROC / "self" / "ns" / "net")
+    return own is not None and process.namespace == own
 
 
 def netns_of(endpoint: Endpoint) -> Fact[Netns]:
@@ -88,6 +86,10 @@ def log_position(process: Process) -> LogPosition | None:
 
 def read_log(process: Process, *, since: LogPosition | None = None) -> str:
     """The log from `since` on, or its last 16 MiB. Empty where there is none, or none that we may read."""
+    return asked(("tail", "ovs-vswitchd.log"), lambda: _tail(process, since)) or ""
+
+
+def _tail(process: Process, since: LogPosition | None) -> str:
     path = _log(process)
     if path is None:
         return ""

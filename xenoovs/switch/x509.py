@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from xenoovs.datapath.certificate import (
@@ -19,6 +20,7 @@ from xenoovs.datapath.certificate import (
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import CommandMissing, CommandTimeout, ParseError, SystemFailure
 from xenoovs.switch.process import try_run
+from xenoovs.switch.tape import Answer, answered, asked, list_files
 
 _TIMEOUT_S = 10.0
 _MOST = 64
@@ -34,14 +36,14 @@ def read_certificate_files(config: Mapping[str, str], remotes: Iterable[str]) ->
     """
     own, key, authority = (config.get(name) for name in ("certificate", "private_key", "ca_cert"))
     paths = [path for path in dict.fromkeys((own, authority, *remotes)) if path]
-    trusted = sorted(Path(AUTHORITIES).glob("*"))[:_MOST]
+    trusted = [f"{AUTHORITIES}/{name}" for name in list_files(Path(AUTHORITIES))[:_MOST]]
     return CertificateFiles(
-        read_at=time.time(),
+        read_at=float(asked(("date", "+%s"), lambda: str(time.time())) or 0),
         certificates={path: read_certificate(path) for path in paths[:_MOST]},
         private_key=read_private_key(key) if key else None,
         is_signed=_is_signed(own, authority) if own and authority else None,
         authorities=frozenset(
-            found.public_key for found in map(read_certificate, map(str, trusted)) if isinstance(found, Certificate)
+            found.public_key for found in map(read_certificate, trusted) if isinstance(found, Certificate)
         ),
     )
 
@@ -63,12 +65,31 @@ def read_private_key(path: str) -> Fact[PrivateKey]:
     if isinstance(text, Unknown):
         return text
     try:
-        return PrivateKey(parse_public_key(text), is_readable_by_all=bool(Path(path).stat().st_mode & 0o077))
-    except (OSError, ParseError) as error:
+        return PrivateKey(parse_public_key(text), is_readable_by_all=bool(_mode(path) & 0o077))
+    except (ValueError, ParseError) as error:
         return Unknown(f"{path} cannot be read: {error}")
 
 
+def _mode(path: str) -> int:
+    def read() -> str | None:
+        with suppress(OSError):
+            return f"{Path(path).stat().st_mode:o}"
+        return None
+
+    return int(asked(("stat", path), read) or "not there", 8)
+
+
 def _openssl(argv: tuple[str, ...], path: str, kind: str) -> Fact[str]:
+    def ask() -> Answer:
+        text = _run_openssl(argv, path, kind)
+        return Answer(failure=text.reason) if isinstance(text, Unknown) else Answer(text)
+
+    # The secret is in the file alone: what is printed are certificates and public keys.
+    answer = answered(argv, ask)
+    return Unknown(answer.failure) if answer.failure else answer.text
+
+
+def _run_openssl(argv: tuple[str, ...], path: str, kind: str) -> Fact[str]:
     try:
         # The path is what a database says: reading a FIFO would not end.
         if not Path(path).is_file():

@@ -22,11 +22,12 @@ from xenoovs.errors import (
     XenoovsError,
 )
 from xenoovs.model.address import IPAddress
+from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.completion import complete_lab, complete_server, complete_service
 from xenoovs.terminal.defaults import ANY_LAB, announce, find_config, find_configs, find_lab
 from xenoovs.terminal.labs import labs
 from xenoovs.terminal.output import print_json
-from xenoovs.terminal.reach import address_commands
+from xenoovs.terminal.reach import address_commands, replay
 
 if TYPE_CHECKING:
     from xenoovs.compile.offloadable.table import Version
@@ -123,12 +124,22 @@ _db_option = click.option(
     "tools use (OVS_RUNDIR).",
 )
 
+_record_option = click.option(
+    "--record",
+    type=FILE,
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=replay,
+    help="Judge what `xenoovs record` has recorded, and read nothing of this host.",
+)
 _INSTEAD_OF_LAB = ("db", "from_dump")
 """Options that are stronger than the environment; they are eager, so that they are known in time."""
 
 
 def _choose_lab(context: click.Context, parameter: click.Parameter, given: str | None) -> str | None:
-    if context.resilient_parsing or (given is None and any(map(context.params.get, _INSTEAD_OF_LAB))):
+    is_without = is_replaying() or any(map(context.params.get, _INSTEAD_OF_LAB))
+    if context.resilient_parsing or (given is None and is_without):
         return given
     lab, origin = find_lab(given)
     if lab is not None:
@@ -163,6 +174,24 @@ def switch_options(command: Command) -> Command:
             raise
 
     return _db_option(_lab_option(cast(Command, run)))
+
+
+def record_option(*unused: str) -> Callable[[Command], Command]:
+    """Let a record answer in place of the host: `--record FILE`. `unused`: parameters that need the switch itself."""
+
+    def declare(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(*arguments: Any, **options: Any) -> object:
+            given = [name for name in ("db", "lab", *unused) if options.get(name) and is_replaying()]
+            if given:
+                parameters = click.get_current_context().command.params
+                option = next(each.opts[0] for each in parameters if each.name == given[0])
+                raise click.UsageError(f"--record reads no switch, so {option} has no use.")
+            return command(*arguments, **options)
+
+        return _record_option(cast(Command, run))
+
+    return declare
 
 
 def bridge_command(name: str) -> Callable[[Callable[..., object]], click.Command]:

@@ -13,9 +13,11 @@ from xenoovs.errors import LabError, SwitchError, XenoovsError
 from xenoovs.evidence.target import CommandTarget
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
 from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.tape import passing_through, real_path
 from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.labs import is_forwarded, labs
 
+_RECORDED = "xenoovs.endpoint_of_record"
 _OF_FLEET = "xenoovs.file_of_fleet_dpu"
 
 
@@ -25,10 +27,25 @@ def name_fleet() -> None:
         context.meta[_OF_FLEET] = True
 
 
+def replay(context: click.Context, _parameter: click.Parameter, file: Path | None) -> None:
+    """Let a record answer every question of the command. Raises OSError, FileUnusable."""
+    if file is None or context.resilient_parsing:
+        return
+    # Imported here: few commands are about a record.
+    from xenoovs.evidence.archive import Replay, read_record
+
+    record = read_record(file)
+    context.with_resource(passing_through(Replay(record)))
+    context.meta[_RECORDED] = record.endpoint
+
+
 def connect(db: str | None, lab: str | None) -> ManagementSwitch:
     """Return the Open vSwitch that the options name. Raises click.UsageError, LabError, SwitchError."""
     if db and lab:
         raise click.UsageError("--db and --lab exclude each other.")
+    context = click.get_current_context(silent=True)
+    if context is not None and _RECORDED in context.meta:
+        return ManagementSwitch(context.meta[_RECORDED])
     if lab:
         return ManagementSwitch(labs().target_of(lab).endpoint)
     return ManagementSwitch(find_endpoint(db=db, env=os.environ))
@@ -54,7 +71,7 @@ def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Com
     is_of_fleet = context is not None and context.meta.get(_OF_FLEET, False)
     rundir, place = endpoint.rundir, netns_of(endpoint)
     enter = () if isinstance(place, Unknown) else tuple(place.argv())
-    if rundir is not None and rundir.resolve() == DEFAULT_RUNDIR.resolve() and not endpoint.is_split:
+    if rundir is not None and real_path(rundir) == real_path(DEFAULT_RUNDIR) and not endpoint.is_split:
         return CommandTarget(config=file, enter=enter, is_of_fleet=is_of_fleet)
     return CommandTarget(
         db=endpoint.db,

@@ -15,7 +15,6 @@ from xenoovs.agent import log as events
 from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.agent.fleet_watch import FleetWatch, served_beside
 from xenoovs.agent.log import LogForm, start_logging
-from xenoovs.agent.runtime_file import replace_file
 from xenoovs.agent.systemd import notify
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
@@ -39,6 +38,7 @@ from xenoovs.store.servers import (
 )
 from xenoovs.store.view import Changes, FleetView
 from xenoovs.switch.certificates import Certificates
+from xenoovs.switch.undo_journal import replace_file
 from xenoovs.terminal.command import file_behind
 from xenoovs.terminal.options import duration_or_zero, listen_address, tls_options
 from xenoovs.terminal.output import confirm, echo

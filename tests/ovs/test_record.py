@@ -1,0 +1,81 @@
+"""`xenoovs record` on a real Open vSwitch: what judges say of the record is what they say of the switch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, CommandResult
+from tests.ovs.dummy import DummyBridge
+from tests.ovs.test_cli_verify_offload import CLIENTS, CONFIG
+
+
+@pytest.fixture
+def config(tmp_path: Path, bridge: DummyBridge, xenoovs: CommandLine) -> Path:
+    """The config, applied."""
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    applied = xenoovs("apply", path, "--yes", "--db", _db(bridge))
+    assert applied.status == 0, applied.err
+    bridge.settle(removed_s=0)
+    return path
+
+
+def _db(bridge: DummyBridge) -> str:
+    return f"unix:{bridge.ovs.directory}/db.sock"
+
+
+_AGE = re.compile(r"\"used_s\": [0-9.]+|used [0-9.]+ m?s")
+QUESTIONS = (
+    ("verify-offload",),
+    ("verify-offload", "--tree", "-o", "json"),
+    ("why",),
+    ("why", "-o", "json"),
+    ("doctor",),
+    ("doctor", "-o", "json"),
+)
+
+
+def _ageless(result: CommandResult) -> CommandResult:
+    """Return a result without the age of last packets, the one thing that goes on."""
+    return replace(result, out=_AGE.sub("", result.out))
+
+
+def test_judges_say_of_a_record_what_they_say_of_the_switch(
+    config: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    bridge.send("p0", CLIENTS * 2)
+    record = tmp_path / "host.record"
+    taken = xenoovs("record", record, "--db", _db(bridge), "--for", "0s")
+    assert (taken.status, taken.err) == (0, "")
+    for command, *options in QUESTIONS:
+        for subject in ([config], [] if command == "doctor" else ["--bridge", bridge.name]):
+            quiet = ["--listen", "0"] if command == "why" else []
+            live = xenoovs(command, *subject, *options, *quiet, "--db", _db(bridge))
+            recorded = xenoovs(command, *subject, *options, *quiet, "--record", record)
+            live, recorded = _ageless(live), _ageless(recorded)
+            assert recorded == live
+            assert len(live.out) > 100
+
+
+def test_lint_and_trace_take_flows_groups_and_the_version_from_a_record(
+    config: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    bridge.ofctl("add-flow", "table=0,priority=7,ip,nw_src=192.0.2.1,actions=ct(commit),p1")
+    record, flows = tmp_path / "host.record", tmp_path / "flows"
+    assert xenoovs("record", record, "--db", _db(bridge), "--for", "0s").status == 0
+    flows.write_text(bridge.ofctl("dump-flows"))
+    version = bridge.ovs.appctl("version").split()[3]
+    assert xenoovs("lint", config, "--record", record) == xenoovs("lint", config, "--flows", flows, "--ovs", version)
+    assert xenoovs("lint", "--record", record) == xenoovs("lint", "--flows", flows, "--ovs", version)
+    question = ("trace", config, "--src", "198.18.0.9", "--dst", "10.3.10.45")
+    live, recorded = xenoovs(*question, "--db", _db(bridge)), xenoovs(*question, "--record", record)
+    assert live.out.splitlines()[:-1] == recorded.out.splitlines()[:-1]
+    assert recorded.out.splitlines()[-1] == "switch: the recorded flows give the same"
+    bridge.ofctl("add-flow", "table=0,priority=65000,ip,nw_src=198.18.0.9,actions=drop")
+    assert xenoovs("record", record, "--db", _db(bridge), "--for", "0s").status == 0
+    recorded = xenoovs(*question, "--record", record)
+    assert (recorded.status, recorded.out.splitlines()[-1]) == (2, "switch: the recorded flows give drop")

@@ -1,0 +1,208 @@
+"""Records: what passes a tape and comes back, what never gets into a file, and files that are no records."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, FileUnusable
+from xenoovs.evidence import archive
+from xenoovs.evidence.archive import Recorder, Replay, read_record, without_secrets, write_record
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.process import run, try_run
+from xenoovs.switch.tape import Answer, answered, list_files, passing_through, read_file
+
+HERE = Endpoint("unix:/run/x/db.sock", Path("/run/x"))
+SECRETS = ("hunter2", "0xdeadbeefcafe", "MIIEvQIBADAN")
+
+
+def _recorded(file: Path, ask: Callable[[], object], **limits: Any) -> Recorder:
+    recorder = Recorder(**{"limit_s": 60.0, **limits})
+    with passing_through(recorder):
+        ask()
+    write_record(file, recorder, HERE)
+    return recorder
+
+
+def test_answers_come_back_in_their_order_and_the_last_one_again(tmp_path: Path) -> None:
+    counter, file = tmp_path / "counter", tmp_path / "host.record"
+
+    def count() -> None:
+        for text in ("1\n", "1\n", "2\n"):
+            counter.write_text(text)
+            assert run(["cat", str(counter)]).stdout == text
+            assert read_file(counter) == text
+        assert list_files(tmp_path, "count*") == ["counter"]
+
+    _recorded(file, count)
+    counter.unlink()
+    assert read_record(file).endpoint == HERE
+    with passing_through(Replay(read_record(file))):
+        assert [run(["cat", str(counter)]).stdout for _ in range(4)] == ["1\n", "1\n", "2\n", "2\n"]
+        assert [read_file(counter) for _ in range(4)] == ["1\n", "1\n", "2\n", "2\n"]
+        assert list_files(tmp_path, "count*") == ["counter"]
+    with tarfile.open(file) as unpacked:
+        assert len(unpacked.getnames()) == 6, "equal answers to a question are one file"
+
+
+def test_failures_come_back_as_they_were(tmp_path: Path) -> None:
+    file = tmp_path / "host.record"
+
+    def fail() -> None:
+        with pytest.raises(CommandFailed):
+            run(["sh", "-c", "echo no >&2; exit 3"])
+        with pytest.raises(CommandMissing):
+            run(["xenoovs-is-no-program"])
+        with pytest.raises(CommandTimeout):
+            run(["sleep", "60"], timeout_s=0.01)
+        assert read_file(tmp_path / "nothing") is None
+
+    _recorded(file, fail)
+    with passing_through(Replay(read_record(file))):
+        fail()
+        with pytest.raises(CommandFailed, match="`ip link` failed with status 1: the record has no answer to it"):
+            run(["ip", "link"])
+        assert read_file(Path("/proc/self/stat")) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "options:psk=hunter2, remote_ip=192.0.2.1",
+        'options: {psk="hunter2", type=x}',
+        '"options": {"ipsec_psk": "hunter2"}',
+        '{"password": "hunter2\\" hunter2", "a": 1}',
+        "ovn-remote=tcp://admin:hunter2@192.0.2.1:6641",
+        "api_token: hunter2",
+        "aead rfc4106(gcm(aes)) 0xdeadbeefcafe 128",
+        "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADAN\n-----END PRIVATE KEY-----\n",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEvQIBADAN\n",
+    ],
+)
+def test_secrets_are_hidden_in_text_and_questions(text: str, tmp_path: Path) -> None:
+    assert "(hidden)" in without_secrets(text)
+    assert not any(secret in without_secrets(text) for secret in SECRETS)
+    _recorded(tmp_path / "host.record", lambda: answered(("show", text), lambda: Answer(text, 1, text)))
+    whole = gzip.decompress((tmp_path / "host.record").read_bytes()).decode()
+    assert "(hidden)" in whole
+    assert not any(secret in whole for secret in SECRETS)
+
+
+def test_a_hidden_secret_leaves_json_valid_and_other_text_alone() -> None:
+    assert json.loads(without_secrets('{"psk": "a b", "private_key": "/etc/key.pem"}')) == {
+        "psk": "(hidden)",
+        "private_key": "/etc/key.pem",
+    }
+    flow = "cookie=0x7, nw_src=0.0.0.1/0.0.0.3 actions=mod_dl_dst:02:00:5e:10:00:02,output:p1"
+    assert without_secrets(flow) == flow
+
+
+def test_what_is_too_long_or_too_late_is_cut_and_said(tmp_path: Path) -> None:
+    file = tmp_path / "host.record"
+    cut = _recorded(file, lambda: run(["seq", "9"]), max_bytes=8).cut
+    assert cut == ["seq 9: 10 of 18 characters left out"]
+    assert read_record(file).answers_to("seq", "9")[0].answer.text == "1\n2\n3\n4"
+    assert read_record(file).manifest["cut"] == cut
+    (late,) = _recorded(file, lambda: try_run(["seq", "9"]), limit_s=-1.0).cut
+    assert late.startswith("seq 9: not asked")
+
+
+def test_a_full_disk_and_an_interrupt_leave_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "host.record"
+    file.write_text("before")
+    for error in (OSError(28, "No space left on device"), KeyboardInterrupt()):
+
+        def refuse(_descriptor: int, error: BaseException = error) -> None:
+            raise error
+
+        monkeypatch.setattr("os.fsync", refuse)
+        with pytest.raises(type(error)):
+            write_record(file, Recorder(limit_s=1.0), HERE)
+        assert [path.name for path in tmp_path.iterdir()] == ["host.record"]
+        assert file.read_text() == "before"
+    monkeypatch.undo()
+    write_record(file, Recorder(limit_s=1.0), HERE)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+MANIFEST = {"xenoovs_record": 1, "db": "unix:/x", "rundir": None, "begun": "2026-01-01T00:00:00Z", "seconds": 1}
+
+
+def _packed(members: Mapping[str, str | tarfile.TarInfo]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+        for name, content in members.items():
+            if isinstance(content, str):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                made.addfile(member, io.BytesIO(content.encode()))
+            else:
+                made.addfile(content)
+    return buffer.getvalue()
+
+
+def _link(name: str, target: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = tarfile.SYMTYPE, target
+    return member
+
+
+def _with(**rows: object) -> str:
+    return json.dumps({**MANIFEST, "answers": [], **rows})
+
+
+HOSTILE = {
+    "text": (b"ufid:...", "it is no record of `xenoovs record`, or damaged"),
+    "damaged gzip": (_packed({"manifest.json": _with()})[:-20], "it is no record of `xenoovs record`, or damaged"),
+    "no tar": (gzip.compress(b"x" * 5000), "it is no record of `xenoovs record`, or damaged"),
+    "path": (_packed({"../../etc/cron.d/x": ""}), "it has '../../etc/cron.d/x', which no record has"),
+    "terminal": (_packed({"\x1b[2J": ""}), "it has '\\x1b[2J', which no record has"),
+    "link": (
+        _packed({"a": _link("manifest.json", "/etc/shadow")}),
+        "'manifest.json' is no file but a link or a device",
+    ),
+    "bomb": (gzip.compress(bytes(1 << 21)), "unpacked it has more than 0 MiB, which no record has"),
+    "no manifest": (_packed({"answers/0001-x.txt": ""}), "it has no manifest of `xenoovs record`"),
+    "no JSON": (_packed({"manifest.json": "{"}), "it has no manifest of `xenoovs record`"),
+    "deep JSON": (_packed({"manifest.json": "[" * 100_000}), "it has no manifest of `xenoovs record`"),
+    "a list": (_packed({"manifest.json": "[1]"}), "it has no manifest of `xenoovs record`"),
+    "newer": (_packed({"manifest.json": '{"xenoovs_record": 2}'}), "it has schema 2, and this version reads 1"),
+    "no answers": (_packed({"manifest.json": json.dumps(MANIFEST)}), "its manifest is damaged: 'answers'"),
+    "no file": (
+        _packed({"manifest.json": _with(answers=[{"question": ["a"], "file": "answers/0001-a.txt", "at": 1}])}),
+        "its manifest is damaged: 'answers/0001-a.txt'",
+    ),
+    "a number": (
+        _packed({"manifest.json": _with(answers=[{"question": [1], "file": None, "at": 1}])}),
+        "its manifest is damaged: answer 1 has another form",
+    ),
+    "no database": (_packed({"manifest.json": _with(db=7)}), "its manifest is damaged: 'db' has another type"),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), HOSTILE.values(), ids=HOSTILE)
+def test_what_is_no_record_is_refused_with_the_reason(
+    data: bytes, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "_MOST_BYTES", 1 << 19)
+    monkeypatch.setattr(archive, "_MOST_ANSWERS", 1000)
+    file = tmp_path / "x.record"
+    file.write_bytes(data)
+    with pytest.raises(FileUnusable) as refused:
+        read_record(file)
+    assert str(refused.value).startswith(f"{file}: {reason}")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.record"]
+
+
+def test_a_record_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileUnusable, match="it is no file"):
+        read_record(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_record(tmp_path / "nothing")

@@ -1,0 +1,73 @@
+"""`xenoovs record`: what the host answers, in a file for a judgement later or elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from xenoovs.evidence.archive import Recorder, write_record
+from xenoovs.evidence.take import take
+from xenoovs.switch.host_facts import check_reachable
+from xenoovs.switch.tape import passing_through
+from xenoovs.terminal.completion import complete_bridge
+from xenoovs.terminal.options import OutputFormat, duration_or_zero, output_option, switch_options
+from xenoovs.terminal.output import echo
+from xenoovs.terminal.reach import reach
+
+_LONGEST_S = 300.0
+_ASKING_S = 60.0
+"""Besides the time between the two looks."""
+
+
+def _between(text: str) -> float:
+    seconds = duration_or_zero(text)
+    if seconds > _LONGEST_S:
+        raise click.BadParameter(f"{text!r} is more than {_LONGEST_S / 60:.0f}m.")
+    return seconds
+
+
+@click.command("record")
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+@switch_options
+@click.option("--bridge", metavar="NAME", shell_complete=complete_bridge, help="Only this bridge. Default: all.")
+@click.option(
+    "--for",
+    "for_s",
+    type=_between,
+    metavar="TIME",
+    default="10s",
+    show_default=True,
+    help="Time between the two looks at megaflows and counters: their growth shows where packets go.",
+)
+@output_option
+def record_command(
+    *, file: Path, db: str | None, lab: str | None, bridge: str | None, for_s: float, output: OutputFormat
+) -> None:
+    """Record everything about offload in one FILE, a tar.gz of text files with a manifest.
+
+    It has two looks at the megaflows with their rules of traffic control; flows, groups and meters; settings, counters,
+    devices and versions; and the end of the log. It works on any bridge, needs no config and changes nothing. Options
+    with keys and passwords are hidden; addresses and names are not: look into it before you send it.
+
+    `xenoovs verify-offload`, `why`, `doctor`, `lint` and `trace` judge it with --record FILE, with or without a config,
+    on any machine, and say what they would have said here.
+
+    It asks for at most a minute, besides --for; the manifest says what was left out. FILE is complete or does not
+    change.
+    """
+    switch = reach(db, lab)
+    check_reachable(switch.endpoint)
+    recorder = Recorder(limit_s=for_s + _ASKING_S)
+    with passing_through(recorder):
+        states = take(switch, bridge, interval_s=for_s)
+    names = [state.name for state in states]
+    size = write_record(file, recorder, switch.endpoint, bridges=names)
+    document = {"file": str(file), "bytes": size, "bridges": names, "cut": recorder.cut}
+
+    def show() -> None:
+        echo(f"{file}: {len(recorder.found)} answers in {size / 1024:.0f} KiB, bridges {', '.join(names) or '(none)'}")
+        for each in recorder.cut:
+            echo(f"cut: {each}")
+
+    output.show(lambda: document, show)

@@ -1,0 +1,133 @@
+"""Every question to the host of an Open vSwitch passes here: it is asked, asked and recorded, or answered by a record.
+
+A question is what a person would type: the words of a program, or `read PATH`. So a record is what passed here, and
+every judge says the same of it as of the host (docs/adr/0039).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+MISSING, TIMEOUT = "missing", "timeout"
+"""Failures of programs: not installed; no end within the time limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back.
+
+    Attributes:
+        text: stdout of a program, contents of a file.
+        failure: why there is no answer, MISSING, TIMEOUT or a reason; empty: there is one.
+    """
+
+    text: str = ""
+    exit_code: int = 0
+    stderr: str = ""
+    failure: str = ""
+
+
+NO_ANSWER = "the record has no answer to it"
+ABSENT = Answer(exit_code=1, stderr=NO_ANSWER, failure=NO_ANSWER)
+"""Of a record, to a question that was not asked."""
+
+
+class Tape(Protocol):
+    """Records answers, or has them. `is_replaying`: nothing of this host is read."""
+
+    is_replaying: bool
+
+    def answer(self, question: tuple[str, ...], ask: Callable[[], Answer]) -> Answer:
+        """Return the answer to a question; `ask` puts it to the host."""
+
+
+_TAPE: ContextVar[Tape | None] = ContextVar("tape", default=None)
+
+
+@contextmanager
+def passing_through(tape: Tape) -> Iterator[None]:
+    """Let all questions pass through a tape meanwhile."""
+    token = _TAPE.set(tape)
+    try:
+        yield
+    finally:
+        _TAPE.reset(token)
+
+
+def is_taped() -> bool:
+    """Return whether a tape records or replays."""
+    return _TAPE.get() is not None
+
+
+def is_replaying() -> bool:
+    """Return whether a record answers in place of this host, so that nothing may be changed or waited for."""
+    tape = _TAPE.get()
+    return tape is not None and tape.is_replaying
+
+
+def answered(question: Sequence[str], ask: Callable[[], Answer]) -> Answer:
+    """Return the answer to a question, by the tape if there is one. Raises what `ask` raises."""
+    tape = _TAPE.get()
+    return ask() if tape is None else tape.answer(tuple(question), ask)
+
+
+def asked(question: Sequence[str], ask: Callable[[], str | None]) -> str | None:
+    """Return an answer that is text, None if there is none."""
+    if not is_taped():
+        return ask()
+
+    def put() -> Answer:
+        text = ask()
+        return Answer(failure="none") if text is None else Answer(text)
+
+    answer = answered(question, put)
+    return None if answer.failure else answer.text
+
+
+# Files of the host; None where they are missing or cannot be read.
+
+
+def read_file(path: Path) -> str | None:
+    """Return a small text file."""
+
+    def read() -> str | None:
+        with suppress(OSError):
+            return path.read_text(errors="replace")
+        return None
+
+    return asked(("read", str(path)), read)
+
+
+def read_link(path: Path) -> str | None:
+    """Return where a symbolic link leads."""
+
+    def read() -> str | None:
+        with suppress(OSError):
+            return str(path.readlink())
+        return None
+
+    return asked(("readlink", str(path)), read)
+
+
+def list_files(directory: Path, pattern: str = "*") -> list[str]:
+    """Return the sorted names in a directory; none where it cannot be read."""
+    found = asked(
+        ("ls", str(directory / pattern)), lambda: "\n".join(sorted(each.name for each in directory.glob(pattern)))
+    )
+    return (found or "").splitlines()
+
+
+def real_path(path: Path) -> Path:
+    """Return a path without symbolic links."""
+    return Path(asked(("realpath", str(path)), lambda: str(path.resolve())) or path)
+
+
+def kernel_release() -> str:
+    """Return the release of the running kernel, as uname(2) has it."""
+    return asked(("uname", "-r"), lambda: os.uname().release) or ""
