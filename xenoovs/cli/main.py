@@ -49,14 +49,15 @@ GROUPS = {
         "status": "Show backends with their health, shares and traffic.",
         "remove": "Remove the flows of xenoovs from the bridge.",
     },
-    "Offload": {
+    "Offload and lab": {
         "verify-offload": "Check for each block whether the NIC forwards its packets.",
         "why": "Explain why megaflows are not in hardware; how to fix it.",
         "doctor": "Check and fix the host for offload; restart Open vSwitch.",
         "record": "Record what the host says about offload, in one file.",
         "measure": "Measure packet rate, latency and loss; draw reports.",
+        "lab": "Run a whole test network on this machine, without a NIC.",
     },
-    "Agent": {
+    "Agent and fleet": {
         "agent": "Run health checks and reconcile the bridge.",
         "controller": "Run as OpenFlow controller and reconcile the bridge.",
         "top": "Show backends live; drain and undrain by key.",
@@ -69,10 +70,7 @@ GROUPS = {
         "paths": "Show and steer the paths of tunnels.",
         "confirm": "Confirm a change, so that it is not rolled back.",
         "logs": "Print the log of the agent.",
-    },
-    "Fleet and lab": {
         "fleet": "Run many DPUs with the same blocks, from one store.",
-        "lab": "Run a whole test network on this machine, without a NIC.",
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
@@ -95,7 +93,7 @@ class _Root(LazyGroup):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)
-        formatter.write(f"\n{(self.help or '').partition('.')[0]}.\n\n")
+        formatter.write(f"{(self.help or '').partition('.')[0]}.\n\n")
         for title, commands in GROUPS.items():
             formatter.write(f"{title}:\n")
             formatter.write("".join(f"  {name:15} {text}\n" for name, text in commands.items()))
