@@ -82,7 +82,7 @@ def tunnels_command(
         _far_end(balancer, backend, target=target, host_port=host_port, uplink=uplink, output=output)
         return
     ports, bridge = wanted_ports(balancer), balancer.uplinks.bridge
-    there = where_of(connect(db, lab).endpoint, config=config, lab=lab)
+    there = where_of(endpoint_of(db, lab), config=config, lab=lab)
     key = f"`{there.text('xenoovs doctor FILE --fix')}` writes it"
     text = "".join(f"{line}\n" for port in ports for line in _lines(port, bridge, key, there))
     none = f"# {config} has no tunnels of Open vSwitch\n"

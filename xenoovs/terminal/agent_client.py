@@ -15,7 +15,7 @@ from xenoovs.errors import AgentMissing, ListenError, did_you_mean, first_names
 from xenoovs.terminal.completion import complete_agent_bridge
 from xenoovs.terminal.options import OutputFormat, control_option, output_option, switch_options
 from xenoovs.terminal.output import echo
-from xenoovs.terminal.reach import connect, target_options
+from xenoovs.terminal.reach import endpoint_of, target_options
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -107,8 +107,7 @@ def find_places(where: Where) -> AgentPaths:
     """Return where the agents of an Open vSwitch have their files. Raises click.UsageError, LabError, ListenError."""
     from xenoovs.agent.control.paths import agent_paths
 
-    endpoint = connect(where.db, where.lab).endpoint
-    return agent_paths(endpoint, env=os.environ, is_root=os.geteuid() == 0)
+    return agent_paths(endpoint_of(where.db, where.lab), env=os.environ, is_root=os.geteuid() == 0)
 
 
 def options_of(client: Client, where: Where) -> str:

@@ -100,10 +100,9 @@ def complete_agent_bridge(context: click.Context) -> Iterable[str]:
 def complete_bridge(context: click.Context) -> Iterable[str]:
     """Offer the bridges of the Open vSwitch."""
     from xenoovs.switch.ovsdb import read_bridges
-    from xenoovs.terminal.reach import connect
+    from xenoovs.terminal.reach import endpoint_of
 
-    endpoint = connect(context.params.get("db"), chosen_lab(context)).endpoint
-    return [state.name for state in read_bridges(endpoint)]
+    return [state.name for state in read_bridges(endpoint_of(context.params.get("db"), chosen_lab(context)))]
 
 
 def chosen_lab(context: click.Context) -> str | None:

@@ -13,7 +13,6 @@ import click
 from xenoovs.display import printable
 from xenoovs.errors import ListenError, MacUnknown, XenoovsError, did_you_mean
 from xenoovs.model.balancer import Balancer, sought
-from xenoovs.terminal.agent_client import Where, find_places
 from xenoovs.terminal.command import EXIT_FAILED, fail
 from xenoovs.terminal.labs import labs
 from xenoovs.terminal.options import OutputFormat
@@ -130,6 +129,7 @@ def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Bal
     """Return the config of a DPU, and print which services it is with. Raises ConfigError, FleetCacheUnusable."""
     from xenoovs.agent.fleet_config import FleetCache
     from xenoovs.model.fleet import join
+    from xenoovs.terminal.agent_client import Where, find_places
 
     alone = join(local, {}, file=file, sources=sources)
     label = alone.uplinks.label

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import LabError, SwitchError, XenoovsError
-from xenoovs.evidence.target import CommandTarget
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
-from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.tape import passing_through, real_path
-from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.labs import is_forwarded, labs
+
+if TYPE_CHECKING:
+    from xenoovs.evidence.target import CommandTarget
+    from xenoovs.switch.management import ManagementSwitch
 
 _RECORDED = "xenoovs.endpoint_of_record"
 _OF_FLEET = "xenoovs.file_of_fleet_dpu"
@@ -39,16 +40,26 @@ def replay(context: click.Context, _parameter: click.Parameter, file: Path | Non
     context.meta[_RECORDED] = record.endpoint
 
 
-def connect(db: str | None, lab: str | None) -> ManagementSwitch:
-    """Return the Open vSwitch that the options name. Raises click.UsageError, LabError, SwitchError."""
+def endpoint_of(db: str | None, lab: str | None) -> Endpoint:
+    """Return where the Open vSwitch of the options is. Raises click.UsageError, LabError, SwitchError."""
     if db and lab:
         raise click.UsageError("--db and --lab exclude each other.")
     context = click.get_current_context(silent=True)
     if context is not None and _RECORDED in context.meta:
-        return ManagementSwitch(context.meta[_RECORDED])
-    if lab:
-        return ManagementSwitch(labs().target_of(lab).endpoint)
-    return ManagementSwitch(find_endpoint(db=db, env=os.environ))
+        found: Endpoint = context.meta[_RECORDED]
+        return found
+    return labs().target_of(lab).endpoint if lab else find_endpoint(db=db, env=os.environ)
+
+
+def connect(db: str | None, lab: str | None) -> ManagementSwitch:
+    """Return the Open vSwitch that the options name. Raises as `endpoint_of`."""
+    return _switch_at(endpoint_of(db, lab))
+
+
+def _switch_at(endpoint: Endpoint) -> ManagementSwitch:
+    from xenoovs.switch.management import ManagementSwitch
+
+    return ManagementSwitch(endpoint)
 
 
 def target_options(db: str | None, lab: str | None) -> str:
@@ -66,6 +77,10 @@ def reach(db: str | None, lab: str | None) -> ManagementSwitch:
 
 def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> CommandTarget:
     """Return how a suggested command has to name this Open vSwitch and the config, so that it can be copied."""
+    from xenoovs.datapath.fact import Unknown
+    from xenoovs.evidence.target import CommandTarget
+    from xenoovs.switch.vswitchd import netns_of
+
     file = None if config is None or str(config) == "-" else str(config)
     context = click.get_current_context(silent=True)
     is_of_fleet = context is not None and context.meta.get(_OF_FLEET, False)
@@ -87,7 +102,7 @@ def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Com
 def address_commands(error: XenoovsError, *, config: Path | None, db: str | None, lab: str | None) -> None:
     """Complete the commands in the text of an error, so that they reach the Open vSwitch that the options name."""
     try:
-        endpoint = connect(db, lab).endpoint
+        endpoint = endpoint_of(db, lab)
     except (SwitchError, LabError):
         # The error is about the same problem.
         return
