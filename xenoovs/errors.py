@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NoReturn
 
 from xenoovs.display import percent_rounded_up, span
+from xenoovs.records import dataclass
 
 _UPPER = re.compile(r"(?<=[a-z])(?=[A-Z])")
 

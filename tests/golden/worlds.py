@@ -158,11 +158,13 @@ def in_memory_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     def flows() -> list[Flow]:
         return [seen.flow for seen in switch.dump_flows("ovsbr1")]
 
-    switch.endpoint = Endpoint("unix:db.sock", Path("run"))  # type: ignore[attr-defined]
+    endpoint = Endpoint("unix:db.sock", Path("run"))
+    switch.endpoint = endpoint  # type: ignore[attr-defined]
     switch.dump_foreign_flows = lambda _: ()  # type: ignore[attr-defined]
     host = replace(HOST, database=replace(DATABASE, config={"hw-offload": "false"}))
     monkeypatch.setenv("SUDO_USER", "operator")
-    monkeypatch.setattr("xenoovs.terminal.reach.ManagementSwitch", lambda _: switch)
+    monkeypatch.setattr("xenoovs.terminal.reach.find_endpoint", lambda **_: endpoint)
+    monkeypatch.setattr("xenoovs.terminal.reach._switch_at", lambda _: switch)
     monkeypatch.setattr("xenoovs.terminal.reach.require_answers", lambda _: None)
     monkeypatch.setattr("xenoovs.cli.doctor.check_reachable", lambda _: None)
     monkeypatch.setattr("xenoovs.evidence.collector.Collector.host", lambda *_: host)

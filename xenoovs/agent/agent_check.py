@@ -11,11 +11,11 @@ The words are those of the HAProxy configuration manual, section 5.2, agent-chec
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 
 from xenoovs.display import percent
+from xenoovs.records import dataclass, replace
 
 MAX_REPLY_BYTES = 1024
 _LASTING = 3

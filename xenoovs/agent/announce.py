@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +20,7 @@ from xenoovs.agent.tasks import within
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import AgentExit, Announce, Balancer
+from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import AnnouncementView
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import errno
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.state import BridgePorts, Observed
@@ -20,6 +19,7 @@ from xenoovs.agent.tasks import within
 from xenoovs.datapath.database import PortState
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.model.balancer import Balancer
+from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import PortView
 from xenoovs.switch.ovsdb import Ports, follow_ports
 

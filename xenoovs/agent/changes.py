@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.state import AgentState
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal
 from xenoovs.model.balancer import Balancer
+from xenoovs.records import dataclass
 from xenoovs.show.agent import Override
 
 

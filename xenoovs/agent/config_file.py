@@ -7,7 +7,6 @@ weights impossible.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
@@ -16,6 +15,7 @@ from xenoovs.errors import ConfigError, ConfigUnreadable, OtherBridge, XenoovsEr
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import ConfigSources
 from xenoovs.model.load import parse_config
+from xenoovs.records import dataclass, field
 from xenoovs.store.view import FleetView
 
 DIGEST_DIGITS = 12

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from random import uniform
 from typing import TypeVar
@@ -65,6 +64,7 @@ from xenoovs.errors import (
     XenoovsError,
 )
 from xenoovs.model.balancer import Balancer
+from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import LazySnapshot, PortView, Snapshot
 from xenoovs.show.paths import RemoteView
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from ipaddress import IPv4Address
 from zlib import crc32
@@ -42,6 +41,7 @@ from xenoovs.model.balancer import (
     probe_port,
 )
 from xenoovs.model.next_hop import UNKNOWN_MAC, mac_of
+from xenoovs.records import dataclass, field, replace
 from xenoovs.show.agent import Override
 
 # The health of one backend, from the results of its probes. Pure: the time is an argument.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from xenoovs.agent.health import HealthChange, in_maintenance
 from xenoovs.agent.log import warn
@@ -20,6 +19,7 @@ from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.decision.ejection import Ejection
 from xenoovs.model.balancer import Backend, Notify, Service
 from xenoovs.model.next_hop import mac_of
+from xenoovs.records import dataclass
 
 MAX_RUNNING = 8
 """Commands that run at once. Others wait, and one that runs waits for the end of the one before of its backend."""

@@ -8,7 +8,6 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from random import uniform
 from typing import Protocol
 
@@ -37,6 +36,7 @@ from xenoovs.judge.expected import ExpectedService, expected_services
 from xenoovs.judge.findings import OffloadFindings
 from xenoovs.judge.traffic import traffic_report
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
+from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import Counted, Rate, Traffic
 from xenoovs.switch.api import Switch
 from xenoovs.switch.endpoint import Endpoint

@@ -8,7 +8,6 @@ file wins, for this backend only. Maintenance is no weight, and stays.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 
@@ -21,6 +20,7 @@ from xenoovs.decision.ejection import Ejection
 from xenoovs.display import decimal
 from xenoovs.errors import CompileError, RequestRefused
 from xenoovs.model.balancer import Balancer, Service
+from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import Override
 
 

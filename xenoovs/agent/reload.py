@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
 
 from xenoovs.agent.config_file import ConfigFile, ConfigVersion
 from xenoovs.agent.log import info, warn
@@ -55,6 +54,7 @@ from xenoovs.errors import (
     SwitchError,
     XenoovsError,
 )
+from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import Override
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, Stage
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.read import stage_number
 from xenoovs.errors import ReadBackDiffers
 from xenoovs.openflow.flow import FOREIGN, Flow, service_of
+from xenoovs.records import dataclass
 from xenoovs.switch.api import Switch
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Generic, TypeVar
 
@@ -23,6 +22,7 @@ from xenoovs.engine.engine import Engine
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import mac_and_port
+from xenoovs.records import dataclass, field, replace
 from xenoovs.show.agent import AgentView, BackendState, BlockView, LazySnapshot, Override, ServiceView, Snapshot
 from xenoovs.show.column import build
 

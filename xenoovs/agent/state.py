@@ -7,7 +7,6 @@ Events go into `step`, and effects come out, for modules with a clock, threads a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from xenoovs.decision.ejection import Ejected, held_backends, with_away, with_de
 from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, update_slow_starts
 from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
+from xenoovs.records import dataclass, field, replace
 from xenoovs.show.agent import AnnouncementView, Counted, FleetMembership, Override, Rate, Traffic
 
 if TYPE_CHECKING:

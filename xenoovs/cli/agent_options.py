@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as LateError
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -56,6 +55,7 @@ from xenoovs.errors import (
 )
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.model.load import parse_config, read_config
+from xenoovs.records import dataclass, replace
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.frr import read_bgp_routes
 from xenoovs.switch.management import ManagementSwitch

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import XenoovsError, counted
 from xenoovs.model.balancer import Balancer
+from xenoovs.records import dataclass, replace
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.terminal.agent_client import INSTEAD, Where, check_agent, find_places, refuse_beside_agent
 from xenoovs.terminal.load import is_plan, load, resolved

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 import click
@@ -11,6 +10,7 @@ from xenoovs.compile.plan import ChangeKind
 from xenoovs.display import percent
 from xenoovs.engine.change import Change
 from xenoovs.errors import counted, first_names, worded
+from xenoovs.records import dataclass
 
 SIGN_COLOURS = {"+": "green", "~": "yellow", "-": "red"}
 _NAMES_SHOWN = 5

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import click
+
+from xenoovs.records import dataclass
 
 Command = TypeVar("Command", bound=Callable[..., object])
 

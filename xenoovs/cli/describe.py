@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from ipaddress import ip_address
@@ -16,6 +15,7 @@ import click
 from xenoovs.cli.control import backend_request
 from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
+from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import (
     BackendView,
     BlockView,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +50,7 @@ from xenoovs.judge.foreign import preempting_rules
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.tunnel import PathSelector
+from xenoovs.records import dataclass, replace
 from xenoovs.switch.devices import read_backend
 from xenoovs.switch.endpoint import Endpoint, require_answers
 from xenoovs.switch.frr import read_bgp

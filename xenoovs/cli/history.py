@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from xenoovs.decision.decision import Decision, compare
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ChangeUnderWay, ListenError, NotInHistory, XenoovsError
+from xenoovs.records import dataclass
 from xenoovs.terminal.agent_client import Where, find_places
 from xenoovs.terminal.command import EXIT_OK
 from xenoovs.terminal.completion import chosen_lab, offering

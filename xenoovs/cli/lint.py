@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -38,6 +37,7 @@ from xenoovs.migrate.flows import script_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import as_dumped, parse_dump, render_flow
+from xenoovs.records import dataclass
 from xenoovs.switch.management import Ofctl
 from xenoovs.switch.tape import is_replaying
 from xenoovs.switch.vswitchd import read_version

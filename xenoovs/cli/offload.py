@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +38,7 @@ from xenoovs.judge.traffic import missing_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours
+from xenoovs.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from xenoovs.judge.bridge import BridgeFindings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -26,6 +25,7 @@ from xenoovs.judge.report import (
 )
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_bits, render_flow, render_match
+from xenoovs.records import dataclass
 from xenoovs.terminal.output import echo, print_table, print_text
 
 if TYPE_CHECKING:

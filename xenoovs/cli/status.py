@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import click
 from xenoovs.display import duration
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
+from xenoovs.records import dataclass
 from xenoovs.show.agent import BackendView, BridgeTraffic, Snapshot, backend_rows, parse_snapshot
 from xenoovs.show.codec import to_document
 from xenoovs.show.column import Row, columns_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow
 from xenoovs.openflow.flow import service_of as cookie_service
 from xenoovs.openflow.text import render_flow
+from xenoovs.records import dataclass
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK

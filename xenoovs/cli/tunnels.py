@@ -17,7 +17,7 @@ from xenoovs.openflow.text import render_flow, render_flow_to_send
 from xenoovs.terminal.load import load_resolved
 from xenoovs.terminal.options import OutputFormat, bridge_command
 from xenoovs.terminal.output import echo
-from xenoovs.terminal.reach import connect, where_of
+from xenoovs.terminal.reach import endpoint_of, where_of
 
 
 def _device(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
@@ -23,6 +22,7 @@ from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ControllerPresent, OtherDatapath, SwitchError
 from xenoovs.model.balancer import Balancer, Uplinks
+from xenoovs.records import dataclass, replace
 from xenoovs.switch.api import require_not_of_ovn
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vsctl import attach, quicken

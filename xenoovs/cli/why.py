@@ -7,7 +7,6 @@ import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -48,6 +47,7 @@ from xenoovs.judge.why.reason import Likelihood, Reason
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import is_foreign, is_ours
+from xenoovs.records import dataclass, replace
 from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
 from xenoovs.terminal.completion import complete_bridge

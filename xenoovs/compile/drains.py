@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from math import ceil
 
 from xenoovs.compile.encoding import block_of, hop_of, key_bits
@@ -18,6 +17,7 @@ from xenoovs.model.balancer import Protocol
 from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Flow, ObservedFlow, service_of
 from xenoovs.partition.block import MAX_WIDTH
+from xenoovs.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from xenoovs.model.next_hop import (
 )
 from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Action, Field, Flow, Masked, Output, SetField, exact
 from xenoovs.partition.block import Block, spread, unspread
+from xenoovs.records import dataclass
 
 # The conditions that stages share: an IP family, a protocol, an address, in OpenFlow's fields.
 

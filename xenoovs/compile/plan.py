@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from itertools import chain
@@ -22,6 +21,7 @@ from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
 from xenoovs.openflow.flow import Bundle, Command, Field, Flow, FlowMod, decode_cookie, is_ours, service_of
 from xenoovs.openflow.text import render_flow
 from xenoovs.partition.solve import Window, windows
+from xenoovs.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 
@@ -81,6 +80,7 @@ from xenoovs.openflow.flow import (
     match_of,
 )
 from xenoovs.openflow.text import render_flow
+from xenoovs.records import dataclass, replace
 
 # The first stage: which service a packet belongs to; ARP for a VIP; the policy for all other traffic.
 

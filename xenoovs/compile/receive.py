@@ -6,7 +6,6 @@ The source of the tunnel is always matched: otherwise any host that reaches the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 
 from xenoovs.compile.encoding import deliver, destination_is, family_is, source_is
@@ -18,6 +17,7 @@ from xenoovs.model.balancer import Balancer, Returns, Service
 from xenoovs.model.next_hop import Tunneled
 from xenoovs.model.switch_tunnel import RemoteEnd, TunnelPorts, remote_end_of
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Output, SetField, exact, match_of
+from xenoovs.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

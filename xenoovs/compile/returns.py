@@ -6,7 +6,6 @@ They keep no state. With NAT, whatever a backend sends from the address and port
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from ipaddress import IPv4Network
 from itertools import product
 
@@ -17,6 +16,7 @@ from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer, Claim, Nat, Returns, Service
 from xenoovs.model.next_hop import NextHop, Translated, is_tunneled
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Masked, Output, SetField, exact, match_of
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from xenoovs.compile.program import ServiceProgram
 from xenoovs.model.address import Family
 from xenoovs.partition.analyse import BitReport, Suggestion, analyse, suggest
+from xenoovs.records import dataclass, replace
 
 IPV6_NOT_USABLE = range(112, 128)
 """Positions that `model` refuses: ovs-ofctl misreads masks of these alone."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import blake2s
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.switch_tunnel import Ipsec, RemoteEnd, SwitchTunnel, TunnelPorts
 from xenoovs.model.tunnel import TunnelType
+from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     from xenoovs.datapath.outer import Encapsulation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from threading import Condition
 from time import monotonic
@@ -13,6 +12,7 @@ from xenoovs.controller.log import full_bucket, take
 from xenoovs.controller.monitor import Throttle
 from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.model.balancer import label_of
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock
 
@@ -16,6 +15,7 @@ from xenoovs.openflow.flow import Bundle, Cookies, ObservedFlow, Output
 from xenoovs.openflow.text import render_name
 from xenoovs.openflow.wire.frame import HEADER, port_number
 from xenoovs.openflow.wire.message import ALL_TABLES, names_of, numbers_of
+from xenoovs.records import dataclass
 from xenoovs.switch import openflow
 from xenoovs.switch.openflow import ANSWER_TIMEOUT_S
 from xenoovs.switch.stderr import rejected

@@ -10,7 +10,6 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,6 +18,7 @@ from time import monotonic
 
 from xenoovs.controller.log import ControllerLog
 from xenoovs.errors import CannotListen
+from xenoovs.records import dataclass
 from xenoovs.switch.certificates import Certificates
 
 MAX_PENDING = 64

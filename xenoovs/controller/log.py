@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from threading import Lock
 from time import monotonic
 from typing import Protocol
 
 from xenoovs.openflow.wire.frame import Error
+from xenoovs.records import dataclass, replace
 
 
 class LogEvent(Protocol):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from secrets import randbits
 from struct import Struct, error
 from threading import Event, Lock, Thread
@@ -23,6 +22,7 @@ from xenoovs.openflow.flow import LEASE_OWNER, OWNER_MASK, Command, CookieMask, 
 from xenoovs.openflow.wire.flow import encode_flow_mod, note_action, note_of
 from xenoovs.openflow.wire.frame import NO_NUMBERS
 from xenoovs.openflow.wire.message import PacketOut, Role, decode_role, encode_packet_out, encode_role_request
+from xenoovs.records import dataclass
 from xenoovs.switch.openflow import ask
 
 _HEAD = Struct("!IHI")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from ipaddress import IPv6Address
 from itertools import product
 from struct import Struct
@@ -32,6 +31,7 @@ from xenoovs.openflow.flow import (
 from xenoovs.openflow.text import render_ipv6
 from xenoovs.openflow.wire.flow import encode_flow_mod
 from xenoovs.openflow.wire.message import WHOLE_PACKET, PacketIn, PacketOut, decode_packet_in, encode_packet_out
+from xenoovs.records import dataclass
 
 # Neighbour solicitations of IPv6 and their answers, as frames (RFC 4861, 4.3, 4.4 and 7.1.1; RFC 4443, 2.3).
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from threading import Thread
 from time import monotonic, sleep
 from types import TracebackType
@@ -14,6 +13,7 @@ from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.controller.registry import Registry
 from xenoovs.controller.session import Session, Timeouts
+from xenoovs.records import dataclass, field
 from xenoovs.switch.certificates import Certificates
 
 _END_S = 2.0

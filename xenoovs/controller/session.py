@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from enum import Enum, auto
 from socket import SHUT_RDWR
 from struct import Struct
@@ -42,6 +41,7 @@ from xenoovs.openflow.wire.message import (
     encode_ports_request,
     has_more,
 )
+from xenoovs.records import dataclass
 
 # Bridges that lack OpenFlow 1.4: their datapath id and name are read, so that the refusal can name them.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from xenoovs.errors import BridgeMissing, NotInOpenFlow, OtherBridge, StandingBy
 from xenoovs.openflow.flow import OURS, Bundle, Cookies, ObservedFlow
 from xenoovs.openflow.text import render_mac
 from xenoovs.openflow.wire.message import Port
+from xenoovs.records import dataclass
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.openflow import render_dump
 

@@ -6,11 +6,11 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from xenoovs.datapath.fact import Fact
 from xenoovs.errors import ParseError
+from xenoovs.records import dataclass, field
 
 PRINT_CERTIFICATE = (
     *("openssl", "x509", "-noout", "-subject", "-nameopt", "RFC2253", "-dates", "-ext", "subjectAltName"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from xenoovs.datapath.ovn import OvnChassis, OvnUse
+from xenoovs.records import dataclass, field
 
 UNKNOWN_TYPE = ""
 """The type of a port that only OpenFlow describes."""

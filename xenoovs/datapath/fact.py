@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
+
+from xenoovs.records import dataclass
 
 T = TypeVar("T")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 
 from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import NOT_READ, Fact
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tunnel_facts import TunnelFacts
+from xenoovs.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from xenoovs.display import printable
+from xenoovs.records import dataclass
 
 READ_LOG = (
     *("journalctl", "--quiet", "--no-pager", "--output=short-iso", "--since=-1h", "--lines=5000"),

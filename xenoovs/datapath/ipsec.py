@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 
 from xenoovs.datapath.megaflow import MaskedValue, parse_value, read_masked
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 from xenoovs.errors import ParseError, counted
+from xenoovs.records import dataclass, field
 
 POLICIES = ("ip", "xfrm", "policy")
 STATES = ("ip", "-s", "xfrm", "state", "list", "nokeys")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from xenoovs.datapath.megaflow import (
@@ -17,6 +16,7 @@ from xenoovs.datapath.megaflow import (
     parse_value,
     read_masked,
 )
+from xenoovs.records import dataclass, field
 
 UDP, GRE = 17, 47
 """IP protocols of tunnels (IANA, Protocol Numbers)."""

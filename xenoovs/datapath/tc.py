@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -17,6 +16,7 @@ from xenoovs.datapath.outer import Encapsulation, OuterHeader
 from xenoovs.datapath.tc_foreign import ForeignRule, foreign_rule
 from xenoovs.datapath.tc_tunnel import TunnelValueError, encapsulations_of, outer_of
 from xenoovs.errors import ParseError
+from xenoovs.records import dataclass, field, replace
 
 _UFID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 

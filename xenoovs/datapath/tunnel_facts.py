@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 from xenoovs.datapath.certificate import CertificateFiles
 from xenoovs.datapath.database import BridgeState, PortState
@@ -13,6 +12,7 @@ from xenoovs.datapath.ipsec import IpsecState, RouteTo
 from xenoovs.datapath.megaflow import parse_value
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
+from xenoovs.records import dataclass, field
 
 _DST_PORTS = {"vxlan": 4789, "geneve": 6081}
 """As IANA assigned them (RFC 7348, 7; RFC 8926, 7), and Open vSwitch has by default."""

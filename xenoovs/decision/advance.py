@@ -8,7 +8,6 @@ move ends when its time is over, or when the old backend gets no more packets of
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
 
 from xenoovs.decision.decision import (
     BlockMove,
@@ -27,6 +26,7 @@ from xenoovs.decision.decision import (
 from xenoovs.model.balancer import DrainMode, Protocol, Service, service_ids
 from xenoovs.model.remote import every_service
 from xenoovs.partition.block import Block
+from xenoovs.records import dataclass, field
 
 BlockId = tuple[int, Block]
 """A service id and one of its blocks."""

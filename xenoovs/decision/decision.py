@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from itertools import pairwise
@@ -14,6 +13,7 @@ from xenoovs.model.balancer import Balancer, BlockKey, DrainMode, Service, servi
 from xenoovs.model.next_hop import NextHop, parse_next_hop
 from xenoovs.model.remote import every_service
 from xenoovs.partition.block import Assignment, Block, Piece, Table, reverse_bits, spread
+from xenoovs.records import dataclass, field, replace
 
 # Blocks and their owners: which backend has which clients of one service, in canonical form.
 

@@ -9,10 +9,10 @@ were sent since.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from xenoovs.model.balancer import AllDown, Health, Service
+from xenoovs.records import dataclass, field, replace
 
 Ejected = Mapping[str, frozenset[str]]
 """Names of the backends that get no clients, by the name of their service. Services without any are left out."""

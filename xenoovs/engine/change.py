@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 
 from xenoovs.compile.drains import Draining
@@ -21,6 +20,7 @@ from xenoovs.model.remote import every_service
 from xenoovs.model.switch_tunnel import remote_end_of
 from xenoovs.openflow.flow import Bundle, Field, Flow, ObservedFlow, Output, SetField, service_of
 from xenoovs.openflow.text import recognise, render_flow
+from xenoovs.records import dataclass, field, replace
 from xenoovs.switch.api import PortCheck
 
 Texts = Mapping[int, Mapping[str, Flow]]

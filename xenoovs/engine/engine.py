@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from threading import Lock
 
@@ -56,6 +55,7 @@ from xenoovs.model.next_hop import NextHop
 from xenoovs.model.remote import every_service, unknown_paths, with_source_ports
 from xenoovs.openflow.flow import FOREIGN, Flow, service_of
 from xenoovs.openflow.text import recognise, render_flow
+from xenoovs.records import dataclass, replace
 from xenoovs.switch.api import PortCheck, Switch, check_ports
 
 # The ports of a bridge as the database last described them, for as long as the bridge is the same.

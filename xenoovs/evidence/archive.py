@@ -14,12 +14,12 @@ import time
 import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from xenoovs import __version__
 from xenoovs.errors import FileUnusable
+from xenoovs.records import dataclass, field, replace
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.tape import ABSENT, Answer
 from xenoovs.switch.undo_journal import replace_file

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from shlex import join, split
+
+from xenoovs.records import dataclass
 
 _RUNDIR_TOOLS = frozenset(("ovs-appctl", "ovs-ofctl", "ovs-dpctl"))
 _DEVICE_TOOLS = frozenset(("ip", "ethtool", "tc", "devlink", "ping", "tcpdump"))

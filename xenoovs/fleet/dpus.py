@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
@@ -12,6 +11,7 @@ from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.plan import FleetChange, rolling_intent
 from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
 from xenoovs.fleet.votes import SILENT_S
+from xenoovs.records import dataclass
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, standing
 from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_problem
 

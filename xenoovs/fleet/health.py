@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from xenoovs.decision.ejection import Ejected, Ejection, decide_ejections, held_backends
@@ -22,6 +21,7 @@ from xenoovs.fleet.votes import (
 )
 from xenoovs.model.balancer import Balancer, Health, Service
 from xenoovs.model.fleet import FleetServices
+from xenoovs.records import dataclass, field, replace
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
 
 

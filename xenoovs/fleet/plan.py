@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
@@ -36,6 +35,7 @@ from xenoovs.errors import (
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo, Problem, decision_of, stored_services
 from xenoovs.model.balancer import Balancer, DrainMode, OtherTraffic, Service, Uplinks, claim_text
 from xenoovs.model.fleet import FleetServices, neutral_service, parse_fleet, service_text, unsupported
+from xenoovs.records import dataclass, field, replace
 from xenoovs.store.view import (
     ACK_THIS,
     Action,

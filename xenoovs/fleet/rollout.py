@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
@@ -14,6 +13,7 @@ from xenoovs.errors import counted, first_names
 from xenoovs.fleet.plan import FleetChange, completion, next_change, next_wave, parse_intent, refusal, rolling_intent
 from xenoovs.fleet.services import Memo
 from xenoovs.fleet.votes import VoteResult, target_of, votes_on
+from xenoovs.records import dataclass, replace
 from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView, Intent, lacks
 
 # The share of a DPU's megaflows that its NIC forwards, and whether a roll-out has lowered it.

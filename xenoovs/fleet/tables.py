@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.fleet.dpus import WORST_FIRST, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import TargetRow, TargetState
+from xenoovs.records import dataclass
 from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
 from xenoovs.store.view import FleetView

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b, sha256
@@ -19,6 +18,7 @@ from xenoovs.fleet.services import Memo
 from xenoovs.model.balancer import AllDown, Backend, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.next_hop import mac_of
+from xenoovs.records import dataclass, fields, replace
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, Watch, standing
 
 WITNESSES = 5

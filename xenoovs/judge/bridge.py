@@ -7,7 +7,6 @@ are those of its first megaflow. A megaflow that does not recirculate is a chain
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from xenoovs.compile.offloadable.check import Offloadability, check_megaflow
@@ -32,6 +31,7 @@ from xenoovs.judge.findings import Conclusion, conclude
 from xenoovs.judge.links import LinkNames, MegaflowLink
 from xenoovs.judge.why.case import DOCA_LAYER, MINIFLOW, OFFLOAD_INFO
 from xenoovs.judge.why.flows import explains
+from xenoovs.records import dataclass, field, replace
 
 _MAX_ROWS = 5_000
 _OTHERS = "(others)"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -59,6 +58,7 @@ from xenoovs.judge.foreign import OverrideCounter, OwnMask, UnwildcardCounter, U
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import KeyField
 from xenoovs.openflow.text import render_match
+from xenoovs.records import dataclass, field, replace
 
 _MAX_UNPARSED = 100
 

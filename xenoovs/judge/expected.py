@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache, reduce
 from operator import or_
@@ -21,6 +20,7 @@ from xenoovs.model.switch_tunnel import SwitchTunnel, remote_end_of
 from xenoovs.openflow.flow import ETH_ARP, Field, Flow, Masked, Match
 from xenoovs.openflow.flow import match_of as match_of_conditions
 from xenoovs.openflow.text import parse_value
+from xenoovs.records import dataclass, field
 
 Fields = Mapping[str, MaskedValue]
 """The match of a megaflow: field names of ovs-fields(7) to values and masks."""

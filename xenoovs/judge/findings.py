@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
 from xenoovs.judge.expected import ExpectedBlock, ExpectedService, OutsideKind
 from xenoovs.openflow.flow import Flow, Match
 from xenoovs.openflow.text import render_match
+from xenoovs.records import dataclass, replace
 
 if TYPE_CHECKING:
     from xenoovs.judge.foreign import PreemptingRule

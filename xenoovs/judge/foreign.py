@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 
 from xenoovs.compile.pipeline import Stage
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
@@ -30,6 +29,7 @@ from xenoovs.judge.expected import (
 )
 from xenoovs.judge.findings import OffloadFindings, OverriddenBlocks, Unwildcarding
 from xenoovs.openflow.flow import Action, Field, Flow, Match, SetField
+from xenoovs.records import dataclass, field, replace
 
 # Overrides. Megaflows are disjoint, and the datapath treats all packets of one alike (lib/classifier.c). So a megaflow
 # that overlaps a block without lying in it holds packets of the block. If it does not deliver them as the block does,

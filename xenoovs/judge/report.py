@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from xenoovs.datapath.ipsec import address_text
@@ -23,6 +22,7 @@ from xenoovs.judge.findings import (
 from xenoovs.model.next_hop import is_tunneled
 from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
 from xenoovs.openflow.text import render_flow, render_match
+from xenoovs.records import dataclass, replace
 
 if TYPE_CHECKING:
     from xenoovs.judge.bridge import BridgeFindings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from xenoovs.compile.drains import Draining, Times, drains_of
@@ -14,6 +13,7 @@ from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.compile.read import is_in_drain_table, is_learned
 from xenoovs.model.balancer import Backend
 from xenoovs.openflow.flow import FlowKey, ObservedFlow, service_of
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from xenoovs.datapath.megaflow import Verdict, match_of
 from xenoovs.datapath.tc import TcFilter
@@ -14,6 +13,7 @@ from xenoovs.judge.expected import OutsideKind, match_of_fields
 from xenoovs.judge.findings import BlockOffload, ListedMegaflow, OffloadFindings
 from xenoovs.judge.report import NO_ANSWERS, block_to_json
 from xenoovs.openflow.text import render_match
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from xenoovs.lab.sockets import allow_any_local, destination_of, from_address, prepare, udp_socket
+from xenoovs.records import asdict, dataclass, field
 
 # What the helper program and its caller exchange, as JSON.
 

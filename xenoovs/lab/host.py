@@ -7,11 +7,11 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from xenoovs.errors import LabError
 from xenoovs.lab.topology import is_namespace_of
+from xenoovs.records import dataclass, field
 from xenoovs.switch.process import PACKAGES, Completed, missing_programs, run, try_run
 
 Progress = Callable[[str, int, int], None]

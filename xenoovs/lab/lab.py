@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from xenoovs.errors import LabError, did_you_mean, first_names
 from xenoovs.lab.fabric.plan import Fabric
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.lab.topology import Topology, check_name
+from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

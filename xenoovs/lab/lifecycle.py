@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -51,6 +50,7 @@ from xenoovs.lab.underlay import (
 )
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer
+from xenoovs.records import dataclass
 
 
 def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress: Progress = no_progress) -> Lab:

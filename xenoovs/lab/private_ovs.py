@@ -9,13 +9,13 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import Enum
 from math import ceil
 from pathlib import Path
 
 from xenoovs.errors import LabError
 from xenoovs.lab.host import environment_of, kill_and_wait, stop_and_wait
+from xenoovs.records import dataclass, field
 from xenoovs.switch.process import run
 
 _SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"

@@ -17,13 +17,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from xenoovs.lab.sockets import ECHOED_BYTES, destination_of, from_address, udp_socket
+from xenoovs.records import asdict, dataclass, field
 
 if TYPE_CHECKING:
     import ssl

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -19,6 +18,7 @@ from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.private_ovs import start_vswitchd_again, stop_process
 from xenoovs.lab.probing import in_lab
 from xenoovs.model.balancer import Balancer
+from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.vswitchd import find_process
 from xenoovs.terminal.defaults import CONFIG_VARIABLE, LAB_VARIABLE

@@ -6,7 +6,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 
@@ -35,6 +34,7 @@ from xenoovs.lab.topology import (
 from xenoovs.lab.underlay import learn_remotes
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
+from xenoovs.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Protocol as Interface
 
 from xenoovs.errors import MeasureError, did_you_mean, first_names
@@ -12,6 +11,7 @@ from xenoovs.measure.place import Place, RemoteCommand
 from xenoovs.measure.samples import BedKind
 from xenoovs.model.balancer import Balancer, Protocol, Service
 from xenoovs.model.emit import render_config
+from xenoovs.records import dataclass, field, replace
 from xenoovs.switch.process import Completed
 
 TCPREPLAY, PKTGEN = "tcpreplay", "pktgen"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import yaml
 from xenoovs.errors import ConfigError, Finding, MeasureError, did_you_mean
 from xenoovs.measure.bed import PKTGEN, TCPREPLAY
 from xenoovs.model.address import parse_mac
+from xenoovs.records import dataclass
 
 _LARGEST = 1 << 20
 _HOST = re.compile(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import ip_network
 
@@ -19,6 +18,7 @@ from xenoovs.model.next_hop import NextHop, with_mac
 from xenoovs.openflow.flow import Action, Field, Output, OutputInPort, SetField
 from xenoovs.openflow.text import render_actions
 from xenoovs.paths.plan import PathKind
+from xenoovs.records import dataclass, replace
 
 MAX_BED_PATHS = 8
 """Of one run: the number of pairs grows with its square."""

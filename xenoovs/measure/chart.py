@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from xenoovs.measure.samples import RecordedRun
 from xenoovs.measure.statistics import Interval, Quantiles
 from xenoovs.measure.verdict import ClaimVerdict
+from xenoovs.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

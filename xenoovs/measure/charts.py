@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from xenoovs.errors import counted
 from xenoovs.measure.chart import Axis, Bars, Box, Cell, Chart, ChartLine, ChartMark, ChartTable, Panel
@@ -23,6 +22,7 @@ from xenoovs.measure.verdict import (
     number,
     number_list,
 )
+from xenoovs.records import dataclass, replace
 
 _BY_NIC = "forwarded by the NIC"
 """Column with the share of packets; without a NIC it is empty, and not shown."""

@@ -13,7 +13,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from enum import Enum
 
 from xenoovs.measure.fabric_bed import FabricBed
@@ -21,6 +20,7 @@ from xenoovs.measure.fabric_load import FlowGroup, dying_spine, elephant
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
 from xenoovs.measure.samples import Plain, Point, Value
 from xenoovs.measure.schedule import Measurement
+from xenoovs.records import dataclass, field
 
 ELEPHANT_LOAD = 1.2
 """Of a link's rate: above 1 its queue stays full."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from xenoovs.measure.completion import CompletionCase, Scene
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import Point, Sample
 from xenoovs.measure.verdict import number
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

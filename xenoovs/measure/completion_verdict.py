@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from xenoovs.errors import counted
 from xenoovs.measure.completion import CompletionCase, Scene
@@ -17,6 +16,7 @@ from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
 from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, number
+from xenoovs.records import dataclass
 
 _Group = Sequence[Sample]
 _Groups = Mapping[tuple[Scene, RoutingDesign], _Group]

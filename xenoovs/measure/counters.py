@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.measure.bed import Station
 from xenoovs.measure.place import Place
+from xenoovs.records import dataclass, field
 
 _MARK = "== "
 _STATISTICS = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")

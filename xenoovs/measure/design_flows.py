@@ -6,7 +6,6 @@ All designs share the first table and the next hops. Only the choice of a backen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from math import lcm
@@ -43,6 +42,7 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.openflow.text import render_actions, render_flow
 from xenoovs.partition.block import Block
+from xenoovs.records import dataclass, replace
 
 
 class Design(Enum):

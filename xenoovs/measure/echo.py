@@ -6,7 +6,6 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from xenoovs.measure.switch_counts import SwitchCounters
 from xenoovs.measure.switch_load import read_switch
 from xenoovs.model.address import IPAddress, family_of
 from xenoovs.openflow.text import render_actions
+from xenoovs.records import dataclass, field
 
 SIZES_BYTES = tuple(4**power for power in range(2, 13))
 """16 B to 16 MiB."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from xenoovs.agent.control.paths import agent_paths, answers
@@ -17,6 +16,7 @@ from xenoovs.measure.bridge_flows import flows_of_switch_restored
 from xenoovs.measure.lab_bed import cpu_of
 from xenoovs.measure.place import Place, this_machine
 from xenoovs.measure.samples import BedKind
+from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
 
 _TXREHASH = "/proc/sys/net/core/txrehash"

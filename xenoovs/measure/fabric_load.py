@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +16,7 @@ from xenoovs.lab.fabric.plan import elephant_net
 from xenoovs.measure.bed import Station
 from xenoovs.measure.fabric_bed import FabricBed
 from xenoovs.measure.place import RemoteCommand
+from xenoovs.records import dataclass
 
 _FLOWS = Path(__file__).with_name("flows_program.py")
 _START_TIMEOUT_S, _PATIENCE_S = 30.0, 60.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from xenoovs.measure.bed import Station
 from xenoovs.measure.counters import read_counts
@@ -11,6 +10,7 @@ from xenoovs.measure.frames import LoadProfile
 from xenoovs.measure.load import LoadBench, LoadReading
 from xenoovs.measure.samples import BedKind, Value
 from xenoovs.measure.switch_load import read_switch
+from xenoovs.records import dataclass
 
 _SETTLE_S = 0.3
 """Removed flows stay visible to the classifier until Open vSwitch frees them; megaflows made before are wider."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
 from xenoovs.errors import MeasureError
 from xenoovs.lab.topology import IPNetwork, client_net, parse_net, server_net, tried_ports, used_addresses
 from xenoovs.model.address import Family, IPAddress, parse_mac
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
+from xenoovs.records import dataclass
 
 FCS_BYTES = 4
 """The checksum that a NIC adds to a frame (IEEE 802.3, section 3.2.9); sizes of frames include it, as in RFC 2544."""

@@ -8,13 +8,13 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Station
 from xenoovs.measure.frames import LoadProfile, frame, pcap_file, sources
 from xenoovs.measure.place import RemoteCommand
+from xenoovs.records import dataclass, field
 
 _ENDLESS = 1_000_000_000
 _START_TIMEOUT_S = 20.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 
 from xenoovs.display import quantity
 from xenoovs.measure.bed import PKTGEN, Bed, Station
@@ -15,6 +14,7 @@ from xenoovs.measure.generator import GeneratorResult, LoadGenerator, RunningLoa
 from xenoovs.measure.pktgen import kernel_generator
 from xenoovs.measure.samples import BedKind, Value
 from xenoovs.measure.switch_counts import SwitchCounters, SwitchCounts, SwitchedFrames
+from xenoovs.records import dataclass
 
 _SETTLE_S = 2.0
 """RFC 2544, section 23, waits so long for the last frames."""

@@ -6,9 +6,9 @@ python3 is not among them: without it no command runs there at all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from xenoovs.measure.bed import PKTGEN
+from xenoovs.records import dataclass
 from xenoovs.switch.process import PACKAGES
 
 EXPERIMENTS = ("rate", "latency", "loss", "echo", "designs", "next-hops", "paths")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import yaml
@@ -16,6 +15,7 @@ from xenoovs.measure.samples import RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, interval, median
 from xenoovs.measure.verdict import number, number_list
 from xenoovs.paths.plan import TOLERANCE, PairVerdict, PathKind
+from xenoovs.records import dataclass
 
 _TOLERANCE = float(TOLERANCE)
 _FULL_LOSS_SHARE = 0.01

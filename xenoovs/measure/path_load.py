@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
@@ -20,6 +19,7 @@ from xenoovs.measure.load import unanswered
 from xenoovs.measure.samples import BedKind
 from xenoovs.measure.switch_counts import SwitchCounters, SwitchedFrames
 from xenoovs.measure.switch_load import SwitchReading, read_switch
+from xenoovs.records import dataclass, field
 
 _PROGRAM = Path(__file__).with_name("path_program.py").read_text()
 _LATENCY_FRAME_BYTES = 128

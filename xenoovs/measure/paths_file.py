@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
@@ -25,6 +24,7 @@ from xenoovs.paths.plan import (
     ResourceUse,
     share_bottlenecks,
 )
+from xenoovs.records import dataclass
 
 
 class Direction(Enum):

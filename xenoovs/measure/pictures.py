@@ -6,12 +6,12 @@ import io
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
 from xenoovs.display import quantity
 from xenoovs.measure.chart import Axis, Bars, Box, Chart, ChartLine, ChartMark, Panel
+from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,6 @@ It changes addresses by counting, so that it can send for services that split by
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 from xenoovs.errors import CommandFailed, MeasureError
@@ -15,6 +14,7 @@ from xenoovs.measure.frames import FCS_BYTES, LoadProfile
 from xenoovs.measure.generator import RunningLoad
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import KeyField
+from xenoovs.records import dataclass
 
 _SOURCE = Path(__file__).with_name("pktgen_program.py").read_text()
 _LEAST_BYTES = 64

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 import yaml
+
+from xenoovs.records import dataclass
 
 OTHER_HARDWARE = "published, other hardware"
 

@@ -9,7 +9,6 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from xenoovs.measure.html import Markup, element, join
 from xenoovs.measure.published import OTHER_HARDWARE, PublishedSource, load_published
 from xenoovs.measure.samples import BedKind, RecordedRun, find_runs, read_recorded
 from xenoovs.measure.verdict import ClaimVerdict
+from xenoovs.records import dataclass
 
 REPORT_FILE = "report.html"
 MAX_SOURCES = 4

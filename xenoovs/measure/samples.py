@@ -72,7 +72,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from enum import Enum
 from io import FileIO
@@ -81,6 +80,7 @@ from stat import S_ISREG
 from typing import Any, TypeVar
 
 from xenoovs.errors import FileUnusable, MeasureError, counted, worded
+from xenoovs.records import dataclass, field, fields, replace
 
 RUN_FILE, SAMPLES_FILE = "run.json", "samples.jsonl"
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeAlias
 
 from xenoovs.errors import MeasureError
+from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,6 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from xenoovs.compile.pipeline import Stage, of_service
 from xenoovs.datapath.megaflow import Verdict, verdict_of
@@ -19,6 +18,7 @@ from xenoovs.errors import MeasureError, ParseError
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.counters import CountedFrames
 from xenoovs.model.balancer import service_ids
+from xenoovs.records import dataclass
 
 # The revalidator adds what megaflows counted to the flows that they are made of.
 _SCRIPT = """\

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Station
+from xenoovs.records import dataclass, fields
 
 # All in one command, so that the counters are of one time.
 _SCRIPT = """\

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import cast
 
 from xenoovs.errors import MeasureError
@@ -12,6 +11,7 @@ from xenoovs.measure.frames import LoadProfile
 from xenoovs.measure.load import LoadBench, TrialResult
 from xenoovs.measure.samples import Plain, Point, Value
 from xenoovs.measure.schedule import Measurement
+from xenoovs.records import dataclass, field
 
 PARTIAL_DROP_SHARE = 0.001
 """The loss up to which a rate counts as the partial drop rate."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from ipaddress import IPv4Address
 from itertools import groupby
@@ -14,6 +13,7 @@ from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
 from xenoovs.model.emit import render_decimal, render_text
 from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.model.tunnel import Reflect, TunnelType
+from xenoovs.records import dataclass, field
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 _LONGEST_NAME = 63

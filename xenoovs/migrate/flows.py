@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
@@ -44,6 +43,7 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.openflow.text import as_dumped, parse_flow
 from xenoovs.partition.block import MAX_WIDTH
+from xenoovs.records import dataclass, field, replace
 
 _OVS_OFCTL = re.compile(r"(?:sudo\s+)?(?:\S*/)?ovs-ofctl\s", re.ASCII)
 _COMMAND = re.compile(

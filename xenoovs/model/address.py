@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
+
+from xenoovs.records import dataclass
 
 IPAddress = IPv4Address | IPv6Address
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
@@ -26,6 +25,7 @@ from xenoovs.model.switch_tunnel import RemoteEnd, SwitchTunnel, remote_end_of
 from xenoovs.model.tunnel import HostTunnel
 from xenoovs.model.values import NO_QUERY as NO_QUERY
 from xenoovs.model.values import Key, choice
+from xenoovs.records import dataclass, field, replace
 
 # Drain: what happens to the open connections of clients that get another backend.
 

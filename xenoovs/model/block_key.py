@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from xenoovs.model.address import Family
+from xenoovs.records import dataclass
 
 MAX_KEY_BITS = 16
 """The deepest blocks that there are: 65,536 of them."""

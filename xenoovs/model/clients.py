@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from ipaddress import ip_address
 
 from xenoovs.errors import ParseError
 from xenoovs.model.address import Family, IPAddress, family_of
+from xenoovs.records import dataclass
 
 _WORDS = 2
 _MOST_UNREAD = 100

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from xenoovs.model.schema import json_schema
+from xenoovs.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from ipaddress import IPv4Address
 from typing import Any
@@ -29,6 +28,7 @@ from xenoovs.model.values import (
     show,
 )
 from xenoovs.model.values import name as group_name
+from xenoovs.records import dataclass, replace
 
 FLEET_PORTS = "fleet_ports"
 """The key of `switch` in the file of a DPU."""

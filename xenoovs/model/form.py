@@ -6,7 +6,6 @@ A form is made when a file first has its mapping.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property, partial
 from inspect import cleandoc
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from typing import Any, get_type_hints
 
 from xenoovs.errors import did_you_mean
 from xenoovs.model.values import MAX_ITEMS, Key, Remark, Value, one_or_many, show
+from xenoovs.records import MISSING, dataclass, fields, replace
 
 
 class Mistakes(ValueError):

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from stat import S_ISREG
 
 from xenoovs.errors import ConfigUnreadable, Finding
 from xenoovs.model.values import KeyPath, Positions, Value, render_path
+from xenoovs.records import dataclass, field
 
 MAX_SIZE_BYTES = 32 * 1024 * 1024
 MAX_FILES = 256

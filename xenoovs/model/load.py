@@ -6,7 +6,6 @@ import gc
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -41,6 +40,7 @@ from xenoovs.model.values import (
     show,
     weight,
 )
+from xenoovs.records import dataclass, field
 
 # Bytes to text that may be YAML: size, UTF-8, and the characters YAML allows.
 

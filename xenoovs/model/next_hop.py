@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 
 from xenoovs.model.address import Mac, parse_mac
+from xenoovs.records import dataclass, replace
 
 MAX_PORT = 65_535
 UNKNOWN_MAC = Mac(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
@@ -30,6 +29,7 @@ from xenoovs.model.form import Form, Listed, form_of, schema_of
 from xenoovs.model.switch_tunnel import SwitchTunnel
 from xenoovs.model.tunnel import HostTunnel, tunnel_key
 from xenoovs.model.values import Key, MatchField, Parser, choice
+from xenoovs.records import dataclass, field
 
 MAX_BACKENDS = 1_000
 

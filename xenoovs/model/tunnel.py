@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import IPv4Address
 from typing import Annotated
@@ -11,6 +10,7 @@ from xenoovs.model import values
 from xenoovs.model.address import Mac, PortRange
 from xenoovs.model.form import Listed
 from xenoovs.model.values import Key, accepts, choice, is_int, show
+from xenoovs.records import dataclass, field
 
 
 class TunnelType(Enum):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from fractions import Fraction
@@ -15,6 +14,7 @@ from xenoovs.model.address import IPAddress, Mac, PortRange, parse_mac
 from xenoovs.model.block_key import MAX_KEY_BITS, KeyField
 from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.openflow.flow import why_unusable
+from xenoovs.records import MISSING, dataclass
 
 # The tree of plain values in a YAML text, and the position of each.
 

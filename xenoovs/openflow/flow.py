@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
+
+from xenoovs.records import dataclass
 
 # The header and metadata fields that flows match and set. Names, widths and formats: ovs-fields(7).
 

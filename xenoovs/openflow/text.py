@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
@@ -41,6 +40,7 @@ from xenoovs.openflow.flow import (
     exact,
     match_of,
 )
+from xenoovs.records import dataclass
 
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _NUMBERED = re.compile(r"ofport ([0-9]+)", re.ASCII)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import log2, sqrt
 
 from xenoovs.partition.block import select
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

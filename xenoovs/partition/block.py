@@ -8,9 +8,10 @@ reverse turns every block into an aligned interval of positions; two blocks are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
+
+from xenoovs.records import dataclass
 
 MAX_WIDTH = 16
 """Most bits a service may be split over: 65,536 units. The exact solvers are sized for it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from math import ceil
@@ -24,6 +23,7 @@ from xenoovs.partition.solve import (
     whole_weights,
     windows,
 )
+from xenoovs.records import dataclass
 
 # A table with other spaces: keep large pieces, merge free buddies, fill the rest best fit first.
 

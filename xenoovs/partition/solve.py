@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
 from xenoovs.partition.block import MAX_WIDTH, Assignment, Block
+from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

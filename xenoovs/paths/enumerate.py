@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from xenoovs.paths.plan import PathKind
+from xenoovs.records import dataclass
 
 DUPLEX = "pcie-switch"
 """The resource whose two directions have a capacity each."""

@@ -7,12 +7,12 @@ Accelerating Distributed Systems", OSDI 2023): enumerate, rank, combine. All num
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from math import gcd, lcm
 
 from xenoovs.paths.simplex import maximise
+from xenoovs.records import dataclass, replace
 
 MAX_PATHS = 64
 MAX_RESOURCES = 64

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
@@ -16,6 +15,7 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import decimal, duration, percent, quantity, span
 from xenoovs.errors import counted
 from xenoovs.model.next_hop import l4_port_of, mac_and_port
+from xenoovs.records import dataclass
 from xenoovs.show.codec import parse
 from xenoovs.show.column import (
     Column,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, replace
 from enum import Enum
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from xenoovs.records import MISSING, Field, dataclass, field, replace
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform

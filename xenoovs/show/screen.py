@@ -12,7 +12,6 @@ import time
 import tty
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from queue import SimpleQueue
 from threading import Thread
@@ -22,6 +21,7 @@ from unicodedata import east_asian_width
 import click
 
 from xenoovs.display import printable
+from xenoovs.records import dataclass
 from xenoovs.show.column import Column, Row
 from xenoovs.show.terminal import STYLES
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from xenoovs.display import printable
+from xenoovs.records import dataclass
 from xenoovs.show.column import Column, Row, shown_columns
 
 STYLES: dict[str, dict[str, Any]] = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
 
 from xenoovs.display import duration, percent
 from xenoovs.errors import counted
+from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import BackendState, BackendView, ServiceView, Snapshot, backend_rows, totals
 from xenoovs.show.column import Column, Row, columns_of, text
 from xenoovs.show.conditions import addressed, headline, troubles

@@ -14,13 +14,13 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from xenoovs.errors import StoreError, StoreRejected, StoreUnreachable
+from xenoovs.records import dataclass, field
 from xenoovs.store.replica import (
     Message,
     Poller,

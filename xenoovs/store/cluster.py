@@ -7,12 +7,12 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from xenoovs.display import duration, quantity
 from xenoovs.errors import StoreError, StoreUnreachable, XenoovsError
+from xenoovs.records import dataclass
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import ServerFiles, files_of, server_state
 from xenoovs.switch.certificates import certificate_end_s, certificate_problem

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
 from enum import Enum
 from fractions import Fraction
 from hashlib import sha256
@@ -16,6 +15,7 @@ from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
 from xenoovs.errors import StoreMalformed, StoreNewer, StoreRejected
+from xenoovs.records import dataclass, fields, replace
 from xenoovs.store.view import (
     ACK_THIS,
     FORMAT,

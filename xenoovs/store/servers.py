@@ -17,11 +17,11 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xenoovs.errors import CommandFailed, StoreError, StoreUnreachable
+from xenoovs.records import dataclass
 from xenoovs.store.replica import is_loopback, parse_remotes
 from xenoovs.store.rows import (
     DPU_ROLE,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from itertools import islice
 
 from xenoovs.decision.decision import BackendName, Blocks
 from xenoovs.partition.block import Block
+from xenoovs.records import dataclass, field, replace
 
 FORMAT = 1
 """The newest form of the rows that this version reads and writes. A reader refuses a store that needs a newer one."""

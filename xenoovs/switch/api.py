@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +19,7 @@ from xenoovs.errors import (
     first_names,
 )
 from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Cookies, ObservedFlow, why_unusable
+from xenoovs.records import dataclass, field
 
 if TYPE_CHECKING:
     from xenoovs.datapath.ipsec import IpsecState

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from xenoovs.errors import BridgeMissing, CommandFailed
+from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.process import run
 from xenoovs.switch.stderr import lift

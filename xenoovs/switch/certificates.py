@@ -5,12 +5,12 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from xenoovs.datapath.fact import Unknown
 from xenoovs.display import duration
 from xenoovs.errors import CertificateUnusable
+from xenoovs.records import dataclass
 from xenoovs.switch.x509 import read_certificate
 
 

@@ -8,12 +8,12 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from xenoovs.datapath.fact import Unresponsive
 from xenoovs.display import span
 from xenoovs.errors import BridgeMissing, SwitchError, SwitchUnreachable, SwitchUnresponsive
+from xenoovs.records import dataclass
 from xenoovs.switch.tape import asked, list_files, read_file
 
 DEFAULT_RUNDIR = Path("/var/run/openvswitch")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -14,6 +13,7 @@ from xenoovs.datapath.host import Bgp
 from xenoovs.display import span
 from xenoovs.errors import CommandTimeout, SwitchError
 from xenoovs.model.address import IPAddress, family_of
+from xenoovs.records import dataclass
 from xenoovs.switch.process import try_run
 
 _TIMEOUT_S = 5.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from xenoovs.errors import (
 )
 from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, CookieMask, Cookies, ObservedFlow, is_foreign
 from xenoovs.openflow.text import parse_dump, parse_name, render_bundle, render_flow
+from xenoovs.records import dataclass
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.openflow import (

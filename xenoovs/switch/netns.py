@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.display import span
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, ParseError
+from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.process import run, run_vsctl
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import BridgeMissing, OffloadUnchanged, OpenFlowVersionDisabled, SwitchError
+from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import Ofctl
 from xenoovs.switch.ovsdb import read_database

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from os import environ
 from pathlib import Path
@@ -16,6 +15,7 @@ from threading import Lock
 from typing import IO
 
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SystemFailure
+from xenoovs.records import dataclass
 from xenoovs.switch.tape import ABSENT, MISSING, TIMEOUT, Answer, answered
 
 DEFAULT_TIMEOUT_S = 30.0

@@ -11,11 +11,11 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from xenoovs.datapath.tc import DriverAnswer, Objection, objection_of
 from xenoovs.errors import SwitchError
+from xenoovs.records import asdict, dataclass, replace
 from xenoovs.switch.netlink import (
     NLM_F_CREATE,
     NLM_F_EXCL,

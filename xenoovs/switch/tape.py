@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from xenoovs.records import dataclass
 
 MISSING, TIMEOUT = "missing", "timeout"
 """Failures of programs: not installed; no end within the time limit."""

@@ -10,11 +10,11 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from xenoovs.errors import SwitchError
+from xenoovs.records import dataclass
 from xenoovs.switch.tape import asked
 
 VLOG, TRIAL, OFFLOAD = "vlog", "trial", "offload"

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import Daemon, OffloadHistory, OffloadState
 from xenoovs.errors import ParseError, SwitchError
+from xenoovs.records import dataclass, replace
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint, pid_of, stat_of
 from xenoovs.switch.netns import HERE, Netns, understood

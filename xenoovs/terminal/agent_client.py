@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.errors import AgentMissing, ListenError, did_you_mean, first_names
+from xenoovs.records import dataclass
 from xenoovs.terminal.completion import complete_agent_bridge
 from xenoovs.terminal.options import OutputFormat, control_option, output_option, switch_options
 from xenoovs.terminal.output import echo

@@ -7,13 +7,13 @@ import binascii
 import hmac
 import re
 import stat
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
 from aiohttp import web
 
 from xenoovs.errors import ListenError, RequestRefused
+from xenoovs.records import dataclass
 
 _MIN_TOKEN_LENGTH = 16
 _HOST = re.compile(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")

@@ -7,12 +7,12 @@ import os
 import socket
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
 
 from xenoovs.errors import AgentRuns, ListenError
+from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
 
 _SYSTEM_RUN, _SYSTEM_STATE = Path("/run/xenoovs"), Path("/var/lib/xenoovs")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from html import escape
 from logging import CRITICAL, Logger
@@ -30,6 +29,7 @@ from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit
 from xenoovs.agent.log import bridge_context, info
 from xenoovs.agent.tasks import run_all
 from xenoovs.errors import ListenError
+from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent

@@ -7,7 +7,6 @@ of backends. There, a POST is only logged. Here it decides which backends get cl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from xenoovs.errors import RequestRefused
 from xenoovs.model import values
 from xenoovs.model.address import Mac, parse_mac
 from xenoovs.model.next_hop import UNCHANGED
+from xenoovs.records import dataclass
 from xenoovs.show.agent import BackendState, BackendView, Snapshot
 from xenoovs.show.column import column, record
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
 from xenoovs.agent.paths.score import Record
+from xenoovs.records import dataclass, field, replace
 from xenoovs.show.paths import PathState
 
 DECIDE_S = 0.05

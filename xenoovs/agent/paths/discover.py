@@ -8,10 +8,10 @@ them. A router that is silent, or limits its ICMP, therefore makes no difference
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from xenoovs.agent.paths.frame import Quote
+from xenoovs.records import dataclass
 
 CANDIDATES = 48
 """Ports that are tried. One of four equal paths has none of them once in 250,000 searches, one of eight in 75."""

@@ -9,11 +9,11 @@ Formats: Ethernet II, IPv4 (RFC 791), UDP (RFC 768), VXLAN (RFC 7348, 5), Geneve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 from struct import Struct, unpack
 
 from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS, REFLECTED_PORT
+from xenoovs.records import dataclass
 
 UNUSED_VNI = 0xFFFFFE
 """Of 24 bits. OVN uses VNIs from 1 up, and hosts rarely use more than some thousands."""

@@ -6,7 +6,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 from random import Random
 
@@ -32,6 +31,7 @@ from xenoovs.model.next_hop import SourcePort, ToAddress
 from xenoovs.model.remote import probe_source_ports
 from xenoovs.model.tunnel import DYNAMIC_PORTS, HostTunnel, PathProbe, PathSelector, Reflect, Remote, WayBack
 from xenoovs.partition.block import Block
+from xenoovs.records import dataclass
 from xenoovs.show.paths import PathState
 
 _ONE_PORT = DYNAMIC_PORTS.first

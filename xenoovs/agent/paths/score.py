@@ -7,11 +7,11 @@ back and the two hosts. The difference to the least answer time of the same roun
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 
 from xenoovs.agent.paths.frame import Answer, Token
 from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS
+from xenoovs.records import dataclass, field, replace
 
 Answers = Sequence[float | None]
 """The answer time of each path in one round, in microseconds; None: lost, or later than the time-out."""

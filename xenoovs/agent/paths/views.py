@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from xenoovs.agent.paths.decide import PathVerdict, Placement
 from xenoovs.agent.paths.mover import Mover
@@ -13,6 +12,7 @@ from xenoovs.agent.paths.score import PathRecord
 from xenoovs.agent.state import OffloadSample
 from xenoovs.display import span
 from xenoovs.errors import counted
+from xenoovs.records import dataclass
 from xenoovs.show.agent import Rate
 from xenoovs.show.column import build
 from xenoovs.show.paths import BlockReason, PathReason, PathState, PathView, PlannedMove, RemoteView

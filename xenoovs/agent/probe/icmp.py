@@ -10,7 +10,6 @@ import asyncio
 import os
 import socket
 import struct
-from dataclasses import dataclass
 
 from xenoovs.agent.probe.sockets import (
     RECEIVE_BYTES,
@@ -26,6 +25,7 @@ from xenoovs.agent.probe.sockets import (
 )
 from xenoovs.agent.probe.target import ArpTarget, Expectation, IcmpTarget, Via
 from xenoovs.model.address import IPAddress, Mac
+from xenoovs.records import dataclass
 
 # Type, code, checksum, identifier, sequence number.
 _HEADER = struct.Struct("!BBHHH")

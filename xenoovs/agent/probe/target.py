@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from xenoovs.display import span
 from xenoovs.model.address import IPAddress, Mac
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 from types import MappingProxyType
@@ -29,6 +28,7 @@ from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.errors import counted, worded
 from xenoovs.openflow.flow import ETH_ARP, LOCAL, Action, Field, Flow, Masked, Output, SetField, is_ours
+from xenoovs.records import dataclass
 
 NO_GROUPS: Mapping[int, OpenFlowGroup] = MappingProxyType({})
 _ORDER = MappingProxyType({topic.name: number for number, topic in enumerate(TOPICS)})

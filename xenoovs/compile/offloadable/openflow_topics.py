@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from xenoovs.compile.offloadable.table import FIELD_FAMILIES, OPENFLOW_ACTIONS, FieldFamily
@@ -27,6 +26,7 @@ from xenoovs.openflow.flow import (
     match_of,
 )
 from xenoovs.openflow.text import parse_actions, render_actions, render_match
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from xenoovs.records import dataclass
 
 Version = tuple[int, int]
 """Open vSwitch, major and minor: (3, 1). Rows of profile doca name none, as NVIDIA numbers its releases differently."""

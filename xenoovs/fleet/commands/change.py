@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
 from math import ceil
@@ -33,6 +32,7 @@ from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import decode, read_config
+from xenoovs.records import dataclass, replace
 from xenoovs.store.view import Changes, FleetOverride, FleetView, Intent, IntentState
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
 from xenoovs.terminal.options import (

@@ -6,7 +6,6 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,6 +15,7 @@ from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreUnreac
 from xenoovs.fleet.plan import next_change, with_action
 from xenoovs.fleet.rollout import SETTLE_S
 from xenoovs.fleet.services import Memo
+from xenoovs.records import dataclass, field
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from textwrap import wrap
 
@@ -14,6 +13,7 @@ from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.tables import DPUS
+from xenoovs.records import dataclass, replace
 from xenoovs.show.column import Row
 from xenoovs.show.screen import Layout, Size, fit, framed, is_live, line, once_size, one_column, run_live
 from xenoovs.terminal.options import duration as duration_type

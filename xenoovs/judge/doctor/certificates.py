@@ -6,13 +6,13 @@ The monitor and the IKE daemon report most mistakes in their logs only, and the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from xenoovs.datapath.certificate import AUTHORITIES, Certificate, CertificateFiles
 from xenoovs.datapath.database import PortState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.judge.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, set_config
+from xenoovs.records import dataclass
 
 _CERTIFICATE = HostCheck("IPsec certificate", "without SAs no packet of the tunnel passes")
 _DAY_S = 86400.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from xenoovs.compile.offloadable.table import PRIORITY_SINCE, version_or_default
@@ -14,6 +13,7 @@ from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.judge.doctor.foreign_flows import ForeignFlows
 from xenoovs.judge.foreign import PreemptingRule
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

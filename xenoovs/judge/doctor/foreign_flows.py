@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 
 from xenoovs.compile.program import Program
@@ -16,6 +15,7 @@ from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of
 from xenoovs.openflow.text import render_flow
+from xenoovs.records import dataclass, replace
 
 MAX_PACKETS = 2048
 """Simulated clients in total: enough for every block of common configs, in a second or two."""

@@ -9,12 +9,12 @@ Prefix tries save bits of addresses, port tries of ports.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import accumulate
 
 from xenoovs.compile.offloadable.table import parse_version
 from xenoovs.judge.simulate.headers import ICMP_PROTOCOLS, Headers, Segment, segment_of, slot_of
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
+from xenoovs.records import dataclass, field
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ are the same for all packets here (0, Ethernet, none), so they are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from xenoovs.datapath.megaflow import MaskedValue
@@ -19,6 +18,7 @@ from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow, Masked
 from xenoovs.openflow.text import render_value
+from xenoovs.records import dataclass, field
 
 _TUNNEL = (Field.TUN_ID, Field.TUN_SRC, Field.TUN_DST)
 """Packets of clients come by no tunnel; the datapath then has no condition on it."""

@@ -6,7 +6,6 @@ Semantics: OpenFlow 1.4.0, 5; ovs-actions(7); ofproto/ofproto-dpif-xlate.c for w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from xenoovs.errors import SimulateError, assert_never
@@ -29,6 +28,7 @@ from xenoovs.openflow.flow import (
     exact,
     match_of,
 )
+from xenoovs.records import dataclass, field
 
 
 def learned_flow(learn: Learn, headers: Headers) -> Flow:

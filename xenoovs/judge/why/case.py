@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from xenoovs.compile.offloadable.table import Profile, Version, version_or_default
@@ -17,6 +16,7 @@ from xenoovs.judge.expected import ExpectedBlock, ExpectedService
 from xenoovs.judge.why.log import Refusal, parse_refusals
 from xenoovs.judge.why.reason import Reason
 from xenoovs.openflow.flow import Flow
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, verdict_of
@@ -57,6 +56,7 @@ from xenoovs.judge.why.settings import likely_off, not_offered, setting_reasons
 from xenoovs.model.address import IPAddress
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_match
+from xenoovs.records import dataclass, field, replace
 
 _MAX_CANDIDATES = 100_000
 """Each takes about two kilobytes."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.datapath.megaflow import Megaflow, is_matched
 from xenoovs.judge.why.reason import Cause
+from xenoovs.records import dataclass
 
 _DATA: Mapping[str, Any] = json.loads(Path(__file__).with_name("log.json").read_text(encoding="utf-8"))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from secrets import token_hex
 from typing import TYPE_CHECKING
+
+from xenoovs.records import dataclass, field
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -12,12 +12,12 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import environment_of, is_alive, kill_and_wait
 from xenoovs.lab.nic.frames import PORT_NAME, PORTS
+from xenoovs.records import dataclass
 from xenoovs.switch.process import missing_programs, run, try_run
 
 COMPILER = "gcc-12"

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -40,6 +39,7 @@ from xenoovs.measure.schedule import AnyBedT, Experiment, RunProgress, carry_out
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import load_config, parse_config
+from xenoovs.records import asdict, dataclass
 from xenoovs.terminal.command import EXIT_DIFFERS
 from xenoovs.terminal.completion import complete_service
 from xenoovs.terminal.defaults import announce, find_config, find_lab

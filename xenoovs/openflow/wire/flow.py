@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from struct import Struct, error
 
@@ -42,6 +41,7 @@ from xenoovs.openflow.wire.match import (
     size_of,
     whole_field,
 )
+from xenoovs.records import dataclass
 
 # Actions as bytes (OpenFlow 1.4.0, 7.2.5; the extensions of Nicira: lib/ofp-actions.c of Open vSwitch).
 #

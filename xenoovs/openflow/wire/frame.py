@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from struct import Struct
@@ -14,6 +13,7 @@ from typing import Any
 from xenoovs.errors import NotEncodable, WireError
 from xenoovs.openflow.flow import LOCAL
 from xenoovs.openflow.text import name_of_number, number_of_name
+from xenoovs.records import dataclass
 
 VERSION = 0x05
 """OpenFlow 1.4 (7.1.1, ofp_header.version)."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 
 from xenoovs.errors import WireError
 from xenoovs.openflow.flow import MAX_TABLE, WIDEST_LOAD, Field, Learn, SetField
 from xenoovs.openflow.wire.frame import NICIRA, U16, Reader, padded
 from xenoovs.openflow.wire.match import ACTION_HEADERS, whole_field
+from xenoovs.records import dataclass
 
 LEARN = Struct("!HHIHHHHQHBxHHIHxx")
 """struct nx_action_learn2: type, length, vendor, subtype, idle and hard timeout, priority, cookie, flags, table, both

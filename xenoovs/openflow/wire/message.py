@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
 
@@ -34,6 +33,7 @@ from xenoovs.openflow.wire.frame import (
     message,
 )
 from xenoovs.openflow.wire.match import decode_match, encode_match
+from xenoovs.records import dataclass
 
 # The ports of a switch and their changes (OpenFlow 1.4.0, 7.2.1 and 7.4.3).
 
