@@ -22,7 +22,6 @@ from xenoovs.show.agent import (
     Event,
     LazySnapshot,
     Override,
-    ServiceView,
     Snapshot,
     backend_rows,
     parse_snapshot,
@@ -47,24 +46,12 @@ _SHOWN_BLOCKS, _SHOWN_EVENTS = 8, 5
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One backend of a server.
+    """One backend of a server. `override`: what operators have set for it; `events`: the last ones that name it."""
 
-    Attributes:
-        override: What operators have set for it.
-        events: The last events that name it.
-        now_s: The time of these.
-    """
-
-    service: ServiceView
-    backend: BackendView
+    row: Row[BackendView]
     blocks: tuple[BlockView, ...]
     override: Override | None
     events: tuple[Event, ...]
-    now_s: float
-
-    @property
-    def name(self) -> str:
-        return f"{self.service.name}/{self.backend.name}"
 
 
 @click.command("describe")
@@ -132,13 +119,12 @@ def _described(lazy: LazySnapshot, request: dict[str, object]) -> Iterator[Descr
     snapshot = lazy.snapshot()
     chosen = _chosen(_backends_of(snapshot), request)
     overrides = {(one.service, one.backend): one for one in snapshot.overrides}
-    for service in snapshot.services:
-        for backend in service.backends:
-            name = (service.name, backend.name)
-            if name in chosen:
-                blocks = tuple(block for block in lazy.blocks(service.name) if block.backend == backend.name)
-                events = tuple(event for event in snapshot.events if _is_about(event, *name))[-_SHOWN_EVENTS:]
-                yield Described(service, backend, blocks, overrides.get(name), events, snapshot.now_s)
+    for row in backend_rows(snapshot):
+        name = row.parent.name, row.value.name
+        if name in chosen:
+            blocks = tuple(block for block in lazy.blocks(name[0]) if block.backend == name[1])
+            events = tuple(event for event in snapshot.events if _is_about(event, *name))[-_SHOWN_EVENTS:]
+            yield Described(row, blocks, overrides.get(name), events)
 
 
 def _chosen(backends: list[tuple[str, Backend]], request: dict[str, object]) -> set[tuple[str, str]]:
@@ -229,26 +215,29 @@ def _from_bridge(
 
 def _document(each: Described) -> dict[str, Any]:
     return {
-        "service": each.service.name,
-        "vips": list(each.service.vips),
-        **to_document(each.backend),
-        "override": None if each.override is None else to_document(each.override),
-        "block_list": [to_document(block) for block in each.blocks],
-        "events": [to_document(event) for event in each.events],
+        "service": each.row.parent.name,
+        "vips": list(each.row.parent.vips),
+        **to_document(each.row.value),
+        "override": to_document(each.override),
+        "block_list": to_document(each.blocks),
+        "events": to_document(each.events),
     }
 
 
 def _show(each: Described) -> None:
-    echo(f"{click.style(printable(each.name), bold=True)}  {', '.join(each.service.vips)}")
+    service = each.row.parent
+    echo(f"{click.style(printable(f'{service.name}/{each.row.value.name}'), bold=True)}  {', '.join(service.vips)}")
     for title, text in _facts(each):
         echo(f"  {title + ':' if title else '':<13}{printable(text)}")
 
 
 def _facts(each: Described) -> Iterator[tuple[str, str]]:
-    backend, row = each.backend, Row(each.backend, each.service, each.now_s)
+    from xenoovs.agent.log import render_facts
+
+    row, backend, now_s = each.row, each.row.value, each.row.now_s
     state, last_probe = BackendView.state_cell.text(row), BackendView.probe_cell.text(row)
     yield "server", f"{backend.mac}, port {backend.egress}, address {backend.endpoint or '-'}"
-    if each.now_s:
+    if now_s:
         since = "" if backend.since_s is None else f" for {BackendView.since_cell.text(row)}"
         yield "state", f"{state}{since}{', without clients (ejected)' if backend.is_ejected else ''}"
         yield "last probe", f"{last_probe}; came up or went down {counted(backend.transitions, 'time')}"
@@ -259,32 +248,24 @@ def _facts(each: Described) -> Iterator[tuple[str, str]]:
     yield "weight", f"{decimal(backend.weight_in_use)} in use, {decimal(backend.weight)} in the config"
     if each.override is not None:
         until_s = each.override.until_s
-        left = "" if until_s is None else f", {duration(until_s - each.now_s)} left"
-        yield "override", f"{each.override.state} for {duration(each.now_s - each.override.since_s)}{left}"
+        left = "" if until_s is None else f", {duration(until_s - now_s)} left"
+        yield "override", f"{each.override.state} for {duration(now_s - each.override.since_s)}{left}"
     yield "clients", f"{percent(backend.share)}, target {percent(backend.target_share)}"
     if backend.rate is not None:
         rate = backend.rate
-        yield (
-            "traffic",
-            f"{quantity(rate.pps)} packets/s, {quantity(rate.bps)} bits/s, {percent(backend.hw_share)} in hardware",
-        )
-    if each.now_s:
+        sent = f"{quantity(rate.pps)} packets/s, {quantity(rate.bps)} bits/s"
+        yield "traffic", f"{sent}, {percent(backend.hw_share)} in hardware"
+    if now_s:
         yield "changes", f"{backend.changes}; last: {BackendView.last_change_cell.text(row)}"
     yield from _block_facts(each)
     for event in each.events:
-        yield "event", f"{duration(each.now_s - event.time_s)} ago: {event.text} {_shown(event)}".rstrip()
-
-
-def _shown(event: Event) -> str:
-    from xenoovs.agent.log import render_facts
-
-    return render_facts(event.facts)
+        yield "event", f"{duration(now_s - event.time_s)} ago: {event.text} {render_facts(event.facts)}".rstrip()
 
 
 def _block_facts(each: Described) -> Iterator[tuple[str, str]]:
     from xenoovs.openflow.text import render_bits
 
-    verdicts = ", ".join(f"{count} {verdict.value}" for verdict, count in each.backend.blocks.items() if count)
+    verdicts = ", ".join(f"{count} {verdict.value}" for verdict, count in each.row.value.blocks.items() if count)
     yield "blocks", f"{len(each.blocks)}{f'; megaflows of them by entry: {verdicts}' if verdicts else ''}"
     for block in each.blocks[:_SHOWN_BLOCKS]:
         verdict = "-" if block.verdict is None else block.verdict.value

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.display import duration
+from xenoovs.display import duration, percent, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
 from xenoovs.records import dataclass
-from xenoovs.show.agent import BackendView, BridgeTraffic, Snapshot, backend_rows, parse_snapshot
-from xenoovs.show.codec import to_document
-from xenoovs.show.column import Row, columns_of
+from xenoovs.show.agent import BackendView, Snapshot, backend_rows, parse_snapshot
+from xenoovs.show.column import Column, Row, Table, columns_of, named, number, text
 from xenoovs.show.conditions import addressed, notices
 from xenoovs.show.paths import RemoteView
 from xenoovs.show.terminal import STYLES
@@ -53,10 +53,10 @@ def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = Fal
         if snapshot.services:
             echo()
         print_columns(columns_of(RemoteView), (Row(each, None, snapshot.now_s) for each in snapshot.remotes))
-    for index, (text, how) in enumerate(notices(snapshot)):
+    for index, (notice, how) in enumerate(notices(snapshot)):
         if index == 0:
             echo()
-        print_text(addressed(text, option), **STYLES[how])
+        print_text(addressed(notice, option), **STYLES[how])
 
 
 # From the bridge.
@@ -235,33 +235,41 @@ def _show(
     from xenoovs.cli.plan import drain_document, drain_line
 
     earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
-    rows = [_traffic(now, then, apart_s) for now, then in zip(report.backends, earlier, strict=True)]
+    rows = [_with_rates(now, then, apart_s) for now, then in zip(report.backends, earlier, strict=True)]
     if options.output is OutputFormat.JSON:
         facts = {"missing_flows": report.missing, "foreign_flows": report.foreign, "ports_without_link": list(dead)}
         drains = [drain_document(drain) for drain in report.drains]
-        print_json({"from": "bridge", **facts, "backends": to_document(rows), "drains": drains})
+        print_json({"from": "bridge", **facts, "backends": _TRAFFIC.documents(rows), "drains": drains})
         return
-    print_columns(columns_of(BridgeTraffic), (Row(row, None, 0.0) for row in rows))
+    print_columns(_TRAFFIC.columns, _TRAFFIC.shown(rows))
     for drain in report.drains:
         echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
     for name in dead:
         echo(click.style(f"\nport {name} has no link", fg="red"))
 
 
-def _traffic(now: BackendTraffic, before: BackendTraffic | None, apart_s: float) -> BridgeTraffic:
-    packets_s = bytes_s = None
+def _with_rates(now: BackendTraffic, before: BackendTraffic | None, apart_s: float) -> BackendTraffic:
     # The counters begin again when the flows are replaced.
-    if before is not None and now.packets >= before.packets:
-        packets_s, bytes_s = ((now.packets - before.packets) / apart_s, (now.bytes - before.bytes) / apart_s)
-    return BridgeTraffic(
-        service=now.service,
-        backend=now.backend,
-        target_share=float(now.target_share),
-        share=float(now.share),
-        blocks=now.blocks,
-        packets=now.packets,
-        traffic_share=None if now.traffic_share is None else float(now.traffic_share),
-        bytes=now.bytes,
-        rate_pps=packets_s,
-        rate_bps=bytes_s and bytes_s * 8,
-    )
+    if before is None or now.packets < before.packets:
+        return now
+    packets_s, bytes_s = (now.packets - before.packets) / apart_s, (now.bytes - before.bytes) / apart_s
+    return replace(now, rate_pps=packets_s, rate_bps=bytes_s * 8)
+
+
+_TRAFFIC = Table(
+    lambda backends: (((), each) for each in backends),
+    named(
+        service=Column(shown=text("SERVICE")),
+        backend=Column(shown=text("BACKEND")),
+        target_share=Column(json=float, shown=number("TARGET", percent)),
+        share=Column(json=float, shown=number("SHARE", percent)),
+        blocks=Column(shown=number("BLOCKS", keep=1)),
+        packets=Column(shown=number("PACKETS")),
+        traffic_share=Column(
+            json=lambda share: None if share is None else float(share), shown=number("TRAFFIC", percent)
+        ),
+        bytes=Column(shown=number("BYTES", keep=2)),
+        rate_pps=Column(shown=number("PPS", quantity)),
+        rate_bps=Column(shown=number("BPS", quantity, keep=3)),
+    ),
+)

@@ -16,7 +16,7 @@ from xenoovs.show.agent import Snapshot, parse_snapshot
 from xenoovs.show.screen import Ask, Size, is_live, once_size, run_live
 from xenoovs.show.top import Order, Quit, View, frame, pressed
 from xenoovs.terminal.agent_client import Where, agent_options, find_client, options_of
-from xenoovs.terminal.options import OutputFormat, duration, output_option
+from xenoovs.terminal.options import OutputFormat, live_interval_option, once_option, output_option
 from xenoovs.terminal.output import echo, print_json
 
 if TYPE_CHECKING:
@@ -32,16 +32,8 @@ _LINES_AROUND = 6
 
 @click.command("top")
 @agent_options
-@click.option(
-    "--interval",
-    "interval_s",
-    type=duration,
-    metavar="TIME",
-    default="2s",
-    show_default=True,
-    help="Time between two refreshes.",
-)
-@click.option("--once", is_flag=True, help="Print one frame and end, as without a terminal.")
+@live_interval_option
+@once_option
 @output_option
 def top_command(*, interval_s: float, once: bool, where: Where, output: OutputFormat) -> None:
     """Show the backends of a running agent live: states, shares, packets, and how many are in hardware.

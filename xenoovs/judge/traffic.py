@@ -26,6 +26,7 @@ class BackendTraffic:
         packets: since the flows were installed.
         bytes: likewise, with the Ethernet header, as OpenFlow counts.
         traffic_share: share of the service's packets; None before the first one.
+        rate_pps: packets a second; None: there was one read, or the counters have begun again.
     """
 
     service: str
@@ -36,6 +37,8 @@ class BackendTraffic:
     packets: int
     bytes: int
     traffic_share: Fraction | None
+    rate_pps: float | None = None
+    rate_bps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -433,27 +433,6 @@ class BlockView:
     )
 
 
-# The bridge without an agent.
-
-
-@record
-class BridgeTraffic:
-    """One backend of one service, by the counters of its flows."""
-
-    service: str = column("Name of the service.", shown=text("SERVICE"))
-    backend: str = column("Name of the backend.", shown=text("BACKEND"))
-    target_share: float = column("Share of the clients by weight (0-1).", shown=number("TARGET", percent))
-    share: float = column("Share of the clients now (0-1).", shown=number("SHARE", percent))
-    blocks: int = column("Its blocks on the bridge.", shown=number("BLOCKS", keep=1))
-    packets: int = column("Packets since the flows were installed.", shown=number("PACKETS"))
-    traffic_share: float | None = column(
-        "Share of the packets (0-1); null before the first one.", shown=number("TRAFFIC", percent)
-    )
-    bytes: int = column("Bytes with the Ethernet header, as OpenFlow counts.", shown=number("BYTES", keep=2))
-    rate_pps: float | None = column("Packets a second; null: one read.", shown=number("PPS", quantity))
-    rate_bps: float | None = column("Bits a second.", shown=number("BPS", quantity, keep=3))
-
-
 # Services.
 
 

@@ -228,6 +228,17 @@ def duration_or_zero(text: str) -> float:
     raise click.BadParameter(f"{text!r} is not a time such as 10s, 500ms or 2m.{guess}")
 
 
+live_interval_option = click.option(
+    "--interval",
+    "interval_s",
+    type=duration,
+    metavar="TIME",
+    default="2s",
+    show_default=True,
+    help="Time between two refreshes.",
+)
+once_option = click.option("--once", is_flag=True, help="Print one frame and end, as without a terminal.")
+
 _FACTORS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, get_args, get_origin, get_type_hints
 
 from xenoovs import __version__
 from xenoovs.agent.control.routes import Handler, Route
@@ -51,29 +51,29 @@ ROUTES: list[Route] = []
 H = TypeVar("H", bound=Handler)
 
 
-def _reads(summary: str, answer: type, query: type | None = None, refusals: tuple[int, ...] = ()) -> Callable[[H], H]:
-    """Declare the handler of a route that reads an agent."""
-    return lambda handler: _add(Route(handler.__name__, summary, answer, handler, query=query, refusals=refusals))
+def _route(summary: str, *refusals: int) -> Callable[[H], H]:
+    """Declare a handler, whose signature says what the route takes and answers. `Done`: it changes the agent."""
+
+    def declare(handler: H) -> H:
+        _, asked, answer = get_type_hints(handler, localns={"Agent": object}).values()
+        if get_origin(answer) is not None:
+            _, answer = get_args(answer)
+        request = None if asked is object else asked
+        body, query = (request, None) if answer is Done else (None, request)
+        ROUTES.append(Route(handler.__name__, summary, answer, handler, body, query, refusals))
+        return handler
+
+    return declare
 
 
-def _changes(summary: str, request: type, refusals: tuple[int, ...]) -> Callable[[H], H]:
-    """Declare the handler of a route that changes an agent."""
-    return lambda handler: _add(Route(handler.__name__, summary, Done, handler, request, refusals=refusals))
-
-
-def _add(route: Route) -> Any:
-    ROUTES.append(route)
-    return route.handler
-
-
-@_reads("Services, backends, overrides, and what is wrong; without blocks.", Status)
+@_route("Services, backends, overrides, and what is wrong; without blocks.")
 async def status(agent: Agent, _: object) -> Callable[[], Status]:
     lazy_snapshot = agent.lazy_snapshot()
     # Events have a route of their own.
     return lambda: Status(API_VERSION, __version__, replace(lazy_snapshot.snapshot(), events=()))
 
 
-@_reads("Blocks of one service with their verdicts, at most 1,000 in one answer.", BlockList, BlocksQuery, (404,))
+@_route("Blocks of one service with their verdicts, at most 1,000 in one answer.", 404)
 async def blocks(agent: Agent, asked: BlocksQuery) -> Callable[[], BlockList]:
     find_service(agent.config.balancer, asked.service)
     lazy_snapshot = agent.lazy_snapshot()
@@ -85,7 +85,7 @@ async def blocks(agent: Agent, asked: BlocksQuery) -> Callable[[], BlockList]:
     return page
 
 
-@_reads("The last events, at most 1,000.", EventList, EventsQuery)
+@_route("The last events, at most 1,000.")
 async def events(agent: Agent, asked: EventsQuery) -> EventList:
     return EventList(agent.events.since(asked.since), agent.events.last, agent.started_s)
 
@@ -139,7 +139,7 @@ ROUTES += [
 ]
 
 
-@_changes("Pause reconciliation; keep monitoring.", PauseRequest, (409, 507))
+@_route("Pause reconciliation; keep monitoring.", 409, 507)
 async def pause(agent: Agent, asked: PauseRequest) -> Done:
     state = "paused already"
     if await agent.change(lambda reloader: reloader.set_paused(paused=True, withdraw=asked.withdraw)):
@@ -149,17 +149,17 @@ async def pause(agent: Agent, asked: PauseRequest) -> Done:
     return Done(f"{state}: the agent keeps monitoring{vips} and changes nothing until {until}")
 
 
-@_reads("The remotes of tunnels, their paths, and what probes say of them.", RemoteList)
+@_route("The remotes of tunnels, their paths, and what probes say of them.")
 async def paths(agent: Agent, _: object) -> RemoteList:
     return RemoteList(agent.remotes(), agent.state.runtime.are_moves_paused, time.time())
 
 
-@_reads("The blocks that would move between paths now.", MovePlan)
+@_route("The blocks that would move between paths now.")
 async def paths_plan(agent: Agent, _: object) -> MovePlan:
     return MovePlan(() if agent.mover is None else tuple(planned_moves(agent.mover)))
 
 
-@_reads("Why the blocks of a remote are on their paths.", RemoteReasons, WhyQuery, (404,))
+@_route("Why the blocks of a remote are on their paths.", 404)
 async def paths_why(agent: Agent, asked: WhyQuery) -> RemoteReasons:
     name = find_remote(agent, asked.remote).name
     mover = agent.mover
@@ -170,7 +170,7 @@ async def paths_why(agent: Agent, asked: WhyQuery) -> RemoteReasons:
     return RemoteReasons(path_reasons(mover, remote), block, time.time())
 
 
-@_changes("Leave all blocks of a remote on one path, or end that.", PinRequest, (404, 409, 507))
+@_route("Leave all blocks of a remote on one path, or end that.", 404, 409, 507)
 async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
     remote = find_remote(agent, asked.remote)
     names = [path.name for path in remote.paths]
@@ -187,7 +187,7 @@ async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
     return Done(f"{asked.remote} is pinned to {asked.path}: all its blocks go there, until {until}")
 
 
-@_changes("Look for the source ports of paths again, also where they are known.", RemoteRequest, (404, 409))
+@_route("Look for the source ports of paths again, also where they are known.", 404, 409)
 async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
     chosen = agent.remotes() if asked.remote is None else (find_remote(agent, asked.remote),)
     found = [view.name for view in chosen if agent.mover is not None and agent.mover.discover(view.name)]
@@ -198,7 +198,7 @@ async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
     return Done(f"looking for the paths of {', '.join(found)}; `xenoovs logs` shows what was found")
 
 
-@_changes("Pause moves of blocks between paths; keep probing.", EmptyRequest, (409, 507))
+@_route("Pause moves of blocks between paths; keep probing.", 409, 507)
 async def paths_pause(agent: Agent, _: EmptyRequest) -> Done:
     is_new = await agent.change(lambda reloader: reloader.set_moves_paused(paused=True))
     state = "paused" if is_new else "paused already"
@@ -206,19 +206,19 @@ async def paths_pause(agent: Agent, _: EmptyRequest) -> Done:
     return Done(f"moves are {state}: probes go on, and blocks stay on their paths until {until}")
 
 
-@_changes("Resume moves of blocks between paths.", EmptyRequest, (409, 507))
+@_route("Resume moves of blocks between paths.", 409, 507)
 async def paths_resume(agent: Agent, _: EmptyRequest) -> Done:
     is_new = await agent.change(lambda reloader: reloader.set_moves_paused(paused=False))
     return Done("moves are resumed" if is_new else "moves are not paused")
 
 
-@_changes("Resume reconciliation after a pause.", EmptyRequest, (507,))
+@_route("Resume reconciliation after a pause.", 507)
 async def resume(agent: Agent, _: EmptyRequest) -> Done:
     is_new = await agent.change(lambda reloader: reloader.set_paused(paused=False))
     return _done("resumed", await agent.next_round()) if is_new else Done("the agent is not paused")
 
 
-@_changes("Confirm a change that would be rolled back.", EmptyRequest, (409,))
+@_route("Confirm a change that would be rolled back.", 409)
 async def confirm(agent: Agent, _: EmptyRequest) -> Done:
     if not agent.reloader.confirm():
         raise RequestRefused("no change waits to be confirmed", status=409, code="nothing_waits")

@@ -16,7 +16,7 @@ from xenoovs.fleet.tables import DPUS
 from xenoovs.records import dataclass, replace
 from xenoovs.show.column import Row
 from xenoovs.show.screen import Layout, Size, fit, framed, is_live, line, once_size, one_column, run_live
-from xenoovs.terminal.options import duration as duration_type
+from xenoovs.terminal.options import live_interval_option, once_option
 from xenoovs.terminal.output import echo
 
 _MAX_NOTES = 24
@@ -104,16 +104,8 @@ def _head(snapshot: FleetSnapshot, width: int) -> list[str]:
 
 
 @click.command("top")
-@click.option(
-    "--interval",
-    "interval_s",
-    type=duration_type,
-    metavar="TIME",
-    default="2s",
-    show_default=True,
-    help="Time between two refreshes.",
-)
-@click.option("--once", is_flag=True, help="Print one frame and end, as without a terminal.")
+@live_interval_option
+@once_option
 @on_fleet
 def top_command(*, interval_s: float, once: bool, store: FleetStore) -> None:
     """Show the DPUs live, those in trouble first, with the servers of this host and their problems.
@@ -123,8 +115,6 @@ def top_command(*, interval_s: float, once: bool, store: FleetStore) -> None:
 
     Keys: arrows and page keys scroll, f goes through the states that there are, q quits.
     """
-    if interval_s <= 0:
-        raise click.UsageError("--interval has to be above 0, such as 2s.")
     # Both databases have to answer first, or be known as unreachable.
     store.view()
     store.statuses()
