@@ -31,6 +31,7 @@ from tests.golden.worlds import (
 )
 from tests.unit.agent.test_metrics import fed
 from xenoovs import __version__
+from xenoovs.agent.web.page import agent_json
 from xenoovs.cli.main import run
 from xenoovs.show.agent import TABLES, BlockView, LazySnapshot, parse_snapshot
 from xenoovs.show.codec import parse
@@ -134,6 +135,7 @@ def test_a_recorded_agent(
         snapshot = answers["/v1/status"]["snapshot"]
         lazy = LazySnapshot(lambda: parse_snapshot(snapshot), lambda service: blocks_of(answers, service))
         text = (exposition(TABLES, lazy) + fed().text()).decode()
+        recording.add("page", "GET /now", indented(agent_json(lazy)))
         recording.add("metrics", "GET /metrics  # samples", re.sub("^#.*\n", "", without_times(text), flags=re.M))
     recording.compare(world, update=update_golden)
 
