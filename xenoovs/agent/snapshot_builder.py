@@ -131,19 +131,17 @@ def _with_utc(override: Override, utc_offset_s: float) -> Override:
 
 def installed_services(program: Program) -> dict[str, Installed]:
     """Return what a program has on the bridge, by service."""
-    return {made.service.name: _installed(made) for made in program.services}
-
-
-def _installed(made: ServiceProgram) -> Installed:
-    backends = made.service.backends
-    return Installed(
-        service_id=made.service_id,
-        shares={backend.name: float(share) for backend, share in zip(backends, made.shares, strict=True)},
-        flows=Counter(block.backend.name for block in made.blocks),
-        macs={backend.name: mac_and_port(backend.next_hop)[0] for backend in backends},
-        megaflows=hardware_entries(made),
-        draining=len(made.moves),
-    )
+    return {
+        made.service.name: Installed(
+            service_id=made.service_id,
+            shares={each.name: float(share) for each, share in zip(made.service.backends, made.shares, strict=True)},
+            flows=Counter(block.backend.name for block in made.blocks),
+            macs={each.name: mac_and_port(each.next_hop)[0] for each in made.service.backends},
+            megaflows=hardware_entries(made),
+            draining=len(made.moves),
+        )
+        for made in program.services
+    }
 
 
 def sampled_blocks(findings: OffloadFindings) -> Sampled:
@@ -182,7 +180,8 @@ class ServiceMoment:
     def backends(self) -> Iterator[BackendMoment]:
         targets, name = target_shares(self.in_use, self.moment.ramps), self.configured.name
         for used, target, one in zip(self.in_use.backends, targets, self.configured.backends, strict=True):
-            yield BackendMoment(self, (name, used.name), one, used, target)
+            override = self.overrides.get((name, used.name))
+            yield BackendMoment(self.moment, self.installed, (name, used.name), one, used, target, override)
 
     @property
     def megaflows_seen(self) -> int | None:
@@ -216,29 +215,20 @@ class BackendMoment:
     """One backend at one moment.
 
     Attributes:
+        installed: Its service on the bridge.
+        name: Names of its service and its own.
         used: With the weight in use.
         target: Share of the clients that it should have, 0..1.
+        override: What an operator has set for it.
     """
 
-    service: ServiceMoment
+    moment: Moment
+    installed: Installed
     name: BackendName
     configured: Backend
     used: Backend
     target: float
-
-    @property
-    def moment(self) -> Moment:
-        return self.service.moment
-
-    @property
-    def installed(self) -> Installed:
-        """Its service on the bridge."""
-        return self.service.installed
-
-    @property
-    def override(self) -> Override | None:
-        """What an operator has set for it."""
-        return self.service.overrides.get(self.name)
+    override: Override | None
 
     @property
     def health(self) -> BackendHealth | None:

@@ -44,15 +44,7 @@ from xenoovs.cli.agent_options import Options
 from xenoovs.cli.controller_options import Control
 from xenoovs.cli.via import Reach, Way, reaching
 from xenoovs.datapath.database import PortState
-from xenoovs.errors import (
-    ConfigError,
-    ListenError,
-    RequestRefused,
-    SameBridge,
-    StandingBy,
-    StateUnusable,
-    SwitchError,
-)
+from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StandingBy, StateUnusable, SwitchError
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.model.load import parse_config, read_config
 from xenoovs.records import dataclass, replace

@@ -14,15 +14,7 @@ from xenoovs.errors import counted, first_names, worded
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.judge.expected import OutsideKind
 from xenoovs.judge.findings import Anomaly, Conclusion, OffloadFindings, OverriddenBlocks, Unwildcarding, part_of
-from xenoovs.judge.report import (
-    OffloadRow,
-    OutsideRow,
-    backend_rows,
-    blocks_row,
-    ignored_rows,
-    outside_rows,
-    total_row,
-)
+from xenoovs.judge.report import OffloadRow, OutsideRow, backend_rows, blocks_row, ignored_rows, outside_rows, total_row
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_bits, render_flow, render_match
 from xenoovs.records import dataclass

@@ -15,13 +15,7 @@ from xenoovs.switch.vip_routes import VipRoutes, device_of
 from xenoovs.terminal.agent_client import Where, check_agent
 from xenoovs.terminal.defaults import find_config
 from xenoovs.terminal.load import load
-from xenoovs.terminal.options import (
-    OutputFormat,
-    optional_config_argument,
-    output_option,
-    switch_options,
-    yes_option,
-)
+from xenoovs.terminal.options import OutputFormat, optional_config_argument, output_option, switch_options, yes_option
 from xenoovs.terminal.output import confirm, echo, print_json
 from xenoovs.terminal.reach import reach
 

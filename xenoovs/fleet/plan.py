@@ -26,12 +26,7 @@ from xenoovs.decision.decision import (
 )
 from xenoovs.decision.ejection import Ejected
 from xenoovs.decision.slow_start import KnownShares, Ramps
-from xenoovs.errors import (
-    FleetRefused,
-    XenoovsError,
-    did_you_mean,
-    first_names,
-)
+from xenoovs.errors import FleetRefused, XenoovsError, did_you_mean, first_names
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo, Problem, decision_of, stored_services
 from xenoovs.model.balancer import Balancer, DrainMode, OtherTraffic, Service, Uplinks, claim_text
 from xenoovs.model.fleet import FleetServices, neutral_service, parse_fleet, service_text, unsupported

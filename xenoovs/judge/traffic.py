@@ -22,9 +22,8 @@ class BackendTraffic:
 
     Attributes:
         share: share of the address space.
-        blocks: blocks of the config that are installed with this backend.
-        packets: since the flows were installed.
-        bytes: likewise, with the Ethernet header, as OpenFlow counts.
+        blocks: those of the config that are installed.
+        bytes: with the Ethernet header, as OpenFlow counts, since the flows were installed.
         traffic_share: share of the service's packets; None before the first one.
         rate_pps: packets a second; None: there was one read, or the counters have begun again.
     """
@@ -43,12 +42,7 @@ class BackendTraffic:
 
 @dataclass(frozen=True, slots=True)
 class TrafficReport:
-    """Traffic and differences between switch and config.
-
-    Attributes:
-        missing: number of flows that are missing on the switch or changed there.
-        foreign: number of our flows on the switch that the config does not have.
-    """
+    """Traffic, our flows that are missing on the switch or changed there, and those that the config does not have."""
 
     backends: tuple[BackendTraffic, ...]
     missing: int

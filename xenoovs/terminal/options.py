@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from xenoovs.errors import (
-    FlowConflict,
-    PortsMissing,
-    UnusablePorts,
-    XenoovsError,
-)
+from xenoovs.errors import FlowConflict, PortsMissing, UnusablePorts, XenoovsError
 from xenoovs.model.address import IPAddress
 from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.completion import complete_lab, complete_server, complete_service

@@ -171,13 +171,7 @@ def terminal_width() -> int | None:
 def print_table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = (), spare: Iterable[int] = ()
 ) -> None:
-    """Print a table; on a terminal that is too narrow without some columns.
-
-    Args:
-        rows: Cells of each row; they may carry colours (click.style).
-        right: Indices of the columns that are aligned to the right.
-        spare: Indices of the columns that can be left out, the least important one first.
-    """
+    """Print a table; on a terminal that is too narrow without some columns. The arguments: as of TextTable."""
     _print(TextTable(headers, [[filtered(cell) for cell in row] for row in rows], frozenset(right), tuple(spare)))
 
 

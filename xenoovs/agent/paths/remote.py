@@ -10,16 +10,7 @@ from ipaddress import IPv4Address
 from random import Random
 
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.paths.decide import (
-    BlockShift,
-    MoveReason,
-    Placement,
-    RemoteVerdict,
-    judge,
-    limit_us,
-    moved,
-    shifts,
-)
+from xenoovs.agent.paths.decide import BlockShift, MoveReason, Placement, RemoteVerdict, judge, limit_us, moved, shifts
 from xenoovs.agent.paths.devices import ProbePort, now_us
 from xenoovs.agent.paths.frame import Addresses, payload, probe_head
 from xenoovs.agent.paths.score import NEXT_WAY_AFTER, Record, Rounds

@@ -50,21 +50,11 @@ class PathMoment:
     """One path to a remote at one moment: what the columns of `PathView` read."""
 
     remote: ProbedRemote
-    index: int
+    path: ProbedPath
+    record: PathRecord
+    verdict: PathVerdict
     blocks: int
     sample: OffloadSample
-
-    @property
-    def path(self) -> ProbedPath:
-        return self.remote.paths[self.index]
-
-    @property
-    def record(self) -> PathRecord:
-        return self.remote.record.paths[self.index]
-
-    @property
-    def verdict(self) -> PathVerdict:
-        return self.remote.verdict.paths[self.index]
 
     @property
     def name(self) -> tuple[str, str]:
@@ -85,7 +75,8 @@ class PathMoment:
 def _remote(mover: Mover, remote: ProbedRemote) -> RemoteView:
     placement, sample = mover.placement(remote), mover.state.offload
     blocks = Counter(() if placement is None else placement.owners)
-    moments = (PathMoment(remote, index, blocks[index], sample) for index in range(len(remote.paths)))
+    each_path = zip(remote.paths, remote.record.paths, remote.verdict.paths, strict=True)
+    moments = (PathMoment(remote, *parts, blocks[index], sample) for index, parts in enumerate(each_path))
     return build(RemoteView, RemoteMoment(mover, remote), paths=tuple(build(PathView, each) for each in moments))
 
 
