@@ -139,13 +139,7 @@ class Agent:
     """An agent of one bridge. Its attributes are for snapshots and metrics; changes go through its methods."""
 
     def __init__(
-        self,
-        config: ConfigFile,
-        engine: Engine,
-        *,
-        probe: Probe,
-        clock: Clock,
-        settings: Settings | None = None,
+        self, config: ConfigFile, engine: Engine, *, probe: Probe, clock: Clock, settings: Settings | None = None
     ) -> None:
         self._settings = settings or Settings()
         self.config, self.engine, self.clock = config, engine, clock

@@ -119,13 +119,7 @@ def _renamed(override: Override, new: Balancer, old: Balancer | None) -> Overrid
 
 
 def with_request(
-    runtime: Runtime,
-    balancer: Balancer,
-    request: OverrideRequest,
-    *,
-    resolved: Balancer,
-    utc_s: float,
-    now_s: float,
+    runtime: Runtime, balancer: Balancer, request: OverrideRequest, *, resolved: Balancer, utc_s: float, now_s: float
 ) -> tuple[Runtime, tuple[BackendName, ...]]:
     """Return the runtime after a request, and the backends that it is for.
 

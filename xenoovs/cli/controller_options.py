@@ -32,11 +32,7 @@ _OPTIONS = (
         help="Configure the bridge on this host to connect here, and to keep its flows when the controller "
         "ends (fail_mode=secure). Open vSwitch drops all flows once when a bridge gets its first controller.",
     ),
-    click.option(
-        "--redundant",
-        is_flag=True,
-        help="Share the bridge with others; one is master, the rest stand by.",
-    ),
+    click.option("--redundant", is_flag=True, help="Share the bridge with others; one is master, the rest stand by."),
 )
 
 

@@ -172,13 +172,7 @@ def _restart(db: str | None, lab: str | None, output: OutputFormat, *, yes: bool
 
 
 def _check(
-    question: Question,
-    show: Callable[[str], None],
-    output: OutputFormat,
-    *,
-    fix: bool,
-    restart_ovs: bool,
-    yes: bool,
+    question: Question, show: Callable[[str], None], output: OutputFormat, *, fix: bool, restart_ovs: bool, yes: bool
 ) -> int:
     """Print the checks of one bridge or of the host, and apply the fixes. Return the exit status."""
     target = question.target

@@ -202,10 +202,7 @@ number_argument = click.argument(
     "number", required=False, type=EntryNumber(min=1), shell_complete=complete_history_number
 )
 bridge_option = click.option(
-    "--bridge",
-    metavar="NAME",
-    shell_complete=complete_history_bridge,
-    help="The bridge, where several have a history.",
+    "--bridge", metavar="NAME", shell_complete=complete_history_bridge, help="The bridge, where several have a history."
 )
 
 

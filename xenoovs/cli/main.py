@@ -77,10 +77,7 @@ COMMANDS = {name: text for group in GROUPS.values() for name, text in group.item
 
 _MODULES = {name: f"xenoovs.cli.{name.replace('-', '_')}" for name in COMMANDS} | {
     **dict.fromkeys(("new", "validate"), "xenoovs.cli.config"),
-    **dict.fromkeys(
-        ("drain", "weight", "reset", "pause", "resume", "confirm", "logs"),
-        "xenoovs.cli.control",
-    ),
+    **dict.fromkeys(("drain", "weight", "reset", "pause", "resume", "confirm", "logs"), "xenoovs.cli.control"),
     "controller": "xenoovs.cli.agent",
     "fleet": "xenoovs.fleet.commands",
     "lab": "xenoovs.lab.commands.group",

@@ -112,10 +112,7 @@ def plan_command(*, where: Where, output: OutputFormat) -> int:
 
 
 @click.option(
-    "--source-port",
-    type=click.IntRange(1, 65535),
-    metavar="PORT",
-    help="Explain the path of packets with it.",
+    "--source-port", type=click.IntRange(1, 65535), metavar="PORT", help="Explain the path of packets with it."
 )
 @_remote_argument
 @agent_command("why")

@@ -270,13 +270,7 @@ def with_intent(view: FleetView, text: str, services: FleetServices, *, memo: Me
 
 
 def with_override(
-    view: FleetView,
-    name: BackendName,
-    weight: Fraction | None,
-    *,
-    author: str,
-    now_ms: int,
-    memo: Memo | None = None,
+    view: FleetView, name: BackendName, weight: Fraction | None, *, author: str, now_ms: int, memo: Memo | None = None
 ) -> FleetOverride:
     """Return the override of a backend, after a check that the fleet can have it.
 
@@ -344,11 +338,7 @@ def _with_staged(
         # Without DPUs there is no wave to wait for.
         return _towards(view, rolling, _parsed(rolling), memo, ROLLED_OUT, availability)
     changes = replace(
-        changes,
-        staged=differs,
-        removed=None if removed == view.removed else removed,
-        wave=wave,
-        ack=ACK_THIS,
+        changes, staged=differs, removed=None if removed == view.removed else removed, wave=wave, ack=ACK_THIS
     )
     return replace(change, changes=changes, steps=change.steps or towards.steps)
 
@@ -439,11 +429,7 @@ def _towards(
     decided = results.each(
         _decided,
         {
-            each: (
-                service,
-                known.get(claim),
-                None if available is None else available.get(each, _ALL_AVAILABLE),
-            )
+            each: (service, known.get(claim), None if available is None else available.get(each, _ALL_AVAILABLE))
             for each, (_, service, claim) in made.items()
         },
     )

@@ -120,12 +120,7 @@ class ViewReader:
         self._memo = Memo()
 
     def read(
-        self,
-        services: Iterable[StoredService],
-        local: str | bytes,
-        *,
-        file: str,
-        sources: ConfigSources | None = None,
+        self, services: Iterable[StoredService], local: str | bytes, *, file: str, sources: ConfigSources | None = None
     ) -> tuple[Balancer, Stored]:
         """Return the config of one DPU, and what is decided for each of its services.
 

@@ -72,11 +72,7 @@ _V6 = _Version(
         3: {0: "too many hops"},
     },
     # ICMP6_FILTER of RFC 3542, section 3.2; linux/icmpv6.h: a bit that is set keeps a type away.
-    (
-        58,
-        1,
-        struct.pack("=8I", ~(1 << 1 | 1 << 3) & _ALL, *[_ALL] * 3, ~(1 << 1) & _ALL, *[_ALL] * 3),
-    ),
+    (58, 1, struct.pack("=8I", ~(1 << 1 | 1 << 3) & _ALL, *[_ALL] * 3, ~(1 << 1) & _ALL, *[_ALL] * 3)),
 )
 
 

@@ -83,10 +83,7 @@ async def probe_http(target: HttpTarget, expectation: Expectation, contexts: Tls
     """Return why the target failed; None: it answered as configured. Raises OSError, ResourceShortage."""
     context = contexts.context(target.tls) if target.tls else None
     connector = TCPConnector(
-        force_close=True,
-        limit=0,
-        happy_eyeballs_delay=None,
-        socket_factory=_socket_factory(target),
+        force_close=True, limit=0, happy_eyeballs_delay=None, socket_factory=_socket_factory(target)
     )
     async with ClientSession(
         connector=connector, timeout=_NO_LIMIT, cookie_jar=DummyCookieJar(), auto_decompress=False
