@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import click
 from xenoovs.display import duration, percent, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
-from xenoovs.records import dataclass
+from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import BackendView, Snapshot, backend_rows, parse_snapshot
 from xenoovs.show.column import Column, Row, Table, columns_of, named, number, text
 from xenoovs.show.conditions import addressed, notices
