@@ -48,18 +48,12 @@ def _parse(text: bytes, sources: ConfigSources) -> Balancer:
     return parse_config(text, file=str(sources.main), sources=sources)
 
 
-class BoundParser:
-    """Parses a file that must keep its bridge, as ConfigParser. `bridge`: the label."""
-
-    def __init__(self, bridge: str) -> None:
-        self._bridge = bridge
-
-    def __call__(self, text: bytes, sources: ConfigSources) -> Balancer:
-        """Raises ConfigError, OtherBridge."""
-        balancer = _parse(text, sources)
-        if (label := balancer.uplinks.label) != self._bridge:
-            raise OtherBridge(mine=self._bridge, wanted=label)
-        return balancer
+def parse_bound(text: bytes, sources: ConfigSources, *, bridge: str) -> Balancer:
+    """Parse a file that must keep its bridge, by its label, as ConfigParser. Raises ConfigError, OtherBridge."""
+    balancer = _parse(text, sources)
+    if (label := balancer.uplinks.label) != bridge:
+        raise OtherBridge(mine=bridge, wanted=label)
+    return balancer
 
 
 class ConfigFile:

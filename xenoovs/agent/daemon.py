@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from random import uniform
 from typing import TypeVar
@@ -454,9 +454,9 @@ class Agent:
 
     async def _try_round(self) -> bool:
         """Return whether the bridge is as desired, as far as a pause and problems let it be."""
+        timer = asyncio.get_running_loop().call_later(_LATE_S, self._round_is_late)
         try:
-            with _calling_after(_LATE_S, self._round_is_late):
-                change = await self._round()
+            change = await self._round()
         except ChangesHeld as held:
             if held.flow_mods != self.state.round.held:
                 warn("paused; changes are held back", flow_mods=held.flow_mods)
@@ -471,6 +471,8 @@ class Agent:
             # Too few descriptors or processes, for instance: a later round may have them.
             self._failed(SystemFailure(reason=str(error)))
             return False
+        finally:
+            timer.cancel()
         self._done(change)
         problems = "; ".join(problem.text for problem in change.problems)
         notify(f"STATUS={problems or f'bridge {self.bridge} is as config {self.config.digest} says'}")
@@ -535,13 +537,3 @@ class Agent:
             # Backends that go down together, as those of one rack, are ejected in one round.
             await asyncio.sleep(_URGENT_COALESCE_S if self._is_urgent else _COALESCE_S)
         self._wake.clear()
-
-
-@contextmanager
-def _calling_after(seconds: float, callback: Callable[[], None]) -> Iterator[None]:
-    """Call `callback` if the context takes longer."""
-    timer = asyncio.get_running_loop().call_later(seconds, callback)
-    try:
-        yield
-    finally:
-        timer.cancel()

@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from random import uniform
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from xenoovs.agent.state import OffloadSample
 from xenoovs.agent.store import Clock
@@ -51,27 +51,51 @@ _BITS = 8
 # Packets and bytes of backends by the counters of their flows, where megaflows cannot be read.
 
 
+C = TypeVar("C", Counted, Traffic)
+Sums = tuple[Mapping[BackendName, C], Mapping[BackendName, Rate]]
+"""Totals since the first sample, and rates since the last one; no rates at the first one."""
+
+
+class Totals(Generic[C]):
+    """Packets and bytes of each backend since the first sample. Bounded by the number of backends."""
+
+    def __init__(self, nothing: C) -> None:
+        self._nothing: C = nothing
+        self._last_s: float | None = None
+        self._totals: dict[BackendName, C] = {}
+
+    def add(self, added: Mapping[BackendName, C], known: Iterable[BackendName], *, now_s: float) -> Sums[C]:
+        """Add what was counted since the last sample. The totals of backends that are not known are dropped."""
+        past_s = 0.0 if self._last_s is None else now_s - self._last_s
+        self._last_s, nothing = now_s, self._nothing
+        self._totals = {name: self._totals.get(name, nothing) + added.get(name, nothing) for name in known}
+        rates = {name: _rate(added.get(name, nothing), past_s) for name in self._totals} if past_s else {}
+        return self._totals, rates
+
+    def add_nothing(self, *, now_s: float) -> Sums[C]:
+        """Return the same as `add` for a sample in which nothing was counted, of the backends of the last one."""
+        return self.add({}, tuple(self._totals), now_s=now_s)
+
+
+def _rate(more: Counted | Traffic, past_s: float) -> Rate:
+    if isinstance(more, Counted):
+        return Rate(more.packets / past_s, None, more.bytes * _BITS / past_s)
+    packets, size = more.hw_packets + more.sw_packets, more.hw_bytes + more.sw_bytes
+    return Rate(packets / past_s, more.hw_packets / past_s, size * _BITS / past_s)
+
+
 class FlowTotals:
     """Totals that only grow, although flows are replaced. Bounded by the number of flows and backends."""
 
     def __init__(self) -> None:
         self._counters: dict[FlowKey, tuple[int, int]] = {}
-        self._totals: dict[BackendName, Counted] = {}
-        self._last_s: float | None = None
+        self._totals = Totals(Counted())
 
-    def add(
-        self, program: Program, observed: Iterable[ObservedFlow], *, now_s: float
-    ) -> tuple[Mapping[BackendName, Counted], Mapping[BackendName, Rate]]:
-        """Add the flows of the bridge. Returns totals since the first call, and rates since the last one."""
+    def add(self, program: Program, observed: Iterable[ObservedFlow], *, now_s: float) -> Sums[Counted]:
+        """Add the flows of the bridge."""
         report = traffic_report(program, tuple(self._increments(observed)))
         added = {(row.service, row.backend): Counted(row.packets, row.bytes) for row in report.backends}
-        past_s = None if self._last_s is None else now_s - self._last_s
-        self._last_s = now_s
-        self._totals = {name: self._totals.get(name, Counted()) + more for name, more in added.items()}
-        if not past_s:
-            return self._totals, {}
-        rates = {name: Rate(more.packets / past_s, None, more.bytes * _BITS / past_s) for name, more in added.items()}
-        return self._totals, rates
+        return self._totals.add(added, added, now_s=now_s)
 
     def _increments(self, observed: Iterable[ObservedFlow]) -> Iterator[ObservedFlow]:
         """Yield the flows with what was added. A counter that is less than before belongs to a new flow."""
@@ -143,35 +167,6 @@ def _is_wrapped(before: _Count, packets: int, size: int) -> bool:
     return 0 < grown < _WRAP and before[0] < _WRAP and size - before[1] >= grown * _LEAST_BYTES
 
 
-class MegaflowTotals:
-    """Packets and bytes of each backend since the first sample. Bounded by the number of backends."""
-
-    def __init__(self) -> None:
-        self._traffic: dict[BackendName, Traffic] = {}
-        self._last_s: float | None = None
-
-    def add(
-        self, findings: OffloadFindings, known: Iterable[BackendName], *, now_s: float
-    ) -> tuple[Mapping[BackendName, Traffic], Mapping[BackendName, Rate]]:
-        """Add findings whose counters are what was added since the last sample. Returns totals and rates by backend.
-
-        `known`: all backends, also those without blocks. The totals of others are dropped.
-        """
-        added = _by_backend(findings)
-        past_s = None if self._last_s is None else now_s - self._last_s
-        self._last_s = now_s
-        nothing = Traffic()
-        self._traffic = {name: self._traffic.get(name, nothing) + added.get(name, nothing) for name in known}
-        if not past_s:
-            return self._traffic, {}
-        return self._traffic, {name: _traffic_rate(added.get(name, nothing), past_s) for name in self._traffic}
-
-    def add_nothing(self, *, now_s: float) -> tuple[Mapping[BackendName, Traffic], Mapping[BackendName, Rate]]:
-        """Return the same as `add` for a sample without megaflows, for the backends of the last sample."""
-        self._last_s = now_s
-        return self._traffic, dict.fromkeys(self._traffic, Rate(0.0, 0.0, 0.0))
-
-
 def _by_backend(findings: OffloadFindings) -> dict[BackendName, Traffic]:
     counts = defaultdict[BackendName, list[int]](lambda: [0, 0, 0, 0])
     for block in findings.blocks:
@@ -182,11 +177,6 @@ def _by_backend(findings: OffloadFindings) -> dict[BackendName, Traffic]:
             count[2] += block.packets - block.hw_packets
             count[3] += block.bytes - block.hw_bytes
     return {name: Traffic(*count) for name, count in counts.items()}
-
-
-def _traffic_rate(more: Traffic, past_s: float) -> Rate:
-    packets, size = more.hw_packets + more.sw_packets, more.hw_bytes + more.sw_bytes
-    return Rate(packets / past_s, more.hw_packets / past_s, size * _BITS / past_s)
 
 
 # When samples are taken.
@@ -245,7 +235,7 @@ class OffloadSampler:
         self._requested_s: float | None = None
         self._costs_s = deque[float](maxlen=_COSTS)
         self._requested = asyncio.Event()
-        self._counters, self._totals = MegaflowCounters(), MegaflowTotals()
+        self._counters, self._totals = MegaflowCounters(), Totals(Traffic())
         self._expected: tuple[Program, tuple[ExpectedService, ...]] | None = None
         self._empty: OffloadFindings | None = None
 
@@ -290,7 +280,7 @@ class OffloadSampler:
         findings = check_dump(services, increments, self._rule_use.evidence(lines, increments))
         self._empty = None if lines else findings
         known = ((made.service.name, backend.name) for made in program.services for backend in made.service.backends)
-        return OffloadSample(findings, sampled_s, *self._totals.add(findings, known, now_s=now_s))
+        return OffloadSample(findings, sampled_s, *self._totals.add(_by_backend(findings), known, now_s=now_s))
 
     def _count_flows(self, program: Program) -> OffloadSample:
         observed = self._switch.dump_flows(self._bridge())

@@ -76,17 +76,15 @@ class Moment:
     Attributes:
         utc_offset_s: UTC less the agent's clock.
         installed: What the last round left on the bridge, by service.
-        moved: Share of clients moved so far, by service.
     """
 
     state: AgentState
     ramps: Ramps = field(default_factory=dict)
     utc_offset_s: float = 0.0
     installed: Mapping[str, Installed] = field(default_factory=dict)
-    sample: OffloadSample = field(default_factory=OffloadSample)
     blocks: Sampled = field(default_factory=dict)
+    sample: OffloadSample = field(default_factory=OffloadSample)
     unreachable: Mapping[BackendName, str] = field(default_factory=dict)
-    moved: Mapping[str, float] = field(default_factory=dict)
     changes: Mapping[BackendName, LastChange] = field(default_factory=dict)
 
 
@@ -108,7 +106,6 @@ class SnapshotBuilder:
             utc_s - now_s,
             sample=state.offload,
             unreachable=state.round.unreachable,
-            moved=state.round.moved,
             changes=self._changes.last,
         )
         overrides = tuple(_with_utc(one, moment.utc_offset_s) for one in state.runtime.overrides)
@@ -116,10 +113,10 @@ class SnapshotBuilder:
 
         def snapshot() -> Snapshot:
             installed = {} if program is None else self._installed.of(program)
-            services = service_views(replace(moment, installed=installed, blocks=self._blocks(moment.sample)))
+            services = service_views(replace(moment, installed=installed, blocks=self._blocks(state.offload)))
             return replace(frame, services=services, flows=0 if program is None else self._flows.of(program))
 
-        return LazySnapshot(snapshot, lambda service: blocks_of(program, self._blocks(moment.sample), service))
+        return LazySnapshot(snapshot, lambda service: blocks_of(program, self._blocks(state.offload), service))
 
     def _blocks(self, sample: OffloadSample) -> Sampled:
         return {} if sample.findings is None else self._sampled.of(sample.findings)

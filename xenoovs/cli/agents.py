@@ -21,7 +21,7 @@ import click
 from xenoovs.agent.announce import Announcer
 from xenoovs.agent.bridge_watch import follow_ipsec, open_ipsec_events
 from xenoovs.agent.bridges import AgentGroup, Starter, handle_signals
-from xenoovs.agent.config_file import BoundParser, ConfigFile
+from xenoovs.agent.config_file import ConfigFile, parse_bound
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.paths import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
 from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
@@ -139,7 +139,7 @@ def _config(file: Path, lab: str | None, check: Callable[[Balancer], None], *, b
     if lab is not None:
         config = ConfigFile(file, labs().target_of(lab).config_parser())
     else:
-        config = ConfigFile(file) if bridge is None else ConfigFile(file, BoundParser(bridge))
+        config = ConfigFile(file) if bridge is None else ConfigFile(file, partial(parse_bound, bridge=bridge))
     check(config.balancer)
     return config
 

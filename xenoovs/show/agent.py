@@ -472,7 +472,7 @@ class ServiceView:
     clients_moved: float = column(
         "Share of clients that changed their backend, summed over all changes: 1 is every client once.",
         counter("xenoovs_service_clients_moved_total", "reconciliation"),
-        read=lambda s: s.moment.moved.get(s.configured.name, 0.0),
+        read=lambda s: s.moment.state.round.moved.get(s.configured.name, 0.0),
         default=0.0,
     )
     unanswered_share = computed(
