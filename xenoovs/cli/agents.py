@@ -307,7 +307,7 @@ async def _agent(
     one: OpenedAgent, config: ConfigFile, reach: Reach, switch: ManagementSwitch, options: Options, *, max_probes: int
 ) -> Agent:
     """Return an agent with all its parts: this is the page that names each of them."""
-    loop, neighbours, source_ports = asyncio.get_running_loop(), Neighbours(), SourcePorts()
+    neighbours, source_ports = Neighbours(), SourcePorts()
     await asyncio.to_thread(neighbours.settle, config.balancer)
     # The engine compares the bridge with the desired state, and changes it.
     reached = reach(one.bridge.uplinks, lambda balancer: source_ports.resolve(neighbours.resolve(balancer)))
@@ -337,7 +337,10 @@ async def _agent(
     # Ports and links, by the database of Open vSwitch or by the connection of the bridge.
     if reached.ports is None:
         agent.watch_bridge(switch.endpoint.db)
-    reached.on_change(LoopCall(loop, partial(_changed, agent, reached.ports)))
+    changed = partial(_changed, agent, reached.ports)
+    reached.on_change(LoopCall(asyncio.get_running_loop(), changed))
+    # The bridge may have connected before.
+    changed()
     # MACs of backends that the config gives by their addresses.
     agent.add_task(lambda: neighbours.follow(lambda: agent.config.balancers, on_change=agent.request_round))
     if not options.once:
@@ -358,8 +361,7 @@ async def _agent(
 def _changed(agent: Agent, read: Callable[[], dict[str, PortState] | None] | None) -> None:
     """Start a round, as something has changed at the bridge. `read`: its ports, by its connection."""
     if read is not None:
-        ports = read()
-        bridges = None if ports is None else {agent.bridge: ports}
+        bridges = None if (ports := read()) is None else {agent.bridge: ports}
         agent.store.dispatch(Observed(BridgePorts(bridges)))
     agent.request_round()
 

@@ -9,10 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -29,7 +30,9 @@ from xenoovs.agent.log import LOGGER, bridge_context, facts_of, info
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.systemd import Readiness, notify
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
-from xenoovs.cli.agents import configured_bridges
+from xenoovs.cli.agent_options import Options
+from xenoovs.cli.agents import AllOpened, ConfiguredBridge, OpenedAgent, configured_bridges, run_agents
+from xenoovs.cli.via import Reached
 from xenoovs.datapath.database import PortState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import BridgeMissing, ConfigError, OtherBridge, SwitchUnreachable
@@ -121,6 +124,21 @@ def test_a_bridge_gets_its_flows_before_the_config_of_another_is_read(tmp_path: 
     starters: dict[str, Starter] = {bridge: partial(start, bridge) for bridge in switches}
     asyncio.run(asyncio.wait_for(AgentGroup().run(starters, once=True), PATIENCE_S))
     assert [len(switch.all_flows(bridge)) for bridge, switch in switches.items()] == [8, 8]
+
+
+def test_bug_a_bridge_that_connects_before_its_agent_is_made_shows_its_ports(tmp_path: Path) -> None:
+    """Of several at one controller its ports were unknown until one of them changed."""
+    switch, made = _switch("br1"), list[Agent]()
+    config = _agent(tmp_path, "br1", switch).config
+    uplinks = config.balancer.uplinks
+    reached = Reached(Engine(switch), lambda _changed: None, lambda: {"p0": P0, "p1": P1})
+    one = OpenedAgent(ConfiguredBridge(lambda: config, config.path, uplinks, uplinks.bridge), (), None)
+    given: dict[str, Any] = dict.fromkeys(each.name for each in fields(Options))
+    options = Options(**given | {"once": True, "offload_interval_s": 10.0})
+    far = cast(ManagementSwitch, SimpleNamespace(endpoint=Endpoint("unix:/nonexistent/db.sock", None)))
+    started = run_agents(AgentGroup(), AllOpened((one,), ()), lambda *_: reached, far, options, made=made.append)
+    asyncio.run(asyncio.wait_for(started, PATIENCE_S))
+    assert [port.name for port in made[0].ports() or ()] == ["p0", "p1"]
 
 
 def test_of_several_files_only_the_bridge_is_read_before_the_start(tmp_path: Path) -> None:
