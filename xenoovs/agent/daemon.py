@@ -191,9 +191,9 @@ class Agent:
     def state(self) -> AgentState:
         return self.store.state
 
-    def add_task(self, factory: TaskFactory) -> None:
-        """Register a task that runs beside the rounds, from the start of `run` to its end."""
-        self._task_factories.append(factory)
+    def add_task(self, *factories: TaskFactory) -> None:
+        """Register tasks that run beside the rounds, from the start of `run` to its end."""
+        self._task_factories += factories
 
     def watch_bridge(self, db: str) -> None:
         """Follow the ports in the database (`db` as of Endpoint) beside the rounds."""

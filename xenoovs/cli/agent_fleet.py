@@ -53,8 +53,7 @@ class JoinedFleet:
         """Make an agent with this config a member, within its event loop."""
         known = self.config, self.name, self.store, self.states, self.cache, self.certificate
         member = FleetMember(agent.store, agent.engine, *known, request_poll=agent.request_poll)
-        agent.add_task(member.follow)
-        agent.add_task(member.run)
+        agent.add_task(member.follow, member.run)
         self.listeners.append(LoopCall(asyncio.get_running_loop(), member.changed))
 
 

@@ -353,8 +353,7 @@ async def _agent(
         agent.probe_paths(source_ports, partial(_open_probe_port, switch.endpoint))
         # Routes of VIPs, and what the BGP speaker makes of them.
         announcer = Announcer(agent.store, VipRoutes(device_of(one.bridge.name, switch.endpoint)), read_bgp_routes)
-        agent.add_task(announcer.run)
-        agent.add_task(announcer.follow_bgp)
+        agent.add_task(announcer.run, announcer.follow_bgp)
     return agent
 
 
