@@ -12,7 +12,7 @@ from time import monotonic
 
 from xenoovs.errors import MalformedOpenFlow
 from xenoovs.openflow.flow import is_ours
-from xenoovs.openflow.wire.frame import HEADER, MULTIPART_REPLY, MULTIPART_REQUEST, message
+from xenoovs.openflow.wire.frame import ERROR, HEADER, MULTIPART_REPLY, MULTIPART_REQUEST, message
 
 MONITOR_XID = 0xFFE
 """Of the request, below those of exchanges (`connection.py`). Later reports have none."""
@@ -36,9 +36,19 @@ _PAUSE_S = 2.0
 
 
 def monitor_request() -> bytes:
-    """Return the request to report all changes of flows. Open vSwitch before 2.16 refuses it, which does no harm."""
+    """Return the request to report all changes of flows. Open vSwitch before 3.0 refuses it (commit c3e64047d)."""
     body = _PART.pack(_FLOW_MONITOR, 0) + _REQUEST.pack(1, _ANY, _ANY, _REPORTED, _ALL_TABLES, _ADD_MONITOR, _OXM, 4)
     return message(MULTIPART_REQUEST, body, xid=MONITOR_XID)
+
+
+def is_refusal(frame: bytes) -> bool:
+    """Return whether an error refuses to monitor.
+
+    Open vSwitch before 3.0 answers to what follows the header as if that were one: with version 1 and xid 0
+    (handle_flow_monitor_request of ofproto/ofproto.c).
+    """
+    version, kind, _, xid = HEADER.unpack_from(frame)
+    return kind == ERROR and (xid == MONITOR_XID or (version, xid) == (1, 0))
 
 
 def touches_ours(frame: bytes) -> bool:

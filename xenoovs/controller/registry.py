@@ -9,7 +9,7 @@ from time import monotonic
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.log import ControllerLog, LogEvent, LogLimit, describe_error
-from xenoovs.controller.monitor import MONITOR_XID, monitor_request, touches_ours
+from xenoovs.controller.monitor import is_refusal, monitor_request, touches_ours
 from xenoovs.controller.session import Session
 from xenoovs.errors import OpenFlowVersionDisabled
 from xenoovs.openflow.flow import OURS
@@ -118,7 +118,7 @@ class Registry:
         elif touches_ours(frame):
             if not connection.is_standby:
                 expected.flows_changed.trigger()
-        elif kind == ERROR and xid != MONITOR_XID:
+        elif kind == ERROR and not is_refusal(frame):
             error = decode_error(frame)
             connection.is_standby = connection.is_standby or is_slave_error(error)
             self._log.warn("the switch reports an error", bridge=expected.label, **describe_error(error))

@@ -242,7 +242,8 @@ class Session:
 
     def _receive(self, frame: bytes) -> None:
         version, kind, _, xid = HEADER.unpack_from(frame)
-        if self.version and version != self.version:
+        # Errors have other versions too (`monitor.is_refusal`).
+        if self.version and version != self.version and kind != ERROR:
             raise MalformedOpenFlow(f"a message of version {version:#04x} where {self.version:#04x} was agreed on")
         if kind == ECHO_REQUEST:
             self.send(message(ECHO_REPLY, frame[HEADER.size :], xid=xid, version=version))
