@@ -20,6 +20,8 @@ from xenoovs.judge.simulate.classifier import prefix_fields_of
 from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, start_vswitchd, stop_private_ovs
 from xenoovs.openflow.flow import Field
+from xenoovs.switch.appctl import Appctl
+from xenoovs.switch.endpoint import find_endpoint
 from xenoovs.switch.process import run
 from xenoovs.switch.stderr import has_lost_connection
 from xenoovs.switch.vswitchd import parse_version
@@ -123,7 +125,7 @@ class DummyBridge:
 
     def trace(self, flow: str) -> str:
         """`ofproto/trace`, with port names in the answer."""
-        return self.ovs.appctl("ofproto/trace", self.name, flow, "--names")
+        return Appctl(find_endpoint(db=self.ovs.db, env={})).trace(self.name, flow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 
 from xenoovs.errors import BridgeMissing, CommandFailed
+from xenoovs.openflow.text import split_list
 from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.process import run
@@ -36,14 +38,20 @@ class Appctl:
         return "".join(self.run("dpctl/dump-flows", "-m", datapath) for datapath in datapaths)
 
     def trace(self, bridge: str, flow: str) -> str:
-        """The text of `ofproto/trace BRIDGE FLOW --names`. `flow`: as ovs-ofctl(8) writes a match.
+        """The text of `ofproto/trace BRIDGE FLOW`, with names of ports. `flow`: as ovs-ofctl(8) writes a match.
 
         Raises BridgeMissing, and CommandFailed for a `flow` that Open vSwitch does not understand.
         """
         self.endpoint.management(bridge)
         if bridge not in (present := self.run("ofproto/list").split()):
             raise BridgeMissing(bridge=bridge, present=present)
-        return self.run("ofproto/trace", bridge, flow, "--names")
+        try:
+            return self.run("ofproto/trace", bridge, flow, "--names")
+        except CommandFailed as failed:
+            # Before 3.1 (commit a93d0b74d of Open vSwitch).
+            if "--names: unknown option" not in failed.stderr:
+                raise
+        return _with_names(self.run("ofproto/trace", bridge, flow), bridge, self.run("dpif/show"))
 
     def trace_megaflow(self, key: str, *, datapath_type: str) -> str:
         """The text of `ofproto/trace` for one packet of a megaflow: the flows that it visits now.
@@ -78,6 +86,15 @@ class Appctl:
             return run(["ovs-appctl", *arguments], timeout_s=timeout_s, env={"OVS_RUNDIR": str(target)}).stdout
         except CommandFailed as failed:
             raise lift(failed, endpoint=self.endpoint) from None
+
+
+def _with_names(trace: str, bridge: str, shown: str) -> str:
+    """Name the ports of a trace's actions as `dpif/show` numbers them (dpif_show_backer, ofproto/ofproto-dpif.c)."""
+    datapath = next(part for part in re.split(r"^(?=\S)", shown, flags=re.MULTILINE) if f"\n  {bridge}:\n" in part)
+    names = {number: name for name, number in re.findall(r"^ {4}(\S+) [0-9]+/([0-9]+): ", datapath, re.MULTILINE)}
+    before, head, end = trace.rpartition("Datapath actions: ")
+    actions, *after = end.split("\n", 1)
+    return before + head + "\n".join((",".join(names.get(part, part) for part in split_list(actions)), *after))
 
 
 # Megaflows back to flows by ofproto/detrace, where Open vSwitch has it (3.4 and newer).
