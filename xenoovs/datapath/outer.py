@@ -225,6 +225,8 @@ class Encapsulation:
 
 _SET_TUNNEL = "set(tunnel("
 _TNL_PUSH, _TNL_POP = "tnl_push(", "tnl_pop("
+_CLONED = f"clone({_TNL_PUSH}"
+"""Before Open vSwitch 3.0 each packet into a tunnel is a clone, since then the last one is not (commit c8bff848a)."""
 
 
 @lru_cache(maxsize=4096)
@@ -237,6 +239,8 @@ def encapsulations(actions: tuple[str, ...]) -> tuple[Encapsulation, ...]:
             header = parse_outer(action[len(_SET_TUNNEL) : -2])
         elif action.startswith(_TNL_PUSH):
             found.append(parse_push(action))
+        elif action.startswith(_CLONED):
+            found += encapsulations(tuple(item for _, item in _items(action[len(_CLONED) - len(_TNL_PUSH) : -1])))
         elif "(" not in action and header is not None and header.destination is not None:
             port = header.exact("tp_dst")
             found.append(

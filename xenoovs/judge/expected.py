@@ -275,7 +275,7 @@ _SET = {
 }
 """Datapath actions that write what next hops write into a packet (format_odp_action() of lib/odp-util.c)."""
 _OUTER = frozenset((Field.TUN_ID, Field.TUN_DST))
-_UNDETERMINED = re.compile(r"(?:recirc|slow_path|clone|check_pkt_len)\(")
+_UNDETERMINED = re.compile(r"(?:recirc|slow_path|clone(?!\(tnl_push)|check_pkt_len)\(")
 
 
 def delivers(megaflow: Megaflow, fields: Fields, block: ExpectedBlock) -> bool:

@@ -108,6 +108,16 @@ def test_where_packets_leave_in_a_tunnel(actions: str, found: Encapsulation) -> 
     assert encapsulations(parse_megaflow(_line(actions=actions)).actions) == (found,)
 
 
+def test_bug_a_tunnel_in_a_clone_was_not_seen() -> None:
+    """Open vSwitch before 3.0 clones each packet into a tunnel."""
+    push = (
+        "tnl_push(tnl_port(genev_sys_6081),header(size=50,type=5,eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01,"
+        "dl_type=0x0800),ipv4(src=192.0.2.1,dst=192.0.2.9,proto=17,tos=0,ttl=64,frag=0x4000),"
+        "udp(src=0,dst=6081,csum=0x0),geneve(vni=0x1389)),out_port(br-ul))"
+    )
+    assert encapsulations((f"clone({push},u0)",)) == encapsulations((push,)) != ()
+
+
 def test_a_packet_that_leaves_by_two_tunnels() -> None:
     sent = "set(tunnel(tun_id=0x{},dst=192.0.2.{},tp_dst=4789,flags(key))),vxlan_sys_4789"
     found = encapsulations(parse_megaflow(_line(actions=f"{sent.format(1, 12)},{sent.format(2, 13)}")).actions)
