@@ -18,7 +18,6 @@ from xenoovs.lab.host import environment_of, kill_and_wait, stop_and_wait
 from xenoovs.records import dataclass, field
 from xenoovs.switch.process import run
 
-_SCHEMA = Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"
 # Emulated machines are slow.
 _START_TIMEOUT_S = 120.0
 _LOCK_PATIENCE_S, _LOCK_STEP_S = 20.0, 0.02
@@ -114,8 +113,8 @@ def start_private_ovs(
 
     Raises LabError when Open vSwitch is not installed or does not start; nothing stays running then.
     """
-    if not _SCHEMA.exists():
-        raise LabError(f"{_SCHEMA} is missing: install Open vSwitch (Debian: `apt-get install openvswitch-switch`)")
+    if not (schema := _schema()).exists():
+        raise LabError(f"{schema} is missing: install Open vSwitch (Debian: `apt-get install openvswitch-switch`)")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     ovs = PrivateOvs(directory, marks or {})
     try:
@@ -127,11 +126,15 @@ def start_private_ovs(
     return ovs
 
 
+def _schema() -> Path:
+    return Path(os.environ.get("OVS_PKGDATADIR", "/usr/share/openvswitch")) / "vswitch.ovsschema"
+
+
 def start_database(ovs: PrivateOvs, *, netns: str | None = None) -> None:
     """Start ovsdb-server, with the existing database if there is one."""
     conf = ovs.directory / "conf.db"
     if not conf.exists():
-        _run_daemon(ovs, ["ovsdb-tool", "create", str(conf), str(_SCHEMA)])
+        _run_daemon(ovs, ["ovsdb-tool", "create", str(conf), str(_schema())])
     options = [str(conf), f"--remote=p{ovs.db}", *_daemon_options(ovs, "ovsdb-server")]
     _wait_until_released(ovs.directory / "ovsdb-server.pid")
     _run_daemon(ovs, ["ovsdb-server", *options], netns=netns)
