@@ -29,6 +29,8 @@ test: check ## Run everything: checks, all tests on a real Open vSwitch, on the 
 	@scripts/setup-frr
 	@scripts/setup-measure
 	@scripts/setup-ovn
+	@$(AS_ROOT) scripts/ovs-release bullseye true
+	@$(AS_ROOT) scripts/ovs-release trixie true
 	@$(AS_ROOT) $(BIN)/python -m tests.machines
 	$(AS_ROOT) $(BIN)/python -m pytest -n 6 -p tests.whole_run
 

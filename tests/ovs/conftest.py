@@ -10,20 +10,42 @@ import pytest
 from tests.command_line import SMALL_CONFIG
 from tests.golden.cases import balancer_of
 from tests.ovs.dummy import DummyBridge, DummyOvs, lead_to_remotes, running_dummy_ovs
+from tests.ovs.releases import SUITES, difference, running_programs_of
 from tests.ovs.ways import Record, Way, running_server
 from xenoovs.compile.tunnel_ports import wanted_ports
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this directory."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test of this directory; deselect those that the Open vSwitch they would run on cannot pass."""
+    other = list[pytest.Item]()
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.ovs)
+            call = getattr(item, "callspec", None)
+            if difference(item.nodeid, call.params.get("release", "") if call else ""):
+                other.append(item)
+    if other:
+        config.hook.pytest_deselected(items=other)
+        items[:] = [item for item in items if item not in other]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests marked `each_release` on the Open vSwitch of this host and on the other ones."""
+    if metafunc.definition.get_closest_marker("each_release"):
+        ids = [pytest.HIDDEN_PARAM, *SUITES]
+        metafunc.parametrize("release", ["", *SUITES], ids=ids, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def release(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The Open vSwitch whose programs run. What a session shares of daemons asks for this first."""
+    with running_programs_of(getattr(request, "param", "")):
+        yield
 
 
 @pytest.fixture(scope="session")
-def dummy_ovs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DummyOvs]:
+def dummy_ovs(release: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DummyOvs]:
     """One OVS for all tests of this process (of this worker under pytest-xdist). Leave nothing behind on it."""
     with running_dummy_ovs(tmp_path_factory.mktemp("ovs") / "run") as ovs:
         yield ovs

@@ -74,6 +74,7 @@ def our_flows(lab: Lab) -> set[str]:
     return {line.strip() for line in text.splitlines() if line.strip()}
 
 
+@pytest.mark.each_release
 @pytest.mark.parametrize(
     "config",
     [CONFIG, behind_tunnels("switch"), pytest.param(behind_tunnels("direct"), marks=pytest.mark.long)],

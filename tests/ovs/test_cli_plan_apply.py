@@ -9,10 +9,14 @@ from contextlib import suppress
 from os import environ
 from pathlib import Path
 
+import pytest
+
 from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, CommandResult
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.patience import PATIENCE_S
 from xenoovs.decision.document import parse_decision
+
+pytestmark = pytest.mark.each_release
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli"
 OTHERS = """\

@@ -57,6 +57,7 @@ def _backends(bridge: DummyBridge) -> set[str]:
     return {flow.partition("mod_dl_dst:02:00:5e:10:00:")[2][:2] for flow in _ours(bridge) if "table=1," in flow}
 
 
+@pytest.mark.each_release
 def test_the_flows_are_those_of_apply(wide: DummyBridge, config: Path, xenoovs: CommandLine) -> None:
     """Also of one that ends after the first round."""
     with controller(config, wide, "--attach"):
@@ -72,6 +73,7 @@ def test_the_flows_are_those_of_apply(wide: DummyBridge, config: Path, xenoovs: 
     assert _ours(wide) == by_controller
 
 
+@pytest.mark.each_release
 def test_backends_behind_a_port_without_link_or_that_is_gone_are_out_until_it_is_back(
     wide: DummyBridge, config: Path
 ) -> None:
@@ -104,6 +106,7 @@ def test_backends_behind_a_port_without_link_or_that_is_gone_are_out_until_it_is
     assert reasons == ["port p2 is on no bridge (ovsbr1 has p0, p1); no clients for dns/fips3"]
 
 
+@pytest.mark.each_release
 def test_flows_that_others_change_are_put_right_at_once(wide: DummyBridge, config: Path) -> None:
     with controller(config, wide, "--attach", "--resync", "1h") as process:
         assert process.stderr is not None

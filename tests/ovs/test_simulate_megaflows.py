@@ -40,6 +40,7 @@ def three_ports(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
         yield made
 
 
+@pytest.mark.each_release
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(5, 16))])
 def test_megaflows_and_packets_are_as_predicted(three_ports: DummyBridge, seed: int) -> None:
     random = Random(seed)
@@ -85,6 +86,7 @@ def test_flags_beside_ports_are_predicted(three_ports: DummyBridge) -> None:
     assert observed_shapes(three_ports) == predicted
 
 
+@pytest.mark.each_release
 @pytest.mark.parametrize("seed", [100])
 def test_the_switch_itself_traces_the_packets_the_same_way(three_ports: DummyBridge, seed: int) -> None:
     random = Random(seed)
@@ -206,6 +208,7 @@ NOT_ON_A_DUMMY = "tunnel-locals"
 """No route of a dummy datapath is local, so ports there lose `local_ip`. test_lab_tunnels.py sends these packets."""
 
 
+@pytest.mark.each_release
 @pytest.mark.parametrize("case", [case for case in CASES if case != NOT_ON_A_DUMMY])
 def test_megaflows(dpu: DummyBridge, case: str) -> None:
     flows, packets = program_of(case).flows, [example.packet for example in examples_of(case)]

@@ -24,6 +24,8 @@ from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, Command, Flow, FlowMod,
 from xenoovs.openflow.text import Recognised, parse_dump, parse_flow, recognise, render_flow
 from xenoovs.switch.api import Switch, require_ports
 
+pytestmark = pytest.mark.each_release
+
 _OURS = parse_flow("cookie=0x786f000000000001, priority=10,ip,nw_src=0.0.0.1/0.0.0.1 actions=output:p1")
 _FOREIGN = "add cookie=0x5,table=0,priority=1 actions=NORMAL\nadd table=0,priority=2,ip actions=drop\n"
 
