@@ -334,10 +334,11 @@ class Question:
         if self.balancer is not None and self.balancer.announce is not None:
             host = replace(host, bgp=read_bgp(self.balancer.announced_vips))
         if self.balancer is None:
-            return DoctorCase(Evidence(collector.tunnels(host, _ends(host, None))), None)
+            return DoctorCase(Evidence(collector.tunnels(host, _ends(host, None)), collector.lines(host)), None)
         program, foreign = self._on_bridge(self.balancer, host)
         host = collector.tunnels(host, _ends(host, program.balancer))
-        return DoctorCase(Evidence(host, target=self.target), self._wanted(program, foreign, host))
+        case = DoctorCase(Evidence(host, collector.lines(host), target=self.target))
+        return replace(case, required=self._wanted(program, foreign, host))
 
     def _on_bridge(self, balancer: Balancer, host: HostFacts) -> tuple[Program, Fact[ForeignFlows]]:
         """Return the program of the config on its bridge, where drains may go on, and the flows of others there."""

@@ -137,12 +137,14 @@ class Eswitch:
         mode: `switchdev` or `legacy`.
         steering: `dmfs`, `smfs` or `hmfs`.
         multiport: whether all uplinks of the NIC are on one eSwitch (mlx5 parameter esw_multiport).
+        device_id: of PCI, `0xa2dc` for BlueField-3; None: unknown.
     """
 
     pci: str
     mode: Fact[str]
     steering: Fact[str]
     multiport: Fact[bool]
+    device_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

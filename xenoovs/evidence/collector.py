@@ -7,7 +7,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -189,6 +189,12 @@ class Collector:
         from xenoovs.switch.host_facts import gather
 
         return gather(self.endpoint, modules=modules)
+
+    def lines(self, host: HostFacts) -> tuple[str, ...]:
+        """Return the lines of a dump of all megaflows; none if ovs-vswitchd does not answer."""
+        with suppress(SwitchError):
+            return () if isinstance(host.daemon, Unknown) else tuple(self.switch.dump_megaflows().splitlines())
+        return ()
 
     def tunnels(self, host: HostFacts, ends: Sequence[TunnelEnd]) -> HostFacts:
         """Return the facts about a host with those about these tunnels, and about their certificates."""

@@ -49,7 +49,6 @@ class BridgeRow:
         megaflows: of these chains; one that several chains share counts once.
         packets: of their first megaflows.
         hw_packets: packets that the NIC forwarded in all megaflows of a chain.
-        exits: ports by which packets leave, sorted.
     """
 
     in_port: str
@@ -71,15 +70,8 @@ class BridgeFindings:
 
     Attributes:
         rows: by port, then from best verdict to worst, then by reason.
-        read: number of megaflows in the dump, of all bridges.
-        unjudged: number of megaflows of a dump made without `-m`.
-        is_filtered: the dump may lack megaflows in software, as all of it is offloaded.
-        unparsed_more: number of unreadable lines beyond those in `unparsed`.
-        uncounted: number of megaflows whose tc filter has no counter of hardware.
-        ports: packets that ports gave to the CPU between two samples; empty if there is one.
         recirculating: number of megaflows that are part of longer chains.
         has_tc_chains: whether the kernel can offload such chains; None: unknown.
-        logical_ports: port -> its name in OVN or Neutron.
         tunnels: tunnels by which packets leave past the kernel's IPsec.
         cleartext: those of them that a policy says should be encrypted.
         links: every megaflow, if the check lists them.
@@ -169,8 +161,6 @@ def check_bridge(
 
     Args:
         megaflows: megaflows of the dump, errors in the place of unreadable lines.
-        evidence: what is known beside the dump; None: nothing.
-        is_listing: whether the findings list every megaflow.
     """
     evidence = evidence or Evidence()
     counter, judge, tunnels = _RowCounter(evidence, is_listing=is_listing), MegaflowJudge(evidence), TunnelCounter()

@@ -33,9 +33,7 @@ class Hop:
 
     Attributes:
         in_port: where the packets entered the switch; it stays the same in all hops.
-        recirc_id: 0 for the first hop.
         is_judged: False for what belongs in software, such as the first packet of a connection.
-        growth: packets since an earlier sample; None: there is none.
     """
 
     in_port: str

@@ -84,7 +84,6 @@ class MegaflowState:
 
     Attributes:
         hw_packets: packets that the NIC forwarded, by the counters of the tc filter if it has any.
-        anomalies: contradictions between the dump and traffic control.
         growth: since the sample before; of a megaflow that is new since then, all its packets. None: one sample.
         is_counted: False if the tc filter has no counter of hardware; `hw_packets` is then by the dump.
         reason: why it is not in hardware, where the megaflow itself does not show it.
@@ -121,7 +120,6 @@ def state_of(
 
     Args:
         filters: tc filters by cookie; None: traffic control was not read.
-        before: an earlier sample; None: there is none.
         contradicted: ports that gave the CPU more packets than megaflows explain.
 
     Returns:
@@ -463,7 +461,6 @@ class SharedOverride:
     """What megaflows outside all blocks that differ only in their source have in common.
 
     Attributes:
-        megaflow: the first of them, with its `fields`.
         entries: entries of services whose packets they may hold.
         outside: where they count if they override no block.
     """
@@ -871,7 +868,6 @@ def check_dump(
     """Judge the lines of a dump against the expected services, similar lines once. Never raises.
 
     Args:
-        evidence: what is known beside the dump; None: nothing.
         own_mask: returns the mask of a megaflow with our flows alone; None: what its block needs at least.
         is_listing: whether the findings list every judged megaflow.
     """

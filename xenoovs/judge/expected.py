@@ -40,7 +40,6 @@ class ExpectedBlock:
     """One block of one backend.
 
     Attributes:
-        eth_type: 0x0800 or 0x86dd.
         key: the bits that choose the block; mask 0: all clients.
         hops: next hops of its packets; several only if the block moves.
         is_moving: a drain keeps its open connections with their backends; each has a megaflow of its own.
@@ -381,9 +380,7 @@ def outside_kind_of(
     """Return the first kind that applies; never ANSWERS or OTHER_PORT.
 
     Args:
-        megaflow: a megaflow outside all blocks.
         internal_ports: names of bridges and of their internal ports.
-        fields: the match of the megaflow, if it is known already.
     """
     fields = match_of(megaflow) if fields is None else fields
     eth_type, icmp_type, destination = (fields.get(name) for name in ("dl_type", "icmp_type", "dl_dst"))

@@ -85,7 +85,6 @@ class Unwildcarding:
 
     Attributes:
         fields: name of the field and those bits.
-        in_port: ingress port of the first of them.
         flows: the foreign flows that match these bits (`foreign.attribute` finds them).
     """
 
@@ -103,8 +102,6 @@ class OverriddenBlocks:
     Attributes:
         blocks: its blocks that lose packets. Other packets of them may have megaflows of their own.
         packets: packets of these megaflows, which may include packets for other destinations.
-        match: the match of the first of them.
-        flows: the foreign flows that do it (`foreign.attribute` finds them).
     """
 
     service: str
@@ -219,7 +216,6 @@ class ListedMegaflow:
     Attributes:
         block: its block; None: it is outside all blocks, and `outside` says what it carries.
         outside: kind, port and services, as `OutsideTraffic.key`; None for one of a block.
-        tc: its filter in traffic control; None: none, or not read.
     """
 
     megaflow: Megaflow
@@ -236,7 +232,6 @@ class OffloadFindings:
     """All findings about one program.
 
     Attributes:
-        outside: megaflows outside all blocks, by kind, port, services and verdict.
         unjudged: number of megaflows in a dump made without `-m`, which hides where they run.
         unwildcardings: services whose megaflows are narrower than planned, and the flows behind it.
         examples: the first few megaflows with each anomaly.

@@ -38,11 +38,9 @@ class MegaflowLink:
     """One megaflow of a chain.
 
     Attributes:
-        verdict: its own.
         chain: that of its chains: the verdict of their slowest link.
         is_judged: False for packets that belong in software, such as the first one of a connection.
         reason: why it is not in hardware, or not judged; empty if nothing shows it.
-        tc: its filter in traffic control; None: none, or not read.
         flows: OpenFlow flows that its packets visit and that do more than write registers; empty: not traced.
     """
 
@@ -71,12 +69,7 @@ class MegaflowLink:
 
 @dataclass(frozen=True, slots=True)
 class LinkNames:
-    """Names of ports and flows outside of Open vSwitch.
-
-    Attributes:
-        ports: port -> its name in OVN or Neutron.
-        logical: cookie -> logical flow of OVN.
-    """
+    """Names of ports and flows outside of Open vSwitch."""
 
     ports: Mapping[str, str] = field(default_factory=dict)
     logical: Mapping[int, LogicalFlow] = field(default_factory=dict)

@@ -38,7 +38,6 @@ class OffloadRow:
             services without answers.
         predicted: number of megaflows after traffic to all blocks by the entries seen, from one client-side MAC.
             More are due to further MACs, or to foreign flows.
-        predicted_all: likewise by all entries.
         with_ecn: as `predicted`, if packets have every ECN code point: behind a tunnel each is a megaflow of its own.
     """
 
@@ -76,11 +75,7 @@ class OffloadRow:
 
 @dataclass(frozen=True, slots=True)
 class OutsideRow:
-    """Answers of services, or other traffic, that entered by one port.
-
-    Attributes:
-        services: names of the services whose answers these may be.
-    """
+    """Answers of services, or other traffic, that entered by one port."""
 
     kind: OutsideKind
     in_port: str
@@ -306,7 +301,6 @@ def bridge_to_json(
 
     Args:
         required: required share of packets in hardware (0-1); None: all megaflows must be in hardware.
-        verdicts: of the rows that are shown; None: all.
     """
     return {
         **_conclusion(findings.conclusion_for(required), required),

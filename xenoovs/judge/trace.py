@@ -164,7 +164,6 @@ class VisitedFlow:
     """One OpenFlow flow that packets of a megaflow visit, and what it does to them.
 
     Attributes:
-        match: as Open vSwitch prints it, with the priority.
         actions: without those that only write registers, metadata or the tunnel, and without resubmit.
     """
 

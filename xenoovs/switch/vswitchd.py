@@ -302,8 +302,7 @@ def _statistics(endpoint: Endpoint) -> Fact[str]:
 
 
 def telling_statistics(answers: Sequence[Fact[str]]) -> Fact[str]:
-    """Return, of the answers of several datapaths, the first that shows whether ovs-vswitchd offloads: the kernel's
-    never does."""
+    """Return the first answer that shows whether ovs-vswitchd offloads: that of the kernel's datapath never does."""
     telling = (answer for answer in answers if not isinstance(answer, Unknown) or _REFUSED in answer.reason)
     return next(telling, answers[0] if answers else Unknown("there is no datapath yet"))
 

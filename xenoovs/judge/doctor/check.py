@@ -38,7 +38,6 @@ class RequiredTunnel:
     """One tunnel of the config.
 
     Attributes:
-        remotes: those that are probed.
         has_source_ports: whether the config says which ports the host uses; None: they cost no megaflows.
         probe_port: the port that the agent sends probes by; None: nothing is probed.
     """
@@ -51,11 +50,7 @@ class RequiredTunnel:
 
 @dataclass(frozen=True, slots=True)
 class RequiredKey:
-    """What a tunnel port with IPsec needs to know its remote.
-
-    Attributes:
-        psk_file: file of the pre-shared key; None: the remote has a certificate.
-    """
+    """What a tunnel port with IPsec needs to know its remote."""
 
     port: str
     psk_file: str | None
@@ -199,7 +194,6 @@ class Fix:
     """Commands that fix one thing, in order.
 
     Attributes:
-        commands: the commands; none if a restart alone fixes it.
         is_safe: it disrupts no traffic and changes nothing of other programs: `--fix` may run it.
         needs_restart: it takes effect when ovs-vswitchd starts again.
         is_remote: to be typed on another machine, such as a backend.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import BackendFacts
 from xenoovs.evidence.target import CommandTarget
-from xenoovs.judge.doctor import certificates, nic, openvswitch, tunnels
+from xenoovs.judge.doctor import certificates, doca, nic, openvswitch, tunnels
 from xenoovs.judge.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck, RequiredBackend
 
 # The backends' settings are those of direct server return: every backend has the VIP, none answers ARP for it.
@@ -188,8 +188,11 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     nic.check_subfunction,
     nic.check_mtu,
     nic.check_modules,
-    nic.check_hugepages,
-    nic.check_doca_init,
+    doca.check_gone_ports,
+    doca.check_hugepages,
+    doca.check_doca_init,
+    doca.check_ct_size,
+    doca.check_notes,
     tunnels.check_tunnel_ports,
     tunnels.check_tunnel_ends,
     check_bgp,

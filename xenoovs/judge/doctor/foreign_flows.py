@@ -13,7 +13,7 @@ from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of
+from xenoovs.openflow.flow import Field, Flow, Output, decode_cookie, is_foreign, match_of
 from xenoovs.openflow.text import render_flow
 from xenoovs.records import dataclass, replace
 
@@ -30,11 +30,7 @@ _GOLDEN_RATIO = 2654435761
 
 @dataclass(frozen=True, slots=True)
 class ForeignCost:
-    """The cost of foreign flows, by simulation of packets of many clients.
-
-    Attributes:
-        overridden: packets that foreign flows send elsewhere.
-    """
+    """The cost of foreign flows, by simulation of packets of many clients."""
 
     packets: int
     entries: int
@@ -50,6 +46,7 @@ class ForeignFlows:
         passed: flows that our packets pass, as text.
         varying: fields that they match and that differ between clients, such as `nw_tos`. Their cost is unknown.
         taken: services of which they take every packet, whatever their actions do. Their cost is unknown.
+        gone: numbers of ports that they name; Open vSwitch prints the name of each port that the bridge has.
     """
 
     passed: tuple[str, ...] = ()
@@ -57,16 +54,13 @@ class ForeignFlows:
     cost: Fact[ForeignCost] = NOT_READ
     varying: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
 
 def foreign_flows(
     balancer: Balancer, program: Program, foreign: Iterable[Flow], *, version: str | None
 ) -> ForeignFlows:
-    """Return the foreign flows that our packets pass, and their cost. Flows of our own controller are not foreign.
-
-    Args:
-        version: Of the Open vSwitch that has them; None: not known.
-    """
+    """Return the foreign flows that our packets pass, and their cost. Flows of our own controller are not foreign."""
     tries = prefix_fields_of(version)
     floors: dict[int, int] = {}
     for flow in program.flows:
@@ -84,7 +78,10 @@ def foreign_flows(
     is_unknown = bool(passed) and isinstance(cost, Unknown)
     varying = _varying(balancer, program, passed, tries) if is_unknown else ()
     taken = _taken(balancer, program, passed, tries) if is_unknown else ()
-    return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost, varying, taken)
+    named = {each.match.in_port for each in all_foreign if each.match.in_port is not None}
+    named.update(action.port for each in all_foreign for action in each.actions if isinstance(action, Output))
+    gone = tuple(sorted(port for port in named if port.isascii() and port.isdigit()))
+    return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost, varying, taken, gone)
 
 
 def _as_varying(flow: Flow) -> Flow:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.fact import Unknown, Unresponsive
 from xenoovs.datapath.host import Device, OffloadHistory
-from xenoovs.judge.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, HostCheck, set_config, vsctl
+from xenoovs.judge.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, HostCheck, vsctl
 from xenoovs.judge.foreign import PreemptingRule
 
 TC_MODULES = ("cls_flower", "act_mirred", "act_pedit", "act_csum", "sch_ingress")
@@ -17,8 +17,6 @@ TC_MODULES = ("cls_flower", "act_mirred", "act_pedit", "act_csum", "sch_ingress"
 _FLAVOUR = re.compile(
     r"-(?:(?P<ubuntu>generic|lowlatency|aws|azure|gcp|ibm|kvm|oracle)|(?P<cloud>cloud-)?(?:rt-)?(?P<arch>amd64|arm64))\Z"
 )
-DOCA_HUGEPAGES_BYTES = 3072 * (2 << 20)
-"""The minimum in deployment guides of NVIDIA's DPF: 3072 pages of 2 MiB."""
 
 
 def check_modules(case: DoctorCase) -> Iterator[CheckResult]:
@@ -55,45 +53,6 @@ def _modules_fix(release: str) -> Fix | None:
     return Fix((("apt-get", "install", "--reinstall", f"linux-image-{release}"),))
 
 
-def check_hugepages(case: DoctorCase) -> Iterator[CheckResult]:
-    """Check the reserved huge pages, if DPDK or DOCA is in use."""
-    check = HostCheck("huge pages", "DPDK and DOCA keep packets and rules in huge pages and do not start without them")
-    database = case.database
-    if database is None or not _uses_hugepages(case):
-        return
-    kernel = case.host.kernel
-    has = kernel if isinstance(kernel, Unknown) else kernel.hugepages_bytes
-    if isinstance(has, Unknown):
-        yield check.unknown(has.reason)
-        return
-    needed = DOCA_HUGEPAGES_BYTES if database.has_doca else 1
-    yield check.judge(
-        has >= needed,
-        f"{has >> 20} MiB reserved" + (f", guides of OVS-DOCA recommend {needed >> 20}" if has < needed > 1 else ""),
-        fix=Fix((("sysctl", "-w", "vm.nr_hugepages=4096"),)),
-    )
-
-
-def check_doca_init(case: DoctorCase) -> Iterator[CheckResult]:
-    """Check doca-init, if a bridge of OVS-DOCA has the userspace datapath."""
-    check = HostCheck("doca-init", "without it bridges of the userspace datapath do not use DOCA")
-    database = case.database
-    if database is None or not database.has_doca:
-        return
-    if not any(bridge.datapath_type in ("netdev", "doca") for bridge in case.bridges):
-        return
-    is_set = database.config.get("doca-init") == "true"
-    yield check.judge(
-        is_set, "true" if is_set else "not set", fix=Fix((set_config("doca-init", "true"),), needs_restart=True)
-    )
-
-
-def _uses_hugepages(case: DoctorCase) -> bool:
-    types = {interface.type for bridge in case.bridges for interface in bridge.ports}
-    config = case.database.config if case.database is not None else {}
-    return bool(types & {"dpdk", "doca"}) or "true" in (config.get("doca-init"), config.get("dpdk-init"))
-
-
 def check_same_eswitch(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that all ports belong to one eSwitch."""
     check = HostCheck("same eSwitch", "a NIC forwards between its own ports only")
@@ -126,8 +85,24 @@ def check_eswitch_mode(case: DoctorCase) -> Iterator[CheckResult]:
             yield check.unknown(mode.reason, pci)
         else:
             # Changing the mode unbinds representors, so --fix never does it.
-            fix = Fix((("devlink", "dev", "eswitch", "set", f"pci/{pci}", "mode", "switchdev"),))
-            yield check.judge(mode == "switchdev", mode, pci, fix=fix)
+            busy = _busy_ports(case, pci) if mode != "switchdev" else ()
+            rules = f"; rules at {', '.join(busy)} are in the way: `E-Switch is busy`" if busy else ""
+            first = (_STOP, *(("tc", "filter", "del", "dev", port, "ingress") for port in busy)) if busy else ()
+            fix = Fix((*first, ("devlink", "dev", "eswitch", "set", f"pci/{pci}", "mode", "switchdev")))
+            yield check.judge(mode == "switchdev", f"{mode}{rules}", pci, fix=fix)
+
+
+_STOP = ("systemctl", "stop", "openvswitch-switch")
+"""Else Open vSwitch adds its rules again."""
+
+
+def _busy_ports(case: DoctorCase, pci: str) -> tuple[str, ...]:
+    """Return the ports with rules of traffic control, which an eSwitch counts as users.
+
+    While it has some, it does not change its mode (mlx5_esw_try_lock() of Linux; mlnx-tools, commit d7b3813).
+    """
+    devices = (device for device in case.known_devices if device.pci == pci)
+    return tuple(each.name for each in devices if not isinstance(each.rules, Unknown) and each.rules.total)
 
 
 def check_steering(case: DoctorCase) -> Iterator[CheckResult]:
@@ -154,7 +129,7 @@ def check_multiport(case: DoctorCase) -> Iterator[CheckResult]:
     )
     if case.required is None:
         return
-    ingress, egress = (_uplinks(case, ports) for ports in (case.required.ingress, case.required.egress))
+    ingress, egress = (uplinks_of(case, ports) for ports in (case.required.ingress, case.required.egress))
     if not any(a.name != b.name for a in ingress for b in egress):
         return
     for pci in dict.fromkeys(device.pci for device in (*ingress, *egress)):
@@ -230,7 +205,7 @@ def _functions(case: DoctorCase) -> tuple[str, ...]:
     return tuple(dict.fromkeys(device.pci for device in case.known_devices if device.pci is not None))
 
 
-def _uplinks(case: DoctorCase, ports: tuple[str, ...]) -> list[Device]:
+def uplinks_of(case: DoctorCase, ports: tuple[str, ...]) -> list[Device]:
     found = (case.device(port) for port in ports)
     return [device for device in found if not isinstance(device, Unknown) and device.is_uplink and device.pci]
 

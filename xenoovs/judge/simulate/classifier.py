@@ -292,7 +292,6 @@ def classifier_of(flows: Iterable[Flow], *, prefix_fields: Iterable[Field]) -> C
 
     Args:
         flows: flows in the order in which the switch got them; it decides between masks of equal highest priority.
-        prefix_fields: Fields with a prefix trie, as of `prefix_fields_of`.
     """
     subtables = group_by_mask(flows)
     tries = {slot: PrefixTrie(slot.width) for slot in prefix_fields}

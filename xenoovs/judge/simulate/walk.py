@@ -66,12 +66,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome for a packet.
-
-    Attributes:
-        copies: sent copies; empty: dropped.
-        learned: flows that the switch adds unless it has them; their ports are numbers.
-    """
+    """The outcome for a packet. `learned`: flows that the switch adds unless it has them; their ports are numbers."""
 
     copies: tuple[Copy, ...]
     flows: tuple[Flow, ...]

@@ -24,7 +24,6 @@ class UnwildcardedBits:
     """What a megaflow matches beyond the flows of its service.
 
     Attributes:
-        fields: name of the field and the bits that none of our flows matches.
         added: names of those fields of which our flows match no bit at all.
         flows: the foreign flows that match these bits; empty: none does now; None: no flows were read.
     """
@@ -37,11 +36,7 @@ class UnwildcardedBits:
 
 @dataclass(frozen=True, slots=True)
 class BlockOverride:
-    """Blocks of one service whose packets a megaflow holds and does not deliver.
-
-    Attributes:
-        flows: the foreign flows that may have made it; None: no flows were read.
-    """
+    """Blocks of one service whose packets a megaflow holds and does not deliver."""
 
     service: ExpectedService
     blocks: int
@@ -53,7 +48,6 @@ class HeldRule:
     """A rule that the NIC holds although the CPU forwards its packets, or some, and the counters that show it.
 
     Attributes:
-        filter: the rule in traffic control; None: it was not found.
         port: packets that the ingress port gave to the CPU between two samples; None: it was not compared.
     """
 
@@ -106,10 +100,8 @@ class Case:
     """One megaflow that is not in hardware, what is known about it, and why.
 
     Attributes:
-        block: the block whose packets it carries; None: it belongs to no service.
         unwildcarded: None: our flows match all bits of its mask, or it was not checked (`Attribution` does).
         overrides: what it does to blocks although it belongs to none.
-        held: None: the NIC does not hold its rule.
         answers: services whose answers it may carry.
         place: in its chains; None: it does not recirculate packets.
         reasons: most likely first; none before `diagnose`.

@@ -67,13 +67,8 @@ class Selection:
     """The megaflows to diagnose.
 
     Attributes:
-        unjudged: number of megaflows of a dump made without `-m`.
         left_out: number of further megaflows that are not in hardware.
-        layers: as in Evidence.
         unconfirmed: number of megaflows that the NIC holds, and no counter proves that it forwards by them.
-        uncounted: number of megaflows whose tc filter has no counter of hardware.
-        growth: of all these megaflows between two samples.
-        ports: packets that ports gave to the CPU between two samples; empty if there is one.
         chained: number of megaflows in hardware whose chains have another one that is not.
     """
 
@@ -108,7 +103,6 @@ def select_candidates(
 
     Args:
         services: whose blocks, answers and overridden blocks are found; none: every megaflow is judged by itself.
-        evidence: what is known beside the megaflows; None: nothing.
     """
     evidence = evidence or Evidence()
     selector, judge = _Selector(evidence, tuple(services), is_selected), MegaflowJudge(evidence)
@@ -347,11 +341,7 @@ def _comes_from(megaflow: Megaflow, source: IPAddress) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisGroup:
-    """Megaflows with the same verdict for the same reasons: all of blocks, all of answers, or all of no service.
-
-    Attributes:
-        reasons: the reasons with the evidence of the first megaflow.
-    """
+    """Megaflows with the same verdict for the same reasons: all of blocks, all of answers, or all of no service."""
 
     verdict: Verdict
     reasons: tuple[Reason, ...]

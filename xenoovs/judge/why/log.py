@@ -134,7 +134,6 @@ class Refusal:
     """A refusal in the log.
 
     Attributes:
-        port: ingress port; None: unknown.
         pattern: decides which megaflows it may be about; None: all of the port.
         ufid: of the only megaflow that it is about; None: the log does not say.
     """

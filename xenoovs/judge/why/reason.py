@@ -63,7 +63,6 @@ class Reason:
     """One reason.
 
     Attributes:
-        text: one sentence without a full stop.
         fix: commands to type, in order; `#` begins a comment; empty: nothing fixes it on this host.
         source: where Open vSwitch decides it or writes the line of the log.
     """

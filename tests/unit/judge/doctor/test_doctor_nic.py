@@ -9,6 +9,7 @@ import pytest
 from tests.unit.judge.doctor.facts import (
     DEVICES,
     PCI,
+    device,
     interface,
     only,
     states,
@@ -18,7 +19,7 @@ from tests.unit.judge.doctor.facts import (
     with_wanted,
 )
 from xenoovs.datapath.fact import Unknown
-from xenoovs.datapath.host import Device, Eswitch, Subfunction
+from xenoovs.datapath.host import Device, Eswitch, Subfunction, TcRules
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.doctor import nic
 from xenoovs.judge.doctor.check import CheckState
@@ -47,6 +48,16 @@ def test_eswitch_mode(mode: object, state: CheckState) -> None:
     eswitch = Eswitch(PCI, mode, "smfs", multiport=True)  # type: ignore[arg-type]
     row = only(nic.check_eswitch_mode, with_host(eswitches=(eswitch,)))
     assert (row.state, row.has_safe_fix) == (state, False)
+
+
+def test_rules_that_are_left_keep_an_eswitch_from_its_new_mode() -> None:
+    """devlink answers `Can't change mode, E-Switch is busy`."""
+    devices = {"p0": device("p0", "p0"), "p1": device("p1", "p1", rules=TcRules(total=0))}
+    legacy = (Eswitch(PCI, "legacy", "smfs", multiport=True),)
+    row = only(nic.check_eswitch_mode, with_host(eswitches=legacy, devices=devices))
+    assert row.seen == "legacy; rules at p0 are in the way: `E-Switch is busy`"
+    assert "tc filter del dev p0 ingress && devlink" in str(row.fix)
+    assert only(nic.check_eswitch_mode, with_host(devices=devices)).seen == "switchdev"
 
 
 def test_an_eswitch_that_devlink_does_not_show() -> None:
