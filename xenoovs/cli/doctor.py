@@ -311,7 +311,6 @@ class Question:
 
     Attributes:
         balancer: the config; None: every bridge is checked.
-        switch: the Open vSwitch.
         lab: the lab, if the switch is in one.
         target: how commands reach the Open vSwitch.
         backends: whether backends are checked.

@@ -235,7 +235,7 @@ def read_eswitch(place: Netns, pci: str) -> Eswitch:
         mode=place.read(show, lambda text: parse_mode(text, pci)),
         steering=_as_text(_parameter(place, pci, STEERING)),
         multiport=_as_bool(_parameter(place, pci, MULTIPORT)),
-        device_id=read_text(Path("/sys/bus/pci/devices", pci, "device")),
+        device_id=read_file(Path("/sys/bus/pci/devices", pci, "device")),
     )
 
 
