@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError, counted, first_names
 from xenoovs.judge.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, HostCheck, set_config
 from xenoovs.judge.doctor.nic import uplinks_of
+from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
