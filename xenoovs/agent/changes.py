@@ -65,7 +65,7 @@ class BackendChanges:
 def _by_operators(
     before: Iterable[Override], after: Iterable[Override], now_s: float
 ) -> Iterator[tuple[BackendName, str]]:
-    old, new = ({(each.service, each.backend): each for each in some} for some in (before, after))
+    old, new = ({each.name: each for each in some} for some in (before, after))
     for name in old.keys() | new.keys():
         was, now = old.get(name), new.get(name)
         if now is not None and (was is None or was.state != now.state):

@@ -232,7 +232,7 @@ def _agent(asked: AgentCheck, address: IPAddress) -> Check:
 
 def raised_by_operators(overrides: Iterable[Override]) -> frozenset[BackendName]:
     """Return the backends to which operators gave a weight above 0. They are probed even at weight 0 in the config."""
-    return frozenset((override.service, override.backend) for override in overrides if override.weight)
+    return frozenset(override.name for override in overrides if override.weight)
 
 
 def in_maintenance(overrides: Iterable[Override]) -> Ejected:

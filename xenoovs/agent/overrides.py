@@ -93,11 +93,11 @@ def merge_rollback(
         tried: What that config left of the overrides of before.
         configs: The config that is rolled back, and the one that holds again.
     """
-    left, present = ({(each.service, each.backend): each for each in some} for some in (tried.remaining, now))
+    left, present = ({each.name: each for each in some} for some in (tried.remaining, now))
     changed = {names for names in left.keys() | present.keys() if left.get(names) != present.get(names)}
     merged = merge((present[names] for names in sorted(changed & present.keys())), configs[1], old=configs[0])
-    unchanged = (each for each in before if (each.service, each.backend) not in changed)
-    remaining = sorted((*unchanged, *merged.remaining), key=lambda each: (each.service, each.backend))
+    unchanged = (each for each in before if each.name not in changed)
+    remaining = sorted((*unchanged, *merged.remaining), key=lambda each: each.name)
     return Merged(tuple(remaining), merged.ended)
 
 
@@ -173,12 +173,12 @@ def with_weight(
         is_same = before is not None and (before.weight, before.is_maintenance) == (weight, is_maintenance)
         since_s = before.since_s if before is not None and is_same else now_s
         overrides.append(Override(*name, weight, since_s, backend.weight, until_s, is_maintenance))
-    return replace(runtime, overrides=tuple(sorted(overrides, key=lambda each: (each.service, each.backend))))
+    return replace(runtime, overrides=tuple(sorted(overrides, key=lambda each: each.name)))
 
 
 def override_of(runtime: Runtime, name: BackendName) -> Override | None:
     """Return what is set for a backend."""
-    return next((each for each in runtime.overrides if (each.service, each.backend) == name), None)
+    return next((each for each in runtime.overrides if each.name == name), None)
 
 
 def _require_no_maintenance(before: Override | None, advice: str) -> None:

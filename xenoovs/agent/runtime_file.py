@@ -128,7 +128,7 @@ def parse_runtime(data: bytes) -> Runtime:
     ):
         raise ValueError("version is not 1, a state not true or false, or overrides or pins not a list")
     overrides = tuple(map(_override, document["overrides"]))
-    if len({(override.service, override.backend) for override in overrides}) < len(overrides):
+    if len({override.name for override in overrides}) < len(overrides):
         raise ValueError("two overrides are for one backend")
     if any(override.until_s is not None for override in overrides):
         overrides = _on_this_clock(overrides, document.get("clocks"))

@@ -155,7 +155,7 @@ def sampled_blocks(findings: OffloadFindings) -> Sampled:
 def service_views(moment: Moment) -> tuple[ServiceView, ...]:
     """Return the services of the config, in its order."""
     state = moment.state
-    overrides = {(each.service, each.backend): each for each in state.runtime.overrides}
+    overrides = {each.name: each for each in state.runtime.overrides}
     services = zip(state.balancer.services, state.in_use.services, strict=True)
     return tuple(build(ServiceView, ServiceMoment(moment, *each, overrides)) for each in services)
 

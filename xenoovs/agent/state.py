@@ -55,7 +55,7 @@ def advertised_weights(service: Service, signals: Mapping[str, Signal]) -> Mappi
 
 def with_overrides(balancer: Balancer, overrides: Iterable[Override]) -> Balancer:
     """Return the balancer with the weights that operators set. Overrides of unknown backends do nothing."""
-    return with_weights(balancer, {(each.service, each.backend): each.weight for each in overrides})
+    return with_weights(balancer, {each.name: each.weight for each in overrides})
 
 
 def require_weights(configured: Balancer, in_use: Balancer) -> None:
@@ -536,6 +536,6 @@ def _weighted(state: AgentState) -> AgentState:
         }
         in_use = with_weights(in_use, chosen)
     state = state if in_use == state.in_use else replace(state, in_use=in_use)
-    away = [(each.service, each.backend) for each in state.runtime.overrides if each.is_maintenance]
+    away = [each.name for each in state.runtime.overrides if each.is_maintenance]
     others = with_weights(state.in_use, dict.fromkeys(away, Fraction(0))).services if away else ()
     return state if others == state.without_maintenance else replace(state, without_maintenance=others)

@@ -81,7 +81,7 @@ class Telemetry:
         agent.store.subscribe(SamplesAsked, lambda _: self.sampler.request())
         self.timings = Timings(HISTOGRAMS)
         self._agent, self._with_blocks = agent, with_blocks
-        engine.on_timed(lambda step, seconds: call_each((self._time,), step, seconds))
+        engine.on_timed(lambda step, seconds: call_each((self.timings.count,), step, seconds))
         agent.store.subscribe(Probed, self._count_probe)
         agent.add_task(lambda: self.sampler.run(lambda sample: agent.store.dispatch(Observed(sample))))
 
@@ -107,10 +107,7 @@ class Telemetry:
 
         app.on_response_prepare.append(prepared)
 
-    def _time(self, step: str, seconds: float) -> None:
-        (self.timings.plan if step == "plan" else self.timings.apply)(seconds)
-
     def _count_probe(self, probed: Probed) -> None:
         check, result = probed.check, probed.result
         kind = check.health.probe.value if check.min_change is None else "agent"
-        self.timings.probe(kind, ok=result.ok, seconds=result.latency_s)
+        self.timings.count("probe", result.latency_s, kind, "ok" if result.ok else "failed")

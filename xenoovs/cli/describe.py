@@ -118,7 +118,7 @@ def _described(lazy: LazySnapshot, request: dict[str, object]) -> Iterator[Descr
     """Yield the backends that are asked for. Raises RequestRefused."""
     snapshot = lazy.snapshot()
     chosen = _chosen(_backends_of(snapshot), request)
-    overrides = {(one.service, one.backend): one for one in snapshot.overrides}
+    overrides = {one.name: one for one in snapshot.overrides}
     for row in backend_rows(snapshot):
         name = row.parent.name, row.value.name
         if name in chosen:

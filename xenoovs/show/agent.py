@@ -590,6 +590,11 @@ class Override:
     is_maintenance: bool = column("Whether the backend is in maintenance: no clients, no health checks.", default=False)
 
     @property
+    def name(self) -> tuple[str, str]:
+        """Names of the service and of the backend."""
+        return self.service, self.backend
+
+    @property
     def state(self) -> str:
         """Return what it is: `maintenance`, `drained` or `weight 5`."""
         if self.is_maintenance:

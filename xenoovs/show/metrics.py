@@ -31,17 +31,10 @@ class Timings:
             for each in metrics
         }
 
-    def probe(self, kind: str, *, ok: bool, seconds: float) -> None:
-        """Count a probe."""
-        self._found["xenoovs_probe_duration_seconds"].labels(kind, "ok" if ok else "failed").observe(seconds)
-
-    def plan(self, seconds: float) -> None:
-        """Count a computation of the difference."""
-        self._found["xenoovs_plan_duration_seconds"].observe(seconds)
-
-    def apply(self, seconds: float) -> None:
-        """Count a change of the bridge."""
-        self._found["xenoovs_apply_duration_seconds"].observe(seconds)
+    def count(self, what: str, seconds: float, *labels: str) -> None:
+        """Count a `plan`, an `apply`, or a `probe` with its labels."""
+        found = self._found[f"xenoovs_{what}_duration_seconds"]
+        (found.labels(*labels) if labels else found).observe(seconds)
 
     def text(self) -> bytes:
         """Return all of them."""

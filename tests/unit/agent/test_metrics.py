@@ -37,9 +37,9 @@ def in_trouble() -> Snapshot:
 
 def fed() -> Timings:
     timings = Timings(HISTOGRAMS)
-    timings.probe("http", ok=True, seconds=0.002)
-    timings.plan(0.01)
-    timings.apply(0.2)
+    timings.count("probe", 0.002, "http", "ok")
+    timings.count("plan", 0.01)
+    timings.count("apply", 0.2)
     return timings
 
 
