@@ -29,10 +29,8 @@ from xenoovs.records import asdict, dataclass, field
 class Flight:
     """Packets to one destination.
 
-    Attributes:
-        protocol: `udp`, `tcp` (a connection for each packet) or `icmp`.
-        sources: The client of each packet.
-        fresh_ports: Whether each UDP packet comes from a port of its own, as each TCP connection does.
+    `protocol`: `udp`, `tcp` (a connection for each packet) or `icmp`. `fresh_ports`: Whether each UDP packet comes from
+    a port of its own, as each TCP connection does.
     """
 
     protocol: str
@@ -50,10 +48,8 @@ class Flight:
 class AnswerCounts:
     """What came of some flights.
 
-    Attributes:
-        answers: Packets by flight, source and responder: the label of a machine, or for ICMP its MAC.
-        duplicates: Second answers to a packet.
-        failures: Packets by the reason for which the kernel refused to send them.
+    `answers`: Packets by flight, source and responder: the label of a machine, or for ICMP its MAC. `failures`: Packets
+    by the reason for which the kernel refused to send them.
     """
 
     sent: list[int]
@@ -76,24 +72,14 @@ class AnswerCounts:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A steady rate.
-
-    Attributes:
-        rate: Packets a second, > 0.
-        for_s: How long; the packets are sent again and again. None: each packet once.
-    """
+    """A steady rate. `for_s`: How long; the packets are sent again and again. None: each packet once."""
 
     rate: float
     for_s: float | None
 
 
 def render_round(flights: Sequence[Flight], *, lost: int, pace: Pace | None = None) -> str:
-    """Return the input of the program.
-
-    Args:
-        lost: Packets lost in earlier rounds, which shorten its timeouts.
-        pace: How fast; None: as answers come.
-    """
+    """Return the input of the program."""
     return json.dumps([[asdict(flight) for flight in flights], lost, None if pace is None else asdict(pace)])
 
 
@@ -119,9 +105,7 @@ def parse_counts(text: str) -> AnswerCounts:
 class SendWindow:
     """Limits unanswered packets, so that no socket buffer overflows.
 
-    Attributes:
-        timeout_s: After this a packet does not count any more.
-        short_timeout_s: The same once more than two windows are lost.
+    `short_timeout_s`: The same once more than two windows are lost.
     """
 
     size: int
@@ -194,11 +178,7 @@ class TrafficChannel(Protocol):
 
 
 class TrafficExchange:
-    """Sends the packets of some flights by a channel, and counts.
-
-    Attributes:
-        is_stopped: Set to end a paced exchange early.
-    """
+    """Sends the packets of some flights by a channel, and counts."""
 
     def __init__(self, channel: TrafficChannel, flights: Sequence[Flight], protocol: str, counts: AnswerCounts) -> None:
         self._channel, self._flights, self._counts = channel, flights, counts

@@ -132,8 +132,6 @@ class LabNetns:
         """Run several commands of ip(8) in one process. Raises CommandFailed at the first that fails.
 
         Args:
-            lines: The commands.
-            namespace: Where.
             is_ipv6: Whether commands that name no address mean IPv6.
         """
         text = "".join(f"{line}\n" for line in lines)

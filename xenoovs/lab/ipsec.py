@@ -26,7 +26,6 @@ class LabAssociations:
     """What two ends of a tunnel have in common: an SA each way.
 
     Attributes:
-        local, remote: the address of the switch, and that of a machine.
         selector: the protocol and port of the tunnel's packets, as ip-xfrm(8) writes them.
         number: `reqid` of both, unlike that of others.
         keys: from the switch to the machine, and back.

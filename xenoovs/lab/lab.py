@@ -45,10 +45,8 @@ class UnreadableLab(LabError):
 class LabState:
     """The content of the file.
 
-    Attributes:
-        complete: Whether `up` came to its end.
-        nic: Whether its ports are those of an emulated NIC. Such a lab is in a virtual machine, which has a file of its
-            own with `nic` False.
+    `nic`: Whether its ports are those of an emulated NIC. Such a lab is in a virtual machine, which has a file of its
+    own with `nic` False.
     """
 
     complete: bool

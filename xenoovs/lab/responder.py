@@ -39,13 +39,7 @@ _DNS_HEADER_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """The answer that one kind of health check expects.
-
-    Attributes:
-        kind: `udp`, `dns`, `http` or `https`.
-        path, status: Of HTTP: the path with its query, and the status of the answer.
-        text: Part of the answer.
-    """
+    """The answer that one kind of health check expects. `kind`: `udp`, `dns`, `http` or `https`."""
 
     kind: str
     port: int
@@ -59,13 +53,9 @@ class Job:
     """What a machine answers.
 
     Attributes:
-        listen: Pairs of protocol and port.
         own_addresses: Where health checks are answered.
         translated: Those of `listen` at which clients ask for an own address.
         probe_addresses: From which health checks come.
-        delay_s: How late every answer is.
-        certificate: PEM file with key and certificate, for https.
-        log: File for what goes wrong later.
     """
 
     label: str

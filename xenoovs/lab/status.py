@@ -18,11 +18,8 @@ from xenoovs.switch.process import try_run
 class MachineStatus:
     """A backend machine.
 
-    Attributes:
-        failure: How `lab fail` made it fail.
-        answer: What it answers when it is asked for its names, or why there is no answer.
-        latency_s: Seconds until the answer; None: none came.
-        received: Packets that reached it since the lab is up; None: its namespace is missing.
+    `answer`: What it answers when it is asked for its names, or why there is no answer. `received`: Packets that
+    reached it since the lab is up; None: its namespace is missing.
     """
 
     label: str

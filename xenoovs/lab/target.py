@@ -103,11 +103,7 @@ def vm_of(name: str) -> VirtualMachine | None:
 def run_in_vm(
     machine: VirtualMachine, argv: Sequence[str], *, name: str, environment: Mapping[str, str] | None = None
 ) -> int:
-    """Run a command in the machine of lab `name` with this terminal and directory; return its exit status.
-
-    Args:
-        environment: Further variables.
-    """
+    """Run a command in the machine of lab `name` with this terminal and directory; return its exit status."""
     environment = {key: os.environ[key] for key in _FORWARDED if key in os.environ} | dict(environment or {})
     # The directory of Open vSwitch in there: `build` of lab/nic/guest/lab.py runs there without a directory of its own.
     rundir = f"/run/xenoovs/lab/{name}/ovs"

@@ -184,12 +184,8 @@ class MachineTunnelEnd:
 
     Attributes:
         mac: Its MAC: the inner destination of packets.
-        port: The tunnel's port on the bridge of the config.
-        type: `geneve`, `vxlan` or `gre`.
         local: Address of the switch, from which packets come.
         remote: Address of the machine, where they arrive.
-        key: VNI, or key of GRE.
-        dst_port: UDP port; 0: the tunnel has none.
     """
 
     interface: str
@@ -206,10 +202,7 @@ class MachineTunnelEnd:
 class AnswerPath:
     """The way of answers from one address of a machine, where it is not that of its other packets.
 
-    Attributes:
-        source: An address, or a net.
-        interface: The device of the machine by which they leave.
-        mac: The next hop.
+    `source`: An address, or a net. `mac`: The next hop.
     """
 
     source: str
@@ -222,12 +215,9 @@ class Machine:
     """A backend machine: one for each MAC behind a port, or for each remote of tunnels, whichever services it serves.
 
     Attributes:
-        label: The first word of its answers.
         egress: The port towards it: of the bridge, or UNDERLAY where it is behind tunnels.
-        names: Its names as a backend.
         addresses: VIPs on its loopback.
         nets: Nets of which it has every address (services without VIP).
-        listen: Pairs of protocol (`udp`, `tcp`) and port.
         gateway_mac: The next hop of its answers.
         own_addresses: Its own addresses, to which health checks go, and packets that the switch translates.
         answer_paths: For addresses whose answers do not go to `gateway_mac`.
@@ -290,7 +280,6 @@ class LabMacs:
         gateway: The next hop of clients, to which they send what has no VIP with a MAC.
         answers: The next hop of machines, by their egress.
         through_switch: The next hop of answers that go back through the bridge, by egress; UNDERLAY: by tunnels.
-        free: For further devices.
     """
 
     gateway: str
@@ -470,9 +459,7 @@ UNDERLAY_MTU = 1600
 class Underlay:
     """The network of the outer packets of tunnels, behind the port UNDERLAY.
 
-    Attributes:
-        mac: Of the device with the addresses.
-        addresses: Local addresses of tunnels, each with the length of a prefix that all its remotes share.
+    `addresses`: Local addresses of tunnels, each with the length of a prefix that all its remotes share.
     """
 
     mac: str
@@ -498,11 +485,7 @@ class LabBridge:
 class ClientHost:
     """The namespace that sends as all clients.
 
-    Attributes:
-        nets: Nets of which it has every address.
-        gateway_mac: The next hop for all destinations but the VIPs below.
-        arp_vips: VIPs whose MAC it finds by ARP.
-        fixed_vips: Pairs of VIP and MAC.
+    `gateway_mac`: The next hop for all destinations but the VIPs below. `arp_vips`: VIPs whose MAC it finds by ARP.
     """
 
     namespace: str
@@ -524,13 +507,7 @@ class ProbeDevice:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A whole lab, as text and tuples only, so that it can be saved as JSON.
-
-    Attributes:
-        probe_devices: One for each port towards backends.
-        probe_addresses: From which health checks are sent, one of each IP version that backends have.
-        underlay: None: no backend is behind a tunnel.
-    """
+    """A whole lab, as text and tuples only, so that it can be saved as JSON."""
 
     name: str
     namespaces: tuple[str, ...]

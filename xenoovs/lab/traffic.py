@@ -42,7 +42,6 @@ class Load:
     """How much traffic to send.
 
     Attributes:
-        clients: Different source addresses of each IP version, > 0. They send in turn.
         packets: In all, > 0; for TCP connections. They are split evenly over the services, VIPs, ports and IP versions.
         protocol: None: that of each service, UDP where it serves any. Services of another protocol are left out.
         sources: Addresses or nets to draw clients from; empty: the lab's client net, or, for a service that splits by
@@ -154,12 +153,7 @@ class ClientAnswers:
 
 @dataclass(frozen=True, slots=True)
 class BackendAnswers:
-    """What one backend answered.
-
-    Attributes:
-        wanted: Its share by weight.
-        share: Its share of the answered packets; None when there are none.
-    """
+    """What one backend answered."""
 
     name: str
     wanted: Fraction
@@ -171,8 +165,7 @@ class BackendAnswers:
 class ServiceTraffic:
     """What the backends of one service answered; sent = answered + lost.
 
-    Attributes:
-        foreign_answers: Packets by name of the machine that answered though it is no backend of the service.
+    `foreign_answers`: Packets by name of the machine that answered though it is no backend of the service.
     """
 
     service: str
@@ -199,13 +192,7 @@ class ServiceTraffic:
 
 @dataclass(frozen=True, slots=True)
 class LabReport:
-    """The result of one run of traffic.
-
-    Attributes:
-        skipped: Services that were not tried, each with the reason.
-        duplicates: Second answers to one packet.
-        failures: Reasons for which packets were not sent, each with their number.
-    """
+    """The result of one run of traffic. `failures`: Reasons for which packets were not sent, each with their number."""
 
     services: tuple[ServiceTraffic, ...]
     skipped: tuple[tuple[str, str], ...]
@@ -288,9 +275,6 @@ def send(
     progress: Progress = no_progress,
 ) -> LabReport:
     """Send from the clients' namespace, wait for the answers, and count them by service and backend.
-
-    Args:
-        pace: How fast; None: as answers come.
 
     Raises:
         LabError: The lab is not up, was built for another config, or nothing can be sent.

@@ -23,12 +23,9 @@ class Station:
     """A machine in a role.
 
     Attributes:
-        role: `generator`, `client`, `dpu`, or the name of a backend.
         interface: Where its packets leave and arrive; of the dpu the first uplink.
         netns: Network namespace of the interface; empty: that of the machine itself.
         mac: MAC of the interface; empty: not known before it is asked.
-        address: IP address of its own; empty: it has none.
-        env: Variables for every command, such as OVS_RUNDIR.
     """
 
     role: str
@@ -68,13 +65,7 @@ class Station:
 
 
 class AnyBed(Interface):
-    """The description of a bed, for `run.json`.
-
-    Attributes:
-        kind: What its figures stand for.
-        datapath: Name of the datapath for pictures and tables.
-        versions: Of programs, kernel and machine, by name.
-    """
+    """The description of a bed, for `run.json`."""
 
     @property
     def kind(self) -> BedKind: ...
@@ -93,19 +84,8 @@ class Bed:
     """An open bed. Everything that was started on its machines ends with it.
 
     Attributes:
-        name: For messages: the lab, or the file.
-        kind: What its figures stand for.
-        datapath: Name of the datapath for pictures and tables.
-        balancer: The config, as it is on this bed.
-        generator: Sends the load as all clients.
-        client: Measures round trips.
-        dpu: Has Open vSwitch.
         backends: Those of the service, by name.
-        uplinks: Interfaces of the dpu that carry the load.
         gateway_mac: Next hop of packets to a VIP that has no MAC in the config.
-        document: The bed for `run.json`.
-        versions: For `run.json`.
-        driver: Program of the generator: TCPREPLAY or PKTGEN.
         stations: All backends of this bed, by name; also those of other services.
     """
 

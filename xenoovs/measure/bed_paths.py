@@ -45,9 +45,6 @@ class BedPath:
     """A path through the bridge of a bed.
 
     Attributes:
-        name: That of the backend at its end.
-        station: The backend's machine.
-        hop: How the bridge sends packets to it.
         ingress: Port of the bridge towards the generator.
         kind: Where it goes; None: not known.
         inward: Destination of the frames to the backend.

@@ -14,9 +14,8 @@ from xenoovs.records import dataclass, field
 class ChartMark:
     """One point of a line, or one bar.
 
-    Attributes:
-        is_suspect: Whether all its samples are.
-        is_unfinished: Whether what was timed had not ended: the value is a limit.
+    `is_suspect`: Whether all its samples are. `is_unfinished`: Whether what was timed had not ended: the value is a
+    limit.
     """
 
     x: float
@@ -27,12 +26,7 @@ class ChartMark:
 
 @dataclass(frozen=True, slots=True)
 class ChartLine:
-    """Points that belong together.
-
-    Attributes:
-        color: Number of its colour; None: a reference, thin and grey.
-        is_dashed: Whether it is less important than others of its colour.
-    """
+    """Points that belong together. `color`: Number of its colour; None: a reference, thin and grey."""
 
     label: str
     marks: tuple[ChartMark, ...]
@@ -99,13 +93,8 @@ class ChartTable:
 class Chart:
     """A picture of one experiment.
 
-    Attributes:
-        subtitles: Of each run: the datapath, and whether it is quick, incomplete or suspect.
-        panels: From left to right, `columns` in a row.
-        caption: How to read it.
-        verdicts: On the claims that the experiment tests, for each run.
-        notes: What is not drawn.
-        runs: Those that are drawn.
+    `subtitles`: Of each run: the datapath, and whether it is quick, incomplete or suspect. `panels`: From left to
+    right, `columns` in a row.
     """
 
     name: str

@@ -31,12 +31,7 @@ UDP_OVERHEAD_BYTES = 46
 
 
 def chart_of(runs: Sequence[RecordedRun], labels: Sequence[str]) -> Chart | None:
-    """Return the picture of runs of the same experiment; None: none has a sample yet, or it has no picture.
-
-    Args:
-        runs: Side by side in the picture.
-        labels: Of each run; used when there are several.
-    """
+    """Return the picture of runs of the same experiment; None: none has a sample yet, or it has no picture."""
     make = _CHARTS.get(runs[0].run.experiment)
     measured = [(run, label) for run, label in zip(runs, labels, strict=True) if run.samples]
     if make is None or not measured:

@@ -42,10 +42,8 @@ _LINK = re.compile(r"(\S+) ([01]) (\d+) (-?\d*) *(\d+) (-?\d+)")
 class BedFinding:
     """One thing that is not as it should be.
 
-    Attributes:
-        fix: The command that fixes it, to be run on that machine; empty: there is none.
-        is_error: Whether experiments fail because of it; else they give worse figures, or fewer.
-        experiments: Those that it concerns.
+    `fix`: The command that fixes it, to be run on that machine; empty: there is none. `is_error`: Whether experiments
+    fail because of it; else they give worse figures, or fewer.
     """
 
     role: str
@@ -101,12 +99,7 @@ def _without_root(station: Station) -> BedFinding:
 def judge_machine(
     role: BedRole, text: str, needs: Sequence[MachineNeed], *, clock_s: float, took_s: float
 ) -> Iterator[BedFinding]:
-    """Yield the findings of the answers of a machine.
-
-    Args:
-        clock_s: Time of this machine when it was asked.
-        took_s: How long the answer took.
-    """
+    """Yield the findings of the answers of a machine."""
     lines = [line.split("=", 1) for line in text.splitlines() if "=" in line]
     facts = dict(lines)
     missing = {value for key, value in lines if key == "missing"}

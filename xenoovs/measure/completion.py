@@ -135,11 +135,8 @@ def points_of(scenes: Sequence[Scene], designs: Sequence[RoutingDesign]) -> tupl
 class CompletionExperiment:
     """Flows beside a disturbance, by each design.
 
-    Attributes:
-        points: Scene and design.
-        repeats: Of each point.
-        txrehash: Whether sockets of the hosts take another path after a time-out.
-        seed: Chooses the path that is disturbed.
+    `txrehash`: Whether sockets of the hosts take another path after a time-out. `seed`: Chooses the path that is
+    disturbed.
     """
 
     points: Sequence[Point]

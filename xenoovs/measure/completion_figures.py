@@ -22,7 +22,6 @@ class CompletionFigures:
         unfinished: Number of those samples with a flow that did not end.
         undisturbed_s: Median of the same flows by ECMP when nothing disturbs them; None: not measured.
         ecmp_s: Median of ECMP in the same scene; None: not measured.
-        completed, flows: Flows that ended, and all, of all samples.
         moves: Median of the blocks that moved in a sample; None: the design has none.
         emptied_s: Median of the times until a path had no block; None: that did not happen in any sample.
     """

@@ -23,11 +23,9 @@ _NUMBER = re.compile(r"^(\w+) (\d+)$", re.MULTILINE)
 class InterfaceCounts:
     """Counters of one interface.
 
-    Attributes:
-        rx, tx: Frames at the wire where the NIC counts them there (`rx_packets_phy`), else those of the kernel. Frames
-            that the NIC forwards or drops by itself are at the wire only.
-        is_physical: Whether they are those at the wire.
-        at_s: When they were read, in seconds since their machine was started (proc(5), /proc/uptime).
+    `rx`, `tx`: Frames at the wire where the NIC counts them there (`rx_packets_phy`), else those of the kernel. Frames
+    that the NIC forwards or drops by itself are at the wire only. `at_s`: When they were read, in seconds since their
+    machine was started (proc(5), /proc/uptime).
     """
 
     rx: int
@@ -95,12 +93,7 @@ def parse_counts(text: str) -> dict[str, InterfaceCounts]:
 class CountedFrames:
     """Frames of a load between two readings.
 
-    Attributes:
-        sent: That left the generator.
-        received_by_backend: That reached each backend.
-        switched: That reached the switch.
-        suspect: Why these numbers may be wrong.
-        went_back: Whether a counter did, so that they say nothing.
+    `switched`: That reached the switch. `went_back`: Whether a counter did, so that they say nothing.
     """
 
     sent: int
@@ -142,9 +135,6 @@ def counted_frames(
     """Return what was counted between two readings.
 
     Args:
-        before: Counters by role, before the load.
-        after: The same after it.
-        backends: Roles that receive the load.
         also_sent: Frames that another machine sent to the same service meanwhile, which count as part of the load.
     """
     suspect: list[str] = []

@@ -121,7 +121,6 @@ def design_program(balancer: Balancer, design: Design, *, addresses: Addresses |
     """Return the flows and groups of a config in one design.
 
     Args:
-        design: How clients are split; one of OPENFLOW_DESIGNS.
         addresses: Own addresses of backends that the config gives none, for NAT.
 
     Raises:

@@ -34,14 +34,7 @@ _OFCTL = ("ovs-ofctl", "-O", "OpenFlow15")
 
 @dataclass(slots=True)
 class DesignsExperiment:
-    """Every design with every number of clients.
-
-    Attributes:
-        times: How long each load runs.
-        seed: Chooses the clients.
-        why_no_ipvs: Why IPVS is not among them; empty: it is.
-        clients: Numbers of source addresses.
-    """
+    """Every design with every number of clients. `why_no_ipvs`: Why IPVS is not among them; empty: it is."""
 
     bench: LoadBench
     programs: Mapping[Design, DesignProgram]

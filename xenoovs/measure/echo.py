@@ -42,11 +42,7 @@ _RESTART_TIMEOUT_S = 600.0
 class EchoExperiment:
     """TCP echo to the first backend of the service, and to the dpu where the bed has an address of it.
 
-    Attributes:
-        points: Size of the message, offload and target.
-        repeats: Connections for each point.
-        messages: Of each connection, at most.
-        limit_s: After which a connection sends no more of them.
+    `messages`: Of each connection, at most. `limit_s`: After which a connection sends no more of them.
     """
 
     points: Sequence[Point]
@@ -97,15 +93,7 @@ def echo_experiment(
     sizes: Sequence[int] = SIZES_BYTES,
     repeats: int | None = None,
 ) -> EchoExperiment:
-    """Return the experiment. Raises MeasureError when the bed cannot offload.
-
-    Args:
-        bed: Where.
-        offloads: Each of OFFLOADS.
-        quick: Whether the run has to end within a minute.
-        sizes: Of messages in bytes.
-        repeats: None: 5, and 1 of a quick run.
-    """
+    """Return the experiment. Raises MeasureError when the bed cannot offload."""
     if set(offloads) & {"on", "off"} and bed.kind is BedKind.LAB:
         raise MeasureError(
             f"{bed.name} has the datapath of Open vSwitch in user space, which offloads nothing: leave out --offload, "

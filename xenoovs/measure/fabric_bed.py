@@ -35,12 +35,7 @@ class SitePair:
 
 @dataclass(frozen=True, slots=True)
 class FabricBed:
-    """An open fabric lab. Everything that was started in it ends with it.
-
-    Attributes:
-        spines: By number of the path, from 1.
-        versions: For `run.json`.
-    """
+    """An open fabric lab. Everything that was started in it ends with it. `spines`: By number of the path, from 1."""
 
     lab: FabricLab
     place: Place

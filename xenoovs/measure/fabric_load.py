@@ -37,10 +37,8 @@ def wait_for(program: RemoteCommand, what: str) -> str:
 class EndedFlows:
     """How a group of flows ended.
 
-    Attributes:
-        flow_s: From the connect of each flow to its last byte, of those that ended.
-        completion_s: Of the slowest; the time limit where some did not end.
-        suspect: Why these figures may be wrong.
+    `flow_s`: From the connect of each flow to its last byte, of those that ended. `completion_s`: Of the slowest; the
+    time limit where some did not end.
     """
 
     flow_s: tuple[float, ...]

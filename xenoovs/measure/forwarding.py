@@ -46,12 +46,6 @@ def forwarded_load(
 ) -> tuple[dict[str, Value], list[str]]:
     """Send a load; what counts begins when the switch has had time for its megaflows.
 
-    Args:
-        bench: Sends it.
-        profile: What is sent.
-        frame_bytes: Size of its frames.
-        times: How long.
-
     Returns:
         The values of a sample, and why they may be wrong.
     """

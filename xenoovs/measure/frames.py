@@ -31,19 +31,7 @@ _SOURCE_PORT = 1024
 
 @dataclass(frozen=True, slots=True)
 class LoadProfile:
-    """Which packets make up a load.
-
-    Attributes:
-        service: Where they go.
-        family: IP version of the VIP.
-        vip: Their destination.
-        port: Their destination port.
-        net: All clients are in it, unless the service splits by bits above it.
-        source_mac: MAC of the generator.
-        gateway_mac: MAC that they are sent to.
-        clients: How many addresses send.
-        seed: Chooses the addresses and their order.
-    """
+    """Which packets make up a load. `net`: All clients are in it, unless the service splits by bits above it."""
 
     service: Service
     family: Family

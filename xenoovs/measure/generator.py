@@ -43,10 +43,7 @@ class LoadGenerator(Protocol):
         """Begin to send.
 
         Args:
-            profile: What to send.
-            frame_bytes: Size of the frames, with FCS.
             offered_pps: Rate; None: as fast as possible.
-            seconds_s: How long.
         """
 
 
@@ -56,11 +53,6 @@ class PacketGenerator:
 
     trafgen(8) of netsniff-ng sends a whole second's frames at once when it is given a rate (`shaper_delay` of its
     shaper.c), so that the switch would lose frames at any rate.
-
-    Attributes:
-        station: The machine, and the interface.
-        directory: For files with frames, there.
-        files: Names of the files that are there, by profile and size of the frames.
     """
 
     station: Station
@@ -102,8 +94,7 @@ class PacketGenerator:
 class RunningLoad:
     """A load that is being sent for `planned_s` seconds.
 
-    Attributes:
-        counted: Returns the frames and the seconds that the output of the program names; None: it names none.
+    `counted`: Returns the frames and the seconds that the output of the program names; None: it names none.
     """
 
     command: RemoteCommand

@@ -39,14 +39,7 @@ _MIN_FRAMES = 200
 
 @dataclass(slots=True)
 class LatencyExperiment:
-    """Round-trip times over base load and split.
-
-    Attributes:
-        bench: Sends the base load.
-        settings: For the search of the rate that base loads refer to, and the length of a measurement.
-        before: Flows of the bridge before the experiment.
-        frame_bytes: Size of the frames of the base load.
-    """
+    """Round-trip times over base load and split. `before`: Flows of the bridge before the experiment."""
 
     bench: LoadBench
     settings: TrialSettings

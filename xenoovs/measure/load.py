@@ -33,12 +33,8 @@ _DISCARD_PORT = 9
 class TrialResult:
     """What came of one load.
 
-    Attributes:
-        offered_pps: Rate that was asked for; None: as fast as possible.
-        frames: What was counted.
-        seconds_s: How long the generator sent.
-        suspect: Why it may be wrong.
-        by_switch: What Open vSwitch counted of it; None: it was not asked.
+    `offered_pps`: Rate that was asked for; None: as fast as possible. `by_switch`: What Open vSwitch counted of it;
+    None: it was not asked.
     """
 
     offered_pps: float | None
@@ -82,13 +78,7 @@ class LoadReading:
 
 @dataclass(slots=True)
 class LoadBench:
-    """Sends loads on a bed, and counts them.
-
-    Attributes:
-        generator: Sends.
-        profile: What it sends.
-        switch: The counters of Open vSwitch for the flows of the config.
-    """
+    """Sends loads on a bed, and counts them."""
 
     bed: Bed
     generator: LoadGenerator
@@ -147,9 +137,6 @@ class LoadBench:
         """Wait for the end of a load, and return what came of it.
 
         Args:
-            before: The counters before the load.
-            running: The load.
-            offered_pps: Its rate.
             elsewhere: Frames that another machine sent to the service meanwhile.
             beside: Frames that another program sent from the interface of the generator.
         """

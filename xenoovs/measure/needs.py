@@ -23,11 +23,7 @@ _WITH_LOADS = (*_TO_SERVICE, "paths")
 class MachineNeed:
     """Something that experiments need on a machine.
 
-    Attributes:
-        name: Of a program; of a kernel module where `is_module`.
-        experiments: Those that need it.
-        lacking: What is not possible without it, as a clause; empty: the experiments fail.
-        is_module: Whether it is a module of the kernel.
+    `lacking`: What is not possible without it, as a clause; empty: the experiments fail.
     """
 
     name: str

@@ -44,11 +44,7 @@ def _way(hop: NextHop, balancer: Balancer) -> str:
 
 @dataclass(slots=True)
 class NextHopsExperiment:
-    """Each service with each size of frames.
-
-    Attributes:
-        beds: The bed for each service, by name.
-    """
+    """Each service with each size of frames."""
 
     beds: Mapping[str, Bed]
     times: LoadTimes

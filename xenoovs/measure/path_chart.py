@@ -35,12 +35,7 @@ _NUMBERS = frozenset({5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16})
 
 
 def paths_chart(runs: Sequence[RecordedRun], prefixes: Sequence[str]) -> Chart:
-    """Return the picture of the first run, with a table of all.
-
-    Args:
-        runs: Of `measure paths`, each with samples.
-        prefixes: Of each run, in front of names; empty: there is one run.
-    """
+    """Return the picture of the first run, with a table of all."""
     found = [measured_paths(run) for run in runs]
     first = found[0]
     rows = [row for one, prefix in zip(found, prefixes, strict=True) for row in _rows(one, prefix.removesuffix(": "))]

@@ -38,11 +38,9 @@ class PathFigures:
     """One path alone.
 
     Attributes:
-        rate_pps: What arrived.
         is_full: Whether some of the load was lost; else the path may carry more.
         rtt_us: Median of the round trips without load; None: not measured.
         cpu_us: Processor time of the switch for a packet, which is cores for 1 Mpps; None: not measured.
-        kind: Where it goes; None: not known.
         offloaded_share: Of the packets, those that the NIC forwarded; None: there is no NIC.
     """
 
@@ -60,11 +58,8 @@ class PathFigures:
 class PairFigures:
     """Two paths at the same time.
 
-    Attributes:
-        one_pps, other_pps: What still arrived of each.
-        reached: The sum of both, each as a share of what it carries alone: 2 if they share nothing, 1 if all.
-        reason: Why the verdict is undecided; empty: it is not.
-        offloaded_share: Of the packets of both, those that the NIC forwarded; None: there is no NIC.
+    `reached`: The sum of both, each as a share of what it carries alone: 2 if they share nothing, 1 if all. `reason`:
+    Why the verdict is undecided; empty: it is not.
     """
 
     one: PathEnd

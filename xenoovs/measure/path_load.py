@@ -53,12 +53,8 @@ class PathLoad:
 class PathTrial:
     """What came of a load on a path.
 
-    Attributes:
-        sent, received: Frames of the whole load, at the interfaces of its ends. More than were sent are not received:
-            these are frames of other kinds.
-        sent_pps, received_pps: Rates while all loads ran.
-        seconds_s: How long these rates were counted.
-        suspect: Why it may be wrong.
+    `sent`, `received`: Frames of the whole load, at the interfaces of its ends. More than were sent are not received:
+    these are frames of other kinds. `sent_pps`, `received_pps`: Rates while all loads ran.
     """
 
     sent: int
@@ -89,13 +85,7 @@ class PathWindow:
 
 @dataclass(slots=True)
 class PathBench:
-    """Sends loads on the paths of a bed.
-
-    Attributes:
-        generators: By the role of the machine that sends.
-        frame_bytes: Size of the frames, with FCS.
-        seed: Chooses the addresses of the clients.
-    """
+    """Sends loads on the paths of a bed. `generators`: By the role of the machine that sends."""
 
     bed: Bed
     paths: tuple[BedPath, ...]
@@ -127,7 +117,6 @@ class PathBench:
 
         Args:
             loads: One or two, which no machine may receive both of.
-            seconds_s: How long the rates are counted while all of them run.
             reads_switch: Whether to read what the switch spent in that time.
         """
         counters = SwitchCounters(self.bed, cookie=f"{COOKIE:#x}/-1", ports=self._ports(loads))

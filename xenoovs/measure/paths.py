@@ -44,12 +44,7 @@ _ROUND_TRIPS = {False: 200, True: 50}
 
 @dataclass(slots=True)
 class PathsExperiment:
-    """Each path alone in each direction, and pairs: both inward, one inward beside another outward.
-
-    Attributes:
-        round_trips: Of a sample of a path alone.
-        trial_s: How long rates are counted.
-    """
+    """Each path alone in each direction, and pairs: both inward, one inward beside another outward."""
 
     bench: PathBench
     points: Sequence[Point]

@@ -36,9 +36,7 @@ _KIND_NOTICES = {
 class ReportSource:
     """The runs of one directory.
 
-    Attributes:
-        label: Its name in pictures.
-        runs: The newest complete run of each experiment; where there is none, the newest that has samples.
+    `runs`: The newest complete run of each experiment; where there is none, the newest that has samples.
     """
 
     label: str
@@ -48,11 +46,7 @@ class ReportSource:
 
 @dataclass(frozen=True, slots=True)
 class MeasureReport:
-    """What is written.
-
-    Attributes:
-        files: Contents by name, `report.html` first.
-    """
+    """What is written."""
 
     files: dict[str, bytes]
     charts: tuple[Chart, ...]

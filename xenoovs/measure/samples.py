@@ -112,11 +112,7 @@ class BedKind(Enum):
 class Sample:
     """One measurement of one point.
 
-    Attributes:
-        repeat: Number of the sample at this point, from 0.
-        at: Time in UTC as ISO 8601. Within one session it follows the monotonic clock, so that it never goes back.
-        values: What was measured; see the module.
-        suspect: Reasons why the sample may be wrong, each a sentence.
+    `at`: Time in UTC as ISO 8601. Within one session it follows the monotonic clock, so that it never goes back.
     """
 
     experiment: str
@@ -136,18 +132,8 @@ class Sample:
 class Run:
     """The circumstances of a run, as in `run.json`.
 
-    Attributes:
-        config: Text of the config, joined from all its files.
-        bed: The bed as a document: roles with host and interface.
-        kind: What the figures stand for.
-        datapath: Name for pictures and tables, such as "Open vSwitch 3.1.0, userspace datapath, lab on 1 machine".
-        versions: By name: xenoovs, kernel, ovs, generator, NIC firmware, cpu.
-        seed: Seed of the order of the points and of the clients' addresses.
-        quick: Whether it is a short run with fewer repeats.
-        points: All points, in the order of the experiment.
-        started: Time in UTC as ISO 8601.
-        options: Further options of the experiment that change what it measures, by name.
-        basis: What the experiment measured once before its points, such as the throughput that loads refer to.
+    `options`: Further options of the experiment that change what it measures, by name. `basis`: What the experiment
+    measured once before its points, such as the throughput that loads refer to.
     """
 
     experiment: str
@@ -408,8 +394,7 @@ class _DocumentReader:
 class RunWriter:
     """Appends samples to a run; each is on the disk when `append` returns.
 
-    Attributes:
-        samples: All samples, those of earlier sessions too.
+    `samples`: All samples, those of earlier sessions too.
     """
 
     def __init__(self, directory: Path, run: Run, samples: Sequence[Sample], stream: FileIO) -> None:

@@ -27,11 +27,8 @@ class Measurement:
 class Experiment(Protocol[BedT]):
     """One experiment: what it varies, and how it measures one point.
 
-    Attributes:
-        name: As the command's, and in runs.
-        points: All settings, in the order of tables and axes.
-        options: What else changes the figures, by name; a run with other ones cannot be resumed.
-        point_s: About how long one sample takes, for the first estimate of the time left.
+    `options`: What else changes the figures, by name; a run with other ones cannot be resumed. `point_s`: About how
+    long one sample takes, for the first estimate of the time left.
     """
 
     name: str
@@ -103,7 +100,6 @@ def carry_out(
     Samples that are stored stay, whatever happens.
 
     Args:
-        bed: Where.
         within_s: No measurement begins that would end later; the run then lacks samples. The time is divided between
             the settings of `offload`, and each session measures at least one point of each.
 

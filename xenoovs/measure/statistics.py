@@ -40,8 +40,7 @@ class Statistic(Enum):
 class Interval:
     """An estimate with its confidence interval.
 
-    Attributes:
-        low, high: Its ends; of fewer than FEWEST_REPEATS values the least and the greatest of them.
+    `low`, `high`: Its ends; of fewer than FEWEST_REPEATS values the least and the greatest of them.
     """
 
     estimate: float

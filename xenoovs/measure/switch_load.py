@@ -36,12 +36,9 @@ class SwitchReading:
 
     Attributes:
         at_s: By the monotonic clock of this process.
-        vswitchd_cpu_s: CPU time of ovs-vswitchd.
         softirq_cpu_s: CPU time of the whole machine in soft interrupts, where the kernel forwards.
-        rss_bytes: Memory of ovs-vswitchd.
         kernel_bytes: Memory of flows and connections in the kernel; 0 where it does not show it.
         missed: Packets without a megaflow, which is an upcall each.
-        lost: Packets dropped for too many upcalls.
         limit_hits: Upcalls that installed no megaflow, because there were as many as may be.
     """
 

@@ -30,10 +30,7 @@ BASIS = "partial_drop_pps_by_frame_bytes"
 class TrialSettings:
     """How long and how exactly throughput is searched.
 
-    Attributes:
-        trial_s: Seconds of each trial.
-        resolution: The search ends when the two nearest rates differ by this share.
-        most_trials: It ends after so many trials too.
+    `resolution`: The search ends when the two nearest rates differ by this share.
     """
 
     trial_s: float
@@ -115,7 +112,6 @@ def search_throughput(trial: Callable[[float | None], TrialResult], settings: Tr
 
     Args:
         trial: Sends at a rate; None: as fast as possible.
-        settings: How long and how exactly.
 
     Raises:
         MeasureError: No frame arrived at any rate.

@@ -87,7 +87,6 @@ def trex_profile(balancer: Balancer, *, sources: Sequence[IPNetwork], file: str)
 
     Args:
         sources: The net of the clients for each IP version that the config serves.
-        file: Name of the config, for a comment.
 
     Raises:
         MeasureError: TRex cannot send what a service balances, or the clients of a net are all in one block.

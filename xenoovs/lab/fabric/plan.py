@@ -31,11 +31,8 @@ _LEAST_RATE_BPS, _LEAST_BUFFER_BYTES = 1_000_000, 3_000
 class FabricShape:
     """The size of a fabric.
 
-    Attributes:
-        paths: Spines, 2 to 16.
-        senders: Hosts at the first leaf, 1 to 16.
-        rate_bps: Of each link between leaf and spine, and of each sender's link.
-        buffer_bytes: Queue of a leaf before each spine.
+    `rate_bps`: Of each link between leaf and spine, and of each sender's link. `buffer_bytes`: Queue of a leaf before
+    each spine.
     """
 
     paths: int = 4
@@ -75,7 +72,6 @@ class Site:
         port: The host's device, whose address is the tunnel's end.
         gateway: The leaf's device towards it.
         overlay: The host's address inside of the tunnel, with the length of its prefix.
-        overlay_mac: Of the same device.
     """
 
     host: str
@@ -99,8 +95,7 @@ class Site:
 class Fabric:
     """A whole fabric lab, as text, numbers and tuples only, so that it can be saved as JSON.
 
-    Attributes:
-        sites: Senders first, then the receiver.
+    `sites`: Senders first, then the receiver.
     """
 
     name: str

@@ -15,10 +15,8 @@ from xenoovs.records import dataclass
 class FabricMachine:
     """A machine of a fabric lab.
 
-    Attributes:
-        address: Of its first device that has one; of a DPU empty.
-        state: `up`, `missing`, `Open vSwitch does not run` or `swallows all packets`.
-        db: Database of a DPU's Open vSwitch; empty: it is no DPU.
+    `state`: `up`, `missing`, `Open vSwitch does not run` or `swallows all packets`. `db`: Database of a DPU's Open
+    vSwitch; empty: it is no DPU.
     """
 
     name: str

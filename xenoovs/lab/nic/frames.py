@@ -47,8 +47,6 @@ class GuestCommand:
     """A command to run in the guest.
 
     Attributes:
-        directory: Working directory, which is created if needed.
-        environment: Variables in addition to those of the guest.
         files: Text of files by absolute path, which are written before the command starts.
         terminal: Rows and columns, where the command gets a terminal of its own.
         token: The host skips everything before the frame that repeats it, which belongs to an earlier command.

@@ -178,11 +178,7 @@ def build_module(kernel: GuestKernel) -> Path:
 
 
 def build_initrd(kernel: GuestKernel, directory: Path, *, start: str) -> Path:
-    """Build a ram disk of busybox, a few modules, `guest/init.sh` and `_LOCAL`, as a newc archive in `directory`.
-
-    Args:
-        start: The script that the guest executes once it has the host's files.
-    """
+    """Build a ram disk of busybox, a few modules, `guest/init.sh` and `_LOCAL`, as a newc archive in `directory`."""
     tree = directory / "initrd"
     for name in ("bin", "modules", "proc", "sys", "dev", "host", "top", "new"):
         (tree / name).mkdir(parents=True)
@@ -278,7 +274,6 @@ def boot(kernel: GuestKernel, directory: Path, *, start: str, marks: Mapping[str
     Args:
         directory: For its sockets, process id and console; it must exist.
         start: Text of the program that the guest executes once it has its root.
-        marks: Further environment of its process.
 
     Raises:
         LabError: QEMU does not start.

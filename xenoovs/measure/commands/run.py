@@ -67,8 +67,6 @@ class MeasureSettings:
         config: File of the services under test; None: the bed's.
         service: Name of the service under test; None: the first that serves UDP.
         quick: Whether the run has to end within a minute.
-        resume: Whether to go on with the newest run that is not complete.
-        seed: Of the order of the points and of the clients' addresses.
     """
 
     config: Path | None
@@ -104,9 +102,7 @@ def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab, 
     """Add the options of every experiment, which the command gets as `settings`, a MeasureSettings.
 
     Args:
-        command: Has the settings as an argument.
         choose_lab: Returns the lab for what the user gave.
-        has_service: Whether the experiment is about one service.
     """
 
     services = [
@@ -201,12 +197,7 @@ def _load(config: Path, *, for_lab: bool) -> Balancer:
 def run_experiment(
     settings: MeasureSettings, make: Callable[[Bed], Experiment[Bed]], *, show: Callable[[RecordedRun], None]
 ) -> None:
-    """Open the bed, measure what is missing, and show the result.
-
-    Args:
-        make: Makes the experiment for a bed.
-        show: Prints the table of a run.
-    """
+    """Open the bed, measure what is missing, and show the result."""
     with bed_of(settings) as bed:
         recorded = run_on_bed(settings, bed, make(bed))
     show_result(settings, recorded, show)

@@ -37,11 +37,7 @@ _PIECE_BYTES = 32768
 
 
 class RunningCommand:
-    """A running command: a fork of this process for Python, another program otherwise.
-
-    Attributes:
-        outputs: The file descriptors that it writes to, each with the kind of frame for what comes.
-    """
+    """A running command: a fork of this process for Python, another program otherwise."""
 
     def __init__(self, command: GuestCommand, commands: Commands) -> None:
         self.outputs: dict[int, FrameKind] = {}
