@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from xenoovs.errors import ConfigError, MeasureError
-from xenoovs.measure.bed_file import BedRole, HostName, load_bed_file, parse_bed_file
+from xenoovs.errors import ConfigError, FileUnusable
+from xenoovs.measure.bed_file import BedFile, BedRole, HostName, load_bed_file
 from xenoovs.measure.check import BedFinding, judge_machine, script_of
 from xenoovs.measure.needs import EXPERIMENTS, machine_needs
 
@@ -26,9 +27,23 @@ backends:
 """
 
 
-def test_a_bed_file_is_read() -> None:
-    bed = parse_bed_file(GOOD, file="bed.yaml")
-    assert bed.generator == BedRole("generator", HostName("ssh://root@fips4", "ssh", "root@fips4"), ("ens1f0",))
+@pytest.fixture
+def parsed(tmp_path: Path) -> Callable[[str | bytes], BedFile]:
+    def parse(text: str | bytes) -> BedFile:
+        file = tmp_path / "bed.yaml"
+        file.write_bytes(text.encode(errors="surrogatepass") if isinstance(text, str) else text)
+        return load_bed_file(file)
+
+    return parse
+
+
+Parse = Callable[[str | bytes], BedFile]
+
+
+def test_a_bed_file_is_read(parsed: Parse) -> None:
+    bed = parsed(GOOD)
+    assert (bed.generator.role, bed.generator.interfaces) == ("generator", ("ens1f0",))
+    assert bed.generator.host == HostName("ssh://root@fips4", "ssh", "root@fips4")
     assert bed.client.host == HostName("netns:client", "netns", "client")
     assert bed.dpu.host == HostName("ssh://ubuntu@fips5:2222", "ssh", "ubuntu@fips5", 2222)
     assert (bed.dpu.interfaces, bed.dpu.mac) == (("p0", "p1"), "c4:70:bd:a0:56:ac")
@@ -39,53 +54,60 @@ def test_a_bed_file_is_read() -> None:
     assert bed.document["backends.fips2"] == {"host": "ssh://root@fips2", "interfaces": ["ens1f0"]}
 
 
-def test_the_generator_may_be_pktgen() -> None:
+def test_the_generator_may_be_pktgen(parsed: Parse) -> None:
     text = GOOD.replace("interface: ens1f0}\nclient", "interface: ens1f0, driver: pktgen}\nclient")
-    bed = parse_bed_file(text, file="bed.yaml")
-    assert (bed.generator.driver, parse_bed_file(GOOD, file="bed.yaml").generator.driver) == ("pktgen", "tcpreplay")
+    bed = parsed(text)
+    assert (bed.generator.driver, parsed(GOOD).generator.driver) == ("pktgen", "tcpreplay")
     assert bed.document["generator"] == {"host": "ssh://root@fips4", "interfaces": ["ens1f0"], "driver": "pktgen"}
 
 
 @pytest.mark.parametrize(
     ("before", "after", "finding"),
     [
-        ("version: 1", "version: 2", "bed.yaml:1:10: version: only version 1 is known"),
-        ("version: 1\n", "", "bed.yaml:1:1: `version` is missing"),
+        ("version: 1", "version: 2", "bed.yaml:1:10: version: 2 is not a version this xenoovs reads"),
+        ("version: 1\n", "", "bed.yaml:1:1: version: this key is required"),
         ("interface: ens1f0}\nclient", "interfaze: ens1f0}\nclient", "did you mean interface"),
         ("ssh://root@fips4", "fips4", "bed.yaml:2:19: generator.host: 'fips4' is no host; write ssh://user@host"),
         ("fips5:2222", "fips5:99999", "dpu.host: 'ssh://ubuntu@fips5:99999' is no host"),
-        ("address: 10.3.10.42", "address: 10.3.10", "client.address: '10.3.10' does not appear to be an IPv4"),
+        ("address: 10.3.10.42", "address: 10.3.10", "client.address: '10.3.10' is not an IP address"),
         (", address: 10.3.10.42", "", "client: `address` is missing: requests come from it"),
-        ("[p0, p1]", "p0", "dpu.uplinks: expected a list, such as [p0, p1]"),
-        ("interface: eth0, address", "interface: a/b, address", "'a/b' is no name of an interface"),
+        ("[p0, p1]", "p0", "dpu.uplinks: 'p0' is not a list"),
+        ("interface: eth0, address", "interface: a/b, address", "'a/b' is not a port name"),
         ("C4:70:bd:a0:56:ac", "C4:70", "dpu.mac: 'C4:70' is not a MAC address"),
-        ("{host: ssh://root@fips4, interface: ens1f0}", "fips4", "generator: expected keys with values"),
+        ("{host: ssh://root@fips4, interface: ens1f0}", "fips4", "generator: 'fips4' is not a mapping"),
         ("interface: ens1f0}\nclient", "interface: ens1f0, driver: trafgen}\nclient", "trafgen sends the frames of a"),
-        ("fips3:", "fips2:", "backends.fips2: the key stands here a second time"),
+        ("interface: ens1f0}\n  fips3", "interface: ens1f0, driver: pktgen}\n  fips3", "fips2.driver: unknown key"),
+        (
+            "{host: lab:default, interface: eth0}",
+            "{host: lab:default}",
+            "backends.fips3.interface: this key is required",
+        ),
+        ("fips3:", "fips2:", "backends.fips2: "),
         ("version: 1", "version: [", "bed.yaml:"),
     ],
 )
-def test_every_mistake_names_its_line_and_what_to_do(before: str, after: str, finding: str) -> None:
+def test_every_mistake_names_its_line_and_what_to_do(before: str, after: str, finding: str, parsed: Parse) -> None:
     assert before in GOOD
     with pytest.raises(ConfigError) as caught:
-        parse_bed_file(GOOD.replace(before, after), file="bed.yaml")
+        parsed(GOOD.replace(before, after))
     assert finding.lower() in str(caught.value).lower()
 
 
-def test_empty_and_missing_files_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the file is empty"):
-        parse_bed_file("", file="bed.yaml")
-    with pytest.raises(MeasureError, match=r"cannot read the bed file .*No such file.*`xenoovs measure check --help`"):
-        load_bed_file(tmp_path / "bed.yaml")
+def test_empty_and_missing_files_are_errors(tmp_path: Path, parsed: Parse) -> None:
+    with pytest.raises(ConfigError, match=r"bed\.yaml:1:1: "):
+        parsed("")
+    with pytest.raises(FileUnusable, match=r"missing\.yaml.*No such file"):
+        load_bed_file(tmp_path / "missing.yaml")
 
 
 @given(st.text() | st.binary())
-def test_any_text_gives_a_bed_or_findings(text: str | bytes) -> None:
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_gives_a_bed_or_findings(parsed: Parse, text: str | bytes) -> None:
     with suppress(ConfigError):
-        parse_bed_file(text, file="bed.yaml")
+        parsed(text)
 
 
-ROLE = BedRole("fips2", HostName("netns:a", "netns", "a"), ("eth0",))
+ROLE = BedRole(HostName("netns:a", "netns", "a"), ("eth0",), role="fips2")
 ANSWERS = "link=eth0 1 1500 100000 8 0\ngovernor=performance\ncpus=8\nnodes=1\ntime=1000.5\n"
 
 
