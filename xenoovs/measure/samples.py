@@ -70,17 +70,21 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from enum import Enum
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from xenoovs.errors import FileUnusable, MeasureError, counted, worded
 from xenoovs.records import dataclass, field, fields, replace
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 RUN_FILE, SAMPLES_FILE = "run.json", "samples.jsonl"
 
@@ -91,6 +95,7 @@ Value = str | int | float | Sequence[float] | Mapping[str, float]
 _VERSION = 1
 _MOST = 1e100
 """No count or time is greater; sums of such numbers are still numbers."""
+_STRICT = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
 _MOST_SAMPLES = 1_000_000
 """Of a run: one sample of a millisecond each would take a quarter of an hour."""
 
@@ -114,6 +119,8 @@ class Sample:
 
     `at`: Time in UTC as ISO 8601. Within one session it follows the monotonic clock, so that it never goes back.
     """
+
+    __pydantic_config__: ClassVar = _STRICT
 
     experiment: str
     point: Point
@@ -155,6 +162,15 @@ class Run:
         """Return the keys of the samples that the run still lacks."""
         planned = {(point_key(point), repeat) for point in self.points for repeat in range(self.repeats)}
         return frozenset(planned - {sample.key for sample in samples})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunFile(Run):
+    """A `run.json`: a run, and the version of its form."""
+
+    __pydantic_config__: ClassVar = _STRICT
+
+    xenoovs_run: Literal[1]
 
 
 def point_key(point: Point) -> str:
@@ -219,38 +235,12 @@ def _read(path: Path) -> str:
 
 def parse_run(text: str, *, file: str) -> Run:
     """Return the run of a `run.json`. Raises FileUnusable."""
-    document = _json(text, file=file, line=1)
-    reader = _DocumentReader(file, document, line=None)
-    if reader.value("xenoovs_run", int) != _VERSION:
-        raise FileUnusable(file=file, reason=f"`xenoovs_run` is not {_VERSION}: it is from another version of xenoovs")
-    known = {"xenoovs_run", *(each.name for each in fields(Run))}
-    reader.refuse_others(known)
-    try:
-        kind = BedKind(reader.value("kind", str))
-    except ValueError as error:
-        raise FileUnusable(file=file, reason=f"`kind`: {error}") from None
-    points = reader.value("points", list)
-    if not all(isinstance(point, dict) and all(map(_is_plain, point.values())) for point in points):
-        raise FileUnusable(file=file, reason="`points` must be a list of mappings of plain values")
-    repeats = reader.value("repeats", int)
-    if not 0 < repeats <= _MOST_SAMPLES // max(1, len(points)):
-        raise reader.error("repeats", f"above 0, and make at most {_MOST_SAMPLES:,} samples of all points")
-    return Run(
-        experiment=reader.value("experiment", str),
-        config=reader.value("config", str),
-        bed=reader.value("bed", dict),
-        kind=kind,
-        datapath=reader.value("datapath", str),
-        versions=reader.mapping("versions", lambda value: isinstance(value, str), "a text"),
-        command=reader.texts("command"),
-        seed=reader.value("seed", int),
-        quick=reader.value("quick", bool),
-        repeats=repeats,
-        points=tuple(points),
-        started=reader.value("started", str),
-        options=reader.mapping("options", _is_plain, "a plain value"),
-        basis=reader.mapping("basis", _is_value, _VALUES),
-    )
+    document = _valid(_RunFile, text, file=file)
+    run = Run(**{each.name: getattr(document, each.name) for each in fields(Run)})
+    if not 0 < run.repeats <= _MOST_SAMPLES // max(1, len(run.points)):
+        most = f"above 0, and make at most {_MOST_SAMPLES:,} samples of all points"
+        raise FileUnusable(file=file, reason=f"`repeats` must be {most}")
+    return run
 
 
 def parse_samples(text: str, *, file: str, experiment: str) -> tuple[Sample, ...]:
@@ -261,7 +251,7 @@ def parse_samples(text: str, *, file: str, experiment: str) -> tuple[Sample, ...
     Raises FileUnusable with line and column.
     """
     lines = text.split("\n")
-    samples = tuple(_sample(line, file=file, number=number) for number, line in enumerate(lines[:-1], start=1))
+    samples = tuple(_valid(Sample, line, file=file, number=number) for number, line in enumerate(lines[:-1], start=1))
     for number, sample in enumerate(samples, start=1):
         if sample.experiment != experiment:
             reason = f"line {number}: a sample of {sample.experiment!r} in a run of {experiment!r}"
@@ -272,120 +262,49 @@ def parse_samples(text: str, *, file: str, experiment: str) -> tuple[Sample, ...
     return samples
 
 
-def _sample(line: str, *, file: str, number: int) -> Sample:
-    reader = _DocumentReader(file, _json(line, file=file, line=number), line=number)
-    reader.refuse_others({each.name for each in fields(Sample)})
-    return Sample(
-        experiment=reader.value("experiment", str),
-        point=reader.mapping("point", _is_plain, "a plain value"),
-        repeat=reader.value("repeat", int),
-        at=reader.value("at", str),
-        values=reader.mapping("values", _is_value, _VALUES),
-        suspect=reader.texts("suspect"),
-    )
+_AT = re.compile(r"(.*) at line (\d+) column (\d+)", re.DOTALL)
+"""How the reader of JSON in pydantic ends a message."""
 
 
-_VALUES = "a number, a text, a list of numbers or numbers by name"
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, (str, bool)) or _is_number(value)
-
-
-def _is_number(value: object) -> bool:
-    # JSON has integers of any size.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
-
-
-def _is_value(value: object) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_number, value))
-    if isinstance(value, dict):
-        return all(map(_is_number, value.values()))
-    return isinstance(value, str) or _is_number(value)
-
-
-class _NoNumber(ValueError):
-    """NaN and Infinity are no JSON (RFC 8259, section 6)."""
-
-
-def _refuse_constant(word: str) -> float:
-    raise _NoNumber(word)
-
-
-def _json(text: str, *, file: str, line: int) -> dict[str, object]:
-    try:
-        document = json.loads(text, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        where = f"line {line + error.lineno - 1}, column {error.colno}"
-        raise FileUnusable(file=file, reason=f"{where}: {error.msg}") from None
-    except _NoNumber as error:
-        column = re.search(rf"-?\b{re.escape(str(error).lstrip('-'))}\b", text)
-        at = column.start() + 1 if column else 1
-        raise FileUnusable(file=file, reason=f"line {line}, column {at}: {error} is not a number") from None
-    except ValueError:
-        # Python reads at most 4,300 digits.
-        raise FileUnusable(file=file, reason=f"line {line}: a number has thousands of digits") from None
-    except RecursionError:
-        raise FileUnusable(file=file, reason=f"line {line}, column 1: nested too deeply") from None
-    if not isinstance(document, dict):
-        raise FileUnusable(file=file, reason=f"line {line}, column 1: expected a mapping")
-    if _ESCAPED_SURROGATE.search(text):
-        try:
-            json.dumps(document, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise FileUnusable(file=file, reason=f"line {line}: a text has half of a surrogate pair") from None
-    return document
-
-
-_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""Two of them make one character; of one alone there is no UTF-8."""
-
-_KINDS: Mapping[type, str] = {
-    str: "a text",
-    int: "an integer",
-    bool: "true or false",
-    list: "a list",
-    dict: "a mapping",
+_EXPECTED = {
+    **dict.fromkeys(("point", "points", "options"), "expected a plain value"),
+    **dict.fromkeys(("values", "basis"), "expected a number, a text, a list of numbers or numbers by name"),
+    "xenoovs_run": "it is from another version of xenoovs",
 }
+"""In place of what pydantic says of each alternative."""
 
 
-@dataclass(frozen=True, slots=True)
-class _DocumentReader:
-    """Takes typed values out of a JSON document. `line`: of a samples file; None: the document is the whole file."""
+@cache
+def _adapters() -> dict[type, TypeAdapter[Any]]:
+    # Imported here: commands that only measure need none of it.
+    from pydantic import TypeAdapter
 
-    file: str
-    document: Mapping[str, object]
-    line: int | None
+    return {_RunFile: TypeAdapter(_RunFile), Sample: TypeAdapter(Sample)}
 
-    def error(self, key: str, expected: str) -> FileUnusable:
-        where = "" if self.line is None else f"line {self.line}, "
-        return FileUnusable(file=self.file, reason=f"{where}`{key}` must be {expected}")
 
-    def value(self, key: str, kind: type[T]) -> T:
-        value = self.document.get(key)
-        # A bool is an int for isinstance.
-        if not isinstance(value, kind) or type(value) is not kind:
-            raise self.error(key, f"{_KINDS[kind]}, found {'nothing' if value is None else repr(value)[:60]}")
-        return value
+def _valid(kind: type[T], text: str, *, file: str, number: int | None = None) -> T:
+    """Return what a JSON text says. `number`: of its line; None: the text is the whole file. Raises FileUnusable."""
+    where = "" if number is None else f"line {number}, "
+    try:
+        found: T = _adapters()[kind].validate_json(text)
+    except ValueError as error:
+        wrong = {str(each["loc"][0]) if each["loc"] else "": each for each in reversed(error.errors())}  # type: ignore[attr-defined]
+        name, first = ("xenoovs_run", wrong["xenoovs_run"]) if "xenoovs_run" in wrong else [*wrong.items()][-1]
+        if at := _AT.fullmatch(str(first.get("ctx", {}).get("error", ""))):
+            reason = f"line {int(at[2]) + (number or 1) - 1}, column {at[3]}: {at[1]}"
+        else:
+            reason = f"{where}`{'.'.join(map(str, first['loc'][:2])) or '{'}`: {_EXPECTED.get(name, first['msg'])}"
+        raise FileUnusable(file=file, reason=reason) from None
+    for each in fields(found):  # type: ignore[arg-type]
+        if not _is_in_range(getattr(found, each.name)):
+            raise FileUnusable(file=file, reason=f"{where}`{each.name}`: a number is above {_MOST:g}")
+    return found
 
-    def texts(self, key: str) -> tuple[str, ...]:
-        value = self.value(key, list)
-        if not all(isinstance(each, str) for each in value):
-            raise self.error(key, "a list of texts")
-        return tuple(value)
 
-    def mapping(self, key: str, fits: Callable[[object], bool], expected: str) -> dict[str, Any]:
-        value = self.value(key, dict)
-        for name, each in value.items():
-            if not fits(each):
-                raise self.error(f"{key}.{name}", expected)
-        return value
-
-    def refuse_others(self, known: Iterable[str]) -> None:
-        for key in self.document:
-            if key not in known:
-                raise self.error(key, "absent: the key is not known here")
+def _is_in_range(value: object) -> bool:
+    if isinstance(value, (list, tuple, dict)):
+        return all(map(_is_in_range, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, (int, float)) or abs(value) <= _MOST
 
 
 # Write a run.
