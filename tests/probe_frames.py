@@ -5,7 +5,8 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from struct import pack
 
-from xenoovs.agent.paths.frame import Addresses, Token, checksum
+from xenoovs.agent.paths.frame import Addresses, Token
+from xenoovs.model.address import checksum
 from xenoovs.model.tunnel import REFLECTED_PORT
 
 ADDRESSES = Addresses(

@@ -13,7 +13,7 @@ from xenoovs.compile.pipeline import NEIGHBOUR_DISCOVERY_PRIORITY, Stage
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.log import ControllerLog, full_bucket, take
 from xenoovs.errors import NotEncodable, WireError
-from xenoovs.model.address import Family
+from xenoovs.model.address import Family, checksum
 from xenoovs.model.balancer import Balancer, Protocol
 from xenoovs.openflow.flow import (
     ANSWER_OWNER,
@@ -107,8 +107,8 @@ def advertisement(solicitation: Solicitation, mac: bytes) -> bytes:
     flags = _OVERRIDE if is_for_all else _OVERRIDE | _SOLICITED
     option = bytes((_TARGET_LINK, 1)) + mac
     unsigned = _ICMP.pack(_ADVERTISEMENT, 0, 0, flags, solicitation.target) + option
-    checksum = _checksum(solicitation.target, destination, unsigned)
-    message = _ICMP.pack(_ADVERTISEMENT, 0, checksum, flags, solicitation.target) + option
+    found = _checksum(solicitation.target, destination, unsigned)
+    message = _ICMP.pack(_ADVERTISEMENT, 0, found, flags, solicitation.target) + option
     header = _IPV6.pack(_VERSION, len(message), _ICMPV6, _HOP_LIMIT, solicitation.target, destination)
     return to + mac + solicitation.tags + _ETH_IPV6 + header + message
 
@@ -128,10 +128,7 @@ def _link_option(options: bytes) -> bytes | None:
 
 def _checksum(source: bytes, destination: bytes, message: bytes) -> int:
     """Return the checksum of a message whose checksum is 0; 0 for a message with a correct checksum."""
-    data = _PSEUDO.pack(source, destination, len(message), _ICMPV6) + message + bytes(len(message) % 2)
-    # The sum of 16-bit words with the carry added back is the remainder by 0xffff (RFC 1071, 2).
-    rest = int.from_bytes(data, "big") % 0xFFFF
-    return 0xFFFF - rest if rest else 0
+    return checksum(_PSEUDO.pack(source, destination, len(message), _ICMPV6) + message)
 
 
 # Packet-in to packet-out, and the flows that send solicitations to the controller.

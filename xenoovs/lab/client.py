@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from xenoovs.lab.sockets import allow_any_local, destination_of, from_address, prepare, udp_socket
+from xenoovs.model.address import checksum
 from xenoovs.records import asdict, dataclass, field
 
 # What the helper program and its caller exchange, as JSON.
@@ -466,13 +467,6 @@ def parse_echo_reply(family: socket.AddressFamily, packet: bytes) -> tuple[bytes
         return None
     kind, _, _, _, _, run, key = _ECHO.unpack_from(packet, start)
     return (run, key, socket.inet_ntop(family, client)) if kind == _REPLY[family] else None
-
-
-def checksum(data: bytes) -> int:
-    """Return the Internet checksum (RFC 1071) of an even number of bytes."""
-    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    total = (total & 0xFFFF) + (total >> 16)
-    return ~(total + (total >> 16)) & 0xFFFF
 
 
 def _header(family: socket.AddressFamily, packet: bytes) -> tuple[int, int, bytes]:

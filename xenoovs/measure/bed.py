@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol as Interface
 
 from xenoovs.errors import MeasureError, did_you_mean, first_names
+from xenoovs.measure.frames import LoadProfile, load_profile
 from xenoovs.measure.place import Place, RemoteCommand
 from xenoovs.measure.samples import BedKind
 from xenoovs.model.balancer import Balancer, Protocol, Service
@@ -108,6 +109,11 @@ class Bed:
     def testing(self, service: Service) -> Bed:
         """Return the same bed with another service under test, whose backends are `stations`."""
         return replace(self, service=service, backends={b.name: self.stations[b.name] for b in service.backends})
+
+    def profile(self, *, clients: int, seed: int) -> LoadProfile:
+        """Return the load for the service under test. Raises MeasureError when it serves no UDP."""
+        macs = {"source_mac": self.generator.mac, "gateway_mac": self.gateway_mac}
+        return load_profile(self.balancer, self.service, **macs, clients=clients, seed=seed)
 
     @property
     def config(self) -> str:

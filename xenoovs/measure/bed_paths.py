@@ -11,7 +11,7 @@ from xenoovs.compile.encoding import rewrites
 from xenoovs.datapath.host import Device
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Bed, Station
-from xenoovs.measure.frames import LoadProfile, load_profile
+from xenoovs.measure.frames import LoadProfile
 from xenoovs.measure.samples import BedKind
 from xenoovs.model.address import Family, IPAddress, parse_mac
 from xenoovs.model.next_hop import NextHop, with_mac
@@ -85,7 +85,7 @@ def bed_paths(bed: Bed) -> tuple[BedPath, ...]:
             f"service {bed.service.name} has {len(stations)} backends on machines of their own, and at most "
             f"{MAX_BED_PATHS} paths are measured in a run: name another service with --service"
         )
-    ingress, net = bed.balancer.uplinks.ingress[0], _NETS[_profile(bed, seed=0).family]
+    ingress, net = bed.balancer.uplinks.ingress[0], _NETS[bed.profile(clients=_CLIENTS, seed=0).family]
     kinds = _kinds(bed)
     found = list[BedPath]()
     for number, (name, station) in enumerate(stations.items()):
@@ -125,20 +125,9 @@ def kind_of(device: Device) -> PathKind | None:
     return None
 
 
-def _profile(bed: Bed, *, seed: int) -> LoadProfile:
-    return load_profile(
-        bed.balancer,
-        bed.service,
-        source_mac=bed.generator.mac,
-        gateway_mac=bed.gateway_mac,
-        clients=_CLIENTS,
-        seed=seed,
-    )
-
-
 def path_profile(bed: Bed, path: BedPath, direction: PathDirection, *, seed: int) -> LoadProfile:
     """Return the load of a path in a direction. Raises MeasureError when the service serves no UDP."""
-    profile = replace(_profile(bed, seed=seed), vip=path.destination(direction))
+    profile = replace(bed.profile(clients=_CLIENTS, seed=seed), vip=path.destination(direction))
     if direction is PathDirection.IN:
         return profile
     # Where frames of the generator come from after the bridge: switches on the way know that MAC at its port.

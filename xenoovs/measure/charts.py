@@ -8,6 +8,7 @@ from xenoovs.errors import counted
 from xenoovs.measure.chart import Axis, Bars, Box, Cell, Chart, ChartLine, ChartMark, ChartTable, Panel
 from xenoovs.measure.completion_chart import completion_chart
 from xenoovs.measure.completion_verdict import acceptance
+from xenoovs.measure.echo import bytes_text
 from xenoovs.measure.path_chart import paths_chart
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.repeats import offloaded_share, repeat_values, trusted
@@ -21,6 +22,7 @@ from xenoovs.measure.verdict import (
     line_rate_pps,
     number,
     number_list,
+    numbers,
 )
 from xenoovs.records import dataclass, replace
 
@@ -106,7 +108,7 @@ class _RunSource:
 
 
 def _mark(x: float, samples: Sequence[Sample], key: str) -> ChartMark | None:
-    values = [value for sample in samples if (value := number(sample.values, key)) is not None]
+    values = numbers(samples, key)
     if not values:
         return None
     return ChartMark(x, interval(values), all(sample.suspect for sample in samples))
@@ -416,14 +418,6 @@ def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
             frozenset(range(3, 10)),
         ),
     )
-
-
-def bytes_text(size: float) -> str:
-    """Return `16 B`, `64 KiB`, `4 MiB`."""
-    for factor, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= factor:
-            return f"{size / factor:g} {unit}"
-    return f"{size:g} B"
 
 
 # The same load through other designs.

@@ -19,7 +19,7 @@ from xenoovs.measure.fabric_bed import FabricBed
 from xenoovs.measure.fabric_load import FlowGroup, dying_spine, elephant
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
 from xenoovs.measure.samples import Plain, Point, Value
-from xenoovs.measure.schedule import Measurement
+from xenoovs.measure.schedule import Experiment, Measurement
 from xenoovs.records import dataclass, field
 
 ELEPHANT_LOAD = 1.2
@@ -132,7 +132,7 @@ def points_of(scenes: Sequence[Scene], designs: Sequence[RoutingDesign]) -> tupl
 
 
 @dataclass(slots=True)
-class CompletionExperiment:
+class CompletionExperiment(Experiment[FabricBed]):
     """Flows beside a disturbance, by each design.
 
     `txrehash`: Whether sockets of the hosts take another path after a time-out. `seed`: Chooses the path that is
@@ -151,9 +151,6 @@ class CompletionExperiment:
     def __post_init__(self) -> None:
         self.options = {"txrehash": int(self.txrehash), "limit_s": LIMIT_S, "elephant_load": ELEPHANT_LOAD}
         self._chance = random.Random(self.seed)  # noqa: S311 - a repeatable choice, no secret
-
-    def prepare(self, bed: FabricBed) -> Mapping[str, Value]:
-        return {}
 
     def warm_up(self, bed: FabricBed, basis: Mapping[str, Value]) -> None:
         self.measure(bed, Scene(CompletionCase.ALONE, 2, 10_000, 0.0).point(RoutingDesign.ECMP), basis)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from xenoovs.measure.completion import CompletionCase, Scene
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import Point, Sample
-from xenoovs.measure.verdict import number
+from xenoovs.measure.verdict import number, numbers
 from xenoovs.records import dataclass
 
 
@@ -99,21 +99,17 @@ def _figures(design: str, samples: Sequence[Sample], reference: _Reference) -> C
     undisturbed_s, ecmp_s = reference
     return CompletionFigures(
         design,
-        times_s=tuple(_values(samples, "completion_s")),
+        times_s=tuple(numbers(samples, "completion_s")),
         unfinished=sum((number(one.values, "completed") or 0) < (number(one.values, "flows") or 0) for one in samples),
         undisturbed_s=undisturbed_s,
         ecmp_s=ecmp_s,
-        completed=int(sum(_values(samples, "completed"))),
-        flows=int(sum(_values(samples, "flows"))),
+        completed=int(sum(numbers(samples, "completed"))),
+        flows=int(sum(numbers(samples, "flows"))),
         moves=_median(samples, "moves"),
         emptied_s=_median(samples, "emptied_s"),
     )
 
 
-def _values(samples: Iterable[Sample], key: str) -> list[float]:
-    return [value for sample in samples if (value := number(sample.values, key)) is not None]
-
-
 def _median(samples: Iterable[Sample], key: str) -> float | None:
-    values = _values(samples, key)
+    values = numbers(samples, key)
     return statistics.median(values) if values else None

@@ -15,7 +15,7 @@ from xenoovs.measure.completion_figures import scene_title
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
-from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, number
+from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, numbers
 from xenoovs.records import dataclass
 
 _Group = Sequence[Sample]
@@ -111,7 +111,7 @@ def _nothing_moves(groups: _Groups, scene: Scene) -> _Finding | None:
     is_idle = scene.case is CompletionCase.STEADY and not scene.load
     if scene.case not in (CompletionCase.ALONE, CompletionCase.REVERSE) and not is_idle:
         return None
-    moves = _values(_ours(groups, scene), "moves")
+    moves = numbers(_ours(groups, scene), "moves")
     if not moves:
         return None
     moved = sum(1 for each in moves if each)
@@ -120,7 +120,7 @@ def _nothing_moves(groups: _Groups, scene: Scene) -> _Finding | None:
 
 
 def _dead_path_empty(groups: _Groups, scene: Scene) -> _Finding | None:
-    times = _values(_ours(groups, scene), "emptied_s") if scene.case is CompletionCase.DEAD else []
+    times = numbers(_ours(groups, scene), "emptied_s") if scene.case is CompletionCase.DEAD else []
     if not times:
         return None
     found = interval(times, Statistic.MEDIAN)
@@ -129,7 +129,7 @@ def _dead_path_empty(groups: _Groups, scene: Scene) -> _Finding | None:
 
 def _all_completed(groups: _Groups, scene: Scene) -> _Finding | None:
     ours = _ours(groups, scene)
-    completed, flows = sum(_values(ours, "completed")), sum(_values(ours, "flows"))
+    completed, flows = sum(numbers(ours, "completed")), sum(numbers(ours, "flows"))
     if not flows or scene.case is CompletionCase.STEADY:
         return None
     outcome = ClaimOutcome.CONFIRMED if completed == flows else ClaimOutcome.REFUTED
@@ -158,7 +158,7 @@ def _ratio(
     scene: Scene, base: _Group | None, other: _Group | None, *, least: float = 0.0, most: float = float("inf")
 ) -> _Finding | None:
     """Return whether the medians of two groups have a ratio between two limits; None: one was not measured."""
-    one, two = _values(base or (), "completion_s"), _values(other or (), "completion_s")
+    one, two = numbers(base or (), "completion_s"), numbers(other or (), "completion_s")
     if not one or not two:
         return None
     found = change(one, two, Statistic.MEDIAN)
@@ -182,7 +182,3 @@ def _range(found: Interval) -> str:
 
 def _if_enough(values: Sequence[float]) -> ClaimOutcome:
     return ClaimOutcome.CONFIRMED if len(values) >= FEWEST_REPEATS else ClaimOutcome.UNDECIDED
-
-
-def _values(samples: Iterable[Sample], key: str) -> list[float]:
-    return [value for sample in samples if (value := number(sample.values, key)) is not None]

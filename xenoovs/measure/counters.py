@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.measure.bed import Station
@@ -49,6 +50,21 @@ def read_counts(stations: Iterable[Station]) -> dict[str, InterfaceCounts]:
             raise MeasureError(f"counters on {place.name} cannot be read: {lines[-1]}") from None
         found.update(parse_counts(text))
     return found
+
+
+_SETTLE_S, _STEP_S = 2.0, 0.05
+"""RFC 2544, section 23, waits so long for the last frames."""
+
+
+def settled_counts(stations: Collection[Station]) -> dict[str, InterfaceCounts]:
+    """Return the counters once the last frames have arrived. Raises MeasureError."""
+    deadline_s, counts = time.monotonic() + _SETTLE_S, read_counts(stations)
+    while time.monotonic() < deadline_s:
+        time.sleep(_STEP_S)
+        before, counts = counts, read_counts(stations)
+        if all(counts[role].rx == before[role].rx for role in counts):
+            break
+    return counts
 
 
 # Few programs, as starting one takes an emulated processor a tenth of a second. Only a NIC has counters of its own; a
@@ -109,7 +125,7 @@ class CountedFrames:
     @property
     def slack(self) -> int:
         """Frames of other kinds that may be among them."""
-        return _slack(self.sent)
+        return slack(self.sent)
 
     @property
     def loss_share(self) -> float:
@@ -121,7 +137,8 @@ _OTHER_SHARE = 0.001
 """Frames of other kinds that may be among those of a load: ARP, LLDP, health checks."""
 
 
-def _slack(sent: int) -> int:
+def slack(sent: int) -> int:
+    """Return how many frames of other kinds may be among those of a load."""
     return _OTHER_FRAMES + int(sent * _OTHER_SHARE)
 
 
@@ -151,12 +168,12 @@ def counted_frames(
     sent = difference("generator", "tx") + also_sent
     received = {name: difference(name, "rx") for name in backends}
     switched = difference("dpu", "rx") if "dpu" in before else sent
-    slack, went_back = _slack(sent), bool(suspect)
-    if not suspect and sum(received.values()) > sent + slack:
+    most, went_back = sent + slack(sent), bool(suspect)
+    if not suspect and sum(received.values()) > most:
         suspect.append(
             f"the backends received {sum(received.values())} frames and the generator sent {sent}: other traffic "
             "reaches them"
         )
-    if not suspect and switched > sent + slack:
+    if not suspect and switched > most:
         suspect.append(f"the switch received {switched} frames and the generator sent {sent}: others send to it too")
     return CountedFrames(sent, received, switched, tuple(suspect), went_back)

@@ -16,11 +16,11 @@ from xenoovs.measure.bed import Bed
 from xenoovs.measure.bridge_flows import bridge_flows, restored_flows
 from xenoovs.measure.design_flows import CONNTRACK_ZONE, OPENFLOW_DESIGNS, Design, DesignProgram, design_program
 from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes, forget_megaflows, forwarded_load
-from xenoovs.measure.frames import LoadProfile, frame, load_profile, sources
+from xenoovs.measure.frames import LoadProfile, frame, sources
 from xenoovs.measure.ipvs import ipvs_program, running_ipvs, why_no_ipvs
 from xenoovs.measure.load import LoadBench
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
-from xenoovs.measure.schedule import Measurement
+from xenoovs.measure.schedule import Experiment, Measurement
 from xenoovs.measure.switch_load import megaflow_totals, read_switch
 
 CLIENTS = (10, 1_000, 100_000)
@@ -33,7 +33,7 @@ _OFCTL = ("ovs-ofctl", "-O", "OpenFlow15")
 
 
 @dataclass(slots=True)
-class DesignsExperiment:
+class DesignsExperiment(Experiment[Bed]):
     """Every design with every number of clients. `why_no_ipvs`: Why IPVS is not among them; empty: it is."""
 
     bench: LoadBench
@@ -59,9 +59,6 @@ class DesignsExperiment:
         for clients in self.clients:
             self.bench.generator.prepare(self.profile(bed, clients), frame_bytes=self._frame_bytes(bed))
         return {}
-
-    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
-        self.measure(bed, self.points[0], basis)
 
     def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
         program = self.programs[Design(point["design"])]
@@ -110,14 +107,7 @@ class DesignsExperiment:
 
 def designs_profile(bed: Bed, *, clients: int, seed: int) -> LoadProfile:
     """Return the load of an experiment: the addresses of its clients are from the whole net of clients."""
-    profile = load_profile(
-        bed.balancer,
-        bed.service,
-        source_mac=bed.generator.mac,
-        gateway_mac=bed.gateway_mac,
-        clients=clients,
-        seed=seed,
-    )
+    profile = bed.profile(clients=clients, seed=seed)
     return replace(profile, net=client_net(profile.family, used_addresses(bed.balancer)))
 
 

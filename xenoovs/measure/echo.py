@@ -16,7 +16,7 @@ from xenoovs.measure.bed import Bed, Station
 from xenoovs.measure.bridge_flows import require_not_of_ovn
 from xenoovs.measure.place import RemoteCommand
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
-from xenoovs.measure.schedule import Measurement
+from xenoovs.measure.schedule import Experiment, Measurement
 from xenoovs.measure.switch_counts import SwitchCounters
 from xenoovs.measure.switch_load import read_switch
 from xenoovs.model.address import IPAddress, family_of
@@ -25,6 +25,15 @@ from xenoovs.records import dataclass, field
 
 SIZES_BYTES = tuple(4**power for power in range(2, 13))
 """16 B to 16 MiB."""
+
+
+def bytes_text(size: float) -> str:
+    """Return `16 B`, `64 KiB`, `4 MiB`."""
+    for factor, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= factor:
+            return f"{size / factor:g} {unit}"
+    return f"{size:g} B"
+
 
 OFFLOADS = ("on", "off", "unchanged")
 
@@ -39,7 +48,7 @@ _RESTART_TIMEOUT_S = 600.0
 
 
 @dataclass(slots=True)
-class EchoExperiment:
+class EchoExperiment(Experiment[Bed]):
     """TCP echo to the first backend of the service, and to the dpu where the bed has an address of it.
 
     `messages`: Of each connection, at most. `limit_s`: After which a connection sends no more of them.
@@ -56,9 +65,6 @@ class EchoExperiment:
     def __post_init__(self) -> None:
         self.options = {"messages": self.messages, "limit_s": self.limit_s}
         self.point_s = self.limit_s / 2
-
-    def prepare(self, bed: Bed) -> Mapping[str, Value]:
-        return {}
 
     def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
         self.measure(bed, {**self.points[0], "offload": "unchanged"}, basis)

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from xenoovs.errors import MeasureError
 from xenoovs.lab.topology import IPNetwork, client_net, parse_net, server_net, tried_ports, used_addresses
-from xenoovs.model.address import Family, IPAddress, parse_mac
+from xenoovs.model.address import Family, IPAddress, checksum, parse_mac
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
 from xenoovs.records import dataclass
 
@@ -127,13 +127,13 @@ def frame(profile: LoadProfile, source: IPAddress, port: int, *, frame_bytes: in
     pseudo = source.packed + profile.vip.packed
     pseudo += struct.pack("!HH", _UDP, length) if profile.family is Family.IPV4 else struct.pack("!II", length, _UDP)
     udp = struct.pack("!HHHH", port, profile.port, length, 0)
-    udp = udp[:6] + struct.pack("!H", _checksum(pseudo + udp + payload) or 0xFFFF)
+    udp = udp[:6] + struct.pack("!H", checksum(pseudo + udp + payload) or 0xFFFF)
     macs = b"".join(parse_mac(mac).value.to_bytes(6, "big") for mac in (profile.gateway_mac, profile.source_mac))
     if profile.family is Family.IPV6:
         header = struct.pack("!IHBB", 6 << 28, length, _UDP, _TTL) + source.packed + profile.vip.packed
         return macs + b"\x86\xdd" + header + udp + payload
     header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + length, 0, 0, _TTL, _UDP, 0) + source.packed + profile.vip.packed
-    header = header[:10] + struct.pack("!H", _checksum(header)) + header[12:]
+    header = header[:10] + struct.pack("!H", checksum(header)) + header[12:]
     return macs + b"\x08\x00" + header + udp + payload
 
 
@@ -147,12 +147,3 @@ def pcap_file(frames: Sequence[bytes]) -> bytes:
 
 def _headers_bytes(family: Family) -> int:
     return 14 + (20 if family is Family.IPV4 else 40) + 8
-
-
-def _checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
-    data += b"\0" * (len(data) % 2)
-    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF

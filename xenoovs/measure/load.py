@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from xenoovs.display import quantity
 from xenoovs.measure.bed import PKTGEN, Bed, Station
-from xenoovs.measure.counters import CountedFrames, InterfaceCounts, counted_frames, read_counts
+from xenoovs.measure.counters import CountedFrames, InterfaceCounts, counted_frames, read_counts, settled_counts, slack
 from xenoovs.measure.frames import LoadProfile, other_half
 from xenoovs.measure.generator import GeneratorResult, LoadGenerator, RunningLoad, packet_generator
 from xenoovs.measure.pktgen import kernel_generator
@@ -16,15 +15,10 @@ from xenoovs.measure.samples import BedKind, Value
 from xenoovs.measure.switch_counts import SwitchCounters, SwitchCounts, SwitchedFrames
 from xenoovs.records import dataclass
 
-_SETTLE_S = 2.0
-"""RFC 2544, section 23, waits so long for the last frames."""
-_STEP_S = 0.05
 _LEARNING_PPS = 2000.0
 _LEARNING_S = 0.5
 _SLOW_SHARE = 0.95
-_PROGRAM_SHARE = 0.001
 _MOST_TRIES = 2
-_FEW_FRAMES = 20
 _DISCARD_PORT = 9
 """RFC 863."""
 
@@ -141,7 +135,9 @@ class LoadBench:
             beside: Frames that another program sent from the interface of the generator.
         """
         done = running.wait()
-        frames = counted_frames(before.interfaces, self._settled(), backends=self.bed.backends, also_sent=elsewhere)
+        frames = counted_frames(
+            before.interfaces, settled_counts(self.counted), backends=self.bed.backends, also_sent=elsewhere
+        )
         by_switch = None if before.switch is None else self._by_switch(before.switch, frames)
         suspect = (
             *frames.suspect,
@@ -154,21 +150,9 @@ class LoadBench:
     def _by_switch(self, before: SwitchCounts, frames: CountedFrames) -> SwitchedFrames:
         return self.switch.frames_since(before, received=frames.received - frames.slack)
 
-    def _settled(self) -> dict[str, InterfaceCounts]:
-        """Return the counters once the last frames have arrived."""
-        deadline_s = time.monotonic() + _SETTLE_S
-        counts = read_counts(self.counted)
-        while time.monotonic() < deadline_s:
-            time.sleep(_STEP_S)
-            again = read_counts(self.counted)
-            if all(again[name].rx == counts[name].rx for name in self.bed.backends):
-                return again
-            counts = again
-        return counts
-
 
 def _generator_doubts(done: GeneratorResult, by_interface: int, offered_pps: float | None) -> Iterator[str]:
-    if abs(done.sent - by_interface) > _FEW_FRAMES + _PROGRAM_SHARE * done.sent:
+    if abs(done.sent - by_interface) > slack(done.sent):
         yield (
             f"the generator says that it sent {done.sent} frames, its interface counted {by_interface}: other traffic "
             "left there, or frames were lost before the cable"

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes, forget_megaflows, forwarded_load
-from xenoovs.measure.frames import LoadProfile, load_profile
 from xenoovs.measure.load import load_bench
 from xenoovs.measure.samples import Plain, Point, Value
-from xenoovs.measure.schedule import Measurement
+from xenoovs.measure.schedule import Experiment, Measurement
 from xenoovs.measure.switch_load import megaflow_totals, read_switch
 from xenoovs.model.balancer import Balancer, Protocol, Service
 from xenoovs.model.next_hop import NextHop
@@ -43,7 +42,7 @@ def _way(hop: NextHop, balancer: Balancer) -> str:
 
 
 @dataclass(slots=True)
-class NextHopsExperiment:
+class NextHopsExperiment(Experiment[Bed]):
     """Each service with each size of frames."""
 
     beds: Mapping[str, Bed]
@@ -64,15 +63,9 @@ class NextHopsExperiment:
         self.options = {"counted_s": self.times.counted_s, "clients": CLIENTS}
         self.point_s = self.times.warm_up_s + self.times.counted_s + 2.0
 
-    def prepare(self, _bed: Bed) -> Mapping[str, Value]:
-        return {}
-
-    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
-        self.measure(bed, self.points[0], basis)
-
-    def measure(self, _bed: Bed, point: Point, _basis: Mapping[str, Value]) -> Measurement:
+    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
         bed = self.beds[str(point["service"])]
-        profile = _profile(bed, seed=self.seed)
+        profile = bed.profile(clients=CLIENTS, seed=self.seed)
         frame_bytes = max(int(point["frame_bytes"]), profile.shortest_bytes)
         with load_bench(bed, profile) as bench:
             bench.generator.prepare(profile, frame_bytes=frame_bytes)
@@ -83,17 +76,6 @@ class NextHopsExperiment:
             values["upcalls"] = max(0, read_switch(bed.dpu).missed - before.missed)
             values |= megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress).values
         return Measurement(values, tuple(suspect))
-
-
-def _profile(bed: Bed, *, seed: int) -> LoadProfile:
-    return load_profile(
-        bed.balancer,
-        bed.service,
-        source_mac=bed.generator.mac,
-        gateway_mac=bed.gateway_mac,
-        clients=CLIENTS,
-        seed=seed,
-    )
 
 
 def next_hops_experiment(bed: Bed, *, quick: bool, seed: int) -> NextHopsExperiment:

@@ -13,7 +13,7 @@ from xenoovs.errors import MeasureError, counted, first_names, worded
 from xenoovs.measure.repeats import offloaded_share, trusted
 from xenoovs.measure.samples import RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, interval, median
-from xenoovs.measure.verdict import number, number_list
+from xenoovs.measure.verdict import number, number_list, numbers
 from xenoovs.paths.plan import TOLERANCE, PairVerdict, PathKind
 from xenoovs.records import dataclass
 
@@ -154,7 +154,7 @@ def _path(end: PathEnd, group: Sequence[Sample], kind: PathKind | None, offloade
     rates = [number(sample.values, "received_pps") or 0.0 for sample in group]
     losses = [number(sample.values, "loss_share") or 0.0 for sample in group]
     medians = [median(times) for sample in group if (times := number_list(sample.values, "rtt_us"))]
-    cpu = [value for sample in group if (value := number(sample.values, "cpu_us")) is not None]
+    cpu = numbers(group, "cpu_us")
     return PathFigures(
         end=end,
         rate_pps=interval(rates),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
 from xenoovs.measure.bed import Bed, Station
 from xenoovs.measure.bed_paths import COOKIE, BedPath, PathDirection, installed_paths, path_profile
-from xenoovs.measure.counters import InterfaceCounts, read_counts
+from xenoovs.measure.counters import InterfaceCounts, read_counts, settled_counts, slack
 from xenoovs.measure.frames import LoadProfile, frame, sources
 from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
 from xenoovs.measure.load import unanswered
@@ -25,14 +25,9 @@ _PROGRAM = Path(__file__).with_name("path_program.py").read_text()
 _LATENCY_FRAME_BYTES = 128
 _ANSWER_TIMEOUT_S = 10.0
 _START_TIMEOUT_S = 10.0
-_SETTLE_S = 2.0
-"""RFC 2544, section 23, waits so long for the last frames."""
 _STEP_S = 0.02
 _LONGEST_READINGS_S = 60.0
 """A load is stopped when all is read; by then it ends by itself."""
-_FEW_FRAMES = 20
-_OTHER_SHARE = 0.001
-"""Frames of other kinds that may be among those of a load: ARP, LLDP, health checks."""
 _LEARNING_PPS, _LEARNING_S = 500.0, 0.1
 
 
@@ -104,7 +99,7 @@ class PathBench:
             before = self._counts([load])
             self._start(load, offered_pps=_LEARNING_PPS, seconds_s=seconds_s).wait()
             receiver = load.path.receiver(self.bed, load.direction)
-            if self._settled([load])[receiver.role].rx == before[receiver.role].rx:
+            if settled_counts(self._ends([load]))[receiver.role].rx == before[receiver.role].rx:
                 sender = load.path.sender(self.bed, load.direction)
                 raise MeasureError(
                     f"no frame from {sender.role} reached {receiver.role} on path {load.name}: are cables and "
@@ -136,11 +131,11 @@ class PathBench:
                 one.end()
             raise
         done = [one.stop() for one in running]
-        after = self._settled(loads)
+        after = settled_counts(self._ends(loads))
         late = () if in_time else ("a load ended before the rates were read: the machine is too slow or too busy",)
         window = _Window(before, first, last, after)
         trials = tuple(_trials(self.bed, loads, done, window, late))
-        least = sum(trial.received - _FEW_FRAMES for trial in trials)
+        least = sum(trial.received - slack(0) for trial in trials)
         by_switch = counters.frames_since(at_first, received=least)
         return PathWindow(trials, first_switch, last_switch, by_switch)
 
@@ -168,11 +163,14 @@ class PathBench:
         generator.prepare(self._profile(load), frame_bytes=self.frame_bytes)
 
     def _counts(self, loads: Iterable[PathLoad]) -> dict[str, InterfaceCounts]:
+        return read_counts(self._ends(loads))
+
+    def _ends(self, loads: Iterable[PathLoad]) -> Collection[Station]:
         stations = dict[str, Station]()
         for load in loads:
             for end in (load.path.sender(self.bed, load.direction), load.path.receiver(self.bed, load.direction)):
                 stations[end.role] = end
-        return read_counts(stations.values())
+        return stations.values()
 
     def _await_start(
         self, loads: Sequence[PathLoad], before: Mapping[str, InterfaceCounts], running: Sequence[RunningLoad]
@@ -185,18 +183,6 @@ class PathBench:
             if all(counts[role].rx > before[role].rx for role in receivers):
                 return
             time.sleep(_STEP_S)
-
-    def _settled(self, loads: Sequence[PathLoad]) -> dict[str, InterfaceCounts]:
-        """Return the counters once the last frames have arrived."""
-        deadline_s = time.monotonic() + _SETTLE_S
-        counts = self._counts(loads)
-        while time.monotonic() < deadline_s:
-            time.sleep(_STEP_S)
-            again = self._counts(loads)
-            if all(again[role].rx == counts[role].rx for role in counts):
-                return again
-            counts = again
-        return counts
 
     def round_trips(self, path: BedPath, *, count: int) -> list[float]:
         """Return the microseconds of round trips to the end of a path and back, without load. Raises MeasureError."""
@@ -260,12 +246,12 @@ def _trials(
         took = window.last[sender].at_s - window.first[sender].at_s
         seconds_s = window.last[receiver].at_s - window.first[receiver].at_s
         suspect = [*late, *result.suspect]
-        if abs(total - counted) > _FEW_FRAMES + _OTHER_SHARE * counted:
+        if abs(total - counted) > slack(counted):
             suspect.append(
                 f"the generators on {sender} say that they sent {total} frames, its interface counted {counted}: other "
                 "traffic left there, or frames were lost before the cable"
             )
-        if received > sent + _FEW_FRAMES + _OTHER_SHARE * sent:
+        if received > sent + slack(sent):
             suspect.append(
                 f"{receiver} received {received} frames and {sent} were sent to it: other traffic reaches it"
             )

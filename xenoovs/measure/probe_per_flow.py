@@ -22,6 +22,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from xenoovs.model.address import checksum
 from xenoovs.openflow.flow import Command, FlowMod
 from xenoovs.openflow.text import parse_flow
 from xenoovs.openflow.wire.flow import encode_flow_mod
@@ -146,7 +147,7 @@ def probe_like(frame: bytes, source: int, payload: bytes) -> bytes:
     struct.pack_into("!H", ip, 2, _IPV4 + length)
     # The checksum of UDP may be 0 over IPv4 (RFC 768), as a tunnel's is by default (RFC 7348, section 5).
     struct.pack_into("!H", ip, 10, 0)
-    struct.pack_into("!H", ip, 10, ~ones_sum(ip) & 0xFFFF)
+    struct.pack_into("!H", ip, 10, checksum(ip))
     return frame[:_ETHERNET] + bytes(ip) + struct.pack("!HHHH", source, PROBE_PORT, length, 0) + payload
 
 
@@ -161,14 +162,6 @@ def with_source_port(frame: bytes, port: int) -> bytes:
             total = (total & 0xFFFF) + (total >> 16)
         struct.pack_into("!H", changed, _ETHERNET + _IPV4 + 6, (~total & 0xFFFF) or 0xFFFF)
     return bytes(changed)
-
-
-def ones_sum(data: bytes | bytearray) -> int:
-    """Return the ones' complement sum of 16-bit words (RFC 1071); `data` has an even length."""
-    total: int = sum(word for (word,) in struct.iter_unpack("!H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from xenoovs.measure.samples import BedKind, RecordedRun, Sample
+from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample, point_key
 from xenoovs.measure.verdict import number, number_list
 
 
@@ -39,6 +39,15 @@ def offloaded_share(recorded: RecordedRun, samples: Sequence[Sample]) -> float |
     if recorded.run.kind is BedKind.LAB or not known:
         return None
     return min(1.0, sum(offloaded for offloaded, _ in known) / sum(every for _, every in known))
+
+
+def measured_points(recorded: RecordedRun) -> list[tuple[Point, list[Sample]]]:
+    """Return the points that have samples, in the order of the run."""
+    groups = {point_key(point): (point, list[Sample]()) for point in recorded.run.points}
+    for sample in recorded.samples:
+        if group := groups.get(point_key(sample.point)):
+            group[1].append(sample)
+    return [(point, samples) for point, samples in groups.values() if samples]
 
 
 def mean_value(samples: Sequence[Sample], key: str) -> float | None:

@@ -42,9 +42,11 @@ class Experiment(Protocol[BedT]):
 
         A resumed run uses the stored one, and this is not called.
         """
+        return {}
 
     def warm_up(self, bed: BedT, basis: Mapping[str, Value]) -> None:
         """Run the load for a moment before the first point of a session, so that no point pays for cold caches."""
+        self.measure(bed, self.points[0], basis)
 
     def measure(self, bed: BedT, point: Point, basis: Mapping[str, Value]) -> Measurement:
         """Measure one point once.
@@ -52,6 +54,7 @@ class Experiment(Protocol[BedT]):
         Whatever ends it, also KeyboardInterrupt, the bed is afterwards as it was before. Raises MeasureError when no
         further point makes sense.
         """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from xenoovs.measure.bed import Bed
 from xenoovs.measure.frames import LoadProfile
 from xenoovs.measure.load import LoadBench, TrialResult
 from xenoovs.measure.samples import Plain, Point, Value
-from xenoovs.measure.schedule import Measurement
+from xenoovs.measure.schedule import Experiment, Measurement
 from xenoovs.records import dataclass, field
 
 PARTIAL_DROP_SHARE = 0.001
@@ -149,7 +149,7 @@ def _check_arrival(trials: Sequence[TrialResult]) -> None:
 
 
 @dataclass(slots=True)
-class RateExperiment:
+class RateExperiment(Experiment[Bed]):
     """Throughput over the size of frames: XenoFlow's first experiment."""
 
     bench: LoadBench
@@ -163,9 +163,6 @@ class RateExperiment:
     def __post_init__(self) -> None:
         self.options, self.point_s = options_of(self.bench.profile, self.settings), self.settings.search_s
 
-    def prepare(self, bed: Bed) -> Mapping[str, Value]:
-        return {}
-
     def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
         self.bench.learn(frame_bytes=int(self.points[0]["frame_bytes"]))
 
@@ -174,7 +171,7 @@ class RateExperiment:
 
 
 @dataclass(slots=True)
-class LossExperiment:
+class LossExperiment(Experiment[Bed]):
     """Loss over the offered load: XenoFlow's third experiment."""
 
     bench: LoadBench

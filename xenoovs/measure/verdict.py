@@ -6,7 +6,7 @@ The unit of statistics is the repeat: packets of one repeat are not independent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
 from xenoovs.display import percent, quantity
@@ -69,6 +69,11 @@ def number_list(values: Mapping[str, Value], key: str) -> list[float]:
     """Return a value that is a list of numbers; empty: it is not there."""
     value = values.get(key)
     return [float(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
+
+
+def numbers(samples: Iterable[Sample], key: str) -> list[float]:
+    """Return the value of each sample that has it, where it is a number."""
+    return [value for sample in samples if (value := number(sample.values, key)) is not None]
 
 
 def by_point(samples: Iterable[Sample], *keys: str) -> dict[tuple[object, ...], list[Sample]]:
@@ -229,12 +234,8 @@ def _median_rtt(samples: Iterable[Sample]) -> list[float]:
 
 
 def _mean(samples: Sequence[Sample], key: str) -> float | None:
-    values = list(_present(samples, key))
+    values = numbers(samples, key)
     return sum(values) / len(values) if values else None
-
-
-def _present(samples: Iterable[Sample], key: str) -> Iterator[float]:
-    return (value for sample in samples if (value := number(sample.values, key)) is not None)
 
 
 def _few(groups: Iterable[Sequence[Sample]]) -> str:

@@ -81,3 +81,10 @@ def merge_ports(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
         else:
             merged.append(ports)
     return tuple(merged)
+
+
+def checksum(data: bytes | bytearray) -> int:
+    """Return the Internet checksum (RFC 1071) of bytes that are not all 0; 0 where a right checksum is among them."""
+    # The sum of 16-bit words with the carry added back is the remainder by 0xffff (RFC 1071, 2).
+    rest = int.from_bytes(data + bytes(len(data) % 2), "big") % 0xFFFF
+    return 0xFFFF - rest if rest else 0

@@ -26,7 +26,6 @@ from xenoovs.agent.paths.frame import (
     Answer,
     Quote,
     Token,
-    checksum,
     parse_answer,
     parse_next_hop_mac,
     parse_quote,
@@ -39,7 +38,7 @@ from xenoovs.agent.paths.search import Lookout, SourcePorts
 from xenoovs.agent.state import BlocksPlaced, Runtime
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Blocks, Decision, DesiredState
-from xenoovs.model.address import Mac
+from xenoovs.model.address import Mac, checksum
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, Paths, PathSelector, Remote
 

@@ -26,7 +26,6 @@ from xenoovs.lab.client import (
     Pace,
     SendWindow,
     TrafficExchange,
-    checksum,
     echo_request,
     parse_counts,
     parse_echo_reply,
@@ -46,7 +45,7 @@ from xenoovs.lab.traffic import (
     plan_trials,
     service_traffic,
 )
-from xenoovs.model.address import Family, parse_mac
+from xenoovs.model.address import Family, checksum, parse_mac
 from xenoovs.model.balancer import (
     Backend,
     Balancer,

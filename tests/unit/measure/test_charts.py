@@ -12,10 +12,11 @@ import pytest
 from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_run, rate_run, recorded, suspecting
 from xenoovs.display import percent, quantity, span
 from xenoovs.measure.chart import Chart, ChartLine
-from xenoovs.measure.charts import bytes_text, chart_of, compare, subtitle_of
+from xenoovs.measure.charts import chart_of, compare, subtitle_of
 from xenoovs.measure.commands import designs as measure_designs
 from xenoovs.measure.commands import echo as measure_echo
 from xenoovs.measure.commands import load as measure_load
+from xenoovs.measure.echo import bytes_text
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.samples import RecordedRun, Value
 from xenoovs.measure.verdict import ClaimOutcome, line_rate_pps

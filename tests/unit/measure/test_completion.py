@@ -13,10 +13,11 @@ from xenoovs.measure.completion import CompletionCase, Scene, points_of, scenes_
 from xenoovs.measure.completion_figures import figures_of
 from xenoovs.measure.completion_verdict import acceptance
 from xenoovs.measure.pictures import svg_of
-from xenoovs.measure.probe_per_flow import ones_sum, probe_like, with_source_port
+from xenoovs.measure.probe_per_flow import probe_like, with_source_port
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import Point, RecordedRun, Sample, Value
 from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict
+from xenoovs.model.address import checksum
 
 ELEPHANT = Scene(CompletionCase.ELEPHANT, 10, 50_000, 1.2)
 ALONE = Scene(CompletionCase.ALONE, 10, 50_000, 0.0)
@@ -87,8 +88,8 @@ def test_the_picture_has_every_design_and_the_published_figures() -> None:
 def _udp_frame(source: int, payload: bytes, *, has_checksum: bool) -> bytes:
     addresses = bytes((10, 1, 1, 2, 10, 2, 1, 2))
     head = struct.pack("!HHHH", source, 4789, 8 + len(payload), 0)
-    total = ones_sum(addresses + struct.pack("!HH", 17, 8 + len(payload)) + head + payload)
-    head = head[:6] + struct.pack("!H", ~total & 0xFFFF if has_checksum else 0)
+    found = checksum(addresses + struct.pack("!HH", 17, 8 + len(payload)) + head + payload)
+    head = head[:6] + struct.pack("!H", found if has_checksum else 0)
     ip = struct.pack("!BBHHHBBH", 0x45, 0, 28 + len(payload), 7, 0x4000, 64, 17, 0) + addresses
     return bytes(12) + b"\x08\x00" + ip + head + payload
 
@@ -109,7 +110,7 @@ def test_a_probe_has_the_headers_of_its_flow() -> None:
     probe = probe_like(frame, 50003, b"0123456789abcdef")
     assert probe[:14] == frame[:14]
     assert probe[26:34] == frame[26:34]
-    assert ones_sum(probe[14:34]) == 0xFFFF
+    assert checksum(probe[14:34]) == 0
     assert (probe[15], probe[22]) == (0x20, 64)
     # The length includes the header of UDP, which the published sender leaves out.
     assert struct.unpack_from("!HHHH", probe, 34) == (50003, 4789, 8 + 16, 0)

@@ -15,10 +15,11 @@ import pytest
 from tests.command_line import SMALL_CONFIG
 from xenoovs.errors import CommandTimeout, MeasureError
 from xenoovs.measure import pktgen_program
-from xenoovs.measure.frames import LoadProfile, _checksum, frame, load_profile, other_half, pcap_file, sources
+from xenoovs.measure.frames import LoadProfile, frame, load_profile, other_half, pcap_file, sources
 from xenoovs.measure.generator import RunningLoad, _counted
 from xenoovs.measure.pktgen import pktgen_settings
 from xenoovs.measure.place import RemoteCommand
+from xenoovs.model.address import checksum
 from xenoovs.model.balancer import BlockKey, KeyField
 from xenoovs.model.load import parse_config
 from xenoovs.switch.process import Completed
@@ -41,9 +42,9 @@ def test_a_frame_has_the_size_with_its_fcs_and_right_checksums(vip: str, size: i
     header = 20 if load.family.bits == 32 else 40
     packet, udp = data[14 : 14 + header], data[14 + header :]
     if load.family.bits == 32:
-        assert _checksum(packet) == 0
+        assert checksum(packet) == 0
     pseudo = source.packed + load.vip.packed + bytes([0, 17]) + len(udp).to_bytes(2, "big")
-    assert _checksum(pseudo + udp) == 0
+    assert checksum(pseudo + udp) == 0
 
 
 @pytest.mark.parametrize(("clients", "seed"), [(1, 0), (10, 1), (1000, 99), (4096, 0)])

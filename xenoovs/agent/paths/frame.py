@@ -10,8 +10,9 @@ Formats: Ethernet II, IPv4 (RFC 791), UDP (RFC 768), VXLAN (RFC 7348, 5), Geneve
 from __future__ import annotations
 
 from ipaddress import IPv4Address
-from struct import Struct, unpack
+from struct import Struct
 
+from xenoovs.model.address import checksum
 from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS, REFLECTED_PORT
 from xenoovs.records import dataclass
 
@@ -117,13 +118,6 @@ _VXLAN = _TUNNEL.pack(_VXLAN_WITH_VNI, 0, 0, UNUSED_VNI << 8)
 _GENEVE = _TUNNEL.pack(0, 0, _ETHERNET_IN_GENEVE, UNUSED_VNI << 8)
 
 
-def checksum(data: bytes) -> int:
-    """Return the Internet checksum (RFC 1071) of an even number of bytes."""
-    total = sum(map(int, unpack(f"!{len(data) // 2}H", data)))
-    total = (total >> 16) + (total & 0xFFFF)
-    return ~(total + (total >> 16)) & 0xFFFF
-
-
 def parse_answer(frame: bytes) -> Answer | None:
     """Return the answer that a frame is; None: it is another frame, or is not whole."""
     ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
@@ -164,7 +158,7 @@ def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:
     if _ICMP.unpack_from(frame, outer.body)[:2] != (_TIME_EXCEEDED, _TTL_EXPIRED):
         return None
     message = frame[outer.body : outer.end]
-    if checksum(message + bytes(len(message) % 2)) != 0:
+    if checksum(message) != 0:
         return None
     at = outer.body + _ICMP.size
     inner = _ipv4(frame, at, _UDP_PROTOCOL, is_quote=True)

@@ -24,7 +24,7 @@ from xenoovs.agent.probe.sockets import (
     open_socket,
 )
 from xenoovs.agent.probe.target import ArpTarget, Expectation, IcmpTarget, Via
-from xenoovs.model.address import IPAddress, Mac
+from xenoovs.model.address import IPAddress, Mac, checksum
 from xenoovs.records import dataclass
 
 # Type, code, checksum, identifier, sequence number.
@@ -184,13 +184,6 @@ def _open(address: IPAddress, via: Via) -> IcmpChannel:
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
     sock.setsockopt(*version.filter_)
     return IcmpChannel(sock)
-
-
-def checksum(data: bytes) -> int:
-    """Return the checksum of RFC 1071 of an even number of bytes."""
-    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    total = (total & 0xFFFF) + (total >> 16)
-    return ~(total + (total >> 16)) & 0xFFFF
 
 
 def _settle(request: _EchoRequest, failure: str | None) -> None:

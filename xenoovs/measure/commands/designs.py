@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import click
 
@@ -13,8 +12,8 @@ from xenoovs.measure.commands.run import MeasureSettings, bed_of, measure_option
 from xenoovs.measure.designs import designs_experiment, designs_profile
 from xenoovs.measure.load import load_bench
 from xenoovs.measure.next_hops import next_hops_experiment
-from xenoovs.measure.repeats import mean_value, offloaded_share
-from xenoovs.measure.samples import BedKind, Plain, RecordedRun, Sample, point_key
+from xenoovs.measure.repeats import mean_value, measured_points, offloaded_share
+from xenoovs.measure.samples import BedKind, Plain, RecordedRun, Sample
 from xenoovs.terminal.options import yes_option
 from xenoovs.terminal.output import confirm, echo, print_table
 
@@ -46,12 +45,8 @@ def designs_command(settings: MeasureSettings, *, yes: bool) -> None:
 
 def _show(recorded: RecordedRun) -> None:
     rows = dict[Plain, list[list[str]]]()
-    for point in recorded.run.points:
-        found = [sample for sample in recorded.samples if point_key(sample.point) == point_key(point)]
-        if found:
-            means = ((form, mean_value(found, key)) for key, form in _COLUMNS.items())
-            cells = ["-" if mean is None else form(mean) for form, mean in means]
-            rows.setdefault(point["clients"], []).append([str(point["design"]), *cells])
+    for point, samples in measured_points(recorded):
+        rows.setdefault(point["clients"], []).append([str(point["design"]), *_cells(samples, _COLUMNS)])
     header = ["DESIGN", "PACKETS/S", "CPU", "MEGAFLOWS", "UPCALLS/S", "FIRST PACKET", "MEMORY"]
     for clients, table in rows.items():
         echo(f"\n{clients:,} clients")
@@ -59,7 +54,17 @@ def _show(recorded: RecordedRun) -> None:
     echo("\nmeans of the samples; of first packets, the median of each sample")
 
 
-_COLUMNS: dict[str, Callable[[float], str]] = {
+Columns = dict[str, Callable[[float], str]]
+
+
+def _cells(samples: list[Sample], columns: Columns) -> Iterator[str]:
+    """Yield the means of some values, as each is written."""
+    for key, form in columns.items():
+        mean = mean_value(samples, key)
+        yield "-" if mean is None else form(mean)
+
+
+_COLUMNS: Columns = {
     "forwarding_pps": quantity,
     "cpu_us": lambda value: span(value / 1e6),
     "megaflows": lambda value: f"{value:,.0f}",
@@ -92,32 +97,18 @@ def next_hops_command(settings: MeasureSettings) -> None:
 
 def _show_next_hops(recorded: RecordedRun) -> None:
     rows = dict[Plain, list[list[str]]]()
-    for point in recorded.run.points:
-        samples = [sample for sample in recorded.samples if point_key(sample.point) == point_key(point)]
-        if samples:
-            cells = [_cell(form, samples, key) for key, form in _NEXT_HOP_COLUMNS.items()]
-            row = [str(point["service"]), str(point["way"]), *cells, percent(offloaded_share(recorded, samples))]
-            rows.setdefault(point["frame_bytes"], []).append(row)
+    for point, samples in measured_points(recorded):
+        cells = (*_cells(samples, _NEXT_HOP_COLUMNS), percent(offloaded_share(recorded, samples)))
+        rows.setdefault(point["frame_bytes"], []).append([str(point["service"]), str(point["way"]), *cells])
     header = ["SERVICE", "WAY", "PACKETS/S", "CPU", "MEGAFLOWS", "UPCALLS", "IN NIC"]
     for frame_bytes, table in rows.items():
         echo(f"\nframes of {frame_bytes} bytes")
         print_table(header, table, right=range(2, 7))
 
 
-_NEXT_HOP_COLUMNS: dict[str, Callable[[float], str]] = {
+_NEXT_HOP_COLUMNS: Columns = {
     "forwarding_pps": quantity,
     "cpu_us": lambda value: span(value / 1e6),
     "megaflows": lambda value: f"{value:,.0f}",
     "upcalls": lambda value: f"{value:,.0f}",
 }
-
-
-def _numbers(samples: list[Sample], key: str) -> list[float]:
-    found = [sample.values.get(key) for sample in samples]
-    return [value for value in found if isinstance(value, (int, float))]
-
-
-def _cell(form: Callable[[float], str], samples: list[Sample], key: str) -> str:
-    """Return the median of all samples."""
-    values = _numbers(samples, key)
-    return form(statistics.median(values)) if values else "-"

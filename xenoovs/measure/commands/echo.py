@@ -14,29 +14,16 @@ from xenoovs.measure.commands.run import (
     repeats_option,
     run_on_bed,
     show_result,
+    sizes_option,
 )
-from xenoovs.measure.echo import OFFLOADS, SIZES_BYTES, echo_experiment, offload_restored
-from xenoovs.measure.repeats import mean_value
-from xenoovs.measure.samples import RecordedRun, Sample, point_key
+from xenoovs.measure.echo import OFFLOADS, SIZES_BYTES, bytes_text, echo_experiment, offload_restored
+from xenoovs.measure.repeats import mean_value, measured_points
+from xenoovs.measure.samples import RecordedRun, Sample
 from xenoovs.switch.planned_restart import RESTART_WARNING
 from xenoovs.terminal.options import yes_option
 from xenoovs.terminal.output import confirm, echo, print_table
 
-_MOST_BYTES = SIZES_BYTES[-1]
 _CHOICES = {"both": ("on", "off"), **{offload: (offload,) for offload in OFFLOADS}}
-
-
-def _sizes(_context: click.Context, _parameter: click.Parameter, given: str | None) -> tuple[int, ...] | None:
-    if given is None:
-        return None
-    try:
-        sizes = tuple(dict.fromkeys(int(word) for word in given.split(",")))
-    except ValueError:
-        raise click.BadParameter(f"{given!r} is not a list of sizes such as 64,65536.") from None
-    for size in sizes:
-        if not 1 <= size <= _MOST_BYTES:
-            raise click.BadParameter(f"{size} is no size of a message: write 1 to {_MOST_BYTES}.")
-    return sizes
 
 
 @click.command("echo")
@@ -48,12 +35,7 @@ def _sizes(_context: click.Context, _parameter: click.Parameter, given: str | No
     show_default=True,
     help="Measure with hardware offload on, off or both; Open vSwitch is restarted for each change.",
 )
-@click.option(
-    "--sizes",
-    callback=_sizes,
-    metavar="BYTES,...",
-    help="Sizes of messages, up to 16777216.  [default: the powers of 4 from 16]",
-)
+@sizes_option("the powers of 4 from 16", least=1, most=SIZES_BYTES[-1], noun="messages")
 @repeats_option("[default: 5, quick 1]")
 @yes_option
 def echo_command(
@@ -88,9 +70,8 @@ def echo_command(
 
 def _show(recorded: RecordedRun) -> None:
     rows = []
-    for point in recorded.run.points:
-        found = [sample for sample in recorded.samples if point_key(sample.point) == point_key(point)]
-        row = [_size(int(point["bytes"])), str(point["offload"]), str(point["target"])]
+    for point, found in measured_points(recorded):
+        row = [bytes_text(int(point["bytes"])), str(point["offload"]), str(point["target"])]
         both = (mean_value(found, key) for key in ("mean_us", "median_us"))
         rows.append([*row, *("-" if mean is None else span(mean / 1e6) for mean in both)])
     print_table(["BYTES", "OFFLOAD", "TARGET", "MEAN", "MEDIAN"], rows, right=(0, 3, 4))
@@ -104,10 +85,3 @@ _FAR = 1.5
 def _figures(sample: Sample) -> tuple[float, float]:
     """Return mean and median in microseconds."""
     return cast(float, sample.values["mean_us"]), cast(float, sample.values["median_us"])
-
-
-def _size(count: int) -> str:
-    for unit, power in (("MiB", 20), ("KiB", 10)):
-        if count >> power:
-            return f"{count >> power} {unit}"
-    return f"{count} B"

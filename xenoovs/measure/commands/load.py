@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,12 +18,13 @@ from xenoovs.measure.commands.run import (
     repeats_option,
     run_on_bed,
     show_result,
+    sizes_option,
 )
-from xenoovs.measure.frames import FRAME_BYTES, LoadProfile, load_profile
+from xenoovs.measure.frames import FRAME_BYTES
 from xenoovs.measure.latency import BASE_LOADS, SPLITS, latency_experiment, ratio_of
 from xenoovs.measure.load import load_bench
-from xenoovs.measure.repeats import mean_value, trusted
-from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample, point_key
+from xenoovs.measure.repeats import mean_value, measured_points, trusted
+from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample
 from xenoovs.measure.statistics import quantile
 from xenoovs.measure.throughput import LossExperiment, RateExperiment, TrialSettings, trial_settings
 from xenoovs.measure.trex_profile import trex_profile
@@ -37,19 +39,7 @@ _SHARES = tuple(number / 10 for number in range(1, 16))
 _QUICK_SHARES = (0.5, 0.9, 1.0, 1.1, 1.3, 1.5)
 _QUICK_BASE_LOADS = (0.0, 0.5, 0.9)
 _REPEATS, _QUICK_REPEATS = 5, 2
-
-
-def _sizes(_context: click.Context, _parameter: click.Parameter, given: str | None) -> tuple[int, ...] | None:
-    if given is None:
-        return None
-    try:
-        sizes = tuple(dict.fromkeys(int(word) for word in given.split(",")))
-    except ValueError:
-        raise click.BadParameter(f"{given!r} is not a list of sizes such as 64,512,1518.") from None
-    for size in sizes:
-        if not FRAME_BYTES[0] <= size <= FRAME_BYTES[-1]:
-            raise click.BadParameter(f"{size} is no size of a frame: {FRAME_BYTES[0]} to {FRAME_BYTES[-1]}, with FCS.")
-    return sizes
+_frame_sizes = partial(sizes_option, least=FRAME_BYTES[0], most=FRAME_BYTES[-1], noun="frames, with FCS")
 
 
 def _splits(_context: click.Context, _parameter: click.Parameter, given: str) -> tuple[str, ...]:
@@ -87,30 +77,13 @@ def _load_options(command: Command) -> Command:
     return command
 
 
-def _sizes_option(default: str) -> Callable[[Command], Command]:
-    return click.option(
-        "--sizes", callback=_sizes, metavar="BYTES,...", help=f"Sizes of frames, with FCS.  [default: {default}]"
-    )
-
-
-def _profile(settings: MeasureSettings, bed: Bed, clients: int) -> LoadProfile:
-    return load_profile(
-        bed.balancer,
-        bed.service,
-        source_mac=bed.generator.mac,
-        gateway_mac=bed.gateway_mac,
-        clients=clients,
-        seed=settings.seed,
-    )
-
-
 def _trials(settings: MeasureSettings, bed: Bed, trial_s: float | None) -> TrialSettings:
     return trial_settings(is_hardware=bed.kind is BedKind.MACHINES, quick=settings.quick, trial_s=trial_s)
 
 
 @click.command("rate")
 @measure_options
-@_sizes_option("64,68,128,256,512,1024,1280,1518; quick 64,512,1518")
+@_frame_sizes("64,68,128,256,512,1024,1280,1518; quick 64,512,1518")
 @_load_options
 def rate_command(
     settings: MeasureSettings, sizes: tuple[int, ...] | None, repeats: int | None, trial_s: float | None, clients: int
@@ -133,7 +106,7 @@ def rate_command(
     """
     points = [{"frame_bytes": size} for size in sizes or (_QUICK_FRAME_BYTES if settings.quick else FRAME_BYTES)]
     with bed_of(settings) as bed:
-        profile, trials = _profile(settings, bed, clients), _trials(settings, bed, trial_s)
+        profile, trials = bed.profile(clients=clients, seed=settings.seed), _trials(settings, bed, trial_s)
         with load_bench(bed, profile) as bench:
             experiment = RateExperiment(bench, trials, _repeats(settings, repeats), points)
             recorded = run_on_bed(settings, bed, experiment)
@@ -142,7 +115,7 @@ def rate_command(
 
 @click.command("loss")
 @measure_options
-@_sizes_option("64")
+@_frame_sizes("64")
 @_load_options
 def loss_command(
     settings: MeasureSettings, sizes: tuple[int, ...] | None, repeats: int | None, trial_s: float | None, clients: int
@@ -160,7 +133,7 @@ def loss_command(
     shares = _QUICK_SHARES if settings.quick else _SHARES
     points = [{"frame_bytes": size, "offered_share": share} for size in sizes or (64,) for share in shares]
     with bed_of(settings) as bed:
-        profile, trials = _profile(settings, bed, clients), _trials(settings, bed, trial_s)
+        profile, trials = bed.profile(clients=clients, seed=settings.seed), _trials(settings, bed, trial_s)
         with load_bench(bed, profile) as bench:
             experiment = LossExperiment(bench, trials, _repeats(settings, repeats), points)
             recorded = run_on_bed(settings, bed, experiment)
@@ -199,7 +172,7 @@ def latency_command(
     loads = _QUICK_BASE_LOADS if settings.quick else BASE_LOADS
     points: list[Point] = [{"split": split, "base_load": load} for split in splits for load in loads]
     with bed_of(settings) as bed:
-        profile, trials = _profile(settings, bed, clients), _trials(settings, bed, trial_s)
+        profile, trials = bed.profile(clients=clients, seed=settings.seed), _trials(settings, bed, trial_s)
         number = _repeats(settings, repeats, quick=1)
         with (
             load_bench(bed, profile) as bench,
@@ -215,7 +188,8 @@ def _repeats(settings: MeasureSettings, given: int | None, *, quick: int = _QUIC
 
 def _show_rate(recorded: RecordedRun) -> None:
     rows = [
-        [str(point["frame_bytes"]), *(_mean(samples, key) for key in _RATES)] for point, samples in _by_point(recorded)
+        [str(point["frame_bytes"]), *(_mean(samples, key) for key in _RATES)]
+        for point, samples in measured_points(recorded)
     ]
     print_table(["BYTES", "THROUGHPUT", "AT 0.1% LOSS", "FORWARDED", "GENERATOR"], rows, right=range(5))
     echo("rates in packets/s; means of the samples")
@@ -233,7 +207,7 @@ def _show_loss(recorded: RecordedRun) -> None:
             _mean(samples, "received_pps"),
             _mean(samples, "loss_share", percent),
         ]
-        for point, samples in _by_point(recorded)
+        for point, samples in measured_points(recorded)
     ]
     print_table(["BYTES", "OFFERED", "SENT", "RECEIVED", "LOSS"], rows, right=range(5))
     echo("rates in packets/s; means of the samples")
@@ -241,7 +215,7 @@ def _show_loss(recorded: RecordedRun) -> None:
 
 def _show_latency(recorded: RecordedRun) -> None:
     rows = []
-    for point, samples in _by_point(recorded):
+    for point, samples in measured_points(recorded):
         times = [time for sample in trusted(samples) for time in number_list(sample.values, "rtt_us")]
         cells = [span(quantile(times, share) / 1e6) if times else "-" for share in (0.5, 0.99)]
         load = percent(float(point["base_load"]))
@@ -249,15 +223,6 @@ def _show_latency(recorded: RecordedRun) -> None:
     print_table(["SPLIT", "BASE LOAD", "FRAMES", "MEDIAN", "P99", "ANSWERS"], rows, right=range(1, 6))
     stamps = {str(sample.values["timestamps"]) for sample in recorded.samples}
     echo(f"time stamps of the {' and the '.join(sorted(stamps))}")
-
-
-def _by_point(recorded: RecordedRun) -> list[tuple[Point, list[Sample]]]:
-    """Return the points that have samples, in the order of the run."""
-    found = [
-        (point, [sample for sample in recorded.samples if point_key(sample.point) == point_key(point)])
-        for point in recorded.run.points
-    ]
-    return [(point, samples) for point, samples in found if samples]
 
 
 def _mean(samples: Sequence[Sample], key: str, show: Callable[[float], str] = quantity) -> str:

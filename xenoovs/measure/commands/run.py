@@ -98,6 +98,23 @@ def repeats_option(default: str) -> Callable[[Command], Command]:
     return click.option("--repeats", type=samples, metavar="N", help=f"Samples of each point.  {default}")
 
 
+def sizes_option(default: str, *, least: int, most: int, noun: str) -> Callable[[Command], Command]:
+    """Return the option for sizes in bytes. `default`: as its help shows it. `noun`: what has the size."""
+
+    def sizes(_context: click.Context, _parameter: click.Parameter, given: str | None) -> tuple[int, ...] | None:
+        try:
+            found = None if given is None else tuple(dict.fromkeys(int(word) for word in given.split(",")))
+        except ValueError:
+            raise click.BadParameter(f"{given!r} is not a list of sizes such as 64,512,1518.") from None
+        for size in found or ():
+            if not least <= size <= most:
+                raise click.BadParameter(f"{size} is no size of {noun}: {least} to {most}.")
+        return found
+
+    help_text = f"Sizes of {noun}.  [default: {default}]"
+    return click.option("--sizes", callback=sizes, metavar="BYTES,...", help=help_text)
+
+
 def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab, has_service: bool = True) -> Command:
     """Add the options of every experiment, which the command gets as `settings`, a MeasureSettings.
 
@@ -192,15 +209,6 @@ def _load(config: Path, *, for_lab: bool) -> Balancer:
         data = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1)
         return parse_config(data, file="<stdin>", for_lab=for_lab)
     return load_config(config, for_lab=for_lab)
-
-
-def run_experiment(
-    settings: MeasureSettings, make: Callable[[Bed], Experiment[Bed]], *, show: Callable[[RecordedRun], None]
-) -> None:
-    """Open the bed, measure what is missing, and show the result."""
-    with bed_of(settings) as bed:
-        recorded = run_on_bed(settings, bed, make(bed))
-    show_result(settings, recorded, show)
 
 
 def run_on_bed(settings: MeasureSettings, bed: AnyBedT, experiment: Experiment[AnyBedT]) -> RecordedRun:
