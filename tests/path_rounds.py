@@ -15,7 +15,7 @@ from xenoovs.agent.paths.decide import (
     moved,
     shifts,
 )
-from xenoovs.agent.paths.score import Record
+from xenoovs.agent.paths.score import Record, WaysBack
 
 INTERVAL_S = 0.01
 MARGIN_US = 5_000.0
@@ -33,6 +33,7 @@ class Sender:
         home = tuple(block % paths for block in range(blocks))
         self.placement = Placement(home, home, (True,) * paths)
         self.shifts: list[tuple[float, BlockShift]] = []
+        self.ways = WaysBack(4)
 
     @property
     def counts(self) -> list[int]:
@@ -46,6 +47,7 @@ class Sender:
         for number in range(round(seconds / INTERVAL_S)):
             self.now_s += INTERVAL_S
             self.record = self.record.after(answers(self.now_s), is_calm=self.verdict.is_calm)
+            self.ways.count_round(self.record)
             if number % steps == steps - 1:
                 self.decide()
         return self

@@ -22,12 +22,13 @@ from tests.patience import eventually
 from xenoovs.agent.control.client import Client
 from xenoovs.errors import AgentMissing
 from xenoovs.lab.fabric.build import up
-from xenoovs.lab.fabric.plan import BRIDGE, FabricShape
+from xenoovs.lab.fabric.plan import BRIDGE, PROBE_PORT, FabricShape
 from xenoovs.lab.fabric.status import restore, silence
 from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
 from xenoovs.lab.lifecycle import down
 from xenoovs.lab.private_ovs import start_vswitchd_again
+from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS, REFLECTED_PORT
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -190,6 +191,37 @@ def test_answers_come_by_the_last_way_back_while_the_others_are_dead(lab: Fabric
         finally:
             for answers in dead:
                 ofctl(ovs, "--names", "--strict", "del-flows", bridge, answers)
+
+
+def test_bug_ways_back_that_lose_answers_moved_blocks(lab: FabricLab, tmp_path: Path) -> None:
+    with agents(lab, tmp_path) as (near, _):
+        ovs = lab.ovs(near.dpu)
+        bridge, (first, *others) = f"unix:{ovs.directory / BRIDGE}.mgmt", ANSWER_SOURCE_PORTS
+        ofctl(ovs, "-O", "OpenFlow14", "add-meter", bridge, "meter=1,pktps,burst,band=type=drop,rate=100,burst_size=1")
+
+        def answers(port: int) -> str:
+            return f"priority=60000,udp,in_port=p0,tp_src={port},tp_dst={REFLECTED_PORT}"
+
+        def lose(port: int) -> None:
+            flow = f"{answers(port)},actions=meter:1,output:{PROBE_PORT}"
+            ofctl(ovs, "-O", "OpenFlow14", "--names", "add-flow", bridge, flow)
+
+        try:
+            eventually(lambda: near.remote()["tos_sent"] == 0x20, "probes for the first way")
+            lose(first)
+            eventually(lambda: near.remote()["tos_sent"] != 0x20, "probes for another way")
+            near.wait_until_good()
+            for port in others:
+                lose(port)
+            eventually(
+                lambda: min(path["lost"] for path in near.remote()["paths"]) > 0.3, "a third of all answers lost"
+            )
+            assert near.remote()["moves"] == {}
+            assert near.blocks() == [16, 16, 16, 16]
+        finally:
+            for port in ANSWER_SOURCE_PORTS:
+                ofctl(ovs, "--names", "--strict", "del-flows", bridge, answers(port))
+            ofctl(ovs, "-O", "OpenFlow14", "del-meters", bridge)
 
 
 def _port(agent: PathAgent, path: int) -> str:

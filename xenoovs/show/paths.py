@@ -8,7 +8,7 @@ from enum import Enum
 from xenoovs.display import duration, percent, quantity, span
 from xenoovs.show.column import Column, Row, column, counter, gauge, number, record, text
 
-MOVE_REASONS = ("failed", "congested", "restored", "operator")
+MOVE_REASONS = ("failed", "congested", "lossy", "restored", "operator")
 """Why blocks of remotes move between paths."""
 
 _PROBES = "probes of paths"
@@ -187,7 +187,7 @@ class RemoteView:
     )
     tos_sent: int = column("Type of service of the probes.", default=0, read=lambda r: r.tos[1])
     moves: Mapping[str, int] = column(
-        "Blocks that moved since the agent started, by reason: failed, congested, restored, operator.",
+        "Blocks that moved since the agent started, by reason: failed, congested, lossy, restored, operator.",
         counter(
             "xenoovs_path_moves_total",
             "decisions about paths",
@@ -251,4 +251,4 @@ class PlannedMove:
     path: str = column("The path that they are on.")
     to: str = column("The path that they would go to.")
     blocks: int = column("How many.")
-    reason: str = column("failed, congested, restored or operator.")
+    reason: str = column("failed, congested, lossy, restored or operator.")

@@ -56,10 +56,72 @@ def test_the_remote_is_unknown_after_16_rounds_without_answers_and_nothing_moves
     assert not sender.shifts
 
 
-def test_four_lost_probes_of_nine_do_not_count() -> None:
+def test_seven_lost_probes_in_a_row_do_not_count() -> None:
     sender = Sender().run(1.0, always(CLEAR, CLEAR, CLEAR, CLEAR))
-    sender.run(3.0, lambda now_s: (CLEAR, None if round(now_s * 100) % 9 < 4 else CLEAR, CLEAR, CLEAR))
+    sender.run(3.0, lambda now_s: (CLEAR, None if 2.0 < now_s < 2.075 else CLEAR, CLEAR, CLEAR))
     assert not sender.shifts
+
+
+class Fabric:
+    """Answers of four paths beside random loss: of path 1 on the way out, and of the ways back (all, or the first)."""
+
+    def __init__(
+        self, sender: Sender, seed: int, *, out: float = 0.0, back: float = 0.0, every_way: bool = False
+    ) -> None:
+        self._sender, self._random = sender, Random(seed)
+        self._out, self._back, self._every_way = out, back, every_way
+
+    def __call__(self, _now_s: float) -> list[float | None]:
+        back = self._back if self._every_way or self._sender.ways.number == 0 else 0.0
+        out = (0.0, self._out, 0.0, 0.0)
+        return [None if self._random.random() < 1 - (1 - lost) * (1 - back) else CLEAR for lost in out]
+
+
+LOSSES = (0.1, 0.3, 0.6)
+
+
+@pytest.mark.parametrize("every_way", [False, True], ids=["one way back", "all ways back"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_bug_loss_on_ways_back_moved_blocks(loss: float, every_way: bool) -> None:
+    for seed in range(3):
+        sender = Sender(seed=seed).run(1.0, always(CLEAR, CLEAR, CLEAR, CLEAR))
+        sender.run(60.0, Fabric(sender, seed, back=loss, every_way=every_way))
+        assert not sender.shifts
+        assert every_way or sender.ways.number == 1
+
+
+@pytest.mark.parametrize("back", [0.0, *LOSSES])
+@pytest.mark.parametrize("out", LOSSES)
+def test_a_path_that_loses_packets_on_the_way_out_is_left_once(out: float, back: float) -> None:
+    sender = Sender().run(1.0, always(CLEAR, CLEAR, CLEAR, CLEAR))
+    sender.run(60.0, Fabric(sender, 1, out=out, back=back))
+    assert sender.counts[1] == 0
+    assert {shift.reason for _, shift in sender.shifts} <= {MoveReason.LOSSY, MoveReason.FAILED}
+    assert len(sender.shifts) == 16
+    sender.run(10.0, always(CLEAR, CLEAR, CLEAR, CLEAR))
+    assert sender.counts == [16] * 4
+
+
+@pytest.mark.parametrize("dead", [(2,), (1, 2), (0, 1, 2)], ids=["one", "two", "three"])
+def test_dead_paths_are_left_in_a_quarter_of_a_second(dead: tuple[int, ...]) -> None:
+    sender = Sender().run(1.0, always(CLEAR, CLEAR, CLEAR, CLEAR))
+    sender.run(0.25, lambda _now_s: [None if path in dead else CLEAR for path in range(4)])
+    assert not any(sender.counts[path] for path in dead)
+
+
+def test_a_remote_moves_no_more_blocks_in_a_minute_than_it_has() -> None:
+    sender, chance = Sender(), Random(1)
+    sender.run(1.0, always(CLEAR, CLEAR, CLEAR, CLEAR))
+    for _ in range(240):
+        slow = chance.randrange(4)
+        sender.run(0.5, always(*(FULL if path == slow else CLEAR for path in range(4))))
+    times = [at_s for at_s, shift in sender.shifts]
+    assert len(times) > 64
+    assert all(sum(at_s <= each < at_s + 60 for each in times) <= 64 for at_s in times)
+    counts = sender.counts
+    sender.run(0.5, always(CLEAR, None, CLEAR, CLEAR))
+    assert counts[1]
+    assert sender.counts[1] == 0
 
 
 def test_blocks_come_home_after_the_path_was_good_for_a_second() -> None:

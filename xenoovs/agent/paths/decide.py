@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Protocol
 
-from xenoovs.agent.paths.score import Record
+from xenoovs.agent.paths.score import FAILED_AFTER, Record
 from xenoovs.records import dataclass, field, replace
 from xenoovs.show.paths import PathState
 
@@ -40,6 +40,9 @@ PROBATION_S = 10.0
 _RESTORE_PARTS = 8
 """The part of the difference in blocks, between the fullest path and this one, that comes back in one decision."""
 
+_BUDGET_S = 60.0
+"""The time in which a remote moves no more blocks than it has. Those of dead paths and of operators do not count."""
+
 
 class Chance(Protocol):
     """A source of random choices: random.Random."""
@@ -53,8 +56,13 @@ class MoveReason(Enum):
 
     FAILED = "failed"
     CONGESTED = "congested"
+    LOSSY = "lossy"
     RESTORED = "restored"
     OPERATOR = "operator"
+
+
+_UNCOUNTED = (MoveReason.FAILED, MoveReason.OPERATOR)
+"""Why blocks move also beyond the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,7 @@ class PathVerdict:
     """What is decided about one path.
 
     Attributes:
+        is_lossy: Whether it loses packets on the way out, and is bad for that.
         over: Decisions in a row in which it was above the limit.
         good_since_s: When it last became good; None: it is not.
         restore_s: How long it has to be good until blocks come back.
@@ -79,6 +88,7 @@ class PathVerdict:
     """
 
     state: PathState = PathState.UNKNOWN
+    is_lossy: bool = False
     over: int = 0
     good_since_s: float | None = None
     restore_s: float = RESTORE_S
@@ -96,10 +106,20 @@ class PathVerdict:
 
 @dataclass(frozen=True, slots=True)
 class RemoteVerdict:
-    """What is decided about a remote. `moved_s`: when each block moved last, without those that never did."""
+    """What is decided about a remote.
+
+    Attributes:
+        moved_s: When each block moved last, by its number, without those that never did.
+        counted_s: When the blocks moved that count for the budget, the newest last.
+    """
 
     paths: tuple[PathVerdict, ...]
     moved_s: dict[int, float] = field(default_factory=dict)
+    counted_s: tuple[float, ...] = ()
+
+    def moves_in_budget(self, now_s: float) -> int:
+        """Return how many of the counted moves are in the time of the budget."""
+        return sum(now_s < at_s + _BUDGET_S for at_s in self.counted_s)
 
     @classmethod
     def unknown(cls, paths: int) -> RemoteVerdict:
@@ -135,11 +155,16 @@ def judge(verdict: RemoteVerdict, record: Record, *, margin_us: float | None, no
         paths = tuple(_with_state(replace(path, over=0), PathState.UNKNOWN, now_s) for path in verdict.paths)
         return replace(verdict, paths=paths)
     limits = _Limits.of(record, margin_us)
-    paths = tuple(
-        _with_state(path, PathState.FAILED, now_s) if found.is_silent else _judged(path, found.score, limits, now_s)
-        for path, found in zip(verdict.paths, record.paths, strict=True)
-    )
-    return replace(verdict, paths=paths)
+    found_paths = list[PathVerdict]()
+    for index, (path, found) in enumerate(zip(verdict.paths, record.paths, strict=True)):
+        is_lossy = record.is_lossy(index, was_out=path.is_lossy)
+        if record.has_failed(index):
+            found_paths.append(_with_state(replace(path, is_lossy=is_lossy), PathState.FAILED, now_s))
+        elif is_lossy:
+            found_paths.append(_with_state(replace(path, is_lossy=True), PathState.BAD, now_s))
+        else:
+            found_paths.append(_judged(replace(path, is_lossy=False), found.score, limits, now_s))
+    return replace(verdict, paths=tuple(found_paths))
 
 
 def limit_us(record: Record, *, margin_us: float | None) -> float:
@@ -156,7 +181,7 @@ class _Limits:
 
     @classmethod
     def of(cls, record: Record, margin_us: float | None) -> _Limits:
-        scores = (path.score for path in record.paths if not path.is_silent)
+        scores = (path.score for path in record.paths if path.lost_in_row < FAILED_AFTER)
         least = min((score for score in scores if score is not None), default=0.0)
         return cls(least, record.auto_margin_us if margin_us is None else margin_us)
 
@@ -218,7 +243,12 @@ def shifts(
 def moved(verdict: RemoteVerdict, found: Sequence[BlockShift], now_s: float) -> RemoteVerdict:
     """Return the verdict after these shifts, which hold their blocks for a while."""
     recent = {block: at_s for block, at_s in verdict.moved_s.items() if now_s < at_s + HOLD_S}
-    return replace(verdict, moved_s=recent | dict.fromkeys((shift.block for shift in found), now_s))
+    counted = sum(shift.reason not in _UNCOUNTED for shift in found)
+    return replace(
+        verdict,
+        moved_s=recent | dict.fromkeys((shift.block for shift in found), now_s),
+        counted_s=(*(at_s for at_s in verdict.counted_s if now_s < at_s + _BUDGET_S), *[now_s] * counted),
+    )
 
 
 def after_shifts(owners: Sequence[int], found: Iterable[BlockShift]) -> tuple[int, ...]:
@@ -238,6 +268,7 @@ class _BlockTable:
         self._verdict, self._record, self._chance, self._now_s = verdict, record, chance, now_s
         self._placement, self._owners = placement, list(placement.owners)
         self._counts = Counter(self._owners)
+        self._budget = len(self._owners) - verdict.moves_in_budget(now_s)
 
     def leave(self) -> Iterator[BlockShift]:
         """Yield the blocks that leave bad, failed and unusable paths."""
@@ -252,8 +283,9 @@ class _BlockTable:
                 yield from self._spread(mine, MoveReason.FAILED)
             elif found.state is PathState.BAD:
                 free = self._unheld(mine)
-                leaving = self._chance.sample(free, min(len(free), (len(mine) + 1) // 2))
-                yield from self._spread(leaving, MoveReason.CONGESTED)
+                leaving = self._chance.sample(free, min(len(free), (len(mine) + 1) // 2, max(0, self._budget)))
+                self._budget -= len(leaving)
+                yield from self._spread(leaving, MoveReason.LOSSY if found.is_lossy else MoveReason.CONGESTED)
 
     def restore(self) -> Iterator[BlockShift]:
         """Yield the blocks that come back to paths that are good for long enough, one path after the other."""
@@ -262,8 +294,9 @@ class _BlockTable:
                 continue
             most = max(self._counts.values(), default=0)
             for _ in range(max(1, (most - self._counts[path]) // _RESTORE_PARTS)):
-                if (shift := self._restored(path)) is None:
+                if self._budget <= 0 or (shift := self._restored(path)) is None:
                     break
+                self._budget -= 1
                 yield shift
 
     def _restored(self, path: int) -> BlockShift | None:

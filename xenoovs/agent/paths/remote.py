@@ -13,9 +13,9 @@ from xenoovs.agent.log import info, warn
 from xenoovs.agent.paths.decide import BlockShift, MoveReason, Placement, RemoteVerdict, judge, limit_us, moved, shifts
 from xenoovs.agent.paths.devices import ProbePort, now_us
 from xenoovs.agent.paths.frame import Addresses, payload, probe_head
-from xenoovs.agent.paths.score import NEXT_WAY_AFTER, Record, Rounds
+from xenoovs.agent.paths.score import LOSS_WINDOW, Record, Rounds, WaysBack
 from xenoovs.decision.decision import Blocks
-from xenoovs.display import span
+from xenoovs.display import percent, span
 from xenoovs.errors import counted
 from xenoovs.model.balancer import RemoteName, Service
 from xenoovs.model.next_hop import SourcePort, ToAddress
@@ -85,7 +85,7 @@ class ProbedRemote:
         self._restored, self.returned = Counter[str](), 0
         self._heads: dict[int, tuple[bytes, tuple[bytes, ...]]] = {}
         self._decided_rounds = 0
-        self._ways_back, self._way = tunnel.probe.ways_back, 0
+        self._ways_back, self._way = tunnel.probe.ways_back, WaysBack(len(tunnel.probe.ways_back))
 
     @property
     def name(self) -> RemoteName:
@@ -100,7 +100,7 @@ class ProbedRemote:
     @property
     def way_back(self) -> WayBack:
         """How the answers to the next round return."""
-        return self._ways_back[self._way]
+        return self._ways_back[self._way.number]
 
     @property
     def margin_us(self) -> float:
@@ -144,18 +144,19 @@ class ProbedRemote:
         self.count_silence()
 
     def count_rounds(self) -> None:
-        """Take the rounds that are finished into the record, and take the next way back if nothing comes by this one.
+        """Take the rounds that are finished into the record, and the next way back if this one loses answers.
 
-        A dead path of the fabric can be the way back too. All paths are silent then, and none is to blame.
+        A dead or lossy path of the fabric can be the way back too: then all paths lose answers, and none is to blame.
         """
         for finished in self.rounds.finished(now_us=now_us()):
             is_silent = all(answer is None for answer in finished.answers)
             if is_silent and finished.tos != self.way_back.tos:
                 # It was sent before the change.
                 continue
+            by_this_way = finished.tos == self.way_back.tos
             self.record = self.record.after(finished.answers, is_calm=self.verdict.is_calm)
-            if is_silent and self.record.silent_rounds % NEXT_WAY_AFTER == 0:
-                self._way = (self._way + 1) % len(self._ways_back)
+            if by_this_way:
+                self._way.count_round(self.record)
 
     def count_silence(self) -> None:
         """Count a round that could not be sent as one without answers."""
@@ -210,13 +211,16 @@ class ProbedRemote:
                 warn("remote does not answer; its blocks stay", remote=name, rounds=self.record.silent_rounds)
             return False
         has_failed = False
-        for path, old, new, record in zip(self.paths, before.paths, after.paths, self.record.paths, strict=True):
+        rows = zip(self.paths, before.paths, after.paths, self.record.paths, strict=True)
+        for index, (path, old, new, record) in enumerate(rows):
             if old.state is new.state:
                 continue
             score = "-" if record.score is None else span(record.score / 1e6)
             if new.state is PathState.FAILED:
                 has_failed = True
                 warn("path failed", remote=name, path=path.name, lost_in_row=record.lost_in_row)
+            elif new.state is PathState.BAD and new.is_lossy:
+                warn("path is lossy", remote=name, path=path.name, lost=percent(self.record.loss(index)))
             elif new.state is PathState.BAD:
                 warn("path is congested", remote=name, path=path.name, excess=score, margin=span(self.margin_us / 1e6))
             elif new.state is PathState.GOOD:
@@ -231,8 +235,14 @@ class ProbedRemote:
                 return f"{record.lost_in_row} probes in a row were lost"
             case MoveReason.CONGESTED:
                 return f"its answers were {self.late_text(record.score)}"
+            case MoveReason.LOSSY:
+                return f"{self.lost_text(path)} were lost, more than on other paths"
             case MoveReason.RESTORED | MoveReason.OPERATOR:
                 return ""
+
+    def lost_text(self, path: int) -> str:
+        """Return what part of the last probes of a path (index) was lost."""
+        return f"{percent(self.record.loss(path))} of its last {LOSS_WINDOW} probes"
 
     def late_text(self, score_us: float | None) -> str:
         """Return how late answers are, and how late they may be."""

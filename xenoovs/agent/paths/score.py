@@ -2,12 +2,15 @@
 
 A round is one probe on each path, back to back. Answer times themselves are worth nothing: all answers share the way
 back and the two hosts. The difference to the least answer time of the same round, the excess, is what the way out adds.
+Lost answers likewise: a path is to blame only for what random loss of the shared way back cannot explain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Address
+from itertools import accumulate
+from math import comb, log
 
 from xenoovs.agent.paths.frame import Answer, Token
 from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS
@@ -17,13 +20,25 @@ Answers = Sequence[float | None]
 """The answer time of each path in one round, in microseconds; None: lost, or later than the time-out."""
 
 WINDOW = 9
-"""Rounds that a score is the median of. Up to four late or lost probes of a busy machine do not count."""
-
-LOST_EXCESS_US = 100_000.0
-"""The excess of a lost probe: more than the longest queue that a switch has for one port, 20 to 50 ms."""
+"""Answers that a score is the median of. Up to four late ones of a busy machine do not count."""
 
 FAILED_AFTER = 8
-"""Lost probes in a row, while another path answers: at 1 % of random loss, once in 10**16 rounds."""
+"""Lost probes in a row from which on a path can have failed. Beside three paths that answer, these are enough."""
+
+LOSS_WINDOW = 256
+"""Rounds in which lost probes are counted. 10 % of loss on one of four paths is certain after half of them."""
+
+_CERTAIN = log(1e-7)
+"""Logarithm of the probability of chance at which loss is that of a path: once in hours, with 400 probes a second."""
+
+_CLEARED = log(1e-3)
+"""The same until a path that was left for its loss is good again, so that it does not come and go."""
+
+_LOSSY_ROUNDS, _LOSSY_PART = 64, 1 / 16
+"""Rounds after which, and loss of every path from which on, answers are asked for by the next way back."""
+
+_WAY_STAYS = 1024
+"""Rounds for which the best way back stays where every one loses answers."""
 
 NEXT_WAY_AFTER = 4
 """Rounds in a row without any answer until answers are asked for by the next way back."""
@@ -44,12 +59,12 @@ class PathRecord:
 
     Attributes:
         excesses: In microseconds, the newest last, at most WINDOW.
-        lost_in_row: Lost probes since its last answer.
+        losses: A bit for each of the last LOSS_WINDOW rounds, 1 for a lost probe, the newest lowest.
         answers, lost: Counted since the start.
     """
 
     excesses: tuple[float, ...] = ()
-    lost_in_row: int = 0
+    losses: int = 0
     answer_us: float | None = None
     answers: int = 0
     lost: int = 0
@@ -60,9 +75,13 @@ class PathRecord:
         return median(self.excesses) if len(self.excesses) == WINDOW else None
 
     @property
-    def is_silent(self) -> bool:
-        """Whether so many probes were lost that the path has failed."""
-        return self.lost_in_row >= FAILED_AFTER
+    def lost_in_row(self) -> int:
+        """Lost probes since its last answer, LOSS_WINDOW at most."""
+        return (~self.losses & self.losses + 1).bit_length() - 1
+
+    def lost_of(self, rounds: int) -> int:
+        """Return how many of the probes of the last rounds were lost."""
+        return (self.losses & (1 << rounds) - 1).bit_count()
 
     @property
     def worst(self) -> float | None:
@@ -94,6 +113,43 @@ class Record:
         """Whether nothing is known of any path."""
         return self.silent_rounds >= UNKNOWN_AFTER
 
+    def has_failed(self, path: int) -> bool:
+        """Return whether a path (index) has lost so many probes in a row that no loss of the way back explains it."""
+        in_row = self.paths[path].lost_in_row
+        return in_row >= FAILED_AFTER and self._chance(path, in_row) < _CERTAIN
+
+    def is_lossy(self, path: int, *, was_out: bool) -> bool:
+        """Return whether a path (index) loses more than the way back. `was_out`: whether it was left for that."""
+        return self._chance(path, min(self.rounds, LOSS_WINDOW)) < (_CLEARED if was_out else _CERTAIN)
+
+    def loss(self, path: int) -> float:
+        """Return the part of the probes of a path (index) that were lost in the last rounds, 0..1."""
+        rounds = min(self.rounds, LOSS_WINDOW)
+        return self.paths[path].lost_of(rounds) / rounds if rounds else 0.0
+
+    def shared_loss(self, rounds: int) -> float:
+        """Return the part of the probes that every path has lost in the last rounds, 0..1: loss of the way back."""
+        return min((path.lost_of(rounds) / rounds for path in self.paths), default=0.0)
+
+    def _chance(self, path: int, rounds: int) -> float:
+        """Return the logarithm of the probability that a path loses so much more than others by chance.
+
+        That of both counts under one rate of loss, which fits them best; against the best other path, the best two, and
+        so on: some of them may be dead too.
+        """
+        lost = self.paths[path].lost_of(rounds)
+        others = sorted(each.lost_of(rounds) for index, each in enumerate(self.paths) if index != path)
+        least = 0.0
+        for number, theirs in enumerate(accumulate(others), start=1):
+            if lost * number <= theirs:
+                break
+            all_lost, probes = lost + theirs, rounds * (number + 1)
+            rate = all_lost / probes
+            ways = log(comb(rounds, lost)) + log(comb(rounds * number, theirs))
+            rest = (probes - all_lost) * log(1 - rate) if rate < 1 else 0.0
+            least = min(least, ways + all_lost * log(rate) + rest)
+        return least
+
     @property
     def auto_margin_us(self) -> float:
         """The margin of `margin: auto`: eight times the median change of excesses while all paths were good."""
@@ -107,8 +163,12 @@ class Record:
         """
         got = [answer for answer in answers if answer is not None]
         if not got:
-            # Such a round shows nothing about a single path.
-            return replace(self, silent_rounds=self.silent_rounds + 1, rounds=self.rounds + 1)
+            silent = self.silent_rounds + 1
+            paths = tuple(replace(path, losses=_losses(path, is_lost=True)) for path in self.paths)
+            if silent % NEXT_WAY_AFTER == 0:
+                # The way back was dead. Such rounds show nothing about a single path.
+                paths = tuple(replace(path, losses=path.losses >> NEXT_WAY_AFTER) for path in paths)
+            return replace(self, paths=paths, silent_rounds=silent, rounds=self.rounds + 1)
         least = min(got)
         paths = tuple(_after(path, answer, least) for path, answer in zip(self.paths, answers, strict=True))
         deviations = self.deviations
@@ -118,11 +178,15 @@ class Record:
 
 
 def _after(path: PathRecord, answer: float | None, least: float) -> PathRecord:
-    kept = path.excesses[-WINDOW + 1 :]
+    losses = _losses(path, is_lost=answer is None)
     if answer is None:
-        excesses = (*kept, LOST_EXCESS_US)
-        return PathRecord(excesses, path.lost_in_row + 1, path.answer_us, path.answers, path.lost + 1)
-    return PathRecord((*kept, answer - least), 0, answer, path.answers + 1, path.lost)
+        return replace(path, losses=losses, lost=path.lost + 1)
+    excesses = (*path.excesses[-WINDOW + 1 :], answer - least)
+    return PathRecord(excesses, losses, answer, path.answers + 1, path.lost)
+
+
+def _losses(path: PathRecord, *, is_lost: bool) -> int:
+    return (path.losses << 1 | is_lost) & (1 << LOSS_WINDOW) - 1
 
 
 def _change(before: Sequence[PathRecord], after: Sequence[PathRecord]) -> float | None:
@@ -131,7 +195,7 @@ def _change(before: Sequence[PathRecord], after: Sequence[PathRecord]) -> float 
     changes = [
         abs(new.excesses[-1] - old.excesses[-1])
         for old, new in pairs
-        if old.excesses and not (old.lost_in_row or new.lost_in_row)
+        if old.excesses and not (old.losses & 1 or new.losses & 1)
     ]
     return median(changes) if changes else None
 
@@ -140,6 +204,39 @@ def median(values: Iterable[float]) -> float:
     """Return the middle value, of an even number the upper one. Raises IndexError where there is none."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2]
+
+
+class WaysBack:
+    """By which of the ways back answers are asked for: by the next one where the fabric loses answers of all paths.
+
+    Attributes:
+        number: Of the way in use, from 0.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.number = self._rounds = 0
+        self._count, self._losses = count, dict[int, float]()
+
+    def count_round(self, record: Record) -> None:
+        """Choose after a round by the way in use. `record`: with this round."""
+        self._rounds += 1
+        if record.silent_rounds:
+            if record.silent_rounds % NEXT_WAY_AFTER == 0:
+                self._take((self.number + 1) % self._count)
+            return
+        if self._rounds < _LOSSY_ROUNDS or (loss := record.shared_loss(_LOSSY_ROUNDS)) < _LOSSY_PART:
+            return
+        self._losses[self.number] = loss
+        untried = [way for way in range(self._count) if way not in self._losses]
+        if untried:
+            self._take(untried[0])
+            return
+        self._take(min(self._losses, key=lambda way: self._losses[way]))
+        self._rounds = -_WAY_STAYS
+        self._losses.clear()
+
+    def _take(self, way: int) -> None:
+        self.number, self._rounds = way, 0
 
 
 # Rounds under way: probes that wait for their answers. An answer counts if it carries what was sent, from the remote it

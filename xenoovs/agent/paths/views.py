@@ -161,6 +161,8 @@ def _state_reason(mover: Mover, remote: ProbedRemote, index: int) -> str:
     record, verdict = remote.record.paths[index], remote.verdict.paths[index]
     if verdict.state is PathState.FAILED:
         return f"its last {counted(record.lost_in_row, 'probe')} got no answer, and another path answers"
+    if verdict.is_lossy:
+        return f"{remote.lost_text(index)} got no answer, more than on other paths"
     if record.score is None:
         return "there were too few rounds"
     text = f"its answers are {remote.late_text(record.score)}"
