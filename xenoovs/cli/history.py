@@ -25,7 +25,7 @@ from xenoovs.terminal.command import EXIT_OK
 from xenoovs.terminal.completion import chosen_lab, offering
 from xenoovs.terminal.load import answer_each
 from xenoovs.terminal.options import OutputFormat, output_option, switch_options
-from xenoovs.terminal.output import echo, print_json, print_table
+from xenoovs.terminal.output import echo, print_json, print_table, print_text
 from xenoovs.terminal.reach import reach
 
 if TYPE_CHECKING:
@@ -267,7 +267,8 @@ def _show_history(history: History, db: str | None, lab: str | None, output: Out
     if problem:
         echo(f"warning: not compared with the bridge: {problem}", err=True)
     elif output is OutputFormat.TEXT and entries:
-        echo(f"\n{_standing(history.bridge, entries[-1].number, is_there=installed is not None)}")
+        echo()
+        print_text(_standing(history.bridge, entries[-1].number, is_there=installed is not None))
     return EXIT_OK
 
 
