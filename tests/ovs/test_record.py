@@ -79,3 +79,41 @@ def test_lint_and_trace_take_flows_groups_and_the_version_from_a_record(
     assert xenoovs("record", record, "--db", _db(bridge), "--for", "0s").status == 0
     recorded = xenoovs(*question, "--record", record)
     assert (recorded.status, recorded.out.splitlines()[-1]) == (2, "switch: the recorded flows give drop")
+
+
+def test_what_left_the_nic_between_two_records_is_compared(
+    config: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    bridge.send("p0", CLIENTS)
+    assert xenoovs("record", before, "--db", _db(bridge), "--for", "0s").status == 0
+    bridge.send("p0", CLIENTS)
+    bridge.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=500000")
+    taken = xenoovs("record", after, "--db", _db(bridge), "--for", "0s")
+    bridge.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=600000")
+    assert taken.status == 0
+    said = xenoovs("compare", before, after)
+    # The dummy datapath has no NIC, so that nothing could leave it.
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines()[0] == "no traffic got worse: 0% of packets in hardware, before 0%"
+    assert said.out.splitlines()[-1].strip() == "other_config:max-idle: 600000 -> 500000"
+    assert "ovsbr1: p0 -> p1 [set(eth)]" in said.out
+    bridge.ovs.appctl("revalidator/purge")
+    assert xenoovs("record", after, "--db", _db(bridge), "--for", "0s").status == 0
+    assert xenoovs("compare", before, after, "-o", "sarif").status == 3
+    refused = xenoovs("compare", before, config)
+    assert (refused.status, refused.err) == (
+        1,
+        f"error: {config}: it is no record of `xenoovs record`, or damaged\n",
+    )
+
+
+def test_the_command_of_the_plugin_of_sos_writes_a_record(
+    bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    plugin = (Path(__file__).parents[2] / "packaging/sos/xenoovs.py").read_text()
+    command = re.search(r'add_cmd_output\(f"xenoovs (.+?)"', plugin)
+    assert command
+    words = command[1].replace("{self.get_cmd_output_path()}", str(tmp_path)).split()
+    assert xenoovs(*words, "--db", _db(bridge)).status == 0
+    assert xenoovs("verify-offload", "--bridge", bridge.name, "--record", tmp_path / "record.tar.gz").status == 3

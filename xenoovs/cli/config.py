@@ -14,13 +14,14 @@ from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, ServiceProgram, compile_config, sorted_flows
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.display import percent
-from xenoovs.errors import counted, did_you_mean
+from xenoovs.errors import ConfigError, Finding, counted, did_you_mean
 from xenoovs.model.templates import describe_templates, read_template, template_names
 from xenoovs.openflow.text import render_flow, render_flow_to_send
 from xenoovs.terminal.completion import complete_template
 from xenoovs.terminal.load import load, load_resolved
-from xenoovs.terminal.options import OutputFormat, config_argument, output_option
-from xenoovs.terminal.output import echo, print_json, print_table, print_text
+from xenoovs.terminal.options import OutputFormat, config_argument, findings_option
+from xenoovs.terminal.output import echo, print_table, print_text
+from xenoovs.terminal.sarif import SarifResult
 
 
 @click.command("new")
@@ -83,7 +84,7 @@ def new_command(
 @click.option(
     "--flows", is_flag=True, help="Print the OpenFlow flows instead, as `ovs-ofctl --names --no-stats dump-flows` does."
 )
-@output_option
+@findings_option
 def validate_command(config: Path, *, flows: bool, output: OutputFormat) -> None:
     """Check the config FILE, and report mistakes with file, line and column: all wrong values at once, then
     values that contradict each other.
@@ -97,16 +98,24 @@ def validate_command(config: Path, *, flows: bool, output: OutputFormat) -> None
     if flows:
         _print_flows(config, output)
         return
-    balancer = load(config, of_dpu=True)
+    try:
+        balancer = load(config, of_dpu=True)
+    except ConfigError as error:
+        if output is OutputFormat.SARIF:
+            mistakes = error.findings
+            output.show(dict, lambda: None, lambda: map(_mistake, mistakes))
+        raise
     program = compile_config(balancer)
     services, notes = [_facts(service) for service in program.services], check_clients(program)
     profile, version = Profile.TC, render_version(DEFAULT_VERSION)
     encrypted = balancer.cpu_encrypted_ports
     offload = describe(check_program(program, profile=profile, version=DEFAULT_VERSION, encrypted=encrypted))
-    if output is OutputFormat.JSON:
+    if output is not OutputFormat.TEXT:
         lint = {"profile": profile.value, "ovs": version, "summary": offload}
         documents = [{"service": note.service, "note": note.cost.value, "text": note.text} for note in notes]
-        print_json({"valid": True, "flows": len(program.flows), "services": services, "notes": documents, "lint": lint})
+        document = {"valid": True, "flows": len(program.flows), "services": services, "notes": documents, "lint": lint}
+        found = [SarifResult(each.cost.value, "note", f"{each.service}: {each.text}", str(config)) for each in notes]
+        output.show(lambda: document, lambda: None, lambda: found)
         return
     rows = [
         [percent(value) if name == "tolerance" else str(value) for name, value in facts.items()] for facts in services
@@ -117,6 +126,11 @@ def validate_command(config: Path, *, flows: bool, output: OutputFormat) -> None
         print_text(f"\nnote: {note.service}: {note.text}", fg="yellow")
     echo(f"\n{config}: valid, {counted(len(program.flows), 'flow')}")
     echo(f"offload ({profile.value}, Open vSwitch {version}): {offload}")
+
+
+def _mistake(found: Finding) -> SarifResult:
+    text = f"{found.path}: {found.message}" if found.path else found.message
+    return SarifResult("config", "error", text, found.file, found.line, found.column)
 
 
 def _facts(compiled: ServiceProgram) -> dict[str, Any]:

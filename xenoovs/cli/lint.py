@@ -47,13 +47,14 @@ from xenoovs.terminal.load import load
 from xenoovs.terminal.options import (
     FILE,
     OutputFormat,
+    findings_option,
     optional_config_argument,
-    output_option,
     record_option,
     version_of_option,
 )
 from xenoovs.terminal.output import echo, print_table, print_text
 from xenoovs.terminal.reach import connect
+from xenoovs.terminal.sarif import SarifResult
 
 _MEGAFLOW = re.compile(r"^(?:ufid:|[^#\n]*recirc_id\([^\n]*in_port\()[^\n]* packets:[^\n]* actions:", re.MULTILINE)
 _NO_FLOW = re.compile(
@@ -132,7 +133,7 @@ class Lint:
 @record_option("flows", "groups")
 @click.option("--strict", is_flag=True, help="Exit with 2 also for DEPENDS.")
 @click.option("--all", "everything", is_flag=True, help="Show reasons for flows in hardware too.")
-@output_option
+@findings_option
 @click.pass_context
 def lint_command(
     context: click.Context,
@@ -198,7 +199,10 @@ def lint_command(
             program_entries(program, client_macs=client_macs or 1),
             rewrites,
         )
-    output.show(lambda: _document(lint, at_least), lambda: _show(lint, at_least))
+    file = str(config or flows or "-")
+    output.show(
+        lambda: _document(lint, at_least), lambda: _show(lint, at_least), lambda: _findings(lint, at_least, file)
+    )
     is_bad = any(result.in_software or (strict and result.undetermined) for result in lint.results())
     context.exit(EXIT_DIFFERS if is_bad or lint.is_table_full else EXIT_OK)
 
@@ -296,6 +300,23 @@ def _show_evidence(result: Offloadability) -> None:
         ("source:  ", result.row.source),
     ):
         print_text(f"  {label} {text}", indent=" " * 12)
+
+
+def _findings(lint: Lint, at_least: Offload, file: str) -> Iterator[SarifResult]:
+    """Yield what is wrong, or would be; `file`: the config or the dump that is checked."""
+    for result in lint.results():
+        for reason in reasons(result.flows, at_least=at_least):
+            offload = reason.result.offload
+            level = "error" if offload.is_software else "note" if offload is Offload.HW else "warning"
+            level = "note" if reason.is_resolution else level
+            found = f"{offload.value}: {reason.result.topic.what}: {reason.result.row.text}"
+            text = f"{found} ({counted(reason.count, 'flow')}, such as {render_flow(reason.flow)})"
+            yield SarifResult(reason.result.topic.name, level, text, file)
+    for cost in lint.costs:
+        level = "error" if cost.cost is CostKind.TABLE_FULL else "note"
+        yield SarifResult(cost.cost.value, level, f"{cost.service}: {cost.text}" if cost.service else cost.text, file)
+    for rewrite in lint.rewrites:
+        yield SarifResult(rewrite.rule.value, "warning", f"{rewrite.flow}: {rewrite.text}", file)
 
 
 def _conclusion(lint: Lint) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from enum import Enum
@@ -27,6 +27,7 @@ from xenoovs.terminal.reach import address_commands, replay
 if TYPE_CHECKING:
     from xenoovs.compile.offloadable.table import Version
     from xenoovs.switch.certificates import Certificates
+    from xenoovs.terminal.sarif import SarifResult
 
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -37,10 +38,20 @@ class OutputFormat(Enum):
 
     TEXT = "text"
     JSON = "json"
+    SARIF = "sarif"
 
-    def show(self, document: Callable[[], object], text: Callable[[], None]) -> None:
+    def show(
+        self,
+        document: Callable[[], object],
+        text: Callable[[], None],
+        findings: Callable[[], Iterable[SarifResult]] = tuple,
+    ) -> None:
         """Print the answer of a command: the document that a function returns, or what a function prints."""
-        if self is OutputFormat.JSON:
+        if self is OutputFormat.SARIF:
+            from xenoovs.terminal.sarif import to_sarif
+
+            print_json(to_sarif(findings()))
+        elif self is OutputFormat.JSON:
             print_json(document())
         else:
             text()
@@ -65,15 +76,23 @@ configs_argument = click.argument("configs", metavar="[FILE]...", type=FILE, nar
 optional_config_argument = click.argument("config", metavar="[FILE]", required=False, type=FILE)
 """For a command that does something else without a config; see terminal/defaults.py."""
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Choice([output.value for output in OutputFormat]),
-    default=OutputFormat.TEXT.value,
-    show_default=True,
-    callback=lambda _context, _parameter, value: OutputFormat(value),
-    help="Format of the output.",
-)
+
+
+def _output_option(*formats: OutputFormat) -> Callable[[Command], Command]:
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice([each.value for each in formats]),
+        default=OutputFormat.TEXT.value,
+        show_default=True,
+        callback=lambda _context, _parameter, value: OutputFormat(value),
+        help="Format of the output.",
+    )
+
+
+output_option = _output_option(OutputFormat.TEXT, OutputFormat.JSON)
+findings_option = _output_option(*OutputFormat)
+"""Of a command with findings, which a code host can show."""
 control_option = click.option(
     "--control",
     type=click.Path(dir_okay=False, path_type=Path),

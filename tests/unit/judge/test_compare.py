@@ -1,0 +1,98 @@
+"""Two records compared: which traffic left the NIC, what changed, and what comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from xenoovs.datapath.database import BridgeState, Database, PortState
+from xenoovs.datapath.host import Device, Feature
+from xenoovs.evidence.evidence import UNREAD_HOST, Evidence
+from xenoovs.judge.compare import Comparison, Side, side_of, to_json
+
+BRIDGE = BridgeState("ovsbr1", ports=tuple(PortState(name, ofport=1, type="system") for name in ("p0", "p1")))
+IN_NIC = "offloaded:yes, dp:tc"
+
+
+def _line(
+    number: int, where: str, packets: int, *, in_port: str = "p0", actions: str = "set(eth(dst=02::1)),p1"
+) -> str:
+    return (
+        f"ufid:0000000{number}-0000-4000-8000-000000000000, recirc_id(0),in_port({in_port}),eth_type(0x0800),"
+        f"ipv4(src=0.0.0.{number}/0.0.0.3,frag=no), packets:{packets}, bytes:{packets * 98}, used:0.1s, {where}, "
+        f"actions:{actions.replace('02::1', '02:00:00:00:00:01')}\n"
+    )
+
+
+def _side(
+    *lines: str, config: Mapping[str, str] | None = None, switch_id: str | None = "a1", versions: Mapping[str, str] = {}
+) -> Side:
+    devices = {
+        name: Device(
+            name, is_up=True, mtu=1500, switch_id=switch_id if name == "p1" else "a1", hw_tc_offload=Feature(True)
+        )
+        for name in ("p0", "p1")
+    }
+    host = replace(UNREAD_HOST, database=Database(config or {}, (BRIDGE,)), devices=devices)
+    return side_of(Evidence(host, lines, bridges=(BRIDGE,)), versions)
+
+
+BEFORE = _side(_line(0, IN_NIC, 62), _line(1, IN_NIC, 38, in_port="p1", actions="p0"))
+
+
+def test_nothing_that_changed_is_no_change() -> None:
+    same = Comparison(BEFORE, BEFORE)
+    assert (same.worse, same.changes) == ((), ())
+    assert same.headline == "no traffic got worse: 100% of packets in hardware, before 100%"
+
+
+def test_the_headline_is_the_share_that_left_and_the_most_likely_cause() -> None:
+    after = _side(
+        _line(0, IN_NIC, 620),
+        _line(1, "dp:tc", 380, in_port="p1", actions="p0"),
+        config={"max-idle": "300000"},
+        switch_id=None,
+        versions={"iproute2": "6.9"},
+    )
+    found = Comparison(BEFORE, after)
+    assert found.headline == "38 % of packets left the NIC: port p1 is no longer on the eSwitch"
+    assert [str(each.kind) for each in found.worse] == ["ovsbr1: p1 -> p0 [output]"]
+    assert [each.name for each in found.changes] == ["device p1: eSwitch", "other_config:max-idle", "iproute2"]
+    classes: Any = to_json(found)["classes"]
+    first, second = classes
+    assert (first["in_port"], first["worse"]) == ("p0", None)
+    assert second["after"] == {"verdict": "TC_SW", "megaflows": 1, "packets": 380, "hw_packets": 0, "hw_share": 0.0} | {
+        "reasons": second["after"]["reasons"]
+    }
+
+
+def test_without_a_changed_fact_the_traffic_itself_is_named_with_its_new_reason() -> None:
+    after = _side(
+        _line(0, "dp:ovs", 62, actions="hash(l4(0)),recirc(0x3)"), _line(1, IN_NIC, 38, in_port="p1", actions="p0")
+    )
+    found = Comparison(BEFORE, after)
+    assert found.headline.startswith(
+        "62 % of packets left the NIC: ovsbr1: p0 -> (recirculated) [hash,recirc]: new, and SW"
+    )
+
+
+def test_a_setting_comes_before_a_version() -> None:
+    after = _side(_line(0, "dp:ovs", 100), config={"hw-offload": "false"}, versions={"iproute2": "6.9"})
+    assert Comparison(BEFORE, after).headline == (
+        "100 % of packets left the NIC: other_config:hw-offload is false, was not there"
+    )
+
+
+@pytest.mark.parametrize(("before", "after", "name"), [((), BEFORE, "before"), (BEFORE, (), "after")])
+def test_a_record_without_traffic_proves_nothing(before: Side | tuple[()], after: Side | tuple[()], name: str) -> None:
+    found = Comparison(before or _side(), after or _side())
+    assert found.is_silent
+    assert found.headline == f"the record {name} has no traffic: nothing can be compared"
+
+
+def test_traffic_that_came_back_to_the_nic_is_not_worse() -> None:
+    found = Comparison(_side(_line(0, "dp:ovs", 10)), _side(_line(0, IN_NIC, 10)))
+    assert (found.worse, found.headline) == ((), "no traffic got worse: 100% of packets in hardware, before 0%")

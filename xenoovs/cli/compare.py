@@ -1,0 +1,99 @@
+"""`xenoovs compare`: what got worse between two records."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from xenoovs.display import percent
+from xenoovs.evidence.archive import Record, Replay, read_record
+from xenoovs.evidence.collector import Collector
+from xenoovs.judge.compare import Comparison, Side, Traffic, side_of, to_json
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.tape import passing_through
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_NOTHING_SEEN, EXIT_OK
+from xenoovs.terminal.options import FILE, OutputFormat, findings_option
+from xenoovs.terminal.output import echo, print_table, print_text
+from xenoovs.terminal.sarif import SarifResult
+
+_DRIVER = re.compile(r"^(driver|firmware-version): (.+)$", re.MULTILINE)
+
+
+@click.command("compare")
+@click.argument("before", metavar="BEFORE", type=FILE)
+@click.argument("after", metavar="AFTER", type=FILE)
+@findings_option
+@click.pass_context
+def compare_command(context: click.Context, /, *, before: Path, after: Path, output: OutputFormat) -> None:
+    """Compare two records of a host (`xenoovs record`): does the NIC still forward what it did?
+
+    By class of traffic (bridge, port in, ports out, kinds of actions) it shows verdict, share in hardware and packets
+    between the two looks of a record, and reasons that are new. Below are settings, versions and devices that changed,
+    the most likely causes first.
+
+    Exit status 0: nothing got worse, 2: some traffic did, 3: a record has no traffic, 1: a file is no record.
+    """
+    comparison = Comparison(*(_side(read_record(file)) for file in (before, after)))
+    output.show(lambda: to_json(comparison), lambda: _show(comparison), lambda: _findings(comparison, str(after)))
+    nothing = EXIT_NOTHING_SEEN if comparison.is_silent else EXIT_OK
+    context.exit(EXIT_DIFFERS if comparison.worse else nothing)
+
+
+def _side(record: Record) -> Side:
+    with passing_through(Replay(record)):
+        collector = Collector(ManagementSwitch(record.endpoint), interval_s=1.0)
+        bridges = collector.switch.bridges()
+        ports = frozenset(port.name for bridge in bridges for port in bridge.ports)
+        evidence = collector.megaflows(bridges[0].name if bridges else "", ingress=ports, is_whole=True)
+        known = collector.host_of_megaflows(evidence, ())
+    return side_of(known, dict(_versions(record)))
+
+
+def _versions(record: Record) -> dict[str, str]:
+    """Return the versions of programs, drivers and firmware."""
+    found = dict[str, str]()
+    for each in record.found:
+        match each.question:
+            case ("ip", "-V"):
+                found["iproute2"] = each.answer.text.strip()
+            case (*_, "ethtool", "-i", device):
+                found |= {f"device {device}: {name}": value for name, value in _DRIVER.findall(each.answer.text)}
+    return found
+
+
+def _findings(comparison: Comparison, file: str) -> list[SarifResult]:
+    worse = [SarifResult("traffic-worse", "error", f"{each.kind}: {each.text}", file) for each in comparison.worse]
+    changes = [SarifResult("host-changed", "note", str(each), file) for each in comparison.changes]
+    return [SarifResult("comparison", "error" if worse else "note", comparison.headline, file), *worse, *changes]
+
+
+def _show(comparison: Comparison) -> None:
+    worse = {each.kind: each.text for each in comparison.worse}
+    colour = "red" if worse else "yellow" if comparison.is_silent else "green"
+    print_text(comparison.headline, fg=colour, bold=True)
+    echo()
+    sides = (comparison.before, comparison.after)
+    rows = [
+        [
+            str(kind),
+            *(cell for side in sides for cell in _cells(side.traffic.get(kind))),
+            "worse" if kind in worse else "",
+        ]
+        for kind in comparison.kinds
+    ]
+    headers = ["TRAFFIC", *(f"{name} {when}" for when in ("BEFORE", "AFTER") for name in ("", "IN HW", "PACKETS")), ""]
+    print_table([header.strip() for header in headers], rows, right=(2, 3, 5, 6))
+    for kind, text in worse.items():
+        print_text(f"\n{kind}: {text}", indent="  ", fg="red")
+    if comparison.changes:
+        echo("\nchanged:")
+    for change in comparison.changes:
+        print_text(f"  {change.name}: {change.before or '-'} -> {change.after or '-'}", indent="    ")
+
+
+def _cells(traffic: Traffic | None) -> tuple[str, str, str]:
+    if traffic is None:
+        return "-", "-", "-"
+    return traffic.verdict.value, percent(traffic.share), str(traffic.growth.packets)

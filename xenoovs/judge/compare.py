@@ -1,0 +1,275 @@
+"""Two records of one host compared: which traffic left the NIC, and what changed that may be the cause."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.host import Device, Feature
+from xenoovs.datapath.megaflow import Verdict, output_ports
+from xenoovs.datapath.parse import scan_dump
+from xenoovs.datapath.tunnel import TUNNEL_DEVICES
+from xenoovs.display import percent
+from xenoovs.errors import counted
+from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.samples import NO_GROWTH, Growth, id_of, sampled
+from xenoovs.judge.bridge import check_bridge
+from xenoovs.judge.links import MegaflowLink
+
+_KIND = re.compile(r"set\([a-z0-9_]+|[a-z_]+")
+_LEAST = 0.01
+"""Of all packets: a share that grows or shrinks by less is no change."""
+
+
+class TrafficClass(NamedTuple):
+    """Megaflows that enter by one port and have the same kinds of actions. `exits`: ports, with commas."""
+
+    bridge: str
+    in_port: str
+    exits: str
+    actions: str
+
+    def __str__(self) -> str:
+        return f"{self.bridge}: {self.in_port} -> {self.exits or '(recirculated)'} [{self.actions or 'output'}]"
+
+
+@dataclass(slots=True)
+class Traffic:
+    """The megaflows of a class. `growth`: packets between the two looks; without any, those since the installation."""
+
+    verdict: Verdict = Verdict.ABSENT
+    megaflows: int = 0
+    growth: Growth = NO_GROWTH
+    reasons: set[str] = field(default_factory=set)
+
+    @property
+    def share(self) -> float | None:
+        """Of the packets that the NIC forwarded (0-1)."""
+        return self.growth.hw_packets / self.growth.packets if self.growth.packets else None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One record. `facts`: settings, versions and devices by a name that both records have."""
+
+    traffic: Mapping[TrafficClass, Traffic]
+    facts: Mapping[str, str]
+
+    @property
+    def total(self) -> Growth:
+        return sum((each.growth for each in self.traffic.values()), NO_GROWTH)
+
+    @property
+    def share(self) -> float | None:
+        """Of all packets that the NIC forwarded (0-1); None: there were none."""
+        return self.total.hw_packets / self.total.packets if self.total.packets else None
+
+
+def side_of(evidence: Evidence, versions: Mapping[str, str]) -> Side:
+    """Judge the megaflows of a record, each chain once. `versions`: of programs, as they print them."""
+    found = check_bridge(scan_dump(evidence.lines), evidence, is_listing=True)
+    links = [link for link in found.links if link.is_judged and not link.megaflow.recirc_id]
+    grown = [_growth(link, evidence) for link in links]
+    if not sum(each.packets for each in grown):
+        grown = [_growth(link, None) for link in links]
+    traffic = defaultdict[TrafficClass, Traffic](Traffic)
+    for link, growth in zip(links, grown, strict=True):
+        each = traffic[_class_of(link, evidence)]
+        each.verdict = max(each.verdict, link.chain, key=lambda verdict: verdict.badness)
+        each.megaflows += 1
+        each.growth += growth
+        if link.reason:
+            each.reasons.add(link.reason)
+    return Side(dict(traffic), {**dict(_facts(evidence)), **versions})
+
+
+def _growth(link: MegaflowLink, evidence: Evidence | None) -> Growth:
+    now = sampled(link.megaflow, None if link.tc is None else link.tc.counters)
+    before = (
+        None if evidence is None or evidence.before is None else evidence.before.megaflows.get(id_of(link.megaflow))
+    )
+    growth = now.since(before) or Growth(now.packets, now.hw_packets)
+    # What a later link of the chain forwards in software was in the NIC for a part of the way only.
+    return growth if link.chain is link.verdict else Growth(growth.packets)
+
+
+def _class_of(link: MegaflowLink, evidence: Evidence) -> TrafficClass:
+    in_port, exits = link.megaflow.in_port or "", output_ports(link.megaflow)
+    kinds = (kind[0] for action in link.megaflow.actions if action not in exits and (kind := _KIND.match(action)))
+    actions = ",".join(dict.fromkeys(f"{kind})" if "(" in kind else kind for kind in kinds))
+    ports = ((bridge.name, port) for bridge in evidence.bridges for port in bridge.ports)
+    home = next((bridge for bridge, port in ports if _is(port.name, port.type, in_port)), "")
+    return TrafficClass(home, in_port, ",".join(sorted(set(exits))), actions)
+
+
+def _is(port: str, kind: str, in_port: str) -> bool:
+    return port == in_port or in_port.startswith(TUNNEL_DEVICES.get(kind, "\0"))
+
+
+def _facts(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield what may explain a change, by a name that says what it is about."""
+    database, devices, kernel = evidence.host.database, evidence.host.devices, evidence.host.kernel
+    yield "Open vSwitch", evidence.version or "unknown"
+    if evidence.offload is not None:
+        yield "offload of the running ovs-vswitchd", "on" if evidence.offload.is_on else "off"
+    if not isinstance(kernel, Unknown):
+        yield "kernel", kernel.release
+        if not isinstance(kernel.hugepages_bytes, Unknown):
+            yield "huge pages", f"{kernel.hugepages_bytes >> 20} MiB"
+    if not isinstance(database, Unknown):
+        yield from ((f"other_config:{key}", value) for key, value in database.config.items())
+        for bridge in database.bridges:
+            yield f"bridge {bridge.name}", f"{bridge.datapath_type}, {bridge.fail_mode}"
+            yield from ((f"port {port.name}", f"on {bridge.name}, {port.type}") for port in bridge.ports)
+    ports = {port.name for bridge in evidence.bridges for port in bridge.ports}
+    for device in () if isinstance(devices, Unknown) else (each for each in devices.values() if each.name in ports):
+        yield from ((f"device {device.name}: {name}", value) for name, value in _device(device))
+    for each in evidence.host.eswitches:
+        values = (("mode", each.mode), ("steering", each.steering), ("multiport", each.multiport))
+        yield from (
+            (f"eSwitch {each.pci}: {name}", str(value)) for name, value in values if not isinstance(value, Unknown)
+        )
+
+
+def _device(device: Device) -> Iterator[tuple[str, str]]:
+    yield "state", "up" if device.is_up else "down"
+    yield "MTU", str(device.mtu)
+    yield "eSwitch", device.switch_id or "none"
+    if isinstance(device.hw_tc_offload, Feature):
+        yield "hw-tc-offload", "on" if device.hw_tc_offload.is_on else "off"
+    if not isinstance(device.ingress, Unknown):
+        yield "ingress qdisc", "yes" if device.ingress else "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A fact that differs; None: it is not there."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        port = self.name.partition(" ")[2].partition(":")[0]
+        match self.name.partition(": ")[2], self.after:
+            case "eSwitch", "none":
+                return f"port {port} is no longer on the eSwitch"
+            case "state", str(state):
+                return f"port {port} is {state}"
+            case _:
+                return f"{self.name} is {self.after or 'no longer there'}, was {self.before or 'not there'}"
+
+    def weight_for(self, kinds: Iterable[TrafficClass]) -> int:
+        """Return how likely it explains that these classes are worse: 0 is the most likely."""
+        subject = self.name.partition(" ")[2].partition(":")[0]
+        if self.name.startswith(("device ", "port ")):
+            ports = {port for each in kinds for port in (each.in_port, *each.exits.split(","))}
+            return _BY_PORT.get(self.name.partition(": ")[2], 2) if subject in ports else 9
+        order = ("offload", "eSwitch", "other_config:hw-offload", "other_config:tc-policy", "bridge", "other_config:")
+        found = next((place for place, start in enumerate(order, start=1) if self.name.startswith(start)), 8)
+        return found if found == 8 else found + 1
+
+
+_BY_PORT = {"eSwitch": 0, "hw-tc-offload": 0, "ingress qdisc": 1, "MTU": 7}
+
+
+@dataclass(frozen=True, slots=True)
+class Worse:
+    """A class of traffic that got worse."""
+
+    kind: TrafficClass
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two records of one host. `worse`: the class with the most packets first."""
+
+    before: Side
+    after: Side
+
+    @property
+    def kinds(self) -> tuple[TrafficClass, ...]:
+        """All classes, those with the most packets first."""
+        sides = (self.before.traffic, self.after.traffic)
+        packets = {
+            kind: max(side[kind].growth.packets for side in sides if kind in side) for side in sides for kind in side
+        }
+        return tuple(sorted(packets, key=lambda kind: (-packets[kind], kind)))
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """Facts that differ, those that most likely explain what got worse first."""
+        before, after, worse = self.before.facts, self.after.facts, [each.kind for each in self.worse]
+        names = (name for name in dict.fromkeys((*before, *after)) if before.get(name) != after.get(name))
+        found = [Change(name, before.get(name), after.get(name)) for name in names]
+        return tuple(sorted(found, key=lambda change: change.weight_for(worse)))
+
+    @property
+    def worse(self) -> tuple[Worse, ...]:
+        """Classes of which the NIC forwards less, and new ones that it does not forward."""
+        found = list[Worse]()
+        for kind in self.kinds:
+            now, was = self.after.traffic.get(kind), self.before.traffic.get(kind)
+            if now is None:
+                continue
+            if was is None:
+                is_worse = now.verdict.is_software and now.growth.packets > _LEAST * self.after.total.packets
+                text = f"new, and {now.verdict.value}"
+            else:
+                lost = (was.share or 0) - (now.share if now.share is not None else was.share or 0)
+                is_worse = (now.verdict.is_software and now.verdict.badness > was.verdict.badness) or lost > _LEAST
+                shares = f"{percent(now.share)} in hardware, was {percent(was.share)}"
+                text = f"{now.verdict.value}, was {was.verdict.value}; {shares}"
+            if is_worse:
+                reasons = sorted(now.reasons - (was.reasons if was else set()))
+                found.append(Worse(kind, "; ".join((text, *reasons))))
+        return tuple(found)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a record has no packet, and so proves nothing."""
+        return self.before.share is None or self.after.share is None
+
+    @property
+    def headline(self) -> str:
+        was, now = self.before.share, self.after.share
+        if was is None or now is None:
+            return f"the record {'before' if was is None else 'after'} has no traffic: nothing can be compared"
+        if not self.worse:
+            return f"no traffic got worse: {percent(now)} of packets in hardware, before {percent(was)}"
+        lost = was - now
+        what = (
+            f"{round(lost * 100)} % of packets left the NIC"
+            if lost > _LEAST
+            else f"{counted(len(self.worse), 'class', 'classes')} of traffic got worse"
+        )
+        causes = [change for change in self.changes if change.weight_for(each.kind for each in self.worse) < 8]
+        return f"{what}: {causes[0] if causes else f'{self.worse[0].kind}: {self.worse[0].text}'}"
+
+
+def to_json(comparison: Comparison) -> dict[str, object]:
+    """Return the comparison as a document of JSON."""
+    worse = {each.kind: each.text for each in comparison.worse}
+
+    def row(kind: TrafficClass, side: Side) -> dict[str, object] | None:
+        each = side.traffic.get(kind)
+        if each is None:
+            return None
+        counts = {"megaflows": each.megaflows, "packets": each.growth.packets, "hw_packets": each.growth.hw_packets}
+        return {"verdict": each.verdict.value, **counts, "hw_share": each.share, "reasons": sorted(each.reasons)}
+
+    return {
+        "headline": comparison.headline,
+        "hw_share": {"before": comparison.before.share, "after": comparison.after.share},
+        "classes": [
+            kind._asdict()
+            | {"before": row(kind, comparison.before), "after": row(kind, comparison.after), "worse": worse.get(kind)}
+            for kind in comparison.kinds
+        ],
+        "changes": [{"name": each.name, "before": each.before, "after": each.after} for each in comparison.changes],
+    }
