@@ -91,7 +91,7 @@ READS_ONLY = {"history", "status", "describe", "top", "logs", "verify-offload", 
     *("new", "validate", "lint", "decision", "trace", "lab"),
     *("tunnels", "record"),
 }
-USES_NEITHER = {"fleet"}
+USES_NEITHER = {"fleet", "compare"}
 """No config of the environment and no lab."""
 
 
