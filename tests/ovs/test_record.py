@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,27 @@ def test_what_left_the_nic_between_two_records_is_compared(
         1,
         f"error: {config}: it is no record of `xenoovs record`, or damaged\n",
     )
+
+
+def test_an_anonymous_record_is_judged_the_same_and_has_no_address(
+    config: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    bridge.send("p0", CLIENTS)
+    plain, other = tmp_path / "plain", tmp_path / "anonymous"
+    assert xenoovs("record", plain, "--db", _db(bridge), "--for", "0s").status == 0
+    assert xenoovs("record", other, "--db", _db(bridge), "--for", "0s", "--anonymous").status == 0
+    whole = gzip.decompress(plain.read_bytes()), gzip.decompress(other.read_bytes())
+    for address in (b"10.3.10.45", b"02:00:5e:10:00:02"):
+        assert [address in each for each in whole] == [True, False]
+    for command in ("verify-offload", "why"):
+        said = [xenoovs(command, "--bridge", bridge.name, "-o", "json", "--record", each) for each in (plain, other)]
+        assert said[0].status == said[1].status == 2
+        assert _without_addresses(said[0].out) == _without_addresses(said[1].out)
+    assert xenoovs("compare", plain, other).out.splitlines()[0].startswith("no traffic got worse")
+
+
+def _without_addresses(text: str) -> str:
+    return re.sub(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|[0-9]+(?:\.[0-9]+){3}", "ADDRESS", _AGE.sub("", text))
 
 
 def test_the_command_of_the_plugin_of_sos_writes_a_record(

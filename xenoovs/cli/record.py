@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from xenoovs.evidence.anonymous import Anonymizer
 from xenoovs.evidence.archive import Recorder, write_record
 from xenoovs.evidence.take import take
 from xenoovs.switch.host_facts import check_reachable
@@ -40,15 +41,24 @@ def _between(text: str) -> float:
     show_default=True,
     help="Time between the two looks at megaflows and counters: their growth shows where packets go.",
 )
+@click.option("--anonymous", is_flag=True, help="Write other addresses in place of all MAC and IP addresses.")
 @output_option
 def record_command(
-    *, file: Path, db: str | None, lab: str | None, bridge: str | None, for_s: float, output: OutputFormat
+    *,
+    file: Path,
+    db: str | None,
+    lab: str | None,
+    bridge: str | None,
+    for_s: float,
+    anonymous: bool,
+    output: OutputFormat,
 ) -> None:
     """Record everything about offload in one FILE, a tar.gz of text files with a manifest.
 
     It has two looks at the megaflows with their rules of traffic control; flows, groups and meters; settings, counters,
     devices and versions; and the end of the log. It works on any bridge, needs no config and changes nothing. Options
-    with keys and passwords are hidden; addresses and names are not: look into it before you send it.
+    with keys and passwords are hidden; names are not, and addresses only with --anonymous: look into it before you
+    send it.
 
     `xenoovs verify-offload`, `why`, `doctor`, `lint` and `trace` judge it with --record FILE, with or without a config,
     on any machine, and say what they would have said here.
@@ -62,7 +72,8 @@ def record_command(
     with passing_through(recorder):
         states = take(switch, bridge, interval_s=for_s)
     names = [state.name for state in states]
-    size = write_record(file, recorder, switch.endpoint, bridges=names)
+    alter = Anonymizer() if anonymous else str
+    size = write_record(file, recorder, switch.endpoint, alter=alter, bridges=names, anonymous=anonymous)
     document = {"file": str(file), "bytes": size, "bridges": names, "cut": recorder.cut}
 
     def show() -> None:

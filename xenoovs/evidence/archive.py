@@ -138,7 +138,7 @@ def write_record(path: Path, recorder: Recorder, endpoint: Endpoint, *, alter: _
             "xenoovs": __version__,
             "begun": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(recorder.begun)),
             "seconds": round(recorder.passed_s, 3),
-            "db": endpoint.db,
+            "db": alter(endpoint.db),
             "rundir": None if endpoint.rundir is None else str(endpoint.rundir),
             **about,
             "cut": [alter(without_secrets(each)) for each in recorder.cut],
