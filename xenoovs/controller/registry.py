@@ -38,6 +38,7 @@ class Registry:
 
     Attributes:
         claim: Takes a session and whether its bridge is expected; returns whether another part decides about it.
+        listener: Called when a bridge has connected (True) and when its connection is lost, with that connection.
     """
 
     def __init__(self, *, log: ControllerLog, is_redundant: bool = False) -> None:
@@ -48,6 +49,7 @@ class Registry:
         self._sessions: dict[Session, tuple[ExpectedBridge, BridgeConnection]] = {}
         self.log_limit = LogLimit(log)
         self.claim: Callable[[Session, bool], bool] = lambda _session, _is_expected: False
+        self.listener: Callable[[BridgeConnection, bool], None] = lambda _connection, _is_connected: None
 
     def expect(self, bridge: str, datapath_id: int | None = None) -> ExpectedBridge:
         """Admit a bridge when it connects. Returns the same value for the same bridge."""
@@ -128,6 +130,11 @@ class Registry:
         elif kind == PACKET_IN:
             expected.receive_packet(connection, frame)
 
+    def session_failed(self, session: Session, error: Exception) -> None:
+        """Log what only a mistake in xenoovs raises."""
+        facts = {"bridge": session.name, "peer": session.peer, "error": repr(error)}
+        self.log_limit.warn("internal error; a connection is closed", **facts)
+
     def session_closed(self, session: Session, reason: str) -> None:
         """Forget a switch."""
         with self._lock:
@@ -149,6 +156,7 @@ class Registry:
         if is_current:
             self._log.warn("bridge disconnected", bridge=expected.label, reason=reason)
             expected.wake()
+            self.listener(connection, False)  # noqa: FBT003
 
     def _begin(self, session: Session, *, has_flows: bool) -> None:
         """Use the connection. A bridge without any flow of xenoovs has lost them, and may be another one."""
@@ -166,6 +174,7 @@ class Registry:
         datapath = f"{connection.datapath_id:016x}"
         self._log.info("bridge connected", bridge=expected.label, datapath_id=datapath, peer=session.peer)
         expected.wake()
+        self.listener(connection, True)  # noqa: FBT003
 
     def _compare_ports(self, expected: ExpectedBridge, connection: BridgeConnection, ports: tuple[Port, ...]) -> None:
         before, connection.ports = {port.name: port.is_up for port in connection.ports}, ports

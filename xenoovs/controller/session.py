@@ -92,6 +92,9 @@ class Handler(Protocol):
     def session_received(self, session: Session, frame: bytes) -> None:
         """A message arrived after that."""
 
+    def session_failed(self, session: Session, error: Exception) -> None:
+        """Serving it raised what nobody expected; it is closed now."""
+
     def session_closed(self, session: Session, reason: str) -> None:
         """The connection has ended."""
 
@@ -128,15 +131,10 @@ class Session:
     """One connection of a switch.
 
     Attributes:
-        peer: The other side, for messages.
         version: The version agreed upon, as a number on the wire; 0 before.
-        spoken: The versions that the switch offers.
-        offered: The versions that it offers itself.
-        datapath_id: 64 bits.
-        accepted_s: When it connected, monotonic.
+        spoken, offered: The versions that the switch offers, and that we do.
         is_settled: Whether it was admitted or refused; until then the time of the handshake runs.
         is_released: Whether another reader has the connection.
-        end: Why it ended.
     """
 
     def __init__(
@@ -195,6 +193,9 @@ class Session:
             self.abandon(f"malformed OpenFlow: {malformed}")
         except OSError as error:
             self.abandon(error.strerror or type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - a fault of ours ends this connection, and no other one
+            self._handler.session_failed(self, error)
+            self.abandon(f"internal error in xenoovs: {error!r}")
         finally:
             self._state = _State.CLOSED
             if not self.is_released:
