@@ -10,43 +10,58 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
+import re
 import select
 import selectors
 import socket
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from queue import Full, Queue
 from threading import Thread
+from time import time
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 from xenoovs.agent.bridges import AgentGroup
+from xenoovs.agent.changes import LastChange
+from xenoovs.agent.control.app import ask, status_and_code
+from xenoovs.agent.control.auth import is_loopback
+from xenoovs.agent.control.client import ANSWER_TIMEOUT_S
+from xenoovs.agent.control.handlers import ROUTES
+from xenoovs.agent.control.schemas import ErrorAnswer, ErrorDetail
+from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LogForm, info, start_logging, warn
+from xenoovs.agent.state import OffloadSample
 from xenoovs.cli.agent import controller_command
 from xenoovs.cli.agent_options import Options, options_of
 from xenoovs.cli.agents import configured_bridges, local_places, open_sockets, run_agents
 from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
+from xenoovs.compile.plan import ChangeKind
+from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.listen import Stream
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.registry import Registry
 from xenoovs.controller.server import serve_bridge
 from xenoovs.controller.session import OFFERED, Session
 from xenoovs.controller.switch import ControllerSwitch
-from xenoovs.errors import ConfigUnreadable, FrameworkMissing, ListenError, XenoovsError
+from xenoovs.decision.decision import BackendName
+from xenoovs.engine.change import Change
+from xenoovs.errors import ConfigUnreadable, FrameworkMissing, ListenError, RequestRefused, XenoovsError
+from xenoovs.model.address import Mac
 from xenoovs.model.balancer import Uplinks
-from xenoovs.openflow.wire.frame import (
-    ECHO_REQUEST,
-    FEATURES_REPLY,
-    HEADER,
-    HELLO,
-    MULTIPART_REPLY,
-    VERSION,
-    Frames,
-)
+from xenoovs.openflow.wire.frame import ECHO_REQUEST, FEATURES_REPLY, HEADER, HELLO, MULTIPART_REPLY, VERSION, Frames
+from xenoovs.show.codec import to_json
 from xenoovs.terminal.reach import connect
 
 _END_S = 5.0
@@ -55,7 +70,11 @@ _WITHOUT = "--attach --redundant --web and the limit of pending connections, whi
 
 _MAX_SEEN_BYTES = 8 << 20
 """65,280 ports are described by some 5 MB."""
-_MAX_HOSTS, _MAX_EXPECTED = 4096, 64
+_MAX_HOSTS, _MAX_EXPECTED, _MAX_EVENTS = 4096, 64, 10_000
+
+_HEADERS = {"HTTP_HOST": "Host", "HTTP_AUTHORIZATION": "Authorization", "CONTENT_TYPE": "Content-Type"}
+_BY_HOP = frozenset(("Connection", "Keep-Alive", "Transfer-Encoding"))
+"""Headers of one connection (RFC 9110, 7.6.1)."""
 
 _DISTRIBUTIONS = {"os_ken": "os-ken", "ryu": "ryu"}
 
@@ -75,11 +94,100 @@ _PACKAGE = _find_framework()
 _app_manager: Any = import_module(f"{_PACKAGE}.base.app_manager")
 _Application: Any = getattr(_app_manager, "OSKenApp", None) or _app_manager.RyuApp
 _controller: Any = import_module(f"{_PACKAGE}.controller.controller")
-
+_event: Any = import_module(f"{_PACKAGE}.controller.event")
 _protocol: Any = import_module(f"{_PACKAGE}.ofproto.ofproto_protocol")
 
 _REQUIRED_APP = [f"{_PACKAGE}.controller.ofp_handler"]
 """What the launcher loads too: the application that listens (the name is the framework's)."""
+
+
+# What other applications observe, by `set_ev_cls`, and ask, by `send_request`.
+
+
+@dataclass(frozen=True)
+class EventOfBridge(_event.EventBase):  # type: ignore[misc]
+    """What they all have. `time_s`: since 1970."""
+
+    bridge: str
+    time_s: float
+
+
+@dataclass(frozen=True)
+class EventBackendChanged(EventOfBridge):
+    """A backend has changed. reason: such as `down: connection refused`. number: of its changes, from 1."""
+
+    service: str
+    backend: str
+    reason: str
+    number: int
+
+
+@dataclass(frozen=True)
+class EventServiceChanged(EventOfBridge):
+    """A service is `new`, `changed` or `removed`.
+
+    `moved`: share of its clients that have another backend now, 0 to 1. `ejected`: get none, whatever their weight.
+    """
+
+    service: str
+    kind: str
+    moved: float
+    least_moved: float
+    ejected: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EventProgramApplied(EventOfBridge):
+    """Flows of a bridge were changed, in one bundle of so many messages."""
+
+    flow_mods: int
+
+
+@dataclass(frozen=True)
+class EventOffloadSampled(EventOfBridge):
+    """There is a sample of hardware offload: all the time with REST, else while somebody reads the status."""
+
+    sample: OffloadSample
+
+
+class XenoovsRequest(_event.EventRequestBase):  # type: ignore[misc]
+    """A request, answered by a `XenoovsReply`: a route of the control API, and what its body or address has."""
+
+    def __init__(self, route: str, values: Mapping[str, object] | None = None, bridge: str = "") -> None:
+        super().__init__()
+        self.dst, self.route, self.values, self.bridge = XenoovsApp.__name__, route, values or {}, bridge
+
+
+class XenoovsReply(_event.EventReplyBase):  # type: ignore[misc]
+    """An answer. `status`: of HTTP. `document`: what the control API answers."""
+
+    def __init__(self, status: int, document: Mapping[str, Any]) -> None:
+        super().__init__("")
+        self.status, self.document = status, document
+
+
+class OwnedDatapath:
+    """One of our bridges, in EventSwitchEnter and EventSwitchLeave of `topology`. Nothing can be sent to it."""
+
+    def __init__(self, bridge: str, number: int) -> None:
+        self.bridge, self.id = bridge, number
+        # `ProtocolDesc` of the framework refuses versions that one of the applications lacks.
+        self.ofproto: Any = import_module(f"{_PACKAGE}.ofproto.ofproto_v1_4")
+        self.ofproto_parser: Any = import_module(f"{_PACKAGE}.ofproto.ofproto_v1_4_parser")
+
+    def send_msg(self, *_message: object, **_more: object) -> bool:
+        """Refuse a message as the framework does at a closed connection. An exception would end the application."""
+        event = "a message of another application is refused: xenoovs controls the bridge"
+        warn(event, bridge=self.bridge, remedy="ask xenoovs, by send_request(XenoovsRequest(...))")
+        return False
+
+    send = send_barrier = send_msg
+
+
+def _refusal(error: Exception) -> tuple[int, str]:
+    """Return status and document of an answer that failed, as the control API has them."""
+    status, code = status_and_code(error) if isinstance(error, XenoovsError) else (500, "internal")
+    return status, to_json(ErrorAnswer(ErrorDetail(code, str(error) or repr(error))))
 
 
 class SharedSocket:
@@ -195,30 +303,40 @@ class Versions:
 class XenoovsApp(_Application):  # type: ignore[misc]
     """Runs the agents in a thread of its own; the launcher's threads read the connections."""
 
+    _EVENTS = [EventBackendChanged, EventServiceChanged, EventProgramApplied, EventOffloadSampled]  # noqa: RUF012
     OFP_VERSIONS = OFFERED
     """Of these the bridge of a connection can be read, before it is known whose it is."""
 
     def __init__(self, *arguments: object, **contexts: object) -> None:
         super().__init__(*arguments, **contexts)
         start_logging(LogForm.TEXT)
-        self._options = options = _options()
+        wsgi: Any = next((each for each in contexts.values() if type(each).__name__ == "WSGIApplication"), None)
+        self._options = options = _options(default_api=None if wsgi is None else "127.0.0.1:0")
         self._local = connect(options.db, options.lab)
         self._bridges = configured_bridges(options.configs, self._local, is_controller=True, lab=options.lab)
         self._log = ControllerLog(info, warn)
+        # Others that are slow do not make us wait.
+        self._outbox: Queue[Any] = Queue(_MAX_EVENTS)
+        self.register_handler(XenoovsRequest, self._answer)
         self._registry = Registry(log=self._log)
         for one in self._bridges:
             self._registry.expect(one.uplinks.bridge, one.uplinks.datapath_id)
-        self._registry.claim = self._claim
+        self._registry.claim, self._registry.listener = self._claim, self._tell_topology
         self._group = AgentGroup()
         # ryu replaces select(2) and with it what asyncio would use.
         self._events = asyncio.SelectorEventLoop(selectors.SelectSelector())
         self._thread = Thread(target=self._run, name="xenoovs-agent", daemon=True)
+        self._api = "127.0.0.1", 0
+        if wsgi is not None:
+            bridges = "|".join(re.escape(one.uplinks.label) for one in self._bridges)
+            paths = {"path": f"(?:(?:{bridges})/)?(?:v1/.+|ready|metrics)"}
+            # For each request it makes a "controller", calls that with the request, and gets what answers.
+            controller = lambda *_facts, **_config: lambda _request: self._forward  # noqa: E731
+            wsgi.mapper.connect("xenoovs", "/{path}", controller=controller, requirements=paths)
         self._versions = Versions(lambda: _protocol.ProtocolDesc().supported_ofp_version)
         # What the launcher's server calls for each connection.
-        self._serve_other, _controller.datapath_connection_factory = (
-            _controller.datapath_connection_factory,
-            self._serve,
-        )
+        self._serve_other = _controller.datapath_connection_factory
+        _controller.datapath_connection_factory = self._serve
 
     def start(self) -> None:
         """Called by the launcher when all applications are there."""
@@ -226,6 +344,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         framework = f"{_DISTRIBUTIONS[_PACKAGE]} {version(_DISTRIBUTIONS[_PACKAGE])}"
         info("waiting for bridges where the launcher listens", framework=framework, without=_WITHOUT)
         self._thread.start()
+        Thread(target=self._publish, name="xenoovs-events", daemon=True).start()
 
     def stop(self) -> None:
         """Called by the launcher at its end. The flows stay."""
@@ -262,10 +381,9 @@ class XenoovsApp(_Application):  # type: ignore[misc]
     def _run(self) -> None:
         try:
             self._run_agents()
-        except XenoovsError as problem:
-            warn("xenoovs has ended; the flows stay, and other applications go on", reason=str(problem))
         except Exception as error:  # noqa: BLE001 - the other applications and their bridges go on
-            warn("internal error; xenoovs has ended, and other applications go on", error=repr(error))
+            reason = str(error) if isinstance(error, XenoovsError) else f"internal error: {error!r}"
+            warn("xenoovs has ended; the flows stay, and other applications go on", reason=reason)
 
     def _run_agents(self) -> None:
         try:
@@ -274,8 +392,99 @@ class XenoovsApp(_Application):  # type: ignore[misc]
             places = None
             warn("no control socket: `status`, `drain` and others do not work, overrides are not saved", reason=problem)
         with open_sockets(self._options, places, self._bridges, is_shared=False) as opened:
-            agents = run_agents(self._group, opened, self._reach, self._local, self._options)
+            self._api = next((each.socket.getsockname()[:2] for each in opened.ports), self._api)
+            agents = run_agents(self._group, opened, self._reach, self._local, self._options, made=self._observe)
             self._events.run_until_complete(agents)
+
+    def _observe(self, agent: Agent) -> None:
+        bridge = agent.config.balancer.uplinks.label
+
+        def backend_changed(name: BackendName, change: LastChange) -> None:
+            self._put(self, EventBackendChanged(bridge, change.time_s, *name, change.reason, change.number))
+
+        def bridge_changed(change: Change) -> None:
+            self._put(self, EventProgramApplied(bridge, time(), change.difference.flow_mods))
+            # A summary of many services takes some time.
+            for one in change.services() if EventServiceChanged in self.observers else ():
+                if one.kind is not ChangeKind.SAME:
+                    facts = one.kind.value, float(one.moved), float(one.least_moved), one.ejected
+                    self._put(self, EventServiceChanged(bridge, time(), one.name, *facts))
+
+        agent.changes.listeners.append(backend_changed)
+        agent.store.subscribe(Change, bridge_changed)
+        agent.store.subscribe(
+            OffloadSample, lambda sample: self._put(self, EventOffloadSampled(bridge, time(), sample))
+        )
+
+    def _tell_topology(self, connection: BridgeConnection, is_connected: bool) -> None:  # noqa: FBT001
+        """Let our bridges enter and leave the topology of the framework, if an application has loaded that."""
+        if (switches := _app_manager.lookup_service_brick("switches")) is None:
+            return
+        events, topology = (import_module(f"{_PACKAGE}.topology.{name}") for name in ("event", "switches"))
+        switch = topology.Switch(OwnedDatapath(connection.label, connection.datapath_id))
+        for port in connection.ports:
+            facts = {"port_no": port.number, "hw_addr": str(Mac(port.mac)), "config": port.config, "state": port.state}
+            switch.add_port(SimpleNamespace(name=port.name.encode(), **facts))
+        self._put(switches, (events.EventSwitchEnter if is_connected else events.EventSwitchLeave)(switch))
+
+    def _put(self, source: Any, event: Any) -> None:
+        try:
+            self._outbox.put_nowait((source, event))
+        except Full:
+            warn("an event is lost: other applications are too slow", kind=type(event).__name__)
+
+    def _publish(self) -> None:
+        while True:
+            source, event = self._outbox.get()
+            try:
+                source.send_event_to_observers(event)
+            except Exception as error:  # noqa: BLE001 - the next event may be delivered
+                warn("internal error; an event is lost", kind=type(event).__name__, error=repr(error))
+
+    def _answer(self, request: Any) -> None:
+        status = 200
+        try:
+            if not self._events.is_running():
+                raise RequestRefused("xenoovs does not run; its log says why", status=503, code="failed")
+            found = asyncio.run_coroutine_threadsafe(self._ask(request), self._events).result(ANSWER_TIMEOUT_S)
+            document = to_json(found() if callable(found) else found)
+        except Exception as error:  # noqa: BLE001 - whoever asks waits for an answer
+            status, document = _refusal(error)
+        self.reply_to_request(request, XenoovsReply(status, json.loads(document)))
+
+    async def _ask(self, request: XenoovsRequest) -> object:
+        agents, only = self._group.agents, self._bridges[0].uplinks.label if len(self._bridges) == 1 else ""
+        agent = agents.get(request.bridge or only)
+        route = next((each for each in ROUTES if each.name == request.route), None)
+        if agent is None or route is None or route.handler is None:
+            missing = f"no bridge {request.bridge!r} or no route {request.route!r}"
+            raise RequestRefused(missing, status=404, code="not_found")
+        query = ((key, str(value)) for key, value in request.values.items())
+        return await ask(agent, route, route.handler, query, json.dumps(request.values).encode())
+
+    def _forward(self, environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
+        """Answer a request to the web server of ryu (PEP 3333) from our own port: the same routes and tokens."""
+        # Events are sent as they come, and not 4 KB at once (eventlet, wsgi.py).
+        environ["eventlet.minimum_write_chunk_size"] = 1
+        target = f"{quote(environ['PATH_INFO'], safe='/@')}?{environ.get('QUERY_STRING', '')}"
+        size, headers = (
+            environ.get("CONTENT_LENGTH") or "0",
+            {name: environ.get(key, "") for key, name in _HEADERS.items()},
+        )
+        connection = HTTPConnection(*self._api)
+        try:
+            if not is_loopback(environ["REMOTE_ADDR"]):
+                # The server of ryu has no TLS: a token could be read on its way.
+                raise RequestRefused("only this machine may ask here", status=403, code="wrong_host")
+            body = environ["wsgi.input"] if int(size) else None
+            connection.request(environ["REQUEST_METHOD"], target, body, headers)
+            answer = connection.getresponse()
+        except (RequestRefused, OSError, HTTPException, ValueError) as error:
+            status, document = _refusal(error)
+            start(f"{status} {HTTPStatus(status).phrase}", [("Content-Type", "application/json")])
+            return (document.encode(),)
+        start(f"{answer.status} {answer.reason}", [each for each in answer.getheaders() if each[0] not in _BY_HOP])
+        return iter(answer.readline, b"")
 
     def _reach(self, uplinks: Uplinks, resolve: Resolve) -> Reached:
         expected = self._registry.expect(uplinks.bridge, uplinks.datapath_id)
@@ -284,11 +493,12 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         return reach_by(serve_bridge(expected, log=self._log), switch, resolve)
 
 
-def _options() -> Options:
+def _options(*, default_api: str | None) -> Options:
     """Those of `xenoovs controller` without any. Raises ConfigUnreadable."""
     files = os.environ.get("XENOOVS_CONFIG")
     if not files:
         raise ConfigUnreadable(file="of the controller", reason="the environment has no XENOOVS_CONFIG")
-    api = ["--api", os.environ["XENOOVS_API"]] if os.environ.get("XENOOVS_API") else []
-    context = controller_command.make_context("xenoovs", [*files.split(os.pathsep), *api])
+    api, token = os.environ.get("XENOOVS_API") or default_api, os.environ.get("XENOOVS_TOKEN_FILE")
+    more = [*(("--api", api) if api else ()), *(("--token-file", token) if token else ())]
+    context = controller_command.make_context("xenoovs", [*files.split(os.pathsep), *more])
     return options_of(context.params, is_controller=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from xenoovs.agent.health import AdvertisedChange, HealthChange
 from xenoovs.agent.state import AgentState
+from xenoovs.agent.tasks import call_each
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal
 from xenoovs.model.balancer import Balancer
@@ -21,7 +22,6 @@ class LastChange:
     Attributes:
         time_s: When, UTC.
         reason: What changed and why: `down: connection refused`, `drained by an operator`.
-        number: How many changes there were, with this one.
     """
 
     time_s: float
@@ -34,6 +34,7 @@ class BackendChanges:
 
     def __init__(self) -> None:
         self.last: Mapping[BackendName, LastChange] = {}
+        self.listeners: list[Callable[[BackendName, LastChange], None]] = []
 
     def health(self, change: HealthChange) -> None:
         """Record backends that came up or went down."""
@@ -59,6 +60,7 @@ class BackendChanges:
         for name, reason in changes:
             number = last[name].number if name in last else 0
             last[name] = LastChange(time.time(), reason, number + 1)
+            call_each(self.listeners, name, last[name])
         self.last = last
 
 

@@ -526,6 +526,8 @@ class Agent:
         self.report.held_backends(self.desired.held)
         bridge, config = self.bridge, self.config.digest
         self._publish(self.report.succeeded(self.state.round, change, bridge=bridge, config=config, now_s=time.time()))
+        if not change.difference.is_empty:
+            self.store.publish(change)
 
     def _is_recreated(self) -> bool:
         # If a round has failed, the retry finds out.

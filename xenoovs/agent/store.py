@@ -62,5 +62,9 @@ class Store:
                 if getattr(before, part) is not getattr(after, part):
                     news.set()
             for each in (event.fact if isinstance(event, Observed) else event, *effects):
-                if handlers := self._handlers.get(type(each)):
-                    call_each(handlers, each)
+                self.publish(each)
+
+    def publish(self, fact: object) -> None:
+        """Call those who subscribed to what is no part of the state."""
+        if handlers := self._handlers.get(type(fact)):
+            call_each(handlers, fact)

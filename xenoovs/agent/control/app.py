@@ -66,16 +66,22 @@ def bare_app(auth: Auth, *, limit: ConnectionLimit | None) -> web.Application:
 
 def _handler(agent: Agent, route: Route, handle: Handler) -> _Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
-        asked: Any = None
-        if route.query is not None:
-            asked = parse_query(request.query.items(), route.query)
-        if route.request is not None:
-            asked = parse_request(await read_body(request), route.request)
-        found = await handle(agent, asked)
+        body = b"" if route.request is None else await read_body(request)
+        found = await ask(agent, route, handle, request.query.items(), body)
         # The status of thousands of backends is megabytes, and the event loop sends health checks.
         return await run_beside(request.app, lambda: _json(to_json(found() if callable(found) else found)))
 
     return answer
+
+
+async def ask(agent: Agent, route: Route, handle: Handler, query: Iterable[tuple[str, str]], body: bytes) -> object:
+    """Return the answer of a route, or a function that makes it in any thread. Raises XenoovsError."""
+    asked: Any = None
+    if route.query is not None:
+        asked = parse_query(query, route.query)
+    if route.request is not None:
+        asked = parse_request(body, route.request)
+    return await handle(agent, asked)
 
 
 def _stream(agent: Agent) -> _Answer:
@@ -138,10 +144,8 @@ _CODES = {
 async def _errors(request: web.Request, handler: _Answer) -> web.StreamResponse:
     try:
         return await handler(request)
-    except RequestRefused as refused:
-        return _problem(refused.status, refused.code, str(refused))
     except XenoovsError as error:
-        return _problem(503 if error.retryable else 500, "failed", str(error))
+        return _problem(*status_and_code(error), str(error))
     except web.HTTPException as error:
         if error.status < 400:
             raise
@@ -155,6 +159,13 @@ async def _errors(request: web.Request, handler: _Answer) -> web.StreamResponse:
     except Exception as error:  # noqa: BLE001 - an error in one answer must not end the agent
         warn("internal error while handling request", path=request.path[:200], error=repr(error))
         return _problem(500, "internal", "internal error in xenoovs; see the log of the agent")
+
+
+def status_and_code(error: XenoovsError) -> tuple[int, str]:
+    """Return the HTTP status and the code of an answer that failed."""
+    if isinstance(error, RequestRefused):
+        return error.status, error.code
+    return 503 if error.retryable else 500, "failed"
 
 
 def _problem(status: int, code: str, message: str) -> web.Response:

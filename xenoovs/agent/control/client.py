@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from xenoovs.display import span
 from xenoovs.errors import AgentMissing, AgentRefused
 
-_TIMEOUT_S = 90.0
+ANSWER_TIMEOUT_S = 90.0
 """A change is answered after its round, and a round takes as long as Open vSwitch does."""
 READS = frozenset(("status", "blocks", "events", "paths", "paths_plan", "paths_why"))
 """Names of routes that change nothing. Not from the table of routes, which imports pydantic."""
@@ -77,7 +77,7 @@ class Client:
             FileNotFoundError: "there is no such socket",
             ConnectionRefusedError: "no process listens; the agent was killed",
             PermissionError: "permission denied; try as root",
-            TimeoutError: f"no answer within {span(_TIMEOUT_S)}",
+            TimeoutError: f"no answer within {span(ANSWER_TIMEOUT_S)}",
         }
         return AgentMissing(where=str(self.path), reason=reasons.get(type(error), str(error) or type(error).__name__))
 
@@ -86,7 +86,7 @@ class _Connection(HTTPConnection):
     """HTTP over a unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=_TIMEOUT_S)
+        super().__init__("localhost", timeout=ANSWER_TIMEOUT_S)
         self._path = path
 
     def connect(self) -> None:
