@@ -42,6 +42,8 @@ CASES = {
     "xenoflow-api.json": Source.XENOFLOW,
     "options.flows": Source.FLOWS,
     "timeouts.flows": Source.FLOWS,
+    "ryu-select.flows": Source.FLOWS,
+    "ryu-reactive.flows": Source.FLOWS,
 }
 _COMMENT = {Source.HAPROXY: "#", Source.KEEPALIVED: "#!", Source.FLOWS: "#", Source.OVN: "", Source.XENOFLOW: ""}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv6Address
@@ -29,6 +30,7 @@ from xenoovs.openflow.flow import (
     ETH_ARP,
     ETH_IPV4,
     ETH_IPV6,
+    Action,
     Field,
     Flow,
     Foreign,
@@ -41,7 +43,7 @@ from xenoovs.openflow.flow import (
     SetField,
     is_ours,
 )
-from xenoovs.openflow.text import as_dumped, parse_flow
+from xenoovs.openflow.text import as_dumped, parse_actions, parse_flow
 from xenoovs.partition.block import MAX_WIDTH
 from xenoovs.records import dataclass, field, replace
 
@@ -51,7 +53,9 @@ _COMMAND = re.compile(
 )
 _VALUES = {"local": 1, "remote": 1, "dstport": 1, "srcport": 2}
 _LINK = re.compile(r"(?:sudo\s+)?ip\s+link\s+add\s", re.ASCII)
-_HEADER = re.compile(r"[A-Z]+_FLOW reply (?:\(OF1\.[0-5]\) )?\(xid=0x[0-9a-f]+\):", re.ASCII)
+_HEADER = re.compile(r"[A-Z]+_(?:FLOW|GROUP_DESC) reply (?:\(OF1\.[0-5]\) )?\(xid=0x[0-9a-f]+\):", re.ASCII)
+_SELECT = re.compile(r"group_id=([0-9]+),type=select(?:,selection_[^=]+=[^,]+)*((?:,bucket=.+)+)", re.ASCII)
+_BUCKET = re.compile(r"(?:bucket_id:\d+,)?(?:weight:(\d+),)?(?:watch_(?:port|group):[^,]+,)*actions=(.+)", re.ASCII)
 _PROTOCOLS = {6: Protocol.TCP, 17: Protocol.UDP, 132: Protocol.SCTP, 1: Protocol.ICMP, 58: Protocol.ICMP}
 _OF_A_CLAIM = (Field.DL_TYPE, Field.NW_PROTO, Field.NW_DST, Field.IPV6_DST, Field.TP_DST)
 _OF_A_KEY = (Field.NW_SRC, Field.IPV6_SRC)
@@ -59,17 +63,21 @@ _OF_A_KEY = (Field.NW_SRC, Field.IPV6_SRC)
 
 @dataclass(frozen=True, slots=True)
 class _Line:
+    """A flow. `weight`: of a bucket of a select group, whose actions it has."""
+
     word: Word
     flow: Flow
+    weight: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Delivery:
-    """What a flow does with a packet. macs: as the flow sets them; None: they stay."""
+    """What a flow does with a packet. macs, address: as the flow sets them; None: they stay."""
 
     port: str
     mac: Mac | None
     source_mac: Mac | None
+    address: IPv4Address | None
 
 
 @dataclass(slots=True)
@@ -118,36 +126,47 @@ def read_flows(text: str) -> Draft:
         elif delivery.mac is None and match.in_port and _is_for_all(match):
             across[match.in_port] = line, delivery.port
         else:
-            conditions = tuple(c for c in match.masked if c.field not in _OF_A_KEY)
+            # Flows of single connections are counted as those of single clients.
+            of_a_key = (*_OF_A_KEY, Field.TP_SRC) if _is_of_a_client(match) else _OF_A_KEY
+            conditions = tuple(c for c in match.masked if c.field not in of_a_key)
             group = groups.setdefault(conditions, _Group(conditions))
             keys = tuple(c for c in match.masked if c.field in _OF_A_KEY)
             group.lines.setdefault(keys, []).append((line, delivery))
             group.ports.add(match.in_port)
             if line.flow.options:
                 draft.omissions.add((line.word,), f"flows of a service have no {', '.join(line.flow.options)}")
-    for group in groups.values():
-        _add_service(draft, group)
+    served = [group for group in groups.values() if _add_service(draft, group)]
     _add_tunnels(draft, reflectors, links)
-    _set_switch(draft, groups.values(), across, is_table_miss_known=is_table_miss_known)
+    _set_switch(draft, served, across, is_table_miss_known=is_table_miss_known)
     for words in links:
         draft.omissions.rest(words, "no part of a tunnel with a flow that reflects probes")
     return draft.finish()
 
 
 def _flows(text: str, draft: Draft) -> Iterable[_Line]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        word = Word(line.strip(), number)
+    selects = dict[Action, tuple[Word, str]]()
+    words = [Word(line.strip(), number) for number, line in enumerate(text.split("\n"), start=1)]
+    for word in words:
+        if (found := _SELECT.fullmatch(word)) is not None:
+            selects[Foreign(f"group:{found[1]}")] = word, found[2]
+    for word in words:
         if not word or word.startswith("#") or _HEADER.fullmatch(word) or _LINK.match(word):
             continue
         draft.words.append(word)
+        if word.startswith("group_id="):
+            continue
         written = str(word)
         try:
-            if found := _COMMAND.fullmatch(word):
-                (written,) = shlex.split(found[2], comments=True)
-                draft.switch.bridge = draft.switch.bridge or found[1]
-            if _OVS_OFCTL.match(written) or (found and found[1] != draft.switch.bridge):
+            if command := _COMMAND.fullmatch(word):
+                (written,) = shlex.split(command[2], comments=True)
+                draft.switch.bridge = draft.switch.bridge or command[1]
+            if _OVS_OFCTL.match(written) or (command and command[1] != draft.switch.bridge):
                 raise ValueError
-            yield _Line(word, parse_flow(as_dumped(written)))
+            flow = parse_flow(as_dumped(written))
+            select = selects.get(flow.actions[0]) if len(flow.actions) == 1 else None
+            lines = [] if select is None else _bucket_lines(word, flow, select[1])
+            yield from lines or (_Line(word, flow),)
+            use((select[0],) if select is not None and lines else ())
         except ParseError as error:
             draft.omissions.add((word,), str(error).splitlines()[0])
         except ValueError:
@@ -232,18 +251,35 @@ def _is_flood_of_arp(flow: Flow) -> bool:
     return is_arp and flow.actions in ((Foreign("FLOOD"),), (Foreign("ALL"),), (Normal(),))
 
 
+def _bucket_lines(word: Word, flow: Flow, buckets: str) -> list[_Line]:
+    """Return the buckets of a select group as flows; empty: one does more, or less, than to send to one port."""
+    lines = []
+    for text in buckets.split(",bucket=")[1:]:
+        if (bucket := _BUCKET.fullmatch(text)) is None:
+            return []
+        one = replace(flow, actions=parse_actions(bucket[2]))
+        lines.append(_Line(word, one, Fraction(bucket[1] or 1)))
+    return lines if all(_delivery(line.flow) for line in lines) else []
+
+
+def _is_of_a_client(match: Match) -> bool:
+    return any(condition.field in _OF_A_KEY and condition.is_exact for condition in match.masked)
+
+
 def _delivery(flow: Flow) -> _Delivery | None:
-    """Return None for a flow that does more, or less, than set MACs and send to one port."""
-    macs, port = dict[Field, Mac](), None
+    """Return None for a flow that does more, or less, than set addresses and send to one port."""
+    macs, port, address = dict[Field, Mac](), None, None
     for action in flow.actions:
         match action:
             case SetField(Field.DL_DST | Field.DL_SRC as which, value) if port is None:
                 macs[which] = Mac(value)
+            case SetField(Field.NW_DST, value) if port is None:
+                address = IPv4Address(value)
             case Output(name) if port is None:
                 port = name
             case _:
                 return None
-    return None if port is None else _Delivery(port, macs.get(Field.DL_DST), macs.get(Field.DL_SRC))
+    return None if port is None else _Delivery(port, macs.get(Field.DL_DST), macs.get(Field.DL_SRC), address)
 
 
 def _policy(flow: Flow) -> OtherTraffic | None:
@@ -262,7 +298,7 @@ def _reason(flow: Flow) -> str:
     return "more than to set MACs and send to one port"
 
 
-def _add_service(draft: Draft, group: _Group) -> None:
+def _add_service(draft: Draft, group: _Group) -> bool:
     rows = [(line, delivery) for lines in group.lines.values() for line, delivery in lines]
     first = rows[0][0]
     unknown = [c for c in group.conditions if c.field not in _OF_A_CLAIM or not _is_usable(c)]
@@ -270,7 +306,7 @@ def _add_service(draft: Draft, group: _Group) -> None:
         names = ", ".join(condition.field.ovs_name for condition in unknown)
         for line, _ in rows:
             draft.omissions.add((line.word,), f"a service does not match {names}")
-        return
+        return False
     conditions = Match(None, group.conditions)
     protocol, vip, port = _protocol(conditions), _vip(conditions), conditions.get(Field.TP_DST)
     ports = () if port is None else (_ports(port),)
@@ -280,14 +316,15 @@ def _add_service(draft: Draft, group: _Group) -> None:
         name_from(name, (other.name for other in draft.services)), () if vip is None else (vip,), protocol, ports
     )
     key = infer_key(key_bits(line.flow)[1] for line, _ in rows)
-    blocks = _blocks(rows, key, service)
-    if not blocks.rows:
+    shares = _counted(rows)
+    blocks = Blocks.of(()) if shares else _blocks(rows, key, service)
+    if not (shares or blocks.rows):
         for line, _ in rows:
             draft.omissions.add((line.word,), "for single clients, or what a server answers: other_traffic decides")
-        return
+        return False
     draft.services.append(service)
     _set_source_mac(service, rows)
-    shares = blocks.shares()
+    shares = shares or blocks.shares()
     # The layout gives the first blocks to the first backend: in this order most clients keep their server.
     owners = list(dict.fromkeys((*(owner for _, owner in blocks.rows), *(_owner(delivery) for _, delivery in rows))))
     by_owner = {_owner(delivery): delivery for _, delivery in rows}
@@ -296,8 +333,17 @@ def _add_service(draft: Draft, group: _Group) -> None:
     for number, (owner, weight) in enumerate(zip(owners, weights, strict=True), start=1):
         found = by_owner[owner]
         egress = None if found.port == usual else found.port
-        service.backends.append(DraftBackend(f"server-{number}", weight, found.mac, egress=egress))
+        service.backends.append(DraftBackend(f"server-{number}", weight, found.mac, found.address, egress))
     draft.switch.egress = draft.switch.egress or usual
+    if any(backend.address for backend in service.backends):
+        reason = service.why_no_nat(draft.services[:-1])
+        service.is_nat = reason is None
+        service.omissions.add((first.word,), reason or "it sets the address of a server: answers are set back too")
+    if not blocks.rows:
+        what = "a select group chooses for each connection" if first.weight else f"{len(rows)} flows of single clients"
+        reason = f"{what}; here a block of clients has one server, as one flow and one megaflow"
+        service.omissions.add((first.word,), reason)
+        return True
     missing = 1 - sum(shares.values(), Fraction(0))
     if missing:
         reason = f"{float(missing):.1%} of the clients match none of these flows; here they get a backend too"
@@ -306,6 +352,19 @@ def _add_service(draft: Draft, group: _Group) -> None:
         positions = ", ".join(map(str, key.positions or ()))
         reason = f"it matches bits {positions}: write `match: {{bits: [{positions}]}}` to use the same"
         service.omissions.add((first.word,), reason)
+    return True
+
+
+def _counted(rows: Iterable[tuple[_Line, _Delivery]]) -> dict[str, Fraction]:
+    """Return the shares of servers by buckets of a select group, or by flows of single clients; empty: by masks."""
+    found = defaultdict[str, Fraction](Fraction)
+    for line, delivery in rows:
+        if line.weight is None and (delivery.mac is None or not _is_of_a_client(line.flow.match)):
+            return {}
+        found[_owner(delivery)] += 1 if line.weight is None else line.weight
+    # What servers answer to one client has one way.
+    total = 0 if len(found) == 1 else sum(found.values())
+    return {owner: count / total for owner, count in found.items()} if total else {}
 
 
 def _is_usable(condition: Masked) -> bool:
