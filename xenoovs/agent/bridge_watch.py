@@ -32,8 +32,6 @@ class PortEvent:
 
     Attributes:
         port: Its name; empty: the bridge itself.
-        is_bad: Whether an operator may have to act.
-        needs_round: Whether flows may be wrong now.
     """
 
     text: str

@@ -61,7 +61,6 @@ class ConfigFile:
 
     Attributes:
         candidate: A newer config that no round has applied yet.
-        problem: Why the newest text is not in use.
     """
 
     def __init__(self, path: Path, parse: ConfigParser = _parse) -> None:

@@ -23,8 +23,6 @@ class FleetWatches:
 
     Attributes:
         generation: Of the view that this comes from.
-        down: Those that are down by votes.
-        witnessed: Those of which this DPU is a witness.
     """
 
     generation: int

@@ -22,7 +22,6 @@ class ConnectHint:
     Attributes:
         target: Where bridges connect, such as `tcp:127.0.0.1:6653`; None: a launcher listens, at an unknown address.
         db: Database of the Open vSwitch of the bridge, where ovs-vsctl needs it.
-        is_redundant: Other controllers stay.
     """
 
     target: str | None = None
@@ -52,8 +51,6 @@ class ExpectedBridge:
     """The bridge with this name and, unless that is None, this datapath id.
 
     Attributes:
-        hint: How to make it connect, for messages.
-        connection: Its connection, once it may be used.
         generation: Changes when the bridge has lost its flows.
         is_shared: Other controllers may be master.
         receive_packet: Gets each packet-in, in the reading thread of its connection.

@@ -75,7 +75,6 @@ class BridgeConnection:
     Attributes:
         label: Its unique name, for messages (`ExpectedBridge.label`).
         generation: Changes when the bridge has lost its flows; None until that is known.
-        is_standby: Another controller is master.
         is_here: Whether it is of this host; None: not checked yet.
         host_view: The host's bridges, as `ControllerSwitch` last read them.
     """

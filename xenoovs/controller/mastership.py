@@ -35,8 +35,6 @@ class Lease:
     """The content of a lease.
 
     Attributes:
-        version: Counts changes of the state.
-        holder: Which controller is master, for messages.
         state: The run-time state, opaque here; empty: none was published.
     """
 

@@ -200,7 +200,6 @@ class NeighbourProxy:
     `receive` is called by reading threads, `follow` by any; a thread renews the flows until `close`.
 
     Attributes:
-        answered: Packets that were answered.
         dropped: Packets that came faster than RATE_PER_S and were not processed.
     """
 

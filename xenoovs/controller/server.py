@@ -22,12 +22,7 @@ _TICK_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """How a controller works.
-
-    Attributes:
-        certificates: None: without TLS.
-        is_redundant: Other controllers share the bridges.
-    """
+    """How a controller works. certificates: None: without TLS. is_redundant: other controllers share the bridges."""
 
     address: Address
     certificates: Certificates | None = None
