@@ -13,16 +13,7 @@ from itertools import pairwise
 from xenoovs.compile.encoding import block_of, infer_key, key_bits
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ParseError
-from xenoovs.migrate.draft import (
-    Draft,
-    DraftBackend,
-    DraftService,
-    DraftTunnel,
-    Word,
-    name_from,
-    use,
-    whole_weights,
-)
+from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, DraftTunnel, Word, name_from, use, whole_weights
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import BlockKey, OtherTraffic, PortRange, Protocol
 from xenoovs.model.tunnel import Reflect, TunnelType
