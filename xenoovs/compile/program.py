@@ -426,10 +426,7 @@ def compile_program(
             # While no path to a remote is known, its packets are other traffic. Clients of a service would be dropped.
             classify = () if service.is_remote and not decided_now.active.rows else tuple(found)
             bare = ServiceProgram(service, service_id, decided_now, moves, classify, ())
-            bare = replace(
-                bare,
-                leaving=tuple(_leaving(bare, was, ofports or {}, used)),
-            )
+            bare = replace(bare, leaving=tuple(_leaving(bare, was, ofports or {}, used)))
             made = _with_blocks(bare, ofports or {})
         services.append(made)
     services = _with_returns(services, port=balancer.uplinks.ingress[0])

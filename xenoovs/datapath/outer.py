@@ -9,13 +9,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from xenoovs.datapath.megaflow import (
-    Key,
-    KeyTextError,
-    MaskedValue,
-    parse_value,
-    read_masked,
-)
+from xenoovs.datapath.megaflow import Key, KeyTextError, MaskedValue, parse_value, read_masked
 from xenoovs.records import dataclass, field
 
 UDP, GRE = 17, 47

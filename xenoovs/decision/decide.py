@@ -324,8 +324,5 @@ def _weighted(service: Service) -> frozenset[str]:
 
 def _fewest(service: Service) -> Partition:
     return partition(
-        service.weights,
-        tolerance=service.tolerance,
-        max_width=service.key.max_width,
-        max_flows=service.max_flows,
+        service.weights, tolerance=service.tolerance, max_width=service.key.max_width, max_flows=service.max_flows
     )

@@ -98,9 +98,7 @@ def _reason(error: ErrorDetails) -> str:
 def _of_service(service_id: int, service: ServiceDecision, name: str | None) -> _Service:
     positions = service.key.positions
     key = _Key(
-        field=service.key.field,
-        positions=None if positions is None else list(positions),
-        width=service.key.width,
+        field=service.key.field, positions=None if positions is None else list(positions), width=service.key.width
     )
     active = None if service.active == service.home else _of_blocks(service.active)
     return _Service(id=f"{service_id:#010x}", name=name, key=key, home=_of_blocks(service.home), active=active)

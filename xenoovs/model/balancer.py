@@ -54,10 +54,7 @@ class Drain:
     ] = 60_000
     idle_timeout_ms: Annotated[
         int,
-        Key(
-            values.duration_ms,
-            "They move earlier when the old backend has received no packet of them for this time.",
-        ),
+        Key(values.duration_ms, "They move earlier when the old backend has received no packet of them for this time."),
     ] = 10_000
 
 
@@ -108,9 +105,7 @@ class Health:
     port: Annotated[
         int | None,
         Key(
-            values.port,
-            "Port of tcp, http, https, dns and udp probes; left out: the first port of the service.",
-            8080,
+            values.port, "Port of tcp, http, https, dns and udp probes; left out: the first port of the service.", 8080
         ),
     ] = None
     interface: Annotated[
@@ -121,8 +116,7 @@ class Health:
     ] = None
     path: Annotated[str, Key(values.path, "Path that an http or https probe requests.")] = "/"
     host: Annotated[
-        str | None,
-        Key(values.host, "Host header of an http or https probe; left out: the address.", "www.example.org"),
+        str | None, Key(values.host, "Host header of an http or https probe; left out: the address.", "www.example.org")
     ] = None
     status: Annotated[
         tuple[int, int],
@@ -163,23 +157,17 @@ class Health:
     expect: Annotated[str, Key(values.text, "Text that the answer to a udp probe must contain.")] = ""
     interval_ms: Annotated[int, Key(values.duration_ms, "Time from one probe to the next.")] = 1000
     fast_interval_ms: Annotated[
-        int,
-        Key(
-            values.duration_ms,
-            "The same while results contradict the state; left out: a quarter of `interval`.",
-        ),
+        int, Key(values.duration_ms, "The same while results contradict the state; left out: a quarter of `interval`.")
     ] = 250
     timeout_ms: Annotated[
-        int,
-        Key(values.duration_ms, "A probe without an answer by then has failed; left out: half of `interval`."),
+        int, Key(values.duration_ms, "A probe without an answer by then has failed; left out: half of `interval`.")
     ] = 500
     rise: Annotated[int, Key(values.count, "Number of answers in a row that bring a backend back.")] = 2
     fall: Annotated[int, Key(values.count, "Number of failures in a row that take a backend out.")] = 3
     jitter: Annotated[
         Fraction,
         Key(
-            values.part,
-            "Each interval is shortened at random by up to this part, so that probes are spread over time.",
+            values.part, "Each interval is shortened at random by up to this part, so that probes are spread over time."
         ),
     ] = Fraction(1, 10)
     ramp_ms: Annotated[
@@ -254,10 +242,7 @@ class AgentCheck:
     netns: Annotated[str | None, Key(values.name, "Network namespace to ask from (see ip-netns(8)).", "probes")] = None
     min_change: Annotated[
         Fraction,
-        Key(
-            values.part,
-            "An advertised weight that differs by less than this from the one in use does not change it.",
-        ),
+        Key(values.part, "An advertised weight that differs by less than this from the one in use does not change it."),
     ] = Fraction(1, 10)
 
 

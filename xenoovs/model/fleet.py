@@ -18,15 +18,7 @@ from xenoovs.model.emit import render_json, service_tree
 from xenoovs.model.include import ConfigPart, ConfigSources, JoinedConfig
 from xenoovs.model.load import check_config, compose, compose_json, join_config
 from xenoovs.model.next_hop import NextHop, Tunneled
-from xenoovs.model.values import (
-    KeyPath,
-    Mark,
-    Positions,
-    Value,
-    one_or_many,
-    port_name,
-    show,
-)
+from xenoovs.model.values import KeyPath, Mark, Positions, Value, one_or_many, port_name, show
 from xenoovs.model.values import name as group_name
 from xenoovs.records import dataclass, replace
 

@@ -8,16 +8,7 @@ from fractions import Fraction
 from hashlib import blake2s
 
 from xenoovs.model.address import Family, PortRange
-from xenoovs.model.balancer import (
-    Backend,
-    Balancer,
-    BlockKey,
-    Claim,
-    KeyField,
-    Protocol,
-    RemoteName,
-    Service,
-)
+from xenoovs.model.balancer import Backend, Balancer, BlockKey, Claim, KeyField, Protocol, RemoteName, Service
 from xenoovs.model.next_hop import NextHop, SourcePort, ToAddress, Unchanged
 from xenoovs.model.tunnel import DYNAMIC_PORTS, LINUX_SOURCE_PORTS, Discover, HostTunnel, Paths, PathSelector, Remote
 

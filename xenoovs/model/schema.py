@@ -325,11 +325,7 @@ SWITCH = Form(
         "fleet_ports": Key(
             Parser(
                 values.plain,
-                {
-                    "type": "object",
-                    "additionalProperties": {"type": "string"},
-                    "x-kind": "mapping of names to ports",
-                },
+                {"type": "object", "additionalProperties": {"type": "string"}, "x-kind": "mapping of names to ports"},
             ),
             "Only with `agent --fleet`: which port of this bridge a name in the fleet's config means.",
             {"storage": "en3f0pf0sf0"},

@@ -40,8 +40,7 @@ class Ipsec:
 
     psk_file: Annotated[str | None, Key(values.file, "File with the pre-shared key.", "/etc/xenoovs/psk")] = None
     remote_cert: Annotated[
-        str | None,
-        Key(values.file, "Certificate of the remotes that they signed themselves.", "/etc/keys/remote.pem"),
+        str | None, Key(values.file, "Certificate of the remotes that they signed themselves.", "/etc/keys/remote.pem")
     ] = None
     remote_name: Annotated[
         str | None,

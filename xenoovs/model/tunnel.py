@@ -226,11 +226,7 @@ class PathProbe:
     ] = PROBE_TOS
     gateway: Annotated[
         Mac | None,
-        Key(
-            values.gateway,
-            "MAC of the next hop towards the remotes; auto: the agent finds it.",
-            "02:00:5e:10:00:fe",
-        ),
+        Key(values.gateway, "MAC of the next hop towards the remotes; auto: the agent finds it.", "02:00:5e:10:00:fe"),
     ] = None
 
     @property
@@ -253,8 +249,7 @@ class Remote:
 
     name: Annotated[str, Key(values.name, "Unique in the tunnel.", "b")]
     address: Annotated[
-        IPv4Address,
-        Key(values.tunnel_address, "Where the host sends the tunnel packets for it.", "192.168.200.1"),
+        IPv4Address, Key(values.tunnel_address, "Where the host sends the tunnel packets for it.", "192.168.200.1")
     ]
     aliases: Annotated[
         tuple[IPv4Address, ...],
@@ -296,8 +291,7 @@ class HostTunnel:
     ] = field(default=(), kw_only=True)
     paths: Annotated[Paths, Key(Paths)] = Paths()
     blocks: Annotated[
-        int,
-        Key(blocks, "Into how many parts the packets for a remote are split; a power of two, 16 to 256."),
+        int, Key(blocks, "Into how many parts the packets for a remote are split; a power of two, 16 to 256.")
     ] = field(default=64, kw_only=True)
     probe: Annotated[
         PathProbe | None, Key(PathProbe, "Probes of paths; left out: no block leaves a path by itself.")

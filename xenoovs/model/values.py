@@ -649,10 +649,7 @@ def part(value: object) -> Fraction:
 
 @accepts(
     write=lambda value: f"{value[0]}-{value[1]}",
-    anyOf=[
-        {"type": "integer", "minimum": 100, "maximum": 599},
-        _written("range", _STATUS_PATTERN),
-    ],
+    anyOf=[{"type": "integer", "minimum": 100, "maximum": 599}, _written("range", _STATUS_PATTERN)],
 )
 def status(value: object) -> tuple[int, int]:
     """Read `200` or `200-299`: HTTP statuses (RFC 9110, 15)."""

@@ -159,12 +159,7 @@ def require_not_of_ovn(state: BridgeState) -> None:
 
 
 def check_ports(
-    switch: Switch,
-    bridge: str,
-    ports: Iterable[str],
-    *,
-    datapath_id: int | None = None,
-    tunnels: Iterable[str] = (),
+    switch: Switch, bridge: str, ports: Iterable[str], *, datapath_id: int | None = None, tunnels: Iterable[str] = ()
 ) -> PortCheck:
     """Compare the ports that flows will name with a bridge.
 

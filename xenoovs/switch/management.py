@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING
 
 from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.fact import Fact, Unknown
-from xenoovs.errors import (
-    BridgeMissing,
-    CommandFailed,
-    CommandMissing,
-    NotEncodable,
-    SwitchError,
-    UnknownTableName,
-)
+from xenoovs.errors import BridgeMissing, CommandFailed, CommandMissing, NotEncodable, SwitchError, UnknownTableName
 from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, CookieMask, Cookies, ObservedFlow, is_foreign
 from xenoovs.openflow.text import parse_dump, parse_name, render_bundle, render_flow
 from xenoovs.records import dataclass

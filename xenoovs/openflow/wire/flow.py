@@ -63,9 +63,7 @@ _NX_MOVE, _NX_LOAD, _NX_RESUBMIT_TABLE = 6, 7, 14
 _SAME_PORT = 0xFFF8
 """OFPP_IN_PORT in 16 bits: the look-up of NXAST_RESUBMIT_TABLE sees the packet's own ingress port."""
 
-_SET_BY_FIELD = frozenset(
-    (Field.DL_SRC, Field.DL_DST, Field.NW_SRC, Field.NW_DST, Field.TP_SRC, Field.TP_DST),
-)
+_SET_BY_FIELD = frozenset((Field.DL_SRC, Field.DL_DST, Field.NW_SRC, Field.NW_DST, Field.TP_SRC, Field.TP_DST))
 """Set by OFPAT_SET_FIELD, as ovs-ofctl sends `mod_dl_dst`; all others as it sends `load`: dumps show what was sent."""
 
 _RAW_ACTION = "wire:"

@@ -131,10 +131,7 @@ _BY_PROTOCOL = _by_protocol()
 _IN_ACTIONS: dict[Field, int] = {field: head for field, head in HEADERS.items() if field is not Field.NW_TOS}
 """No action of xenoovs writes the type of service."""
 
-ACTION_HEADERS = {
-    **_IN_ACTIONS,
-    **{field: header(*place, width=field.width) for field, place in _NXM.items()},
-}
+ACTION_HEADERS = {**_IN_ACTIONS, **{field: header(*place, width=field.width) for field, place in _NXM.items()}}
 """Field -> header in the actions NXAST_REG_LOAD and NXAST_REG_MOVE."""
 
 
