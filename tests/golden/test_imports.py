@@ -17,7 +17,7 @@ from xenoovs.model.load import parse_config
 PAGES = sorted(
     page
     for page in (Path(__file__).parents[2] / "docs/how-to").glob("from-*.md")
-    if "xenoovs new --from" in page.read_text(encoding="utf-8")
+    if "\nxenoovs new --from" in page.read_text(encoding="utf-8")
 )
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FOLDER = Path(__file__).parent / "imports"
