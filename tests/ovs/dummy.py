@@ -167,6 +167,13 @@ def running_dummy_ovs(directory: Path) -> Iterator[DummyOvs]:
         stop_private_ovs(ovs)
 
 
+def tc_module(ovs: PrivateOvs) -> str:
+    """The module that logs why traffic control gets no rule: netdev_offload_tc, and dpif_offload_tc since 3.7."""
+    names = {line.split()[0] for line in ovs.appctl("vlog/list").splitlines() if line.strip()}
+    (name,) = names & {"netdev_offload_tc", "dpif_offload_tc"}
+    return name
+
+
 def lead_to_remotes(uplink: DummyBridge, number: int, neighbours: Sequence[int]) -> None:
     """Give a bridge the address 192.168.77.NUMBER, the route to its network, and the MACs of neighbours there."""
     uplink.ovs.vsctl("set", "bridge", uplink.name, f"other_config:hwaddr=aa:55:aa:55:00:{number:02x}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
+from tests.ovs.dummy import DummyBridge, DummyOvs, tc_module, udp_packet
 from tests.ovs.killed import kill_listener
 from xenoovs.errors import SwitchError
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd, stop_process
@@ -21,8 +21,9 @@ def _listener(ovs: PrivateOvs) -> OffloadLog:
 
 def _unusual(ovs: PrivateOvs) -> str:
     """Levels that an operator has set by himself; the text of `vlog/list`."""
-    ovs.appctl("vlog/set", "tc:file:err", "netdev_offload:file:dbg", "dpif_netlink:syslog:warn")
-    ovs.appctl("vlog/disable-rate-limit", "netdev_offload_tc")
+    module = tc_module(ovs)
+    ovs.appctl("vlog/set", "tc:file:err", f"{module.removesuffix('_tc')}:file:dbg", "dpif_netlink:syslog:warn")
+    ovs.appctl("vlog/disable-rate-limit", module)
     return ovs.appctl("vlog/list")
 
 
@@ -35,7 +36,7 @@ def test_levels_are_raised_inside_and_as_before_after(own_ovs: DummyOvs) -> None
     before = _unusual(ovs)
     with _listener(ovs).raised():
         inside = {line.split()[0]: line for line in ovs.appctl("vlog/list").splitlines()}
-        assert {inside["tc"].split()[3], inside["netdev_offload_tc"].split()[3]} == {"DBG"}
+        assert {inside["tc"].split()[3], inside[tc_module(ovs)].split()[3]} == {"DBG"}
         assert "rate limiting disabled" in inside["tc"]
         assert inside["bridge"].split()[1:] == ["OFF", "INFO", "INFO"]
     assert ovs.appctl("vlog/list") == before

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.command_line import CommandLine, CommandResult
-from tests.ovs.dummy import DummyBridge, DummyOvs, running_dummy_ovs, udp_packet
+from tests.ovs.dummy import DummyBridge, DummyOvs, running_dummy_ovs, tc_module, udp_packet
 
 CLIENTS = tuple(f"198.18.0.{number}" for number in range(16))
 
@@ -151,14 +151,15 @@ def test_with_offload_on_megaflows_that_do_not_come_back_are_still_explained(why
 def test_what_a_killed_run_left_is_undone_and_told(why: _Why, bridge: DummyBridge) -> None:
     why.send()
     before = bridge.ovs.appctl("vlog/list")
-    module = next(line.split() for line in before.splitlines() if line.startswith("netdev_offload_tc"))
+    name = tc_module(bridge.ovs)
+    module = next(line.split() for line in before.splitlines() if line.split()[:1] == [name])
     started = _process(bridge)
     note = {
         **started,
-        "modules": [{"name": "netdev_offload_tc", "file": module[3], "is_rate_limited": True}],
+        "modules": [{"name": name, "file": module[3], "is_rate_limited": True}],
     }
     (bridge.ovs.directory / "xenoovs-vlog.json").write_text(json.dumps(note))
-    bridge.ovs.appctl("vlog/set", "netdev_offload_tc:file:dbg")
+    bridge.ovs.appctl("vlog/set", f"{name}:file:dbg")
     assert any("an earlier, killed run" in text for text in why.json()["notes"])
     assert bridge.ovs.appctl("vlog/list") == before
 

@@ -37,13 +37,13 @@ from xenoovs.judge.findings import OffloadFindings
 from xenoovs.judge.traffic import traffic_report
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
 from xenoovs.records import dataclass, replace
-from xenoovs.show.agent import Counted, Rate, Traffic
+from xenoovs.show.agent import Counted, Insertion, Rate, Traffic
 from xenoovs.switch.api import Switch
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.netns import HERE, Netns
 from xenoovs.switch.port_counters import read_port_packets
 from xenoovs.switch.tc import dump_filters
-from xenoovs.switch.vswitchd import netns_of
+from xenoovs.switch.vswitchd import netns_of, read_offload_counters
 
 _BITS = 8
 
@@ -280,7 +280,8 @@ class OffloadSampler:
         findings = check_dump(services, increments, self._rule_use.evidence(lines, increments))
         self._empty = None if lines else findings
         known = ((made.service.name, backend.name) for made in program.services for backend in made.service.backends)
-        return OffloadSample(findings, sampled_s, *self._totals.add(_by_backend(findings), known, now_s=now_s))
+        sample = OffloadSample(findings, sampled_s, *self._totals.add(_by_backend(findings), known, now_s=now_s))
+        return replace(sample, insertion=self._rule_use.insertion(lines))
 
     def _count_flows(self, program: Program) -> OffloadSample:
         observed = self._switch.dump_flows(self._bridge())
@@ -340,11 +341,40 @@ def _read_filters(devices: Iterable[str], place: Netns = HERE) -> Mapping[str, T
     return dump_filters(devices, place).by_cookie
 
 
+_OF_USERSPACE = ", dp-extra-info:"
+_STATISTIC = re.compile(r"^ *Total +([A-Za-z][A-Za-z ()-]*): +([0-9]{1,20})$", re.ASCII | re.MULTILINE)
+_EVENT = re.compile(r"^([a-z_0-9]+) +[0-9].* total: ([0-9]{1,20})$", re.ASCII | re.MULTILINE)
+
+
+def parse_insertion(statistics: str, coverage: str) -> Insertion:
+    """Return what ovs-vswitchd counts of rules for the NIC; None for what this version does not count.
+
+    Names are those of dpctl_offload_stats_show() of lib/dpctl.c, up to 3.6 and in NVIDIA's fork, and of events
+    (COVERAGE_DEFINE) of lib/dpif-netdev.c and of the fork. `coverage/show` leaves out events that never happened.
+    """
+    counts = {name: int(count) for name, count in _STATISTIC.findall(statistics)}
+    events = {name: int(count) for name, count in _EVENT.findall(coverage)}
+    latency_us = counts.get("Exponential Average latency (us)")
+    return Insertion(
+        counts.get("Enqueued offloads"),
+        counts.get("Inserted offloads"),
+        None if latency_us is None else latency_us / 1e6,
+        events.get("doca_pipe_resize", 0),
+        sum(count for name, count in events.items() if name.endswith("datapath_drop_upcall_error")),
+    )
+
+
 class RuleUse:
     """Compares each sample with the one before. Bounded by the number of ports, and by one dump with its filters."""
 
-    def __init__(self, read_ports: PortReader = read_port_packets, read_filters: FilterReader = _read_filters) -> None:
-        self._read_ports, self._read_filters = read_ports, read_filters
+    def __init__(
+        self,
+        read_ports: PortReader = read_port_packets,
+        read_filters: FilterReader = _read_filters,
+        read_counters: Callable[[], tuple[str, str]] = lambda: ("", ""),
+    ) -> None:
+        """`read_counters` returns the answers of `dpctl/offload-stats-show` and `coverage/show`."""
+        self._read_ports, self._read_filters, self._read_counters = read_ports, read_filters, read_counters
         self._ports: tuple[str, ...] = ()
         self._now: Mapping[str, PortPackets] = {}
         self._after: Mapping[str, PortPackets] = {}
@@ -361,7 +391,12 @@ class RuleUse:
         def read_ports(ports: Iterable[str], *, is_brief: bool) -> Mapping[str, PortPackets]:
             return read_port_packets(ports, place(), is_brief=is_brief)
 
-        return cls(read_ports, lambda devices: _read_filters(devices, place()))
+        return cls(read_ports, lambda devices: _read_filters(devices, place()), lambda: read_offload_counters(endpoint))
+
+    def insertion(self, lines: Sequence[str]) -> Insertion | None:
+        """Return the rules on their way into the NIC; None for a dump of the kernel's datapath, which counts none."""
+        is_userspace = any(_OF_USERSPACE in line for line in lines[:1])
+        return parse_insertion(*self._read_counters()) if is_userspace else None
 
     def begin(self) -> None:
         """Read the ports. Call it just before a dump of megaflows."""

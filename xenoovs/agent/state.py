@@ -29,7 +29,7 @@ from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, u
 from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.records import dataclass, field, replace
-from xenoovs.show.agent import AnnouncementView, Counted, FleetMembership, Override, Rate, Traffic
+from xenoovs.show.agent import AnnouncementView, Counted, FleetMembership, Insertion, Override, Rate, Traffic
 
 if TYPE_CHECKING:
     from xenoovs.compile.program import Program
@@ -126,6 +126,7 @@ class OffloadSample:
     traffic: Mapping[BackendName, Traffic] = field(default_factory=dict)
     rates: Mapping[BackendName, Rate] = field(default_factory=dict)
     counted: Mapping[BackendName, Counted] = field(default_factory=dict)
+    insertion: Insertion | None = None
 
 
 @dataclass(frozen=True, slots=True)

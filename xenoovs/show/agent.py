@@ -93,6 +93,27 @@ class Rate:
     bps: float = column("Bits a second.")
 
 
+_INSERTION = "the userspace datapath"
+
+
+@record
+class Insertion:
+    """Rules on their way into the NIC, as ovs-vswitchd counts them for its userspace datapath."""
+
+    enqueued: int | None = column("Rules that wait for insertion.", gauge("xenoovs_nic_rules_waiting", _INSERTION))
+    inserted: int | None = column("Rules that are inserted.", gauge("xenoovs_nic_rules_inserted", _INSERTION))
+    latency_s: float | None = column(
+        "Moving average of the time to insert a rule.", gauge("xenoovs_nic_insertion_latency_seconds", _INSERTION)
+    )
+    pipe_resizes: int = column(
+        "Resizes of pipes of OVS-DOCA, during which insertions wait.",
+        counter("xenoovs_nic_pipe_resizes_total", _INSERTION),
+    )
+    upcall_drops: int = column(
+        "Packets that were dropped because their upcall failed.", counter("xenoovs_upcall_drops_total", _INSERTION)
+    )
+
+
 def hw_share(rates: Iterable[Rate]) -> float | None:
     """Return the share of the packets of these rates in hardware; None: there were none, or it is unknown."""
     known = [(rate.pps, rate.hw_pps) for rate in rates if rate.hw_pps is not None]
@@ -724,6 +745,11 @@ class Snapshot:
         read=lambda a: a.state.offload.sampled_s,
         default=None,
     )
+    insertion: Insertion | None = column(
+        "Rules on their way into the NIC; null for the kernel's datapath, and without megaflows.",
+        read=lambda a: a.state.offload.insertion,
+        default=None,
+    )
     overrides: tuple[Override, ...] = column(
         "Weights and drains set at run time.",
         gauge("xenoovs_overrides", "`xenoovs drain`, `weight`", of=lambda s: len(s.overrides)),
@@ -857,6 +883,7 @@ def _blocks(at: LazySnapshot) -> Iterator[tuple[tuple[str, ...], BlockView]]:
 
 TABLES = (
     Table(lambda at: [((), at.snapshot())], columns_of(Snapshot)),
+    Table(lambda at: [((), one)] if (one := at.snapshot().insertion) else [], columns_of(Insertion)),
     Table(lambda at: (((port.name,), port) for port in at.snapshot().ports or ()), columns_of(PortView), ("port",)),
     Table(
         lambda at: (((view.vip,), view) for view in at.snapshot().announcements), columns_of(AnnouncementView), ("vip",)

@@ -301,6 +301,13 @@ def _statistics(endpoint: Endpoint) -> Fact[str]:
     return telling_statistics(answers)
 
 
+def read_offload_counters(endpoint: Endpoint) -> tuple[str, str]:
+    """Return the answers of `dpctl/offload-stats-show` and `coverage/show`; empty where ovs-vswitchd refuses."""
+    answers = _statistics(endpoint), _appctl(endpoint, "coverage/show")
+    statistics, coverage = ("" if isinstance(answer, Unknown) else answer for answer in answers)
+    return statistics, coverage
+
+
 def telling_statistics(answers: Sequence[Fact[str]]) -> Fact[str]:
     """Return the first answer that shows whether ovs-vswitchd offloads: that of the kernel's datapath never does."""
     telling = (answer for answer in answers if not isinstance(answer, Unknown) or _REFUSED in answer.reason)

@@ -13,7 +13,7 @@ from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch
 from tests.unit import balancer as small
 from tests.unit.balancer import balancer, claim, service
-from xenoovs.agent.offload import FlowTotals, MegaflowCounters, OffloadSampler, RuleUse, SamplePace
+from xenoovs.agent.offload import FlowTotals, MegaflowCounters, OffloadSampler, RuleUse, SamplePace, parse_insertion
 from xenoovs.agent.snapshot_builder import block_views
 from xenoovs.agent.state import OffloadSample
 from xenoovs.compile.program import Program
@@ -25,7 +25,7 @@ from xenoovs.model.balancer import Protocol
 from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.load import load_config
 from xenoovs.openflow.flow import ObservedFlow
-from xenoovs.show.agent import Counted, Rate, Traffic, hw_share
+from xenoovs.show.agent import Counted, Insertion, Rate, Traffic, hw_share
 
 VERIFY = Path(__file__).parents[2] / "golden" / "verify"
 DUMP = (VERIFY / "in_hardware.dump").read_text()
@@ -347,3 +347,50 @@ def test_blocks_are_described_by_their_field(key: BlockKey, field: str, masks: l
     assert [(view.start, view.size) for view in views] == [(0, 0.5), (0.5, 0.25), (0.75, 0.25)]
     assert [view.verdict for view in views] == verdicts
     assert [view.verdict for view in block_views(program, ())] == [None] * 3
+
+
+NOTHING_COUNTED = Insertion(None, None, None, 0, 0)
+STATISTICS = """\
+HW Offload stats:
+     Total                 Enqueued offloads:       3
+     Total                 Inserted offloads:    8283
+     Total            CT uni-dir Connections:       0
+     Total   Cumulative Average latency (us):   14882
+     Total  Exponential Average latency (us):   14381
+"""
+"""As OVS-DOCA prints it."""
+COVERAGE = """\
+Event coverage, avg rate over last: 5 seconds, last minute, last hour,  hash=28fef6e8:
+doca_pipe_resize           0.0/sec     0.000/sec        0.0000/sec   total: 25
+doca_pipe_resize_over_10_ms   0.0/sec     0.000/sec        0.0000/sec   total: 30
+datapath_drop_upcall_error   0.2/sec     0.017/sec        0.0003/sec   total: 4
+doca_datapath_drop_upcall_error   0.0/sec     0.000/sec        0.0000/sec   total: 2
+147 events never hit
+"""
+
+
+@pytest.mark.parametrize(
+    ("statistics", "coverage", "found"),
+    [
+        (STATISTICS, COVERAGE, Insertion(3, 8283, 0.014381, 25, 6)),
+        # 4.0 counts ports alone.
+        ("HW Offload stats:\n  dummy[dummy@ovs-dummy]:\n    Offloaded port count:  5\n", "", NOTHING_COUNTED),
+        ("", "\x1b]0;x\x07", NOTHING_COUNTED),
+    ],
+    ids=["OVS-DOCA", "4.0", "nothing"],
+)
+def test_what_is_counted_of_rules_for_the_nic(statistics: str, coverage: str, found: Insertion) -> None:
+    assert parse_insertion(statistics, coverage) == found
+
+
+def test_the_kernel_has_no_such_counters_and_is_not_asked_for_them() -> None:
+    asked = []
+
+    def read() -> tuple[str, str]:
+        asked.append(1)
+        return STATISTICS, COVERAGE
+
+    use = RuleUse(lambda ports, is_brief: {}, lambda _: {}, read)
+    assert use.insertion(DUMP.splitlines()) is use.insertion([]) is None
+    assert not asked
+    assert use.insertion(["..., dp:ovs, actions:p1, dp-extra-info:miniflow_bits(4,1)"]) is not None
