@@ -371,7 +371,7 @@ class RuleUse:
         self,
         read_ports: PortReader = read_port_packets,
         read_filters: FilterReader = _read_filters,
-        read_counters: Callable[[], tuple[str, str]] = lambda: ("", ""),
+        read_counters: Callable[[], tuple[str, ...]] = lambda: ("", ""),
     ) -> None:
         """`read_counters` returns the answers of `dpctl/offload-stats-show` and `coverage/show`."""
         self._read_ports, self._read_filters, self._read_counters = read_ports, read_filters, read_counters

@@ -67,10 +67,7 @@ class OffloadLog:
         return self._journal.finish(lambda: self._put_back(find_process(self.endpoint)))
 
     def listen(self, *, seconds: float, reinstall: bool) -> str:
-        """What the log says in the next `seconds` with the modules of offload at debug level.
-
-        `reinstall`: install all megaflows again, which costs an upcall each: only then it logs a megaflow.
-        """
+        """What the log says in these `seconds` at debug level. `reinstall`: a megaflow is logged as it is installed."""
         appctl = Appctl(self.endpoint)
         with self.raised() as (process, position):
             if reinstall:

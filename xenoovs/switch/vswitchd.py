@@ -198,9 +198,8 @@ def _ports(datapath: Mapping[str, Any]) -> list[tuple[str, str]]:
 def judge_offload(*, upcall_show: str, statistics: Fact[str], history: Fact[OffloadHistory]) -> Fact[OffloadState]:
     """On or off up to 3.6, where nothing says so directly.
 
-    upcall_show: counts offloaded flows as soon as a port has a provider that can count (dpif_get_n_offloaded_flows).
-    statistics:  the answer of `dpctl/offload-stats-show`, which the userspace datapath refuses with EINVAL while
-                 offload is off (lib/dpif-netdev.c).
+    `upcall/show` counts offloaded flows as soon as a port has a provider that can count (dpif_get_n_offloaded_flows).
+    `dpctl/offload-stats-show` is refused with EINVAL by the userspace datapath while offload is off (dpif-netdev.c).
     """
     if _COUNTED.search(upcall_show):
         return OffloadState(is_on=True, evidence="`upcall/show` counts offloaded flows")
@@ -301,11 +300,10 @@ def _statistics(endpoint: Endpoint) -> Fact[str]:
     return telling_statistics(answers)
 
 
-def read_offload_counters(endpoint: Endpoint) -> tuple[str, str]:
+def read_offload_counters(endpoint: Endpoint) -> tuple[str, ...]:
     """Return the answers of `dpctl/offload-stats-show` and `coverage/show`; empty where ovs-vswitchd refuses."""
     answers = _statistics(endpoint), _appctl(endpoint, "coverage/show")
-    statistics, coverage = ("" if isinstance(answer, Unknown) else answer for answer in answers)
-    return statistics, coverage
+    return tuple("" if isinstance(answer, Unknown) else answer for answer in answers)
 
 
 def telling_statistics(answers: Sequence[Fact[str]]) -> Fact[str]:

@@ -386,7 +386,7 @@ def test_what_is_counted_of_rules_for_the_nic(statistics: str, coverage: str, fo
 def test_the_kernel_has_no_such_counters_and_is_not_asked_for_them() -> None:
     asked = []
 
-    def read() -> tuple[str, str]:
+    def read() -> tuple[str, ...]:
         asked.append(1)
         return STATISTICS, COVERAGE
 
