@@ -32,15 +32,11 @@ from xenoovs.compile.offloadable.table import (
 from xenoovs.compile.program import Program, compile_config
 from xenoovs.errors import FileUnusable, counted
 from xenoovs.evidence.record import read_text
-from xenoovs.judge.doctor.foreign_flows import ForeignCost, foreign_flows
-from xenoovs.migrate.flows import script_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import as_dumped, parse_dump, render_flow
 from xenoovs.records import dataclass
-from xenoovs.switch.management import Ofctl
 from xenoovs.switch.tape import is_replaying
-from xenoovs.switch.vswitchd import read_version
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.load import load
@@ -211,6 +207,8 @@ def _foreign_cost(
     balancer: Balancer, program: Program, foreign: tuple[Flow, ...], version: Version
 ) -> tuple[CostFinding, ...]:
     """Return what foreign flows cost that our packets pass, predicted with and without them."""
+    from xenoovs.judge.doctor.foreign_flows import ForeignCost, foreign_flows
+
     found = foreign_flows(balancer, program, foreign, version=render_version(version))
     measured = found.cost
     if not found.passed or not isinstance(measured, ForeignCost) or measured.entries_with_foreign <= measured.entries:
@@ -225,6 +223,9 @@ def _foreign_cost(
 
 def _recorded(bridge: str | None) -> tuple[tuple[Flow, ...], Mapping[int, OpenFlowGroup], str | None]:
     """Return the flows and groups of a bridge of the record, None: of its only one, and the version of Open vSwitch."""
+    from xenoovs.switch.management import Ofctl
+    from xenoovs.switch.vswitchd import read_version
+
     switch = connect(None, None)
     names = [state.name for state in switch.bridges()] if bridge is None else [bridge]
     if len(names) != 1:
@@ -236,6 +237,8 @@ def _recorded(bridge: str | None) -> tuple[tuple[Flow, ...], Mapping[int, OpenFl
 
 def _read_flows(path: Path) -> tuple[Flow, ...]:
     """Return the flows of a dump, a flow file or a script of `ovs-ofctl add-flow`, without prompts and comments."""
+    from xenoovs.migrate.flows import script_flows
+
     text = read_text(path)
     if _MEGAFLOW.search(text):
         raise FileUnusable(

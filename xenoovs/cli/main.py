@@ -81,7 +81,7 @@ _MODULES = {name: f"xenoovs.cli.{name.replace('-', '_')}" for name in COMMANDS} 
     **dict.fromkeys(("drain", "weight", "reset", "pause", "resume", "confirm", "logs"), "xenoovs.cli.control"),
     "controller": "xenoovs.cli.agent",
     "fleet": "xenoovs.fleet.commands",
-    "lab": "xenoovs.lab.commands.group",
+    "lab": "xenoovs.lab.commands",
     "measure": "xenoovs.measure.commands",
 }
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import NOT_READ, Fact
-from xenoovs.datapath.tc import TcFilter
-from xenoovs.datapath.tunnel_facts import TunnelFacts
 from xenoovs.records import dataclass, field
+
+if TYPE_CHECKING:
+    from xenoovs.datapath.database import Database
+    from xenoovs.datapath.tc import TcFilter
+    from xenoovs.datapath.tunnel_facts import TunnelFacts
 
 
 @dataclass(frozen=True, slots=True)

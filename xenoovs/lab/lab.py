@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, get_args, get_origin, get_type_hints
 
 from xenoovs.errors import LabError, did_you_mean, first_names
 from xenoovs.lab.fabric.plan import Fabric
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.lab.topology import Topology, check_name
-from xenoovs.records import dataclass
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from xenoovs.records import asdict, dataclass
 
 MARK = "XENOOVS_LAB_PROCESS"
 """Environment variable of every process of a lab; its value is the lab's directory."""
@@ -171,31 +169,42 @@ def open_fabric(name: str, *, directory: Path | None = None) -> FabricLab:
     raise LabError(f"lab {name} is no fabric; {made} after `xenoovs lab down --lab {name}`")
 
 
-def _state_adapter() -> TypeAdapter[LabState]:
-    # Imported here: commands that have --lab would wait for it in their --help.
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(LabState)
+def _read(kind: Any, value: Any) -> Any:
+    """Return a value of the file as a field of this type has it. Raises ValueError, TypeError."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is tuple and isinstance(value, list):
+        kinds = parts[:1] * len(value) if parts[-1] is ... else parts
+        return tuple(_read(one, each) for one, each in zip(kinds, value, strict=True))
+    if parts:
+        is_record = isinstance(value, dict) and parts == (Topology, Fabric)
+        return None if value is None else _read(parts["sites" in value if is_record else 0], value)
+    if hasattr(kind, "__dataclass_fields__") and isinstance(value, dict):
+        hints = get_type_hints(kind)
+        return kind(**{name: _read(hints.get(name), each) for name, each in value.items()})
+    if type(value) is not kind:
+        raise ValueError(f"{value!r} is no {kind}")
+    return value
 
 
 def read_state(place: Path) -> LabState | None:
     """Read the file of the lab in `place`; None when there is no lab. Raises UnreadableLab, LabError (without root)."""
     try:
-        return _state_adapter().validate_json((place / _STATE).read_bytes())
+        state: LabState = _read(LabState, json.loads((place / _STATE).read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
         raise LabError(f"{place} belongs to root: run the same command with `sudo`") from None
-    except ValueError:
+    except (ValueError, TypeError):
         raise UnreadableLab(
             f"{place / _STATE} is not the state of a lab; `xenoovs lab down --lab {place.name}` removes the lab"
         ) from None
+    return state
 
 
 def write_state(place: Path, state: LabState) -> None:
     """Write the file atomically."""
     draft = place / f"{_STATE}.new"
-    draft.write_bytes(_state_adapter().dump_json(state, indent=1))
+    draft.write_text(json.dumps(asdict(state), indent=1))
     draft.replace(place / _STATE)
 
 

@@ -6,23 +6,21 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from xenoovs.errors import LabError
-from xenoovs.lab.config import FollowedConfig
 from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, directory_of, lab_names, machine_directory, open_lab, read_state
-from xenoovs.lab.nic.call import attach
-from xenoovs.lab.nic.frames import GuestCommand
-from xenoovs.lab.nic.machine import VirtualMachine
-from xenoovs.lab.private_ovs import start_vswitchd_again, stop_process
-from xenoovs.lab.probing import in_lab
-from xenoovs.model.balancer import Balancer
 from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.vswitchd import find_process
 from xenoovs.terminal.defaults import CONFIG_VARIABLE, LAB_VARIABLE
 from xenoovs.terminal.labs import FORWARDED
+
+if TYPE_CHECKING:
+    from xenoovs.lab.config import FollowedConfig
+    from xenoovs.lab.nic.machine import VirtualMachine
+    from xenoovs.model.balancer import Balancer
 
 __all__ = ["config_of_lab", "forward_to_vm", "lab_names", "run_in_vm", "target_of", "vm_of"]
 
@@ -50,17 +48,24 @@ class OpenedLab:
         return Endpoint(self.lab.ovs.db, self.lab.ovs.directory)
 
     def adapted(self, balancer: Balancer) -> Balancer:
+        from xenoovs.lab.probing import in_lab
+
         return in_lab(balancer, self.lab.topology)
 
     def namespace_of(self, mac: str, egress: str) -> str | None:
         return next((m.namespace for m in self.lab.topology.machines if (m.mac, m.egress) == (mac, egress)), None)
 
     def restart_vswitchd(self) -> None:
+        from xenoovs.lab.private_ovs import start_vswitchd_again, stop_process
+        from xenoovs.switch.vswitchd import find_process
+
         if (process := find_process(self.endpoint)) is not None:
             stop_process(process.pid)
         start_vswitchd_again(self.lab.ovs)
 
     def config_parser(self) -> FollowedConfig:
+        from xenoovs.lab.config import FollowedConfig
+
         return FollowedConfig(self.name)
 
 
@@ -91,6 +96,8 @@ def vm_of(name: str) -> VirtualMachine | None:
         return None
     if not state.complete:
         raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --lab {name}`")
+    from xenoovs.lab.nic.machine import VirtualMachine
+
     machine = VirtualMachine(machine_directory(place))
     if machine.pid is None:
         raise LabError(
@@ -104,6 +111,9 @@ def run_in_vm(
     machine: VirtualMachine, argv: Sequence[str], *, name: str, environment: Mapping[str, str] | None = None
 ) -> int:
     """Run a command in the machine of lab `name` with this terminal and directory; return its exit status."""
+    from xenoovs.lab.nic.call import attach
+    from xenoovs.lab.nic.frames import GuestCommand
+
     environment = {key: os.environ[key] for key in _FORWARDED if key in os.environ} | dict(environment or {})
     # The directory of Open vSwitch in there: `build` of lab/nic/guest/lab.py runs there without a directory of its own.
     rundir = f"/run/xenoovs/lab/{name}/ovs"

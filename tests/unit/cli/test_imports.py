@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from xenoovs.cli.main import COMMANDS
 from xenoovs.cli.nic_guest import PRELOADED
 
@@ -60,6 +62,31 @@ print(*sys.modules)
 def modules_of(*arguments: str) -> set[str]:
     done = subprocess.run([sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, check=True, input="")
     return set(done.stdout.split())
+
+
+QUICKSTART = str(ROOT / "templates" / "quickstart.yaml")
+NOWHERE = ("--db", "unix:/nowhere/db.sock")
+MODULES_OF = {
+    ("--help",): 12,
+    ("validate", QUICKSTART): 69,
+    ("lint", QUICKSTART): 74,
+    ("plan", QUICKSTART, *NOWHERE): 94,
+    ("apply", QUICKSTART, "-y", *NOWHERE): 96,
+    ("status", QUICKSTART, *NOWHERE): 93,
+    ("verify-offload", QUICKSTART, "--from-dump", "-"): 107,
+    ("why", QUICKSTART, "--from-dump", "-"): 120,
+    ("doctor", QUICKSTART, *NOWHERE): 122,
+    ("history", *NOWHERE): 69,
+    ("lab", "list"): 42,
+}
+"""Modules of xenoovs that a command may import. A start is a third of a second for 100 (docs/adr/0031)."""
+
+
+def test_a_command_imports_no_more_modules_than_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XENOOVS_LAB_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    found = {words: sum(name.startswith("xenoovs") for name in modules_of(*words)) for words in MODULES_OF}
+    assert {words: count for words, count in found.items() if count > MODULES_OF[words]} == {}
 
 
 def test_a_check_imports_nothing_that_only_explains() -> None:

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import groupby
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from xenoovs.compile.offloadable.megaflow_topics import megaflow_topics
 from xenoovs.compile.offloadable.openflow_topics import (
     ActionReader,
     OpenFlowGroup,
@@ -25,10 +25,12 @@ from xenoovs.compile.offloadable.openflow_topics import (
 )
 from xenoovs.compile.offloadable.table import TOPIC_OF, TOPICS, Offload, Profile, TableRow, Topic, Version
 from xenoovs.compile.program import Program, ServiceProgram
-from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.errors import counted, worded
 from xenoovs.openflow.flow import ETH_ARP, LOCAL, Action, Field, Flow, Masked, Output, SetField, is_ours
 from xenoovs.records import dataclass
+
+if TYPE_CHECKING:
+    from xenoovs.datapath.megaflow import Megaflow
 
 NO_GROUPS: Mapping[int, OpenFlowGroup] = MappingProxyType({})
 _ORDER = MappingProxyType({topic.name: number for number, topic in enumerate(TOPICS)})
@@ -51,6 +53,8 @@ def check_megaflow(
     megaflow: Megaflow, profile: Profile, version: Version, *, internal_ports: Collection[str] = ()
 ) -> tuple[Offloadability, ...]:
     """Return all that the table says about a megaflow, the worst first. `internal_ports`: those of type internal."""
+    from xenoovs.compile.offloadable.megaflow_topics import megaflow_topics
+
     return judge(each_topic_once(megaflow_topics(megaflow, internal_ports=internal_ports)), profile, version)
 
 

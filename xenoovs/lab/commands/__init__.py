@@ -1,0 +1,93 @@
+"""`xenoovs lab`: a whole test network on this machine."""
+
+from __future__ import annotations
+
+import click
+
+from xenoovs.terminal.command import LazyGroup
+from xenoovs.terminal.options import OutputFormat, output_option
+from xenoovs.terminal.output import echo, print_json, print_table
+
+# Each command with the module that has it as `NAME_command`, and its one line, so that help imports no command.
+_COMMANDS = {
+    "up": ("balancer", "Build a lab for the config FILE, or a fabric."),
+    "down": ("balancer", "Remove a lab, also one whose `lab up` crashed."),
+    "list": ("", "List the labs on this machine."),
+    "status": ("balancer", "Show which parts of a lab work, and which backends answer."),
+    "traffic": ("balancer", "Send packets to the services of a lab, and count answers."),
+    "fail": ("balancer", "Make a backend or a spine fail, as if its server died."),
+    "heal": ("balancer", "Make backends and spines work again."),
+    "elephant": ("fabric", "Send an elephant over one path of a fabric."),
+    "exec": ("balancer", "Run a command in the virtual machine of a lab, or on a machine."),
+}
+
+
+@click.group(
+    "lab",
+    cls=LazyGroup,
+    sections={"Commands": {name: text for name, (_, text) in _COMMANDS.items()}},
+    modules={name: f"{__name__}.{module}".rstrip(".") for name, (module, _) in _COMMANDS.items()},
+)
+def lab_command() -> None:
+    """Run a whole test network on this machine, without a NIC: clients, a real Open vSwitch, backends.
+
+    Everything is in network namespaces of its own; the host's network and Open vSwitch stay untouched. Needs root.
+
+    \b
+    Example:
+      xenoovs lab up my.yaml
+      xenoovs apply --lab
+      xenoovs lab traffic
+      xenoovs lab down
+
+    With `--nic emulated` the lab is in a virtual machine with an emulated NIC that flows are offloaded to.
+    """
+
+
+@click.command("list")
+@output_option
+def list_command(*, output: OutputFormat) -> None:
+    """List the labs on this machine.
+
+    STATE is up, failing (only by `lab fail`), damaged (something of it does not work), stopped (its virtual machine),
+    incomplete (`lab up` did not finish), or unreadable (its state file is broken). `xenoovs lab down` removes each.
+    """
+    from xenoovs.lab.lab import lab_names
+
+    labs = [_summary(name) for name in lab_names()]
+    if output is OutputFormat.JSON:
+        print_json({"labs": labs})
+    elif labs:
+        print_table(["LAB", "STATE", "NIC", "BRIDGE", "CONFIG"], [[*map(str, lab.values())] for lab in labs])
+    else:
+        echo("no lab is up; `xenoovs lab up` makes one")
+
+
+def _summary(name: str) -> dict[str, str]:
+    """Return the cells of a lab, of one whose state cannot be read too. Raises LabError without root."""
+    from xenoovs.lab.lab import UnreadableLab, directory_of, fabric_of, machine_directory, open_lab, read_state
+    from xenoovs.lab.target import config_of_lab
+
+    place = directory_of(name, None)
+    try:
+        state = read_state(place)
+    except UnreadableLab:
+        return {"lab": name, "state": "unreadable", "nic": "-", "bridge": "-", "config": str(config_of_lab(name))}
+    if state is None or not state.complete:
+        condition = "incomplete"
+    elif state.nic:
+        from xenoovs.lab.nic.machine import VirtualMachine
+
+        condition = "up" if VirtualMachine(machine_directory(place)).pid is not None else "stopped"
+    elif fabric := fabric_of(name):
+        from xenoovs.lab.fabric.plan import BRIDGE
+        from xenoovs.lab.fabric.status import fabric_status
+
+        return {"lab": name, "state": fabric_status(fabric).state, "nic": "none", "bridge": BRIDGE, "config": "-"}
+    else:
+        from xenoovs.lab.status import lab_status
+
+        condition = lab_status(open_lab(name)).state
+    bridge = "-" if state is None else state.topology.bridge
+    nic = "emulated" if state is not None and state.nic else "none"
+    return {"lab": name, "state": condition, "nic": nic, "bridge": bridge, "config": str(config_of_lab(name))}

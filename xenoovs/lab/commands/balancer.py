@@ -1,4 +1,4 @@
-"""`xenoovs lab`: a whole test network on this machine."""
+"""`xenoovs lab` for the bridge of a config: what builds, breaks and uses it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ from xenoovs.lab import lifecycle, servers, traffic
 from xenoovs.lab.client import Pace
 from xenoovs.lab.commands import fabric as lab_fabric
 from xenoovs.lab.config import config_of, link_config, write_config
-from xenoovs.lab.fabric.plan import BRIDGE
-from xenoovs.lab.fabric.status import fabric_status
 from xenoovs.lab.host import check_root, probe_host
-from xenoovs.lab.lab import UnreadableLab, directory_of, fabric_of, lab_names, machine_directory, open_lab, read_state
+from xenoovs.lab.lab import directory_of, fabric_of, lab_names, open_lab
 from xenoovs.lab.nic import up as nic_up
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.probing import in_lab
@@ -37,7 +35,7 @@ from xenoovs.lab.traffic import LabReport, ServiceTraffic
 from xenoovs.model.balancer import Balancer, ProbeKind, Protocol, service_ids
 from xenoovs.model.templates import read_template
 from xenoovs.terminal.agent_client import Where, agent_of
-from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK, GuessingGroup
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.completion import complete_lab_backend
 from xenoovs.terminal.defaults import DEFAULT_LAB, announce, environment_config, find_lab, usual_lab
 from xenoovs.terminal.load import load, resolved
@@ -89,24 +87,7 @@ def name_option(callback: Callable[..., str | None] = _existing, default: str = 
     return lab_option("name", help=_HELP.format(default), callback=callback, is_eager=True)
 
 
-@click.group("lab", cls=GuessingGroup)
-def lab_command() -> None:
-    """Run a whole test network on this machine, without a NIC: clients, a real Open vSwitch, backends.
-
-    Everything is in network namespaces of its own; the host's network and Open vSwitch stay untouched. Needs root.
-
-    \b
-    Example:
-      xenoovs lab up my.yaml
-      xenoovs apply --lab
-      xenoovs lab traffic
-      xenoovs lab down
-
-    With `--nic emulated` the lab is in a virtual machine with an emulated NIC that flows are offloaded to.
-    """
-
-
-@lab_command.command("up")
+@click.command("up")
 @optional_config_argument
 @name_option(_named, DEFAULT_LAB)
 @click.option(
@@ -182,7 +163,7 @@ def _chosen_addresses(name: str, balancer: Balancer) -> dict[str, str]:
     }
 
 
-@lab_command.command("down")
+@click.command("down")
 @name_option(_named, DEFAULT_LAB)
 @output_option
 def down_command(name: str, *, output: OutputFormat) -> None:
@@ -198,7 +179,7 @@ def down_command(name: str, *, output: OutputFormat) -> None:
         echo(f"there is no lab {name}" + (f"; up: {others} (--lab NAME chooses one)" if others else ""))
 
 
-@lab_command.command("status")
+@click.command("status")
 @name_option(_forward_status)
 @output_option
 @click.pass_context
@@ -213,7 +194,7 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
     context.exit(show_status(name, output=output))
 
 
-@lab_command.command("fail")
+@click.command("fail")
 @click.argument("backend", shell_complete=complete_lab_backend)
 @click.option(
     "--how",
@@ -246,7 +227,7 @@ def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> 
     fail(name, backend, Failure(how), output=output)
 
 
-@lab_command.command("heal")
+@click.command("heal")
 @click.argument("backend", required=False, shell_complete=complete_lab_backend)
 @name_option(_forwarded)
 @output_option
@@ -258,44 +239,7 @@ def heal_command(backend: str | None, name: str, *, output: OutputFormat) -> Non
     heal(name, backend, output=output)
 
 
-@lab_command.command("list")
-@output_option
-def list_command(*, output: OutputFormat) -> None:
-    """List the labs on this machine.
-
-    STATE is up, failing (only by `lab fail`), damaged (something of it does not work), stopped (its virtual machine),
-    incomplete (`lab up` did not finish), or unreadable (its state file is broken). `xenoovs lab down` removes each.
-    """
-    labs = [_summary(name) for name in lab_names()]
-    if output is OutputFormat.JSON:
-        print_json({"labs": labs})
-    elif labs:
-        print_table(["LAB", "STATE", "NIC", "BRIDGE", "CONFIG"], [[*map(str, lab.values())] for lab in labs])
-    else:
-        echo("no lab is up; `xenoovs lab up` makes one")
-
-
-def _summary(name: str) -> dict[str, str]:
-    """Return the cells of a lab, of one whose state cannot be read too. Raises LabError without root."""
-    place = directory_of(name, None)
-    try:
-        state = read_state(place)
-    except UnreadableLab:
-        return {"lab": name, "state": "unreadable", "nic": "-", "bridge": "-", "config": str(config_of_lab(name))}
-    if state is None or not state.complete:
-        condition = "incomplete"
-    elif state.nic:
-        condition = "up" if VirtualMachine(machine_directory(place)).pid is not None else "stopped"
-    elif fabric := fabric_of(name):
-        return {"lab": name, "state": fabric_status(fabric).state, "nic": "none", "bridge": BRIDGE, "config": "-"}
-    else:
-        condition = lab_status(open_lab(name)).state
-    bridge = "-" if state is None else state.topology.bridge
-    nic = "emulated" if state is not None and state.nic else "none"
-    return {"lab": name, "state": condition, "nic": nic, "bridge": bridge, "config": str(config_of_lab(name))}
-
-
-@lab_command.command("traffic")
+@click.command("traffic")
 @optional_config_argument
 @name_option(_forwarded)
 @click.option(
@@ -471,7 +415,7 @@ def _not_applied(balancer: Balancer, lab: str) -> list[str]:
 _machine_option = click.option("--on", "machine", metavar="MACHINE", help="Of a fabric: the machine, such as dpua1.")
 
 
-@lab_command.command("exec", context_settings={"ignore_unknown_options": True})
+@click.command("exec", context_settings={"ignore_unknown_options": True})
 @name_option()
 @_machine_option
 @click.argument("argv", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
@@ -496,9 +440,6 @@ def exec_command(context: click.Context, /, name: str, machine: str | None, argv
     if machine is not None:
         lab_fabric.enter(name, machine, words)
     context.exit(run_in_vm(_vm(name), words, name=name))
-
-
-lab_command.add_command(lab_fabric.elephant_command)
 
 
 def _vm(name: str) -> VirtualMachine:
