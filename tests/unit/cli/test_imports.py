@@ -68,14 +68,14 @@ QUICKSTART = str(ROOT / "templates" / "quickstart.yaml")
 NOWHERE = ("--db", "unix:/nowhere/db.sock")
 MODULES_OF = {
     ("--help",): 12,
-    ("validate", QUICKSTART): 69,
-    ("lint", QUICKSTART): 74,
+    ("validate", QUICKSTART): 70,
+    ("lint", QUICKSTART): 75,
     ("plan", QUICKSTART, *NOWHERE): 94,
     ("apply", QUICKSTART, "-y", *NOWHERE): 96,
     ("status", QUICKSTART, *NOWHERE): 93,
     ("verify-offload", QUICKSTART, "--from-dump", "-"): 107,
     ("why", QUICKSTART, "--from-dump", "-"): 120,
-    ("doctor", QUICKSTART, *NOWHERE): 122,
+    ("doctor", QUICKSTART, *NOWHERE): 125,
     ("history", *NOWHERE): 69,
     ("lab", "list"): 42,
 }
