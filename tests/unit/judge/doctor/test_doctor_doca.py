@@ -109,6 +109,8 @@ def test_doca_init(config: dict[str, str], state: CheckState) -> None:
     ("note", "met", "other"),
     [
         ("4155959", {"lines": (PLAIN,), "release": "2.9.1"}, {"lines": (PLAIN,), "release": "2.10.0"}),
+        ("4155959", {"lines": (PLAIN,), "release": "2.9.1"},
+         {"lines": (PLAIN.replace("0x86dd", "0x0800").replace("ipv6(", "ipv4("),), "release": "2.9.1"}),
         ("4155959", {"required": GOOD.required, "release": "2.9.1"}, {"lines": (METERED,), "release": "2.9.1"}),
         ("3987526", {"lines": (METERED,), "release": "2.9.1", "exporters": ("sflow",)},
          {"lines": (METERED,), "release": "2.9.1"}),
