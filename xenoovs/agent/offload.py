@@ -349,8 +349,8 @@ _EVENT = re.compile(r"^([a-z_0-9]+) +[0-9].* total: ([0-9]{1,20})$", re.ASCII | 
 def parse_insertion(statistics: str, coverage: str) -> Insertion:
     """Return what ovs-vswitchd counts of rules for the NIC; None for what this version does not count.
 
-    Names are those of dpctl_offload_stats_show() of lib/dpctl.c, up to 3.6 and in NVIDIA's fork, and of events
-    (COVERAGE_DEFINE) of lib/dpif-netdev.c and of the fork. `coverage/show` leaves out events that never happened.
+    Names: dpctl_offload_stats_show() of lib/dpctl.c, up to 3.6 and in NVIDIA's fork, and COVERAGE_DEFINE of
+    lib/dpif-netdev.c and of the fork. `coverage/show` leaves out events that never happened.
     """
     counts = {name: int(count) for name, count in _STATISTIC.findall(statistics)}
     events = {name: int(count) for name, count in _EVENT.findall(coverage)}
@@ -373,7 +373,6 @@ class RuleUse:
         read_filters: FilterReader = _read_filters,
         read_counters: Callable[[], tuple[str, ...]] = lambda: ("", ""),
     ) -> None:
-        """`read_counters` returns the answers of `dpctl/offload-stats-show` and `coverage/show`."""
         self._read_ports, self._read_filters, self._read_counters = read_ports, read_filters, read_counters
         self._ports: tuple[str, ...] = ()
         self._now: Mapping[str, PortPackets] = {}

@@ -106,8 +106,7 @@ class Insertion:
         "Moving average of the time to insert a rule.", gauge("xenoovs_nic_insertion_latency_seconds", _INSERTION)
     )
     pipe_resizes: int = column(
-        "Resizes of pipes of OVS-DOCA, during which insertions wait.",
-        counter("xenoovs_nic_pipe_resizes_total", _INSERTION),
+        "Resizes of pipes of OVS-DOCA; insertions wait.", counter("xenoovs_nic_pipe_resizes_total", _INSERTION)
     )
     upcall_drops: int = column(
         "Packets that were dropped because their upcall failed.", counter("xenoovs_upcall_drops_total", _INSERTION)
@@ -746,7 +745,7 @@ class Snapshot:
         default=None,
     )
     insertion: Insertion | None = column(
-        "Rules on their way into the NIC; null for the kernel's datapath, and without megaflows.",
+        "Rules on their way into the NIC; null but in userspace.",
         read=lambda a: a.state.offload.insertion,
         default=None,
     )

@@ -74,10 +74,7 @@ def _use(lines: tuple[str, ...], names: frozenset[str]) -> MegaflowUse:
 
 
 def check_gone_ports(case: DoctorCase) -> Iterator[CheckResult]:
-    """Report megaflows and flows that name ports which are gone; a host without such has no row.
-
-    Threads of ovs-dev report megaflows that stayed in the NIC until max-idle, for minutes.
-    """
+    """Report megaflows and flows of ports that are gone, which may stay in the NIC until max-idle, for minutes."""
     check = HostCheck("ports that are gone", "they take entries of the NIC, and a new port may get the number")
     use = use_of(case)
     if use.gone:
