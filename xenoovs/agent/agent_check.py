@@ -33,12 +33,7 @@ class Administration(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AgentReply:
-    """One reply. None: the reply leaves it out.
-
-    Attributes:
-        weight: Part of the weight, 0 or more.
-        description: The text after `#`.
-    """
+    """One reply; None: it has none. `weight`: part of the weight, 0 or more; `description`: the text after `#`."""
 
     weight: Fraction | None = None
     administration: Administration | None = None

@@ -28,11 +28,7 @@ _RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
 
 @dataclass(frozen=True, slots=True)
 class PortEvent:
-    """A change of a port that the config names, or of the bridge.
-
-    Attributes:
-        port: Its name; empty: the bridge itself.
-    """
+    """A change of a port that the config names, or of the bridge (no port). `is_bad`: an operator may have to act."""
 
     text: str
     port: str

@@ -21,12 +21,7 @@ Starter = Callable[[], Awaitable[Agent | None]]
 
 
 class AgentGroup:
-    """The agents of one process. Each runs as soon as it is made, before the configs of the others are read.
-
-    Attributes:
-        agents: Those made so far, by the labels of their bridges.
-        turn: Held while a config is read. If all were read at the same time, no bridge would get flows before the end.
-    """
+    """The agents of one process, by their bridges' labels. Each runs before the configs of the others are read."""
 
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}

@@ -17,12 +17,7 @@ from xenoovs.show.agent import Override
 
 @dataclass(frozen=True, slots=True)
 class LastChange:
-    """The last change of a backend.
-
-    Attributes:
-        time_s: When, UTC.
-        reason: What changed and why: `down: connection refused`, `drained by an operator`.
-    """
+    """The last change of a backend, UTC: `down: connection refused`, `drained by an operator`; and its number."""
 
     time_s: float
     reason: str

@@ -57,11 +57,7 @@ def parse_bound(text: bytes, sources: ConfigSources, *, bridge: str) -> Balancer
 
 
 class ConfigFile:
-    """A config file, with those that it includes, and the last good config in it.
-
-    Attributes:
-        candidate: A newer config that no round has applied yet.
-    """
+    """A config file, with what it includes, and the last good config. `candidate`: no round has applied it yet."""
 
     def __init__(self, path: Path, parse: ConfigParser = _parse) -> None:
         """Read the file. Raises ConfigError, ConfigUnreadable: there is no good config yet."""

@@ -19,11 +19,7 @@ SELF_CHECK_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class FleetWatches:
-    """The health of a fleet's targets, as one DPU reads it from the store.
-
-    Attributes:
-        generation: Of the view that this comes from.
-    """
+    """The health of targets, as one DPU reads it from a view of the store: `down` by votes, `witnessed` by this DPU."""
 
     generation: int
     down: frozenset[str] = frozenset()

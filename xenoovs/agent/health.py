@@ -78,11 +78,8 @@ class Check:
 class Signal:
     """What probes measure of a backend, and what its server advertises: the input of a weight policy.
 
-    Attributes:
-        latency_s: Latency of the last probe that succeeded; None: there is none.
-        smoothed_s: Exponentially weighted moving average of these latencies. A new one counts `SMOOTHING`, the average
-            before it the rest; the first one is the average.
-        advertised: Part of its weight that the agent of its server advertises; None: it has none.
+    `smoothed_s`: exponentially weighted moving average of the latencies; a new one counts `SMOOTHING`, and the first
+    one is the average.
     """
 
     latency_s: float | None = None
@@ -295,12 +292,7 @@ _BATCH, _BATCH_S = 100, 0.1
 
 @dataclass(frozen=True, slots=True)
 class HealthChange:
-    """Backends that share a check came up or went down: a reason to log, and for a round.
-
-    Attributes:
-        held: Those of them that keep their clients although they are down.
-        was_held: They were down and held before; now they are ejected.
-    """
+    """Backends of one check came up or went down; `held` keep their clients, those that `was_held` are ejected now."""
 
     backends: tuple[BackendName, ...]
     is_up: bool
@@ -311,12 +303,7 @@ class HealthChange:
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedChange:
-    """The agent of a server advertised something else, or its replies stopped or came back: a reason to log.
-
-    Attributes:
-        is_new: Whether that differs from before.
-        problem: Why there is no reply; empty: there is one.
-    """
+    """The agent of a server advertised something else, or does not reply (`problem`), or does again."""
 
     backends: tuple[BackendName, ...]
     advertised: Advertised

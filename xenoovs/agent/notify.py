@@ -35,13 +35,7 @@ Subject = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A backend or a service, and its state.
-
-    Attributes:
-        state: UP, DOWN or BACKUP.
-        reason: Result of the last probe, or the port without link; empty: not known.
-        backend: None: it is about the service.
-    """
+    """A backend (None: its service) that is UP, DOWN or BACKUP. `reason`: of its last probe, or a port without link."""
 
     service: Service
     notify: Notify

@@ -60,13 +60,7 @@ from xenoovs.show.agent import Override
 
 @dataclass(frozen=True, slots=True)
 class _PendingConfirmation:
-    """A change that is rolled back unless it is confirmed.
-
-    Attributes:
-        services: The ids of the services whose flows it has changed.
-        merged: What it left of them.
-        by_s: When it is rolled back, on the monotonic clock.
-    """
+    """A change that is rolled back unless confirmed: the state before it, and the ids of services that it changed."""
 
     checkpoint: Checkpoint
     services: frozenset[int]

@@ -71,12 +71,7 @@ Sampled = Mapping[BackendName, list[BlockOffload]]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a snapshot is built from, by names of the config.
-
-    Attributes:
-        utc_offset_s: UTC less the agent's clock.
-        installed: What the last round left on the bridge, by service.
-    """
+    """What a snapshot is built from, by names of the config. `utc_offset_s`: UTC less the agent's clock."""
 
     state: AgentState
     ramps: Ramps = field(default_factory=dict)

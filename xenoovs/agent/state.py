@@ -93,12 +93,7 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class BridgePorts:
-    """The ports of bridges, as the database of Open vSwitch or the bridge itself reports them.
-
-    Attributes:
-        bridges: By name of bridge and of port; None: they were never known.
-        problem: Why they are not known now; empty while they are, and until the first attempt.
-    """
+    """The ports of bridges, by name of bridge and port; None: they were never known. `problem`: why not now."""
 
     bridges: Mapping[str, Mapping[str, PortState]] | None = None
     problem: str = ""

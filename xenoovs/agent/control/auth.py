@@ -21,11 +21,7 @@ _HOST = re.compile(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """What authorisation depends on. Headers are as they came; None: there is no such header.
-
-    Attributes:
-        host: Whom the request is for: the host of an absolute-form target, else the `Host` header.
-    """
+    """What authorisation depends on; None: no such header. `host`: that of an absolute-form target goes first."""
 
     method: str
     host: str | None

@@ -21,12 +21,7 @@ _DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class AgentPaths:
-    """Files of the agents of one Open vSwitch.
-
-    Attributes:
-        run: Directory of sockets and locks, which a reboot removes.
-        state: Directory of run-time state, which survives a reboot.
-    """
+    """Directories of the agents of one Open vSwitch: `run` is removed by a reboot, `state` survives it."""
 
     run: Path
     state: Path

@@ -134,12 +134,7 @@ class RemoteVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the blocks of a remote are, and where they belong.
-
-    Attributes:
-        home: The path that each block has while all are good.
-        usable: Whether operators let each path carry traffic.
-    """
+    """Where the blocks of a remote are, and where they belong; `usable`: by operators."""
 
     owners: tuple[int, ...]
     home: tuple[int, ...]

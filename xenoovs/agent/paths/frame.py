@@ -41,12 +41,7 @@ _IP_AT = _ETHERNET.size
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """From where to where the probes of one remote go.
-
-    Attributes:
-        source_mac, gateway_mac: 6 bytes each: of the agent's port, and of the router to the remote.
-        tos: Of the data, 8 bits.
-    """
+    """From where to where the probes of one remote go. MACs of 6 bytes; `tos`: of the data, 8 bits."""
 
     source_mac: bytes
     gateway_mac: bytes
@@ -58,13 +53,7 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a probe carries, and its answer has to carry too.
-
-    Attributes:
-        remote: Number of the remote, 32 bits.
-        sequence: Number of the probe, 32 bits.
-        nonce: 64 random bits: who has not seen the probe cannot answer it.
-    """
+    """What a probe carries, and its answer too: 32 bits each, and 64 random ones, which nobody else can know."""
 
     remote: int
     sequence: int
@@ -82,12 +71,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A router's message that the TTL of a probe has expired.
-
-    Attributes:
-        remote: Destination of the probe.
-        ident: Identification of the probe's IPv4 header, 16 bits.
-    """
+    """A router's message that the TTL of a probe to `remote` has expired. `ident`: of its IPv4 header, 16 bits."""
 
     router: IPv4Address
     remote: IPv4Address

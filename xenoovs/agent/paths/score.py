@@ -91,12 +91,7 @@ class PathRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The last rounds of a remote.
-
-    Attributes:
-        silent_rounds: Rounds without any answer since the last one with some.
-        deviations: How much excesses changed from one calm round to the next, in microseconds, the newest last.
-    """
+    """The last rounds of a remote. `deviations`: of excesses between calm rounds, in microseconds, the newest last."""
 
     paths: tuple[PathRecord, ...]
     silent_rounds: int = 0

@@ -36,12 +36,7 @@ _READS_PER_EVENT = 256
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """How ICMP and ICMPv6 differ.
-
-    Attributes:
-        errors: The meaning of error messages, by type and code.
-        filter_: Level, name and value of the socket option that drops all other types.
-    """
+    """How ICMP and ICMPv6 differ. `errors`: by type and code; `filter_`: a socket option that drops all other types."""
 
     protocol: int
     request: int

@@ -13,12 +13,7 @@ from xenoovs.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of one probe.
-
-    Attributes:
-        reason: Why the probe failed, or `answered`.
-        reply: The line that the agent of a server sent; empty for other probes.
-    """
+    """The result of one probe. `reason`: why it failed, or `answered`; `reply`: the line of the agent of a server."""
 
     ok: bool
     latency_s: float
@@ -167,12 +162,7 @@ class DnsTarget:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How an HTTPS probe uses TLS.
-
-    Attributes:
-        ca_file: PEM file with the authorities. None: those of the system.
-        name: SNI (RFC 6066). None: the Host header, and without one the address.
-    """
+    """How an HTTPS probe uses TLS. `name`: SNI (RFC 6066); None: the Host header, and without one the address."""
 
     verify: bool = True
     ca_file: str | None = None
@@ -181,13 +171,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """GET is answered. A redirection is an answer, and is not followed.
-
-    Attributes:
-        host: The Host header. None: the address.
-        status: The first and the last accepted status.
-        body: Bytes that the body contains. Empty: any body is accepted.
-    """
+    """GET is answered by a status from the first to the last, with `body` in it. A redirection is an answer."""
 
     address: IPAddress
     port: int
