@@ -50,82 +50,50 @@ class VipDecision:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeFacts:
-    """What the announcement of VIPs depends on.
-
-    Attributes:
-        withheld: Why this host should get no clients by the fleet; empty: it should.
-        failing_s: How long rounds have failed; None: the last one succeeded.
-        is_known: The flows of the bridge are known since the start of the agent.
-        is_held: A pause holds changes back, so the flows of services are not as desired.
-        serving: Names of the services with a backend that has clients and answers, as of the last round.
-    """
-
-    is_withdrawn: bool = False
-    withheld: str = ""
-    failing_s: float | None = None
-    error: str = ""
-    is_known: bool = True
-    is_held: bool = False
-    has_ingress: bool = True
-    serving: frozenset[str] = frozenset()
+def not_ready(state: AgentState, now_s: float) -> str:
+    """Return why this host should get no clients; an empty text: it is ready."""
+    if state.fleet is not None and state.fleet.withheld:
+        return state.fleet.withheld
+    return bridge_problem(state, now_s) if state.round.is_known else "no round has succeeded since the start"
 
 
-def facts_of(state: AgentState, now_s: float) -> BridgeFacts:
-    """Return what the announcement of VIPs, and of this host, depends on."""
-    runtime, last, ports = state.runtime, state.round, state.ports.of(state.balancer.uplinks.bridge) or {}
+def bridge_problem(state: AgentState, now_s: float) -> str:
+    """Return why the bridge cannot serve clients; an empty text: it can."""
+    last, ports = state.round, state.ports.of(state.balancer.uplinks.bridge) or {}
+    if last.failing_since_s is not None and now_s - last.failing_since_s >= GRACE_S:
+        return f"reconcile fails: {last.error}"
     # The state of links comes from the switch or its database.
     down = state.ports_down.union(last.without, (port.name for port in ports.values() if port.link_up is False))
-    return BridgeFacts(
-        is_withdrawn=runtime.is_paused and runtime.is_withdrawn,
-        withheld="" if state.fleet is None else state.fleet.withheld,
-        failing_s=None if last.failing_since_s is None else now_s - last.failing_since_s,
-        error=last.error,
-        is_known=last.is_known,
-        is_held=bool(last.held),
-        has_ingress=not down.issuperset(state.balancer.uplinks.ingress),
-    )
+    return "no ingress port has a link" if down.issuperset(state.balancer.uplinks.ingress) else ""
 
 
-def not_ready(facts: BridgeFacts) -> str:
-    """Return why the host should get no clients; an empty text: it is ready."""
-    if facts.withheld:
-        return facts.withheld
-    return bridge_problem(facts) if facts.is_known else "no round has succeeded since the start"
+def decide_vips(balancer: Balancer, state: AgentState, now_s: float) -> dict[IPAddress, VipDecision]:
+    """Return what each VIP is to have. One of several services that share a VIP is enough.
 
-
-def bridge_problem(facts: BridgeFacts) -> str:
-    """Return why the bridge cannot serve clients; an empty text: it can."""
-    if facts.failing_s is not None and facts.failing_s >= GRACE_S:
-        return f"reconcile fails: {facts.error}"
-    return "" if facts.has_ingress else "no ingress port has a link"
-
-
-def decide_vips(balancer: Balancer, facts: BridgeFacts) -> dict[IPAddress, VipDecision]:
-    """Return what each VIP is to have. One of several services that share a VIP is enough."""
-    everywhere = _for_all(facts)
+    `balancer`: the config whose flows the bridge has.
+    """
+    last, everywhere = state.round, _for_all(state, now_s)
+    if everywhere is None and not (last.is_known and last.failing_since_s is None):
+        everywhere = VipDecision(VipAction.LEAVE, last.error if last.is_known else "starting")
     if everywhere is not None:
         return dict.fromkeys(balancer.announced_vips, everywhere)
-    unknown = VipDecision(VipAction.LEAVE, "starting" if not facts.is_known else facts.error)
-    is_sure = facts.is_known and facts.failing_s is None
-    return {vip: _for_services(names, facts) if is_sure else unknown for vip, names in balancer.announced_vips.items()}
+    serving, is_held = serving_services(last), bool(last.held)
+    return {vip: _for_services(names, serving, is_held=is_held) for vip, names in balancer.announced_vips.items()}
 
 
-def _for_all(facts: BridgeFacts) -> VipDecision | None:
+def _for_all(state: AgentState, now_s: float) -> VipDecision | None:
     """Return the decision for all VIPs alike; None: it depends on their services."""
-    if facts.is_withdrawn:
+    if state.runtime.is_paused and state.runtime.is_withdrawn:
         return VipDecision(VipAction.WITHDRAW, "`xenoovs pause --withdraw`; `xenoovs resume` brings it back")
-    if facts.withheld:
-        return VipDecision(VipAction.WITHDRAW, facts.withheld)
-    problem = bridge_problem(facts)
+    problem = "" if state.fleet is None else state.fleet.withheld
+    problem = problem or bridge_problem(state, now_s)
     return VipDecision(VipAction.WITHDRAW, problem) if problem else None
 
 
-def _for_services(names: tuple[str, ...], facts: BridgeFacts) -> VipDecision:
-    if facts.serving.isdisjoint(names):
+def _for_services(names: tuple[str, ...], serving: frozenset[str], *, is_held: bool) -> VipDecision:
+    if serving.isdisjoint(names):
         return VipDecision(VipAction.WITHDRAW, f"no backend of {', '.join(names)} serves")
-    if facts.is_held:
+    if is_held:
         return VipDecision(VipAction.LEAVE, "paused, and the flows are not as configured")
     return VipDecision(VipAction.ANNOUNCE)
 
@@ -205,9 +173,7 @@ class Announcer:
                 self._is_open, self._views, self._problem = False, {}, ""
             else:
                 self._is_open = True
-                state = self._store.state
-                facts = replace(facts_of(state, self._store.clock.now_s()), serving=serving_services(state.round))
-                decisions = decide_vips(balancer, facts)
+                decisions = decide_vips(balancer, self._store.state, self._store.clock.now_s())
                 found = await asyncio.to_thread(self._set, announce, decisions)
                 self._show(decisions, found)
         except SwitchError as problem:

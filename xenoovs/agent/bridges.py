@@ -25,6 +25,7 @@ class AgentGroup:
 
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
+        # Held while a config is read. If all were read at once, no bridge would get flows before the end.
         self.turn, self.is_stopping = asyncio.Lock(), False
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ from random import uniform
 from typing import TypeVar
 
 from xenoovs import __version__
-from xenoovs.agent.announce import facts_of, not_ready
+from xenoovs.agent.announce import not_ready
 from xenoovs.agent.bridge_watch import follow_bridge, port_views
 from xenoovs.agent.changes import BackendChanges
 from xenoovs.agent.config_file import ConfigFile
@@ -207,7 +207,7 @@ class Agent:
 
     def not_ready(self) -> str:
         """Return why this host should get no clients; an empty text: it is ready."""
-        return not_ready(facts_of(self.state, self.clock.now_s()))
+        return not_ready(self.state, self.clock.now_s())
 
     def probe_paths(self, source_ports: SourcePorts, open_port: OpenPort) -> None:
         """Probe the paths of tunnels beside the rounds, and move blocks between them. The arguments: as of Mover."""

@@ -14,7 +14,7 @@ from random import uniform
 from typing import TYPE_CHECKING
 
 from xenoovs import __version__
-from xenoovs.agent.announce import bridge_problem, facts_of
+from xenoovs.agent.announce import bridge_problem
 from xenoovs.agent.config_file import ConfigVersion
 from xenoovs.agent.fleet_checks import FleetWatches
 from xenoovs.agent.fleet_config import FleetCache, FleetConfig
@@ -209,7 +209,7 @@ class FleetMember:
         state = self._agent.state
         if state.watches is None:
             return status
-        is_fit = not (self._is_cut_off or bridge_problem(facts_of(state, self._agent.clock.now_s())))
+        is_fit = not (self._is_cut_off or bridge_problem(state, self._agent.clock.now_s()))
         return replace(status, down=self._voter.down(state), voted=state.watches.generation, is_fit=is_fit)
 
     def _follow_cut_off(self) -> None:

@@ -7,22 +7,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG
+from tests.compiled import compiled
 from tests.fake_switch import FakeSwitch, HangingSwitch
 from tests.patience import eventually
 from tests.snapshots import snapshot
 from tests.unit import balancer as small
 from xenoovs.agent import announce, daemon
-from xenoovs.agent.announce import Announcer, BridgeFacts, VipAction, decide_vips
+from xenoovs.agent.announce import Announcer, VipAction, decide_vips
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.runtime_file import parse_runtime, render_runtime
-from xenoovs.agent.state import Runtime
+from xenoovs.agent.state import AgentState, RoundFacts, Runtime
 from xenoovs.agent.store import MonotonicClock
+from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
@@ -45,42 +48,54 @@ def two_services() -> Balancer:
     return replace(small.balancer(*services), announce=Announce(BgpSpeaker.FRR))
 
 
-def decisions(facts: BridgeFacts) -> dict[IPAddress, VipAction]:
-    return {vip: each.action for vip, each in decide_vips(two_services(), facts).items()}
+NOW_S = 4.0
+BOTH, OUT = two_services(), frozenset({"b0"})
+GOOD = AgentState(BOTH, BOTH, round=RoundFacts(compiled(BOTH), DesiredState(BOTH), last_s=0.0))
 
 
-BOTH = frozenset(("web", "dns"))
-GOOD = BridgeFacts(serving=BOTH)
+def after(**facts: Any) -> AgentState:
+    """Return the state in which the last round has left this."""
+    return replace(GOOD, round=replace(GOOD.round, **facts))
+
+
+def decisions(state: AgentState) -> dict[IPAddress, VipAction]:
+    return {vip: each.action for vip, each in decide_vips(BOTH, state, NOW_S).items()}
+
+
+ALL_OUT = DesiredState(BOTH, {"dns": OUT, "web": OUT})
 
 
 def test_a_vip_is_announced_while_one_of_its_services_serves() -> None:
     assert decisions(GOOD) == {ONE: VipAction.ANNOUNCE, OTHER: VipAction.ANNOUNCE}
-    assert decisions(replace(GOOD, serving=frozenset({"web"}))) == {ONE: VipAction.ANNOUNCE, OTHER: VipAction.WITHDRAW}
-    assert set(decisions(replace(GOOD, serving=frozenset())).values()) == {VipAction.WITHDRAW}
+    assert decisions(after(desired=DesiredState(BOTH, {"dns": OUT}))) == {
+        ONE: VipAction.ANNOUNCE,
+        OTHER: VipAction.WITHDRAW,
+    }
+    assert set(decisions(after(desired=ALL_OUT)).values()) == {VipAction.WITHDRAW}
 
 
 def test_a_config_without_announce_announces_nothing() -> None:
-    assert decide_vips(replace(two_services(), announce=None), GOOD) == {}
+    assert decide_vips(replace(BOTH, announce=None), GOOD, NOW_S) == {}
 
 
 @pytest.mark.parametrize(
-    ("facts", "action", "reason"),
+    ("state", "action", "reason"),
     [
-        (replace(GOOD, is_known=False), VipAction.LEAVE, "starting"),
-        (replace(GOOD, failing_s=1.0, error="no answer"), VipAction.LEAVE, "no answer"),
-        (replace(GOOD, failing_s=4.0, error="no answer"), VipAction.WITHDRAW, "reconcile fails: no answer"),
-        (replace(GOOD, has_ingress=False), VipAction.WITHDRAW, "no ingress port has a link"),
-        (replace(GOOD, is_held=True), VipAction.LEAVE, "paused, and the flows are not as configured"),
-        (replace(GOOD, is_held=True, serving=frozenset()), VipAction.WITHDRAW, "no backend of web, dns serves"),
+        (replace(GOOD, round=RoundFacts()), VipAction.LEAVE, "starting"),
+        (after(failing_since_s=3.0, error="no answer"), VipAction.LEAVE, "no answer"),
+        (after(failing_since_s=0.0, error="no answer"), VipAction.WITHDRAW, "reconcile fails: no answer"),
+        (replace(GOOD, ports_down=frozenset(BOTH.uplinks.ingress)), VipAction.WITHDRAW, "no ingress port has a link"),
+        (after(held=1), VipAction.LEAVE, "paused, and the flows are not as configured"),
+        (after(held=1, desired=ALL_OUT), VipAction.WITHDRAW, "no backend of web, dns serves"),
         (
-            replace(GOOD, is_withdrawn=True, is_known=False),
+            replace(GOOD, round=RoundFacts(), runtime=Runtime(is_paused=True, is_withdrawn=True)),
             VipAction.WITHDRAW,
             "`xenoovs pause --withdraw`; `xenoovs resume` brings it back",
         ),
     ],
 )
-def test_nothing_changes_while_the_state_is_unknown(facts: BridgeFacts, action: VipAction, reason: str) -> None:
-    found = decide_vips(two_services(), facts)[ONE]
+def test_nothing_changes_while_the_state_is_unknown(state: AgentState, action: VipAction, reason: str) -> None:
+    found = decide_vips(BOTH, state, NOW_S)[ONE]
     assert (found.action, found.reason) == (action, reason)
 
 
