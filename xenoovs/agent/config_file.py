@@ -106,7 +106,6 @@ class ConfigFile:
 
     @property
     def _digest(self) -> str:
-        """The digest of what was read last."""
         return self._sources.digest[:DIGEST_DIGITS]
 
     def _read(self) -> ConfigVersion:

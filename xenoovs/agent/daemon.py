@@ -34,6 +34,7 @@ from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
 from xenoovs.agent.scheduler import Probe, ProbeScheduler
 from xenoovs.agent.snapshot_builder import SnapshotBuilder
 from xenoovs.agent.state import (
+    IMPOSSIBLE,
     AdvertisedRefused,
     AgentState,
     BlocksPlaced,
@@ -53,16 +54,7 @@ from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, kept_running, with
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import (
-    BudgetUnreachable,
-    ChangesHeld,
-    CompileError,
-    RequestRefused,
-    RoundLate,
-    SystemFailure,
-    ToleranceUnreachable,
-    XenoovsError,
-)
+from xenoovs.errors import ChangesHeld, RequestRefused, RoundLate, SystemFailure, XenoovsError
 from xenoovs.model.balancer import Balancer
 from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import LazySnapshot, PortView, Snapshot
@@ -404,7 +396,6 @@ class Agent:
         info("stopping; the flows stay", rounds=self.state.round.rounds, foreign=self.state.round.foreign)
 
     async def _round_if_due(self, next_round_s: float) -> float:
-        """Make a round if it is time, or if anything has changed. Return when the next one is due."""
         await self._check_for_changes()
         if self._must_round or self._is_recreated() or self.clock.now_s() >= next_round_s:
             self._must_round, self._drain_s = False, None
@@ -418,7 +409,6 @@ class Agent:
         return next_round_s
 
     def _quiet_s(self) -> float:
-        """Return the time to the next round without any other reason."""
         # Agents that were started together, one per host, shall not dump flows at the same time for ever.
         resync_s = self._settings.resync_s * uniform(1 - _RESYNC_JITTER, 1 + _RESYNC_JITTER)  # noqa: S311
         return resync_s if self._drain_s is None else min(resync_s, self._drain_s)
@@ -512,7 +502,7 @@ class Agent:
             return change
         try:
             return await asyncio.to_thread(self.engine.round, self.desired, now_s=now_s, urgent=is_urgent)
-        except (CompileError, ToleranceUnreachable, BudgetUnreachable):
+        except IMPOSSIBLE:
             # No server may keep the bridge from being reconciled by what it advertises.
             if not (reasons := await asyncio.to_thread(impossible_advertised, self.state)):
                 raise

@@ -179,7 +179,6 @@ class FleetMember:
 
     @property
     def _generation(self) -> int:
-        """The generation in use."""
         view = self._config.good.view
         return 0 if view is None else view.generation
 
@@ -191,14 +190,12 @@ class FleetMember:
             info("ready for clients again")
 
     def _follow_watches(self) -> None:
-        """Probe the targets that the view in use has for this DPU."""
         view = self._config.good.view
         if view is not None and view is not self._watched:
             self._watched = view
             self._agent.dispatch(WatchesChanged(FleetWatches.of(view, self._name)))
 
     def _vote(self, _: HealthChange) -> None:
-        """Vote at once when a backend goes down or comes up."""
         self._follow_cut_off()
         if self._states is not None and self._status.seen_ms:
             status = self._with_votes(self._status)
@@ -279,7 +276,6 @@ class FleetMember:
         return view.ack if dpu is not None and dpu.wave <= view.wave else None
 
     async def _save(self) -> None:
-        """Save the view in use, once the bridge has it."""
         view = self._config.good.view
         if view is None or view is self._saved or self._agent.state.round.error:
             return
@@ -441,7 +437,6 @@ class FleetVoter:
         return 2 * sum(target in up for target in self._dark(state)) > len(up)
 
     def _dark(self, state: AgentState) -> Iterator[str]:
-        """Yield the targets that are down by the checks of this DPU."""
         tracker = state.tracker
         for target, names in self._targets(state.balancer).items():
             check = tracker.checks.by_backend.get(names[0])

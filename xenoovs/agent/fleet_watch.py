@@ -86,7 +86,6 @@ class FleetWatch:
         )
 
     def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:
-        """Return what no controller has written though it was due, in words."""
         if not self._store.connection.is_connected:
             # The controller of a store that is back watches the wave from its beginning.
             self._progress = FleetProgress()

@@ -277,7 +277,6 @@ def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
 
 
 def _environment(backend: Backend, health: Health) -> tuple[tuple[str, str], ...]:
-    """Return what an exec probe learns about its backend."""
     mac = None if backend.follows else mac_of(backend.next_hop)
     known = {"XENOOVS_ADDRESS": backend.address, "XENOOVS_MAC": mac, "XENOOVS_PORT": health.port}
     return tuple((name, str(value)) for name, value in known.items() if value is not None)

@@ -197,7 +197,6 @@ class RepeatFilter(logging.Filter):
 
 
 def _add_suppressed(record: logging.LogRecord, kind: _Kind) -> None:
-    """Add to an event how many of its kind before it were suppressed."""
     if kind.suppressed:
         record.facts = {**getattr(record, "facts", {}), "suppressed": kind.suppressed}
     kind.last_suppressed, kind.suppressed = None, 0

@@ -297,7 +297,6 @@ class OffloadSampler:
         return self._requested_s is not None and self._clock.now_s() < self._requested_s + _WATCHED_S
 
     async def _pause(self, cost_s: float) -> None:
-        """Wait after a sample that took `cost_s`. A request may end the pause."""
         # Agents that were started together should not all read the datapath at once for ever.
         begun_s, part = self._clock.now_s(), uniform(1 - _JITTER, 1)  # noqa: S311
         while (left_s := begun_s + self._interval_s(cost_s) * part - self._clock.now_s()) > 0:

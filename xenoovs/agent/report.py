@@ -157,7 +157,6 @@ class Report:
         self._held_backends = dict(held)
 
     def _report_drains(self, drains: Iterable[Draining]) -> None:
-        """Log when a drain begins, goes to other backends, or is over."""
         now = {drain.service: drain for drain in drains}
         for service in self._draining.keys() - now.keys():
             info("drain complete", service=service)

@@ -153,7 +153,6 @@ class ProbeScheduler:
             self._store.dispatch(Probed(check, failed, started_s))
 
     def _observe_lateness(self, now_s: float) -> None:
-        """Report lateness, and its end, once either has lasted."""
         due_s = self._queue.next_due_s
         if self._running and (due_s is None or due_s > now_s):
             return

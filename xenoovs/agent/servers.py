@@ -89,7 +89,6 @@ def _is_same(one: Backend, other: Backend) -> bool:
 
 
 def _is_at(backend: Backend, text: str) -> bool:
-    """Return whether this is the MAC or the address of a backend, in any of its notations."""
     for parse, value in ((parse_mac, mac_of(backend.next_hop)), (ip_address, backend.address)):
         with suppress(ValueError):
             return value is not None and parse(text) == value

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from xenoovs.engine.change import Problem
     from xenoovs.judge.findings import OffloadFindings
 
+IMPOSSIBLE = CompileError, ToleranceUnreachable, BudgetUnreachable
+"""What is raised where no flows can have the weights."""
+
 WeightPolicy = Callable[[Service, Mapping[str, Signal]], Mapping[str, Fraction]]
 """Gives the weights of a service's backends, by their names, from the service with the weights of config and operators,
 and from the signals of those backends that answered a probe or whose server advertised a weight. Must depend on nothing
@@ -491,7 +494,7 @@ def impossible_advertised(state: AgentState) -> dict[str, str]:
         if service.agent_check is not None and service.name not in state.refused:
             try:
                 require_decidable(replace(state.in_use, services=(service,)))
-            except (CompileError, ToleranceUnreachable, BudgetUnreachable) as problem:
+            except IMPOSSIBLE as problem:
                 reasons[service.name] = str(problem)
     return reasons
 

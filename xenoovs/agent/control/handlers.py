@@ -37,9 +37,10 @@ from xenoovs.agent.daemon import Outcome
 from xenoovs.agent.overrides import OverrideAction, OverrideRequest, override_of
 from xenoovs.agent.paths.views import block_reason, path_reasons, planned_moves
 from xenoovs.agent.servers import find_backend, find_service, unknown
+from xenoovs.agent.state import IMPOSSIBLE
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
-from xenoovs.errors import BudgetUnreachable, CompileError, RequestRefused, ToleranceUnreachable, XenoovsError, counted
+from xenoovs.errors import RequestRefused, XenoovsError, counted
 from xenoovs.show.agent import Event
 from xenoovs.show.paths import RemoteView
 
@@ -238,7 +239,7 @@ async def apply_overrides(agent: Agent, *requests: OverrideRequest, end: str = "
     """Set or end overrides in one round. `end`: what to add about the backends. Raises RequestRefused."""
     try:
         names = await agent.change(lambda reloader: reloader.override(*requests))
-    except (CompileError, ToleranceUnreachable, BudgetUnreachable) as problem:
+    except IMPOSSIBLE as problem:
         raise RequestRefused(f"{problem}; nothing was changed", status=409, code="impossible") from None
     outcome = await agent.next_round()
     done = _done(", ".join(_described(agent, name) for name in names) + end, outcome)

@@ -142,7 +142,5 @@ def _connected(server: web.Server | None) -> set[RequestHandler]:
 
 
 class _Refused(asyncio.Protocol):
-    """Closes its connection at once."""
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

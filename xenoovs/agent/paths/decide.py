@@ -255,8 +255,6 @@ def after_shifts(owners: Sequence[int], found: Iterable[BlockShift]) -> tuple[in
 
 
 class _BlockTable:
-    """The blocks of a remote while shifts are chosen one by one."""
-
     def __init__(
         self, verdict: RemoteVerdict, record: Record, placement: Placement, chance: Chance, now_s: float
     ) -> None:

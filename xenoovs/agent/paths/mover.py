@@ -119,11 +119,9 @@ class Mover:
         return self.macs.find(tunnel.host_port, remote.remote.address, tunnel_port=tunnel.dst_port)
 
     def _place(self, service: str, blocks: Blocks | None) -> None:
-        """Give the blocks of a remote to these paths. None: they stay where they are."""
         self._store.dispatch(BlocksPlaced(service, blocks))
 
     def _step(self) -> float:
-        """Do all that is due, and return the seconds until more is."""
         now_s = self.now_s
         self._follow(now_s)
         begun_s = time.thread_time()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from ipaddress import IPv4Address
 from random import Random
 
@@ -249,10 +249,6 @@ class ProbedRemote:
         score = "-" if score_us is None else span(score_us / 1e6)
         limit = limit_us(self.record, margin_us=self.tunnel.margin_us)
         return f"{score} later than the fastest, and {span(limit / 1e6)} is the limit"
-
-    def note_hops(self, hops: Mapping[int, str]) -> None:
-        """Note the routers of paths by their source ports, as text."""
-        self.hops.update(hops)
 
     def note_returned(self, ends: Collection[IPv4Address]) -> None:
         """Count a packet of the host between two addresses if the reflector of this remote took it for a probe."""

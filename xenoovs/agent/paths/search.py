@@ -67,7 +67,6 @@ class PathSearch:
         return search.same(in_use)
 
     async def _ask(self, ports: tuple[int, ...], is_enough: Callable[[Search], bool]) -> Search:
-        """Send probes until there are answers enough, or the tries are over."""
         search = self._search = Search(self.remote.address, ports, _idents())
         for number in range(TRIES):
             for probe in search.probes():
@@ -211,4 +210,4 @@ class Lookout:
             reason = error.strerror or str(error) if isinstance(error, OSError) else fault_text(error)
             warn("search for paths failed", remote=name, reason=reason)
         # A new value of the remote may have taken its place, with the ports that were found.
-        self._remotes.get(name, remote).note_hops(search.hops)
+        self._remotes.get(name, remote).hops.update(search.hops)

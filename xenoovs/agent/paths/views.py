@@ -155,7 +155,6 @@ def block_reason(mover: Mover, remote: ProbedRemote, source_port: int) -> BlockR
 
 
 def _state_reason(mover: Mover, remote: ProbedRemote, index: int) -> str:
-    """Return why a path is in its state."""
     if problem := problem_of(mover, remote):
         return problem
     record, verdict = remote.record.paths[index], remote.verdict.paths[index]

@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 
+from xenoovs.agent.paths.frame import checksum
 from xenoovs.agent.probe.sockets import (
     RECEIVE_BYTES,
     SO_RCVBUFFORCE,
@@ -73,8 +74,6 @@ _V6 = _Version(
 
 @dataclass(frozen=True, slots=True)
 class _EchoRequest:
-    """An echo request that waits for its reply from `address`."""
-
     address: str
     failure: asyncio.Future[str | None]
 
@@ -173,7 +172,6 @@ async def probe_icmp(target: IcmpTarget, channels: ChannelPool[IcmpChannel]) -> 
 
 
 def _open(address: IPAddress, via: Via) -> IcmpChannel:
-    """Return a channel for all addresses of this family."""
     version = _V4 if address.version == 4 else _V6
     sock = open_socket(address, socket.SOCK_RAW, via, protocol=version.protocol)
     sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
@@ -259,7 +257,6 @@ async def probe_arp(target: ArpTarget, expectation: Expectation, channels: Chann
 
 
 def _open_arp(interface: str) -> socket.socket:
-    """Return a packet socket without Ethernet headers on one device."""
     sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, 0)
     with naming_device(interface, sock):
         sock.bind((interface, _ETHERTYPE))

@@ -32,7 +32,6 @@ async def probe_udp(target: UdpTarget) -> str | None:
 
 @contextmanager
 def _connected(address: IPAddress, port: int, via: Via) -> Iterator[socket.socket]:
-    """Yield a socket for datagrams to and from one address and port."""
     with open_socket(address, socket.SOCK_DGRAM, via) as sock:
         sock.connect((host_of(address), port))
         yield sock
