@@ -18,7 +18,6 @@ from typing import TypeVar
 from xenoovs import __version__
 from xenoovs.agent.announce import not_ready
 from xenoovs.agent.bridge_watch import follow_bridge, port_views
-from xenoovs.agent.changes import BackendChanges
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.events import EventLog
 from xenoovs.agent.health import AdvertisedChange, HealthChange
@@ -29,7 +28,7 @@ from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.search import SourcePorts
 from xenoovs.agent.paths.views import remote_views
 from xenoovs.agent.reload import Reloader
-from xenoovs.agent.report import Report
+from xenoovs.agent.report import BackendChanges, Report
 from xenoovs.agent.runtime_file import RuntimeFile, load_runtime
 from xenoovs.agent.scheduler import Probe, ProbeScheduler
 from xenoovs.agent.snapshot_builder import SnapshotBuilder

@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from random import uniform
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from xenoovs.agent.state import OffloadSample
 from xenoovs.agent.store import Clock
@@ -327,13 +327,9 @@ def _entering(dump: str, services: Iterable[ExpectedService]) -> Iterable[str]:
 
 _PORT_LINE = re.compile(r"in_port\(([^)]+)\).*, packets:([0-9]{1,20}), bytes:([0-9]{1,20}),(.*?), actions:", re.ASCII)
 
+PortReader = Callable[..., Mapping[str, PortPackets]]
+"""`read_port_packets`, or what a test has in its place."""
 FilterReader = Callable[[Iterable[str]], Mapping[str, TcFilter]]
-
-
-class PortReader(Protocol):
-    """`read_port_packets`, or what a test has in its place."""
-
-    def __call__(self, ports: Iterable[str], *, is_brief: bool) -> Mapping[str, PortPackets]: ...
 
 
 def _read_filters(devices: Iterable[str], place: Netns = HERE) -> Mapping[str, TcFilter]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Generic, TypeVar
 
-from xenoovs.agent.changes import BackendChanges, LastChange
 from xenoovs.agent.health import BackendHealth
+from xenoovs.agent.report import BackendChanges, LastChange
 from xenoovs.agent.state import AgentState, OffloadSample
 from xenoovs.agent.store import Store
 from xenoovs.compile.encoding import block_of, key_match
