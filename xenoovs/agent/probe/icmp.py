@@ -11,7 +11,6 @@ import os
 import socket
 import struct
 
-from xenoovs.agent.paths.frame import checksum
 from xenoovs.agent.probe.sockets import (
     RECEIVE_BYTES,
     SO_RCVBUFFORCE,
