@@ -64,13 +64,13 @@ def _versions(record: Record) -> dict[str, str]:
 
 
 def _findings(comparison: Comparison, file: str) -> list[SarifResult]:
-    worse = [SarifResult("traffic-worse", "error", f"{each.kind}: {each.text}", file) for each in comparison.worse]
+    worse = [SarifResult("traffic-worse", "error", f"{kind}: {text}", file) for kind, text in comparison.worse.items()]
     changes = [SarifResult("host-changed", "note", str(each), file) for each in comparison.changes]
     return [SarifResult("comparison", "error" if worse else "note", comparison.headline, file), *worse, *changes]
 
 
 def _show(comparison: Comparison) -> None:
-    worse = {each.kind: each.text for each in comparison.worse}
+    worse = comparison.worse
     colour = "red" if worse else "yellow" if comparison.is_silent else "green"
     print_text(comparison.headline, fg=colour, bold=True)
     echo()

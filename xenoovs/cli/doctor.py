@@ -381,7 +381,8 @@ class Question:
             yield RequiredTunnel(tunnel.name, remotes if tunnel.probe else (), has_source_ports, probe_port)
 
     def _keys(self, balancer: Balancer) -> tuple[RequiredKey, ...]:
-        if all(tunnel.ipsec is None for tunnel in balancer.switch_tunnels):
+        # The files with keys are of the host itself.
+        if is_replaying() or all(tunnel.ipsec is None for tunnel in balancer.switch_tunnels):
             return ()
         from xenoovs.cli.ipsec import required_keys
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -145,8 +145,18 @@ def _device(device: Device) -> Iterator[tuple[str, str]]:
         yield "ingress qdisc", "yes" if device.ingress else "no"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+_LIKELY = (
+    r"device \S+: (?:eSwitch|hw-tc-offload)",
+    r"device \S+: (?:ingress qdisc|state)|port ",
+    r"offload|eSwitch",
+    r"other_config:(?:hw-offload|tc-policy)",
+    r"other_config:|bridge ",
+)
+"""Facts that may keep traffic out of the NIC, the most likely first; others are versions and sizes."""
+_SUBJECT = re.compile(r"(?:device|port) ([^:\s]+)")
+
+
+class Change(NamedTuple):
     """A fact that differs; None: it is not there."""
 
     name: str
@@ -160,75 +170,62 @@ class Change:
                 return f"port {port} is no longer on the eSwitch"
             case "state", str(state):
                 return f"port {port} is {state}"
-            case _:
-                return f"{self.name} is {self.after or 'no longer there'}, was {self.before or 'not there'}"
+        return f"{self.name} is {self.after or 'no longer there'}, was {self.before or 'not there'}"
 
-    def weight_for(self, kinds: Iterable[TrafficClass]) -> int:
-        """Return how likely it explains that these classes are worse: 0 is the most likely."""
-        subject = self.name.partition(" ")[2].partition(":")[0]
-        if self.name.startswith(("device ", "port ")):
-            ports = {port for each in kinds for port in (each.in_port, *each.exits.split(","))}
-            return _BY_PORT.get(self.name.partition(": ")[2], 2) if subject in ports else 9
-        order = ("offload", "eSwitch", "other_config:hw-offload", "other_config:tc-policy", "bridge", "other_config:")
-        found = next((place for place, start in enumerate(order, start=1) if self.name.startswith(start)), 8)
-        return found if found == 8 else found + 1
-
-
-_BY_PORT = {"eSwitch": 0, "hw-tc-offload": 0, "ingress qdisc": 1, "MTU": 7}
-
-
-@dataclass(frozen=True, slots=True)
-class Worse:
-    """A class of traffic that got worse."""
-
-    kind: TrafficClass
-    text: str
+    def rank(self, ports: Set[str]) -> int:
+        """Return how likely it explains what these ports lost: 0 is the most likely."""
+        subject = _SUBJECT.match(self.name)
+        if subject is not None and subject[1] not in ports:
+            return len(_LIKELY)
+        return next((rank for rank, likely in enumerate(_LIKELY) if re.match(likely, self.name)), len(_LIKELY))
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two records of one host. `worse`: the class with the most packets first."""
+    """Two records of one host."""
 
     before: Side
     after: Side
 
     @property
-    def kinds(self) -> tuple[TrafficClass, ...]:
+    def kinds(self) -> list[TrafficClass]:
         """All classes, those with the most packets first."""
-        sides = (self.before.traffic, self.after.traffic)
-        packets = {
-            kind: max(side[kind].growth.packets for side in sides if kind in side) for side in sides for kind in side
-        }
-        return tuple(sorted(packets, key=lambda kind: (-packets[kind], kind)))
+        packets = Counter[TrafficClass]()
+        for side in (self.before, self.after):
+            packets.update({kind: each.growth.packets for kind, each in side.traffic.items()})
+        return sorted(packets, key=lambda kind: (-packets[kind], kind))
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def worse(self) -> dict[TrafficClass, str]:
+        """Classes of which the NIC forwards less, and new ones that it does not forward, with the reason."""
+        return {kind: text for kind in self.kinds if (text := self._worse(kind))}
+
+    def _worse(self, kind: TrafficClass) -> str:
+        now, was = self.after.traffic.get(kind), self.before.traffic.get(kind, Traffic())
+        if now is None:
+            return ""
+        reasons = sorted(now.reasons - was.reasons)
+        if was.verdict is Verdict.ABSENT:
+            is_much = now.growth.packets > _LEAST * self.after.total.packets
+            return "; ".join((f"new, and {now.verdict.value}", *reasons)) if now.verdict.is_software and is_much else ""
+        lost = 0.0 if was.share is None or now.share is None else was.share - now.share
+        if lost <= _LEAST and not (now.verdict.is_software and now.verdict.badness > was.verdict.badness):
+            return ""
+        shares = f"{percent(now.share)} in hardware, was {percent(was.share)}"
+        return "; ".join((f"{now.verdict.value}, was {was.verdict.value}", shares, *reasons))
+
+    @property
+    def changes(self) -> list[Change]:
         """Facts that differ, those that most likely explain what got worse first."""
-        before, after, worse = self.before.facts, self.after.facts, [each.kind for each in self.worse]
-        names = (name for name in dict.fromkeys((*before, *after)) if before.get(name) != after.get(name))
-        found = [Change(name, before.get(name), after.get(name)) for name in names]
-        return tuple(sorted(found, key=lambda change: change.weight_for(worse)))
+        before, after = self.before.facts, self.after.facts
+        found = [Change(name, before.get(name), after.get(name)) for name in dict.fromkeys((*before, *after))]
+        ports = self._ports
+        return sorted((each for each in found if each.before != each.after), key=lambda change: change.rank(ports))
 
     @property
-    def worse(self) -> tuple[Worse, ...]:
-        """Classes of which the NIC forwards less, and new ones that it does not forward."""
-        found = list[Worse]()
-        for kind in self.kinds:
-            now, was = self.after.traffic.get(kind), self.before.traffic.get(kind)
-            if now is None:
-                continue
-            if was is None:
-                is_worse = now.verdict.is_software and now.growth.packets > _LEAST * self.after.total.packets
-                text = f"new, and {now.verdict.value}"
-            else:
-                lost = (was.share or 0) - (now.share if now.share is not None else was.share or 0)
-                is_worse = (now.verdict.is_software and now.verdict.badness > was.verdict.badness) or lost > _LEAST
-                shares = f"{percent(now.share)} in hardware, was {percent(was.share)}"
-                text = f"{now.verdict.value}, was {was.verdict.value}; {shares}"
-            if is_worse:
-                reasons = sorted(now.reasons - (was.reasons if was else set()))
-                found.append(Worse(kind, "; ".join((text, *reasons))))
-        return tuple(found)
+    def _ports(self) -> set[str]:
+        """Of traffic that got worse."""
+        return {port for kind in self.worse for port in (kind.in_port, *kind.exits.split(","))}
 
     @property
     def is_silent(self) -> bool:
@@ -237,24 +234,25 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        was, now = self.before.share, self.after.share
+        was, now, worse = self.before.share, self.after.share, self.worse
         if was is None or now is None:
             return f"the record {'before' if was is None else 'after'} has no traffic: nothing can be compared"
-        if not self.worse:
+        if not worse:
             return f"no traffic got worse: {percent(now)} of packets in hardware, before {percent(was)}"
-        lost = was - now
+        some = counted(len(worse), "class", "classes")
         what = (
-            f"{round(lost * 100)} % of packets left the NIC"
-            if lost > _LEAST
-            else f"{counted(len(self.worse), 'class', 'classes')} of traffic got worse"
+            f"{round((was - now) * 100)} % of packets left the NIC"
+            if was - now > _LEAST
+            else f"{some} of traffic got worse"
         )
-        causes = [change for change in self.changes if change.weight_for(each.kind for each in self.worse) < 8]
-        return f"{what}: {causes[0] if causes else f'{self.worse[0].kind}: {self.worse[0].text}'}"
+        kind, why = next(iter(worse.items()))
+        cause = next((change for change in self.changes if change.rank(self._ports) < len(_LIKELY)), f"{kind}: {why}")
+        return f"{what}: {cause}"
 
 
 def to_json(comparison: Comparison) -> dict[str, object]:
     """Return the comparison as a document of JSON."""
-    worse = {each.kind: each.text for each in comparison.worse}
+    worse = comparison.worse
 
     def row(kind: TrafficClass, side: Side) -> dict[str, object] | None:
         each = side.traffic.get(kind)
@@ -263,13 +261,13 @@ def to_json(comparison: Comparison) -> dict[str, object]:
         counts = {"megaflows": each.megaflows, "packets": each.growth.packets, "hw_packets": each.growth.hw_packets}
         return {"verdict": each.verdict.value, **counts, "hw_share": each.share, "reasons": sorted(each.reasons)}
 
+    sides = {"before": comparison.before, "after": comparison.after}
     return {
         "headline": comparison.headline,
-        "hw_share": {"before": comparison.before.share, "after": comparison.after.share},
+        "hw_share": {name: side.share for name, side in sides.items()},
         "classes": [
-            kind._asdict()
-            | {"before": row(kind, comparison.before), "after": row(kind, comparison.after), "worse": worse.get(kind)}
+            {**kind._asdict(), **{name: row(kind, side) for name, side in sides.items()}, "worse": worse.get(kind)}
             for kind in comparison.kinds
         ],
-        "changes": [{"name": each.name, "before": each.before, "after": each.after} for each in comparison.changes],
+        "changes": [change._asdict() for change in comparison.changes],
     }

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
@@ -246,13 +247,15 @@ class Bench:
         said = Said((command, balancer, *options), len(self.record.bursts), exit_code, out.read_text(), "")
         self.record.said.append(said)
 
-    def judge(self, balancer: str, *commands: str) -> None:
+    def judge(self, balancer: str, *commands: str, is_recorded: bool = False) -> None:
         """Run commands of xenoovs that judge the state of the last look. Nothing is sent meanwhile.
 
         Args:
             commands: Of `verify-offload`, `why` and `doctor`; none: all. Emulated, each takes seconds.
+            is_recorded: Whether `xenoovs record` is run too, as it is for all commands.
         """
         before = self._traces()
+        archive = "" if commands and not is_recorded else self._recorded()
         # No packet comes between two samples here, so a second one would only let megaflows expire.
         once = ("--interval", "0s", "--output", "json")
         options = {
@@ -264,7 +267,12 @@ class Bench:
         # Of megaflows of no service it speaks only when it is asked about a client.
         if "why" in said and self._leaves_something(said["why"]):
             said["why of a client"] = self.xenoovs("why", balancer, "--src", CLIENTS[0], *options["why"])
-        self.record.judgements.append(Judgement(self.record.looks[-1].label, said, before, self._traces()))
+        self.record.judgements.append(Judgement(self.record.looks[-1].label, said, before, self._traces(), archive))
+
+    def _recorded(self) -> str:
+        file = self._directory / "host.record"
+        said = self.ask("record", str(file), "--for", "0s")
+        return b64encode(file.read_bytes()).decode() if said.exit_code == 0 else ""
 
     def _leaves_something(self, why: Said) -> bool:
         """Whether there is a megaflow without an entry of the NIC that `why` does not explain."""

@@ -74,6 +74,8 @@ class Judgement:
     """By command: `verify-offload`, `why`, `doctor`; `why of a client` where there is more to explain."""
     before: Traces
     after: Traces
+    archive: str = ""
+    """What `xenoovs record` wrote at this moment, in base64; empty: it was not asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ BEFORE = _side(_line(0, IN_NIC, 62), _line(1, IN_NIC, 38, in_port="p1", actions=
 
 def test_nothing_that_changed_is_no_change() -> None:
     same = Comparison(BEFORE, BEFORE)
-    assert (same.worse, same.changes) == ((), ())
+    assert (same.worse, same.changes) == ({}, [])
     assert same.headline == "no traffic got worse: 100% of packets in hardware, before 100%"
 
 
@@ -59,7 +59,7 @@ def test_the_headline_is_the_share_that_left_and_the_most_likely_cause() -> None
     )
     found = Comparison(BEFORE, after)
     assert found.headline == "38 % of packets left the NIC: port p1 is no longer on the eSwitch"
-    assert [str(each.kind) for each in found.worse] == ["ovsbr1: p1 -> p0 [output]"]
+    assert [str(kind) for kind in found.worse] == ["ovsbr1: p1 -> p0 [output]"]
     assert [each.name for each in found.changes] == ["device p1: eSwitch", "other_config:max-idle", "iproute2"]
     classes: Any = to_json(found)["classes"]
     first, second = classes
@@ -95,4 +95,4 @@ def test_a_record_without_traffic_proves_nothing(before: Side | tuple[()], after
 
 def test_traffic_that_came_back_to_the_nic_is_not_worse() -> None:
     found = Comparison(_side(_line(0, "dp:ovs", 10)), _side(_line(0, IN_NIC, 10)))
-    assert (found.worse, found.headline) == ((), "no traffic got worse: 100% of packets in hardware, before 0%")
+    assert (found.worse, found.headline) == ({}, "no traffic got worse: 100% of packets in hardware, before 0%")
