@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, CommandResult
+from tests.command_line import CommandLine, CommandResult, finish, start
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_cli_verify_offload import CLIENTS, CONFIG
+from tests.patience import eventually
 
 
 @pytest.fixture
@@ -128,6 +130,15 @@ def test_an_anonymous_record_is_judged_the_same_and_has_no_address(
 
 def _without_addresses(text: str) -> str:
     return re.sub(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|[0-9]+(?:\.[0-9]+){3}", "ADDRESS", _AGE.sub("", text))
+
+
+def test_ctrl_c_leaves_no_file(bridge: DummyBridge, tmp_path: Path) -> None:
+    recording = start("record", tmp_path / "host.record", "--db", _db(bridge), "--for", "5m")
+    children = Path(f"/proc/{recording.pid}/task/{recording.pid}/children")
+    eventually(lambda: bool(children.read_text()), "a program that answers")
+    recording.send_signal(signal.SIGINT)
+    assert finish(recording).status == 130
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_of_the_plugin_of_sos_writes_a_record(
