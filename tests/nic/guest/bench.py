@@ -252,10 +252,10 @@ class Bench:
 
         Args:
             commands: Of `verify-offload`, `why` and `doctor`; none: all. Emulated, each takes seconds.
-            is_recorded: Whether `xenoovs record` is run too, as it is for all commands.
+            is_recorded: Whether `xenoovs record` is run too, which takes seconds more.
         """
         before = self._traces()
-        archive = "" if commands and not is_recorded else self._recorded()
+        archive = self._recorded() if is_recorded else ""
         # No packet comes between two samples here, so a second one would only let megaflows expire.
         once = ("--interval", "0s", "--output", "json")
         options = {

@@ -29,7 +29,7 @@ def accepted(bench: Bench) -> None:
     bench.send(packets_each=5)
     bench.send(["10.3.10.45"], packets_each=20, kind=back, port="p1")
     bench.look("answers in software")
-    bench.judge("dns")
+    bench.judge("dns", is_recorded=True)
 
 
 _OTHER_ACTIONS = """\
