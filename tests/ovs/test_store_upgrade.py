@@ -6,12 +6,13 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.ovs.releases import running_programs_of, version_of
 from tests.ovs.stores import (
     StoreServer,
     first_view,
@@ -22,11 +23,13 @@ from tests.ovs.stores import (
     wait_generation,
 )
 from tests.patience import eventually
-from xenoovs.errors import StoreError
+from xenoovs.compile.offloadable.table import parse_version
+from xenoovs.errors import StoreError, StoreUnreachable
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
 from xenoovs.store.servers import RaftServer, ServerFiles, create_databases, files_of, start_server, stop_server
 from xenoovs.store.view import Changes, DpuStatus
+from xenoovs.switch.process import run
 
 CLIENTS = 20
 LATE_NETWORK = 237
@@ -101,6 +104,43 @@ def test_the_first_upgraded_server_converts_for_all_and_no_client_loses_anything
         assert all(view.services["dns"] == before[0].services["dns"] for view in (*before, *after))
         assert {name for view in after for name in view.services} == {"dns", "web"}
         assert not any(agent.connection.problem for agent in agents)
+
+
+def test_servers_of_three_releases_of_open_vswitch_lose_no_write(tmp_path: Path) -> None:
+    """A cluster of 2.15 is upgraded server by server; then each of the versions is killed, whether it leads or not."""
+    suites = dict(enumerate(("bullseye", "", "trixie")))
+    names = list[str]()
+
+    def write() -> None:
+        names.append(f"s{len(names)}")
+        while names[-1] not in (view := first_view(writer)).services:
+            # Where the outcome is unknown, the next view decides.
+            with suppress(StoreUnreachable):
+                writer.commit(view.generation, Changes({names[-1]: service(names[-1], "a", "b")}), timeout_s=60)
+
+    with ExitStack() as stack:
+        # `ovsdb-tool --election-timer` is new in 2.16: the files are made by the Open vSwitch of this host.
+        cluster = stack.enter_context(running_cluster(tmp_path))
+        for server in cluster:
+            server.kill()
+        with running_programs_of("bullseye"):
+            for server in cluster:
+                server.start(wait=False)
+        writer = stack.enter_context(StoreClient(",".join(each.files.remote for each in cluster), with_intents=True))
+        for number in (1, 2, 2, 1, 0):
+            write()
+            cluster[number].kill()
+            write()
+            with running_programs_of(suites[number]):
+                cluster[number].start()
+            write()
+        versions = [run(["ovs-appctl", "-t", str(each.files.control), "version"]).stdout for each in cluster]
+        assert [parse_version(text.split()[3]) for text in versions] == [version_of(suites[each]) for each in range(3)]
+        assert len(set(versions)) == len(cluster)
+        for server in cluster:
+            with StoreClient(server.files.remote) as reader:
+                view = wait_generation(reader, len(names))
+                assert (view.generation, set(view.services)) == (len(names), set(names)), "none lost, none twice"
 
 
 def test_after_an_upgrade_dpus_may_write_the_new_columns(
