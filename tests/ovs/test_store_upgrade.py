@@ -27,7 +27,16 @@ from xenoovs.compile.offloadable.table import parse_version
 from xenoovs.errors import StoreError, StoreUnreachable
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
-from xenoovs.store.servers import RaftServer, ServerFiles, create_databases, files_of, start_server, stop_server
+from xenoovs.store.servers import (
+    RaftServer,
+    ServerFiles,
+    StorePort,
+    create_databases,
+    files_of,
+    server_command,
+    start_server,
+    stop_server,
+)
 from xenoovs.store.view import Changes, DpuStatus
 from xenoovs.switch.process import run
 
@@ -141,6 +150,14 @@ def test_servers_of_three_releases_of_open_vswitch_lose_no_write(tmp_path: Path)
             with StoreClient(server.files.remote) as reader:
                 view = wait_generation(reader, len(names))
                 assert (view.generation, set(view.services)) == (len(names), set(names)), "none lost, none twice"
+
+
+def test_bug_a_port_on_an_open_vswitch_before_3_0_ended_in_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("xenoovs.store.servers._LOCAL_SCHEMA", tmp_path / "local-config.ovsschema")
+    with pytest.raises(StoreError, match=r"local-config.ovsschema is missing: .* needs Open vSwitch 3\.0"):
+        server_command(files_of(tmp_path, StoreDatabase.FLEET), [StorePort("127.0.0.1", 6661, is_read_only=True)])
 
 
 def test_after_an_upgrade_dpus_may_write_the_new_columns(

@@ -345,6 +345,8 @@ def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
     """
     with tempfile.TemporaryDirectory(prefix=".local-", dir=files.directory) as work:
         made, schema_file = Path(work) / "local", Path(work) / "schema"
+        if not _LOCAL_SCHEMA.exists():
+            raise StoreError(f"{_LOCAL_SCHEMA} is missing: a server with ports needs Open vSwitch 3.0 or newer")
         schema = json.loads(_LOCAL_SCHEMA.read_text())
         schema["tables"] |= role_tables()
         schema_file.write_text(json.dumps(schema))
