@@ -1,15 +1,15 @@
-# Every target installs what it needs by itself (Debian 12, root or sudo, Python 3.11 or newer).
+# Every target installs what it needs by itself (Debian 12 or newer, root or sudo, Python 3.11 or newer).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-nic demo-fleet test test-long machines test-nic test-systemd test-dist check bench soak journeys faults docs dist clean
+.PHONY: help setup demo demo-nic demo-fleet test test-long machines test-nic test-systemd test-dist test-versions check bench soak journeys faults docs dist clean
 
 BIN := .venv/bin
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install Open vSwitch from Debian and xenoovs into .venv (quick when nothing is missing)
 	@scripts/setup $(if $(filter setup,$(MAKECMDGOALS)),--next)
@@ -41,6 +41,7 @@ test-long: test ## The same, and what takes long: whole matrices, thousands of e
 	$(AS_ROOT) $(BIN)/python scripts/fleet_kills.py || status=$$?; \
 	$(AS_ROOT) $(BIN)/python scripts/soak.py || status=$$?; \
 	$(AS_ROOT) scripts/quarter-speed || status=$$?; \
+	$(AS_ROOT) $(BIN)/python scripts/test_versions.py || status=$$?; \
 	exit $$status
 
 machines: setup ## Install what the virtual machines of the tests need, and build the emulated NIC's kernel module
@@ -66,6 +67,9 @@ check: setup ## Check lint, format, types, import contracts and the lines of eac
 
 bench: setup ## Measure speed as ratios in one run, on a real Open vSwitch
 	$(AS_ROOT) $(BIN)/python scripts/bench
+
+test-versions: setup ## Run tests on each Open vSwitch and Python that Debian has, and write down what ran (hours)
+	$(AS_ROOT) $(BIN)/python scripts/test_versions.py
 
 soak: setup ## Run an agent for ten minutes with a change every second; check its memory and the megaflows
 	$(AS_ROOT) $(BIN)/python scripts/soak.py
