@@ -28,10 +28,10 @@ from tests.nic.lab_story import LabStory
 from xenoovs.cli import nic_guest
 from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.errors import CommandFailed, LabError
-from xenoovs.lab.nic.call import Call
-from xenoovs.lab.nic.frames import FrameKind, GuestCommand
+from xenoovs.lab.nic.call import guest_place
 from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, start_module, unpacked_kernel
 from xenoovs.lab.nic.up import wait_until_ready
+from xenoovs.lab.place import RemoteCommand
 from xenoovs.model.templates import read_template
 
 LAB, HARDWARE = "lab", "hardware"
@@ -174,29 +174,25 @@ def _lines(machine: VirtualMachine, module: str, *arguments: str, stdin: Iterabl
 
     It is given the first line of `stdin` at the start, and another one after each that it has printed.
     """
-    command, lines = GuestCommand(("python", "-m", module, *arguments), str(_REPOSITORY)), iter(stdin)
-    output, errors = b"", b""
-    with Call(machine) as call:
-        call.begin(command)
-        _send(call, next(lines, None))
-        for kind, payload in call.answers(command, timeout_s=_PART_TIMEOUT_S):
-            if kind is FrameKind.OUTPUT:
-                *complete, output = (output + payload).split(b"\n")
-                for line in complete:
-                    yield line.decode()
-                    _send(call, next(lines, None))
-            elif kind is FrameKind.ERROR:
-                errors += payload
-                sys.stderr.write(payload.decode(errors="replace"))
-            elif payload != b"0":
-                raise CommandFailed(argv=command.argv, exit_code=int(payload), stdout="", stderr=errors.decode())
+    argv, lines = ("python", "-m", module, *arguments), iter(stdin)
+    with guest_place(machine) as place:
+        command = place.start(argv, stdin="", directory=str(_REPOSITORY))
+        _feed(command, next(lines, None))
+        # Each line has the whole time.
+        while (line := next(command.lines(_PART_TIMEOUT_S), None)) is not None:
+            yield line
+            _feed(command, next(lines, None))
+        done = command.wait(_PART_TIMEOUT_S)
+    sys.stderr.write(done.stderr)
+    if done.exit_code != 0:
+        raise CommandFailed(argv=argv, exit_code=done.exit_code, stdout="", stderr=done.stderr)
 
 
-def _send(call: Call, line: str | None) -> None:
+def _feed(command: RemoteCommand, line: str | None) -> None:
     if line is None:
-        call.send(FrameKind.END_OF_INPUT)
+        command.close_input()
     else:
-        call.send(FrameKind.INPUT, f"{line}\n".encode())
+        command.feed(f"{line}\n")
 
 
 def _compile(config: Path) -> str:

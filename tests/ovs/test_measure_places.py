@@ -21,7 +21,7 @@ from tests.ovs.sshd import new_keys
 from tests.patience import eventually
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, MeasureError
 from xenoovs.lab.lab import DIRECTORY_VARIABLE
-from xenoovs.measure.place import Place, machine_by_ssh, this_machine
+from xenoovs.lab.place import Place, machine_by_ssh, this_machine
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, Protocol
 from xenoovs.model.emit import render_config
@@ -99,7 +99,7 @@ def test_large_input_and_output_pass(opened: Callable[[], Place]) -> None:
 
 _KILLED = """\
 import os, sys, time
-from xenoovs.measure.place import machine_by_ssh, this_machine
+from xenoovs.lab.place import machine_by_ssh, this_machine
 options, marker = sys.argv[2:], sys.argv[1]
 place = machine_by_ssh("dpu", target="dpu", port=None, options=options) if options else this_machine()
 command = place.start(["sh", "-c", f"echo $$ > {marker}.pid; exec sleep 1000"])

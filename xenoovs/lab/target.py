@@ -124,8 +124,8 @@ def run_in_vm(
         # The lab in there has only a copy.
         environment[CONFIG_VARIABLE] = config
     sys.stdout.flush()
-    command = GuestCommand(tuple(argv), os.getcwd(), environment, _files((*argv[1:], *config.split(os.pathsep))))  # noqa: PTH109
-    return attach(machine, command)
+    files = _files((*argv[1:], *config.split(os.pathsep)))
+    return attach(machine, argv, directory=os.getcwd(), environment=environment, files=files)  # noqa: PTH109
 
 
 def _files(words: Sequence[str]) -> dict[str, str]:

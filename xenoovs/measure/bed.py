@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Protocol as Interface
 
 from xenoovs.errors import MeasureError, did_you_mean, first_names
+from xenoovs.lab.place import Place, RemoteCommand
 from xenoovs.measure.frames import LoadProfile, load_profile
-from xenoovs.measure.place import Place, RemoteCommand
 from xenoovs.measure.samples import BedKind
 from xenoovs.model.balancer import Balancer, Protocol, Service
 from xenoovs.model.emit import render_config

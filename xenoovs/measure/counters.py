@@ -8,8 +8,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from xenoovs.errors import CommandFailed, MeasureError
+from xenoovs.lab.place import Place
 from xenoovs.measure.bed import Station
-from xenoovs.measure.place import Place
 from xenoovs.records import dataclass, field
 
 _MARK = "== "

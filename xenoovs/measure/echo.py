@@ -11,10 +11,10 @@ from pathlib import Path
 
 from xenoovs.compile.encoding import deliver
 from xenoovs.errors import CommandFailed, MeasureError
+from xenoovs.lab.place import RemoteCommand
 from xenoovs.lab.topology import client_net, used_addresses
 from xenoovs.measure.bed import Bed, Station
 from xenoovs.measure.bridge_flows import require_not_of_ovn
-from xenoovs.measure.place import RemoteCommand
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement
 from xenoovs.measure.switch_counts import SwitchCounters

@@ -11,10 +11,10 @@ from xenoovs.errors import MeasureError
 from xenoovs.lab.fabric.plan import BRIDGE, Fabric, Site
 from xenoovs.lab.host import check_root, probe_host
 from xenoovs.lab.lab import FabricLab, open_fabric
+from xenoovs.lab.place import Place, this_machine
 from xenoovs.measure.bed import Station, hold_lock
 from xenoovs.measure.bridge_flows import flows_of_switch_restored
 from xenoovs.measure.lab_bed import cpu_of
-from xenoovs.measure.place import Place, this_machine
 from xenoovs.measure.samples import BedKind
 from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint

@@ -13,9 +13,9 @@ from types import TracebackType
 from xenoovs.errors import MeasureError
 from xenoovs.lab.fabric.faults import forward_lines, silence_lines
 from xenoovs.lab.fabric.plan import elephant_net
+from xenoovs.lab.place import RemoteCommand
 from xenoovs.measure.bed import Station
 from xenoovs.measure.fabric_bed import FabricBed
-from xenoovs.measure.place import RemoteCommand
 from xenoovs.records import dataclass
 
 _FLOWS = Path(__file__).with_name("flows_program.py")

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from xenoovs.errors import MeasureError
+from xenoovs.lab.place import RemoteCommand
 from xenoovs.measure.bed import Station
 from xenoovs.measure.frames import LoadProfile, frame, pcap_file, sources
-from xenoovs.measure.place import RemoteCommand
 from xenoovs.records import dataclass, field
 
 _ENDLESS = 1_000_000_000

@@ -9,11 +9,12 @@ from pathlib import Path
 from xenoovs.errors import LabError
 from xenoovs.lab.host import check_root, probe_host
 from xenoovs.lab.lab import directory_of, machine_directory, open_lab, read_state
+from xenoovs.lab.nic.call import guest_place
 from xenoovs.lab.nic.machine import VirtualMachine
+from xenoovs.lab.place import Place, this_machine
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.topology import Topology
 from xenoovs.measure.bed import Bed, Station, lock_bed, service_under_test
-from xenoovs.measure.place import Place, guest_of_lab, this_machine
 from xenoovs.measure.samples import BedKind
 from xenoovs.model.balancer import Balancer
 
@@ -34,7 +35,7 @@ def open_lab_bed(name: str, balancer: Balancer, service: str | None = None) -> I
     state = read_state(directory)
     with ExitStack() as stack:
         if state is not None and state.nic and state.complete and isinstance(state.topology, Topology):
-            place = stack.enter_context(guest_of_lab(f"lab {name}", VirtualMachine(machine_directory(directory))))
+            place = stack.enter_context(guest_place(VirtualMachine(machine_directory(directory)), name=f"lab {name}"))
             bed = _bed(place, BedKind.EMULATED, state.topology, balancer, service)
         else:
             lab = open_lab(name)

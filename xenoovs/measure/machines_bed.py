@@ -8,9 +8,9 @@ from pathlib import Path
 
 from xenoovs.errors import CommandFailed, LabError, MeasureError, first_names
 from xenoovs.lab.lab import open_lab
+from xenoovs.lab.place import Place, machine_by_ssh, this_machine
 from xenoovs.measure.bed import Bed, Station, lock_bed, service_under_test
 from xenoovs.measure.bed_file import BedFile, BedRole, HostName, load_bed_file
-from xenoovs.measure.place import Place, machine_by_ssh, this_machine
 from xenoovs.measure.samples import BedKind
 from xenoovs.model.balancer import Balancer
 

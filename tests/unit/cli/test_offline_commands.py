@@ -7,8 +7,10 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import jsonschema  # type: ignore[import-untyped]
@@ -21,7 +23,6 @@ from xenoovs import __version__
 from xenoovs.cli.main import COMMANDS, cli
 from xenoovs.errors import XenoovsError
 from xenoovs.lab.lab import LabState, write_state
-from xenoovs.lab.nic.frames import GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.target import run_in_vm
 from xenoovs.lab.topology import plan_topology
@@ -73,18 +74,18 @@ def test_a_virtual_machine_gets_what_the_environment_names(
     labs: Path, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _add_lab(labs, "one")
-    sent: list[GuestCommand] = []
+    sent: list[dict[str, Any]] = []
 
-    def attach(_machine: VirtualMachine, command: GuestCommand) -> int:
-        sent.append(command)
+    def attach(_machine: VirtualMachine, _argv: Sequence[str], **order: Any) -> int:
+        sent.append(order)
         return 0
 
     monkeypatch.setattr("xenoovs.lab.target.attach", attach)
     (labs / "one" / "config.link").symlink_to(config)
     run_in_vm(VirtualMachine(labs), ["xenoovs", "apply"], name="one")
-    assert sent[0].environment["XENOOVS_LAB"] == "one"
-    assert sent[0].environment["XENOOVS_CONFIG"] == str(config)
-    assert list(sent[0].files) == [str(config)]
+    assert sent[0]["environment"]["XENOOVS_LAB"] == "one"
+    assert sent[0]["environment"]["XENOOVS_CONFIG"] == str(config)
+    assert list(sent[0]["files"]) == [str(config)]
 
 
 READS_ONLY = {"history", "status", "describe", "top", "logs", "verify-offload", "why", "plan", "explain"} | {

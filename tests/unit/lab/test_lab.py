@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +21,6 @@ from xenoovs.lab.host import Host, check_host, is_alive, kill_and_wait
 from xenoovs.lab.ipsec import associations_of, check_userspace
 from xenoovs.lab.lab import directory_of, open_lab
 from xenoovs.lab.nic import call
-from xenoovs.lab.nic.call import Call
-from xenoovs.lab.nic.frames import FrameKind, FrameReader, parse_command, render_frame
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.lab.topology import backend_namespace, check_name, clients_namespace, is_namespace_of, switch_namespace
@@ -167,30 +167,34 @@ def test_down_waits_for_daemons_that_end_late(monkeypatch: pytest.MonkeyPatch) -
     assert signalled == [10, 11]
 
 
-class Booting(Call):
-    """A conversation with a guest that takes ten minutes to boot, and then answers."""
+class Booting:
+    """The port of a guest that takes ten minutes to boot, and then answers."""
 
     BOOT_S = 600.0
     clock: Clock
 
-    def _free_port(self) -> None:  # type: ignore[override]
-        self.sent, self.answered = FrameReader(), False
+    def __init__(self, _machine: VirtualMachine) -> None:
+        self.orders: list[dict[str, Any]] = []
 
-    def _transmit(self) -> None:
-        self._sent = [*getattr(self, "_sent", ()), *self.sent.feed(bytes(self._unsent))]
-        self._unsent.clear()
+    def write(self, data: bytes) -> None:
+        self.orders += map(json.loads, data.splitlines()[-1:] if data.strip() else [])
 
-    def _receive(self, timeout_s: float) -> bytes:
+    def read(self, timeout_s: float) -> bytes:
         self.clock.pass_s(timeout_s)
-        if self.clock.now_s < self.BOOT_S or self.answered:
-            return b""
-        self.answered = True
-        (token,) = (parse_command(payload).token for kind, payload in self._sent if kind is FrameKind.CALL)
-        return render_frame(FrameKind.BEGIN, token.encode()) + render_frame(FrameKind.EXIT, b"0")
+        answers = [
+            {"ready": order["hello"], "uid": 0} if "hello" in order else {"id": order["start"], "exit": 0}
+            for order in self.orders
+            if self.clock.now_s >= self.BOOT_S and ("hello" in order or "start" in order)
+        ]
+        self.orders = [] if answers else self.orders
+        return "".join(f"{json.dumps(answer)}\n" for answer in answers).encode()
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 def test_a_guest_that_boots_for_ten_minutes_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Booting, "clock", Clock(monkeypatch), raising=False)
-    monkeypatch.setattr(call, "Call", Booting)
+    monkeypatch.setattr(call, "_GuestPort", Booting)
     wait_until_ready(VirtualMachine(tmp_path))
     assert Booting.clock.now_s >= Booting.BOOT_S

@@ -14,11 +14,11 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from xenoovs.errors import CommandTimeout, MeasureError
+from xenoovs.lab.place import RemoteCommand
 from xenoovs.measure import pktgen_program
 from xenoovs.measure.frames import LoadProfile, frame, load_profile, other_half, pcap_file, sources
 from xenoovs.measure.generator import RunningLoad, _counted
 from xenoovs.measure.pktgen import pktgen_settings
-from xenoovs.measure.place import RemoteCommand
 from xenoovs.model.address import checksum
 from xenoovs.model.balancer import BlockKey, KeyField
 from xenoovs.model.load import parse_config

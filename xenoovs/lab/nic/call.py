@@ -1,4 +1,4 @@
-"""Runs commands in the guest from the host: to their end, or with the terminal of this process."""
+"""The virtual machine of a lab as a place for commands: by one of its ports, also with the terminal of this process."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import signal
 import socket
 import sys
 import termios
-import time
 import tty
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from xenoovs.display import span
-from xenoovs.errors import CommandTimeout, LabError
-from xenoovs.lab.nic.frames import PORTS, FrameKind, FrameReader, GuestCommand, render_command, render_frame
-from xenoovs.lab.nic.machine import VirtualMachine
+from xenoovs.errors import LabError, MeasureError
+from xenoovs.lab.nic.machine import PORTS, VirtualMachine
+from xenoovs.lab.place import Place, RemoteCommand
 from xenoovs.switch.process import Completed
 
 # A guest without KVM on a busy machine accepts a command within this time. The command itself may take longer.
@@ -28,75 +28,52 @@ _STEP_S = 0.2
 _PIECE_BYTES = 65536
 
 
-class Call:
-    """A command that runs in a guest, from `begin` to its exit status. Ends with the command or with this process."""
+class _GuestPort:
+    """A port of a guest that no other process uses, as transport of a place."""
 
     def __init__(self, machine: VirtualMachine) -> None:
-        self._machine = machine
-        self._stack = ExitStack()
-        self._frames = FrameReader()
-        self._unsent = bytearray()
-        self._socket = self._free_port()
+        self._machine, self._stack = machine, ExitStack()
+        self._unread = bytearray()
+        try:
+            self._socket = self._free_port()
+        except BaseException:
+            self._stack.close()
+            raise
 
-    def __enter__(self) -> Call:
-        return self
+    def write(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            # Neither end may wait for the other to read first.
+            readable, writable, _ = select.select([self._socket], [self._socket], [], _STEP_S)
+            if readable:
+                self._unread += self._receive()
+            if writable:
+                with suppress(BlockingIOError):
+                    left = left[self._socket.send(left) :]
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def begin(self, command: GuestCommand, *, timeout_s: float = BEGIN_TIMEOUT_S) -> None:
-        """Send the command. Raises LabError when the guest is dead, or has not started it in time."""
-        self.send(FrameKind.CALL, render_command(command))
-        begin = render_frame(FrameKind.BEGIN, command.token.encode())
-        deadline = time.monotonic() + timeout_s
-        while not self._frames.seek(self._receive(_STEP_S), begin):
-            if time.monotonic() > deadline:
-                raise LabError(
-                    f"the virtual machine does not answer within {span(timeout_s)}; {self._machine.last_words()}"
-                )
-
-    def send(self, kind: FrameKind, payload: bytes = b"") -> None:
-        """Queue one frame for the guest; `read` transmits it. It is lost when the guest has ended."""
-        self._unsent += render_frame(kind, payload)
-        self._transmit()
-
-    def read(self, *, timeout_s: float = _STEP_S) -> list[tuple[FrameKind, bytes]]:
-        """Return what the guest has sent, after waiting at most so long. Raises LabError when it has ended."""
-        # Frames may have come together with the one that began.
-        return list(self._frames.feed(b"")) or list(self._frames.feed(self._receive(timeout_s)))
-
-    def answers(self, command: GuestCommand, *, timeout_s: float) -> Iterator[tuple[FrameKind, bytes]]:
-        """Yield what the guest sends until the end of the command; the last is EXIT with its status.
-
-        Raises LabError when the guest ends meanwhile, CommandTimeout after `timeout_s` of silence.
-        """
-        deadline = time.monotonic() + timeout_s
-        while True:
-            if time.monotonic() > deadline:
-                raise CommandTimeout(argv=command.argv, timeout_s=timeout_s)
-            for kind, payload in self.read():
-                yield kind, payload
-                if kind is FrameKind.EXIT:
-                    return
-                deadline = time.monotonic() + timeout_s
-
-    def _receive(self, timeout_s: float) -> bytes:
-        # Neither end may wait for the other to read first.
-        readable, writable, _ = select.select([self._socket], [self._socket] if self._unsent else [], [], timeout_s)
-        if writable:
-            self._transmit()
-        piece = b""
-        if readable:
-            with suppress(ConnectionResetError):
-                piece = self._socket.recv(_PIECE_BYTES)
-        if not piece and (readable or self._machine.pid is None):
-            raise LabError(f"the virtual machine has ended; {self._machine.last_words()}")
+    def read(self, timeout_s: float) -> bytes:
+        """Return what has come. Raises LabError when the guest has ended."""
+        if not self._unread and select.select([self._socket], [], [], timeout_s)[0]:
+            self._unread += self._receive()
+        elif self._machine.pid is None:
+            raise self._ended()
+        piece, self._unread = bytes(self._unread), bytearray()
         return piece
 
-    def _transmit(self) -> None:
-        with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
-            while self._unsent:
-                del self._unsent[: self._socket.send(self._unsent)]
+    def _receive(self) -> bytes:
+        with suppress(ConnectionResetError):
+            if piece := self._socket.recv(_PIECE_BYTES):
+                return piece
+        raise self._ended()
+
+    def _ended(self) -> LabError:
+        return LabError(f"the virtual machine has ended; {self._machine.last_words()}")
+
+    def last_words(self) -> str:
+        return self._machine.last_words()
+
+    def close(self) -> None:
+        self._stack.close()
 
     def _free_port(self) -> socket.socket:
         for port in range(PORTS):
@@ -116,6 +93,18 @@ class Call:
         return connection
 
 
+def guest_place(
+    machine: VirtualMachine, *, name: str = "the virtual machine", timeout_s: float = BEGIN_TIMEOUT_S
+) -> Place:
+    """Return the guest. Raises LabError when it is dead, or does not answer in time."""
+    try:
+        return Place(name, _GuestPort(machine), timeout_s=timeout_s)
+    except MeasureError:
+        raise LabError(
+            f"the virtual machine does not answer within {span(timeout_s)}; {machine.last_words()}"
+        ) from None
+
+
 def run_inside(
     machine: VirtualMachine,
     argv: Sequence[str],
@@ -124,60 +113,41 @@ def run_inside(
     timeout_s: float = 60.0,
     begin_timeout_s: float = BEGIN_TIMEOUT_S,
 ) -> Completed:
-    """Run a command in the guest to its end. Any exit status is an answer.
-
-    Raises LabError when the guest ends meanwhile, CommandTimeout (the command is killed then) after `timeout_s` of
-    silence.
-    """
-    frames = {kind: bytearray() for kind in FrameKind}
-    command = GuestCommand(tuple(argv))
-    for kind, payload in conversation(
-        machine, command, stdin=stdin, timeout_s=timeout_s, begin_timeout_s=begin_timeout_s
-    ):
-        frames[kind] += payload
-    output, error = (frames[kind].decode(errors="backslashreplace") for kind in (FrameKind.OUTPUT, FrameKind.ERROR))
-    return Completed(tuple(argv), int(frames[FrameKind.EXIT]), output, error)
-
-
-def conversation(
-    machine: VirtualMachine,
-    command: GuestCommand,
-    *,
-    stdin: str,
-    timeout_s: float,
-    begin_timeout_s: float = BEGIN_TIMEOUT_S,
-) -> Iterator[tuple[FrameKind, bytes]]:
-    """Run a command in the guest and yield its output, piece by piece; the last is EXIT with its status.
-
-    Raises LabError when the guest ends meanwhile, CommandTimeout (the command is killed then) after `timeout_s` of
-    silence.
-    """
-    with Call(machine) as call:
-        call.begin(command, timeout_s=begin_timeout_s)
-        call.send(FrameKind.INPUT, stdin.encode())
-        call.send(FrameKind.END_OF_INPUT)
-        yield from call.answers(command, timeout_s=timeout_s)
+    """Run a command in the guest to its end. Any exit status is an answer. Raises LabError, CommandTimeout."""
+    with guest_place(machine, timeout_s=begin_timeout_s) as place:
+        return place.try_run(argv, stdin=stdin, timeout_s=timeout_s)
 
 
 # A command in the guest with the terminal or the streams of this process.
 
 
-_TERMINAL_PIECE_BYTES = 32768
+_KEYBOARD_PIECE_BYTES = 32768
 _KEYBOARD_INTERVAL_S = 0.02
-_STREAMS = {FrameKind.OUTPUT: 1, FrameKind.ERROR: 2}
 
 
-def attach(machine: VirtualMachine, command: GuestCommand) -> int:
+def attach(
+    machine: VirtualMachine,
+    argv: Sequence[str],
+    *,
+    directory: str = "/",
+    environment: Mapping[str, str] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> int:
     """Run a command to its end and return its exit status; on a terminal it gets the keys and the size of that.
+
+    Args:
+        directory: Where it starts; it is created if needed.
+        files: Text of files by absolute path, which are written before the command starts.
 
     Raises LabError when the guest ends meanwhile.
     """
     on_terminal = all(os.isatty(number) for number in range(3))
     sys.stdout.flush()
-    with Call(machine) as call:
-        call.begin(replace(command, terminal=_size() if on_terminal else None))
-        with _raw_terminal(call) if on_terminal else _signals(call):
-            return _converse(call)
+    with guest_place(machine) as place:
+        more = {"directory": directory, "files": dict(files or {}), "terminal": _size() if on_terminal else None}
+        command = place.start(argv, stdin="", env={"LC_ALL": "", **(environment or {})}, **more)
+        with _raw_terminal(command) if on_terminal else _signals(command) as told:
+            return _converse(command, told)
 
 
 def _size() -> tuple[int, int]:
@@ -185,45 +155,54 @@ def _size() -> tuple[int, int]:
     return rows, columns
 
 
-def _converse(call: Call) -> int:
+Told = deque[Callable[[], None]]
+"""What signals of this process ask for. Their handlers must not write in the middle of another order."""
+
+
+def _converse(command: RemoteCommand, told: Told) -> int:
     has_input = Path("/proc/self/fd/0").exists()
-    while True:
+    while command.exit_code is None:
+        while told:
+            told.popleft()()
         if has_input and select.select([0], [], [], 0.0)[0]:
             piece = b""
             with suppress(OSError):
-                piece = os.read(0, _TERMINAL_PIECE_BYTES)
-            call.send(FrameKind.INPUT if piece else FrameKind.END_OF_INPUT, piece)
+                piece = os.read(0, _KEYBOARD_PIECE_BYTES)
             has_input = bool(piece)
-        for kind, payload in call.read(timeout_s=_KEYBOARD_INTERVAL_S):
-            if kind is FrameKind.EXIT:
-                return int(payload)
-            rest = memoryview(payload)
-            while rest:
-                rest = rest[os.write(_STREAMS[kind], rest) :]
+            if has_input:
+                command.feed(piece)
+            else:
+                command.close_input()
+        command.pump(_KEYBOARD_INTERVAL_S)
+        for number, buffer in ((1, command.output), (2, command.error)):
+            while buffer:
+                del buffer[: os.write(number, buffer)]
+    if command.reason:
+        print(command.reason, file=sys.stderr)
+    # As shells do it.
+    return 128 - command.exit_code if command.exit_code < 0 else command.exit_code
 
 
 @contextmanager
-def _raw_terminal(call: Call) -> Iterator[None]:
+def _raw_terminal(command: RemoteCommand) -> Iterator[Told]:
     """Send every key to the guest, whose terminal knows what Ctrl-C means there."""
-    before = termios.tcgetattr(0)
-    old = signal.signal(signal.SIGWINCH, lambda *_: call.send(FrameKind.SIZE, "{} {}".format(*_size()).encode()))
+    told, before = Told(), termios.tcgetattr(0)
+    old = signal.signal(signal.SIGWINCH, lambda *_: told.append(lambda: command.resize(*_size())))
     tty.setraw(0)
     try:
-        yield
+        yield told
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
         signal.signal(signal.SIGWINCH, old)
 
 
 @contextmanager
-def _signals(call: Call) -> Iterator[None]:
+def _signals(command: RemoteCommand) -> Iterator[Told]:
     """Send Ctrl-C and SIGTERM to the command."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    old = {
-        number: signal.signal(number, lambda n, _: call.send(FrameKind.SIGNAL, str(n).encode())) for number in numbers
-    }
+    told, numbers = Told(), (signal.SIGINT, signal.SIGTERM)
+    old = {n: signal.signal(n, lambda number, _: told.append(partial(command.signal, number))) for n in numbers}
     try:
-        yield
+        yield told
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)

@@ -16,9 +16,14 @@ from pathlib import Path
 
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import environment_of, is_alive, kill_and_wait
-from xenoovs.lab.nic.frames import PORT_NAME, PORTS
 from xenoovs.records import dataclass
 from xenoovs.switch.process import missing_programs, run, try_run
+
+PORTS = 4
+"""How many processes of the host can run commands in the guest at a time."""
+
+PORT_NAME = "xenoovs."
+"""Ports are called xenoovs.0, xenoovs.1, ... in /sys/class/virtio-ports."""
 
 COMPILER = "gcc-12"
 """The compiler of Debian's kernel 6.1, as modules need it."""

@@ -9,8 +9,7 @@ from xenoovs.errors import LabError
 from xenoovs.lab.host import Progress, check_root, no_progress, probe_host
 from xenoovs.lab.lab import Lab, machine_directory
 from xenoovs.lab.lifecycle import new_lab
-from xenoovs.lab.nic.call import conversation, run_inside
-from xenoovs.lab.nic.frames import FrameKind, GuestCommand
+from xenoovs.lab.nic.call import guest_place, run_inside
 from xenoovs.lab.nic.machine import VirtualMachine, boot, build_module, check_needs, start_module, unpacked_kernel
 from xenoovs.lab.topology import Topology, plan_topology
 from xenoovs.model.balancer import Balancer
@@ -23,7 +22,7 @@ MAX_PORT_NAME = 13
 """The wire end of a port has its name and `-w`; IFNAMSIZ is 16 with the closing zero (netdevice(7))."""
 
 BOOT_TIMEOUT_S = 900.0
-_BUILD_TIMEOUT_S = 600.0
+_BUILD_TIMEOUT_S = 900.0
 _STEPS = 3
 
 
@@ -68,17 +67,15 @@ def _build(balancer: Balancer, lab: Lab, *, guest: str, progress: Progress) -> V
     here.mkdir(mode=0o700)
     machine = boot(kernel, here, start=start_module(guest, kernel), marks=lab.marks)
     wait_until_ready(machine)
-    command = GuestCommand(("python", "-m", "xenoovs.lab.nic.guest.lab", lab.name, str(module)))
-    errors = bytearray()
-    for kind, payload in conversation(machine, command, stdin=render_config(balancer), timeout_s=_BUILD_TIMEOUT_S):
-        if kind is FrameKind.OUTPUT:
-            what, done, total = json.loads(payload.splitlines()[-1])
+    argv = ("python", "-m", "xenoovs.lab.nic.guest.lab", lab.name, str(module))
+    with guest_place(machine) as place:
+        command = place.start(argv, stdin=render_config(balancer))
+        command.close_input()
+        for line in command.lines(_BUILD_TIMEOUT_S):
+            what, done, total = json.loads(line)
             progress(what, _STEPS + done, _STEPS + total)
-        elif kind is FrameKind.ERROR:
-            errors += payload
-        elif payload != b"0":
-            message = errors.decode(errors="replace").strip()
-            raise LabError(f"the lab cannot be built in the virtual machine: {message}")
+        if command.wait(1.0).exit_code:
+            raise LabError(f"the lab cannot be built in the virtual machine: {' '.join(command.errors)}")
     return machine
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from xenoovs.lab.nic.frames import PORTS
-from xenoovs.lab.nic.machine import MACHINE_MARK, VirtualMachine
+from xenoovs.lab.nic.machine import MACHINE_MARK, PORTS, VirtualMachine
 
 _SERVER = """
 import os, signal, socket, sys
@@ -23,10 +22,7 @@ for listener in listeners:
     if os.fork() == 0:
         while True:
             connection = listener.accept()[0]
-            try:
-                agent.serve_host(connection.fileno(), {'xenoovs': run})
-            except ValueError:
-                pass
+            agent.serve_host(connection.fileno(), {'xenoovs': run})
 signal.pause()
 """
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -18,23 +20,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.patience import PATIENCE_S
 from tests.unit.lab.nic.machines import serving_machine
-from xenoovs.errors import CommandTimeout, LabError
-from xenoovs.lab.nic.call import Call, conversation, run_inside
-from xenoovs.lab.nic.frames import (
-    PORTS,
-    FrameKind,
-    FrameReader,
-    GuestCommand,
-    parse_command,
-    render_command,
-    render_frame,
-)
-from xenoovs.lab.nic.machine import VirtualMachine
+from xenoovs.errors import CommandMissing, CommandTimeout, LabError
+from xenoovs.lab.nic.call import guest_place, run_inside
+from xenoovs.lab.nic.machine import PORTS, VirtualMachine
 from xenoovs.model.templates import read_template
 
 
@@ -56,12 +47,18 @@ def test_much_output_and_much_input(machine: VirtualMachine) -> None:
 
 
 def test_a_signal_shows_as_shells_show_it(machine: VirtualMachine) -> None:
-    assert run_inside(machine, ["sh", "-c", "kill -9 $$"]).exit_code == 128 + signal.SIGKILL
+    assert run_inside(machine, ["sh", "-c", "kill -9 $$"]).exit_code == -signal.SIGKILL
+    argv = [sys.executable, "-c", _ATTACH, str(machine.directory), "kill -9 $$"]
+    assert subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode == 128 + signal.SIGKILL
 
 
 def test_a_program_that_is_not_there(machine: VirtualMachine) -> None:
-    done = run_inside(machine, ["no-such-program"])
-    assert (done.exit_code, done.stderr) == (127, "no-such-program: No such file or directory\n")
+    with pytest.raises(CommandMissing):
+        run_inside(machine, ["no-such-program"])
+    argv = [sys.executable, "-c", _ATTACH, str(machine.directory), "exec no-such-program"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 127
+    assert "no-such-program" in done.stderr
 
 
 def test_commands_of_xenoovs_run_without_a_new_python(machine: VirtualMachine) -> None:
@@ -72,15 +69,27 @@ def test_commands_of_xenoovs_run_without_a_new_python(machine: VirtualMachine) -
 
 def test_files_are_in_place_before_the_command_starts(machine: VirtualMachine, tmp_path: Path) -> None:
     file = tmp_path / "deeper" / "my.yaml"
-    command = GuestCommand(("cat", "my.yaml"), str(file.parent), files={str(file): "version: 1\n"})
-    received = list(conversation(machine, command, stdin="", timeout_s=30.0))
-    assert received == [(FrameKind.OUTPUT, b"version: 1\n"), (FrameKind.EXIT, b"0")]
+    with guest_place(machine) as place:
+        files = {str(file): "version: 1\n"}
+        command = place.start(["cat", "my.yaml"], stdin="", directory=str(file.parent), files=files)
+        assert (command.wait(30.0).stdout, command.exit_code) == ("version: 1\n", 0)
 
 
 def test_on_a_terminal_the_command_gets_one_of_that_size(machine: VirtualMachine) -> None:
-    command = GuestCommand(("sh", "-c", "stty size"), terminal=(33, 101))
-    received = list(conversation(machine, command, stdin="", timeout_s=30.0))
-    assert received == [(FrameKind.OUTPUT, b"33 101\r\n"), (FrameKind.EXIT, b"0")]
+    with guest_place(machine) as place:
+        command = place.start(["sh", "-c", "stty size"], stdin="", terminal=(33, 101))
+        assert (command.wait(30.0).stdout, command.exit_code) == ("33 101\r\n", 0)
+
+
+def test_any_bytes_go_both_ways(machine: VirtualMachine) -> None:
+    data = bytes(range(256)) * 1000
+    with guest_place(machine) as place:
+        command = place.start(["cat"], stdin="")
+        command.feed(data)
+        command.close_input()
+        while command.exit_code is None:
+            command.pump(1.0)
+    assert bytes(command.output) == data
 
 
 def test_a_command_that_takes_too_long_is_killed(machine: VirtualMachine, tmp_path: Path) -> None:
@@ -96,9 +105,9 @@ def test_a_command_that_takes_too_long_is_killed(machine: VirtualMachine, tmp_pa
 def test_every_port_is_used_before_a_command_is_refused(machine: VirtualMachine) -> None:
     with ExitStack() as stack:
         for _ in range(PORTS):
-            stack.enter_context(Call(machine))
+            stack.enter_context(guest_place(machine))
         with pytest.raises(LabError, match=f"{PORTS} commands run in the virtual machine already"):
-            Call(machine)
+            guest_place(machine)
     assert run_inside(machine, ["true"]).exit_code == 0
 
 
@@ -106,12 +115,12 @@ def test_a_machine_that_ends_meanwhile_is_reported_with_its_last_console_lines(m
     machine.console.write_text("booted\nKernel panic - not syncing\n")
     pid = machine.pid
     assert pid is not None
-    command = GuestCommand(("sh", "-c", "echo up; exec sleep 60"))
-    received = conversation(machine, command, stdin="", timeout_s=30.0)
-    assert next(received) == (FrameKind.OUTPUT, b"up\n")
-    os.killpg(pid, signal.SIGKILL)
-    with pytest.raises(LabError, match=r"the virtual machine has ended.*\n.*\nKernel panic - not syncing"):
-        next(received)
+    with guest_place(machine) as place:
+        command = place.start(["sh", "-c", "echo up; exec sleep 60"])
+        assert next(command.lines(30.0)) == "up"
+        os.killpg(pid, signal.SIGKILL)
+        with pytest.raises(LabError, match=r"the virtual machine has ended.*\n.*\nKernel panic - not syncing"):
+            command.wait(30.0)
 
 
 def test_a_machine_that_is_not_there(tmp_path: Path) -> None:
@@ -123,17 +132,16 @@ _ATTACH = """
 import sys
 from pathlib import Path
 from xenoovs.lab.nic.call import attach
-from xenoovs.lab.nic.frames import GuestCommand
 from xenoovs.lab.nic.machine import VirtualMachine
-script = "trap 'stty size' WINCH; stty size; read line; read line; echo got $line; exit 5"
-sys.exit(attach(VirtualMachine(Path(sys.argv[1])), GuestCommand(("bash", "-c", script))))
+sys.exit(attach(VirtualMachine(Path(sys.argv[1])), ("bash", "-c", sys.argv[2])))
 """
 
 
 def test_on_a_terminal_keys_and_sizes_go_to_the_command(machine: VirtualMachine) -> None:
     ours, theirs = pty.openpty()
     set_size(ours, rows=24, columns=80)
-    argv = [sys.executable, "-c", _ATTACH, str(machine.directory)]
+    script = "trap 'stty size' WINCH; stty size; read line; read line; echo got $line; exit 5"
+    argv = [sys.executable, "-c", _ATTACH, str(machine.directory), script]
     with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         screen = bytearray()
@@ -161,31 +169,16 @@ def read_until(terminal: int, screen: bytearray, text: bytes) -> None:
             screen += os.read(terminal, 4096)
 
 
-@given(st.lists(st.tuples(st.sampled_from(FrameKind), st.binary(max_size=20)), max_size=8), st.integers(1, 7))
-def test_frames_come_out_as_they_went_in_however_they_are_cut(frames: list[tuple[FrameKind, bytes]], size: int) -> None:
-    stream = b"".join(render_frame(kind, payload) for kind, payload in frames)
-    reader = FrameReader()
-    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
-    assert [frame for piece in pieces for frame in reader.feed(piece)] == frames
-
-
-def test_what_is_no_frame_is_refused() -> None:
-    with pytest.raises(ValueError, match="not a valid FrameKind"):
-        list(FrameReader().feed(b"?????"))
-
-
-def test_a_new_host_drops_what_came_before_its_token() -> None:
-    start, reader = render_frame(FrameKind.BEGIN, b"T" * 16), FrameReader()
-    left = render_frame(FrameKind.OUTPUT, b"of an earlier command")[3:]
-    assert not reader.seek(left + start[:5], start)
-    assert reader.seek(start[5:] + render_frame(FrameKind.EXIT, b"0"), start)
-    assert list(reader.feed(b"")) == [(FrameKind.EXIT, b"0")]
-
-
-@pytest.mark.parametrize("terminal", [None, (24, 80)])
-def test_a_command_survives_the_way(terminal: tuple[int, int] | None) -> None:
-    command = GuestCommand(("sh", "-c", "ä"), "/tmp", {"TERM": "xterm"}, {"/a": "b"}, terminal)
-    assert parse_command(render_command(command)) == command
+def test_a_new_host_ends_what_the_one_before_has_left_and_drops_half_of_its_line(machine: VirtualMachine) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(machine.socket(0)))
+        start = {"start": 1, "argv": ["sleep", "600"], "env": {}, "stdin": False}
+        connection.sendall(f'{{"hello": "one"}}\n{json.dumps(start)}\n{{"start": 2, "ar'.encode())
+        connection.sendall(b'\n{"hello": "two"}\n')
+        answers = connection.makefile()
+        assert [json.loads(answers.readline())["ready"] for _ in range(2)] == ["one", "two"]
+        connection.sendall(b'{"signal": 1, "number": 9}\n{"lock": 3, "name": "free"}\n')
+        assert json.loads(answers.readline()) == {"id": 3, "exit": 0}
 
 
 _COMMANDS = """\

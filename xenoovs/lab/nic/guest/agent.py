@@ -6,15 +6,17 @@ modules, run in forks of this process, which has imported what they need.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gc
 import importlib
 import os
 import pty
 import runpy
-import select
+import shutil
 import signal
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -23,114 +25,98 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from xenoovs.lab.nic.frames import PORT_NAME, PORTS, FrameKind, FrameReader, GuestCommand, parse_command, render_frame
 from xenoovs.lab.nic.guest.prepare import prepare
-
-NOT_FOUND = 127
-"""The exit status for a program that does not exist (sh(1p))."""
+from xenoovs.lab.nic.machine import PORT_NAME, PORTS
+from xenoovs.lab.runner import Runner
 
 Commands = Mapping[str, Callable[[list[str]], int]]
 """Functions by name that run in place of a program; each gets the arguments and returns the exit status."""
 
-_PIECE_BYTES = 32768
+_STEP_S = 0.01
 
 
-class RunningCommand:
+class GuestChild:
     """A running command: a fork of this process for Python, another program otherwise."""
 
-    def __init__(self, command: GuestCommand, commands: Commands) -> None:
-        self.outputs: dict[int, FrameKind] = {}
-        self._unread = bytearray()
-        self._has_more = True
-        if command.terminal is not None:
-            self._pid, self._input = pty.fork()
-            if self._pid == 0:
-                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", *command.terminal, 0, 0))
-                _become(command, commands)
-            self.outputs[self._input] = FrameKind.OUTPUT
-        else:
-            pipes = [os.pipe() for _ in range(3)]
-            (stdin, self._input), (output, stdout), (error, stderr) = pipes
-            self._pid = os.fork()
-            if self._pid == 0:
-                os.setsid()
-                for number, end in enumerate((stdin, stdout, stderr)):
-                    os.dup2(end, number)
-                _become(command, commands)
-            for end in (stdin, stdout, stderr):
-                os.close(end)
-            self.outputs = {output: FrameKind.OUTPUT, error: FrameKind.ERROR}
-        os.set_blocking(self._input, False)
-
-    @property
-    def waiting_inputs(self) -> list[int]:
-        """The file descriptor for which input waits until the command reads."""
-        return [self._input] if self._unread else []
-
-    def handle(self, kind: FrameKind, payload: bytes) -> None:
-        """Apply a frame of the host."""
-        if kind is FrameKind.INPUT:
-            self._unread += payload
-            self.push()
-        elif kind is FrameKind.END_OF_INPUT:
-            self._has_more = False
-            self.push()
-        elif kind is FrameKind.SIZE:
-            rows, columns = map(int, payload.split())
-            fcntl.ioctl(self._input, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        elif kind is FrameKind.SIGNAL:
-            self._signal(int(payload))
-
-    def push(self) -> None:
-        """Write as much input as the command reads now, and close its input after the last."""
-        try:
-            while self._unread:
-                del self._unread[: os.write(self._input, self._unread)]
-        except BlockingIOError:
+    def __init__(self, order: Mapping[str, Any], commands: Commands) -> None:
+        if order.get("terminal"):
+            self.pid, terminal = pty.fork()
+            if self.pid == 0:
+                _become(order, commands)
+            self.stdin, self.stdout = os.fdopen(os.dup(terminal), "wb", 0), os.fdopen(terminal, "rb", 0)
+            self.stderr: BinaryIO | None = None
+            self.resize(*order["terminal"])
             return
-        except OSError:
-            # It does not read any more.
-            self._unread.clear()
-        if not self._has_more and self._input >= 0 and self._input not in self.outputs:
-            os.close(self._input)
-            self._input = -1
+        pipes = [os.pipe() for _ in range(3)]
+        (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = pipes
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            for number, end in enumerate((stdin, stdout, stderr)):
+                os.dup2(end, number)
+            _become(order, commands)
+        for end in (stdin, stdout, stderr):
+            os.close(end)
+        self.stdin, self.stdout = os.fdopen(to_stdin, "wb", 0), os.fdopen(from_stdout, "rb", 0)
+        self.stderr = os.fdopen(from_stderr, "rb", 0)
 
-    def read(self, descriptor: int) -> bytes:
-        """Return output; nothing at the end of it."""
-        # A terminal whose last process has ended reads as an error (EIO).
-        with suppress(OSError):
-            if piece := os.read(descriptor, _PIECE_BYTES):
-                return piece
-        del self.outputs[descriptor]
-        if descriptor != self._input:
-            os.close(descriptor)
-        return b""
+    def resize(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.stdout, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def end(self, *, kill: bool = False) -> int:
-        """Close everything, wait for the end, and return the exit status as shells do (128 + number of a signal)."""
-        for descriptor in {self._input, *self.outputs} - {-1}:
-            os.close(descriptor)
-        if kill:
-            self._signal(signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-        return 128 - code if code < 0 else code
-
-    def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._pid, number)
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Return the exit status, negative for a signal. Raises TimeoutExpired, as Popen."""
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while deadline_s is not None and not (found := os.waitpid(self.pid, os.WNOHANG))[0]:
+            if time.monotonic() > deadline_s:
+                raise subprocess.TimeoutExpired([], timeout_s or 0.0)
+            time.sleep(_STEP_S)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1] if deadline_s is None else found[1])
 
 
-def _become(command: GuestCommand, commands: Commands) -> None:
+class NewHost(Exception):
+    """Another process of the host has come, and the end of the one before was not seen."""
+
+
+class GuestRunner(Runner):
+    """The runner at a port of the guest: commands may have a terminal, a directory, and files of the host."""
+
+    def __init__(self, port: int, commands: Commands) -> None:
+        super().__init__(port, port)
+        self.commands, self.is_begun = commands, False
+
+    def take(self, line: bytes | bytearray) -> None:
+        # An earlier host may have left half a line.
+        with suppress(ValueError):
+            super().take(line)
+
+    def obey(self, order: dict[str, Any]) -> None:
+        if "hello" in order and self.is_begun:
+            raise NewHost(order)
+        self.is_begun = True
+        if "size" not in order:
+            super().obey(order)
+        elif child := self.children.get(order["size"]):
+            child.resize(*order["terminal"])
+
+    def child(self, order: dict[str, Any]) -> GuestChild:
+        name = order["argv"][0]
+        if name not in self.commands and name != "python" and shutil.which(name) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return GuestChild(order, self.commands)
+
+
+def _become(order: Mapping[str, Any], commands: Commands) -> None:
     """Run a command in this process, and end it."""
     status = 1
     try:
         os.closerange(3, 4096)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.environ.update(command.environment)
-        _prepare_files(command)
-        status = _run(command.argv, commands)
+        os.environ.update(order["env"])
+        _prepare_files(order)
+        status = _run(order["argv"], commands)
     except SystemExit as leaving:
         status = _status_of(leaving)
     except BaseException:  # noqa: BLE001 (a bug, which the user's terminal shows)
@@ -142,28 +128,25 @@ def _become(command: GuestCommand, commands: Commands) -> None:
         os._exit(status)
 
 
-def _prepare_files(command: GuestCommand) -> None:
-    for name, text in command.files.items():
+def _prepare_files(order: Mapping[str, Any]) -> None:
+    for name, text in order.get("files", {}).items():
         path = Path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode(errors="surrogateescape"))
-    Path(command.directory).mkdir(parents=True, exist_ok=True)
-    os.chdir(command.directory)
+    directory = Path(order.get("directory", "/"))
+    directory.mkdir(parents=True, exist_ok=True)
+    os.chdir(directory)
 
 
-def _run(argv: tuple[str, ...], commands: Commands) -> int:
+def _run(argv: Sequence[str], commands: Commands) -> int:
     # The streams of the parent were made for its console, before this process had its own.
     sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
     match argv:
-        case (name, *arguments) if name in commands:
+        case [name, *arguments] if name in commands:
             return commands[name](arguments)
-        case ("python", "-m", module, *arguments):
+        case ["python", "-m", module, *arguments]:
             return _module(module, arguments)
-    try:
-        os.execvp(argv[0], argv)  # noqa: S606 (what the operator has typed)
-    except OSError as error:
-        print(f"{argv[0]}: {error.strerror}", file=sys.stderr)
-        return NOT_FOUND
+    os.execvp(argv[0], list(argv))  # noqa: S606 (what the operator has typed)
 
 
 def _module(module: str, arguments: list[str]) -> int:
@@ -185,57 +168,31 @@ _LONGEST_WAIT_S = 5.0
 
 
 def serve(device: Path, commands: Commands) -> None:
-    """Run the commands that come by a port, one after the other, forever."""
+    """Run the commands that come by a port, of one host after the other, forever."""
     port = os.open(device, os.O_RDWR)
     # As long as no host is connected, reading returns at once; SIGIO says that one has connected (virtio_console.c).
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
     fcntl.fcntl(port, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(port, fcntl.F_SETFL, os.O_RDWR | os.O_ASYNC)
     while True:
-        # An earlier host may have left half a frame.
-        with suppress(ValueError):
-            serve_host(port, commands)
+        serve_host(port, commands)
         signal.sigtimedwait({signal.SIGIO}, _LONGEST_WAIT_S)
 
 
 def serve_host(port: int, commands: Commands) -> None:
-    """Run the commands of one host until it disconnects. Raises ValueError when it does not send frames."""
-    frames = FrameReader()
-    running: RunningCommand | None = None
-    try:
-        while True:
-            outputs, inputs = (running.outputs, running.waiting_inputs) if running else ((), ())
-            readable, writable, _ = select.select([port, *outputs], inputs, [])
-            if running and writable:
-                running.push()
-            for descriptor in set(readable) - {port}:
-                if running and (piece := running.read(descriptor)):
-                    _send(port, running.outputs[descriptor], piece)
-            if port in readable:
-                piece = os.read(port, _PIECE_BYTES)
-                if not piece:
-                    return
-                for kind, payload in frames.feed(piece):
-                    if kind is FrameKind.CALL:
-                        if running:
-                            running.end(kill=True)
-                        command = parse_command(payload)
-                        _send(port, FrameKind.BEGIN, command.token.encode())
-                        running = RunningCommand(command, commands)
-                    elif running:
-                        running.handle(kind, payload)
-            if running and not running.outputs:
-                _send(port, FrameKind.EXIT, str(running.end()).encode())
-                running = None
-    finally:
-        if running:
-            running.end(kill=True)
-
-
-def _send(port: int, kind: FrameKind, payload: bytes) -> None:
-    rest = memoryview(render_frame(kind, payload))
-    while rest:
-        rest = rest[os.write(port, rest) :]
+    """Run the commands of the host until it disconnects."""
+    hello: dict[str, Any] | None = None
+    while True:
+        runner = GuestRunner(port, commands)
+        try:
+            if hello is not None:
+                runner.obey(hello)
+            runner.serve()
+            return
+        except NewHost as new:
+            hello = new.args[0]
+        finally:
+            runner.finish()
 
 
 _GC_THRESHOLD = 200_000

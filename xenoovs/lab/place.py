@@ -1,4 +1,8 @@
-"""Machines of a bed: commands are started there, fed and read, and end with this process, however that ends."""
+"""Other machines: commands are started there, fed and read, and end with this process, however that ends.
+
+A machine is reached by a child process (this machine, ssh) or by a port of a lab's virtual machine (nic/call.py). What
+runs there is runner.py.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,18 @@ import json
 import os
 import select
 import shlex
+import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from secrets import token_hex
+from typing import Any, Protocol
 
 from xenoovs.display import printable, span
-from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, LabError, MeasureError
-from xenoovs.lab.nic.call import Call
-from xenoovs.lab.nic.frames import FrameKind, GuestCommand
-from xenoovs.lab.nic.machine import VirtualMachine
+from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, MeasureError
 from xenoovs.switch.process import PACKAGES, Completed, start_piped
 
 _SOURCE = Path(__file__).with_name("runner.py")
@@ -46,33 +48,48 @@ class PlaceTransport(Protocol):
         """End the input of the runner, which ends it, and wait for that."""
 
 
+def _text(data: bytes | bytearray) -> str:
+    return data.decode(errors="backslashreplace")
+
+
 class RemoteCommand:
-    """A command that runs on a machine."""
+    """A command that runs on a machine. `output`, `error`: what it wrote and nobody has read yet."""
 
     def __init__(self, place: Place, number: int, argv: tuple[str, ...]) -> None:
         self._place, self._number, self.argv = place, number, argv
         self.exit_code: int | None = None
         self.reason = ""
-        self.pending: deque[str] = deque()
-        self.errors: list[str] = []
+        self.output, self.error = bytearray(), bytearray()
 
-    def feed(self, text: str) -> None:
+    @property
+    def errors(self) -> list[str]:
+        """The lines of its stderr."""
+        return _text(self.error).splitlines()
+
+    def feed(self, text: str | bytes) -> None:
         """Write to its input."""
-        self._place.send({"feed": self._number, "text": text})
+        data = text.encode() if isinstance(text, str) else text
+        self._place.send({"feed": self._number, "text": data.decode("latin-1")})
 
     def close_input(self) -> None:
         """End its input."""
         self._place.send({"close": self._number})
 
+    def pump(self, timeout_s: float) -> None:
+        """Wait for output, or its end, at most so long."""
+        if self.exit_code is None:
+            self._place.pump(timeout_s)
+
     def lines(self, timeout_s: float) -> Iterator[str]:
         """Yield the lines of its stdout until it ends or the time is over; a later call goes on."""
         deadline = time.monotonic() + timeout_s
         while True:
-            while self.pending:
-                yield self.pending.popleft()
+            while b"\n" in self.output or (self.output and self.exit_code is not None):
+                line, _, self.output = self.output.partition(b"\n")
+                yield _text(line)
             if self.exit_code is not None or (left_s := deadline - time.monotonic()) <= 0:
                 return
-            self._place.pump(left_s)
+            self.pump(left_s)
 
     def wait(self, timeout_s: float) -> Completed:
         """Wait for its end, and return its output since the last `lines`. Raises CommandTimeout."""
@@ -80,15 +97,22 @@ class RemoteCommand:
         while self.exit_code is None:
             if (left_s := deadline - time.monotonic()) <= 0:
                 raise CommandTimeout(argv=self.argv, timeout_s=timeout_s)
-            self._place.pump(left_s)
-        stdout = "".join(f"{line}\n" for line in self.pending)
-        self.pending.clear()
-        return Completed(self.argv, self.exit_code, stdout, "\n".join([*self.errors, self.reason]).strip())
+            self.pump(left_s)
+        stdout, self.output = _text(self.output), bytearray()
+        return Completed(self.argv, self.exit_code, stdout, _text(self.error) + self.reason)
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        if self.exit_code is None:
+            self._place.send({"signal": self._number, "number": number})
 
     def interrupt(self) -> None:
         """Send it SIGINT, as Ctrl-C does, after which programs still print what they counted."""
-        if self.exit_code is None:
-            self._place.send({"interrupt": self._number})
+        self.signal(signal.SIGINT)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Change the size of its terminal."""
+        self._place.send({"size": self._number, "terminal": (rows, columns)})
 
     def end(self, timeout_s: float = _END_TIMEOUT_S) -> Completed:
         """End it with SIGTERM, after two seconds with SIGKILL. Raises CommandTimeout when it hangs in the kernel."""
@@ -100,19 +124,25 @@ class RemoteCommand:
 class Place:
     """A machine. `name`: as in a bed file, for messages."""
 
-    def __init__(self, name: str, transport: PlaceTransport) -> None:
+    def __init__(self, name: str, transport: PlaceTransport, *, timeout_s: float = _READY_TIMEOUT_S) -> None:
         self.name, self._transport = name, transport
         self._numbers = itertools.count(1)
         self._commands: dict[int, RemoteCommand] = {}
-        self._unread = b""
+        self._unread = bytearray()
         self.is_root = False
-        self._is_ready = False
-        deadline = time.monotonic() + _READY_TIMEOUT_S
-        while not self._is_ready:
-            if time.monotonic() > deadline:
-                self.close()
-                raise MeasureError(f"{name} does not answer within {span(_READY_TIMEOUT_S)}")
-            self.pump(_READY_TIMEOUT_S)
+        # A port may still carry what belongs to an earlier process.
+        self._token, self._is_ready = token_hex(), False
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._transport.write(b"\n")
+            self.send({"hello": self._token})
+            while not self._is_ready:
+                if time.monotonic() > deadline:
+                    raise MeasureError(f"{name} does not answer within {span(timeout_s)}")
+                self.pump(min(1.0, timeout_s))
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Place:
         return self
@@ -125,12 +155,13 @@ class Place:
         self._transport.close()
 
     def start(
-        self, argv: Sequence[str], *, stdin: str | None = None, env: Mapping[str, str] | None = None
+        self, argv: Sequence[str], *, stdin: str | None = None, env: Mapping[str, str] | None = None, **more: object
     ) -> RemoteCommand:
-        """Start a command. `stdin`: what it is fed first; None: it has no input."""
+        """Start a command. `stdin`: what it is fed first; None: it has no input. `more`: as the guest knows it."""
         number = next(self._numbers)
         command = self._commands[number] = RemoteCommand(self, number, tuple(argv))
-        self.send({"start": number, "argv": list(argv), "env": dict(env or {}), "stdin": stdin is not None})
+        variables = {"LC_ALL": "C", **(env or {})}
+        self.send({"start": number, "argv": list(argv), "env": variables, "stdin": stdin is not None, **more})
         if stdin:
             command.feed(stdin)
         return command
@@ -173,7 +204,7 @@ class Place:
     def undone_at_end(self, argv: Sequence[str], *, stdin: str = "") -> Iterator[None]:
         """Run a command at the end of the block; also when this process is killed in it. Its failure is an error."""
         number = next(self._numbers)
-        self.send({"at_end": number, "argv": list(argv), "text": stdin})
+        self.send({"at_end": number, "argv": list(argv), "text": stdin.encode().decode("latin-1")})
         try:
             yield
         finally:
@@ -199,23 +230,27 @@ class Place:
         piece = self._transport.read(timeout_s)
         if piece is None:
             raise self._lost()
-        *lines, self._unread = (self._unread + piece).split(b"\n")
-        for line in lines:
-            self._accept(json.loads(line))
+        self._unread += piece
+        if b"\n" in piece:
+            *lines, self._unread = self._unread.split(b"\n")
+            for line in lines:
+                if self._is_ready or self._begins(line):
+                    self._accept(json.loads(line))
 
-    def _accept(self, document: dict[str, object]) -> None:
+    def _begins(self, line: bytearray) -> bool:
+        with suppress(ValueError, AttributeError):
+            return bool(json.loads(line).get("ready") == self._token)
+        return False
+
+    def _accept(self, document: Mapping[str, Any]) -> None:
         if "ready" in document:
             self._is_ready, self.is_root = True, document["uid"] == 0
-            return
-        number = document["id"]
-        command = self._commands.get(number) if isinstance(number, int) else None
-        if command is None:
-            return
-        if "line" in document:
-            (command.errors if document["error"] else command.pending).append(str(document["line"]))
-        elif isinstance(code := document["exit"], int):
-            command.exit_code, command.reason = code, str(document.get("reason", ""))
-            del self._commands[command._number]
+        elif command := self._commands.get(document["id"]):
+            if "text" in document:
+                (command.error if document["error"] else command.output).extend(document["text"].encode("latin-1"))
+            else:
+                command.exit_code, command.reason = document["exit"], document.get("reason", "")
+                del self._commands[document["id"]]
 
     def _lost(self) -> MeasureError:
         reason = printable(self._transport.last_words())
@@ -282,49 +317,6 @@ class _Pipes:
         self._child.wait()
 
 
-class _GuestPort:
-    """A command in the virtual machine of a lab."""
-
-    def __init__(self, machine: VirtualMachine, argv: Sequence[str]) -> None:
-        self._call = Call(machine)
-        self._errors = b""
-        try:
-            self._call.begin(GuestCommand(tuple(argv)))
-        except BaseException:
-            self._call.__exit__()
-            raise
-
-    def write(self, data: bytes) -> None:
-        self._call.send(FrameKind.INPUT, data)
-
-    def read(self, timeout_s: float) -> bytes | None:
-        output = b""
-        try:
-            frames = self._call.read(timeout_s=timeout_s)
-        except LabError as error:
-            self._errors = str(error).encode()
-            return None
-        for kind, payload in frames:
-            if kind is FrameKind.OUTPUT:
-                output += payload
-            elif kind is FrameKind.ERROR:
-                self._errors = payload
-            elif kind is FrameKind.EXIT:
-                return None
-        return output
-
-    def last_words(self) -> str:
-        return self._errors.decode(errors="replace").strip().rpartition("\n")[2]
-
-    def close(self) -> None:
-        deadline = time.monotonic() + _END_TIMEOUT_S
-        with suppress(LabError, OSError):
-            self._call.send(FrameKind.END_OF_INPUT)
-            while time.monotonic() < deadline and self.read(0.1) is not None:
-                pass
-        self._call.__exit__()
-
-
 def this_machine() -> Place:
     """Return this machine itself."""
     return Place("this machine", _Pipes([sys.executable, "-I", "-c", _SOURCE.read_text()]))
@@ -358,8 +350,3 @@ def machine_by_ssh(name: str, *, target: str, port: int | None, options: Sequenc
         raise MeasureError(
             f"{error}; `ssh -o BatchMode=yes {target} python3 -V` must work without a question"
         ) from None
-
-
-def guest_of_lab(name: str, machine: VirtualMachine) -> Place:
-    """Return the virtual machine of a lab with an emulated NIC. Raises LabError, MeasureError."""
-    return Place(name, _GuestPort(machine, ["python", "-I", "-c", _SOURCE.read_text()]))

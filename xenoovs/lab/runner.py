@@ -1,22 +1,23 @@
-"""The program that starts commands on a machine of a bed, and ends all of them when its input ends.
+"""The program that starts commands on another machine, and ends all of them when its input ends.
 
-Its source is sent to the machine (`python3 -I -c SOURCE`), so it needs Python 3.7 and nothing else there. It reads and
-writes lines of JSON:
+Its source is sent to the machine (`python3 -I -c SOURCE`), so it needs Python 3.7 and nothing else there. In the
+virtual machine of a lab it is part of the first program (nic/guest/agent.py). It reads and writes lines of JSON:
 
+    {"hello": TOKEN}                                             answered by "ready"; what came before it is void
     {"start": ID, "argv": [...], "env": {...}, "stdin": true}    a command; "stdin": whether it will be fed
     {"feed": ID, "text": "..."}    {"close": ID}                 input of it, and the end of its input
-    {"interrupt": ID}                                            SIGINT to its process group
+    {"signal": ID, "number": 2}                                  a signal to its process group
     {"end": ID}                                                  SIGTERM to its process group, SIGKILL 2 s later
     {"at_end": ID, "argv": [...], "text": "..."}                 undoes a change; is run when this ends
     {"forget": ID}                                               it is not needed any more
     {"lock": ID, "name": "..."}                                  held until all is undone; exit 1: another has it
 
-    {"ready": PID, "uid": 0}
-    {"id": ID, "line": "...", "error": false}                    a line of stdout or stderr
+    {"ready": TOKEN, "uid": 0}
+    {"id": ID, "text": "...", "error": false}                    a piece of stdout or stderr
     {"id": ID, "exit": 0, "reason": "..."}                       its exit status; reason: it could not be started
 
-Its input ends with the process that sends commands, however that ends: a pipe, a channel of ssh or a port of a virtual
-machine is closed by the kernel.
+In `text` each character is a byte (ISO 8859-1). The input ends with the process that sends commands, however that ends:
+a pipe, a channel of ssh or a port of a virtual machine is closed by the kernel.
 """
 
 from __future__ import annotations
@@ -49,10 +50,11 @@ def die_with_parent() -> None:
 class Runner:
     """Runs commands; `undo`: those to run at the end, `locks`: held until they have run."""
 
-    def __init__(self) -> None:
+    def __init__(self, inlet: int = 0, outlet: int = 1) -> None:
+        self.inlet, self.outlet = inlet, outlet
         self.selector = selectors.DefaultSelector()
         self.children: dict[int, Any] = {}
-        self.partial: dict[tuple[int, bool], bytes] = {}
+        self.open: dict[int, set[Any]] = {}
         self.unfed: dict[int, bytearray] = {}
         self.closing: set[int] = set()
         self.killed_at: dict[int, float] = {}
@@ -60,8 +62,9 @@ class Runner:
         self.locks: list[socket.socket] = []
 
     def serve(self) -> None:
-        self.selector.register(0, selectors.EVENT_READ, None)
-        pending = b""
+        """Obey until the input ends."""
+        self.selector.register(self.inlet, selectors.EVENT_READ, None)
+        pending = bytearray()
         while True:
             for key, _ in self.selector.select(0.1 if self.killed_at else None):
                 if isinstance(key.data, int):
@@ -71,31 +74,39 @@ class Runner:
                     number, is_error = key.data
                     self.read(key.fileobj, number, is_error=is_error)
                     continue
-                piece = os.read(0, PIECE_BYTES)
+                piece = os.read(self.inlet, PIECE_BYTES)
                 if not piece:
                     return
-                *lines, pending = (pending + piece).split(b"\n")
-                for line in lines:
-                    self.obey(json.loads(line.decode()))
+                pending += piece
+                if b"\n" in piece:
+                    *lines, pending = pending.split(b"\n")
+                    for line in filter(None, lines):
+                        self.take(line)
             self.kill_late()
 
+    def take(self, line: bytes | bytearray) -> None:
+        self.obey(json.loads(line.decode()))
+
     def obey(self, order: dict[str, Any]) -> None:
-        if "start" in order:
-            self.start(order["start"], order["argv"], order["env"], has_input=order["stdin"])
+        if "hello" in order:
+            self.say({"ready": order["hello"], "uid": os.getuid()})
+        elif "start" in order:
+            self.start(order["start"], order)
         elif "feed" in order:
-            self.feed(order["feed"], order["text"].encode())
+            self.feed(order["feed"], order["text"].encode("latin-1"))
         elif "close" in order:
             self.close(order["close"])
-        elif "interrupt" in order:
-            self.interrupt(order["interrupt"])
+        elif "signal" in order:
+            self.signal(order["signal"], order["number"])
         elif "end" in order:
-            self.end(order["end"])
+            self.signal(order["end"], signal.SIGTERM)
+            self.killed_at.setdefault(order["end"], time.monotonic() + PATIENCE_S)
         elif "at_end" in order:
             self.undo[order["at_end"]] = order
         elif "forget" in order:
             self.undo.pop(order["forget"], None)
         elif "lock" in order:
-            say({"id": order["lock"], "exit": 0 if self.lock(order["name"]) else 1})
+            self.say({"id": order["lock"], "exit": 0 if self.lock(order["name"]) else 1})
 
     def lock(self, name: str) -> bool:
         """Hold a lock of this name. It is an abstract socket (unix(7)): no file stays of it, and no root is needed."""
@@ -108,25 +119,30 @@ class Runner:
         self.locks.append(lock)
         return True
 
-    def start(self, number: int, argv: list[str], env: dict[str, str], *, has_input: bool) -> None:
+    def start(self, number: int, order: dict[str, Any]) -> None:
         try:
-            child = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=dict(os.environ, LC_ALL="C", **env),
-                start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - it has one thread
-            )
+            child = self.child(order)
         except OSError as error:
-            say({"id": number, "exit": 127, "reason": f"{argv[0]}: {error.strerror}"})
+            self.say({"id": number, "exit": 127, "reason": f"{order['argv'][0]}: {error.strerror}"})
             return
-        self.children[number] = child
+        self.children[number], self.open[number] = child, set()
         streams: tuple[tuple[Any, bool], ...] = ((child.stdout, False), (child.stderr, True))
         for stream, is_error in streams:
-            self.partial[number, is_error] = b""
-            self.selector.register(stream, selectors.EVENT_READ, (number, is_error))
+            if stream is not None:
+                self.open[number].add(stream)
+                self.selector.register(stream, selectors.EVENT_READ, (number, is_error))
+
+    def child(self, order: dict[str, Any]) -> Any:
+        """Start a command. Raises OSError where there is none of that name."""
+        return subprocess.Popen(
+            order["argv"],
+            stdin=subprocess.PIPE if order["stdin"] else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(os.environ, **order["env"]),
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - it has one thread
+        )
 
     def feed(self, number: int, data: bytes) -> None:
         """Queue input of a command; it is written when the command reads, so that nothing waits for that."""
@@ -169,39 +185,31 @@ class Runner:
             child.stdin.close()
 
     def read(self, stream: Any, number: int, *, is_error: bool) -> None:
-        piece = os.read(stream.fileno(), PIECE_BYTES)
-        *lines, rest = (self.partial[number, is_error] + piece).split(b"\n")
-        if not piece and rest:
-            lines, rest = [rest], b""
-        for line in lines:
-            say({"id": number, "line": line.decode("utf-8", "backslashreplace"), "error": is_error})
-        self.partial[number, is_error] = rest
+        piece = b""
+        # A terminal whose last process has ended reads as an error (EIO).
+        with suppress(OSError):
+            piece = os.read(stream.fileno(), PIECE_BYTES)
         if piece:
+            self.say({"id": number, "text": piece.decode("latin-1"), "error": is_error})
             return
         self.selector.unregister(stream)
         stream.close()
-        del self.partial[number, is_error]
-        if (number, not is_error) not in self.partial:
+        self.open[number].discard(stream)
+        if not self.open[number]:
             self.stop_writing(number)
             self.close(number)
             self.killed_at.pop(number, None)
-            say({"id": number, "exit": self.children.pop(number).wait()})
+            self.say({"id": number, "exit": self.children.pop(number).wait()})
 
-    def interrupt(self, number: int) -> None:
+    def signal(self, number: int, signal_number: int) -> None:
         child = self.children.get(number)
         if child is not None:
-            send(child.pid, signal.SIGINT)
-
-    def end(self, number: int) -> None:
-        child = self.children.get(number)
-        if child is not None:
-            send(child.pid, signal.SIGTERM)
-            self.killed_at.setdefault(number, time.monotonic() + PATIENCE_S)
+            send(child.pid, signal_number)
 
     def kill_late(self) -> None:
         for number, at in list(self.killed_at.items()):
             if time.monotonic() >= at:
-                send(self.children[number].pid, signal.SIGKILL)
+                self.signal(number, signal.SIGKILL)
 
     def finish(self) -> None:
         """End every command, and run those that undo changes, the last change first."""
@@ -215,20 +223,22 @@ class Runner:
                 send(child.pid, signal.SIGKILL)
                 child.wait()
         for order in reversed(list(self.undo.values())):
-            text, null = order["text"].encode(), subprocess.DEVNULL
+            text, null = order["text"].encode("latin-1"), subprocess.DEVNULL
             with suppress(OSError, subprocess.TimeoutExpired):
                 subprocess.run(order["argv"], input=text, stdout=null, stderr=null, timeout=UNDO_TIMEOUT_S, check=False)
+        for lock in self.locks:
+            lock.close()
+        self.selector.close()
+
+    def say(self, document: dict[str, Any]) -> None:
+        data = memoryview((json.dumps(document) + "\n").encode())
+        while data:
+            data = data[os.write(self.outlet, data) :]
 
 
 def send(pid: int, number: int) -> None:
     with suppress(ProcessLookupError):
         os.killpg(pid, number)
-
-
-def say(document: dict[str, Any]) -> None:
-    data = (json.dumps(document) + "\n").encode()
-    while data:
-        data = data[os.write(1, data) :]
 
 
 def main() -> None:
@@ -237,7 +247,6 @@ def main() -> None:
         signal.signal(number, lambda *_: None)
     runner = Runner()
     try:
-        say({"ready": os.getpid(), "uid": os.getuid()})
         runner.serve()
     except BrokenPipeError:
         pass
