@@ -17,6 +17,7 @@ from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.design_flows import Design
 from xenoovs.measure.designs import DesignsExperiment, designs_experiment, designs_profile
+from xenoovs.measure.entries import KINDS, EntriesExperiment, InsertExperiment
 from xenoovs.measure.forwarding import LoadTimes
 from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.load import load_bench
@@ -81,6 +82,34 @@ def test_megaflows_are_those_of_the_page(lab: Lab, experiment: tuple[DesignsExpe
         eventually(partial(measure, design), f"the megaflows of {design.value}")
     # The load is more than the switch forwards, so that it may never see some of the clients.
     assert 9 < found[Design.CONNTRACK] <= 267
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_as_many_entries_are_active_as_the_point_says(lab: Lab, kind: str) -> None:
+    before = tables(lab)
+    with open_lab_bed(lab.name, BALANCER) as bed, load_bench(bed, designs_profile(bed, clients=1, seed=0)) as bench:
+        made = EntriesExperiment(bench, LoadTimes(0.2, 0.4, 5), 0, 1, ())
+
+        def measure() -> bool:
+            found = made.measure(bed, {"kind": kind, "entries": 64}, {})
+            assert isinstance(found.values["packet_us"], list)
+            assert tables(lab) == before
+            return found.values["megaflows"] == 64 and not found.suspect
+
+        # On a busy machine some entries may get no packet of so short a load.
+        eventually(measure, f"64 active {kind}")
+
+
+def test_new_entries_have_a_rule_and_all_of_them_change_under_load(lab: Lab) -> None:
+    before = tables(lab)
+    with open_lab_bed(lab.name, BALANCER) as bed, load_bench(bed, designs_profile(bed, clients=1, seed=0)) as bench:
+        values = InsertExperiment(bench, 0, 1, ()).measure(bed, {"entries": 64}, {}).values
+    assert isinstance(values["rule_us"], list)
+    assert values["rule_us"]
+    assert values["first_packet_us"]
+    assert values["megaflows"] == 64
+    assert values["offloads_pps"] == 0
+    assert tables(lab) == before
 
 
 def test_flows_that_others_change_meanwhile_are_an_error(

@@ -30,20 +30,20 @@ class FollowedConfig:
             warn("announce is ignored in a lab", reason="its routes would be those of this host")
         balancer = in_lab(written, self._lab.topology)
         with sole_owner(self._lab.directory):
-            write_config(self._lab, balancer)
+            write_config(self._lab.directory, balancer)
             if sources.main is not None:
                 link_config(self._lab.directory, sources.main)
             follow_config(self._lab, balancer, self._lab.topology.machines)
         return balancer
 
 
-def write_config(lab: Lab, balancer: Balancer) -> None:
-    """Write the config of a lab atomically."""
+def write_config(directory: Path, balancer: Balancer) -> None:
+    """Write the config of a lab into its directory, atomically."""
     from xenoovs.model.emit import render_config
 
-    draft = lab.directory / f"{CONFIG}.new"
+    draft = directory / f"{CONFIG}.new"
     draft.write_text(render_config(balancer))
-    draft.replace(lab.directory / CONFIG)
+    draft.replace(directory / CONFIG)
 
 
 def link_config(directory: Path, config: Path) -> None:

@@ -112,7 +112,6 @@ def run_in_vm(
 ) -> int:
     """Run a command in the machine of lab `name` with this terminal and directory; return its exit status."""
     from xenoovs.lab.nic.call import attach
-    from xenoovs.lab.nic.frames import GuestCommand
 
     environment = {key: os.environ[key] for key in _FORWARDED if key in os.environ} | dict(environment or {})
     # The directory of Open vSwitch in there: `build` of lab/nic/guest/lab.py runs there without a directory of its own.

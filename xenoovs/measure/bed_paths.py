@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import Enum
 from ipaddress import ip_network
 
@@ -27,8 +26,6 @@ _CLIENTS = 256
 COOKIE = 0x70617468 << 32
 """ASCII "path". Its owner is foreign to xenoovs, so that an agent leaves the flows alone."""
 
-_PRIORITY = 0xFFFF
-_OFCTL = ("ovs-ofctl", "-O", "OpenFlow14")
 _NETS = {Family.IPV4: ip_network("203.0.113.0/24"), Family.IPV6: ip_network("2001:db8:7061::/120")}
 """For documentation (RFC 5737, RFC 3849): no machine has an address in them, so nothing answers the load."""
 
@@ -158,14 +155,4 @@ def _output(port: str, *, in_port: str) -> Action:
 def _flow(in_port: str, address: IPAddress, actions: tuple[Action, ...]) -> str:
     protocol, field = ("udp", "nw_dst") if address.version == 4 else ("udp6", "ipv6_dst")
     match = f"{protocol},in_port={in_port},{field}={address}"
-    return f"cookie={COOKIE:#x},priority={_PRIORITY},{match},actions={render_actions(actions)}"
-
-
-@contextmanager
-def installed_paths(bed: Bed, paths: Sequence[BedPath]) -> Iterator[None]:
-    """Add the flows of the paths to the bridge; they are gone at the end, also if this process is killed."""
-    bridge = bed.balancer.uplinks.bridge
-    with bed.dpu.undone_at_end(*_OFCTL, "del-flows", bridge, f"cookie={COOKIE:#x}/-1"):
-        flows = "".join(f"{flow}\n" for flow in path_flows(bed, paths))
-        bed.dpu.run(*_OFCTL, "--names", "add-flows", bridge, "-", stdin=flows)
-        yield
+    return f"{match},actions={render_actions(actions)}"

@@ -54,6 +54,25 @@ def flows_of_switch_restored(dpu: Station, bridge: str) -> Iterator[str]:
         yield before
 
 
+@contextmanager
+def added_flows(bed: Bed, cookie: int, flows: Iterable[str]) -> Iterator[None]:
+    """Add flows with a cookie that is foreign to xenoovs; they are gone at the end, also if this process is killed.
+
+    Raises MeasureError, BridgeOfOvn.
+    """
+    require_not_of_ovn(bed)
+    bridge = bed.balancer.uplinks.bridge
+    with bed.dpu.undone_at_end(*_OFCTL, "del-flows", bridge, f"cookie={cookie:#x}/-1"):
+        add_flows(bed, cookie, flows)
+        yield
+
+
+def add_flows(bed: Bed, cookie: int, flows: Iterable[str]) -> None:
+    """Add flows above all others in one bundle, or replace those with the same match. Raises MeasureError."""
+    bridge, text = bed.balancer.uplinks.bridge, "".join(f"cookie={cookie:#x},priority=65535,{flow}\n" for flow in flows)
+    _ofctl(bed.dpu, bridge, "--names", "--bundle", "add-flows", bridge, "-", stdin=text)
+
+
 def replace_flows(dpu: Station, bridge: str, text: str) -> None:
     """Make these all the flows of a bridge, in one bundle. Raises MeasureError."""
     _ofctl(dpu, bridge, "--bundle", "replace-flows", bridge, "-", stdin=text)

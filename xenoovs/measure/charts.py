@@ -433,63 +433,102 @@ DESIGNS = {
     "conntrack": "conntrack NAT",
     "ipvs": "IPVS, direct routing",
 }
-_DESIGN_FIGURES: tuple[tuple[str, str, float, bool], ...] = (
-    ("forwarding_pps", "packets a second, in thousands", 1e3, False),
-    ("megaflows", "megaflows (log scale)", 1, True),
-    ("cpu_us", "CPU a packet, microseconds", 1, False),
-    ("first_packet_us", "first packet, microseconds (log scale)", 1, True),
-    ("upcalls_pps", "upcalls a second (log scale)", 1, True),
-    ("memory_bytes", "memory of the datapath, MiB", 1 << 20, False),
-)
+Figures = tuple[tuple[str, str, float, bool], ...]
+"""Of each panel: the value, its title, its unit, and whether its axis is logarithmic."""
 
 
-def _designs_chart(sources: Sequence[_RunSource]) -> Chart:
-    # Two runs side by side would be 42 bars a panel: the first run is drawn, the table has all.
-    first = sources[0]
-    groups = first.groups("design", "clients")
-    names = [name for name in DESIGNS if any(design == name for design, _ in groups)]
-    names += sorted({str(design) for design, _ in groups} - set(DESIGNS))
-    clients = sorted({int(str(number)) for _, number in groups})
-    panels = list[Panel]()
-    for key, title, unit, is_log in _DESIGN_FIGURES:
-        bars = list[Bars]()
-        for color, count in enumerate(clients):
-            marks = {
-                DESIGNS.get(name, name): mark
-                for name in names
-                if (name, count) in groups and (mark := _mark_or_median(groups[name, count], key)) is not None
+@dataclass(frozen=True, slots=True)
+class _BarChart:
+    """A panel of bars for each figure. The last key of a point has a colour, the others make its row.
+
+    `more`: values that only the table has. `color`: how the legend calls a value of the last key.
+    """
+
+    name: str
+    title: str
+    caption: str
+    keys: tuple[str, ...]
+    figures: Figures
+    color: str
+    row: Callable[..., str]
+    more: tuple[str, ...] = ()
+
+    def __call__(self, sources: Sequence[_RunSource]) -> Chart:
+        # Two runs side by side would be 42 bars a panel: the first run is drawn, the table has all.
+        groups, panels = sources[0].groups(*self.keys), list[Panel]()
+        rows = sorted({self.row(*point[:-1]): None for point in groups}, key=_place_of_design)
+        colors = sorted({int(str(point[-1])) for point in groups})
+        for key, title, unit, is_log in self.figures:
+            found = {
+                (self.row(*point[:-1]), point[-1]): mark
+                for point, samples in groups.items()
+                if (mark := _mark_or_median(samples, key))
             }
-            bars.append(Bars(f"{count:,} clients", marks, color))
-        if any(each.marks for each in bars):
-            categories = tuple(DESIGNS.get(name, name) for name in names)
-            panels.append(
-                Panel(title, Axis("", is_log=is_log, unit=unit), Axis(""), bars=tuple(bars), categories=categories)
+            bars = tuple(
+                Bars(
+                    self.color.format(color), {row: found[row, color] for row in rows if (row, color) in found}, number
+                )
+                for number, color in enumerate(colors)
             )
-    figures = [key for key, *_ in _DESIGN_FIGURES]
-    rows = tuple(
-        (
-            one.prefix.rstrip(": "),
-            str(design),
-            float(str(count)),
-            *_estimates(samples, figures),
-            offloaded_share(one.run, samples),
-            len(samples),
+            if any(each.marks for each in bars):
+                axis = Axis("", is_log=is_log, unit=unit)
+                panels.append(Panel(title, axis, Axis(""), bars=bars, categories=tuple(rows)))
+        values = (*(key for key, *_ in self.figures), *self.more)
+        cells = tuple(
+            (
+                one.prefix.rstrip(": "),
+                *(float(part) if isinstance(part, (int, float)) else str(part) for part in point),
+                *_estimates(samples, values),
+                offloaded_share(one.run, samples),
+                len(samples),
+            )
+            for one in sources
+            for point, samples in one.groups(*self.keys).items()
         )
-        for one in sources
-        for (design, count), samples in one.groups("design", "clients").items()
-    )
-    columns = ("run", "design", "clients", *(key.replace("_", " ") for key, *_ in _DESIGN_FIGURES), _BY_NIC, "repeats")
-    return Chart(
-        "designs",
-        "The same load through other designs of a balancer",
-        (),
-        tuple(panels),
-        "All designs balance the same clients over the same backends on the same switch, in one run. Bars are means of "
-        "the repeats with confidence intervals of 95 %.",
-        ChartTable(columns, rows, frozenset(range(2, len(columns)))),
-        columns=2,
-        notes=("Further runs are in the table.",) if len(sources) > 1 else (),
-    )
+        columns = ("run", *(key.replace("_", " ") for key in (*self.keys, *values)), _BY_NIC, "repeats")
+        table = ChartTable(columns, cells, frozenset(range(len(self.keys), len(columns))))
+        notes = ("Further runs are in the table.",) if len(sources) > 1 else ()
+        return Chart(self.name, self.title, (), tuple(panels), self.caption, table, columns=2, notes=notes)
+
+
+def _place_of_design(name: str) -> int:
+    """Return the place of a design among others; anything else stays where it is, behind them."""
+    return [*DESIGNS.values(), name].index(name)
+
+
+_designs_chart = _BarChart(
+    "designs",
+    "The same load through other designs of a balancer",
+    "All designs balance the same clients over the same backends on the same switch, in one run. Bars are means of "
+    "the repeats with confidence intervals of 95 %.",
+    ("design", "clients"),
+    (
+        ("forwarding_pps", "packets a second, in thousands", 1e3, False),
+        ("megaflows", "megaflows (log scale)", 1, True),
+        ("cpu_us", "CPU a packet, microseconds", 1, False),
+        ("first_packet_us", "first packet, microseconds (log scale)", 1, True),
+        ("upcalls_pps", "upcalls a second (log scale)", 1, True),
+        ("memory_bytes", "memory of the datapath, MiB", 1 << 20, False),
+    ),
+    "{:,} clients",
+    lambda design: DESIGNS.get(str(design), str(design)),
+)
+_next_hops_chart = _BarChart(
+    "next-hops",
+    "The same load by other ways to the backends",
+    "The load goes to each service in turn, in one run. CPU is the time of ovs-vswitchd and of soft interrupts of "
+    "the whole machine: what offloading gives back. Bars are means of the repeats with confidence intervals of 95 %.",
+    ("service", "way", "frame_bytes"),
+    (
+        ("forwarding_bps", "Gbit/s of frames that reached a backend", 1e9, False),
+        ("cpu_cores", "CPU of the switch meanwhile, cores", 1, False),
+        ("forwarding_pps", "packets a second, in thousands", 1e3, False),
+        ("cpu_us", "CPU of the switch a packet, microseconds", 1, False),
+    ),
+    "frames of {} bytes",
+    "{}: {}".format,
+    ("megaflows", "upcalls", "vswitchd_cpu_s", "softirq_cpu_s"),
+)
 
 
 def _mark_or_median(samples: Sequence[Sample], key: str) -> ChartMark | None:
@@ -498,65 +537,71 @@ def _mark_or_median(samples: Sequence[Sample], key: str) -> ChartMark | None:
     return ChartMark(0, interval(values), all(sample.suspect for sample in samples)) if values else None
 
 
-# The same load by other ways to the backends.
-
-
-_NEXT_HOP_FIGURES = (
-    ("forwarding_pps", "packets a second, in thousands", 1e3),
-    ("cpu_us", "CPU of the switch a packet, microseconds", 1.0),
-    ("megaflows", "megaflows", 1.0),
-)
-
-
-def _next_hops_chart(sources: Sequence[_RunSource]) -> Chart:
-    # As with designs, the first run is drawn and the table has all.
-    groups = sources[0].groups("service", "way", "frame_bytes")
-    services = tuple(dict.fromkeys((service, way) for service, way, _ in groups))
-    sizes = sorted({int(str(size)) for *_, size in groups})
-    panels = list[Panel]()
-    for key, title, unit in _NEXT_HOP_FIGURES:
-        bars = list[Bars]()
-        for color, size in enumerate(sizes):
-            marks = {
-                f"{service}: {way}": mark
-                for service, way in services
-                if (service, way, size) in groups and (mark := _mark_or_median(groups[service, way, size], key))
-            }
-            bars.append(Bars(f"frames of {size} bytes", marks, color))
-        categories = tuple(f"{service}: {way}" for service, way in services)
-        panels.append(Panel(title, Axis("", unit=unit), Axis(""), bars=tuple(bars), categories=categories))
-    keys = (*(key for key, *_ in _NEXT_HOP_FIGURES), "upcalls", "vswitchd_cpu_s", "softirq_cpu_s")
-    rows = tuple(
-        (
-            one.prefix.rstrip(": "),
-            *map(str, point[:2]),
-            float(str(point[2])),
-            *_estimates(samples, keys),
-            offloaded_share(one.run, samples),
-            len(samples),
-        )
-        for one in sources
-        for point, samples in one.groups("service", "way", "frame_bytes").items()
-    )
-    columns = ("run", "service", "way", "frame bytes", *(key.replace("_", " ") for key in keys), _BY_NIC, "repeats")
-    return Chart(
-        "next-hops",
-        "The same load by other ways to the backends",
-        (),
-        tuple(panels),
-        "The load goes to each service in turn, in one run. CPU is the time of ovs-vswitchd and of soft interrupts of "
-        "the whole machine for each packet that reached a backend: what offloading gives back. Bars are means of the "
-        "repeats with confidence intervals of 95 %.",
-        ChartTable(columns, rows, frozenset(range(3, len(columns)))),
-        columns=2,
-        notes=("Further runs are in the table.",) if len(sources) > 1 else (),
-    )
-
-
 def _estimates(samples: Sequence[Sample], keys: Iterable[str]) -> Iterator[float | None]:
     for key in keys:
         mark = _mark_or_median(samples, key)
         yield mark.value.estimate if mark else None
+
+
+_insert_chart = _BarChart(
+    "insert",
+    "New entries",
+    "Rule: from the packet of a new client until its rule is in the NIC, without one in the datapath. Update: until "
+    "all entries have another backend while packets come. Bars are means of the repeats; of lists, of their medians.",
+    ("entries",),
+    (
+        ("first_packet_us", "first packet, microseconds", 1, False),
+        ("rule_us", "first packet to rule, microseconds", 1, False),
+        ("inserts_pps", "inserts a second, in thousands", 1e3, False),
+        ("update_s", "update under load, seconds", 1, False),
+    ),
+    "{:,} entries",
+    lambda: "new entries",
+    ("offloads_pps", "update_loss_share"),
+)
+
+
+def _entries_chart(sources: Sequence[_RunSource]) -> Chart:
+    """Return curves over the number of active entries, one for each kind."""
+    panels, rows = list[Panel](), list[tuple[Cell, ...]]()
+    x = Axis("active entries", is_log=True, ticks=tuple((4.0**power, f"{4**power:,}") for power in range(0, 9, 2)))
+    figures = (
+        ("forwarding_pps", "packets a second, in thousands", 1e3),
+        ("cpu_us", "CPU of the switch a packet, microseconds", 1.0),
+        ("packet_us", "one packet, microseconds", 1.0),
+    )
+    for key, title, unit in figures:
+        lines = [
+            ChartLine(f"{one.prefix}{kind}", marks, color)
+            for one in sources
+            for color, kind in enumerate(dict.fromkeys(str(kind) for kind, _ in one.groups("kind", "entries")))
+            if (marks := _over_entries(one, kind, key))
+        ]
+        if lines:
+            panels.append(Panel(title, x, Axis("", unit=unit), tuple(lines)))
+    published = Panel("others, Gbit/s", x, Axis("", unit=1e9), tuple(_curve("entries")))
+    keys = (*(key for key, *_ in figures), "megaflows", "forwarding_bps", "cpu_cores")
+    for one in sources:
+        for (kind, entries), samples in one.groups("kind", "entries").items():
+            cells = (*_estimates(samples, keys), offloaded_share(one.run, samples), len(samples))
+            rows.append((one.prefix.rstrip(": "), str(kind), float(str(entries)), *cells))
+    columns = ("run", "kind", "entries", *(key.replace("_", " ") for key in keys), _BY_NIC, "repeats")
+    return Chart(
+        "entries",
+        "Packets beside active entries",
+        (),
+        (*panels, published),
+        "Every entry has traffic: masked blocks, single clients, or five-tuples, with a megaflow each. Where a NIC has "
+        "no room for the rules, the rate falls. Bars at the points are confidence intervals of 95 % over the repeats.",
+        ChartTable(columns, tuple(rows), frozenset(range(2, len(columns)))),
+        columns=2,
+    )
+
+
+def _over_entries(one: _RunSource, kind: str, key: str) -> tuple[ChartMark, ...]:
+    groups = {point: samples for point, samples in one.groups("kind", "entries").items() if point[0] == kind}
+    found = ((float(str(entries)), _mark_or_median(samples, key)) for (_, entries), samples in groups.items())
+    return tuple(replace(mark, x=entries) for entries, mark in found if mark is not None)
 
 
 def _paths_chart(sources: Sequence[_RunSource]) -> Chart:
@@ -571,6 +616,8 @@ _CHARTS: Mapping[str, Callable[[Sequence[_RunSource]], Chart]] = {
     "completion": lambda sources: completion_chart([(one.run, one.prefix) for one in sources]),
     "designs": _designs_chart,
     "next-hops": _next_hops_chart,
+    "entries": _entries_chart,
+    "insert": _insert_chart,
     "paths": _paths_chart,
 }
 
@@ -590,6 +637,8 @@ _COMPARED = {
     "echo": ("mean_us", ("bytes", "offload", "target"), "mean round trip"),
     "designs": ("forwarding_pps", ("design", "clients"), "packets a second"),
     "next-hops": ("cpu_us", ("service", "way", "frame_bytes"), "CPU a packet"),
+    "entries": ("forwarding_pps", ("kind", "entries"), "packets a second"),
+    "insert": ("inserts_pps", ("entries",), "inserts a second"),
 }
 
 

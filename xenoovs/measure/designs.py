@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.lab.topology import client_net, used_addresses
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.bridge_flows import bridge_flows, restored_flows
 from xenoovs.measure.design_flows import CONNTRACK_ZONE, OPENFLOW_DESIGNS, Design, DesignProgram, design_program
-from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes, forget_megaflows, forwarded_load
-from xenoovs.measure.frames import LoadProfile, frame, sources
+from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes, arrival_times, forget_megaflows, forwarded_load
+from xenoovs.measure.frames import LoadProfile, new_clients
 from xenoovs.measure.ipvs import ipvs_program, running_ipvs, why_no_ipvs
 from xenoovs.measure.load import LoadBench
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
@@ -28,7 +26,6 @@ _QUICK_CLIENTS = (10, 100_000)
 """So that all designs of a lab fit into a minute."""
 
 _FRAME_BYTES = 64
-_ARRIVAL_SOURCE = Path(__file__).with_name("arrival_program.py").read_text()
 _OFCTL = ("ovs-ofctl", "-O", "OpenFlow15")
 
 
@@ -74,7 +71,10 @@ class DesignsExperiment(Experiment[Bed]):
             values["memory_bytes"] = max(0, at_last.memory_bytes - at_first.memory_bytes)
             values |= megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress).values
             if bed.kind is not BedKind.MACHINES:
-                values["first_packet_us"], lost = self._first_packets(bed, profile)
+                newcomers = new_clients(profile, self.times.newcomers)
+                values["first_packet_us"], lost = arrival_times(
+                    bed, profile, newcomers, frame_bytes=self._frame_bytes(bed)
+                )
                 suspect += [f"{lost} first packets of new clients were lost"] if lost else []
             _check_unchanged(bed, program)
         return Measurement(values, tuple(suspect))
@@ -84,25 +84,6 @@ class DesignsExperiment(Experiment[Bed]):
 
     def _frame_bytes(self, bed: Bed) -> int:
         return max(_FRAME_BYTES, self.profile(bed, 1).shortest_bytes)
-
-    def _first_packets(self, bed: Bed, profile: LoadProfile) -> tuple[list[float], int]:
-        """Send one packet of each of some new clients, and return how long they took, and how many were lost."""
-        known = set(sources(profile))
-        more = [
-            each
-            for each in sources(replace(profile, clients=profile.clients + self.times.newcomers))
-            if each not in known
-        ]
-        frames = [frame(profile, source, port, frame_bytes=self._frame_bytes(bed)) for source, port in more]
-        receivers = [word for each in bed.backends.values() for word in (each.netns, each.interface)]
-        argv = ["python3", "-I", "-c", _ARRIVAL_SOURCE, bed.generator.netns, bed.generator.interface, *receivers]
-        try:
-            output = bed.generator.place.run(argv, stdin="".join(f"{one.hex()}\n" for one in frames), timeout_s=120.0)
-        except CommandFailed as failed:
-            raise MeasureError(f"first packets cannot be measured: {failed.stderr.strip()}") from None
-        found: list[float | None] = json.loads(output.stdout)
-        arrived = [round(each, 3) for each in found if each is not None]
-        return arrived, len(found) - len(arrived)
 
 
 def designs_profile(bed: Bed, *, clients: int, seed: int) -> LoadProfile:

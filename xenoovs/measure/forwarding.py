@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import cast
 
-from xenoovs.measure.bed import Station
+from xenoovs.errors import CommandFailed, MeasureError
+from xenoovs.measure.bed import Bed, Station
 from xenoovs.measure.counters import read_counts
-from xenoovs.measure.frames import LoadProfile
+from xenoovs.measure.frames import LoadProfile, frame
 from xenoovs.measure.load import LoadBench, LoadReading
 from xenoovs.measure.samples import BedKind, Value
 from xenoovs.measure.switch_load import read_switch
+from xenoovs.model.address import IPAddress
 from xenoovs.records import dataclass
 
 _SETTLE_S = 0.3
@@ -81,6 +87,34 @@ def forwarded_load(
     packets = received * (last.at_s - first.at_s) / (end_s - middle_s)
     values |= last.since(first, packets=max(1.0, packets))
     return values, suspect
+
+
+_ARRIVAL_SOURCE = Path(__file__).with_name("arrival_program.py").read_text()
+
+
+def costs(values: Mapping[str, Value], *, frame_bytes: int) -> dict[str, Value]:
+    """Return the rate in bits of frames, and the cores of the switch that it took: what offloading gives back."""
+    pps, cpu_us = cast(float, values["forwarding_pps"]), cast(float, values["cpu_us"])
+    return {"forwarding_bps": pps * frame_bytes * 8, "cpu_cores": pps * cpu_us / 1e6}
+
+
+def arrival_times(
+    bed: Bed, profile: LoadProfile, clients: Iterable[tuple[IPAddress, int]], *, frame_bytes: int
+) -> tuple[list[float], int]:
+    """Send a packet of each client, one after the other, in a lab, whose machines share a clock.
+
+    Returns how long they took in microseconds, and how many were lost. Raises MeasureError.
+    """
+    frames = [frame(profile, source, port, frame_bytes=frame_bytes) for source, port in clients]
+    receivers = [word for each in bed.backends.values() for word in (each.netns, each.interface)]
+    argv = ["python3", "-I", "-c", _ARRIVAL_SOURCE, bed.generator.netns, bed.generator.interface, *receivers]
+    try:
+        output = bed.generator.place.run(argv, stdin="".join(f"{one.hex()}\n" for one in frames), timeout_s=120.0)
+    except CommandFailed as failed:
+        raise MeasureError(f"single packets cannot be measured: {failed.stderr.strip()}") from None
+    found: list[float | None] = json.loads(output.stdout)
+    arrived = [round(each, 3) for each in found if each is not None]
+    return arrived, len(found) - len(arrived)
 
 
 def forget_megaflows(dpu: Station) -> None:

@@ -11,7 +11,7 @@ from xenoovs.errors import MeasureError
 from xenoovs.lab.topology import IPNetwork, client_net, parse_net, server_net, tried_ports, used_addresses
 from xenoovs.model.address import Family, IPAddress, checksum, parse_mac
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
-from xenoovs.records import dataclass
+from xenoovs.records import dataclass, replace
 
 FCS_BYTES = 4
 """The checksum that a NIC adds to a frame (IEEE 802.3, section 3.2.9); sizes of frames include it, as in RFC 2544."""
@@ -89,18 +89,28 @@ def _halves(net: IPNetwork) -> tuple[IPNetwork, IPNetwork]:
     return parse_net(f"{net[0]}/{prefix}"), parse_net(f"{net[net.num_addresses // 2]}/{prefix}")
 
 
+def _selected(profile: LoadProfile) -> Sequence[int]:
+    key = profile.service.key
+    return key.positions or range(key.max_width)
+
+
+def client_bits(profile: LoadProfile) -> list[int]:
+    """Return the bits of an address that number the clients, the lowest bit of the number first."""
+    by_port, selected = profile.service.key.field is KeyField.SOURCE_PORT, _selected(profile)
+    own = range(profile.family.bits - profile.net.prefixlen)
+    free = [position for position in own if by_port or position not in selected]
+    return free if by_port else [*selected, *free]
+
+
 def sources(profile: LoadProfile) -> list[tuple[IPAddress, int]]:
     """Return address and port of each client, so that every block of the service gets its share of the packets.
 
     The bits that choose the block count up, with the first one the fastest. So of any number of clients each block has
     its share, give or take one client.
     """
-    key, bits = profile.service.key, profile.family.bits
+    bits, address_bits = profile.family.bits, client_bits(profile)
     chance = random.Random(profile.seed)  # noqa: S311 - repeatable test traffic, no secret
-    selected = key.positions or range(key.max_width)
-    by_port = key.field is KeyField.SOURCE_PORT
-    free = [position for position in range(bits - profile.net.prefixlen) if by_port or position not in selected]
-    address_bits = free if by_port else [*selected, *free]
+    by_port, selected = profile.service.key.field is KeyField.SOURCE_PORT, _selected(profile)
     flips, found = chance.getrandbits(len(address_bits)), []
     base = int(profile.net.network_address)
     for number in range(profile.clients):
@@ -114,6 +124,12 @@ def sources(profile: LoadProfile) -> list[tuple[IPAddress, int]]:
         found.append((IPv4Address(address) if bits == 32 else IPv6Address(address), port))
     chance.shuffle(found)
     return found
+
+
+def new_clients(profile: LoadProfile, count: int) -> list[tuple[IPAddress, int]]:
+    """Return clients that do not send in a load."""
+    known = set(sources(profile))
+    return [each for each in sources(replace(profile, clients=profile.clients + count)) if each not in known]
 
 
 def frame(profile: LoadProfile, source: IPAddress, port: int, *, frame_bytes: int) -> bytes:

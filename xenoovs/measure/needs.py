@@ -11,10 +11,10 @@ from xenoovs.measure.bed import PKTGEN
 from xenoovs.records import dataclass
 from xenoovs.switch.process import PACKAGES
 
-EXPERIMENTS = ("rate", "latency", "loss", "echo", "designs", "next-hops", "paths")
+EXPERIMENTS = ("rate", "latency", "loss", "echo", "designs", "next-hops", "entries", "insert", "paths")
 """Those that run on the machines of a bed."""
 
-_TO_SERVICE = ("rate", "latency", "loss", "designs", "next-hops")
+_TO_SERVICE = ("rate", "latency", "loss", "designs", "next-hops", "entries", "insert")
 """They send a load as clients, by the driver of the generator."""
 _WITH_LOADS = (*_TO_SERVICE, "paths")
 

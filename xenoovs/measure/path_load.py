@@ -11,7 +11,8 @@ from pathlib import Path
 
 from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
 from xenoovs.measure.bed import Bed, Station
-from xenoovs.measure.bed_paths import COOKIE, BedPath, PathDirection, installed_paths, path_profile
+from xenoovs.measure.bed_paths import COOKIE, BedPath, PathDirection, path_flows, path_profile
+from xenoovs.measure.bridge_flows import added_flows
 from xenoovs.measure.counters import InterfaceCounts, read_counts, settled_counts, slack
 from xenoovs.measure.frames import LoadProfile, frame, sources
 from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
@@ -290,7 +291,7 @@ def path_bench(
         if PathDirection.OUT in directions:
             senders += [path.station for path in paths]
         generators = {station.role: stack.enter_context(_generator(station)) for station in senders}
-        stack.enter_context(installed_paths(bed, paths))
+        stack.enter_context(added_flows(bed, COOKIE, path_flows(bed, paths)))
         yield PathBench(bed, paths, generators, frame_bytes, seed)
 
 

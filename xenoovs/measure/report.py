@@ -28,7 +28,8 @@ MAX_SOURCES = 4
 
 _KIND_NOTICES = {
     BedKind.LAB: "Figures of a lab: Open vSwitch in software, with all machines on one. They are not figures of a NIC.",
-    BedKind.EMULATED: "Figures of a virtual machine with an emulated NIC. They are not figures of hardware.",
+    BedKind.EMULATED: "Figures of a virtual machine with an emulated NIC. They are not figures of hardware: the NIC is "
+    "a program on the processor that also runs Open vSwitch, and times with offload on and off say nothing.",
 }
 
 

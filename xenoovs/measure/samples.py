@@ -16,6 +16,8 @@ Points, by experiment:
               clients (source addresses)
     next-hops service (its name), way ("direct", "nat", or the type of a tunnel, with "+ipsec" where it is encrypted;
               several ways are joined with " and "), frame_bytes
+    entries   kind ("blocks", "clients", "five-tuples"), entries (that have traffic)
+    insert    entries (new ones, one after the other)
     paths     path (name of a backend), direction ("in": to it, "out": from it); of a pair also beside, beside_direction
 
 Values are numbers, lists of numbers, texts, or numbers by name. A number has its unit at the end of its key (_s, _us,
@@ -55,8 +57,12 @@ _pps, _bps, _bytes, _share); a key without a unit is a count. All experiments us
               cpu_us (of the switch, for each packet; vswitchd_cpu_s and softirq_cpu_s are its parts), upcalls_lost
               (packets dropped on their way to an upcall), flow_limit_hits (upcalls that got no megaflow),
               offloaded_megaflows; megaflow_packets and offloaded_packets count a packet in each megaflow that it took
-    next-hops forwarding_pps, megaflows, upcalls, upcalls_pps, cpu_us and its parts, and the counts of megaflows as in
-              designs
+    next-hops forwarding_pps, forwarding_bps, megaflows, upcalls, upcalls_pps, cpu_us and its parts, cpu_cores (of the
+              switch, meanwhile), and the counts of megaflows as in designs
+    entries   as next-hops, and packet_us (list: of single packets of known clients, in labs)
+    insert    first_packet_us, rule_us (lists, in labs: until a packet of a new client arrived, and until its rule was
+              in the NIC, without one in the datapath), inserts_pps (megaflows), offloads_pps (of these into the NIC),
+              update_s (to change all flows under load) and update_loss_share
     paths     sent, received and lost (sent - received) are those of the whole load, sent_pps and received_pps are of
               the seconds_s in which all loads ran; the same with beside_ in front for the other path of a
               pair; of a path alone inward also rtt_us (list: without load), and the values of the switch as in designs

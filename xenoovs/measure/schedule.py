@@ -116,7 +116,12 @@ def carry_out(
     begun_s, begun = time.monotonic(), time.time()
     total = len(writer.run.points) * writer.run.repeats
     done = total - len(left)
-    progress(RunProgress(left[0][0], done, total, experiment.point_s * len(left)))
+
+    def left_s(samples_s: float) -> float:
+        """Return how long the rest takes: no longer than the run may."""
+        return samples_s if within_s is None else max(0.0, min(samples_s, begun_s + within_s - time.monotonic()))
+
+    progress(RunProgress(left[0][0], done, total, left_s(experiment.point_s * len(left))))
     if not writer.run.basis and (basis := experiment.prepare(bed)):
         writer.set_basis(basis)
     experiment.warm_up(bed, writer.run.basis)
@@ -129,7 +134,7 @@ def carry_out(
             start_s = time.monotonic()
             if index and end_s is not None and start_s + each_s > end_s:
                 break
-            progress(RunProgress(point, done + measured, total, each_s * (len(left) - measured)))
+            progress(RunProgress(point, done + measured, total, left_s(each_s * (len(left) - measured))))
             measurement = experiment.measure(bed, point, writer.run.basis)
             at = utc_text(begun + start_s - begun_s)
             writer.append(Sample(experiment.name, point, repeat, at, measurement.values, measurement.suspect))

@@ -439,6 +439,21 @@ def test_a_remote_that_comes_leaves_the_records_of_the_others_in_its_tunnel() ->
     assert mover.remotes["rack1/b"] is not before
 
 
+def test_bug_the_routers_of_a_path_were_unknown_for_a_minute_after_its_source_port_was_found() -> None:
+    agent = _Agent(_with(ONE))
+    mover, _ = _mover(agent)
+    mover._step()
+    (before,) = mover.remotes.values()
+    before.hops[50_001] = "10.0.1.1"
+    (remote,) = ONE.remotes
+    for address, hops in ((remote.address, {50_001: "10.0.1.1"}), (IPv4Address("192.168.201.9"), {})):
+        agent.follow(_with(replace(ONE, margin_us=77, remotes=(replace(remote, address=address),))))
+        mover._step()
+        (after,) = mover.remotes.values()
+        assert after is not before
+        assert after.hops == hops
+
+
 @pytest.mark.parametrize("error", [None, OSError(6, "No such device")])
 def test_a_round_that_cannot_be_sent_whole_is_lost_on_no_path(error: OSError | None) -> None:
     """Paths whose probes were not sent counted as lost, so they failed while the first ones answered."""

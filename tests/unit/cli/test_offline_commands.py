@@ -80,7 +80,7 @@ def test_a_virtual_machine_gets_what_the_environment_names(
         sent.append(order)
         return 0
 
-    monkeypatch.setattr("xenoovs.lab.target.attach", attach)
+    monkeypatch.setattr("xenoovs.lab.nic.call.attach", attach)
     (labs / "one" / "config.link").symlink_to(config)
     run_in_vm(VirtualMachine(labs), ["xenoovs", "apply"], name="one")
     assert sent[0]["environment"]["XENOOVS_LAB"] == "one"

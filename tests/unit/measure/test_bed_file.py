@@ -133,7 +133,7 @@ def test_a_machine_that_has_everything_has_no_finding() -> None:
         (
             "link",
             "missing=bash\nlink",
-            "bash not found: needed by rate, latency, loss, designs, next-hops",
+            "bash not found: needed by rate, latency, loss, designs, next-hops, entries, insert",
             "apt-get install bash",
             True,
         ),
@@ -169,7 +169,7 @@ _KERNEL = "apt-get install linux-image-$(dpkg --print-architecture)"
         (
             "generator",
             "tcpreplay",
-            "tcpreplay not found: needed by rate, latency, loss, designs, next-hops, paths",
+            "tcpreplay not found: needed by rate, latency, loss, designs, next-hops, entries, insert, paths",
             "",
             True,
         ),
@@ -196,7 +196,7 @@ def test_one_experiment_needs_less() -> None:
 def test_with_pktgen_only_paths_need_tcpreplay() -> None:
     found = findings(f"missing=pktgen\nmissing=tcpreplay\n{ANSWERS}", "generator", driver="pktgen")
     assert [(each.problem, each.is_error) for each in found] == [
-        ("the kernel has no module pktgen: needed by rate, latency, loss, designs, next-hops", True),
+        ("the kernel has no module pktgen: needed by rate, latency, loss, designs, next-hops, entries, insert", True),
         ("tcpreplay not found: needed by paths", True),
     ]
 

@@ -105,7 +105,7 @@ def test_a_run_that_lacks_samples_gives_no_weights(xenoovs: CommandLine, tmp_pat
     out, planned = tmp_path / "paths.json", len(whole.samples)
     lacking = f"{planned - 1} of {planned} samples are missing, and no path to fips2 is measured"
     result = xenoovs("measure", "paths", run)
-    assert (result.status, f"the plan is incomplete: {lacking}\n" in result.out) == (0, True), result.out
+    assert (result.status, f"no weights: {lacking}; --resume measures them\n" in result.out) == (0, True), result.out
     assert f"# Incomplete: {lacking}.\n" in (run / "paths.yaml").read_text()
     result = xenoovs("measure", "paths", run, "--weights", out)
     assert result.status == 1

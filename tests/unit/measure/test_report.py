@@ -138,7 +138,7 @@ def test_figures_of_a_lab_are_never_those_of_hardware_and_text_of_a_run_cannot_b
     assert "<b>" not in text
     assert "&lt;b&gt;&amp;bold" in text
     emulated = page(write(tmp_path / "emulated", rate_run(kind=BedKind.EMULATED)))
-    assert "virtual machine with an emulated NIC. They are not figures of hardware." in emulated
+    assert "virtual machine with an emulated NIC. They are not figures of hardware: the NIC is a program" in emulated
     assert "not figures of" not in page(write(tmp_path / "real", rate_run(kind=BedKind.MACHINES)))
 
 

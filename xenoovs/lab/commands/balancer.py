@@ -129,12 +129,13 @@ def up_command(
     with _progress_bar("building the lab") as progress:
         if nic == "emulated":
             machine = nic_up.up(name, balancer, guest=_GUEST, progress=progress)
+            write_config(directory_of(name, None), balancer)
             document: dict[str, object] = {"nic": "emulated", "pid": machine.pid, "console": str(machine.console)}
             up = f"in a virtual machine with an emulated NIC (process {machine.pid})"
             tools = f"anything else: xenoovs lab exec --lab {name}"
         else:
             lab = lifecycle.up(name, balancer, progress=progress)
-            write_config(lab, balancer)
+            write_config(lab.directory, balancer)
             backends = len(lab.topology.machines)
             document = {"db": lab.ovs.db, "rundir": str(lab.ovs.directory), "backends": backends}
             up = f"with {counted(backends, 'backend')}, Open vSwitch at {lab.ovs.db}"

@@ -13,6 +13,8 @@ _COMMANDS = {
     "loss": ("load", "Measure the loss over the offered load."),
     "designs": ("designs", "Compare masked blocks with other ways to split clients."),
     "next-hops": ("designs", "Compare ways to backends: direct, by tunnels, with NAT."),
+    "entries": ("entries", "Measure packets beside 1 to 65,536 active entries."),
+    "insert": ("entries", "Measure how fast new entries come, and changes under load."),
     "check": ("run", "Check what the machines of a bed file lack."),
     "completion": ("completion", "Measure flow completion times beside an elephant, by several designs."),
     "echo": ("echo", "Measure round trips of TCP messages through the bridge."),

@@ -46,7 +46,7 @@ def designs_command(settings: MeasureSettings, *, yes: bool) -> None:
 def _show(recorded: RecordedRun) -> None:
     rows = dict[Plain, list[list[str]]]()
     for point, samples in measured_points(recorded):
-        rows.setdefault(point["clients"], []).append([str(point["design"]), *_cells(samples, _COLUMNS)])
+        rows.setdefault(point["clients"], []).append([str(point["design"]), *means(samples, _COLUMNS)])
     header = ["DESIGN", "PACKETS/S", "CPU", "MEGAFLOWS", "UPCALLS/S", "FIRST PACKET", "MEMORY"]
     for clients, table in rows.items():
         echo(f"\n{clients:,} clients")
@@ -57,7 +57,7 @@ def _show(recorded: RecordedRun) -> None:
 Columns = dict[str, Callable[[float], str]]
 
 
-def _cells(samples: list[Sample], columns: Columns) -> Iterator[str]:
+def means(samples: list[Sample], columns: Columns) -> Iterator[str]:
     """Yield the means of some values, as each is written."""
     for key, form in columns.items():
         mean = mean_value(samples, key)
@@ -98,17 +98,18 @@ def next_hops_command(settings: MeasureSettings) -> None:
 def _show_next_hops(recorded: RecordedRun) -> None:
     rows = dict[Plain, list[list[str]]]()
     for point, samples in measured_points(recorded):
-        cells = (*_cells(samples, _NEXT_HOP_COLUMNS), percent(offloaded_share(recorded, samples)))
+        cells = (*means(samples, _NEXT_HOP_COLUMNS), percent(offloaded_share(recorded, samples)))
         rows.setdefault(point["frame_bytes"], []).append([str(point["service"]), str(point["way"]), *cells])
-    header = ["SERVICE", "WAY", "PACKETS/S", "CPU", "MEGAFLOWS", "UPCALLS", "IN NIC"]
+    header = ["SERVICE", "WAY", "PACKETS/S", "BIT/S", "CPU", "CORES", "MEGAFLOWS", "IN NIC"]
     for frame_bytes, table in rows.items():
         echo(f"\nframes of {frame_bytes} bytes")
-        print_table(header, table, right=range(2, 7))
+        print_table(header, table, right=range(2, 8))
 
 
 _NEXT_HOP_COLUMNS: Columns = {
     "forwarding_pps": quantity,
+    "forwarding_bps": quantity,
     "cpu_us": lambda value: span(value / 1e6),
+    "cpu_cores": "{:.2f}".format,
     "megaflows": lambda value: f"{value:,.0f}",
-    "upcalls": lambda value: f"{value:,.0f}",
 }

@@ -16,9 +16,9 @@ from xenoovs.measure.commands.run import (
     show_result,
     sizes_option,
 )
-from xenoovs.measure.echo import OFFLOADS, SIZES_BYTES, bytes_text, echo_experiment, offload_restored
+from xenoovs.measure.echo import EMULATED_OFFLOAD, OFFLOADS, SIZES_BYTES, bytes_text, echo_experiment, offload_restored
 from xenoovs.measure.repeats import mean_value, measured_points
-from xenoovs.measure.samples import RecordedRun, Sample
+from xenoovs.measure.samples import BedKind, RecordedRun, Sample
 from xenoovs.switch.planned_restart import RESTART_WARNING
 from xenoovs.terminal.options import yes_option
 from xenoovs.terminal.output import confirm, echo, print_table
@@ -77,6 +77,8 @@ def _show(recorded: RecordedRun) -> None:
     print_table(["BYTES", "OFFLOAD", "TARGET", "MEAN", "MEDIAN"], rows, right=(0, 3, 4))
     if any(mean > _FAR * median for mean, median in map(_figures, recorded.samples)):
         echo("where the mean is far above the median, a few messages were much slower than the others")
+    if recorded.run.kind is BedKind.EMULATED and any(point["offload"] != "unchanged" for point in recorded.run.points):
+        echo(EMULATED_OFFLOAD)
 
 
 _FAR = 1.5

@@ -223,9 +223,9 @@ class _Planner:
             _show_measured(found)
             _say_few_repeats(found)
             echo()
-            show_plan(plan, unit, weights)
+            show_plan(plan, unit, weights, has_weights=not lacking)
             if lacking:
-                print_text(f"the plan is incomplete: {lacking}", fg="yellow")
+                print_text(f"no weights: {lacking}; --resume measures them", fg="yellow")
             echo()
             echo(f"paths in {file}")
 
@@ -350,8 +350,8 @@ def write_whole(out: Path, text: str, *, instead: str) -> None:
         raise MeasureError(f"{out} cannot be written: {error.strerror}; {instead}") from None
 
 
-def show_plan(plan: PathPlan, unit: str, weights_file: Path | None) -> None:
-    """Print ranking, split, limits and weights."""
+def show_plan(plan: PathPlan, unit: str, weights_file: Path | None, *, has_weights: bool = True) -> None:
+    """Print ranking, split, limits and, unless samples are missing, weights."""
     loads = dict(zip((path.name for path in plan.split.paths), plan.split.loads, strict=True))
     total = plan.split.total
     rows = [
@@ -380,7 +380,8 @@ def show_plan(plan: PathPlan, unit: str, weights_file: Path | None) -> None:
     echo(f"limited by {', '.join(bottlenecks)}" if bottlenecks else "no path or resource limits this load")
     for sentence in advice(plan):
         print_text(sentence, fg="yellow")
-    echo("weights: " + ", ".join(f"{name} {weight}" for name, weight in plan.weights().items()))
+    if has_weights:
+        echo("weights: " + ", ".join(f"{name} {weight}" for name, weight in plan.weights().items()))
     if weights_file is not None:
         echo(f"written to {weights_file}; in a service: weights: {{from: {weights_file}}}")
 

@@ -177,7 +177,11 @@ def _run_options() -> list[Callable[..., Any]]:
             show_default=True,
             help="Directory for the run, which becomes a directory in it.",
         ),
-        click.option("--quick", is_flag=True, help="Take a minute: fewer repeats, shorter measurements."),
+        click.option(
+            "--quick",
+            is_flag=True,
+            help="Fewer repeats, shorter measurements; what does not fit into a minute is left to --resume.",
+        ),
         click.option("--resume", is_flag=True, help="Go on with the newest run in --out that is not complete."),
         click.option(
             "--seed",

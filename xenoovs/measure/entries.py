@@ -1,0 +1,195 @@
+"""The experiments about entries: what a packet costs beside many of them, and how fast new ones come.
+
+An entry counts when it has traffic: each has a client of its own. Their flows stand above those of the config.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from xenoovs.compile.encoding import deliver
+from xenoovs.errors import CommandFailed, MeasureError
+from xenoovs.measure.bed import Bed
+from xenoovs.measure.bridge_flows import add_flows, added_flows
+from xenoovs.measure.counters import read_counts
+from xenoovs.measure.designs import designs_profile
+from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes, arrival_times, costs, forget_megaflows, forwarded_load
+from xenoovs.measure.frames import LoadProfile, client_bits, frame, new_clients, sources
+from xenoovs.measure.load import LoadBench, LoadReading
+from xenoovs.measure.samples import BedKind, Plain, Point, Value
+from xenoovs.measure.schedule import Experiment, Measurement
+from xenoovs.measure.switch_load import megaflow_totals
+from xenoovs.model.address import Family, IPAddress
+from xenoovs.openflow.text import render_actions
+from xenoovs.records import dataclass, field
+
+KINDS = ("blocks", "clients", "five-tuples")
+MOST_ENTRIES = 1 << 16
+"""As many as the net of clients has addresses for, twice over."""
+
+_COOKIE = 0x656E7472 << 32
+"""ASCII "entr". Its owner is foreign to xenoovs, so that an agent leaves the flows alone."""
+
+_ENTRIES_A_S = 20_000.0
+"""At least so many upcalls a second make the entries of a load before what counts begins."""
+
+_FEW_SHARE = 0.95
+_NEWCOMERS = 20
+_RULE_SOURCE = Path(__file__).with_name("rule_program.py").read_text()
+_UPDATE_PPS, _UPDATE_S = 2000.0, 3.0
+_POLL_S, _LONGEST_S = 0.02, 60.0
+
+
+def entry_flows(bed: Bed, profile: LoadProfile, kind: str, *, turn: int = 0) -> Iterator[str]:
+    """Yield a flow for each client of a load, as `ovs-ofctl add-flows` reads them; `turn`: another backend for each."""
+    family, service = profile.family, bed.service
+    protocol, source, vip = ("udp", "nw_src", "nw_dst") if family is Family.IPV4 else ("udp6", "ipv6_src", "ipv6_dst")
+    bits = client_bits(profile)[: (profile.clients - 1).bit_length()]
+    mask = type(profile.vip)(sum(1 << bit for bit in bits))
+    actions = [render_actions(deliver(backend.next_hop, service.source_mac)) for backend in service.backends]
+    for number, (address, port) in enumerate(sources(profile)):
+        match = f"{protocol},in_port={bed.balancer.uplinks.ingress[0]},{vip}={profile.vip}"
+        if kind == "blocks":
+            match += f",{source}={type(address)(int(address) & int(mask))}/{mask}"
+        else:
+            match += f",{source}={address}"
+        if kind == "five-tuples":
+            match += f",tp_src={port},tp_dst={profile.port}"
+        yield f"{match},actions={actions[(number + turn) % len(actions)]}"
+
+
+@dataclass(slots=True)
+class EntriesExperiment(Experiment[Bed]):
+    """Packet rate, CPU time and the time of single packets beside many active entries."""
+
+    bench: LoadBench
+    times: LoadTimes
+    seed: int
+    repeats: int
+    points: Sequence[Point]
+    options: Mapping[str, Plain] = field(init=False)
+    point_s: float = field(init=False)
+    name: str = "entries"
+
+    def __post_init__(self) -> None:
+        self.options = {"counted_s": self.times.counted_s}
+        self.point_s = self.times.warm_up_s + self.times.counted_s + 3.0
+
+    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+        entries, kind = int(point["entries"]), str(point["kind"])
+        profile = designs_profile(bed, clients=entries, seed=self.seed)
+        size = max(64, profile.shortest_bytes)
+        times = replace(self.times, warm_up_s=self.times.warm_up_s + entries / _ENTRIES_A_S)
+        self.bench.generator.prepare(profile, frame_bytes=size)
+        with added_flows(bed, _COOKIE, entry_flows(bed, profile, kind)):
+            self.bench.announce_backends()
+            forget_megaflows(bed.dpu)
+            values, suspect = forwarded_load(self.bench, profile, frame_bytes=size, times=times)
+            values |= costs(values, frame_bytes=size)
+            totals = megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress)
+            if bed.kind is not BedKind.MACHINES:
+                known = sources(profile)[: self.times.newcomers]
+                values["packet_us"], _ = arrival_times(bed, profile, known, frame_bytes=size)
+        if totals.megaflows < entries * _FEW_SHARE:
+            suspect.append(f"{totals.megaflows} megaflows for {entries} entries: not all of them were active")
+        return Measurement({**values, **totals.values}, tuple(suspect))
+
+
+@dataclass(slots=True)
+class InsertExperiment(Experiment[Bed]):
+    """New entries: the time of the first packet and of the rule, entries a second, and a change of all under load."""
+
+    bench: LoadBench
+    seed: int
+    repeats: int
+    points: Sequence[Point]
+    options: Mapping[str, Plain] = field(default_factory=dict)
+    point_s: float = 12.0
+    name: str = "insert"
+
+    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+        profile = designs_profile(bed, clients=int(point["entries"]), seed=self.seed)
+        size, values, suspect = max(64, profile.shortest_bytes), dict[str, Value](), list[str]()
+        with_new = replace(profile, clients=profile.clients + 2 * _NEWCOMERS)
+        self.bench.generator.prepare(profile, frame_bytes=size)
+        with added_flows(bed, _COOKIE, entry_flows(bed, with_new, "clients")):
+            self.bench.announce_backends()
+            forget_megaflows(bed.dpu)
+            if bed.kind is not BedKind.MACHINES:
+                newcomers = new_clients(profile, 2 * _NEWCOMERS)
+                values["first_packet_us"], _ = arrival_times(bed, profile, newcomers[::2], frame_bytes=size)
+                values["rule_us"] = _rule_times(bed, profile, newcomers[1::2], frame_bytes=size)
+                forget_megaflows(bed.dpu)
+            values |= self._inserted(bed, profile, size)
+            changed, doubts = self._updated(bed, profile, with_new, size)
+            suspect += doubts
+        return Measurement(values | changed, tuple(suspect))
+
+    def _inserted(self, bed: Bed, profile: LoadProfile, size: int) -> dict[str, Value]:
+        """Send one packet of each client as fast as possible, and follow the number of megaflows."""
+        seen, ports = list[tuple[float, int, int]](), bed.balancer.uplinks.ingress
+        rate = float(MOST_ENTRIES)
+        running = self.bench.generator.start(
+            profile, frame_bytes=size, offered_pps=rate, seconds_s=profile.clients / rate
+        )
+        end_s = time.monotonic() + _LONGEST_S
+        while time.monotonic() < end_s:
+            totals = megaflow_totals(bed.dpu, ports)
+            seen.append((time.monotonic(), totals.megaflows, totals.offloaded))
+            is_settled = len(seen) > 20 and seen[-20][1:] == seen[-1][1:] and totals.megaflows > 0
+            if totals.megaflows >= profile.clients * _FEW_SHARE and is_settled:
+                break
+            time.sleep(_POLL_S)
+        running.wait()
+        return {"inserts_pps": _growth(seen, 1), "offloads_pps": _growth(seen, 2), "megaflows": seen[-1][1]}
+
+    def _updated(
+        self, bed: Bed, profile: LoadProfile, every: LoadProfile, size: int
+    ) -> tuple[dict[str, Value], tuple[str, ...]]:
+        """Give all entries another backend while their load runs."""
+        before = LoadReading(read_counts(self.bench.counted))
+        running = self.bench.generator.start(profile, frame_bytes=size, offered_pps=_UPDATE_PPS, seconds_s=_UPDATE_S)
+        time.sleep(_UPDATE_S / 3)
+        begun_s = time.monotonic()
+        add_flows(bed, _COOKIE, entry_flows(bed, every, "clients", turn=1))
+        bed.dpu.run("ovs-appctl", "revalidator/wait", timeout_s=_LONGEST_S)
+        update_s = time.monotonic() - begun_s
+        trial = self.bench.result(before, running, offered_pps=_UPDATE_PPS)
+        return {"update_s": update_s, "update_loss_share": trial.frames.loss_share}, trial.suspect
+
+
+def _growth(seen: Sequence[tuple[float, int, int]], column: int) -> float:
+    """Return how fast a number grew from the last reading without any to the first one with the most."""
+    most = max(cast(int, one[column]) for one in seen)
+    first_s = max((one[0] for one in seen if not one[column]), default=seen[0][0] - _POLL_S)
+    last_s = next(one[0] for one in seen if one[column] == most)
+    return most / max(_POLL_S, last_s - first_s) if most else 0.0
+
+
+def _rule_times(
+    bed: Bed, profile: LoadProfile, clients: Sequence[tuple[IPAddress, int]], *, frame_bytes: int
+) -> list[float]:
+    """Return the microseconds from the packet of a new client to its rule: in the NIC, without one in the datapath."""
+    mark = "offloaded:yes" if bed.kind is BedKind.EMULATED else "packets:"
+    frames = "".join(
+        f"{address} {frame(profile, address, port, frame_bytes=frame_bytes).hex()}\n" for address, port in clients
+    )
+    script = 'exec python3 -I -c "$0" "$@" "${OVS_RUNDIR:-/var/run/openvswitch}"'
+    argv = ("sh", "-c", script, _RULE_SOURCE, bed.generator.netns, bed.generator.interface, mark)
+    try:
+        output = bed.generator.place.run(argv, stdin=frames, timeout_s=120.0, env=bed.dpu.env)
+    except CommandFailed as failed:
+        raise MeasureError(f"the time to a rule cannot be measured: {failed.stderr.strip()}") from None
+    return [each for each in json.loads(output.stdout) if each is not None]
+
+
+def entries_experiment(bed: Bed, bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> EntriesExperiment:
+    """Return the experiment about active entries for a bed."""
+    counts = (1, 256, 16_384) if quick else tuple(4**power for power in range(9))
+    points = [{"kind": kind, "entries": count} for count in counts for kind in KINDS]
+    return EntriesExperiment(bench, LOAD_TIMES[bed.kind, quick], seed, repeats, points)
