@@ -69,7 +69,7 @@ async def texts(tab: Tab, selector: str) -> list[str]:
 def test_it_shows_the_values_of_the_snapshot(browser: str) -> None:
     async def scenario(tab: Tab, served: Served) -> None:
         await tab.show(served.url)
-        assert await texts(tab, ".pill") == ["as configured", "75% in hardware"]
+        assert await texts(tab, ".pill") == ["a backend is down", "75% in hardware"]
         assert await texts(tab, ".facts dd:nth-of-type(1)") == ["75%", "180k", "1.44G", "2/3", "25", "4s"]
         assert await texts(tab, "section:first-of-type tbody th") == ["b0", "b1", "b2", "b3"]
         assert (await texts(tab, "td.down span")) == ["down 1m 35s"]
@@ -111,7 +111,7 @@ def test_it_reports_that_the_agent_does_not_answer(browser: str) -> None:
         await tab.show(served.url)
         served.is_broken = True
         await tab.until("!document.getElementById('silent').hidden")
-        assert await texts(tab, ".pill") == ["as configured", "75% in hardware"]
+        assert await texts(tab, ".pill") == ["a backend is down", "75% in hardware"]
         served.is_broken = False
         await tab.until("document.getElementById('silent').hidden")
 

@@ -76,7 +76,7 @@ def test_verdicts_and_a_backend_that_is_down_are_shown(browser: str, url: str) -
     async def run() -> None:
         async with new_tab(browser) as tab:
             await tab.show(url)
-            assert (await texts(tab, ".pill"))[0] == "as configured"
+            assert (await texts(tab, ".pill"))[0] == "a backend is down"
             assert await texts(tab, "td.down small") == ["connection refused, 1ms"]
             assert [text.split()[0] for text in await texts(tab, "figcaption li")] == [v.value for v in VERDICTS]
             classes = await tab.evaluate(

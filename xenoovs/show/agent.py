@@ -528,8 +528,10 @@ class ServiceView:
         if self.hw_share is not None:
             yield f"{percent(self.hw_share)} in hardware"
         if self.megaflows_predicted is not None:
-            seen = "-" if self.megaflows_seen is None else self.megaflows_seen
-            yield f"megaflows {seen}/{self.megaflows_predicted}"
+            predicted = self.megaflows_predicted
+            seen = predicted if self.megaflows_seen is None else self.megaflows_seen
+            more = "" if self.megaflows_seen is None else f", {predicted}"
+            yield f"{counted(seen, 'megaflow')}{more} predicted"
         if self.draining:
             yield f"{counted(self.draining, 'block')} draining"
 

@@ -10,7 +10,7 @@ from time import gmtime, strftime
 
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import counted, first_names, worded
-from xenoovs.show.agent import AnnouncementView, Override, ServiceView, Snapshot, hw_share
+from xenoovs.show.agent import AnnouncementView, BackendState, Override, ServiceView, Snapshot, hw_share
 from xenoovs.show.paths import PathState
 
 _MAX_SERVICES = _MAX_VIPS = 5
@@ -166,6 +166,20 @@ def _on_backups(snapshot: Snapshot) -> Iterator[str]:
         yield f"service {service}: no other backend serves, all of its clients are with {backups}"
 
 
+def _down(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the backends that are down while others serve their clients."""
+    found = [
+        f"{service.name}/{backend.name}"
+        for service in snapshot.services
+        if not (service.unanswered or service.on_backups)
+        for backend in service.backends
+        if backend.is_ejected and backend.state is BackendState.DOWN
+    ]
+    if found:
+        names = first_names(found, most=_MAX_SERVICES)
+        yield f"{counted(len(found), 'backend')} down, others serve the clients: {names}"
+
+
 def _unannounced(snapshot: Snapshot, *, is_bad: bool) -> Iterator[str]:
     vips = defaultdict[str, list[str]](list)
     for view in snapshot.announcements:
@@ -265,6 +279,7 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[Snapshot], Iterable[str]]], ...] = 
     ),
     ("not ready for clients", "warn", _not_ready),
     ("clients at backups", "warn", _on_backups),
+    ("a backend is down", "warn", _down),
     ("VIPs are not announced", "bad", partial(_unannounced, is_bad=True)),
     ("", "warn", partial(_unannounced, is_bad=False)),
     ("paths are failed or unknown", "warn", _about_paths),

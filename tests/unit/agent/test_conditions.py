@@ -26,6 +26,8 @@ def of(service: ServiceView) -> Snapshot:
     return replace(snapshot(), services=(service,))
 
 
+WELL = replace(snapshot(), services=snapshot().services[1:])
+ONE_DOWN = "1 backend down, others serve the clients: web/b2"
 UP, DOWN, UNCHECKED = BackendState.UP, BackendState.DOWN, BackendState.UNCHECKED
 ALL_KEPT = with_backends((DOWN, 0.5, False), (DOWN, 0.5, False))
 DROPPED = with_backends((DOWN, 0.0, True), (DOWN, 0.0, True))
@@ -34,7 +36,13 @@ MOVED = with_backends((DOWN, 0.0, True), (UP, 1.0, False))
 
 
 def test_all_is_well() -> None:
-    assert (is_as_desired(snapshot()), texts(snapshot()), headline(snapshot())) == (True, [], ("as configured", "good"))
+    assert (is_as_desired(WELL), texts(WELL), headline(WELL)) == (True, [], ("as configured", "good"))
+
+
+def test_a_backend_that_is_down_is_named_while_others_serve_its_clients() -> None:
+    shown = snapshot()
+    assert (is_as_desired(shown), texts(shown)) == (True, [ONE_DOWN])
+    assert headline(shown) == ("a backend is down", "warn")
 
 
 @pytest.mark.parametrize(
@@ -99,14 +107,14 @@ THIRDS = with_backends(*[(UP, 1 / 3, False)] * 3)
 
 @pytest.mark.parametrize("service", [MOVED, THIRDS, with_backends((UNCHECKED, 1.0, False))])
 def test_a_backend_that_is_down_is_no_difference_once_its_clients_have_others(service: ServiceView) -> None:
-    assert (is_as_desired(of(service)), texts(of(service)), service.unanswered) == (True, [], 0)
+    assert (is_as_desired(of(service)), service.unanswered) == (True, 0)
 
 
 def test_a_host_that_is_not_ready_shows_the_reason_and_this_is_no_difference() -> None:
-    out = replace(snapshot(), not_ready="taken out of service by an operator")
+    out = replace(WELL, not_ready="taken out of service by an operator")
     expected = "not ready for clients, so `GET /ready` answers 503: taken out of service by an operator"
     assert (is_as_desired(out), texts(out), headline(out)) == (True, [expected], ("not ready for clients", "warn"))
-    failing = replace(snapshot(), last_error="no bridge", not_ready="reconcile fails: no bridge")
+    failing = replace(WELL, last_error="no bridge", not_ready="reconcile fails: no bridge")
     assert texts(failing) == ["reconcile fails: no bridge", "not ready for clients, so `GET /ready` answers 503"]
 
 
@@ -144,13 +152,13 @@ def test_what_differs_is_named(name: str) -> None:
 
 
 def test_a_change_that_waits_is_named_with_its_time_and_is_no_difference() -> None:
-    waits = replace(snapshot(), confirm_by_s=NOW_S + 25, rolls_back_to="99887766aabb")
+    waits = replace(WELL, confirm_by_s=NOW_S + 25, rolls_back_to="99887766aabb")
     words = "run `xenoovs confirm` within 25s, or config 0123456789ab is rolled back to 99887766aabb"
     assert (texts(waits), is_as_desired(waits), headline(waits)) == ([words], True, ("confirmation pending", "warn"))
 
 
 def test_a_database_that_was_not_read_yet_is_no_difference() -> None:
-    unasked = replace(snapshot(), ports=None)
+    unasked = replace(WELL, ports=None)
     assert (is_as_desired(unasked), texts(unasked), headline(unasked)) == (True, [], ("as configured", "good"))
 
 

@@ -189,13 +189,13 @@ def test_it_can_be_stopped_and_goes_on(control: Path) -> None:
 
 def test_while_the_agent_is_unreachable_the_frame_is_marked_as_old(stub: Stub, control: Path) -> None:
     with top(control) as (window, _):
-        window.wait_for("as configured")
+        window.wait_for("a backend is down")
         stub.is_away = True
         window.wait_for("the agent does not answer")
         window.wait_for("old data: ")
         stub.is_away = False
         window.seen = ""
-        window.wait_for("as configured")
+        window.wait_for("a backend is down")
         window.wait_for("↑ ↓ choose")
 
 
