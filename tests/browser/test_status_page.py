@@ -286,7 +286,7 @@ def test_notices_can_be_read(browser: str, scheme: str) -> None:
         served.shown = replace(snapshot(), last_error="away", config_problem="bad", is_paused=True, confirm_by_s=NOW_S)
         await tab.look(width=800, scheme=scheme)
         await tab.show(served.url)
-        assert len(await texts(tab, ".notice")) == 7
+        assert len(await texts(tab, ".notice")) == 8
         assert await tab.evaluate(CONTRASTS) == []
 
     play(browser, scenario)

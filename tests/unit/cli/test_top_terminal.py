@@ -213,7 +213,7 @@ def test_keys_are_handled_while_a_request_is_pending(stub: Stub, control: Path) 
 
 def test_on_a_terminal_that_cannot_move_the_cursor_one_frame_is_printed(control: Path) -> None:
     with top(control, TERM="dumb") as (window, process):
-        window.wait_for("web  192.0.2.80  75% in hardware  megaflows 14/16")
+        window.wait_for("web  192.0.2.80  75% in hardware  14 megaflows, 16 predicted")
         assert process.wait(PATIENCE_S) == 0
         assert "\x1b[?1049h" not in window.seen
 

@@ -108,7 +108,7 @@ def sizes_option(default: str, *, least: int, most: int, noun: str) -> Callable[
             raise click.BadParameter(f"{given!r} is not a list of sizes such as 64,512,1518.") from None
         for size in found or ():
             if not least <= size <= most:
-                raise click.BadParameter(f"{size} is no size of {noun}: {least} to {most}.")
+                raise click.BadParameter(f"{size} is no size of {noun}: write {least} to {most}.")
         return found
 
     help_text = f"Sizes of {noun}.  [default: {default}]"
