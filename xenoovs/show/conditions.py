@@ -279,7 +279,6 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[Snapshot], Iterable[str]]], ...] = 
     ),
     ("not ready for clients", "warn", _not_ready),
     ("clients at backups", "warn", _on_backups),
-    ("a backend is down", "warn", _down),
     ("VIPs are not announced", "bad", partial(_unannounced, is_bad=True)),
     ("", "warn", partial(_unannounced, is_bad=False)),
     ("paths are failed or unknown", "warn", _about_paths),
@@ -288,5 +287,6 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[Snapshot], Iterable[str]]], ...] = 
     ("new config is not in use", "warn", _about_config),
     ("confirmation pending", "warn", _unconfirmed),
     ("paused", "warn", _paused),
+    ("a backend is down", "warn", _down),
 )
 """Each condition: its headline (empty: none), how bad it is, and a function that describes it; the worst first."""
