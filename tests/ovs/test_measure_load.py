@@ -171,7 +171,7 @@ def test_a_second_experiment_in_the_same_lab_is_refused(
 
 def test_wrong_options_are_one_sentence(lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine) -> None:
     at = ("--lab", lab.name, "--out", tmp_path)
-    assert "63 is no size of frames, with FCS: write 64 to 1518." in xenoovs("measure", "rate", *at, "--sizes", "63").err
+    assert "no size of frames, with FCS: write 64 to 1518." in xenoovs("measure", "rate", *at, "--sizes", "63").err
     assert "[default: 64]" in xenoovs("measure", "loss", "--help").out
     assert "'x' is not a list of sizes" in xenoovs("measure", "rate", *at, "--sizes", "x").err
     assert "Name one bed: a lab with --lab" in xenoovs("measure", "rate", config).err
