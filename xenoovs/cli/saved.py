@@ -196,7 +196,7 @@ def facts_of(change: Change, *, file: str, partial: bool) -> dict[str, Any]:
         "user": _storable(user_name()),
         "bridge": change.bridge,
         "partial": partial,
-        "config": SavedConfig(file=_storable(file), sha256=_digest(text), lines=text.splitlines()),
+        "config": SavedConfig.model_construct(file=_storable(file), sha256=_digest(text), lines=text.splitlines()),
         "decision": decision_document(change.target.decision, names),
     }
 
@@ -207,7 +207,8 @@ def entry_of(change: Change, *, file: str, partial: bool, number: int, command: 
     moved = "; clients moved: " + moved_text(summary) if summary.moved else ""
     changed = f"{click.unstyle(headline(summary))}{moved}" if change.difference.flow_mods else "nothing; it was there"
     facts = facts_of(change, file=file, partial=partial)
-    return HistoryEntry(
+    # Not checked, as it is made of what is at hand: to parse decision and config would take as long as to compile.
+    return HistoryEntry.model_construct(
         **facts, number=number, command=_storable(command), changed=changed, summary=summary_document(summary)
     )
 
@@ -216,7 +217,7 @@ def plan_of(change: Change, *, file: str, options: PlanOptions) -> SavedPlan:
     """Return the file of a change that was planned with these options, for the config in `file`."""
     before, flow_mods = sorted(_lines(change.dump)), _flow_mods(change)
     facts = facts_of(change, file=file, partial=options.partial)
-    plan = SavedPlan(**facts, drain=options.drain, before=before, flow_mods=flow_mods)
+    plan = SavedPlan.model_construct(**facts, drain=options.drain, before=before, flow_mods=flow_mods)
     return plan.signed()
 
 

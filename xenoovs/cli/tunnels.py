@@ -19,6 +19,8 @@ from xenoovs.terminal.options import OutputFormat, bridge_command
 from xenoovs.terminal.output import echo
 from xenoovs.terminal.reach import endpoint_of, where_of
 
+_HOST_PORT, _UPLINK = "pf0hpf", "p0"
+
 
 def _device(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
     """Check the name of a bridge or a port, which becomes part of a script."""
@@ -40,17 +42,13 @@ def _device(_context: click.Context, _parameter: click.Parameter, text: str | No
 )
 @click.option(
     "--host-port",
-    default="pf0hpf",
-    show_default=True,
     callback=_device,
-    help="Far end: port of that bridge towards the server.",
+    help=f"Far end: port of that bridge towards the server.  [default: {_HOST_PORT}]",
 )
 @click.option(
     "--uplink",
-    default="p0",
-    show_default=True,
     callback=_device,
-    help="Far end: port of that bridge by which direct answers leave.",
+    help=f"Far end: port of that bridge by which direct answers leave.  [default: {_UPLINK}]",
 )
 def tunnels_command(
     config: Path,
@@ -59,8 +57,8 @@ def tunnels_command(
     lab: str | None,
     backend: str | None,
     target: str | None,
-    host_port: str,
-    uplink: str,
+    host_port: str | None,
+    uplink: str | None,
     output: OutputFormat,
 ) -> None:
     """Print the commands that make the tunnel ports of the config FILE; run nothing.
@@ -77,9 +75,13 @@ def tunnels_command(
       xenoovs tunnels my.yaml | sh
       xenoovs tunnels my.yaml --far-end b1 | ssh dpu1 sh
     """
+    far = {"--on": target, "--host-port": host_port, "--uplink": uplink}
+    if backend is None and (without := [name for name, given in far.items() if given is not None]):
+        raise click.UsageError(f"{without[0]} is about the far end of a tunnel: add --far-end BACKEND.")
     balancer = load_resolved(config, of_dpu=True)
     if backend is not None:
-        _far_end(balancer, backend, target=target, host_port=host_port, uplink=uplink, output=output)
+        ends = {"host_port": host_port or _HOST_PORT, "uplink": uplink or _UPLINK}
+        _far_end(balancer, backend, target=target, **ends, output=output)
         return
     ports, bridge = wanted_ports(balancer), balancer.uplinks.bridge
     there = where_of(endpoint_of(db, lab), config=config, lab=lab)
