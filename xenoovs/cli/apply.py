@@ -187,8 +187,6 @@ class Words:
     """The description of a change in the history and in messages.
 
     Attributes:
-        command: What was done.
-        file: The config of it.
         again: The command that plans again where the bridge has changed meanwhile.
         instead: What to do beside an agent.
     """

@@ -309,11 +309,7 @@ def _show_checks(checks: tuple[CheckResult, ...], target: CommandTarget) -> None
 class Question:
     """The options of doctor.
 
-    Attributes:
-        balancer: the config; None: every bridge is checked.
-        lab: the lab, if the switch is in one.
-        target: how commands reach the Open vSwitch.
-        backends: whether backends are checked.
+    Without a config (`balancer`), every bridge is checked.
     """
 
     balancer: Balancer | None

@@ -104,10 +104,7 @@ class ReportOptions:
     Attributes:
         services: Names of services, which alone are judged; empty: all, and other traffic.
         verdicts: Only blocks and other traffic with these verdicts are printed; all are judged. Empty: any.
-        blocks: Whether every block has a row.
-        tree: Whether every megaflow is printed, below its block.
-        required: Required share of the packets in hardware; None: all.
-        target: How commands reach the Open vSwitch.
+        required: Share of the packets in hardware; None: all.
     """
 
     services: tuple[str, ...] = ()

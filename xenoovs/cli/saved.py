@@ -69,10 +69,7 @@ class SavedConfig(_Stored):
 class SavedDecision(_Stored):
     """The desired state of a bridge: a decision, and the config with the next hops of its backends.
 
-    Attributes:
-        xenoovs: The version that wrote the file.
-        at: When; `user`: for whom.
-        partial: Whether what cannot be installed is left out.
+    `xenoovs` is the version that wrote the file.
     """
 
     xenoovs: Text
@@ -114,11 +111,7 @@ class SavedDecision(_Stored):
 class SavedPlan(SavedDecision):
     """A plan, and the state of the bridge that it was made of.
 
-    Attributes:
-        drain: Whether services drain as their config says.
-        before: The flows of the bridge.
-        flow_mods: What is to be sent, in this order.
-        sha256: Of all other values, as they were written; None: an earlier version wrote the file.
+    `sha256` is of all other values, as they were written.
     """
 
     xenoovs_plan: Literal[1] = 1
