@@ -3,4 +3,4 @@
 text -> model -> assignment -> program -> plan -> bundle; then dump -> values -> findings, the way back.
 """
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
