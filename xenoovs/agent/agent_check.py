@@ -43,13 +43,8 @@ class AgentReply:
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """What is in effect of the replies of one agent.
-
-    Attributes:
-        weight: Part of the weight, without regard to `drain`.
-        lasting: How many replies in a row advertised a higher weight; negative: a lower one.
-        reply: The last reply that could be read; empty: none.
-    """
+    """What is in effect of the replies of one agent. `lasting`: how many replies in a row advertised a higher weight;
+    negative: a lower one. `weight` disregards `drain`; `reply` is the last one that could be read."""
 
     weight: Fraction = Fraction(1)
     administration: Administration = Administration.READY

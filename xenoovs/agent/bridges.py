@@ -42,16 +42,9 @@ class AgentGroup:
     async def run(
         self, starters: Mapping[str, Starter], *, once: bool = False, beside: TaskFactory | None = None
     ) -> None:
-        """Make agents and run them until all are stopped.
-
-        Args:
-            once: As of `Agent.run`. All agents come to their end.
-            beside: Runs until then, from when all are made.
-
-        Raises:
-            XenoovsError: An agent could not be made, or with `once`: a bridge could not be reconciled.
-            Exception: An agent failed unexpectedly, which ends all.
-        """
+        """Make agents and run them, and `beside`, until all are stopped or, with `once`, come to their end. Raises
+        XenoovsError: an agent could not be made, or with `once`: a bridge could not be reconciled. Any other exception
+        of an agent ends all."""
         loop = asyncio.get_running_loop()
         if len(starters) > 1:
             loop.set_default_executor(ThreadPoolExecutor(_THREADS * len(starters), thread_name_prefix="xenoovs-work"))

@@ -230,13 +230,8 @@ class Agent:
         return self._settings.command_options()
 
     async def run(self, *, once: bool = False) -> None:
-        """Reconcile the bridge until `stop` or, with `once`, until all backends were probed and the bridge is right.
-
-        With `once`, wait for the end of drains, too.
-
-        Raises:
-            XenoovsError: With `once`: the bridge could not be reconciled.
-        """
+        """Reconcile the bridge until `stop` or, with `once`, until all backends were probed, the bridge is right, and
+        drains have ended. Raises XenoovsError: with `once`: the bridge could not be reconciled."""
         with self.events.recording():
             info("starting", bridge=self.bridge, config=self.config.digest, file=self.config.path, version=__version__)
             await self._start_tasks(once=once)

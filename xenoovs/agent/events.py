@@ -16,10 +16,7 @@ _MAX_EVENTS = 1_000
 
 
 class EventLog(logging.Handler):
-    """Events numbered from 1 at the start of the agent. The oldest are dropped.
-
-    In a process with several bridges: the events of this bridge, and those of none.
-    """
+    """Events numbered from 1 at the start of the agent, of this bridge alone. The oldest are dropped."""
 
     def __init__(self) -> None:
         super().__init__()

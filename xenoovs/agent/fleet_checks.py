@@ -37,12 +37,8 @@ class FleetWatches:
 
 
 def fleet_checks(balancer: Balancer, watches: FleetWatches, last: tuple[Balancer, Checks] | None = None) -> Checks:
-    """Return the checks of all backends that have one: by `health` where the DPU is a witness, else seldom.
-
-    Args:
-        last: The checks of another config, of the same witnesses. Those of a service that it has too are its checks,
-            and all of them if none changes.
-    """
+    """Return the checks of all backends that have one: by `health` where the DPU is a witness, else seldom. `last`: the
+    checks of another config, of the same witnesses, which are taken for services that it has too."""
     before, known = ({service.name: service for service in last[0].services}, last[1]) if last else ({}, Checks())
     checks = dict[BackendName, Check]()
     for service in balancer.services:

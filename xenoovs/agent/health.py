@@ -53,13 +53,8 @@ SMOOTHING = 1 / 8
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One backend that is probed.
-
-    Attributes:
-        health: How results count, without what concerns several backends.
-        min_change: Of what the agent of a server advertises; None: it is a health check.
-        seed: Differs from target to target, and is the same in every run.
-    """
+    """One backend that is probed. `min_change`: of what the agent of a server advertises; None: it is a health check.
+    `seed` differs from target to target, and is the same in every run."""
 
     target: Target
     health: Health
@@ -89,14 +84,9 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class BackendHealth:
-    """The health of one check, from its results.
-
-    Attributes:
-        is_known: False until the first result, where that decides alone.
-        contradictions: Results in a row that contradict `is_up`.
-        since_s: When `is_up` became what it is.
-        failed_s: When each of the last failed probes in a row was sent; at most `fall` of them.
-    """
+    """The health of one check, from its results. `failed_s`: when each of the last failed probes in a row was sent; at
+    most `fall` of them. `contradictions`: results in a row that contradict `is_up`. `is_known`: False until the first
+    result, where that decides alone."""
 
     is_up: bool
     is_known: bool

@@ -221,13 +221,8 @@ class OffloadSampler:
         rule_use: RuleUse | None = None,
         is_always: bool = False,
     ) -> None:
-        """Bind it to a switch.
-
-        Args:
-            bridge: Returns whose flows are counted where the switch cannot dump megaflows.
-            rule_use: None: of this host.
-            is_always: Take samples although no client requests them, because something scrapes the counters.
-        """
+        """Bind it to a switch. `bridge`: returns whose flows are counted where the switch cannot dump megaflows.
+        `is_always`: take samples although no client requests them, because something scrapes the counters."""
         self._switch, self._program, self._clock, self._pace = switch, program, clock, pace
         self._bridge, self._flow_totals = bridge, FlowTotals()
         self._rule_use = rule_use or RuleUse()
@@ -397,10 +392,8 @@ class RuleUse:
         self._now = self._read_ports(self._ports, is_brief=self._last is None)
 
     def evidence(self, lines: Sequence[str], increments: Sequence[str]) -> Evidence:
-        """Return what ports and traffic control show beside a dump, by what grew since the sample before.
-
-        `increments`: the dump with what its counters grew by.
-        """
+        """Return what ports and traffic control show beside a dump. `increments`: the dump with what its counters grew
+        by since the sample before."""
         held = _sums(lines)
         before, self._after = self._after, self._read_ports(held, is_brief=self._last is None)
         self._ports = tuple(held)

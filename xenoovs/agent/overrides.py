@@ -86,13 +86,8 @@ def merge(overrides: Iterable[Override], new: Balancer, *, old: Balancer | None 
 def merge_rollback(
     now: Iterable[Override], tried: Merged, *, before: Iterable[Override], configs: tuple[Balancer, Balancer]
 ) -> Merged:
-    """Merge overrides when a config is rolled back: those of before, but for what operators have changed since.
-
-    Args:
-        now: The overrides under the config that is rolled back.
-        tried: What that config left of the overrides of before.
-        configs: The config that is rolled back, and the one that holds again.
-    """
+    """Merge overrides when a config is rolled back: those of before, but for what operators have changed since. `now`:
+    under that config; `tried`: what it left of those of before. `configs`: it, and the one that holds again."""
     left, present = ({each.name: each for each in some} for some in (tried.remaining, now))
     changed = {names for names in left.keys() | present.keys() if left.get(names) != present.get(names)}
     merged = merge((present[names] for names in sorted(changed & present.keys())), configs[1], old=configs[0])

@@ -184,11 +184,8 @@ class ServiceMoment:
 
 
 def target_shares(service: Service, ramps: Ramps) -> tuple[float, ...]:
-    """Return the share of the clients that each backend should have now.
-
-    A backend in a slow start should have a part of its share. The backends that are in no slow start should have the
-    rest.
-    """
+    """Return the share of the clients that each backend should have now: in a slow start a part of its share, and those
+    in no slow start the rest."""
     weights, whole = service.weights, float(sum(service.weights))
     parts = [ramps.get((service.name, backend.name)) for backend in service.backends]
     slow = [(float(weight), float(part)) for weight, part in zip(weights, parts, strict=True) if part is not None]
@@ -204,15 +201,8 @@ def target_shares(service: Service, ramps: Ramps) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class BackendMoment:
-    """One backend at one moment.
-
-    Attributes:
-        installed: Its service on the bridge.
-        name: Names of its service and its own.
-        used: With the weight in use.
-        target: Share of the clients that it should have, 0..1.
-        override: What an operator has set for it.
-    """
+    """One backend at one moment. `installed`: its service on the bridge. `used`: with the weight in use. `target`:
+    share of the clients that it should have, 0..1."""
 
     moment: Moment
     installed: Installed

@@ -180,11 +180,7 @@ def bits_of(block: Block, key: BlockKey) -> tuple[int, int]:
 
 
 def block_of(value: int, mask: int, key: BlockKey) -> Block:
-    """Return the block behind key bits: the inverse of `bits_of`.
-
-    Raises:
-        ValueError: They are not a block of this key.
-    """
+    """Return the block behind key bits: the inverse of `bits_of`. Raises ValueError if there is none."""
     first = _COLUMNS[key.field].bits.start
     if mask & (1 << first) - 1:
         raise ValueError(f"{value:#x}/{mask:#x} is not a block of {key.field.value}")

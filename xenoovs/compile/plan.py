@@ -215,14 +215,9 @@ class ServiceChange:
 def summarise(
     program: Program, before: Decision, observed: Iterable[Flow], *, same: Collection[int] = ()
 ) -> Iterator[ServiceChange]:
-    """Yield the services of the config in its order, then those that disappear; each when it is asked for.
-
-    Args:
-        program: What the bridge is to have.
-        before: What `observed` says.
-        observed: The flows that the bridge has, of all services but `same`.
-        same: Ids of services that do not differ; they are left out.
-    """
+    """Yield the services of the config in its order, then those that disappear; each when it is asked for. `before`:
+    What `observed` says. `observed`: The flows of the bridge, of all services but `same`, the ids of those that do not
+    differ and are left out."""
     seen = tuple(observed)
     balance = defaultdict[int, list[Flow]](list)
     for flow in _settled(seen):

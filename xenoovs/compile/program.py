@@ -402,8 +402,7 @@ def compile_program(
     """Return the flows that encode a decision and a transition on the bridge of a config.
 
     Args:
-        balancer: The next hops of the backends, and what else the bridge does.
-        decision: What to compile, with every service of the config.
+        decision: With every service of the config.
         transition: Blocks on their way; None: there are none.
         ofports: OpenFlow port numbers by name, which connections of moving blocks learn.
         before: A program; services that are the same in it are taken from there.

@@ -33,13 +33,9 @@ _STAGES = {stage.value: stage for stage in (Stage.BALANCE, Stage.DRAIN, Stage.HO
 def read(observed: Iterable[ObservedFlow], balancer: Balancer, *, now_s: float = 0.0) -> tuple[Decision, Transition]:
     """Return what the flows of a switch say: `read(compile(decision, transition)) == (decision, transition)`.
 
-    Clients whose flows were changed or deleted by another program have no owner; flows that are no blocks are ignored.
-    A service that the config lacks is read with next hops as owners.
-
-    Args:
-        observed: Flows with their ages; foreign flows are ignored.
-        balancer: The config whose backends are the owners.
-        now_s: The time that ages are counted from, on the clock of the transition.
+    Clients whose flows were changed or deleted by another program have no owner; flows that are no blocks, or foreign,
+    are ignored. A service that the config lacks is read with next hops as owners. `now_s`: The time that ages are
+    counted from, on the clock of the transition.
     """
     configured = every_service(balancer)
     ids = service_ids(service.claim for service in configured)

@@ -17,12 +17,8 @@ from xenoovs.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConnectHint:
-    """How to make a bridge connect: the command for its host (ovs-vsctl(8)).
-
-    Attributes:
-        target: Where bridges connect, such as `tcp:127.0.0.1:6653`; None: a launcher listens, at an unknown address.
-        db: Database of the Open vSwitch of the bridge, where ovs-vsctl needs it.
-    """
+    """How to make a bridge connect: the command for its host (ovs-vsctl(8)). `target`: where bridges connect, such as
+    `tcp:127.0.0.1:6653`; None: a launcher listens, at an unknown address. `db`: where ovs-vsctl needs it."""
 
     target: str | None = None
     db: str | None = None

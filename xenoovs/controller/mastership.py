@@ -32,11 +32,7 @@ _MOST_STATE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The content of a lease.
-
-    Attributes:
-        state: The run-time state, opaque here; empty: none was published.
-    """
+    """The content of a lease. `state`: the run-time state, opaque here; empty: none was published."""
 
     version: int
     holder: str

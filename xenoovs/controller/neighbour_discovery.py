@@ -195,13 +195,9 @@ _XID = 0
 
 
 class NeighbourProxy:
-    """Answers solicitations for the addresses of the services of one bridge, at a limited rate.
-
-    `receive` is called by reading threads, `follow` by any; a thread renews the flows until `close`.
-
-    Attributes:
-        dropped: Packets that came faster than RATE_PER_S and were not processed.
-    """
+    """Answers solicitations for the addresses of the services of one bridge. More than RATE_PER_S are not processed,
+    but counted in `dropped`. `receive` is called by reading threads, `follow` by any; a thread renews the flows until
+    `close`."""
 
     def __init__(
         self,

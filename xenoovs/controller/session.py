@@ -101,13 +101,8 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a session waits.
-
-    Attributes:
-        handshake_s: From the connection to the description of its ports.
-        echo_s: A switch that is silent for so long gets an echo request.
-        silence_s: A switch that is silent for so long loses its connection.
-    """
+    """How long a session waits. `handshake_s`: from the connection to the description of its ports. A switch that is
+    silent for `echo_s` gets an echo request, and loses its connection after `silence_s`."""
 
     handshake_s: float = 10.0
     echo_s: float = 5.0
@@ -148,12 +143,7 @@ class Session:
         admitted: Callable[[], None] = lambda: None,
         offered: Collection[int] = OFFERED,
     ) -> None:
-        """Begin with HELLO.
-
-        Args:
-            admitted: Called when the registry has admitted it.
-            offered: The versions that HELLO has, some of `OFFERED`.
-        """
+        """Begin with HELLO, which has the versions `offered`. `admitted`: called when the registry has admitted it."""
         self._transport, self.peer, self._handler = transport, peer, handler
         self._timeouts, self._admitted, self.offered = timeouts or Timeouts(), admitted, offered
         self._sending = Lock()

@@ -79,9 +79,7 @@ class BridgeState:
 
     Attributes:
         ports: Sorted by name; among them the bridge's own, of the bridge's name.
-        hw_offload: other_config:hw-offload; None where it is not set, which means no.
-        max_idle_ms: other_config:max-idle; None where it is not set.
-        max_revalidator_ms: other_config:max-revalidator; None where it is not set, or the database is not at hand.
+        hw_offload, max_idle_ms, max_revalidator_ms: of other_config; None: not set, or the database is not at hand.
         exporters: columns that are set of `sflow`, `ipfix` and `netflow`.
         ovn: what OVN has to do with it; None: nothing, or the database is not at hand.
     """
@@ -110,12 +108,7 @@ class BridgeState:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Table Open_vSwitch and the bridges.
-
-    Attributes:
-        doca_initialized: only in NVIDIA's fork, else None.
-        chassis: ovn-controllers that the database configures.
-    """
+    """Table Open_vSwitch and the bridges. `doca_initialized`: only in NVIDIA's fork, else None."""
 
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
     bridges: tuple[BridgeState, ...] = ()

@@ -106,7 +106,6 @@ class Device:
         port_name: `p0` for the first uplink, `pf0`, `pf0vf0`, `pf0sf0` for representors (phys_port_name).
         master: its bond or bridge.
         ingress: whether it has the qdisc to which OVS attaches rules.
-        subfunction: the scalable function behind the representor.
     """
 
     name: str

@@ -288,8 +288,8 @@ class Cleartext:
 
     Attributes:
         device: by which they leave; empty: not known.
-        policy: the selector of the policy; None: none covers them, and the config requires IPsec.
-        reason: why they leave unencrypted, a clause.
+        policy: its selector; None: none covers them, and the config requires IPsec.
+        reason: a clause.
     """
 
     use: EncapsulationUse

@@ -1,7 +1,6 @@
 """Parses dumps of `ovs-appctl dpctl/dump-flows`: OVS 2.13 to 4.0, every layer, with or without `-m`.
 
-Keys and statistics may come in any order, as it depends on version and layer. What has no field goes to
-`Megaflow.extra`.
+Keys and statistics may come in any order, as it depends on version and layer. `Megaflow.extra` has what has no field.
 """
 
 from __future__ import annotations

@@ -79,12 +79,8 @@ def tunnel_ports(bridges: Iterable[BridgeState]) -> tuple[tuple[str, TunnelPort]
 
 
 def tunnel_owner(megaflow: Megaflow, ports: Iterable[tuple[str, TunnelPort]]) -> str | None:
-    """Return the bridge whose tunnel port the packets of a megaflow entered by; None: unknown.
-
-    Args:
-        megaflow: with `tunnel(...)` in its match.
-        ports: tunnel ports, each with the name of its bridge.
-    """
+    """Return the bridge whose tunnel port the packets of a megaflow with `tunnel(...)` entered by; None: unknown.
+    `ports`: each with the name of its bridge."""
     text = megaflow.key("tunnel")
     if text is None or megaflow.in_port is None:
         return None

@@ -139,8 +139,7 @@ class TunnelFacts:
         neighbours: by address.
         cached: address -> MAC in the cache of a userspace datapath (`tnl/neigh/show`); empty for the kernel's.
         programs: which of ovs-monitor-ipsec, charon (strongSwan) and pluto (Libreswan) run.
-        files: certificates and the private key that Open vSwitch names for IPsec.
-        ike_failures: why the IKE daemon made no SA, by the address of the remote or by the port.
+        ike_failures: by the address of the remote or by the port.
     """
 
     ends: tuple[TunnelEnd, ...]

@@ -65,13 +65,9 @@ def settle_s(max_revalidator_ms: int | None) -> float:
 def advance(
     before: tuple[Decision, Transition], decision: Decision, desired: DesiredState, progress: Progress
 ) -> Transition:
-    """Return the moves on the way from what a switch has to `decision`.
-
-    Args:
-        before: What the switch has: the decision whose active blocks it serves, and the moves that go on.
-        decision: What it is to serve.
-        desired: What `decision` was made for: which services drain, and which backends serve.
-    """
+    """Return the moves on the way from what a switch has to `decision`. `before`: What it has: the decision whose
+    active blocks it serves, and the moves that go on. `desired`: What `decision` was made for: which services drain,
+    and which backends serve."""
     old, transition = before
     served, moving, targets = dict(old.services), dict(transition.services), dict(decision.services)
     ids = service_ids(service.claim for service in every_service(desired.balancer))

@@ -93,16 +93,11 @@ def _limits(health: Health, backups: Collection[str], down: Collection[str]) -> 
 def select_ejected(
     down: Sequence[str], *, total: int, health: Health, before: Collection[str] = (), stale: Collection[str] = ()
 ) -> frozenset[str]:
-    """Select the backends to eject: at most `max_down` of all, and never all. The first to go down comes first.
+    """Select the backends to eject: at most `max_down` of all, and never all. The first of `down` to go down comes
+    first.
 
-    If all are down, and `on_all_down` says to drop their packets, all are ejected.
-
-    Args:
-        down: The backends that are down, in the order in which they went down.
-        total: How many backends have a weight.
-        health: Has the limits.
-        before: The backends that are ejected already.
-        stale: The backends that must not be ejected yet.
+    If all are down, and `on_all_down` says to drop their packets, all are ejected. `total`: How many backends have a
+    weight. `before`: Those that are ejected already. `stale`: Those that must not be ejected yet.
     """
     if len(down) >= total and health.on_all_down is AllDown.DROP:
         return frozenset(down)

@@ -39,11 +39,9 @@ def update_slow_starts(
 ) -> SlowStarts:
     """Return the slow starts after backends were ejected, returned or added.
 
-    A start begins for a backend that had no clients or is new. The first call continues the starts of an earlier agent.
-    If all backends of a service would start slowly, none does: no other could serve their clients meanwhile.
-
-    Args:
-        known: State stored on the bridge, for the first call.
+    A start begins for a backend that had no clients or is new. The first call continues the starts of an earlier agent,
+    by `known`. If all backends of a service would start slowly, none does: no other could serve their clients
+    meanwhile.
     """
     if not before.begun and (before.balancer, before.ejected) == (balancer, ejected):
         return before

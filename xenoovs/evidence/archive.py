@@ -67,11 +67,7 @@ def without_secrets(text: str) -> str:
 
 @dataclass(slots=True)
 class Recorder:
-    """The tape that records; after `limit_s` no more is asked.
-
-    Attributes:
-        cut: what is not in the record, or not as a whole.
-    """
+    """The tape that records; after `limit_s` no more is asked. `cut`: what is not in the record, or not as a whole."""
 
     limit_s: float
     max_bytes: int = _MOST_BYTES

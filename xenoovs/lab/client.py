@@ -23,8 +23,6 @@ from xenoovs.lab.sockets import allow_any_local, destination_of, from_address, p
 from xenoovs.model.address import checksum
 from xenoovs.records import asdict, dataclass, field
 
-# What the helper program and its caller exchange, as JSON.
-
 
 @dataclass(frozen=True, slots=True)
 class Flight:
@@ -104,10 +102,7 @@ def parse_counts(text: str) -> AnswerCounts:
 
 @dataclass(slots=True)
 class SendWindow:
-    """Limits unanswered packets, so that no socket buffer overflows.
-
-    `short_timeout_s`: The same once more than two windows are lost.
-    """
+    """Limits unanswered packets, so that no socket buffer overflows. `short_timeout_s`: After two lost windows."""
 
     size: int
     timeout_s: float
@@ -300,7 +295,6 @@ class TrafficExchange:
 
 # Small packets take about 768 bytes of a receive buffer, whose default of 212,992 bytes holds 277 (socket(7)).
 _DATAGRAMS = (128, 1.0, 0.02)
-
 
 _HEADER = struct.Struct("!8sI")
 

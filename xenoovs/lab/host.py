@@ -129,11 +129,7 @@ class LabNetns:
     marks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def batch(self, lines: Iterable[str], *, namespace: str | None = None, is_ipv6: bool = False) -> None:
-        """Run several commands of ip(8) in one process. Raises CommandFailed at the first that fails.
-
-        Args:
-            is_ipv6: Whether commands that name no address mean IPv6.
-        """
+        """Run commands of ip(8) in one process; `is_ipv6`: by `ip -6`. Raises CommandFailed at the first that fails."""
         text = "".join(f"{line}\n" for line in lines)
         if text:
             options = [*(["-6"] if is_ipv6 else []), *(["-n", namespace] if namespace else [])]

@@ -70,12 +70,7 @@ def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress
 
 @contextmanager
 def new_lab(topology: Topology | Fabric, *, directory: Path | None = None, nic: bool = False) -> Iterator[Path]:
-    """Make the directory of a lab, which is complete at the end of the block; an error there removes everything.
-
-    Yields the directory.
-
-    Raises LabError when there is a lab of that name.
-    """
+    """Make a lab's directory, complete at the end of the block; an error removes all. Raises LabError: there is one."""
     name = topology.name
     place = directory_of(name, directory)
     _make_directory(name, place)

@@ -167,12 +167,7 @@ class Place:
         return command
 
     def try_run(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: str = "",
-        timeout_s: float = 30.0,
-        env: Mapping[str, str] | None = None,
+        self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0, env: Mapping[str, str] | None = None
     ) -> Completed:
         """Run a command to its end; any exit status is an answer. Raises CommandMissing, CommandTimeout."""
         command = self.start(argv, stdin=stdin, env=env)
@@ -187,12 +182,7 @@ class Place:
         return done
 
     def run(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: str = "",
-        timeout_s: float = 30.0,
-        env: Mapping[str, str] | None = None,
+        self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0, env: Mapping[str, str] | None = None
     ) -> Completed:
         """As `try_run`; raises CommandFailed too."""
         done = self.try_run(argv, stdin=stdin, timeout_s=timeout_s, env=env)
@@ -255,9 +245,6 @@ class Place:
     def _lost(self) -> MeasureError:
         reason = printable(self._transport.last_words())
         return MeasureError(f"{self.name}: {reason}" if reason else f"{self.name} has ended the connection")
-
-
-# Ways to a machine.
 
 
 class _Pipes:
@@ -330,15 +317,8 @@ _SSH = (
 
 
 def machine_by_ssh(name: str, *, target: str, port: int | None, options: Sequence[str] = ()) -> Place:
-    """Return a machine to which ssh(1) connects, with the keys and settings that the user has for it.
-
-    Args:
-        port: None: that of ssh's own settings.
-        options: Further arguments of ssh.
-
-    Raises:
-        MeasureError: It cannot be reached, or has no python3.
-    """
+    """Return a machine to which ssh(1) connects, with the keys and settings that the user has for it; `port` None: that
+    of the settings. Raises MeasureError when it cannot be reached, or has no python3."""
     program = f"python3 -I -c {shlex.quote(_SOURCE.read_text())}"
     # Devices and Open vSwitch need root: sudo where it asks for no password.
     elevated = f"sudo -n true 2>/dev/null && exec sudo -n {program}"

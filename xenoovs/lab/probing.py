@@ -60,11 +60,7 @@ def _machine_of(service: Service, backend: Backend, topology: Topology) -> Machi
 def job_of(
     machine: Machine, balancer: Balancer, topology: Topology, *, log: str, certificate: Callable[[], str]
 ) -> Job:
-    """Return what a machine answers to clients, and to the health checks of a config.
-
-    Args:
-        certificate: Returns the PEM file for https; called only if a check needs it.
-    """
+    """Return what a machine answers to clients and health checks. `certificate`: returns the PEM file for https."""
     checks = tuple(_checks(machine, balancer, topology))
     ports = {("tcp" if check.kind.startswith("http") else "udp", check.port) for check in checks}
     healths = _healths(machine, balancer, topology)

@@ -133,11 +133,7 @@ def _set_state(lab: Lab, machine: Machine, failure: Failure | None, balancer: Ba
 def follow_config(
     lab: Lab, balancer: Balancer, machines: Iterable[Machine], *, failures: dict[str, Failure] | None = None
 ) -> None:
-    """Let machines answer the health checks of a config: start again the programs that do something else.
-
-    Raises:
-        LabError: A program does not start.
-    """
+    """Let machines answer the health checks of a config: restart programs that do something else. Raises LabError."""
     failures = failures_of(lab) if failures is None else failures
     for machine in machines:
         failure = failures.get(machine.label)

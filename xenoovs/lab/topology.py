@@ -200,10 +200,7 @@ class MachineTunnelEnd:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPath:
-    """The way of answers from one address of a machine, where it is not that of its other packets.
-
-    `source`: An address, or a net. `mac`: The next hop.
-    """
+    """The way of answers from `source`, an address or a net, unlike that of other packets. `mac`: The next hop."""
 
     source: str
     interface: str
@@ -446,7 +443,6 @@ class Link:
 
 HOST_PORT = "pf0hpf"
 """The port to the host on a DPU (BlueField names it so); on the bridge even when the config does not name it."""
-
 
 UNDERLAY = f"{RESERVED_PREFIX}ul"
 """The port by which packets leave in tunnels. It is on no bridge of the config, as NICs require."""

@@ -69,10 +69,7 @@ class Trial:
 
 
 def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tuple[tuple[str, str], ...]]:
-    """Return the trials of the services in their order, and pairs of name and reason for those left out.
-
-    Raises LabError when the load is empty or nothing is left to try.
-    """
+    """Return the trials of the services, and name and reason of those left out. Raises LabError: nothing to try."""
     if load.clients < 1 or load.packets < 1:
         raise LabError(f"cannot send {load.packets} packets of {load.clients} clients; use 1 or more of each")
     reasons = {service.name: _reason_to_skip(service, load) for service in balancer.services}
@@ -274,11 +271,7 @@ def send(
     pace: Pace | None = None,
     progress: Progress = no_progress,
 ) -> LabReport:
-    """Send from the clients' namespace, wait for the answers, and count them by service and backend.
-
-    Raises:
-        LabError: The lab is not up, was built for another config, or nothing can be sent.
-    """
+    """Send as the clients, and count the answers by service and backend. Raises LabError, also for another config."""
     load = load or Load()
     check_root(probe_host())
     _check_fit(lab, balancer)

@@ -14,14 +14,7 @@ from xenoovs.errors import CommandFailed
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs
-from xenoovs.lab.topology import (
-    RESERVED_PREFIX,
-    UNDERLAY,
-    UNDERLAY_MTU,
-    Machine,
-    MachineTunnelEnd,
-    Underlay,
-)
+from xenoovs.lab.topology import RESERVED_PREFIX, UNDERLAY, UNDERLAY_MTU, Machine, MachineTunnelEnd, Underlay
 from xenoovs.model.balancer import Balancer, Returns
 from xenoovs.model.switch_tunnel import TunnelPorts, remote_end_of
 from xenoovs.openflow.flow import LOCAL

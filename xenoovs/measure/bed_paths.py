@@ -67,11 +67,7 @@ class BedPath:
 
 
 def bed_paths(bed: Bed) -> tuple[BedPath, ...]:
-    """Return the paths to the backends of the service under test; one for several backends on the same machine.
-
-    Raises:
-        MeasureError: There are more than MAX_BED_PATHS.
-    """
+    """Return the paths to the service's backends, one for each machine. Raises MeasureError: over MAX_BED_PATHS."""
     stations = dict[str, Station]()
     for backend in bed.service.backends:
         station = bed.backends[backend.name]

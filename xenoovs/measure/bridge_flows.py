@@ -15,7 +15,6 @@ from xenoovs.openflow.text import parse_dump, render_flow
 _OFCTL = ("ovs-ofctl", "-O", "OpenFlow14")
 _TIMEOUT_S = 60.0
 
-
 _EXTERNAL_IDS = ("ovs-vsctl", "--format=json", "--columns=external_ids", "list", "Open_vSwitch")
 
 
@@ -37,10 +36,7 @@ def bridge_flows(bed: Bed) -> str:
 
 @contextmanager
 def restored_flows(bed: Bed) -> Iterator[str]:
-    """Restore the flows of the bridge at the end, also if this process is killed; yields them.
-
-    Raises MeasureError, BridgeOfOvn.
-    """
+    """Yield the flows of the bridge; restore them at the end, also if killed. Raises MeasureError, BridgeOfOvn."""
     require_not_of_ovn(bed)
     with flows_of_switch_restored(bed.dpu, bed.balancer.uplinks.bridge) as before:
         yield before

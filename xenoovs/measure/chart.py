@@ -91,11 +91,7 @@ class ChartTable:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A picture of one experiment.
-
-    `subtitles`: Of each run: the datapath, and whether it is quick, incomplete or suspect. `panels`: From left to
-    right, `columns` in a row.
-    """
+    """A picture of one experiment. `subtitles`: One for each run. `panels`: From left to right, `columns` in a row."""
 
     name: str
     title: str

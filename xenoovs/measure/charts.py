@@ -133,9 +133,6 @@ def _curve(experiment: str, panel: str = "") -> Iterator[ChartLine]:
         yield ChartLine(label, tuple(_exactly(x, y) for x, y in curve.points))
 
 
-# Packet rate over size.
-
-
 def _rate_chart(sources: Sequence[_RunSource]) -> Chart:
     lines, rows = list[ChartLine](), list[tuple[Cell, ...]]()
     sizes = sorted({int(str(size)) for one in sources for (size,) in one.groups("frame_bytes")})
@@ -221,9 +218,6 @@ def _rate_row(one: _RunSource, size: int, samples: Sequence[Sample]) -> tuple[Ce
     )
 
 
-# Latency over base load, for each split.
-
-
 def _latency_chart(sources: Sequence[_RunSource]) -> Chart:
     panels, rows = list[Panel](), list[tuple[Cell, ...]]()
     splits = dict.fromkeys(str(point.get("split")) for one in sources for point in one.run.run.points)
@@ -279,9 +273,6 @@ def _latency_chart(sources: Sequence[_RunSource]) -> Chart:
         ),
         columns=min(2, len(panels)) or 1,
     )
-
-
-# Loss over offered load.
 
 
 def _loss_chart(sources: Sequence[_RunSource]) -> Chart:
@@ -363,9 +354,6 @@ def _loss_row(one: _RunSource, size: object, share: float, samples: Sequence[Sam
     )
 
 
-# TCP echo over the size of the message.
-
-
 def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
     lines, rows = list[ChartLine](), list[tuple[Cell, ...]]()
     for one in sources:
@@ -418,9 +406,6 @@ def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
             frozenset(range(3, 10)),
         ),
     )
-
-
-# The same load through other designs.
 
 
 DESIGNS = {
@@ -629,7 +614,6 @@ def experiments_of(runs: Iterable[RecordedRun]) -> tuple[str, ...]:
 
 
 # Two runs side by side: by how much the second differs from the first.
-
 
 _COMPARED = {
     "rate": ("throughput_pps", ("frame_bytes",), "throughput"),

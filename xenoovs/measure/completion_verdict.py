@@ -70,9 +70,6 @@ def _verdict(claim: str, found: Iterable[_Finding | None]) -> ClaimVerdict | Non
     return ClaimVerdict(claim, outcome, f"{'; '.join(each.text for each in findings)}.")
 
 
-# The claims.
-
-
 def _near_undisturbed(groups: _Groups, scene: Scene) -> _Finding | None:
     alone = Scene(CompletionCase.ALONE, scene.flows, scene.size, 0.0)
     most = _UNDISTURBED_MOST.get(scene.case)
@@ -145,9 +142,6 @@ _CLAIMS: tuple[tuple[str, Callable[[_Groups, Scene], _Finding | None]], ...] = (
     ("a dead path is empty within 0.4 s", _dead_path_empty),
     ("all flows end", _all_completed),
 )
-
-
-# What they have in common.
 
 
 def _ours(groups: _Groups, scene: Scene) -> _Group:

@@ -12,14 +12,7 @@ from math import lcm
 from typing import NamedTuple
 
 from xenoovs.compile.encoding import block_conditions, deliver, destination_is, family_is, output_port, rule_of
-from xenoovs.compile.pipeline import (
-    BLOCK_PRIORITY,
-    GENERATION,
-    SERVICE_ID,
-    SERVICE_PRIORITY,
-    Stage,
-    block_priority,
-)
+from xenoovs.compile.pipeline import BLOCK_PRIORITY, GENERATION, SERVICE_ID, SERVICE_PRIORITY, Stage, block_priority
 from xenoovs.compile.program import ServiceProgram, compile_config
 from xenoovs.decision.decision import Blocks, Owner
 from xenoovs.errors import CompileError
@@ -219,7 +212,6 @@ def nested_rules(blocks: Blocks) -> tuple[tuple[Block, Owner], ...]:
 
 # Select groups: Open vSwitch hashes each packet.
 
-
 _HASH_SOURCE = ",selection_method=hash,fields(ip_src,ipv6_src)"
 
 
@@ -249,7 +241,6 @@ def _render_group(number: int, program: ServiceProgram, method: str, buckets: Ma
 
 
 # Memory of connections: flows that Open vSwitch learns, or its connection tracker.
-
 
 _ADDRESS_FIELDS = {
     Family.IPV4: {"ip_src": "NXM_OF_IP_SRC", "ip_dst": "NXM_OF_IP_DST"},

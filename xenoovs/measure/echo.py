@@ -95,12 +95,7 @@ class EchoExperiment(Experiment[Bed]):
 
 
 def echo_experiment(
-    bed: Bed,
-    *,
-    offloads: Sequence[str],
-    quick: bool,
-    sizes: Sequence[int] = SIZES_BYTES,
-    repeats: int | None = None,
+    bed: Bed, *, offloads: Sequence[str], quick: bool, sizes: Sequence[int] = SIZES_BYTES, repeats: int | None = None
 ) -> EchoExperiment:
     """Return the experiment. Raises MeasureError when the bed cannot offload."""
     if set(offloads) & {"on", "off"} and bed.kind is BedKind.LAB:
@@ -121,9 +116,6 @@ def echo_experiment(
         for size in sizes
     ]
     return EchoExperiment(points, repeats=repeats or (1 if quick else 5), messages=50, limit_s=0.5 if quick else 60.0)
-
-
-# The server, and the flow that leads to it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +178,6 @@ def client_address(bed: Bed, peer: IPAddress) -> IPAddress:
     """Return an address from which the clients of a lab can send to `peer`."""
     net = ip_network(client_net(family_of(peer), used_addresses(bed.balancer)))
     return net[1]
-
-
-# Offload on and off.
 
 
 _SETTING = ("ovs-vsctl", "--if-exists", "get", "Open_vSwitch", ".", "other_config:hw-offload")

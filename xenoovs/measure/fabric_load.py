@@ -87,10 +87,7 @@ class FlowGroup:
             program.feed(f"{start_s!r}\n")
 
     def wait(self, meanwhile: Callable[[], None]) -> EndedFlows:
-        """Return when all flows have ended, or the time limit is over; `meanwhile` is called all the time.
-
-        Raises MeasureError when a program fails.
-        """
+        """Wait for all flows to end, or the time limit; `meanwhile` is called all the time. Raises MeasureError."""
         senders, ended = self._programs[1:], dict[int, float]()
         deadline_s = self._start_s + self._limit_s + _PATIENCE_S
         while any(sender.exit_code is None for sender in senders):

@@ -50,11 +50,7 @@ LOAD_TIMES = {
 def forwarded_load(
     bench: LoadBench, profile: LoadProfile, *, frame_bytes: int, times: LoadTimes
 ) -> tuple[dict[str, Value], list[str]]:
-    """Send a load; what counts begins when the switch has had time for its megaflows.
-
-    Returns:
-        The values of a sample, and why they may be wrong.
-    """
+    """Send a load, and count once the switch has megaflows. Returns a sample's values, and why they may be wrong."""
     bed = bench.bed
     begun_s = time.monotonic()
     read_switch(bed.dpu)

@@ -40,11 +40,7 @@ class LoadGenerator(Protocol):
     def start(
         self, profile: LoadProfile, *, frame_bytes: int, offered_pps: float | None, seconds_s: float
     ) -> RunningLoad:
-        """Begin to send.
-
-        Args:
-            offered_pps: Rate; None: as fast as possible.
-        """
+        """Begin to send. `offered_pps`: Rate; None: as fast as possible."""
 
 
 @dataclass(slots=True)
@@ -92,10 +88,7 @@ class PacketGenerator:
 
 @dataclass(slots=True)
 class RunningLoad:
-    """A load that is being sent for `planned_s` seconds.
-
-    `counted`: Returns the frames and the seconds that the output of the program names; None: it names none.
-    """
+    """A load that is being sent. `counted`: Returns frames and seconds that the program's output names; None: none."""
 
     command: RemoteCommand
     planned_s: float

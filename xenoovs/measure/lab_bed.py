@@ -26,10 +26,7 @@ _KINDS = {
 
 @contextmanager
 def open_lab_bed(name: str, balancer: Balancer, service: str | None = None) -> Iterator[Bed]:
-    """Open lab `name` as a bed for a service of a config; without `service` for the first one.
-
-    Raises LabError, MeasureError.
-    """
+    """Open lab `name` as a bed for a service of a config; None: the first one. Raises LabError, MeasureError."""
     check_root(probe_host())
     directory = directory_of(name, None)
     state = read_state(directory)

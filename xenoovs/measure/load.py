@@ -25,11 +25,7 @@ _DISCARD_PORT = 9
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What came of one load.
-
-    `offered_pps`: Rate that was asked for; None: as fast as possible. `by_switch`: What Open vSwitch counted of it;
-    None: it was not asked.
-    """
+    """What came of one load. `offered_pps` None: as fast as possible. `by_switch` None: Open vSwitch was not asked."""
 
     offered_pps: float | None
     frames: CountedFrames
@@ -101,10 +97,7 @@ class LoadBench:
         ).wait()
 
     def trial(self, *, frame_bytes: int, offered_pps: float | None, seconds_s: float) -> TrialResult:
-        """Send a load to its end, wait for its last frames, and count; once again if a counter went back.
-
-        Raises MeasureError.
-        """
+        """Send a load, wait for its last frames, and count; once again if a counter went back. Raises MeasureError."""
         self.generator.prepare(self.profile, frame_bytes=frame_bytes)
         for _ in range(_MOST_TRIES):
             self.announce_backends()

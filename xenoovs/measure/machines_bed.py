@@ -72,10 +72,7 @@ def _in_lab(role: BedRole) -> tuple[str, dict[str, str]]:
 
 @contextmanager
 def open_machines_bed(path: Path, balancer: Balancer, service: str | None = None) -> Iterator[Bed]:
-    """Open the bed of a file for a service of a config; without `service` for the first one.
-
-    Raises ConfigError, LabError, MeasureError.
-    """
+    """Open the bed of a file for a service of a config; None: the first. Raises ConfigError, LabError, MeasureError."""
     file = load_bed_file(path)
     chosen = service_under_test(balancer, service)
     present = {role.role: role for role in file.backends}

@@ -65,12 +65,7 @@ _NEEDS: Mapping[str, tuple[MachineNeed, ...]] = {
 
 
 def machine_needs(kind: str, *, driver: str, experiments: Iterable[str]) -> tuple[MachineNeed, ...]:
-    """Return what some experiments need on a machine.
-
-    Args:
-        kind: `generator`, `client`, `dpu` or `backend`.
-        experiments: Those that matter; `MachineNeed.experiments` has these alone.
-    """
+    """Return what `experiments` need on a machine. `kind`: `generator`, `client`, `dpu` or `backend`."""
     needs = [*_NEEDS[kind], *(_sending(driver) if kind == "generator" else ())]
     chosen = [*experiments]
     narrowed = (

@@ -208,9 +208,6 @@ def lacking_samples(recorded: RecordedRun) -> str:
     return f"{missing}{none}"
 
 
-# The file of the planner.
-
-
 def measured_file(recorded: RecordedRun) -> str:
     """Return the text of a file of paths with what a run measured, which `load_paths` reads.
 

@@ -68,10 +68,7 @@ class PathTrial:
 
 @dataclass(frozen=True, slots=True)
 class PathWindow:
-    """The trials of loads that ran at the same time, and the switch at both ends of that time.
-
-    `by_switch`: what Open vSwitch counted of the whole loads.
-    """
+    """The trials of simultaneous loads, and the switch at both ends of their time. `by_switch`: of the whole loads."""
 
     trials: tuple[PathTrial, ...]
     first: SwitchReading | None
@@ -225,11 +222,7 @@ class _Window:
 
 
 def _trials(
-    bed: Bed,
-    loads: Sequence[PathLoad],
-    done: Sequence[GeneratorResult],
-    window: _Window,
-    late: tuple[str, ...],
+    bed: Bed, loads: Sequence[PathLoad], done: Sequence[GeneratorResult], window: _Window, late: tuple[str, ...]
 ) -> Iterator[PathTrial]:
     """Yield the result of each load.
 

@@ -163,10 +163,7 @@ def paths_experiment(
     frame_bytes: int | None = None,
     repeats: int | None = None,
 ) -> Iterator[PathsExperiment]:
-    """Prepare the experiment; everything is undone at the end. Raises MeasureError.
-
-    `repeats`: None: 5, and of a quick run as many as fit.
-    """
+    """Prepare the experiment; the end undoes everything. Raises MeasureError. `repeats` None: 5; quick: what fits."""
     paths = bed_paths(bed)
     points = path_points([path.name for path in paths], directions)
     usual = max(1, min(_REPEATS, math.floor(_QUICK_SAMPLES / len(points)))) if quick else _REPEATS

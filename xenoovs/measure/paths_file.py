@@ -92,12 +92,7 @@ class PathsForm:
 
 
 def load_paths(file: Path) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...], str]:
-    """Return the paths, the resources and the unit of capacities.
-
-    Raises:
-        FileUnusable: It cannot be read.
-        ConfigError: It has mistakes.
-    """
+    """Return paths, resources and the unit of capacities. Raises FileUnusable; ConfigError for mistakes in the file."""
     form = load_form(file, PathsForm, _check)
     resources = tuple(Resource(one.name, one.capacity, one.duplex) for one in form.resources)
     pairs = (

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours of a picture. `series`: of runs, designs or clients; the palette of Okabe and Ito, which colour-blind
-    readers can tell apart."""
+    """Colours of a picture. `series`: of runs, designs or clients; Okabe and Ito's palette for the colour-blind."""
 
     ground: str
     ink: str

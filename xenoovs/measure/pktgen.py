@@ -55,10 +55,7 @@ def _counted(text: str) -> tuple[int, float] | None:
 
 
 def pktgen_settings(profile: LoadProfile, *, frame_bytes: int) -> list[str]:
-    """Return the commands for a device of pktgen (Documentation/networking/pktgen.rst) that make these frames.
-
-    Raises MeasureError for a load that it cannot send.
-    """
+    """Return the commands for pktgen (Documentation/networking/pktgen.rst). Raises MeasureError if it cannot."""
     key = profile.service.key
     positions = tuple(key.positions or range(key.max_width))
     are_low = key.field is KeyField.SOURCE_ADDRESS and positions == tuple(range(len(positions)))

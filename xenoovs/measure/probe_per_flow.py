@@ -167,10 +167,7 @@ def with_source_port(frame: bytes, port: int) -> bytes:
 def main() -> None:
     job = json.loads(sys.stdin.readline())
     endpoint = find_endpoint(db=None, env=os.environ)
-    with (
-        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock,
-        connected(endpoint, job["bridge"]) as connection,
-    ):
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sock, connected(endpoint, job["bridge"]) as connection:
         sock.bind((job["port"], _IPV4_FRAMES))
         connection.numbers  # noqa: B018 - asked now, as the first flow must not wait for it
         request_barrier(connection)

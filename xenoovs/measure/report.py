@@ -35,10 +35,7 @@ _KIND_NOTICES = {
 
 @dataclass(frozen=True, slots=True)
 class ReportSource:
-    """The runs of one directory.
-
-    `runs`: The newest complete run of each experiment; where there is none, the newest that has samples.
-    """
+    """The runs of one directory. `runs`: Newest complete run of each experiment, else the newest that has samples."""
 
     label: str
     runs: dict[str, RecordedRun]
@@ -158,8 +155,6 @@ def _csv(table: ChartTable) -> bytes:
     writer.writerows(["" if cell is None else cell for cell in row] for row in table.rows)
     return stream.getvalue().encode()
 
-
-# The page.
 
 _MAX_ROWS = 24
 """Longer tables are folded."""

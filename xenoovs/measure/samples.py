@@ -121,10 +121,7 @@ class BedKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement of one point.
-
-    `at`: Time in UTC as ISO 8601. Within one session it follows the monotonic clock, so that it never goes back.
-    """
+    """One measurement of one point. `at`: UTC as ISO 8601; within a session it follows the monotonic clock."""
 
     __pydantic_config__: ClassVar = _STRICT
 
@@ -189,9 +186,6 @@ def utc_text(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# Read a run.
-
-
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
     """A run and its samples, as they are in `directory`."""
@@ -206,10 +200,7 @@ class RecordedRun:
 
 
 def find_runs(directory: Path) -> tuple[Path, ...]:
-    """Return the directories of runs in `directory`, which may be a run itself, sorted by name.
-
-    Raises MeasureError when there are none.
-    """
+    """Return the directories of runs in `directory`, or itself if it is a run, by name. Raises MeasureError: no run."""
     try:
         found = [directory] if (directory / RUN_FILE).exists() else sorted(directory.iterdir())
         runs = tuple(path for path in found if (path / RUN_FILE).exists())
@@ -250,12 +241,7 @@ def parse_run(text: str, *, file: str) -> Run:
 
 
 def parse_samples(text: str, *, file: str, experiment: str) -> tuple[Sample, ...]:
-    """Return the samples of a `samples.jsonl`.
-
-    A last line without its end was being written in a crash, and is left out.
-
-    Raises FileUnusable with line and column.
-    """
+    """Return the samples of a `samples.jsonl`, without an unended last line. Raises FileUnusable with line, column."""
     lines = text.split("\n")
     samples = tuple(_valid(Sample, line, file=file, number=number) for number, line in enumerate(lines[:-1], start=1))
     for number, sample in enumerate(samples, start=1):
@@ -270,7 +256,6 @@ def parse_samples(text: str, *, file: str, experiment: str) -> tuple[Sample, ...
 
 _AT = re.compile(r"(.*) at line (\d+) column (\d+)", re.DOTALL)
 """How the reader of JSON in pydantic ends a message."""
-
 
 _EXPECTED = {
     **dict.fromkeys(("point", "points", "options"), "expected a plain value"),
@@ -313,14 +298,8 @@ def _is_in_range(value: object) -> bool:
     return not isinstance(value, (int, float)) or abs(value) <= _MOST
 
 
-# Write a run.
-
-
 class RunWriter:
-    """Appends samples to a run; each is on the disk when `append` returns.
-
-    `samples`: All samples, those of earlier sessions too.
-    """
+    """Appends samples to a run; each is on the disk when `append` returns. `samples`: Of earlier sessions too."""
 
     def __init__(self, directory: Path, run: Run, samples: Sequence[Sample], stream: FileIO) -> None:
         self.directory, self.run, self.samples, self._stream = directory, run, list(samples), stream
@@ -374,10 +353,7 @@ def _write_run(directory: Path, run: Run) -> None:
 
 @contextmanager
 def new_run(out: Path, run: Run) -> Iterator[RunWriter]:
-    """Make a directory `EXPERIMENT-TIME` in `out` for a run and open it for samples.
-
-    Raises MeasureError when it cannot be made.
-    """
+    """Make a directory `EXPERIMENT-TIME` in `out` for a run and open it for samples. Raises MeasureError."""
     stamp = re.sub(r"\.[0-9]+", "", run.started).replace("-", "").replace(":", "")
     directory: Path | None = None
     try:
@@ -406,10 +382,7 @@ def _make_directory(out: Path, name: str) -> Path:
 
 @contextmanager
 def resumed_run(directory: Path) -> Iterator[RunWriter]:
-    """Open a run to add the samples that it lacks.
-
-    Raises FileUnusable, or MeasureError when another process adds samples now.
-    """
+    """Open a run to add samples that it lacks. Raises FileUnusable; MeasureError when another process adds some now."""
     with _open_samples(directory) as stream:
         recorded = read_recorded(directory)
         # Its last line may be part of one, after a crash.

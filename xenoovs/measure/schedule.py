@@ -38,10 +38,7 @@ class Experiment(Protocol[BedT]):
     point_s: float
 
     def prepare(self, bed: BedT) -> Mapping[str, Value]:
-        """Measure once what the points refer to, and return it; it is stored as the basis of the run.
-
-        A resumed run uses the stored one, and this is not called.
-        """
+        """Measure once what the points refer to, and return it: the basis, which is stored for a resumed run too."""
         return {}
 
     def warm_up(self, bed: BedT, basis: Mapping[str, Value]) -> None:

@@ -38,10 +38,7 @@ class Statistic(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with its confidence interval.
-
-    `low`, `high`: Its ends; of fewer than FEWEST_REPEATS values the least and the greatest of them.
-    """
+    """An estimate with its confidence interval; of fewer than FEWEST_REPEATS values, with the least and greatest."""
 
     estimate: float
     low: float

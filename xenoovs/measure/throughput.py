@@ -28,10 +28,7 @@ BASIS = "partial_drop_pps_by_frame_bytes"
 
 @dataclass(frozen=True, slots=True)
 class TrialSettings:
-    """How long and how exactly throughput is searched.
-
-    `resolution`: The search ends when the two nearest rates differ by this share.
-    """
+    """How throughput is searched. `resolution`: The search ends when the two nearest rates differ by this share."""
 
     trial_s: float
     resolution: float

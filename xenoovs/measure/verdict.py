@@ -88,9 +88,6 @@ def _sortable(key: tuple[object, ...]) -> tuple[tuple[bool, float, str], ...]:
     return tuple((False, float(part), "") if isinstance(part, (int, float)) else (True, 0.0, str(part)) for part in key)
 
 
-# The claims.
-
-
 _NO_LOSS = "no packet is lost below line rate"
 _LINE_RATE = "line rate at every packet size"
 _NO_LINE_RATE = "; the links have no rate, so that every load counts as below line rate"
@@ -206,9 +203,6 @@ def latency_independent_of_load(samples: Sequence[Sample]) -> ClaimVerdict:
     return ClaimVerdict(
         _LATENCY, ClaimOutcome.UNDECIDED, f"the median changes by {changed}; more repeats would decide."
     )
-
-
-# What they have in common.
 
 
 def _is_below_line_rate(sample: Sample, link_bps: float | None) -> bool:

@@ -27,12 +27,8 @@ NOTHING_LIKE_IT = "xenoovs has nothing like it"
 
 
 class Word(str):
-    """A word of the source. The config uses it, or a comment names it.
-
-    Attributes:
-        is_used: Whether a value of the config comes from it.
-        reasons: Those of the comments that name it.
-    """
+    """A word of the source. `is_used`: a value of the config comes from it. `reasons`: those of the comments that name
+    it."""
 
     line: int
     is_used: bool
@@ -254,12 +250,8 @@ def whole_weights(shares: Iterable[Fraction]) -> list[Fraction]:
 
 
 def render(draft: Draft, *, source: str, switch: DraftSwitch) -> str:
-    """Return the config as YAML with comments.
-
-    Args:
-        source: The name of the source in comments.
-        switch: Bridge and ports where the source names none.
-    """
+    """Return the config as YAML with comments, which name the `source`. `switch`: bridge and ports where that names
+    none."""
     return "".join(f"{line}\n" for line in _lines(draft, source, switch))
 
 

@@ -55,11 +55,7 @@ _LONGEST_LINE = 100_000
 
 
 def parse_statements(text: str) -> list[Statement]:
-    """Return the statements of a file.
-
-    Raises:
-        ParseError: A brace is missing or too many, or a quote is not closed.
-    """
+    """Return the statements of a file. Raises ParseError: a brace is missing or too many, or a quote is not closed."""
     root: list[Statement] = []
     stack = [root]
     last: Statement | None = None

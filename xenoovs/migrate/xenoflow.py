@@ -33,13 +33,10 @@ class _BackendsFile(BaseModel):
 
 
 def read_xenoflow(text: str) -> Draft:
-    """Return the draft of `{"backends": [{"name": ..., "mac_address": ...}, ...]}`.
+    """Return the draft of `{"backends": [{"name": ..., "mac_address": ...}, ...]}`. Raises ParseError.
 
     The file names neither addresses nor ports: the service takes every IPv4 packet, as XenoFlow does. Its backends have
     equal shares, also where XenoFlow's number of entries, a power of two, would leave some without a backend.
-
-    Raises:
-        ParseError: The text is not such a document.
     """
     try:
         document = _BackendsFile.model_validate(json.loads(text))

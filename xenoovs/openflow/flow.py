@@ -103,13 +103,9 @@ def exact(field: Field, value: int) -> Masked:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """All conditions of a flow; build it with `match_of`.
-
-    Attributes:
-        in_port: Name of the ingress port, None for any.
-        masked: Conditions in the order of `Field`, one per field, none with mask 0, no value bit outside its mask.
-        foreign: Conditions that xenoovs does not know, as ovs-ofctl writes them, so that nothing is lost.
-    """
+    """All conditions of a flow; build it with `match_of`. `masked`: in the order of `Field`, one per field, none with
+    mask 0, no value bit outside its mask. `foreign`: conditions that xenoovs does not know, as ovs-ofctl writes them,
+    so that nothing is lost."""
 
     in_port: str | None = None
     masked: tuple[Masked, ...] = ()

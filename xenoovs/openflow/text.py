@@ -778,12 +778,7 @@ def _as_mod(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """What distinguishes a dump from known flows.
-
-    Attributes:
-        missing: Known flows that the dump does not have, by their text.
-        others: Flows of the dump that are not known.
-    """
+    """What distinguishes a dump from known flows. `missing`: known flows that the dump does not have, by their text."""
 
     missing: Mapping[str, Flow]
     others: tuple[Flow, ...]

@@ -21,15 +21,7 @@ from uuid import UUID, uuid4
 
 from xenoovs.errors import StoreError, StoreRejected, StoreUnreachable
 from xenoovs.records import dataclass, field
-from xenoovs.store.replica import (
-    Message,
-    Poller,
-    Replica,
-    StoreSession,
-    Transaction,
-    open_session,
-    parse_remotes,
-)
+from xenoovs.store.replica import Message, Poller, Replica, StoreSession, Transaction, open_session, parse_remotes
 from xenoovs.store.rows import (
     FLEET,
     STATUSES,
@@ -296,10 +288,7 @@ class _Reading(_Threaded):
         return True
 
     def _apply(
-        self,
-        replica: Replica,
-        touched: Any,
-        parsed: Mapping[tuple[str, UUID], tuple[Any, StoredRow[Any]]],
+        self, replica: Replica, touched: Any, parsed: Mapping[tuple[str, UUID], tuple[Any, StoredRow[Any]]]
     ) -> None:
         changed = {name for name, _ in touched if name in self._tables}
         rows = {name: dict(self._rows[name]) for name in changed}
@@ -332,13 +321,8 @@ class _Reading(_Threaded):
 
 @dataclass(eq=False)
 class _Attempt:
-    """A transaction that waits for its outcome.
-
-    Attributes:
-        transaction: Of the IDL, from the request to the answer.
-        sent_on: Numbers of the connections that it was sent on.
-        is_committed, is_refused: What the store answered.
-    """
+    """A transaction that waits for its outcome. `transaction`: Of the IDL, from the request to the answer. `sent_on`:
+    Numbers of the connections that it was sent on."""
 
     expected: int
     changes: Changes

@@ -35,15 +35,8 @@ def plain_row(row: Row) -> dict[str, Any]:
 
 
 def row_of(given: object, table: str, columns: tuple[str, ...], *, where: str) -> Row:
-    """Return the row of plain JSON, with exactly these columns.
-
-    Args:
-        table: Of the database of the fleet.
-        where: What messages call it.
-
-    Raises:
-        ValueError: It is no such row; the message begins with the place.
-    """
+    """Return the row of plain JSON, with exactly these columns. `where`: What messages call it. Raises ValueError for
+    what is no such row; the message begins with the place."""
     if not isinstance(given, dict):
         raise ValueError(f"{where}: {_shown(given)} is no object")
     for name in (*columns, *given):

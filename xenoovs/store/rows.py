@@ -363,13 +363,10 @@ RowsByKey = Mapping[str, Mapping[Any, StoredRow[Any]]]
 
 
 def operations(view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id: str) -> list[Operation]:
-    """Return the operations that make `changes` and the next generation, or fail as a whole.
+    """Return the operations that make `changes` to `view` and the next generation, or fail as a whole.
 
     The first is a `wait` with a time-out of 0: it fails if the store has another generation, or another commit.
-
-    Args:
-        view: What the changes were computed from.
-        commit_id: A random number.
+    `commit_id`: A random number.
     """
     generation = changes.generation or view.generation + 1
     where = _where(view.store_id)

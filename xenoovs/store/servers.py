@@ -584,11 +584,7 @@ class ServerState:
 
 
 def server_state(remote: str, database: StoreDatabase = StoreDatabase.FLEET) -> ServerState:
-    """Ask a server for its state.
-
-    Raises:
-        StoreUnreachable: It does not answer, or does not have the database.
-    """
+    """Ask a server for its state. Raises StoreUnreachable if it does not answer, or does not have the database."""
     asked = ["_Server", {"op": "select", "table": "Database", "where": [["name", "==", database.value]]}]
     done = try_run(["ovsdb-client", "--timeout=5", "query", remote, json.dumps(asked)])
     if done.exit_code != 0:

@@ -300,9 +300,7 @@ class Changes:
     generation, whatever their own says.
 
     Attributes:
-        intent: The new number of the current intent.
         ack: The new generation that the DPUs of a wave are waited for; `ACK_THIS`: the one of this transaction.
-        wave: The new wave of the roll-out.
         removed: The names of all services that the roll-out removes.
         silent: The names of all DPUs that have not reported for long.
         switch_at_ms: When DPUs switch to it, in milliseconds since 1970; 0: at once.

@@ -26,15 +26,8 @@ def has_options(endpoint: Endpoint, interface: str, options: Mapping[str, str]) 
 
 
 def write_options(endpoint: Endpoint, interface: str, options: Mapping[str, str], *, without: tuple[str, ...]) -> None:
-    """Set options of an interface and remove others, in one transaction; it is not waited for ovs-vswitchd.
-
-    Args:
-        options: that it has afterwards, beside those it has.
-        without: names of options that it has no more, unless they are in `options`.
-
-    Raises:
-        SwitchUnreachable, InterfaceMissing: nothing was changed.
-    """
+    """Set options of an interface and remove those `without`, in one transaction; it is not waited for ovs-vswitchd.
+    `options` stay also if `without` names them. Raises SwitchUnreachable, InterfaceMissing: nothing was changed."""
     _options_of(endpoint, interface)
     removed = ["set", [*{*without, *options}]]
     mutations = [

@@ -100,14 +100,8 @@ def _first_tables(connection: socket.socket, db: str, deadline: float) -> Tables
 
 
 async def follow_ports(db: str) -> AsyncIterator[Ports]:
-    """Yield the ports now and after each change, for as long as the connection lasts.
-
-    Args:
-        db: As of Endpoint; of a cluster the first server that answers.
-
-    Raises:
-        SwitchUnreachable: At the end of the connection.
-    """
+    """Yield the ports now and after each change, for as long as the connection lasts, then raise SwitchUnreachable.
+    `db`: of a cluster the first server that answers."""
     reader, writer = await _connect(db)
     tables: Tables = {table: {} for table in _PORT_COLUMNS}
     messages = Messages(db)

@@ -120,14 +120,8 @@ _STEP_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class PlannedRestart:
-    """What became of it.
-
-    Attributes:
-        gap_s: from the order to restart until all was back.
-        flows: number of restored flows by bridge.
-        groups: number of restored groups by bridge.
-        of_ovn: bridges of OVN, which were left to ovn-controller.
-    """
+    """What became of it. `gap_s`: from the order to restart until all was back. `flows`, `groups`: how many were
+    restored, by bridge. `of_ovn`: bridges of OVN, which were left to ovn-controller."""
 
     gap_s: float
     flows: Mapping[str, int]

@@ -32,11 +32,7 @@ _DEVICES = Path("/sys/class/net")
 
 def read_port_packets(ports: Iterable[str], place: Netns = HERE, *, is_brief: bool = False) -> dict[str, PortPackets]:
     """Return the packets that each port received for the CPU; ports without such a counter are absent. Never raises.
-
-    Args:
-        place: the network namespace of the ports.
-        is_brief: one process serves all ports whose driver has CPU_HIT; of them `entered` is not read.
-    """
+    `is_brief`: one process serves all ports whose driver has CPU_HIT; of them `entered` is not read."""
     names, hits = tuple(ports), dict[str, PortPackets]()
     if names:
         with suppress(SwitchError):

@@ -192,11 +192,8 @@ def killed_with_this_process(output: int) -> Iterator[None]:
 
 
 def start_piped(argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own with pipes for its streams. The caller ends and reaps it.
-
-    Raises:
-        CommandMissing: The program is not installed.
-    """
+    """Start a program in a session of its own with pipes for its streams. The caller ends and reaps it. Raises
+    CommandMissing."""
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)

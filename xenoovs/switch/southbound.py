@@ -16,13 +16,9 @@ TIMEOUT_S = 20
 def read_logical_flows(
     remote: str | None, cookies: Iterable[int], *, timeout_s: int = TIMEOUT_S
 ) -> Fact[dict[int, LogicalFlow]]:
-    """Return the logical flows with these cookies. Physical flows, such as those of ports, have none.
-
-    Args:
-        remote: as ovn-controller has it (external_ids:ovn-remote); None: not known.
-        cookies: of flows that ovn-controller has installed; they have 32 bits.
-        timeout_s: for all of it; the database may be large.
-    """
+    """Return the logical flows with these cookies (32 bits). Physical flows, such as those of ports, have none.
+    `remote`: as ovn-controller has it (external_ids:ovn-remote); None: not known. `timeout_s`: for all of it; the
+    database may be large."""
     if remote is None:
         return Unknown("external_ids:ovn-remote of table Open_vSwitch is not set")
     if "ssl:" in remote:

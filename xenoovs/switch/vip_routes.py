@@ -140,10 +140,8 @@ class VipRoutes:
         return f"xp-{self.device.removeprefix('xo-')}"
 
     def _state(self) -> tuple[str | None, bool, bool]:
-        """Return the kind of the device as of ip-link(8), whether it is up, and whether xenoovs made it.
-
-        The kind is None where there is no device.
-        """
+        """Return the kind of the device as of ip-link(8), None: there is none; whether it is up, and whether xenoovs
+        made it."""
         done = self._run(("ip", "-json", "-details", "link", "show", "dev", self.device))
         if done.exit_code:
             return None, False, False

@@ -59,12 +59,8 @@ class AgentPaths:
 
 
 def command_options(socket: Path, places: AgentPaths | None, *, target: str = "") -> str:
-    """Return the options that a command needs to reach an agent, after a space; empty: it needs none.
-
-    Args:
-        places: Where the agents of its Open vSwitch have their files; None: --control has moved its socket.
-        target: The options that name the Open vSwitch, after a space.
-    """
+    """Return the options that a command needs to reach an agent, after a space; empty: it needs none. `places`: None:
+    --control has moved its socket. `target`: the options that name the Open vSwitch, after a space."""
     if places is None:
         return f" --control {quote(str(socket))}"
     return f" --bridge {quote(socket.stem)}{target}" if len(places.sockets()) > 1 else target
@@ -113,15 +109,8 @@ _MAX_PATH_BYTES = 107
 
 @contextmanager
 def lock_bridge(path: Path, *, bridge: str, control: Path | None = None) -> Iterator[None]:
-    """Hold the lock of a bridge within a `with`. The kernel drops it however the process ends.
-
-    Args:
-        control: The socket of the agent, whose name is the content of the file, so that commands find it.
-
-    Raises:
-        AgentRuns: Another agent holds it.
-        ListenError: The file cannot be locked.
-    """
+    """Hold the lock of a bridge within a `with`. The kernel drops it however the process ends. The file has the name of
+    the agent's socket, `control`, so that commands find it. Raises AgentRuns: another agent holds it; ListenError."""
     with _directory(path.parent):
         descriptor = _locked(path, bridge)
         try:

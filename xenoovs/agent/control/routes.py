@@ -21,9 +21,8 @@ class Route:
 
     Attributes:
         name: Its path below `/v1/`, with `_` for `/`.
-        handler: What it does to an agent; None: it answers with one JSON value a line, without an end.
-        request: The type of the body; None: it has none.
-        query: The type of the parameters in the address; None: it has none.
+        handler: None: it answers with one JSON value a line, without an end.
+        request, query: The types of the body, and of the parameters in the address; None: it has none.
         refusals: Statuses of errors besides 400, 401 and 403 (RFC 9110).
     """
 

@@ -41,15 +41,9 @@ _GRACE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """A TCP port to listen at.
-
-    Attributes:
-        port: 0: any free port.
-        tls: Files of certificate chain and key.
-        token_file: File of the token; without one the port is read-only.
-        option: The option of the command line, for messages.
-        is_readable: Whether reads need no token on the loopback interface, for clients that have none.
-    """
+    """A TCP port to listen at, 0: any free one. `tls`: files of certificate chain and key. Without `token_file` it is
+    read-only. `option`: that of the command line, for messages. `is_readable`: reads need no token on the loopback
+    interface, for clients that have none."""
 
     host: str
     port: int

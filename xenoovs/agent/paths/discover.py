@@ -117,12 +117,8 @@ class Search:
 
 
 def in_places(before: Sequence[int], found: Sequence[int]) -> tuple[int, ...]:
-    """Return the ports that were found, those in use at their places, as blocks belong to the path of a place.
-
-    Args:
-        before: The source port of each path; 0: it had none.
-        found: Those from now on. New ones take the places that are free; 0: there is none for a place.
-    """
+    """Return the ports that were found, those in use at their places, as blocks belong to the path of a place; new ones
+    take free places. 0: there is none for a place."""
     new = [port for port in found if port not in before]
     kept = [port if port in found else 0 for port in before]
     filled = [port or (new.pop(0) if new else 0) for port in kept]

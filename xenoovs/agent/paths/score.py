@@ -152,10 +152,8 @@ class Record:
         return max(_LEAST_MARGIN_US, _DEVIATIONS * found)
 
     def after(self, answers: Answers, *, is_calm: bool = True) -> Record:
-        """Return the record after a round.
-
-        `is_calm`: whether no path is congested: only then does the round count for the automatic margin.
-        """
+        """Return the record after a round; it counts for the automatic margin only if `is_calm`: no path is
+        congested."""
         got = [answer for answer in answers if answer is not None]
         if not got:
             silent = self.silent_rounds + 1

@@ -216,14 +216,8 @@ class Prober:
         self._tls = TlsContexts()
 
     async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
-        """Probe a target once.
-
-        Args:
-            timeout_s: For the whole probe, on the monotonic clock.
-
-        Raises:
-            ResourceShortage: This host could not send the probe.
-        """
+        """Probe a target once. `timeout_s`: of the whole probe. Raises ResourceShortage: this host could not send
+        it."""
         clock = asyncio.get_running_loop().time
         started_s = clock()
         expectation = Expectation()

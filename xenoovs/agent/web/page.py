@@ -175,13 +175,8 @@ def _asset(name: str) -> str:
 
 
 def mount_page(script: str, now: Callable[[], Callable[[], str]]) -> Callable[[web.Application], None]:
-    """Return what adds `/`, and `/now`: the JSON that the page fetches again and again.
-
-    Args:
-        script: Of the page, a file beside this module.
-        now: Returns what makes the JSON in a thread: with many services this takes long, and the event loop sends
-            health checks.
-    """
+    """Return what adds `/`, and `/now`: the JSON that the page fetches again and again. `now` returns what makes it in
+    a thread: with many services this takes long, and the event loop sends health checks."""
 
     async def document(_: web.Request) -> web.StreamResponse:
         text, headers = page(script)

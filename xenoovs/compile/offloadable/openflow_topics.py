@@ -101,11 +101,7 @@ class OpenFlowGroup:
 
 
 def parse_groups(text: str) -> Mapping[int, OpenFlowGroup]:
-    """Return the groups in `ovs-ofctl -O OpenFlow15 dump-groups BRIDGE` by their numbers.
-
-    Raises:
-        ParseError: for a line that is no group.
-    """
+    """Return the groups in `ovs-ofctl -O OpenFlow15 dump-groups BRIDGE` by their numbers. Raises ParseError."""
     groups: dict[int, OpenFlowGroup] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if found := _GROUP.fullmatch(line):
@@ -251,12 +247,7 @@ _GROUP_DIGITS = 10
 
 
 class ActionReader:
-    """Yields the topics of actions (ovs-actions(7)), and counts the actions.
-
-    Args:
-        protocol: IP protocol of the flow; None: any.
-        groups: groups of the bridge, by number.
-    """
+    """Yields the topics of actions (ovs-actions(7)), and counts the actions. `protocol`: IP protocol; None: any."""
 
     __slots__ = ("_entered", "_groups", "_protocol", "count", "outputs")
 

@@ -30,11 +30,7 @@ _VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:[.+-].*)?", re.ASCII)
 
 
 def parse_version(text: str) -> Version:
-    """Parse `3.1`, `3.1.0` or `2.17.8+nvidia`.
-
-    Raises:
-        ValueError: for any other text, and for versions before 2.13.
-    """
+    """Parse `3.1`, `3.1.0` or `2.17.8+nvidia`. Raises ValueError for any other text, and for versions before 2.13."""
     found = _VERSION.fullmatch(text)
     version = (int(found[1]), int(found[2])) if found else (0, 0)
     if version < OLDEST:

@@ -60,10 +60,7 @@ _KEEP_NO_METRICS = "ipv4/tcp_no_metrics_save"
 
 
 def up(name: str, shape: FabricShape, *, directory: Path | None = None, progress: Progress = no_progress) -> FabricLab:
-    """Build fabric lab `name`; its bridges have no flows yet.
-
-    Raises LabError as `lifecycle.up`; whatever goes wrong on the way, everything that was made is removed again.
-    """
+    """Build fabric lab `name`; its bridges have no flows yet. Raises LabError as `lifecycle.up`; errors undo all."""
     fabric = plan_fabric(name, shape)
     check_host(probe_host(), needs_ipv6=False)
     with new_lab(fabric, directory=directory) as place:

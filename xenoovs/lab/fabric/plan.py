@@ -93,10 +93,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A whole fabric lab, as text, numbers and tuples only, so that it can be saved as JSON.
-
-    `sites`: Senders first, then the receiver.
-    """
+    """A fabric lab, as text, numbers and tuples only, to be saved as JSON. `sites`: Senders first, then receiver."""
 
     name: str
     shape: FabricShape

@@ -120,7 +120,6 @@ def run_inside(
 
 # A command in the guest with the terminal or the streams of this process.
 
-
 _KEYBOARD_PIECE_BYTES = 32768
 _KEYBOARD_INTERVAL_S = 0.02
 

@@ -86,10 +86,7 @@ def cached_kernel() -> GuestKernel | None:
 
 
 def unpacked_kernel() -> GuestKernel:
-    """Return the kernel in the cache; where there is none, download and unpack Debian's current one, about 100 MB.
-
-    Raises LabError when Debian's archive cannot be used.
-    """
+    """Return the kernel in the cache; else download and unpack Debian's current one, about 100 MB. Raises LabError."""
     with _cache_lock():
         if kernel := cached_kernel():
             return kernel

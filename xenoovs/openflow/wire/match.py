@@ -201,12 +201,7 @@ _parse_number, _parse_mac = partial(parse_value, Field.METADATA), partial(parse_
 
 @dataclass(frozen=True, slots=True)
 class _OxmField:
-    """A foreign field by its name in ovs-ofctl(8).
-
-    Attributes:
-        render: Returns a value as text.
-        parse: Inverts `render`; raises ValueError.
-    """
+    """A foreign field by its name in ovs-ofctl(8). `parse` inverts `render`; raises ValueError."""
 
     name: str
     header: int

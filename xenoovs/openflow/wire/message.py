@@ -254,12 +254,8 @@ _PAD = 2
 
 @dataclass(frozen=True, slots=True)
 class PacketIn:
-    """A packet that a flow sent to the controller.
-
-    Attributes:
-        match: Where it came in, and registers.
-        data: The frame from its Ethernet header on, perhaps cut.
-    """
+    """A packet that a flow sent to the controller. `match`: where it came in, and registers. `data`: the frame, perhaps
+    cut."""
 
     match: Match
     data: bytes
