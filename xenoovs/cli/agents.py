@@ -222,10 +222,7 @@ def run(options: Options, control: Control | None) -> None:
 
 
 def _starting() -> Callable[[], None]:
-    """Search for cycles rarely. Return a function to call after the first round, which ends that.
-
-    What was made until then lives to the end, and is not searched again.
-    """
+    """Search for cycles rarely until the returned function runs; what was made by then is not searched again."""
     usual = gc.get_threshold()[0]
     gc.set_threshold(_START_GC_THRESHOLD)
 

@@ -214,14 +214,7 @@ def logs_command(*, follow: bool, lines: int | None, where: Where, output: Outpu
 
 
 def _follow(client: Client, position: tuple[float, int], output: OutputFormat) -> tuple[float, int]:
-    """Show new events until the agent ends.
-
-    Args:
-        position: When the agent started, and the number of its last event that was shown.
-
-    Returns:
-        The new position.
-    """
+    """Show events after a position until the agent ends. Return the new one: its start, and the number of the last."""
     started_s, last = position
     try:
         now_s = client.ask("events", query={"since": last})["started_s"]

@@ -51,9 +51,7 @@ def roll_back(
 def _previous(history: History, switch: Switch) -> int:
     """Return the number of the newest entry that the bridge does not have.
 
-    Raises:
-        click.UsageError: There is none.
-        XenoovsError, OSError: The newest ones cannot be read. The hint names the entry that is the next.
+    Raises click.UsageError: there is none; XenoovsError, OSError: the newest cannot be read, the hint names the next.
     """
     damaged: XenoovsError | OSError | None = None
     for number in reversed(history.numbers):

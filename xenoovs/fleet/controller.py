@@ -118,15 +118,7 @@ class FleetController:
         log: Log,
         switch_after_s: float = SWITCH_AFTER_S,
     ) -> None:
-        """Bind it to its store.
-
-        Args:
-            store, states: Its two databases.
-            sign: For those who ask whether a controller is active.
-            changed: Set by the clients of both whenever one of them has changed.
-            log: Where events go.
-            switch_after_s: From a decision until DPUs switch together; 0: each switches at once.
-        """
+        """`changed`: set by both clients on news. `switch_after_s`: from a decision to the switch; 0: DPUs at once."""
         self._store, self._states, self._changed, self._log = store, states, changed, log
         self._sign = sign
         self._switch_after_s = switch_after_s

@@ -45,13 +45,10 @@ WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class DpuRow:
-    """A DPU in the list.
+    """A DPU in the list. `seen_s`: since its last report, timed by the DPU's clock; None: there is none.
 
-    Attributes:
-        seen_s: Since its last report, of which the DPU's clock notes the time; None: there is none.
-        is_out: Whether an operator took it out of service.
-        is_unfit: Whether it should get no clients, because it alone is cut off or its bridge is not right.
-        certificate_left_s: Until its certificate ends, by the clock of the reader; None: not known.
+    `is_out`: an operator took it out of service. `is_unfit`: it should get no clients, as it alone is cut off or its
+    bridge is not right. `certificate_left_s`: by the reader's clock; None: not known.
     """
 
     name: str
@@ -154,12 +151,7 @@ def dpu_problems(rows: Iterable[DpuRow]) -> list[str]:
 
 
 def fleet_problems(change: FleetChange, statuses: Mapping[str, DpuStatus] | None, *, stall: str) -> list[str]:
-    """Return what is wrong with the fleet as a whole.
-
-    Args:
-        change: What the store lacks.
-        stall: What no controller has written, in words; empty: nothing is due.
-    """
+    """Return what is wrong with a whole fleet. `change`: what the store lacks. `stall`: of `FleetProgress.stall`."""
     problems = []
     if statuses is None:
         problems.append("the database of states does not answer: what DPUs have is not known")
@@ -172,9 +164,7 @@ def fleet_problems(change: FleetChange, statuses: Mapping[str, DpuStatus] | None
 def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> list[str]:
     """Return what a roll-out does, and which DPUs it waits for, in words.
 
-    Args:
-        now_s: Since 1970. The time at which DPUs switched to the wave is that of its begin; the store may not have it,
-            and where clocks differ it is not compared.
+    `now_s`: since 1970. It is not compared where the store lacks the time of the switch to the wave, or clocks differ.
     """
     intent = rolling_intent(view)
     if intent is None or not view.wave:

@@ -27,11 +27,7 @@ from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityHistory:
-    """What was decided about one config so far.
-
-    Attributes:
-        ejections: By service; those without a backend that is down are left out.
-    """
+    """What was decided about one config so far. `ejections`: by service; none without a backend that is down."""
 
     ejections: Mapping[str, Ejection] = field(default_factory=dict)
     starts: SlowStarts = field(default_factory=SlowStarts)
@@ -60,12 +56,9 @@ def followed(
     known: KnownShares,
     now_s: float,
 ) -> AvailabilityHistory:
-    """Return the history after backends went down or came up.
+    """Return the history after backends went down or came up. `balancer` has the weights in use.
 
-    Args:
-        balancer: The config with the weights in use.
-        down: Since when backends are down, by service and name, perhaps on another clock.
-        known: What the store has, for the first call.
+    `down`: since when, by service and name, perhaps on another clock. `known`: what the store has, for the first call.
     """
     is_first = before.starts.balancer is None
     ejections = {}
@@ -131,13 +124,9 @@ _CHOOSE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class HealthStep:
-    """What follows from the votes.
+    """What follows from the votes. `dpus`: those that become fit or unfit. `availability`: None: not known.
 
-    Attributes:
-        watches: The rows to write.
-        dpus: The DPUs to change: those that become fit or unfit.
-        silent: All DPUs that have not reported for long; None: as the store has it.
-        availability: Which backends may have clients; None: not known.
+    `watches`: the rows to write. `silent`: all DPUs that have not reported for long; None: as the store has it.
     """
 
     watches: Mapping[str, Watch | None] = field(default_factory=dict)
@@ -176,15 +165,9 @@ class FleetHealth:
     def step(
         self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, now_ms: int
     ) -> HealthStep:
-        """Return what follows from the newest votes.
+        """Return what follows from the newest votes. `now_s`: on a clock that never goes back; `now_ms`: since 1970.
 
-        Args:
-            statuses: What DPUs report; None: not known.
-            now_s: On a clock that never goes back.
-            now_ms: Since 1970.
-
-        Raises:
-            XenoovsError: A config of the view cannot be read.
+        Raises XenoovsError: a config of the view cannot be read.
         """
         silent = self._silence.silent(view, statuses, now_s=now_s)
         heard = replace(view, silent=silent)

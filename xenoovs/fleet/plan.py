@@ -52,12 +52,10 @@ _MAX_REASON = 1000
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Which backends of a config may have clients.
+    """Which backends of a config may have clients. `ejected`: those that get none.
 
-    Attributes:
-        ejected: Those that get none.
-        ramps: Part of its clients that each backend in a slow start has by now.
-        held: Those that are down and keep their clients; they get none of others.
+    `ramps`: the part of its clients that each in a slow start has by now. `held`: down, with their clients and no
+    others.
     """
 
     ejected: Ejected = field(default_factory=dict)
@@ -89,13 +87,9 @@ class FleetAvailability:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStep:
-    """What a change does to one service.
+    """What a change does to one service. `blocks`: how many are new or get another backend. `groups`: empty: all DPUs.
 
-    Attributes:
-        blocks: How many blocks are new or get another backend.
-        clients: The share of the clients, 0..1, that had a backend and get another one.
-        kind: `added`, `changed` or `removed`.
-        old_groups, groups: Names of the groups of DPUs that serve it, before and after; empty: all DPUs.
+    `kind`: `added`, `changed` or `removed`. `clients`: the share, 0..1, that had a backend and get another one.
     """
 
     name: str
@@ -108,13 +102,9 @@ class ServiceStep:
 
 @dataclass(frozen=True, slots=True)
 class FleetChange:
-    """What is to be written.
+    """What is to be written, in one transaction. `steps`: in order of names, without services that stay as they are.
 
-    Attributes:
-        changes: In one transaction.
-        steps: What it means, by service in the order of their names; services that stay as they are are left out.
-        ended: Overrides that the config has ended, because it has another weight now or no such backend.
-        unusable: Services of the store whose rows cannot be used, with the reason; their blocks are new.
+    `ended`: overrides that the config ends: another weight now, or no such backend. `unusable`: their blocks are new.
     """
 
     changes: Changes
@@ -136,12 +126,7 @@ class _IntentText:
 
 
 def parse_intent(text: str, *, file: str) -> FleetServices:
-    """Return what the config of a fleet says.
-
-    Raises:
-        ConfigError: With all findings.
-        FleetRefused: It has what a fleet does not support.
-    """
+    """Return what the config of a fleet says. Raises ConfigError; FleetRefused: it has what fleets do not support."""
     return _parse(_IntentText(text, file))
 
 
@@ -197,14 +182,10 @@ def next_change(
 ) -> FleetChange:
     """Return what the store lacks; an intent that cannot be is refused, and the one before it stays.
 
-    Args:
-        availability: Which backends may have clients; None: those that have some now, for callers without votes.
-        memo: Of the views before; without one, all services are read and decided.
-
-    Of a roll-out it begins the first wave, and keeps its services up to date with overrides. When the next wave begins
-    depends on what DPUs report (`rollout.next_step`).
-
-    Raises XenoovsError: The intent in use cannot be decided any more, such as after a change of overrides.
+    `availability`: None: those that have clients now, for callers without votes. `memo`: of the views before. Of a
+    roll-out it begins the first wave, and keeps its services up to date with overrides. When the next wave begins
+    depends on what DPUs report (`rollout.next_step`). Raises XenoovsError: the intent in use cannot be decided any
+    more, such as after a change of overrides.
     """
     intent, rolling, memo = newest_intent(view), rolling_intent(view), memo or Memo()
     in_use, rolled_out = (None, None) if availability is None else (availability.in_use, availability.rolled_out)
@@ -414,12 +395,7 @@ def _towards(
     name: str,
     availability: Availability | None = None,
 ) -> FleetChange:
-    """Return the change of a view to an intent with the overrides that fit it.
-
-    Args:
-        given: What the intent says.
-        name: Of the part of the memo: `IN_USE` or `ROLLED_OUT`.
-    """
+    """Return the change of a view to an intent with the overrides that fit it. `name`: `IN_USE` or `ROLLED_OUT`."""
     results = memo.part(name)
     made, ended = _weighted(view, given.balancer, memo, name)
     stored, unusable = stored_services(view.services.values(), memo, results)
@@ -536,12 +512,7 @@ def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: f
     """Return when DPUs are to switch, in milliseconds since 1970; 0: at once, None: no flows change.
 
     A change that takes blocks from backends has a time, because DPUs would disagree about these blocks while it
-    spreads. One that only adds services, takes a roll-out back, or ends it, has none.
-
-    Args:
-        view: What the changes were computed from.
-        now_ms: The time now, likewise.
-        after_s: How long to wait; 0: all changes are made at once.
+    spreads. One that only adds services, takes a roll-out back, or ends it, has none. With `after_s` 0 none has one.
     """
     if changes.switch_at_ms is not None:
         return changes.switch_at_ms
@@ -616,20 +587,15 @@ def pinned_drains(view: FleetView, *, now_ms: int) -> dict[str, float]:
 
 
 class DrainWatch:
-    """Watches drains until they end, by its own clock from when it has first seen them.
-
-    So no drain lasts for hours if the clock of this host is behind those of the writers.
-    """
+    """Watches drains by its own clock since it first saw them: none lasts for hours if the host's clock is behind."""
 
     def __init__(self) -> None:
         self._seen_s: dict[_Drain, float] = {}
 
     def left(self, view: FleetView, *, clocks_ms: Iterable[int], now_s: float) -> dict[str, float]:
-        """Return what `pinned_drains` does.
+        """Return what `pinned_drains` does. `now_s` never goes back.
 
-        Args:
-            clocks_ms: The time by each clock that may be that of a writer, in ms since 1970. The least age counts.
-            now_s: On a clock that never goes back.
+        `clocks_ms`: the time by each clock that may be that of a writer, in ms since 1970. The least age counts.
         """
         found = list[tuple[_Drain, float]]()
         for each in _drains(view):
@@ -660,16 +626,8 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
     """Return the changes that restore a fleet: its services with their blocks, DPUs, overrides and configs.
 
     The new generation is above that of the export and all that DPUs report. It is the time in milliseconds, so each
-    restore of one export has a larger one, also when no DPU has reported by then.
-
-    Args:
-        view: Of the store, without a config.
-        exported: What was exported.
-        statuses: What DPUs have reported to the store by now.
-        now_ms: The time, since 1970.
-
-    Raises:
-        FleetRefused: The store has a config, or the export has services or a config that cannot be used.
+    restore of one export has a larger one, also when no DPU has reported by then. Raises FleetRefused: the store has a
+    config, or the export has services or a config that cannot be used.
     """
     if view.intents or view.services or view.staged or view.overrides:
         raise FleetRefused(

@@ -29,9 +29,7 @@ _SCALE = 1000
 def hw_share(verdicts: Mapping[str, int]) -> Fraction | None:
     """Return the share, 0..1, of the megaflows that are in hardware; None: there are none, or it is unknown.
 
-    Args:
-        verdicts: Number of megaflows by verdict, as a DPU reports it. `ABSENT`, `UNCONFIRMED` and names that this
-            version does not know are neither in hardware nor in software.
+    `ABSENT`, `UNCONFIRMED` and names that this version does not know are neither in hardware nor in software.
     """
     in_hardware = verdicts.get(Verdict.HW.value, 0)
     judged = in_hardware + sum(verdicts.get(verdict.value, 0) for verdict in _SOFTWARE)
@@ -152,12 +150,9 @@ _CANARIES, _SECOND = Fraction(1, 100), Fraction(1, 10)
 
 @dataclass(frozen=True, slots=True)
 class WaveStep:
-    """What a roll-out does next.
+    """What a roll-out does next. `changes`: to write now; None: the wave goes on. `reason`: of a refusal; empty: none.
 
-    Attributes:
-        changes: To write now; None: the wave goes on.
-        reason: Why the roll-out is refused; an empty text: it is not.
-        silent: DPUs that the next step does without; they follow by themselves.
+    `silent`: DPUs that the next step does without; they follow by themselves.
     """
 
     changes: Changes | None = None
@@ -170,12 +165,8 @@ def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watc
 
     It is judged when the soak time has passed. A wave passes if all of them have what is staged, without an error or
     drift, fit, and with as large a share of megaflows in hardware; at most 5 % may lack it in the end without an error.
-    Backends of its services must not have gone down. A problem that is there after 10 s ends the roll-out.
-
-    Args:
-        view: What `plan.next_change` has nothing to add to.
-        statuses: What DPUs report, by their names; None: not known.
-        watched_s: Since when the caller knows this wave and `view.ack`, in seconds.
+    Backends of its services must not have gone down. A problem that is there after 10 s ends the roll-out. `view`:
+    `plan.next_change` has nothing to add to it. `watched_s`: since when the caller knows this wave and `view.ack`.
     """
     intent = rolling_intent(view)
     if intent is None or not view.wave:
@@ -254,11 +245,8 @@ def _members(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[
 def early_dpus(dpus: Mapping[str, Dpu], *, canaries: int | None, second: int | None) -> dict[str, Dpu]:
     """Return the DPUs to change so that so many are in the first two waves, by name from those of the last one.
 
-    DPUs that are out of service or not fit show nothing, so they do not count.
-
-    Args:
-        canaries: How many are to be in wave 1; None: 1 of 100 DPUs, at least one.
-        second: How many are to be in wave 2; None: 1 of 10 DPUs, and none of fewer than 10.
+    DPUs that are out of service or not fit show nothing, so they do not count. `canaries`, of wave 1: None: 1 of 100
+    DPUs, at least one. `second`, of wave 2: None: 1 of 10 DPUs, and none of fewer than 10.
     """
     dpus = {name: dpu for name, dpu in dpus.items() if not dpu.is_out and not dpu.is_unfit}
     wanted = ceil(len(dpus) * _CANARIES) if canaries is None else canaries
@@ -293,12 +281,7 @@ UNDECIDED = "no controller has decided about the newest change"
 
 
 class FleetProgress:
-    """Watches the changes and the waves of a fleet by a clock of its own, as the controller does.
-
-    Attributes:
-        change: What the newest view lacks.
-        memo: As of `next_change`.
-    """
+    """Watches changes and waves by a clock of its own, as the controller does. `change`: what the newest view lacks."""
 
     def __init__(self) -> None:
         self.memo = Memo()

@@ -23,11 +23,7 @@ T = TypeVar("T")
 
 
 class Memo:
-    """Results of pure functions by name, such as that of a service, used again while the arguments are equal.
-
-    Attributes:
-        read: The services of texts that were read, or made, so far.
-    """
+    """Results of pure functions by name, used again while the arguments are equal. `read`: services of texts so far."""
 
     def __init__(self) -> None:
         self.read: dict[str, Service] = {}
@@ -39,12 +35,7 @@ class Memo:
         return self._parts.setdefault(name, Memo())
 
     def each(self, function: Callable[..., T], arguments: Mapping[str, tuple[object, ...]]) -> dict[str, T]:
-        """Return the results by name. Raises what the function raises.
-
-        Args:
-            function: One of a module. Each has one set of names.
-            arguments: By name. Entries under other names are dropped.
-        """
+        """Return the results by name; other names are dropped. `function`: of a module; each has one set of names."""
         last = self._last.get(function, {})
         found = dict[str, tuple[tuple[object, ...], T]]()
         for name, given in arguments.items():
@@ -69,9 +60,7 @@ def stored_services(
 ) -> tuple[dict[str, tuple[Service, ServiceDecision]], list[Problem]]:
     """Return the services of the store by name, and why some rows cannot be used. Such a row affects no other one.
 
-    Args:
-        memo: Has what was read so far.
-        results: Of the decisions for these rows.
+    `results`: of the decisions for these rows.
     """
     rows, problems = sorted(rows, key=lambda each: each.name), list[Problem]()
     new = {row.name: row.config for row in rows if row.config not in memo.read}
@@ -108,10 +97,7 @@ def _decision_or_problem(
 
 
 class ViewReader:
-    """Reads the services of a DPU from successive views of the store, and parses only what is new.
-
-    A thousand services take a second to parse, and most changes are of one of them.
-    """
+    """Reads the services of a DPU from successive views, and parses only what is new: a thousand take a second."""
 
     def __init__(self) -> None:
         self._local: tuple[str | bytes, str] | None = None
@@ -122,15 +108,9 @@ class ViewReader:
     def read(
         self, services: Iterable[StoredService], local: str | bytes, *, file: str, sources: ConfigSources | None = None
     ) -> tuple[Balancer, Stored]:
-        """Return the config of one DPU, and what is decided for each of its services.
+        """Return the config of one DPU, and what is decided for each service. `local`: as of `model.fleet.join`.
 
-        Args:
-            services: Of one view of the store.
-            local: The file of the DPU, its name and its sources, as of `model.fleet.join`.
-
-        Raises:
-            ConfigError: The services and the file make no config.
-            StoredServiceUnusable: Blocks do not fit their service.
+        Raises ConfigError: services and file make no config; StoredServiceUnusable: blocks do not fit their service.
         """
         rows = sorted(services, key=lambda each: each.name)
         texts = {row.name: row.config for row in rows}

@@ -17,18 +17,11 @@ from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """A moment of a fleet.
+    """A moment of a fleet. `view`: None: the store has not answered yet. `servers`, `is_active`: of this host.
 
-    Attributes:
-        view: What the store has; None: it has not answered yet.
-        rows: The DPUs.
-        servers: Of the store on this host.
-        is_active: Whether the controller of this host decides.
-        problems: What an operator should look after, in words.
-        now_s: Seconds since 1970.
-        targets: Of health checks, those that are down first.
-        is_stalled: Whether no controller has written what was due.
-        roll_out: What a roll-out does and waits for, and which config waits for its time, in words.
+    `problems`: what an operator should look after, in words. `now_s`: since 1970. `targets`: those that are down first.
+    `is_stalled`: no controller has written what was due. `roll_out`: what it does and waits for, and which config waits
+    for its time, in words.
     """
 
     view: FleetView | None
@@ -94,14 +87,9 @@ def fleet_snapshot(
     problems: Iterable[str],
     memo: Memo | None = None,
 ) -> FleetSnapshot:
-    """Return the snapshot of these facts, with all problems.
+    """Return the snapshot of these facts, with all problems. `change`: what the store lacks. `problems`: further ones.
 
-    Args:
-        change: What the store lacks.
-        stall: What no controller has written, in words; empty: nothing is due.
-        unwritten: As of `UnwrittenVotes.late`.
-        problems: Further ones.
-        memo: As of `next_change`.
+    `stall`: as of `FleetProgress.stall`. `unwritten`: as of `UnwrittenVotes.late`.
     """
     rows = () if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s))
     targets, found, roll_out = list[TargetRow](), list[str](), list[str]()

@@ -161,12 +161,7 @@ TARGETS = Table(
 
 @dataclass(frozen=True, slots=True)
 class StoreServer:
-    """A server of this host, or another one of its cluster. None: not known.
-
-    Attributes:
-        facts: Of the server of this host.
-        member: The other one; None: it is that of this host.
-    """
+    """A server of this host, or another `member` of its cluster, by the `facts` of that of this host. None: unknown."""
 
     facts: ServerFacts
     member: ClusterMember | None = None

@@ -27,15 +27,10 @@ class TargetState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TargetRow:
-    """A target in the list.
+    """A target in the list: `ADDRESS/PROBE/PORT`. `backends`: `SERVICE/BACKEND`, of what is in use.
 
-    Attributes:
-        target: `ADDRESS/PROBE/PORT`.
-        backends: `SERVICE/BACKEND`, of what is in use.
-        since_s: For how long it has been up or down.
-        votes: Of its witnesses now.
-        is_held: Whether a backend of it is down and keeps its clients.
-        is_unwritten: Whether most witnesses vote otherwise for some time, and no controller has written it.
+    `is_held`: a backend of it is down and keeps its clients. `is_unwritten`: most witnesses vote otherwise for some
+    time, and no controller has written it.
     """
 
     target: str
@@ -91,13 +86,7 @@ def target_rows(
     unwritten: Collection[str] = (),
     memo: Memo | None = None,
 ) -> list[TargetRow]:
-    """Return all targets, those that are down first; empty: what DPUs report is not known.
-
-    Args:
-        now_s: Since 1970.
-        unwritten: As of `UnwrittenVotes.late`.
-        memo: As of `plan.next_change`.
-    """
+    """Return targets, down first; empty: no reports. `now_s`: since 1970. `unwritten`: of `UnwrittenVotes.late`."""
     if statuses is None:
         return []
     fit = fit_dpus(view, statuses)

@@ -82,12 +82,7 @@ def _targets_of_one(service: Service) -> tuple[tuple[str, BackendName], ...]:
 
 @dataclass(frozen=True, slots=True)
 class WitnessPanel:
-    """How many witnesses a target has.
-
-    Attributes:
-        size: Of a target.
-        of_rack: Of one rack, at most.
-    """
+    """How many witnesses a target has, and how many of these may be of one rack."""
 
     size: int
     of_rack: int
@@ -99,12 +94,7 @@ def quorum(size: int) -> int:
 
 
 def tested_by(dpus: list[Dpu], wave: int) -> list[Dpu]:
-    """Return the DPUs that have what only a roll-out has, so that they can probe it: those whose wave has begun.
-
-    Args:
-        dpus: That serve it at the end.
-        wave: Of the roll-out; 0: it is about to begin.
-    """
+    """Return the DPUs that can probe what only a roll-out has: those whose wave has begun. `wave`: 0: none has."""
     wave = wave or min((dpu.wave for dpu in dpus), default=0)
     return [dpu for dpu in dpus if dpu.wave <= wave] or dpus
 
@@ -133,9 +123,6 @@ class Candidates:
 
     Each has a rank for a target, by rendezvous hash, and the first ones are chosen. So a DPU that leaves is replaced in
     its own targets, and nothing else changes.
-
-    Attributes:
-        panel: The size of panels.
     """
 
     def __init__(self, racks: Mapping[str, str]) -> None:
@@ -241,12 +228,7 @@ class VoteResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """The votes on one target, by names of witnesses.
-
-    Attributes:
-        down, up: Witnesses that vote so.
-        silent: Witnesses whose votes do not count: no report, not fit, or no report since they were chosen.
-    """
+    """The votes on a target, by witness. `silent` do not count: no report, not fit, or none since they were chosen."""
 
     down: frozenset[str]
     up: frozenset[str]
@@ -288,12 +270,9 @@ def votes_on(view: FleetView, watch: Watch, statuses: Mapping[str, DpuStatus], f
 
 @dataclass(frozen=True, slots=True)
 class FleetTarget:
-    """A target of a fleet.
+    """A target of a fleet. `groups`: whose DPUs serve it; empty: all. `is_staged`: only a roll-out has it.
 
-    Attributes:
-        groups: Names of the groups of DPUs that serve a backend of it; empty: all DPUs do.
-        begins_down: Whether it is new, and down before the first votes.
-        is_staged: Whether only a roll-out has it.
+    `begins_down`: it is new, and down before the first votes.
     """
 
     groups: frozenset[str] = frozenset()
@@ -358,12 +337,8 @@ def next_watches(
 ) -> dict[str, Watch | None]:
     """Return the rows that differ from those of the view: new targets, verdicts, other witnesses.
 
-    Args:
-        view: Has the rows and the DPUs.
-        statuses: What DPUs report; None: not known, and no verdict changes.
-        may_choose: Whether witnesses that are not fit are replaced. If less than half of all members are fit, none is:
-            then the store of the reports is the more likely fault.
-        memo: Of the candidates before; without one, all are ranked.
+    `statuses`: None: not known, and no verdict changes. `may_choose`: whether witnesses that are not fit are replaced.
+    If less than half of all members are fit, none is: then the store of the reports is the more likely fault.
     """
     fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses)
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))

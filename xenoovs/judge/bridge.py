@@ -18,14 +18,7 @@ from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding, filter_of
 from xenoovs.judge.chains import ChainLink, is_hop, judge_chains, link_chains
-from xenoovs.judge.check import (
-    MegaflowJudge,
-    MegaflowState,
-    TunnelCounter,
-    UnparsedLines,
-    hop_of,
-    reason_of,
-)
+from xenoovs.judge.check import MegaflowJudge, MegaflowState, TunnelCounter, UnparsedLines, hop_of, reason_of
 from xenoovs.judge.expected import OutsideKind, outside_kind_of
 from xenoovs.judge.findings import Conclusion, conclude
 from xenoovs.judge.links import LinkNames, MegaflowLink
@@ -157,11 +150,7 @@ class BridgeFindings:
 def check_bridge(
     megaflows: Iterable[Megaflow | ParseError], evidence: Evidence | None = None, *, is_listing: bool = False
 ) -> BridgeFindings:
-    """Count the megaflows of a dump, as `datapath.parse.scan_dump` reads it. Never raises.
-
-    Args:
-        megaflows: megaflows of the dump, errors in the place of unreadable lines.
-    """
+    """Count the megaflows of a dump and its unreadable lines, as `datapath.parse.scan_dump` reads it. Never raises."""
     evidence = evidence or Evidence()
     counter, judge, tunnels = _RowCounter(evidence, is_listing=is_listing), MegaflowJudge(evidence), TunnelCounter()
     unparsed, read, unjudged, uncounted = UnparsedLines(), 0, 0, 0
@@ -326,10 +315,7 @@ class ReasonFinder:
             self._userspace = (Profile.DOCA,) if is_doca else (Profile.DPDK,)
 
     def find(self, megaflow: Megaflow, verdict: Verdict) -> str:
-        """Return the reason for this verdict; empty if nothing shows one.
-
-        The order: the reason of the datapath, the slow path, the kind of datapath, the kernel, the offload table.
-        """
+        """Return the reason: of the datapath, slow path, kind of datapath, kernel, then offload table; empty: none."""
         reason = reason_of(megaflow)
         if reason:
             return reason

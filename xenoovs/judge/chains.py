@@ -1,7 +1,6 @@
 """Chains of recirculation: packets that pass the datapath several times are as fast as their slowest pass.
 
-`recirc(0x1)` in the actions of a megaflow continues with the megaflows that match `recirc_id(0x1)`
-(ovs-actions(7), ct).
+`recirc(0x1)` in the actions of a megaflow continues with those that match `recirc_id(0x1)` (ovs-actions(7), ct).
 """
 
 from __future__ import annotations
@@ -29,12 +28,7 @@ def is_hop(megaflow: Megaflow) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One megaflow of chains: where it runs and what it counted.
-
-    Attributes:
-        in_port: where the packets entered the switch; it stays the same in all hops.
-        is_judged: False for what belongs in software, such as the first packet of a connection.
-    """
+    """One megaflow of chains. `in_port` stays the same in all hops; `is_judged`: False for what belongs in software."""
 
     in_port: str
     recirc_id: int
@@ -193,10 +187,7 @@ class _Rest:
 
 
 def link_chains(hops: Sequence[Hop]) -> tuple[ChainLink, ...]:
-    """Return the place of each hop in its chains. Loops are cut.
-
-    Hops that share their next ones share the result for these, so that the work grows with the number of hops.
-    """
+    """Return the place of each hop in its chains. Loops are cut. Hops share results: work grows with their number."""
     graph = _Graph(hops)
     ahead = _look_ahead(hops, graph)
     rests = _look_behind(hops, graph, [found.is_judged for found in ahead])

@@ -116,14 +116,9 @@ def state_of(
     before: DatapathSample | None = None,
     contradicted: Container[str] = (),
 ) -> MegaflowState | None:
-    """Return the state of a megaflow by the dump, by its tc filter, and by their growth.
+    """Return the state of a megaflow by the dump, its tc filter, and their growth; None: the dump is without `-m`.
 
-    Args:
-        filters: tc filters by cookie; None: traffic control was not read.
-        contradicted: ports that gave the CPU more packets than megaflows explain.
-
-    Returns:
-        None if the dump was made without `-m`.
+    `filters`: by cookie; None: not read. `contradicted`: ports that gave the CPU more packets than megaflows explain.
     """
     state = _state_by_filter(megaflow, filters, before)
     if state is None or before is None:
@@ -596,11 +591,7 @@ class OffloadCheck:
         )
 
     def count_cached(self, shared: SharedVerdict, packets: int, size: int, *, used_s: float | None) -> bool:
-        """Count a megaflow like earlier ones, by the counters of the dump.
-
-        Returns:
-            False, and nothing is counted, if it has an anomaly that lacks examples: it must be parsed.
-        """
+        """Count a megaflow like earlier ones. False: it is not counted, as an anomaly lacks examples: parse it."""
         anomalies = self._anomalies(shared, packets, used_s)
         if anomalies:
             if any(len(self._examples[anomaly]) < _MAX_EXAMPLES for anomaly in anomalies):
@@ -867,9 +858,7 @@ def check_dump(
 ) -> OffloadFindings:
     """Judge the lines of a dump against the expected services, similar lines once. Never raises.
 
-    Args:
-        own_mask: returns the mask of a megaflow with our flows alone; None: what its block needs at least.
-        is_listing: whether the findings list every judged megaflow.
+    `own_mask` returns the mask of a megaflow with our flows alone; None: what its block needs at least.
     """
     check = OffloadCheck(tuple(services), evidence or Evidence(), own_mask=own_mask, is_listing=is_listing)
     cache = LineCache(check)

@@ -316,10 +316,7 @@ def is_undetermined(actions: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _written(actions: tuple[str, ...], egress: str) -> tuple[tuple[Mapping[Field, int], int | None], ...]:
-    """Return the fields of next hops that are written into the copies that leave by the port.
-
-    With the source address of the outer header; None: there is none, or the route decides.
-    """
+    """Return the fields written into copies that leave by a port, and the outer source (None: none or the route's)."""
     written = dict[Field, int]()
     found = list[tuple[Mapping[Field, int], int | None]]()
     for action in actions:
@@ -377,11 +374,7 @@ class OutsideKind(Enum):
 def outside_kind_of(
     megaflow: Megaflow, internal_ports: Set[str], fields: Mapping[str, MaskedValue] | None = None
 ) -> OutsideKind:
-    """Return the first kind that applies; never ANSWERS or OTHER_PORT.
-
-    Args:
-        internal_ports: names of bridges and of their internal ports.
-    """
+    """Return the first kind that applies; never ANSWERS or OTHER_PORT. `internal_ports`: also bridges."""
     fields = match_of(megaflow) if fields is None else fields
     eth_type, icmp_type, destination = (fields.get(name) for name in ("dl_type", "icmp_type", "dl_dst"))
     if eth_type is not None and eth_type.value == ETH_ARP:
@@ -426,10 +419,7 @@ _Blocks = dict[int, list[ExpectedBlock]]
 
 
 class OverlapIndex:
-    """Finds the entries and blocks that share a packet with a match.
-
-    It looks them up under the bits that both match. A real dump has few such masks, so their tables are built once.
-    """
+    """Finds the entries and blocks that share a packet with a match, by tables of each mask; real dumps have few."""
 
     def __init__(self, index: BlockIndex) -> None:
         self._by_mask = tuple(index.entries.items())

@@ -81,12 +81,7 @@ class AnomalousMegaflow:
 
 @dataclass(frozen=True, slots=True)
 class Unwildcarding:
-    """Megaflows of one service that match bits which none of our flows matches.
-
-    Attributes:
-        fields: name of the field and those bits.
-        flows: the foreign flows that match these bits (`foreign.attribute` finds them).
-    """
+    """Megaflows of one service that match bits which none of our flows matches. `flows`: the foreign ones that do."""
 
     service: str
     fields: tuple[tuple[str, int], ...]
@@ -99,9 +94,7 @@ class Unwildcarding:
 class OverriddenBlocks:
     """Megaflows outside all blocks that hold packets of blocks and deliver them elsewhere, or drop them.
 
-    Attributes:
-        blocks: its blocks that lose packets. Other packets of them may have megaflows of their own.
-        packets: packets of these megaflows, which may include packets for other destinations.
+    Other packets of `blocks` may have megaflows of their own. `packets` may include some for other destinations.
     """
 
     service: str
@@ -183,12 +176,9 @@ class UnprovenBlock:
 
 @dataclass(frozen=True, slots=True)
 class OutsideTraffic:
-    """Megaflows outside all blocks that share these attributes and a verdict.
+    """Megaflows outside all blocks that share these attributes and a verdict. `reason`: empty if the dump shows none.
 
-    Attributes:
-        in_port: where their packets entered; empty for kinds that are not judged, and for ABSENT answers.
-        services: names of the services whose answers they may be; empty for other kinds.
-        reason: why they are not in hardware; empty if the dump does not show it.
+    `in_port`: empty for kinds that are not judged, and ABSENT answers. `services`: whose answers they may be.
     """
 
     kind: OutsideKind
@@ -211,12 +201,7 @@ class OutsideTraffic:
 
 @dataclass(frozen=True, slots=True)
 class ListedMegaflow:
-    """One judged megaflow with where it runs.
-
-    Attributes:
-        block: its block; None: it is outside all blocks, and `outside` says what it carries.
-        outside: kind, port and services, as `OutsideTraffic.key`; None for one of a block.
-    """
+    """One judged megaflow. `block`: None outside all blocks; then `outside` is as `OutsideTraffic.key`, else None."""
 
     megaflow: Megaflow
     verdict: Verdict
@@ -233,14 +218,12 @@ class OffloadFindings:
 
     Attributes:
         unjudged: number of megaflows in a dump made without `-m`, which hides where they run.
-        unwildcardings: services whose megaflows are narrower than planned, and the flows behind it.
         examples: the first few megaflows with each anomaly.
         overrides: blocks that foreign flows override; such megaflows are not in `outside`.
         is_filtered: the dump may lack megaflows in software: all of it is offloaded, and blocks are missing.
         unparsed_more: number of unreadable lines beyond those in `unparsed`.
         listed: every judged megaflow, if the check was asked for them.
         unanswered: services with requests, but without a megaflow that carries answers.
-        preempting: rules of other programs in traffic control that packets of blocks meet first.
         uncounted: number of megaflows whose tc filter has no counter of hardware.
         ports: packets that ports gave to the CPU between two samples; empty if there is one.
         tunnels: tunnels by which packets leave past the kernel's IPsec.
@@ -437,10 +420,7 @@ def unanswered(blocks: Iterable[BlockOffload], outside: Iterable[OutsideTraffic]
 
 
 def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> OffloadFindings:
-    """Return `later` with what had megaflows in `earlier` alone: blocks, answers and other traffic.
-
-    Both must be of one program.
-    """
+    """Return `later` with blocks, answers and other traffic that had megaflows in `earlier` alone; of one program."""
     if earlier is None:
         return later
     pairs = tuple(zip(earlier.blocks, later.blocks, strict=True))
@@ -462,12 +442,7 @@ def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> Offlo
 def part_of(
     findings: OffloadFindings, *, services: Container[str] | None = None, verdicts: Container[Verdict] | None = None
 ) -> OffloadFindings:
-    """Return the findings about some services, with their answers and without other traffic; or with some verdicts.
-
-    Args:
-        services: names of services; None: all, and other traffic.
-        verdicts: of blocks and of traffic outside blocks; None: any.
-    """
+    """Return the findings about some services, with their answers and without other traffic; or with some verdicts."""
     part = findings
     if services is not None:
         part = replace(

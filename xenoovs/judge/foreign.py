@@ -399,11 +399,7 @@ _LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class PreemptingRule:
-    """One rule of another program on a port, before those of Open vSwitch.
-
-    Attributes:
-        blocks: blocks whose packets it may match, in the order of the program.
-    """
+    """A rule of another program on a port, before Open vSwitch's. `blocks`: whose packets it may match, in order."""
 
     device: str
     pref: int
@@ -435,11 +431,7 @@ class PreemptingRule:
 def preempting_rules(
     services: Sequence[ExpectedService], filters: Iterable[tuple[str, TcFilter]]
 ) -> tuple[PreemptingRule, ...]:
-    """Return the rules of other programs that packets of blocks meet first, with these blocks.
-
-    Args:
-        filters: all filters of the ingress ports, with their device.
-    """
+    """Return the rules of other programs that packets of blocks meet first. `filters`: of all ingress ports."""
     listed = tuple(filters)
     others = [(device, one, one.foreign) for device, one in listed if one.foreign is not None and one.chain == 0]
     if not others:

@@ -35,13 +35,10 @@ _MAX_CHAINS, _MAX_NEXT, _MAX_LINKS = 50, 10, 300
 
 @dataclass(frozen=True, slots=True)
 class MegaflowLink:
-    """One megaflow of a chain.
+    """One megaflow of a chain. `is_judged`: False for packets that belong in software. `reason`: empty: unknown.
 
-    Attributes:
-        chain: that of its chains: the verdict of their slowest link.
-        is_judged: False for packets that belong in software, such as the first one of a connection.
-        reason: why it is not in hardware, or not judged; empty if nothing shows it.
-        flows: OpenFlow flows that its packets visit and that do more than write registers; empty: not traced.
+    `chain`: the verdict of the slowest link of its chains. `flows`: those that its packets visit and that do more than
+    write registers; empty: not traced.
     """
 
     megaflow: Megaflow

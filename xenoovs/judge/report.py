@@ -235,13 +235,9 @@ def to_json(
     remarks: Iterable[str] = (),
     part: OffloadFindings | None = None,
 ) -> dict[str, object]:
-    """Return all findings for JSON.
+    """Return all findings, or the `part` that is shown, for JSON. `origins`: flows that ofproto/detrace names, by ufid.
 
-    Args:
-        required: required share of packets in hardware (0-1); None: all blocks must be in hardware.
-        origins: ufid -> the flows that ofproto/detrace names.
-        remarks: what could not be read beside the dump, and what that leaves unproven.
-        part: the part of the findings that is shown; None: all.
+    `required`: share of packets in hardware (0-1); None: all blocks. `remarks`: what could not be read beside the dump.
     """
     shown = findings if part is None else part
     concluded = findings.conclusion_for(required)
@@ -297,11 +293,7 @@ def ignored_rows(findings: OffloadFindings) -> dict[str, dict[str, int]]:
 def bridge_to_json(
     findings: BridgeFindings, *, required: float | None = None, verdicts: Container[Verdict] | None = None
 ) -> dict[str, object]:
-    """Return the findings about a bridge without a config: chains of megaflows by port, verdict and reason.
-
-    Args:
-        required: required share of packets in hardware (0-1); None: all megaflows must be in hardware.
-    """
+    """Return findings without a config: chains by port, verdict and reason. `required`: of packets (0-1); None: all."""
     return {
         **_conclusion(findings.conclusion_for(required), required),
         "cleartext": _cleartext(findings),

@@ -78,11 +78,7 @@ def parse_trace(text: str) -> TraceResult:
 
 
 def agrees(packet: Packet, expected: Iterable[tuple[str, str | None]], result: TraceResult) -> bool | None:
-    """Return whether the switch sends the packet as expected; None if MAC learning decides.
-
-    Args:
-        expected: pairs of dl_dst and port; port None: the learning switch (NORMAL).
-    """
+    """Return whether the packet goes to these pairs of dl_dst and port (None: NORMAL); None if MAC learning decides."""
     copies = list(expected)
     if any(port is None for _, port in copies):
         return None
@@ -121,10 +117,7 @@ class Origin:
 
 
 def parse_detrace(text: str) -> tuple[Origin, ...]:
-    """Return the flows behind a megaflow in the order of the packet's path (ovs-vswitchd(8), since Open vSwitch 3.4).
-
-    Other lines, such as groups and errors, are skipped.
-    """
+    """Return the flows behind a megaflow in order of the path (ovs-vswitchd(8), since 3.4); skip other lines."""
     found = (_FLOW.fullmatch(line.rstrip()) for line in text.splitlines())
     return tuple(Origin(int(line[1] or "0", 16), int(line[2] or 0), line[3]) for line in found if line)
 
@@ -161,11 +154,7 @@ _NO_EFFECT = (
 
 @dataclass(frozen=True, slots=True)
 class VisitedFlow:
-    """One OpenFlow flow that packets of a megaflow visit, and what it does to them.
-
-    Attributes:
-        actions: without those that only write registers, metadata or the tunnel, and without resubmit.
-    """
+    """A flow that packets of a megaflow visit. `actions`: without resubmit or writes of registers, metadata, tunnel."""
 
     bridge: str
     table: int

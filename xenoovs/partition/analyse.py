@@ -45,10 +45,7 @@ class BitReport:
 
 
 def analyse(load: Mapping[int, int], positions: Sequence[int]) -> BitReport:
-    """`load`: packets or requests per client address. `positions`: the selected bits, first one first.
-
-    ValueError: there is no load.
-    """
+    """`load`: packets or requests per client address. `positions`: the selected bits, in order. ValueError: no load."""
     total = sum(load.values())
     if total <= 0:
         raise ValueError("no client has sent anything")
@@ -113,10 +110,7 @@ class Suggestion:
 
 
 def suggest(load: Mapping[int, int], positions: Sequence[int], candidates: Iterable[int]) -> Suggestion | None:
-    """Another list of as many bits, or None where none is clearly better.
-
-    load: packets by client address. positions: the bits in use. candidates: positions to choose from.
-    """
+    """Another list of as many bits, or None where none is clearly better. `load`: packets by client address."""
     learned = {address: count for address, count in load.items() if _is_learned(address)}
     proof = {address: count for address, count in load.items() if not _is_learned(address)}
     if not positions or not sum(learned.values()) or not sum(proof.values()):

@@ -134,10 +134,7 @@ def spread(block: Block, positions: Sequence[int] | None = None) -> tuple[int, i
 
 
 def unspread(value: int, mask: int, positions: Sequence[int] | None = None) -> Block:
-    """The block behind a masked match: the inverse of `spread`.
-
-    ValueError: the mask is not one of a depth, or the value has bits outside it.
-    """
+    """The block behind a masked match: the inverse of `spread`. ValueError: no mask of a depth, or bits outside it."""
     depth = mask.bit_count()
     if mask != mask_of(depth, positions) or value & ~mask:
         raise ValueError(f"{value:#x}/{mask:#x} is not a block of the selected bits")

@@ -101,10 +101,7 @@ def _other_units(piece: Piece, count: int) -> list[Piece]:
 
 
 def realise(table: Table, wanted: Sequence[int]) -> Table:
-    """Return a coalesced table in which owner i has `wanted[i]` units; these sum to the units of the table.
-
-    Owners that shrink only give, owners that grow only take.
-    """
+    """Return a coalesced table in which owner i has `wanted[i]` of all units. Each owner only gives, or only takes."""
     result = table.copy()
     released = []
     for pieces, space in zip(table.by_owner(len(wanted)), wanted, strict=True):
@@ -185,12 +182,7 @@ class _Exchange(NamedTuple):
 
 
 def compact(table: Table, known: Table, price: Fraction | int) -> None:
-    """Exchange pieces while an exchange moves at most `price` units of a space for each block that it saves.
-
-    Args:
-        known: The table that moves are counted against; both cover the same space.
-        price: Units that one block is worth.
-    """
+    """Exchange pieces while that moves at most `price` units of a space, against `known`, for each block it saves."""
     _sweep(table, known, Fraction(price), units=1 << table.width)
 
 
@@ -333,14 +325,10 @@ _LEAVING = Fraction(1, 8)
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a change aims at.
+    """What a change aims at. `weights`: 0: nothing. `tolerance`: by which part of itself a share may differ.
 
-    Attributes:
-        weights: The weight of each backend; 0: it gets nothing.
-        tolerance: By which part of itself a share may differ from its weight.
-        max_width: Bits that may be used.
-        block_price: Units that one block less is worth; 0: the fewest units move; None: the default described above.
-        max_blocks: Blocks that the change ends with at most, where exchanges can reach that; None: no limit.
+    `block_price`: units that one block less is worth; 0: the fewest units move; None: the default described above.
+    `max_blocks`: those that the change ends with at most, where exchanges can reach that; None: no limit.
     """
 
     weights: tuple[Weight, ...]
@@ -443,11 +431,7 @@ def _nearest(begin: Start, goal: Goal) -> Table:
 
 
 def cheapest_change(begin: Start, price: Fraction) -> Table:
-    """Return a table within the windows for which units moved + `price` * blocks is small.
-
-    Raises:
-        ValueError: The windows cannot be met.
-    """
+    """Return a table in the windows for which units moved + `price` * blocks is small. ValueError: there is none."""
     result = realise(begin.table, _cheapest_spaces(begin, price))
     compact(result, begin.table, price)
     return result

@@ -248,10 +248,7 @@ Candidates = list[list[int]]
 
 
 def solve_bitset(allowed: Sequence[Window], total: int, *, levels: int = MAX_LEVELS) -> tuple[int, ...] | None:
-    """Spaces within feasible windows that sum to `total` with the least sum of popcounts.
-
-    None if the optimum is `levels` or more above LB1.
-    """
+    """Spaces in feasible windows of sum `total` and the least popcounts; None: they are `levels` or more above LB1."""
     room_low = total - sum(lo for lo, _ in allowed)
     room_high = sum(hi for _, hi in allowed) - total
     reach = min(room_low, room_high)

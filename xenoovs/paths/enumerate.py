@@ -44,10 +44,7 @@ def listed_paths(bridges: Iterable[Iterable[BridgePort]]) -> tuple[ListedPath, .
 
 
 def paths_file(bridges: Iterable[Iterable[BridgePort]]) -> Iterator[str]:
-    """Yield the lines of a file with the paths through bridges.
-
-    Capacities are left empty: the planner names the line of each that is still to be measured.
-    """
+    """Yield the lines of a file of paths through bridges. Capacities are empty: the planner names what to measure."""
     paths = listed_paths(bridges)
     yield "# Add the measured capacities, in one unit; latency_us and cpu of a path, if you rank by them."
     yield "# Remove the paths and resources that you do not use."

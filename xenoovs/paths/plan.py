@@ -39,12 +39,7 @@ class PathKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What paths share: NIC cores, a PCIe switch, Arm cores, a link.
-
-    Attributes:
-        capacity: Load that it carries; of a duplex one, in each direction.
-        is_duplex: Whether its two directions have a capacity each.
-    """
+    """What paths share: NIC cores, a PCIe switch, Arm cores, a link. `capacity`: of a duplex one, in each direction."""
 
     name: str
     capacity: Fraction
@@ -62,14 +57,10 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class DpuPath:
-    """One way through a DPU.
+    """One way through a DPU. `capacity`: alone; None: only its resources limit it. Others None: not known.
 
-    Attributes:
-        capacity: The most that it carries alone; None: only its resources limit it.
-        latency_us: Without load; None: not known.
-        cpu: CPU cores that one unit of load keeps busy; None: not known.
-        kind: None: not known.
-        backend: What the config calls its end; None: as the path.
+    `latency_us`: without load. `cpu`: cores that a unit of load keeps busy. `backend`: in the config; None: as the
+    path.
     """
 
     name: str
@@ -91,11 +82,7 @@ class RankedPath:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of a limit is in use: of a resource, of one direction of it, or of a path itself.
-
-    Attributes:
-        price: By how much the sum grows with a unit more of it; above 0 it is a bottleneck.
-    """
+    """Use of a resource, a direction of it, or a path. `price`: growth of the sum by a unit; above 0: a bottleneck."""
 
     name: str
     capacity: Fraction
@@ -109,12 +96,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The best use of some paths together.
-
-    Attributes:
-        loads: Of each path, in the order of the ranking.
-        usages: Of all limits.
-    """
+    """The best use of some paths together. `loads`: of each path, in the order of the ranking."""
 
     paths: tuple[DpuPath, ...]
     loads: tuple[Fraction, ...]
@@ -132,12 +114,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class PathPlan:
-    """The ranking of paths, and what each adds to those before it.
-
-    Attributes:
-        steps: The best use of the first path, of the first two, and so on.
-        demand: Load that is to be carried; None: as much as the DPU can.
-    """
+    """The ranking, and the best use of its first path, first two, and so on. `demand`: None: as much as the DPU can."""
 
     criterion: Criterion
     ranking: tuple[RankedPath, ...]
@@ -277,11 +254,7 @@ class PairVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPair:
-    """Two paths under full load at the same time, and the rate that each still had.
-
-    Attributes:
-        verdict: By the intervals of repeats; None: there is none, and the rates alone decide.
-    """
+    """Two paths under full load at once, and the rate that each still had. `verdict`: None: the rates decide."""
 
     one: str
     other: str
@@ -296,14 +269,10 @@ def share_bottlenecks(
     """Return the paths and the resources that explain why pairs carry less together than the sum of each alone.
 
     A path alone fills a resource of capacity 1. Two paths together reach s = a'/a + b'/b of what they have alone: 2 if
-    they share nothing, 1 if they share all. Below 2 by more than `tolerance` they share a resource of capacity s.
-    A pair is measured at one point; that one path can have more where the other has less is an assumption.
-    A pair that is undecided counts as what it reached: a plan promises no sum that was not measured.
-
-    Args:
-        paths: Each with its capacity, which is its rate alone.
-        pairs: Of these paths.
-        tolerance: What counts as noise of the measurement, relative.
+    they share nothing, 1 if they share all. Below 2 by more than `tolerance` they share a resource of capacity s. A
+    pair is measured at one point; that one path can have more where the other has less is an assumption. A pair that is
+    undecided counts as what it reached: a plan promises no sum that was not measured. The capacity of a path is its
+    rate alone.
     """
     by_name = {path.name: path for path in paths}
     resources = list[Resource]()

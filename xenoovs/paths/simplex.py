@@ -29,15 +29,8 @@ def maximise(
 ) -> Optimum:
     """Return the x >= 0 with `rows` x <= `limits` that is best by the first objective, then by the second, and so on.
 
-    Bland's rule makes it end (R. Bland, New finite pivoting rules for the simplex method, 1977).
-
-    Args:
-        objectives: Coefficients of each objective, the most important one first.
-        rows: Coefficients of each constraint.
-        limits: Of each constraint the right side, none below 0, so that x = 0 is a first solution.
-
-    Raises:
-        Unbounded: An objective can grow without a limit.
+    Bland's rule makes it end (R. Bland, New finite pivoting rules for the simplex method, 1977). `limits`: none below
+    0, so that x = 0 is a first solution. Raises Unbounded: an objective can grow without a limit.
     """
     size = len(objectives[0]) if objectives else 0
     # Columns: the variables, a slack of each constraint, the right side.

@@ -223,13 +223,7 @@ def weight_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStor
 
 @dataclass(frozen=True, slots=True)
 class _RollOut:
-    """A roll-out in waves.
-
-    Attributes:
-        soak_s: For how long each wave is watched.
-        canaries: The least number of DPUs in wave 1; None: the default.
-        second: The least number of DPUs in wave 2; None: the default.
-    """
+    """A roll-out in waves, each watched for `soak_s`. `canaries`, `second`: least DPUs in waves 1, 2; None: default."""
 
     soak_s: int
     canaries: int | None = None
@@ -369,10 +363,7 @@ def _override(store: FleetStore, words: tuple[str, ...], value: Fraction | None,
 
 
 def _named(view: FleetView, words: tuple[str, ...], *, overridden: bool) -> tuple[BackendName, ...]:
-    """Return the backends that a command names; with `overridden` those with an override, if there are some.
-
-    Raises FleetRefused, RequestRefused.
-    """
+    """Return the named backends; with `overridden` those with one, if any. Raises FleetRefused, RequestRefused."""
     if len(words) == 2:
         return ((words[0], words[1]),)
     if (intent := newest_intent(view)) is None:

@@ -53,14 +53,7 @@ timeout_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class FleetStore:
-    """The two databases of a fleet, while connected.
-
-    Attributes:
-        fleet: Of services and blocks.
-        states: Of what DPUs report.
-        directory: Of the servers on this host.
-        memo: As of `next_change`.
-    """
+    """Both databases of a fleet, while connected. `states`: what DPUs report. `directory`: of this host's servers."""
 
     fleet: StoreClient
     states: DpuStatusReader
@@ -90,12 +83,8 @@ class FleetStore:
     def change(self, compute: Callable[[FleetView], Changes], *, action: str = "") -> FleetView:
         """Write what a function computes from the newest view; again while others were first. Return the view after.
 
-        Args:
-            compute: Returns the changes.
-            action: The line for the history, which the caller of this command signs; empty: there is none.
-
-        Raises:
-            StoreUnreachable, StoreRejected, FleetRefused, and what the function raises.
+        `action`: for the history, signed by this caller; empty: no line. Raises StoreUnreachable, StoreRejected,
+        FleetRefused, and what the function raises.
         """
         for _ in range(_ATTEMPTS):
             view = self.view()

@@ -26,12 +26,7 @@ _MAX_PROBLEMS = 4
 
 @dataclass(frozen=True, slots=True)
 class FleetScreen:
-    """What the user chose.
-
-    Attributes:
-        only: The state whose DPUs are shown; None: all.
-        first: Index of the first row that is shown.
-    """
+    """What the user chose. `only`: the state whose DPUs are shown; None: all. `first`: index of the first row shown."""
 
     only: DpuState | None = None
     first: int = 0

@@ -35,12 +35,7 @@ class RemoteAnswers:
 
 @dataclass(frozen=True, slots=True)
 class RequiredTunnel:
-    """One tunnel of the config.
-
-    Attributes:
-        has_source_ports: whether the config says which ports the host uses; None: they cost no megaflows.
-        probe_port: the port that the agent sends probes by; None: nothing is probed.
-    """
+    """A configured tunnel. `has_source_ports`: None: they cost no megaflows. `probe_port`: None: nothing is probed."""
 
     name: str
     remotes: Fact[tuple[RemoteAnswers, ...]] = NOT_READ
@@ -60,12 +55,7 @@ class RequiredKey:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a config requires of the host.
-
-    Attributes:
-        entries: hardware entries once all clients send.
-        preempting: rules of other programs that packets of blocks meet before Open vSwitch.
-    """
+    """What a config requires of the host. `entries`: of the hardware, once all clients send."""
 
     bridge: str
     ingress: tuple[str, ...]

@@ -288,11 +288,7 @@ class _Search:
 
 
 def classifier_of(flows: Iterable[Flow], *, prefix_fields: Iterable[Field]) -> Classifier:
-    """Build the classifier of one table.
-
-    Args:
-        flows: flows in the order in which the switch got them; it decides between masks of equal highest priority.
-    """
+    """Build a table's classifier. `flows`: as the switch got them; their order decides between equal top priorities."""
     subtables = group_by_mask(flows)
     tries = {slot: PrefixTrie(slot.width) for slot in prefix_fields}
     lengths: dict[int, dict[Field, int]] = {}

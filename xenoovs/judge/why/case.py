@@ -45,11 +45,7 @@ class BlockOverride:
 
 @dataclass(frozen=True, slots=True)
 class HeldRule:
-    """A rule that the NIC holds although the CPU forwards its packets, or some, and the counters that show it.
-
-    Attributes:
-        port: packets that the ingress port gave to the CPU between two samples; None: it was not compared.
-    """
+    """A rule that the NIC holds although the CPU forwards its packets, or some. `port`: None: it was not compared."""
 
     state: MegaflowState
     filter: TcFilter | None = None
@@ -74,12 +70,9 @@ def is_of_doca(megaflow: Megaflow) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChainPlace:
-    """The place of a megaflow in its chains of recirculation.
+    """The place of a megaflow in its chains. `is_judged`: False for first packets of connections, and behind them.
 
-    Attributes:
-        before: the first megaflow before it that is not in hardware; None: there is none.
-        has_failing: whether it, or one behind it, is not in hardware.
-        is_judged: False for first packets of connections, and behind them.
+    `before`: the first megaflow before it that is not in hardware. `has_failing`: it, or one behind it, is not.
     """
 
     before: Megaflow | None

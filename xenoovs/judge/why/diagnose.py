@@ -9,13 +9,7 @@ from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, 
 from xenoovs.evidence.evidence import Evidence, Shape
 from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding, filter_of
 from xenoovs.judge.chains import link_chains
-from xenoovs.judge.check import (
-    MegaflowJudge,
-    MegaflowState,
-    ProofCounter,
-    hop_of,
-    is_recent,
-)
+from xenoovs.judge.check import MegaflowJudge, MegaflowState, ProofCounter, hop_of, is_recent
 from xenoovs.judge.expected import (
     AnswerFinder,
     BlockIndex,
@@ -97,13 +91,7 @@ def select_candidates(
     is_selected: Callable[[Case], bool],
     evidence: Evidence | None = None,
 ) -> Selection:
-    """Select the megaflows of a dump that are to be diagnosed.
-
-    Megaflows that recirculate packets come last: they are judged as chains.
-
-    Args:
-        services: whose blocks, answers and overridden blocks are found; none: every megaflow is judged by itself.
-    """
+    """Select the megaflows to diagnose, those that recirculate last. Without services each one is judged by itself."""
     evidence = evidence or Evidence()
     selector, judge = _Selector(evidence, tuple(services), is_selected), MegaflowJudge(evidence)
     for megaflow in megaflows:
@@ -291,11 +279,9 @@ def _unknown() -> Reason:
 class MegaflowFilter:
     """Selects megaflows that meet all given conditions; without any, megaflows of all blocks, and answers.
 
-    Attributes:
-        source: address of a client; selects megaflows outside all blocks too.
-        ufid: first digits of a ufid; selects megaflows outside all blocks too.
-        internal_ports: there is no config: every megaflow that belongs in hardware is selected. These are the names of
-            internal ports, whose megaflows belong there only if the datapath says why they are not. None: a config.
+    `source` (a client) and `ufid` (first digits) select megaflows outside all blocks too. `internal_ports`: None: there
+    is a config. Without one every megaflow that belongs in hardware is selected, of internal ports only if the datapath
+    says why it is not.
     """
 
     service: str | None = None
@@ -430,10 +416,7 @@ _Key = tuple[str, str | None, ExtraBits, frozenset[str]]
 
 @dataclass(slots=True)
 class Attribution:
-    """Finds the foreign flows that un-wildcard bits of megaflows.
-
-    It calls `read_foreign` once, and only if a megaflow has such bits.
-    """
+    """Finds the foreign flows that un-wildcard bits of megaflows. Calls `read_foreign` once, if one has such bits."""
 
     services: tuple[ExpectedService, ...]
     bridge: str

@@ -8,12 +8,7 @@ from shlex import join
 
 from xenoovs.compile.offloadable.check import Offloadability, check_megaflow, judge
 from xenoovs.compile.offloadable.openflow_topics import match_topics
-from xenoovs.compile.offloadable.table import (
-    SOURCES,
-    Offload,
-    Profile,
-    TopicKind,
-)
+from xenoovs.compile.offloadable.table import SOURCES, Offload, Profile, TopicKind
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.tc import Objection, objection_of
 from xenoovs.errors import counted

@@ -42,10 +42,7 @@ _REMEDIES: Mapping[Objection, tuple[str, ...]] = {
         "xenoovs apply FILE",
     ),
     Objection.INLINE_MODE: ("devlink dev eswitch set pci/{pci} inline-mode transport", REVALIDATOR_PURGE),
-    Objection.UPLINK: (
-        "devlink dev param set pci/{pci} name esw_multiport value 1 cmode runtime",
-        REVALIDATOR_PURGE,
-    ),
+    Objection.UPLINK: ("devlink dev param set pci/{pci} name esw_multiport value 1 cmode runtime", REVALIDATOR_PURGE),
     Objection.OFFLOAD_OFF: ("ethtool -K {port} hw-tc-offload on", REVALIDATOR_PURGE),
 }
 """Commands; those with the PCI address are of mlx5 (networking/devlink/mlx5.rst of Linux)."""

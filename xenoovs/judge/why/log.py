@@ -131,12 +131,7 @@ _NO_REASON = ("Operation not supported",)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refusal in the log.
-
-    Attributes:
-        pattern: decides which megaflows it may be about; None: all of the port.
-        ufid: of the only megaflow that it is about; None: the log does not say.
-    """
+    """A refusal in the log. `pattern`: None: maybe of all megaflows of the port. `ufid`: None: the log has none."""
 
     cause: Cause
     message: str
@@ -173,10 +168,7 @@ class Refusal:
 
 @lru_cache(maxsize=8)
 def parse_refusals(text: str) -> tuple[Refusal, ...]:
-    """Return the refusals in a log since the last start of ovs-vswitchd, each once, in their order.
-
-    Lines of another form are skipped.
-    """
+    """Return the refusals in a log since the last start of ovs-vswitchd, each once, in order; skip other lines."""
     found: dict[tuple[str, str | None, str | None], Refusal] = {}
     pending: dict[str, list[Refusal]] = {}
     for line in text.splitlines():

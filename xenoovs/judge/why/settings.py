@@ -155,10 +155,7 @@ def _policy(case: Case) -> Iterator[Reason]:
 
 
 def _excluding(case: Case, port: str) -> str | None:
-    """Return the hw-offload-priority of an interface that has kept the port from every provider; None: none has.
-
-    Open vSwitch reads it when it adds the port.
-    """
+    """Return the hw-offload-priority that kept a port from every provider when Open vSwitch added it; None: none."""
     history, database = case.evidence.history, case.evidence.database
     home = None if database is None else database.bridge_of(port)
     state = None if home is None else home.port(port)
