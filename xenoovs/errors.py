@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NoReturn
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import percent_rounded_up, span
-from xenoovs.records import dataclass
 
 _UPPER = re.compile(r"(?<=[a-z])(?=[A-Z])")
 

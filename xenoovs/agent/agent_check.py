@@ -14,8 +14,8 @@ import re
 from enum import Enum
 from fractions import Fraction
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import percent
-from xenoovs.records import dataclass, replace
 
 MAX_REPLY_BYTES = 1024
 _LASTING = 3

@@ -17,10 +17,10 @@ from xenoovs.agent.log import info, warn
 from xenoovs.agent.state import AgentState, Announcements, Observed, RoundFacts
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import AgentExit, Announce, Balancer
-from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import AnnouncementView
 
 if TYPE_CHECKING:

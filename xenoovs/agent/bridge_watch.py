@@ -16,10 +16,10 @@ from xenoovs.agent.log import info, warn
 from xenoovs.agent.state import BridgePorts, Observed
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.model.balancer import Balancer
-from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import PortView
 from xenoovs.switch.ovsdb import Ports, follow_ports
 

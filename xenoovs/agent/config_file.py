@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.decision.decision import Stored
 from xenoovs.errors import ConfigError, ConfigUnreadable, OtherBridge, XenoovsError
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import ConfigSources
 from xenoovs.model.load import parse_config
-from xenoovs.records import dataclass, field
 from xenoovs.store.view import FleetView
 
 DIGEST_DIGITS = 12

@@ -50,12 +50,12 @@ from xenoovs.agent.state import (
 from xenoovs.agent.store import Clock, Store
 from xenoovs.agent.systemd import Readiness, notify
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, kept_running, within
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ChangesHeld, RequestRefused, RoundLate, SystemFailure, XenoovsError
 from xenoovs.model.balancer import Balancer
-from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import LazySnapshot, PortView, Snapshot
 from xenoovs.show.paths import RemoteView
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from xenoovs.agent.health import Check, Checks, by_check, check_of, shared_health
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.slow_start import KnownShares
 from xenoovs.fleet.votes import target_of
 from xenoovs.model.balancer import Balancer, Health, Service
-from xenoovs.records import dataclass, replace
 from xenoovs.store.view import FleetView
 
 SELF_CHECK_MS = 10_000

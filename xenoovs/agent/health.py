@@ -23,6 +23,7 @@ from xenoovs.agent.probe.target import (
     UdpTarget,
     Via,
 )
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ejected, Ejection, decide_ejections, may_be_ejected, will_be_held
 from xenoovs.decision.slow_start import KnownShares
@@ -41,7 +42,6 @@ from xenoovs.model.balancer import (
     probe_port,
 )
 from xenoovs.model.next_hop import UNKNOWN_MAC, mac_of
-from xenoovs.records import dataclass, field, replace
 from xenoovs.show.agent import Override
 
 # The health of one backend, from the results of its probes. Pure: the time is an argument.

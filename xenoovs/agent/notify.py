@@ -16,10 +16,10 @@ from xenoovs.agent.scheduler import Probe, probed
 from xenoovs.agent.state import AgentState, Tick
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
+from xenoovs.dataclass import dataclass
 from xenoovs.decision.ejection import Ejection
 from xenoovs.model.balancer import Backend, Notify, Service
 from xenoovs.model.next_hop import mac_of
-from xenoovs.records import dataclass
 
 MAX_RUNNING = 8
 """Commands that run at once. Others wait, and one that runs waits for the end of the one before of its backend."""

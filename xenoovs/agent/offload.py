@@ -15,6 +15,7 @@ from xenoovs.agent.state import OffloadSample
 from xenoovs.agent.store import Clock
 from xenoovs.agent.tasks import within
 from xenoovs.compile.program import Program
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import PortPackets
 from xenoovs.datapath.parse import scan_dump
@@ -36,7 +37,6 @@ from xenoovs.judge.expected import ExpectedService, expected_services
 from xenoovs.judge.findings import OffloadFindings
 from xenoovs.judge.traffic import traffic_report
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
-from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import Counted, Insertion, Rate, Traffic
 from xenoovs.switch.api import Switch
 from xenoovs.switch.endpoint import Endpoint

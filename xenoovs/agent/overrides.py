@@ -14,13 +14,13 @@ from fractions import Fraction
 from xenoovs.agent.health import HealthTracker, in_maintenance
 from xenoovs.agent.servers import backends_of, find_backend, find_server, location, named
 from xenoovs.agent.state import Runtime, require_weights, with_overrides
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decide import require_decidable
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ejection
 from xenoovs.display import decimal
 from xenoovs.errors import CompileError, RequestRefused
 from xenoovs.model.balancer import Balancer, Service
-from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import Override
 
 

@@ -39,6 +39,7 @@ from xenoovs.agent.state import (
     with_overrides,
 )
 from xenoovs.agent.store import Store
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.slow_start import KnownShares
 from xenoovs.engine.appointment import Appointment
@@ -54,7 +55,6 @@ from xenoovs.errors import (
     SwitchError,
     XenoovsError,
 )
-from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import Override
 
 

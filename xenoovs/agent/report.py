@@ -12,12 +12,12 @@ from xenoovs.agent.state import AgentState, OverrideExpired, RoundFacts
 from xenoovs.agent.tasks import call_each
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import ChangeKind
+from xenoovs.dataclass import dataclass
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal
 from xenoovs.engine.change import Change
 from xenoovs.errors import RoundLate, XenoovsError
 from xenoovs.model.balancer import Balancer
-from xenoovs.records import dataclass
 from xenoovs.show.agent import Override
 
 _MAX_SERVICES = 20

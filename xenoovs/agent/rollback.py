@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator
 from xenoovs.compile.pipeline import LEARNED, PROGRAM, Stage
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.read import stage_number
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import ReadBackDiffers
 from xenoovs.openflow.flow import FOREIGN, Flow, service_of
-from xenoovs.records import dataclass
 from xenoovs.switch.api import Switch
 
 

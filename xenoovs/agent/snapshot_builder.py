@@ -15,6 +15,7 @@ from xenoovs.agent.store import Store
 from xenoovs.compile.encoding import block_of, key_match
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.slow_start import Ramps
@@ -22,7 +23,6 @@ from xenoovs.engine.engine import Engine
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import mac_and_port
-from xenoovs.records import dataclass, field, replace
 from xenoovs.show.agent import AgentView, BackendState, BlockView, LazySnapshot, Override, ServiceView, Snapshot
 from xenoovs.show.column import build
 

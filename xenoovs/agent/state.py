@@ -22,13 +22,13 @@ from xenoovs.agent.health import (
     raised_by_operators,
 )
 from xenoovs.agent.probe.target import ProbeResult
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decide import require_decidable
 from xenoovs.decision.decision import BackendName, Blocks, DesiredState, Stored, with_weights
 from xenoovs.decision.ejection import Ejected, held_backends, with_away, with_dead_ports
 from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, update_slow_starts
 from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
-from xenoovs.records import dataclass, field, replace
 from xenoovs.show.agent import AnnouncementView, Counted, FleetMembership, Insertion, Override, Rate, Traffic
 
 if TYPE_CHECKING:

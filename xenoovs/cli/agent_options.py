@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,11 @@ from xenoovs.agent.telemetry import Telemetry
 from xenoovs.cli.agent_options import Options
 from xenoovs.cli.controller_options import Control
 from xenoovs.cli.via import Reach, Way, reaching
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState
 from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StandingBy, StateUnusable, SwitchError
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.model.load import parse_config, read_config
-from xenoovs.records import dataclass, replace
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.frr import read_bgp_routes
 from xenoovs.switch.management import ManagementSwitch

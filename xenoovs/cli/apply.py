@@ -16,12 +16,12 @@ from xenoovs.cli.drain_rounds import DrainRounds
 from xenoovs.cli.history import PREVIOUS, EntryNumber, History, bridge_option, complete_history_number, history_of
 from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
 from xenoovs.compile.pipeline import PROGRAM
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import span
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import XenoovsError, counted
 from xenoovs.model.balancer import Balancer
-from xenoovs.records import dataclass, replace
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.terminal.agent_client import INSTEAD, Where, check_agent, find_places, refuse_beside_agent
 from xenoovs.terminal.load import is_plan, load, resolved

@@ -7,10 +7,10 @@ from fractions import Fraction
 import click
 
 from xenoovs.compile.plan import ChangeKind
+from xenoovs.dataclass import dataclass
 from xenoovs.display import percent
 from xenoovs.engine.change import Change
 from xenoovs.errors import counted, first_names, worded
-from xenoovs.records import dataclass
 
 SIGN_COLOURS = {"+": "green", "~": "yellow", "-": "red"}
 _NAMES_SHOWN = 5

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import click
 
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 Command = TypeVar("Command", bound=Callable[..., object])
 

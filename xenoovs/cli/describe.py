@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.cli.control import backend_request
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
-from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import (
     BackendView,
     BlockView,

@@ -13,6 +13,7 @@ import click
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.tunnel_ports import wanted_ports
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.fact import Fact, Unknown, Unresponsive
 from xenoovs.datapath.host import BackendFacts, HostFacts
 from xenoovs.datapath.tc import TcFilter
@@ -50,7 +51,6 @@ from xenoovs.judge.foreign import preempting_rules
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.tunnel import PathSelector
-from xenoovs.records import dataclass, replace
 from xenoovs.switch.devices import read_backend
 from xenoovs.switch.endpoint import Endpoint, require_answers
 from xenoovs.switch.frr import read_bgp

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from xenoovs.compile.read import is_of_drain
+from xenoovs.dataclass import dataclass
 from xenoovs.decision.decision import Decision, compare
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ChangeUnderWay, ListenError, NotInHistory, XenoovsError
-from xenoovs.records import dataclass
 from xenoovs.terminal.agent_client import Where, find_places
 from xenoovs.terminal.command import EXIT_OK
 from xenoovs.terminal.completion import chosen_lab, offering

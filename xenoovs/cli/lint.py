@@ -30,12 +30,12 @@ from xenoovs.compile.offloadable.table import (
     render_version,
 )
 from xenoovs.compile.program import Program, compile_config
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import FileUnusable, counted
 from xenoovs.evidence.record import read_text
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import as_dumped, parse_dump, render_flow
-from xenoovs.records import dataclass
 from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config

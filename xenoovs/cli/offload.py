@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import is_block
 from xenoovs.compile.tunnel_ports import encapsulation_to
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse, cleartext, uncovered
@@ -38,7 +39,6 @@ from xenoovs.judge.traffic import missing_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours
-from xenoovs.records import dataclass, field, replace
 
 if TYPE_CHECKING:
     from xenoovs.judge.bridge import BridgeFindings

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.cli.offload import DatapathCheck
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import percent
 from xenoovs.errors import counted, first_names, worded
@@ -17,7 +18,6 @@ from xenoovs.judge.findings import Anomaly, Conclusion, OffloadFindings, Overrid
 from xenoovs.judge.report import OffloadRow, OutsideRow, backend_rows, blocks_row, ignored_rows, outside_rows, total_row
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_bits, render_flow, render_match
-from xenoovs.records import dataclass
 from xenoovs.terminal.output import echo, print_table, print_text
 
 if TYPE_CHECKING:

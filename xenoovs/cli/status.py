@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration, percent, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
-from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import BackendView, Snapshot, backend_rows, parse_snapshot
 from xenoovs.show.column import Column, Row, Table, columns_of, named, number, text
 from xenoovs.show.conditions import addressed, notices

@@ -10,6 +10,7 @@ import click
 
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import compile_onto
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import SimulateError, SwitchError, did_you_mean, first_names
 from xenoovs.judge.simulate.headers import Headers, headers_of
 from xenoovs.judge.simulate.walk import Copy, Outcome, tables_of
@@ -23,7 +24,6 @@ from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow
 from xenoovs.openflow.flow import service_of as cookie_service
 from xenoovs.openflow.text import render_flow
-from xenoovs.records import dataclass
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK

@@ -18,11 +18,11 @@ from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.server import ControllerSettings, ServedBridge, Server
 from xenoovs.controller.switch import ControllerSwitch, port_states
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ControllerPresent, OtherDatapath, SwitchError
 from xenoovs.model.balancer import Balancer, Uplinks
-from xenoovs.records import dataclass, replace
 from xenoovs.switch.api import require_not_of_ovn
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vsctl import attach, quicken

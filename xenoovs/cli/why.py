@@ -23,6 +23,7 @@ from xenoovs.compile.offloadable.table import (
     version_or_default,
 )
 from xenoovs.compile.program import Program, compile_onto
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.datapath.parse import MAYBE_FILTERED, Hints, scan_dump
 from xenoovs.errors import ParseError, counted, first_names, worded
@@ -47,7 +48,6 @@ from xenoovs.judge.why.reason import Likelihood, Reason
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import is_foreign, is_ours
-from xenoovs.records import dataclass, replace
 from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_NOTHING_SEEN, EXIT_OK
 from xenoovs.terminal.completion import complete_bridge

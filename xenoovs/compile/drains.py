@@ -10,6 +10,7 @@ from xenoovs.compile.encoding import block_of, hop_of, key_bits
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
 from xenoovs.compile.read import is_in_drain_table, is_learned, learns, stage_number
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.decision.advance import SETTLE_S, BlockId
 from xenoovs.decision.decision import Phase, Space
@@ -17,7 +18,6 @@ from xenoovs.model.balancer import Protocol
 from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Flow, ObservedFlow, service_of
 from xenoovs.partition.block import MAX_WIDTH
-from xenoovs.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import CompileError, assert_never
 from xenoovs.model.address import Family, IPAddress, Mac
 from xenoovs.model.balancer import BlockKey, KeyField, PortRange, Service, merge_ports
@@ -22,7 +23,6 @@ from xenoovs.model.next_hop import (
 )
 from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Action, Field, Flow, Masked, Output, SetField, exact
 from xenoovs.partition.block import Block, spread, unspread
-from xenoovs.records import dataclass
 
 # The conditions that stages share: an IP family, a protocol, an address, in OpenFlow's fields.
 

@@ -13,6 +13,7 @@ from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.pipeline import TO_DRAIN, Stage
 from xenoovs.compile.program import Program, ServiceProgram, sorted_flows
 from xenoovs.compile.read import is_block, stage_number
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.decision.decision import Decision, ServiceDecision, moved, next_hop_of
 from xenoovs.errors import FlowConflict
@@ -21,7 +22,6 @@ from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
 from xenoovs.openflow.flow import Bundle, Command, Field, Flow, FlowMod, decode_cookie, is_ours, service_of
 from xenoovs.openflow.text import render_flow
 from xenoovs.partition.solve import Window, windows
-from xenoovs.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from xenoovs.compile.pipeline import (
 from xenoovs.compile.read import drain_ports, read, with_paths
 from xenoovs.compile.returns import ReturnFlow, return_flows, tunnel_return_flows
 from xenoovs.compile.tunnels import tunnel_flows
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.advance import Progress, advance
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import (
@@ -80,7 +81,6 @@ from xenoovs.openflow.flow import (
     match_of,
 )
 from xenoovs.openflow.text import render_flow
-from xenoovs.records import dataclass, replace
 
 # The first stage: which service a packet belongs to; ARP for a VIP; the policy for all other traffic.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from xenoovs.compile.encoding import block_of, hop_of, infer_key, key_bits
 from xenoovs.compile.pipeline import NESTED_RULES, OUTPUT_PORT, PATH_NUMBER, TO_DRAIN, Stage
+from xenoovs.dataclass import dataclass
 from xenoovs.decision.decision import (
     BlockMove,
     Blocks,
@@ -23,7 +24,6 @@ from xenoovs.model.next_hop import NextHop, SourcePort
 from xenoovs.model.remote import every_service, remotes_of, unknown_paths, with_source_ports
 from xenoovs.openflow.flow import Field, Flow, Learn, ObservedFlow, Output, SetField, decode_cookie
 from xenoovs.partition.block import MAX_WIDTH, Block
-from xenoovs.records import dataclass
 
 _STAGES = {stage.value: stage for stage in (Stage.BALANCE, Stage.DRAIN, Stage.HOME, Stage.DRAIN_TARGET)} | {
     NESTED_RULES: Stage.BALANCE

@@ -11,13 +11,13 @@ from ipaddress import IPv4Address
 from xenoovs.compile.encoding import deliver, destination_is, family_is, source_is
 from xenoovs.compile.pipeline import OTHER_PRIORITY, TUNNEL_RETURN_PRIORITY, Stage, cookie_of
 from xenoovs.compile.tunnel_ports import WantedPort, port_of
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, Returns, Service
 from xenoovs.model.next_hop import Tunneled
 from xenoovs.model.switch_tunnel import RemoteEnd, TunnelPorts, remote_end_of
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Output, SetField, exact, match_of
-from xenoovs.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from itertools import product
 
 from xenoovs.compile.encoding import PortMask, comes_from, family_is, port_masks, source_is
 from xenoovs.compile.pipeline import TUNNEL_RETURN_PRIORITY, Stage, cookie_of, return_priority
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer, Claim, Nat, Returns, Service
 from xenoovs.model.next_hop import NextHop, Translated, is_tunneled
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Masked, Output, SetField, exact, match_of
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

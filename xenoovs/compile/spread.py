@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from xenoovs.compile.program import ServiceProgram
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.model.address import Family
 from xenoovs.partition.analyse import BitReport, Suggestion, analyse, suggest
-from xenoovs.records import dataclass, replace
 
 IPV6_NOT_USABLE = range(112, 128)
 """Positions that `model` refuses: ovs-ofctl misreads masks of these alone."""

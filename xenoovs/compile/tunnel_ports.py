@@ -7,11 +7,11 @@ from hashlib import blake2s
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
+from xenoovs.dataclass import dataclass
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.switch_tunnel import Ipsec, RemoteEnd, SwitchTunnel, TunnelPorts
 from xenoovs.model.tunnel import TunnelType
-from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     from xenoovs.datapath.outer import Encapsulation

@@ -10,9 +10,9 @@ from time import monotonic
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.log import full_bucket, take
 from xenoovs.controller.monitor import Throttle
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.model.balancer import label_of
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, RLock
 
 from xenoovs.controller.session import Session
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState
 from xenoovs.display import span
 from xenoovs.errors import MalformedOpenFlow, NotEncodable, StandingBy, SwitchUnreachable, WireError
@@ -15,7 +16,6 @@ from xenoovs.openflow.flow import Bundle, Cookies, ObservedFlow, Output
 from xenoovs.openflow.text import render_name
 from xenoovs.openflow.wire.frame import HEADER, port_number
 from xenoovs.openflow.wire.message import ALL_TABLES, names_of, numbers_of
-from xenoovs.records import dataclass
 from xenoovs.switch import openflow
 from xenoovs.switch.openflow import ANSWER_TIMEOUT_S
 from xenoovs.switch.stderr import rejected

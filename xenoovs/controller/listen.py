@@ -17,8 +17,8 @@ from threading import Event, Lock, Thread
 from time import monotonic
 
 from xenoovs.controller.log import ControllerLog
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import CannotListen
-from xenoovs.records import dataclass
 from xenoovs.switch.certificates import Certificates
 
 MAX_PENDING = 64

@@ -7,8 +7,8 @@ from threading import Lock
 from time import monotonic
 from typing import Protocol
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.openflow.wire.frame import Error
-from xenoovs.records import dataclass, replace
 
 
 class LogEvent(Protocol):

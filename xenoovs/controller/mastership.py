@@ -17,12 +17,12 @@ from threading import Event, Lock, Thread
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, dump
 from xenoovs.controller.log import ControllerLog
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, StandingBy, SwitchError
 from xenoovs.openflow.flow import LEASE_OWNER, OWNER_MASK, Command, CookieMask, Flow, FlowKey, FlowMod, Match, Resubmit
 from xenoovs.openflow.wire.flow import encode_flow_mod, note_action, note_of
 from xenoovs.openflow.wire.frame import NO_NUMBERS
 from xenoovs.openflow.wire.message import PacketOut, Role, decode_role, encode_packet_out, encode_role_request
-from xenoovs.records import dataclass
 from xenoovs.switch.openflow import ask
 
 _HEAD = Struct("!IHI")

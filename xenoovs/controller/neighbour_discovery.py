@@ -12,6 +12,7 @@ from time import monotonic
 from xenoovs.compile.pipeline import NEIGHBOUR_DISCOVERY_PRIORITY, Stage
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.log import ControllerLog, full_bucket, take
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, WireError
 from xenoovs.model.address import Family, checksum
 from xenoovs.model.balancer import Balancer, Protocol
@@ -31,7 +32,6 @@ from xenoovs.openflow.flow import (
 from xenoovs.openflow.text import render_ipv6
 from xenoovs.openflow.wire.flow import encode_flow_mod
 from xenoovs.openflow.wire.message import WHOLE_PACKET, PacketIn, PacketOut, decode_packet_in, encode_packet_out
-from xenoovs.records import dataclass
 
 # Neighbour solicitations of IPv6 and their answers, as frames (RFC 4861, 4.3, 4.4 and 7.1.1; RFC 4443, 2.3).
 

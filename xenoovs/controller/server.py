@@ -13,7 +13,7 @@ from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.controller.registry import Registry
 from xenoovs.controller.session import Session, Timeouts
-from xenoovs.records import dataclass, field
+from xenoovs.dataclass import dataclass, field
 from xenoovs.switch.certificates import Certificates
 
 _END_S = 2.0

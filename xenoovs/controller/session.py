@@ -10,6 +10,7 @@ from threading import Lock
 from time import monotonic
 from typing import Protocol
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import span
 from xenoovs.errors import MalformedOpenFlow, WireError
 from xenoovs.openflow.wire.frame import (
@@ -41,7 +42,6 @@ from xenoovs.openflow.wire.message import (
     encode_ports_request,
     has_more,
 )
-from xenoovs.records import dataclass
 
 # Bridges that lack OpenFlow 1.4: their datapath id and name are read, so that the refusal can name them.
 

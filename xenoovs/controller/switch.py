@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, HostView, count, dump, send_bundle, wait_in_step
 from xenoovs.controller.registry import Registry
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState, Controller, PortState
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import BridgeMissing, NotInOpenFlow, OtherBridge, StandingBy, SwitchError
 from xenoovs.openflow.flow import OURS, Bundle, Cookies, ObservedFlow
 from xenoovs.openflow.text import render_mac
 from xenoovs.openflow.wire.message import Port
-from xenoovs.records import dataclass
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.openflow import render_dump
 

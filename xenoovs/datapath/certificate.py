@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.fact import Fact
 from xenoovs.errors import ParseError
-from xenoovs.records import dataclass, field
 
 PRINT_CERTIFICATE = (
     *("openssl", "x509", "-noout", "-subject", "-nameopt", "RFC2253", "-dates", "-ext", "subjectAltName"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.ovn import OvnChassis, OvnUse
-from xenoovs.records import dataclass, field
 
 UNKNOWN_TYPE = ""
 """The type of a port that only OpenFlow describes."""

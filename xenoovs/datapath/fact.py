@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias, TypeVar
 
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.fact import NOT_READ, Fact
-from xenoovs.records import dataclass, field
 
 if TYPE_CHECKING:
     from xenoovs.datapath.database import Database

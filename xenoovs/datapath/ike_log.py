@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import printable
-from xenoovs.records import dataclass
 
 READ_LOG = (
     *("journalctl", "--quiet", "--no-pager", "--output=short-iso", "--since=-1h", "--lines=5000"),

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue, parse_value, read_masked
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 from xenoovs.errors import ParseError, counted
-from xenoovs.records import dataclass, field
 
 POLICIES = ("ip", "xfrm", "policy")
 STATES = ("ip", "-s", "xfrm", "state", "list", "nokeys")

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
 
-from xenoovs.records import dataclass, field
+from xenoovs.dataclass import dataclass, field
 
 # Values in datapath keys (lib/odp-util.c): addresses and numbers with masks, by integer arithmetic alone. Python's
 # `ipaddress` and `netaddr` would read 0.0.0.3 in `172.16.0.7/0.0.0.3` as a host mask and return 172.16.0.4/30, but it

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import Key, KeyTextError, MaskedValue, parse_value, read_masked
-from xenoovs.records import dataclass, field
 
 UDP, GRE = 17, 47
 """IP protocols of tunnels (IANA, Protocol Numbers)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 DEFAULT_BRIDGE = "br-int"
 """The integration bridge if `ovn-bridge` is not set (DEFAULT_BRIDGE_NAME of lib/ovn-util.h)."""

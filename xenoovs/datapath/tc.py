@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.outer import Encapsulation, OuterHeader
 from xenoovs.datapath.tc_foreign import ForeignRule, foreign_rule
 from xenoovs.datapath.tc_tunnel import TunnelValueError, encapsulations_of, outer_of
 from xenoovs.errors import ParseError
-from xenoovs.records import dataclass, field, replace
 
 _UFID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 

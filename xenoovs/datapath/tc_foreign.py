@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue, read_masked
-from xenoovs.records import dataclass, field
 
 _ETH_TYPES = {"ip": 0x0800, "ipv4": 0x0800, "ipv6": 0x86DD, "arp": 0x0806}
 _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.megaflow import Megaflow, parse_value
 from xenoovs.datapath.outer import OuterHeader, parse_outer
-from xenoovs.records import dataclass
 
 TUNNEL_DEVICES = {
     "vxlan": "vxlan_sys_",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.certificate import CertificateFiles
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.fact import Fact
@@ -12,7 +13,6 @@ from xenoovs.datapath.ipsec import IpsecState, RouteTo
 from xenoovs.datapath.megaflow import parse_value
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
-from xenoovs.records import dataclass, field
 
 _DST_PORTS = {"vxlan": 4789, "geneve": 6081}
 """As IANA assigned them (RFC 7348, 7; RFC 8926, 7), and Open vSwitch has by default."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.decision.decision import (
     BlockMove,
     Blocks,
@@ -26,7 +27,6 @@ from xenoovs.decision.decision import (
 from xenoovs.model.balancer import DrainMode, Protocol, Service, service_ids
 from xenoovs.model.remote import every_service
 from xenoovs.partition.block import Block
-from xenoovs.records import dataclass, field
 
 BlockId = tuple[int, Block]
 """A service id and one of its blocks."""

@@ -9,11 +9,11 @@ from enum import Enum
 from fractions import Fraction
 from itertools import pairwise
 
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.model.balancer import Balancer, BlockKey, DrainMode, Service, service_ids
 from xenoovs.model.next_hop import NextHop, parse_next_hop
 from xenoovs.model.remote import every_service
 from xenoovs.partition.block import Assignment, Block, Piece, Table, reverse_bits, spread
-from xenoovs.records import dataclass, field, replace
 
 # Blocks and their owners: which backend has which clients of one service, in canonical form.
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.model.balancer import AllDown, Health, Service
-from xenoovs.records import dataclass, field, replace
 
 Ejected = Mapping[str, frozenset[str]]
 """Names of the backends that get no clients, by the name of their service. Services without any are left out."""

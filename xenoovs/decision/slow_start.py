@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from fractions import Fraction
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ejected
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.partition.change import STEPS
-from xenoovs.records import dataclass, field
 
 KnownShares = Mapping[BackendName, Fraction]
 """The part (0..1) of its clients that each backend has on the bridge, as an earlier agent left it. 0: the backend is

@@ -10,6 +10,7 @@ from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.plan import ChangeKind, Plan, ServiceChange, bundle_of, plan, summarise
 from xenoovs.compile.program import Program, compile_program
 from xenoovs.compile.read import read
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ovn import OvnUse
 from xenoovs.decision.advance import BlockId, Progress, ServiceMove, advance, settle_s
 from xenoovs.decision.decide import decide, undisturbed
@@ -20,7 +21,6 @@ from xenoovs.model.remote import every_service
 from xenoovs.model.switch_tunnel import remote_end_of
 from xenoovs.openflow.flow import Bundle, Field, Flow, ObservedFlow, Output, SetField, service_of
 from xenoovs.openflow.text import recognise, render_flow
-from xenoovs.records import dataclass, field, replace
 from xenoovs.switch.api import PortCheck
 
 Texts = Mapping[int, Mapping[str, Flow]]

@@ -20,6 +20,7 @@ from xenoovs.compile.pipeline import LEARNED, PROGRAM, of_service
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_of_drain, read, with_paths
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.decision.advance import ServiceMove, settle_s
 from xenoovs.decision.decide import parts_served
@@ -55,7 +56,6 @@ from xenoovs.model.next_hop import NextHop
 from xenoovs.model.remote import every_service, unknown_paths, with_source_ports
 from xenoovs.openflow.flow import FOREIGN, Flow, service_of
 from xenoovs.openflow.text import recognise, render_flow
-from xenoovs.records import dataclass, replace
 from xenoovs.switch.api import PortCheck, Switch, check_ports
 
 # The ports of a bridge as the database last described them, for as long as the bridge is the same.

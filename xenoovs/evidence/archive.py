@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from xenoovs import __version__
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.errors import FileUnusable
-from xenoovs.records import dataclass, field, replace
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.tape import ABSENT, Answer
 from xenoovs.switch.undo_journal import replace_file

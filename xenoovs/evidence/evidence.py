@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.database import BridgeState, Database
 from xenoovs.datapath.fact import NOT_READ, Unknown
 from xenoovs.datapath.host import Device, HostFacts, OffloadHistory, OffloadState
@@ -12,7 +13,6 @@ from xenoovs.datapath.tc import DriverAnswer, TcFilter
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES, TunnelPort, tunnel_owner, tunnel_ports
 from xenoovs.evidence.samples import DatapathSample, PortFinding
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
-from xenoovs.records import dataclass, field
 
 Shape = tuple[str | None, tuple[tuple[str, str], ...], tuple[str, ...]]
 """Ingress port, keys with their matched attributes, kinds of actions: what decides whether a driver accepts a rule."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow, Verdict, verdict_of
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
 from xenoovs.errors import counted
-from xenoovs.records import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from shlex import join, split
 
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 _RUNDIR_TOOLS = frozenset(("ovs-appctl", "ovs-ofctl", "ovs-dpctl"))
 _DEVICE_TOOLS = frozenset(("ip", "ethtool", "tc", "devlink", "ping", "tcpdump"))

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from fractions import Fraction
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import duration
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.plan import FleetChange, rolling_intent
 from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
 from xenoovs.fleet.votes import SILENT_S
-from xenoovs.records import dataclass
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, standing
 from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_problem
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.ejection import Ejected, Ejection, decide_ejections, held_backends
 from xenoovs.decision.slow_start import KnownShares, SlowStarts, ramps, update_slow_starts
 from xenoovs.fleet.plan import Availability, FleetAvailability, configs_of, stored_shares
@@ -21,7 +22,6 @@ from xenoovs.fleet.votes import (
 )
 from xenoovs.model.balancer import Balancer, Health, Service
 from xenoovs.model.fleet import FleetServices
-from xenoovs.records import dataclass, field, replace
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
 
 

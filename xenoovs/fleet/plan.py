@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
 
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.advance import SETTLE_S
 from xenoovs.decision.decide import decide, parts_served, undisturbed
 from xenoovs.decision.decision import (
@@ -30,7 +31,6 @@ from xenoovs.errors import FleetRefused, XenoovsError, did_you_mean, first_names
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo, Problem, decision_of, stored_services
 from xenoovs.model.balancer import Balancer, DrainMode, OtherTraffic, Service, Uplinks, claim_text
 from xenoovs.model.fleet import FleetServices, neutral_service, parse_fleet, service_text, unsupported
-from xenoovs.records import dataclass, field, replace
 from xenoovs.store.view import (
     ACK_THIS,
     Action,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from math import ceil
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import percent
@@ -13,7 +14,6 @@ from xenoovs.errors import counted, first_names
 from xenoovs.fleet.plan import FleetChange, completion, next_change, next_wave, parse_intent, refusal, rolling_intent
 from xenoovs.fleet.services import Memo
 from xenoovs.fleet.votes import VoteResult, target_of, votes_on
-from xenoovs.records import dataclass, replace
 from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView, Intent, lacks
 
 # The share of a DPU's megaflows that its NIC forwards, and whether a roll-out has lowered it.

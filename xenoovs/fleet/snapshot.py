@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import counted, worded
 from xenoovs.fleet.dpus import WORST_FIRST, DpuRow, DpuState, dpu_problems, dpu_rows, fleet_problems, roll_out_lines
 from xenoovs.fleet.plan import FleetChange
 from xenoovs.fleet.services import Memo
 from xenoovs.fleet.targets import TargetRow, target_problems, target_rows
-from xenoovs.records import dataclass
 from xenoovs.store.cluster import ServerFacts, all_problems
 from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.fleet.dpus import WORST_FIRST, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import TargetRow, TargetState
-from xenoovs.records import dataclass
 from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
 from xenoovs.store.view import FleetView

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration
 from xenoovs.errors import counted, first_names
 from xenoovs.fleet.services import IN_USE, Memo, stored_services
 from xenoovs.fleet.votes import Targets, VoteResult, Votes, fit_dpus, targets_of, votes_on
-from xenoovs.records import dataclass, replace
 from xenoovs.store.view import DpuStatus, FleetView, Watch
 
 _MAX_PROBLEMS = 10

@@ -12,13 +12,13 @@ from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b, sha256
 
+from xenoovs.dataclass import dataclass, fields, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.errors import counted
 from xenoovs.fleet.services import Memo
 from xenoovs.model.balancer import AllDown, Backend, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.next_hop import mac_of
-from xenoovs.records import dataclass, fields, replace
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Standing, Watch, standing
 
 WITNESSES = 5

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from xenoovs.compile.offloadable.check import Offloadability, check_megaflow
 from xenoovs.compile.offloadable.table import Profile, TopicKind, version_or_default
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.megaflow import Megaflow, Verdict, attributes_of, output_ports
 from xenoovs.datapath.ovn import LogicalFlow
@@ -24,7 +25,6 @@ from xenoovs.judge.findings import Conclusion, conclude
 from xenoovs.judge.links import LinkNames, MegaflowLink
 from xenoovs.judge.why.case import DOCA_LAYER, MINIFLOW, OFFLOAD_INFO
 from xenoovs.judge.why.flows import explains
-from xenoovs.records import dataclass, field, replace
 
 _MAX_ROWS = 5_000
 _OTHERS = "(others)"

@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from xenoovs.compile.encoding import key_field
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import EncapsulationUse
 from xenoovs.datapath.megaflow import (
     MaskedValue,
@@ -58,7 +59,6 @@ from xenoovs.judge.foreign import OverrideCounter, OwnMask, UnwildcardCounter, U
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import KeyField
 from xenoovs.openflow.text import render_match
-from xenoovs.records import dataclass, field, replace
 
 _MAX_UNPARSED = 100
 

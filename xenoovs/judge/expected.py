@@ -11,6 +11,7 @@ from operator import or_
 
 from xenoovs.compile.encoding import WRITTEN, comes_from, key_of, leaves_with
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of, read_masked
 from xenoovs.datapath.outer import encapsulations, parse_outer
 from xenoovs.model.balancer import Backend, Returns, Service
@@ -20,7 +21,6 @@ from xenoovs.model.switch_tunnel import SwitchTunnel, remote_end_of
 from xenoovs.openflow.flow import ETH_ARP, Field, Flow, Masked, Match
 from xenoovs.openflow.flow import match_of as match_of_conditions
 from xenoovs.openflow.text import parse_value
-from xenoovs.records import dataclass, field
 
 Fields = Mapping[str, MaskedValue]
 """The match of a megaflow: field names of ovs-fields(7) to values and masks."""

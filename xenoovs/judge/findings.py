@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.tc import TcFilter
@@ -17,7 +18,6 @@ from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding
 from xenoovs.judge.expected import ExpectedBlock, ExpectedService, OutsideKind
 from xenoovs.openflow.flow import Flow, Match
 from xenoovs.openflow.text import render_match
-from xenoovs.records import dataclass, replace
 
 if TYPE_CHECKING:
     from xenoovs.judge.foreign import PreemptingRule

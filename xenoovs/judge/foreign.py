@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from xenoovs.compile.pipeline import Stage
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tc_foreign import ForeignRule
@@ -29,7 +30,6 @@ from xenoovs.judge.expected import (
 )
 from xenoovs.judge.findings import OffloadFindings, OverriddenBlocks, Unwildcarding
 from xenoovs.openflow.flow import Action, Field, Flow, Match, SetField
-from xenoovs.records import dataclass, field, replace
 
 # Overrides. Megaflows are disjoint, and the datapath treats all packets of one alike (lib/classifier.c). So a megaflow
 # that overlaps a block without lying in it holds packets of the block. If it does not deliver them as the block does,

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import Key, Megaflow, Verdict
 from xenoovs.datapath.outer import Encapsulation, GeneveOption, OuterHeader, encapsulations, parse_outer
@@ -17,7 +18,6 @@ from xenoovs.errors import counted
 from xenoovs.judge.chains import recirculations
 from xenoovs.judge.trace import VisitedFlow
 from xenoovs.judge.tree import Node, filter_text, tc_to_json
-from xenoovs.records import dataclass, field
 
 _ZONES = re.compile(r"\bct(?:\((?:(?:force_)?commit,?)?(?:zone=([0-9]{1,5}))?|(?=,|$))", re.ASCII)
 """format_odp_conntrack_action() of lib/odp-util.c prints the zone first or behind commit, and no zone 0."""

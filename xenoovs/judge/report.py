@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.judge.expected import ExpectedBlock, OutsideKind, eth_type_of
@@ -22,7 +23,6 @@ from xenoovs.judge.findings import (
 from xenoovs.model.next_hop import is_tunneled
 from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
 from xenoovs.openflow.text import render_flow, render_match
-from xenoovs.records import dataclass, replace
 
 if TYPE_CHECKING:
     from xenoovs.judge.bridge import BridgeFindings

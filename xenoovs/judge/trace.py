@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.errors import ParseError
 from xenoovs.model.packet import Packet
 from xenoovs.model.switch_tunnel import RemoteEnd
 from xenoovs.openflow.text import split_list
-from xenoovs.records import dataclass, replace
 
 _ACTIONS = re.compile(r"^Datapath actions: (.*)$", re.MULTILINE)
 _MEGAFLOW = re.compile(r"^Megaflow: (.*)$", re.MULTILINE)

@@ -11,9 +11,9 @@ from xenoovs.compile.encoding import hop_of
 from xenoovs.compile.pipeline import TO_DRAIN
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.compile.read import is_in_drain_table, is_learned
+from xenoovs.dataclass import dataclass
 from xenoovs.model.balancer import Backend
 from xenoovs.openflow.flow import FlowKey, ObservedFlow, service_of
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

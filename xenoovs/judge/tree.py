@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.megaflow import Verdict, match_of
 from xenoovs.datapath.tc import TcFilter
 from xenoovs.display import duration
@@ -13,7 +14,6 @@ from xenoovs.judge.expected import OutsideKind, match_of_fields
 from xenoovs.judge.findings import BlockOffload, ListedMegaflow, OffloadFindings
 from xenoovs.judge.report import NO_ANSWERS, block_to_json
 from xenoovs.openflow.text import render_match
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

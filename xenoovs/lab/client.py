@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from xenoovs.dataclass import asdict, dataclass, field
 from xenoovs.lab.sockets import allow_any_local, destination_of, from_address, prepare, udp_socket
 from xenoovs.model.address import checksum
-from xenoovs.records import asdict, dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

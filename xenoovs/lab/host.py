@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import LabError
 from xenoovs.lab.topology import is_namespace_of
-from xenoovs.records import dataclass, field
 from xenoovs.switch.process import PACKAGES, Completed, missing_programs, run, try_run
 
 Progress = Callable[[str, int, int], None]

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from xenoovs.dataclass import asdict, dataclass
 from xenoovs.errors import LabError, did_you_mean, first_names
 from xenoovs.lab.fabric.plan import Fabric
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.lab.topology import Topology, check_name
-from xenoovs.records import asdict, dataclass
 
 MARK = "XENOOVS_LAB_PROCESS"
 """Environment variable of every process of a lab; its value is the lab's directory."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.fabric.plan import Fabric
 from xenoovs.lab.host import (
@@ -50,7 +51,6 @@ from xenoovs.lab.underlay import (
 )
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer
-from xenoovs.records import dataclass
 
 
 def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress: Progress = no_progress) -> Lab:

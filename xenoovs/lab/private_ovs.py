@@ -13,9 +13,9 @@ from enum import Enum
 from math import ceil
 from pathlib import Path
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import LabError
 from xenoovs.lab.host import environment_of, kill_and_wait, stop_and_wait
-from xenoovs.records import dataclass, field
 from xenoovs.switch.process import run
 
 # Emulated machines are slow.

@@ -22,8 +22,8 @@ from itertools import count
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from xenoovs.dataclass import asdict, dataclass, field
 from xenoovs.lab.sockets import ECHOED_BYTES, destination_of, from_address, udp_socket
-from xenoovs.records import asdict, dataclass, field
 
 if TYPE_CHECKING:
     import ssl

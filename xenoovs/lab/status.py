@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed
 from xenoovs.lab.host import LabNetns, check_root, namespaces_of, probe_host
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.servers import Failure, failures_of
 from xenoovs.lab.topology import Machine
-from xenoovs.records import dataclass
 from xenoovs.switch.process import try_run
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
 from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, directory_of, lab_names, machine_directory, open_lab, read_state
-from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.terminal.defaults import CONFIG_VARIABLE, LAB_VARIABLE
 from xenoovs.terminal.labs import FORWARDED

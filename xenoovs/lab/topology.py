@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import accumulate
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Returns, Service
 from xenoovs.model.next_hop import UNCHANGED, l4_port_of, mac_and_port, mac_of
 from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
-from xenoovs.records import dataclass
 
 MAX_NAME_LENGTH = 16
 """Keeps the sockets below the run directory within the 107 characters of a Unix socket's path (unix(7))."""

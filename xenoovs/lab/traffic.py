@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import LabError
 from xenoovs.lab.client import AnswerCounts, Flight, Pace, parse_counts, render_round
 from xenoovs.lab.host import LabNetns, Progress, check_root, no_progress, probe_host
@@ -34,7 +35,6 @@ from xenoovs.lab.topology import (
 from xenoovs.lab.underlay import learn_remotes
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
-from xenoovs.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol as Interface
 
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.errors import MeasureError, did_you_mean, first_names
 from xenoovs.lab.place import Place, RemoteCommand
 from xenoovs.measure.frames import LoadProfile, load_profile
 from xenoovs.measure.samples import BedKind
 from xenoovs.model.balancer import Balancer, Protocol, Service
 from xenoovs.model.emit import render_config
-from xenoovs.records import dataclass, field, replace
 from xenoovs.switch.process import Completed
 
 TCPREPLAY, PKTGEN = "tcpreplay", "pktgen"

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.measure.bed import PKTGEN, TCPREPLAY
 from xenoovs.model import values
 from xenoovs.model.form import Listed, Mistakes, read
 from xenoovs.model.load import load_form
 from xenoovs.model.values import Key, Remark, accepts, show
-from xenoovs.records import dataclass, replace
 
 _HOST = re.compile(
     r"(?P<kind>ssh)://(?P<target>[A-Za-z0-9_][\w.@-]*|(?:[\w.-]+@)?\[[0-9a-fA-F:]+\])(?::(?P<port>[0-9]{1,5}))?"

@@ -7,6 +7,7 @@ from enum import Enum
 from ipaddress import ip_network
 
 from xenoovs.compile.encoding import rewrites
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.host import Device
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Bed, Station
@@ -17,7 +18,6 @@ from xenoovs.model.next_hop import NextHop, with_mac
 from xenoovs.openflow.flow import Action, Field, Output, OutputInPort, SetField
 from xenoovs.openflow.text import render_actions
 from xenoovs.paths.plan import PathKind
-from xenoovs.records import dataclass, replace
 
 MAX_BED_PATHS = 8
 """Of one run: the number of pairs grows with its square."""

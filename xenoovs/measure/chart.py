@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.measure.samples import RecordedRun
 from xenoovs.measure.statistics import Interval, Quantiles
 from xenoovs.measure.verdict import ClaimVerdict
-from xenoovs.records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

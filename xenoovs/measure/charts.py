@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import counted
 from xenoovs.measure.chart import Axis, Bars, Box, Cell, Chart, ChartLine, ChartMark, ChartTable, Panel
 from xenoovs.measure.completion_chart import completion_chart
@@ -24,7 +25,6 @@ from xenoovs.measure.verdict import (
     number_list,
     numbers,
 )
-from xenoovs.records import dataclass, replace
 
 _BY_NIC = "forwarded by the NIC"
 """Column with the share of packets; without a NIC it is empty, and not shown."""

@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import quantity, span
 from xenoovs.errors import CommandFailed, XenoovsError
 from xenoovs.measure.bed import Station
 from xenoovs.measure.bed_file import BedFile, BedRole
 from xenoovs.measure.machines_bed import OpenPlaces
 from xenoovs.measure.needs import EXPERIMENTS, MachineNeed, machine_needs
-from xenoovs.records import dataclass, replace
 
 _MTU = 1500
 _MOST_CLOCK_S = 1.0

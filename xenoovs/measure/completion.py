@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.measure.fabric_bed import FabricBed
 from xenoovs.measure.fabric_load import FlowGroup, dying_spine, elephant
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
 from xenoovs.measure.samples import Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement
-from xenoovs.records import dataclass, field
 
 ELEPHANT_LOAD = 1.2
 """Of a link's rate: above 1 its queue stays full."""

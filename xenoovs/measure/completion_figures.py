@@ -6,11 +6,11 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from xenoovs.dataclass import dataclass
 from xenoovs.measure.completion import CompletionCase, Scene
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import Point, Sample
 from xenoovs.measure.verdict import number, numbers
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import counted
 from xenoovs.measure.completion import CompletionCase, Scene
 from xenoovs.measure.completion_figures import scene_title
@@ -16,7 +17,6 @@ from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
 from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, numbers
-from xenoovs.records import dataclass
 
 _Group = Sequence[Sample]
 _Groups = Mapping[tuple[Scene, RoutingDesign], _Group]

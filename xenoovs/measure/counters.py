@@ -7,10 +7,10 @@ import shlex
 import time
 from collections.abc import Collection, Iterable, Mapping
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.lab.place import Place
 from xenoovs.measure.bed import Station
-from xenoovs.records import dataclass, field
 
 _MARK = "== "
 _STATISTICS = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")

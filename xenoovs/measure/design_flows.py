@@ -14,6 +14,7 @@ from typing import NamedTuple
 from xenoovs.compile.encoding import block_conditions, deliver, destination_is, family_is, output_port, rule_of
 from xenoovs.compile.pipeline import BLOCK_PRIORITY, GENERATION, SERVICE_ID, SERVICE_PRIORITY, Stage, block_priority
 from xenoovs.compile.program import ServiceProgram, compile_config
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import Blocks, Owner
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, IPAddress, family_of
@@ -35,7 +36,6 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.openflow.text import render_actions, render_flow
 from xenoovs.partition.block import Block
-from xenoovs.records import dataclass, replace
 
 
 class Design(Enum):

@@ -10,6 +10,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from xenoovs.compile.encoding import deliver
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.lab.place import RemoteCommand
 from xenoovs.lab.topology import client_net, used_addresses
@@ -21,7 +22,6 @@ from xenoovs.measure.switch_counts import SwitchCounters
 from xenoovs.measure.switch_load import read_switch
 from xenoovs.model.address import IPAddress, family_of
 from xenoovs.openflow.text import render_actions
-from xenoovs.records import dataclass, field
 
 SIZES_BYTES = tuple(4**power for power in range(2, 13))
 """16 B to 16 MiB."""

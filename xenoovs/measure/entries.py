@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from xenoovs.compile.encoding import deliver
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.bridge_flows import add_flows, added_flows
@@ -26,7 +27,6 @@ from xenoovs.measure.schedule import Experiment, Measurement
 from xenoovs.measure.switch_load import megaflow_totals
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.openflow.text import render_actions
-from xenoovs.records import dataclass, field
 
 KINDS = ("blocks", "clients", "five-tuples")
 MOST_ENTRIES = 1 << 16

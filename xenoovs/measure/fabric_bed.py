@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from xenoovs.agent.control.paths import agent_paths, answers
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import MeasureError
 from xenoovs.lab.fabric.plan import BRIDGE, Fabric, Site
 from xenoovs.lab.host import check_root, probe_host
@@ -16,7 +17,6 @@ from xenoovs.measure.bed import Station, hold_lock
 from xenoovs.measure.bridge_flows import flows_of_switch_restored
 from xenoovs.measure.lab_bed import cpu_of
 from xenoovs.measure.samples import BedKind
-from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
 
 _TXREHASH = "/proc/sys/net/core/txrehash"

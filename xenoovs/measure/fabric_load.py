@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import MeasureError
 from xenoovs.lab.fabric.faults import forward_lines, silence_lines
 from xenoovs.lab.fabric.plan import elephant_net
 from xenoovs.lab.place import RemoteCommand
 from xenoovs.measure.bed import Station
 from xenoovs.measure.fabric_bed import FabricBed
-from xenoovs.records import dataclass
 
 _FLOWS = Path(__file__).with_name("flows_program.py")
 _START_TIMEOUT_S, _PATIENCE_S = 30.0, 60.0

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import cast
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.measure.bed import Bed, Station
 from xenoovs.measure.counters import read_counts
@@ -16,7 +17,6 @@ from xenoovs.measure.load import LoadBench, LoadReading
 from xenoovs.measure.samples import BedKind, Value
 from xenoovs.measure.switch_load import read_switch
 from xenoovs.model.address import IPAddress
-from xenoovs.records import dataclass
 
 _SETTLE_S = 0.3
 """Removed flows stay visible to the classifier until Open vSwitch frees them; megaflows made before are wider."""

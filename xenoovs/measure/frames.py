@@ -7,11 +7,11 @@ import struct
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import MeasureError
 from xenoovs.lab.topology import IPNetwork, client_net, parse_net, server_net, tried_ports, used_addresses
 from xenoovs.model.address import Family, IPAddress, checksum, parse_mac
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
-from xenoovs.records import dataclass, replace
 
 FCS_BYTES = 4
 """The checksum that a NIC adds to a frame (IEEE 802.3, section 3.2.9); sizes of frames include it, as in RFC 2544."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import MeasureError
 from xenoovs.lab.place import RemoteCommand
 from xenoovs.measure.bed import Station
 from xenoovs.measure.frames import LoadProfile, frame, pcap_file, sources
-from xenoovs.records import dataclass, field
 
 _ENDLESS = 1_000_000_000
 _START_TIMEOUT_S = 20.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import quantity
 from xenoovs.measure.bed import PKTGEN, Bed, Station
 from xenoovs.measure.counters import CountedFrames, InterfaceCounts, counted_frames, read_counts, settled_counts, slack
@@ -13,7 +14,6 @@ from xenoovs.measure.generator import GeneratorResult, LoadGenerator, RunningLoa
 from xenoovs.measure.pktgen import kernel_generator
 from xenoovs.measure.samples import BedKind, Value
 from xenoovs.measure.switch_counts import SwitchCounters, SwitchCounts, SwitchedFrames
-from xenoovs.records import dataclass
 
 _LEARNING_PPS = 2000.0
 _LEARNING_S = 0.5

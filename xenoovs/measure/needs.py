@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from xenoovs.dataclass import dataclass
 from xenoovs.measure.bed import PKTGEN
-from xenoovs.records import dataclass
 from xenoovs.switch.process import PACKAGES
 
 EXPERIMENTS = ("rate", "latency", "loss", "echo", "designs", "next-hops", "entries", "insert", "paths")

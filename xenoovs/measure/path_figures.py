@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import yaml
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import decimal, percent
 from xenoovs.errors import MeasureError, counted, first_names, worded
 from xenoovs.measure.repeats import offloaded_share, trusted
@@ -15,7 +16,6 @@ from xenoovs.measure.samples import RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, interval, median
 from xenoovs.measure.verdict import number, number_list, numbers
 from xenoovs.paths.plan import TOLERANCE, PairVerdict, PathKind
-from xenoovs.records import dataclass
 
 _TOLERANCE = float(TOLERANCE)
 _FULL_LOSS_SHARE = 0.01

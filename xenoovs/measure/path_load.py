@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
 from xenoovs.measure.bed import Bed, Station
 from xenoovs.measure.bed_paths import COOKIE, BedPath, PathDirection, path_flows, path_profile
@@ -20,7 +21,6 @@ from xenoovs.measure.load import unanswered
 from xenoovs.measure.samples import BedKind
 from xenoovs.measure.switch_counts import SwitchCounters, SwitchedFrames
 from xenoovs.measure.switch_load import SwitchReading, read_switch
-from xenoovs.records import dataclass, field
 
 _PROGRAM = Path(__file__).with_name("path_program.py").read_text()
 _LATENCY_FRAME_BYTES = 128

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import did_you_mean
 from xenoovs.model import values
 from xenoovs.model.form import Listed
@@ -24,7 +25,6 @@ from xenoovs.paths.plan import (
     ResourceUse,
     share_bottlenecks,
 )
-from xenoovs.records import dataclass
 
 
 class Direction(Enum):

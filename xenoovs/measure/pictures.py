@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from itertools import cycle, pairwise
 from typing import TYPE_CHECKING, Any
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import quantity
 from xenoovs.measure.chart import Axis, Bars, Box, Chart, ChartLine, ChartMark, Panel
-from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.measure.bed import Station
 from xenoovs.measure.frames import FCS_BYTES, LoadProfile
 from xenoovs.measure.generator import RunningLoad
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import KeyField
-from xenoovs.records import dataclass
 
 _SOURCE = Path(__file__).with_name("pktgen_program.py").read_text()
 _LEAST_BYTES = 64

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import yaml
 
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 OTHER_HARDWARE = "published, other hardware"
 

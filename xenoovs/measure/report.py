@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from xenoovs import __version__
+from xenoovs.dataclass import dataclass
 from xenoovs.display import percent
 from xenoovs.errors import MeasureError, counted
 from xenoovs.measure.chart import Cell, Chart, ChartTable
@@ -21,7 +22,6 @@ from xenoovs.measure.html import Markup, element, join
 from xenoovs.measure.published import OTHER_HARDWARE, PublishedSource, load_published
 from xenoovs.measure.samples import BedKind, RecordedRun, find_runs, read_recorded
 from xenoovs.measure.verdict import ClaimVerdict
-from xenoovs.records import dataclass
 
 REPORT_FILE = "report.html"
 MAX_SOURCES = 4

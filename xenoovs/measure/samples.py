@@ -86,8 +86,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from xenoovs.dataclass import dataclass, field, fields, replace
 from xenoovs.errors import FileUnusable, MeasureError, counted, worded
-from xenoovs.records import dataclass, field, fields, replace
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Protocol, TypeVar
 
+from xenoovs.dataclass import dataclass
 from xenoovs.measure.bed import AnyBed
 from xenoovs.measure.samples import Point, Run, RunWriter, Sample, Value, point_key, utc_text
-from xenoovs.records import dataclass
 
 AnyBedT = TypeVar("AnyBedT", bound=AnyBed)
 BedT = TypeVar("BedT", bound=AnyBed, contravariant=True)

@@ -12,8 +12,8 @@ from enum import Enum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeAlias
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import MeasureError
-from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from xenoovs.compile.pipeline import Stage, of_service
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.megaflow import Verdict, verdict_of
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.errors import MeasureError, ParseError
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.counters import CountedFrames
 from xenoovs.model.balancer import service_ids
-from xenoovs.records import dataclass
 
 # The revalidator adds what megaflows counted to the flows that they are made of.
 _SCRIPT = """\

@@ -6,9 +6,9 @@ import re
 import time
 from collections.abc import Iterable
 
+from xenoovs.dataclass import dataclass, fields
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Station
-from xenoovs.records import dataclass, fields
 
 # All in one command, so that the counters are of one time.
 _SCRIPT = """\

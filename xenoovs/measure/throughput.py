@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.frames import LoadProfile
 from xenoovs.measure.load import LoadBench, TrialResult
 from xenoovs.measure.samples import Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement
-from xenoovs.records import dataclass, field
 
 PARTIAL_DROP_SHARE = 0.001
 """The loss up to which a rate counts as the partial drop rate."""

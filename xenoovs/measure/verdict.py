@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import percent, quantity
 from xenoovs.errors import counted
 from xenoovs.measure.samples import Point, Sample, Value
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval, median
-from xenoovs.records import dataclass
 
 LINE_RATE_SHARE = 0.99
 """From this part of the line rate on, it counts as reached: clocks of two NICs differ by up to 200 ppm (IEEE 802.3)."""

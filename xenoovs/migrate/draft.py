@@ -8,12 +8,12 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 from itertools import groupby
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
 from xenoovs.model.emit import render_decimal, render_text
 from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.model.tunnel import Reflect, TunnelType
-from xenoovs.records import dataclass, field
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 _LONGEST_NAME = 63

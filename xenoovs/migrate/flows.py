@@ -11,6 +11,7 @@ from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
 
 from xenoovs.compile.encoding import block_of, infer_key, key_bits
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, DraftTunnel, Word, name_from, use, whole_weights
@@ -36,7 +37,6 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.openflow.text import as_dumped, parse_actions, parse_flow
 from xenoovs.partition.block import MAX_WIDTH
-from xenoovs.records import dataclass, field, replace
 
 _OVS_OFCTL = re.compile(r"(?:sudo\s+)?(?:\S*/)?ovs-ofctl\s", re.ASCII)
 _COMMAND = re.compile(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
 
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 IPAddress = IPv4Address | IPv6Address
 

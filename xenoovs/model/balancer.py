@@ -11,6 +11,7 @@ from ipaddress import IPv4Network
 from types import MappingProxyType
 from typing import Annotated
 
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.model import values
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.address import PortRange as PortRange
@@ -25,7 +26,6 @@ from xenoovs.model.switch_tunnel import RemoteEnd, SwitchTunnel, remote_end_of
 from xenoovs.model.tunnel import HostTunnel
 from xenoovs.model.values import NO_QUERY as NO_QUERY
 from xenoovs.model.values import Key, choice
-from xenoovs.records import dataclass, field, replace
 
 # Drain: what happens to the open connections of clients that get another backend.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from xenoovs.dataclass import dataclass
 from xenoovs.model.address import Family
-from xenoovs.records import dataclass
 
 MAX_KEY_BITS = 16
 """The deepest blocks that there are: 65,536 of them."""

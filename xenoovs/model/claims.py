@@ -8,11 +8,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import Claim, PortRange, Protocol, Service
 from xenoovs.model.next_hop import l4_port_of
 from xenoovs.model.values import OTHER, Remark
-from xenoovs.records import dataclass, field
 
 _ALL_PORTS = PortRange(0, 65_535)
 

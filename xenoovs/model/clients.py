@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from ipaddress import ip_address
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import ParseError
 from xenoovs.model.address import Family, IPAddress, family_of
-from xenoovs.records import dataclass
 
 _WORDS = 2
 _MOST_UNREAD = 100

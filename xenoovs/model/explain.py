@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.model.schema import json_schema
-from xenoovs.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from functools import cache
 from ipaddress import IPv4Address
 from typing import Any
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import ConfigError, Finding, first_names
 from xenoovs.model.balancer import Balancer, ProbeKind, Service
 from xenoovs.model.emit import render_json, service_tree
@@ -20,7 +21,6 @@ from xenoovs.model.load import check_config, compose, compose_json, join_config
 from xenoovs.model.next_hop import NextHop, Tunneled
 from xenoovs.model.values import KeyPath, Mark, Positions, Value, one_or_many, port_name, show
 from xenoovs.model.values import name as group_name
-from xenoovs.records import dataclass, replace
 
 FLEET_PORTS = "fleet_ports"
 """The key of `switch` in the file of a DPU."""

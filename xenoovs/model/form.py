@@ -11,9 +11,9 @@ from inspect import cleandoc
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
+from xenoovs.dataclass import MISSING, dataclass, fields, replace
 from xenoovs.errors import did_you_mean
 from xenoovs.model.values import MAX_ITEMS, Key, Remark, Value, one_or_many, show
-from xenoovs.records import MISSING, dataclass, fields, replace
 
 
 class Mistakes(ValueError):

@@ -11,9 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 from stat import S_ISREG
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import ConfigUnreadable, Finding
 from xenoovs.model.values import KeyPath, Positions, Value, render_path
-from xenoovs.records import dataclass, field
 
 MAX_SIZE_BYTES = 32 * 1024 * 1024
 MAX_FILES = 256

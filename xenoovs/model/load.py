@@ -12,6 +12,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import yaml
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import ConfigError, ConfigUnreadable, FileUnusable, Finding, counted, first_names
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.form import read
@@ -40,7 +41,6 @@ from xenoovs.model.values import (
     show,
     weight,
 )
-from xenoovs.records import dataclass, field
 
 # Bytes to text that may be YAML: size, UTF-8, and the characters YAML allows.
 

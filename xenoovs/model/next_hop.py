@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from ipaddress import IPv4Address
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.model.address import Mac, parse_mac
-from xenoovs.records import dataclass, replace
 
 MAX_PORT = 65_535
 UNKNOWN_MAC = Mac(0)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from xenoovs.dataclass import dataclass
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import Balancer, Claim, Protocol, Service
 from xenoovs.model.remote import every_service
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.model import values
 from xenoovs.model.address import Family, IPAddress, Mac, PortRange, family_of
 from xenoovs.model.balancer import (
@@ -29,7 +30,6 @@ from xenoovs.model.form import Form, Listed, form_of, schema_of
 from xenoovs.model.switch_tunnel import SwitchTunnel
 from xenoovs.model.tunnel import HostTunnel, tunnel_key
 from xenoovs.model.values import Key, MatchField, Parser, choice
-from xenoovs.records import dataclass, field
 
 MAX_BACKENDS = 1_000
 

@@ -7,12 +7,12 @@ from enum import Enum
 from ipaddress import IPv4Address
 from typing import Annotated
 
+from xenoovs.dataclass import dataclass
 from xenoovs.model import values
 from xenoovs.model.address import Mac
 from xenoovs.model.next_hop import NextHop, Tunneled, port_of_remote
 from xenoovs.model.tunnel import TunnelType, tunnel_key
 from xenoovs.model.values import Key, choice
-from xenoovs.records import dataclass
 
 ECN_CODE_POINTS = 4
 """Not-ECT, ECT(1), ECT(0) and CE (RFC 3168, 5). Open vSwitch copies them to the outer header, so that a block behind a

@@ -6,11 +6,11 @@ from enum import Enum
 from ipaddress import IPv4Address
 from typing import Annotated
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.model import values
 from xenoovs.model.address import Mac, PortRange
 from xenoovs.model.form import Listed
 from xenoovs.model.values import Key, accepts, choice, is_int, show
-from xenoovs.records import dataclass, field
 
 
 class TunnelType(Enum):

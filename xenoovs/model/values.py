@@ -10,11 +10,11 @@ from fractions import Fraction
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
+from xenoovs.dataclass import MISSING, dataclass
 from xenoovs.model.address import IPAddress, Mac, PortRange, parse_mac
 from xenoovs.model.block_key import MAX_KEY_BITS, KeyField
 from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.openflow.flow import why_unusable
-from xenoovs.records import MISSING, dataclass
 
 # The tree of plain values in a YAML text, and the position of each.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 from operator import attrgetter
 
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 # The header and metadata fields that flows match and set. Names, widths and formats: ovs-fields(7).
 

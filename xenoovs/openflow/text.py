@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import ParseError, UnknownTableName, assert_never
 from xenoovs.openflow.flow import (
     DEFAULT_PRIORITY,
@@ -40,7 +41,6 @@ from xenoovs.openflow.flow import (
     exact,
     match_of,
 )
-from xenoovs.records import dataclass
 
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
 _NUMBERED = re.compile(r"ofport ([0-9]+)", re.ASCII)

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import log2, sqrt
 
+from xenoovs.dataclass import dataclass
 from xenoovs.partition.block import select
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

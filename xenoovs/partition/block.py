@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 MAX_WIDTH = 16
 """Most bits a service may be split over: 65,536 units. The exact solvers are sized for it."""

@@ -8,6 +8,7 @@ from heapq import heapify, heappop, heappush
 from math import ceil
 from typing import NamedTuple
 
+from xenoovs.dataclass import dataclass
 from xenoovs.partition.block import MAX_WIDTH, Assignment, Piece, Table
 from xenoovs.partition.solve import (
     Option,
@@ -23,7 +24,6 @@ from xenoovs.partition.solve import (
     whole_weights,
     windows,
 )
-from xenoovs.records import dataclass
 
 # A table with other spaces: keep large pieces, merge free buddies, fill the rest best fit first.
 

@@ -11,9 +11,9 @@ from itertools import pairwise
 from math import ceil, gcd, lcm
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
 from xenoovs.partition.block import MAX_WIDTH, Assignment, Block
-from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from xenoovs.dataclass import dataclass
 from xenoovs.paths.plan import PathKind
-from xenoovs.records import dataclass
 
 DUPLEX = "pcie-switch"
 """The resource whose two directions have a capacity each."""

@@ -11,8 +11,8 @@ from enum import Enum
 from fractions import Fraction
 from math import gcd, lcm
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.paths.simplex import maximise
-from xenoovs.records import dataclass, replace
 
 MAX_PATHS = 64
 MAX_RESOURCES = 64

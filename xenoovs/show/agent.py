@@ -11,11 +11,11 @@ from enum import Enum
 from fractions import Fraction
 
 from xenoovs import __version__
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import decimal, duration, percent, quantity, span
 from xenoovs.errors import counted
 from xenoovs.model.next_hop import l4_port_of, mac_and_port
-from xenoovs.records import dataclass
 from xenoovs.show.codec import parse
 from xenoovs.show.column import (
     Column,

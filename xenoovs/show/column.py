@@ -8,7 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from xenoovs.records import MISSING, Field, dataclass, field, replace
+from xenoovs.dataclass import MISSING, Field, dataclass, field, replace
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform

@@ -20,8 +20,8 @@ from unicodedata import east_asian_width
 
 import click
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import printable
-from xenoovs.records import dataclass
 from xenoovs.show.column import Column, Row
 from xenoovs.show.terminal import STYLES
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import printable
-from xenoovs.records import dataclass
 from xenoovs.show.column import Column, Row, shown_columns
 
 STYLES: dict[str, dict[str, Any]] = {

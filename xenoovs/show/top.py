@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import Enum
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration, percent
 from xenoovs.errors import counted
-from xenoovs.records import dataclass, replace
 from xenoovs.show.agent import BackendState, BackendView, ServiceView, Snapshot, backend_rows, totals
 from xenoovs.show.column import Column, Row, columns_of, text
 from xenoovs.show.conditions import addressed, headline, troubles

@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import StoreError, StoreRejected, StoreUnreachable
-from xenoovs.records import dataclass, field
 from xenoovs.store.replica import Message, Poller, Replica, StoreSession, Transaction, open_session, parse_remotes
 from xenoovs.store.rows import (
     FLEET,

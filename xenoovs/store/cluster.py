@@ -10,9 +10,9 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import duration, quantity
 from xenoovs.errors import StoreError, StoreUnreachable, XenoovsError
-from xenoovs.records import dataclass
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import ServerFiles, files_of, server_state
 from xenoovs.switch.certificates import certificate_end_s, certificate_problem

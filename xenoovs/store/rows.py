@@ -14,8 +14,8 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
+from xenoovs.dataclass import dataclass, fields, replace
 from xenoovs.errors import StoreMalformed, StoreNewer, StoreRejected
-from xenoovs.records import dataclass, fields, replace
 from xenoovs.store.view import (
     ACK_THIS,
     FORMAT,

@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, StoreError, StoreUnreachable
-from xenoovs.records import dataclass
 from xenoovs.store.replica import is_loopback, parse_remotes
 from xenoovs.store.rows import (
     DPU_ROLE,

@@ -8,9 +8,9 @@ from enum import Enum
 from fractions import Fraction
 from itertools import islice
 
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decision import BackendName, Blocks
 from xenoovs.partition.block import Block
-from xenoovs.records import dataclass, field, replace
 
 FORMAT = 1
 """The newest form of the rows that this version reads and writes. A reader refuses a store that needs a newer one."""

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Protocol
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState
 from xenoovs.datapath.fact import Fact
 from xenoovs.errors import (
@@ -19,7 +20,6 @@ from xenoovs.errors import (
     first_names,
 )
 from xenoovs.openflow.flow import LOCAL, OURS, Bundle, Cookies, ObservedFlow, why_unusable
-from xenoovs.records import dataclass, field
 
 if TYPE_CHECKING:
     from xenoovs.datapath.ipsec import IpsecState

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import BridgeMissing, CommandFailed
 from xenoovs.openflow.text import split_list
-from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.process import run
 from xenoovs.switch.stderr import lift

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.fact import Unknown
 from xenoovs.display import duration
 from xenoovs.errors import CertificateUnusable
-from xenoovs.records import dataclass
 from xenoovs.switch.x509 import read_certificate
 
 

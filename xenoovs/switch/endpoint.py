@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.fact import Unresponsive
 from xenoovs.display import span
 from xenoovs.errors import BridgeMissing, SwitchError, SwitchUnreachable, SwitchUnresponsive
-from xenoovs.records import dataclass
 from xenoovs.switch.tape import asked, list_files, read_file
 
 DEFAULT_RUNDIR = Path("/var/run/openvswitch")

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import Bgp
 from xenoovs.display import span
 from xenoovs.errors import CommandTimeout, SwitchError
 from xenoovs.model.address import IPAddress, family_of
-from xenoovs.records import dataclass
 from xenoovs.switch.process import try_run
 
 _TIMEOUT_S = 5.0

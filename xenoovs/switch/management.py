@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import BridgeMissing, CommandFailed, CommandMissing, NotEncodable, SwitchError, UnknownTableName
 from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, CookieMask, Cookies, ObservedFlow, is_foreign
 from xenoovs.openflow.text import parse_dump, parse_name, render_bundle, render_flow
-from xenoovs.records import dataclass
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.openflow import (

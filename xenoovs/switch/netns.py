@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.display import span
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, ParseError
-from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.process import run, run_vsctl
 

@@ -10,10 +10,10 @@ import re
 import time
 from collections.abc import Callable
 
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import BridgeMissing, OffloadUnchanged, OpenFlowVersionDisabled, SwitchError
-from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import Ofctl
 from xenoovs.switch.ovsdb import read_database

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState
 from xenoovs.errors import FlowsNotRestored, ReadBackDiffers, SwitchError
-from xenoovs.records import dataclass
 from xenoovs.switch.api import Switch, require_ports
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint
 from xenoovs.switch.management import Ofctl

@@ -14,8 +14,8 @@ from pathlib import Path
 from threading import Lock
 from typing import IO
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, SystemFailure
-from xenoovs.records import dataclass
 from xenoovs.switch.tape import ABSENT, MISSING, TIMEOUT, Answer, answered
 
 DEFAULT_TIMEOUT_S = 30.0

@@ -13,9 +13,9 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from xenoovs.dataclass import asdict, dataclass, replace
 from xenoovs.datapath.tc import DriverAnswer, Objection, objection_of
 from xenoovs.errors import SwitchError
-from xenoovs.records import asdict, dataclass, replace
 from xenoovs.switch.netlink import (
     NLM_F_CREATE,
     NLM_F_EXCL,

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Protocol
 
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 MISSING, TIMEOUT = "missing", "timeout"
 """Failures of programs: not installed; no end within the time limit."""

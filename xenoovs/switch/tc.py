@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import TcRules
 from xenoovs.datapath.tc import TcFilter, cookie_of_ufid, has_hw_counters, parse_tc_json, with_known_counters
 from xenoovs.errors import CommandFailed, ParseError, SwitchError
-from xenoovs.records import dataclass
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.devices import QDISCS, parse_blocks, parse_ingress
 from xenoovs.switch.endpoint import Endpoint

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import SwitchError
-from xenoovs.records import dataclass
 from xenoovs.switch.tape import asked
 
 VLOG, TRIAL, OFFLOAD = "vlog", "trial", "offload"

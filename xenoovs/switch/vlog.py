@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from xenoovs.dataclass import asdict, dataclass
 from xenoovs.errors import ParseError, SwitchError
-from xenoovs.records import asdict, dataclass
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.undo_journal import VLOG, UndoJournal

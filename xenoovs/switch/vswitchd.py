@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import Daemon, OffloadHistory, OffloadState
 from xenoovs.errors import ParseError, SwitchError
-from xenoovs.records import dataclass, replace
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint, pid_of, stat_of
 from xenoovs.switch.netns import HERE, Netns, understood

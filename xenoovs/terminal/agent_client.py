@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import AgentMissing, ListenError, did_you_mean, first_names
-from xenoovs.records import dataclass
 from xenoovs.terminal.completion import complete_agent_bridge
 from xenoovs.terminal.options import OutputFormat, control_option, output_option, switch_options
 from xenoovs.terminal.output import echo

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from aiohttp import web
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import ListenError, RequestRefused
-from xenoovs.records import dataclass
 
 _MIN_TOKEN_LENGTH = 16
 _HOST = re.compile(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")

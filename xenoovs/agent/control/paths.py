@@ -11,8 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from shlex import quote
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import AgentRuns, ListenError
-from xenoovs.records import dataclass
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
 
 _SYSTEM_RUN, _SYSTEM_STATE = Path("/run/xenoovs"), Path("/var/lib/xenoovs")

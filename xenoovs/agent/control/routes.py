@@ -7,7 +7,7 @@ from typing import Any
 
 from xenoovs import __version__
 from xenoovs.agent.control.schemas import API_VERSION, ErrorAnswer, ReadyAnswer
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 from xenoovs.show.codec import request_schema, schemas
 from xenoovs.show.column import fields_of
 

@@ -28,8 +28,8 @@ from xenoovs.agent.control.auth import (
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit
 from xenoovs.agent.log import bridge_context, info
 from xenoovs.agent.tasks import run_all
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import ListenError
-from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent

@@ -16,11 +16,11 @@ from xenoovs.agent.control.handlers import apply_overrides
 from xenoovs.agent.control.limits import read_body, run_beside
 from xenoovs.agent.control.schemas import parse_request
 from xenoovs.agent.overrides import OverrideAction, OverrideRequest
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import RequestRefused
 from xenoovs.model import values
 from xenoovs.model.address import Mac, parse_mac
 from xenoovs.model.next_hop import UNCHANGED
-from xenoovs.records import dataclass
 from xenoovs.show.agent import BackendState, BackendView, Snapshot
 from xenoovs.show.column import column, record
 

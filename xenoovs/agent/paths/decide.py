@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Protocol
 
 from xenoovs.agent.paths.score import FAILED_AFTER, Record
-from xenoovs.records import dataclass, field, replace
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.show.paths import PathState
 
 DECIDE_S = 0.05

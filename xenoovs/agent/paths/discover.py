@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address
 
 from xenoovs.agent.paths.frame import Quote
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 CANDIDATES = 48
 """Ports that are tried. One of four equal paths has none of them once in 250,000 searches, one of eight in 75."""

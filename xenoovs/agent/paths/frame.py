@@ -12,9 +12,9 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from struct import Struct
 
+from xenoovs.dataclass import dataclass
 from xenoovs.model.address import checksum
 from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS, REFLECTED_PORT
-from xenoovs.records import dataclass
 
 UNUSED_VNI = 0xFFFFFE
 """Of 24 bits. OVN uses VNIs from 1 up, and hosts rarely use more than some thousands."""

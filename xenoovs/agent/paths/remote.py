@@ -14,6 +14,7 @@ from xenoovs.agent.paths.decide import BlockShift, MoveReason, Placement, Remote
 from xenoovs.agent.paths.devices import ProbePort, now_us
 from xenoovs.agent.paths.frame import Addresses, payload, probe_head
 from xenoovs.agent.paths.score import LOSS_WINDOW, Record, Rounds, WaysBack
+from xenoovs.dataclass import dataclass
 from xenoovs.decision.decision import Blocks
 from xenoovs.display import percent, span
 from xenoovs.errors import counted
@@ -22,7 +23,6 @@ from xenoovs.model.next_hop import SourcePort, ToAddress
 from xenoovs.model.remote import probe_source_ports
 from xenoovs.model.tunnel import DYNAMIC_PORTS, HostTunnel, PathProbe, PathSelector, Reflect, Remote, WayBack
 from xenoovs.partition.block import Block
-from xenoovs.records import dataclass
 from xenoovs.show.paths import PathState
 
 _ONE_PORT = DYNAMIC_PORTS.first

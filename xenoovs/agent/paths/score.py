@@ -13,8 +13,8 @@ from itertools import accumulate
 from math import comb, log
 
 from xenoovs.agent.paths.frame import Answer, Token
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS
-from xenoovs.records import dataclass, field, replace
 
 Answers = Sequence[float | None]
 """The answer time of each path in one round, in microseconds; None: lost, or later than the time-out."""

@@ -10,9 +10,9 @@ from xenoovs.agent.paths.mover import Mover
 from xenoovs.agent.paths.remote import ProbedPath, ProbedRemote
 from xenoovs.agent.paths.score import PathRecord
 from xenoovs.agent.state import OffloadSample
+from xenoovs.dataclass import dataclass
 from xenoovs.display import span
 from xenoovs.errors import counted
-from xenoovs.records import dataclass
 from xenoovs.show.agent import Rate
 from xenoovs.show.column import build
 from xenoovs.show.paths import BlockReason, PathReason, PathState, PathView, PlannedMove, RemoteView

@@ -24,8 +24,8 @@ from xenoovs.agent.probe.sockets import (
     open_socket,
 )
 from xenoovs.agent.probe.target import ArpTarget, Expectation, IcmpTarget, Via
+from xenoovs.dataclass import dataclass
 from xenoovs.model.address import IPAddress, Mac, checksum
-from xenoovs.records import dataclass
 
 # Type, code, checksum, identifier, sequence number.
 _HEADER = struct.Struct("!BBHHH")

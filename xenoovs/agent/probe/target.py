@@ -6,9 +6,9 @@ import errno
 import os
 from ipaddress import IPv4Address
 
+from xenoovs.dataclass import dataclass
 from xenoovs.display import span
 from xenoovs.model.address import IPAddress, Mac
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

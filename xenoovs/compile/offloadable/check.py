@@ -25,9 +25,9 @@ from xenoovs.compile.offloadable.openflow_topics import (
 )
 from xenoovs.compile.offloadable.table import TOPIC_OF, TOPICS, Offload, Profile, TableRow, Topic, Version
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import counted, worded
 from xenoovs.openflow.flow import ETH_ARP, LOCAL, Action, Field, Flow, Masked, Output, SetField, is_ours
-from xenoovs.records import dataclass
 
 if TYPE_CHECKING:
     from xenoovs.datapath.megaflow import Megaflow

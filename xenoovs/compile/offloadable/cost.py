@@ -7,12 +7,12 @@ from enum import Enum
 
 from xenoovs.compile.plan import hardware_entries, most_entries, return_entries
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import counted, first_names
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Backend, Balancer, DrainMode, KeyField, Protocol, Service, probe_port
 from xenoovs.model.next_hop import l4_port_of
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
-from xenoovs.records import dataclass
 
 SOME_CLIENT_MACS = 16
 """Assumed if `--client-macs` is not given: a small layer 2 network in front of the NIC."""

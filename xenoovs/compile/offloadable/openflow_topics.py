@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from xenoovs.compile.offloadable.table import FIELD_FAMILIES, OPENFLOW_ACTIONS, FieldFamily
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import ParseError, assert_never
 from xenoovs.openflow.flow import (
     ETH_IPV6,
@@ -26,7 +27,6 @@ from xenoovs.openflow.flow import (
     match_of,
 )
 from xenoovs.openflow.text import parse_actions, render_actions, render_match
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

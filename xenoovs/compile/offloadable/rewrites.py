@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
 
+from xenoovs.dataclass import dataclass
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS, TunnelType
 from xenoovs.openflow.flow import Field, Flow, Foreign, OutputInPort, SetField
 from xenoovs.openflow.text import render_flow
-from xenoovs.records import dataclass
 
 ROCE_PORT = 4791
 """RoCEv2 (InfiniBand Architecture, Annex A17). Its ICRC covers the UDP source port, so no switch can rewrite it."""

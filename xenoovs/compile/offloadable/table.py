@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from xenoovs.records import dataclass
+from xenoovs.dataclass import dataclass
 
 Version = tuple[int, int]
 """Open vSwitch, major and minor: (3, 1). Rows of profile doca name none, as NVIDIA numbers its releases differently."""

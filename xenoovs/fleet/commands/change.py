@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from xenoovs.agent.servers import backends_of, find_server
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import FleetRefused, FleetUndecided, counted, first_names
@@ -32,7 +33,6 @@ from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import decode, read_config
-from xenoovs.records import dataclass, replace
 from xenoovs.store.view import Changes, FleetOverride, FleetView, Intent, IntentState
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
 from xenoovs.terminal.options import (

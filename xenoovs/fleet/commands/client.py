@@ -11,11 +11,11 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreUnreachable
 from xenoovs.fleet.plan import next_change, with_action
 from xenoovs.fleet.rollout import SETTLE_S
 from xenoovs.fleet.services import Memo
-from xenoovs.records import dataclass, field
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.certificate import AUTHORITIES, Certificate, CertificateFiles
 from xenoovs.datapath.database import PortState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.judge.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, set_config
-from xenoovs.records import dataclass
 
 _CERTIFICATE = HostCheck("IPsec certificate", "without SAs no packet of the tunnel passes")
 _DAY_S = 86400.0

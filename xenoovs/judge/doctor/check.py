@@ -6,6 +6,7 @@ from enum import Enum
 
 from xenoovs.compile.offloadable.table import PRIORITY_SINCE, version_or_default
 from xenoovs.compile.tunnel_ports import WantedPort
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.datapath.host import BackendFacts, Daemon, Device, HostFacts
@@ -13,7 +14,6 @@ from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.judge.doctor.foreign_flows import ForeignFlows
 from xenoovs.judge.foreign import PreemptingRule
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from xenoovs.compile.offloadable.megaflow_topics import megaflow_topics
 from xenoovs.compile.offloadable.table import Profile
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.megaflow import Verdict, output_ports, verdict_of
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError, counted, first_names
 from xenoovs.judge.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, HostCheck, set_config
 from xenoovs.judge.doctor.nic import uplinks_of
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

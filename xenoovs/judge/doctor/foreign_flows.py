@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address
 
 from xenoovs.compile.program import Program
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.errors import SimulateError
 from xenoovs.judge.simulate.classifier import prefix_fields_of
@@ -15,7 +16,6 @@ from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow, Output, decode_cookie, is_foreign, match_of
 from xenoovs.openflow.text import render_flow
-from xenoovs.records import dataclass, replace
 
 MAX_PACKETS = 2048
 """Simulated clients in total: enough for every block of common configs, in a second or two."""

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from xenoovs.compile.offloadable.table import parse_version
+from xenoovs.dataclass import dataclass, field
 from xenoovs.judge.simulate.headers import ICMP_PROTOCOLS, Headers, Segment, segment_of, slot_of
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
-from xenoovs.records import dataclass, field
 
 
 @dataclass(slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
+from xenoovs.dataclass import dataclass
 from xenoovs.model.address import Family
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import ETH_ARP, ETH_IPV4, ETH_IPV6, TCP, Field
-from xenoovs.records import dataclass
 
 ICMP_PROTOCOLS = (1, 58)
 _PORT_PROTOCOLS = (6, 17, 132)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from ipaddress import IPv4Address
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue
 from xenoovs.judge.simulate.classifier import PREFIX_FIELDS, Classifier, Wildcards, classifier_of
 from xenoovs.judge.simulate.headers import Headers, field_of, headers_of, slot_of
@@ -18,7 +19,6 @@ from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow, Masked
 from xenoovs.openflow.text import render_value
-from xenoovs.records import dataclass, field
 
 _TUNNEL = (Field.TUN_ID, Field.TUN_SRC, Field.TUN_DST)
 """Packets of clients come by no tunnel; the datapath then has no condition on it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import SimulateError, assert_never
 from xenoovs.judge.simulate.headers import Headers, headers_of
 from xenoovs.model.packet import Packet
@@ -28,7 +29,6 @@ from xenoovs.openflow.flow import (
     exact,
     match_of,
 )
-from xenoovs.records import dataclass, field
 
 
 def learned_flow(learn: Learn, headers: Headers) -> Flow:

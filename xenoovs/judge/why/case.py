@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from xenoovs.compile.offloadable.table import Profile, Version, version_or_default
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.megaflow import Megaflow, Verdict, is_matched, output_ports
 from xenoovs.datapath.tc import DriverAnswer, TcFilter, cookie_of_ufid
@@ -16,7 +17,6 @@ from xenoovs.judge.expected import ExpectedBlock, ExpectedService
 from xenoovs.judge.why.log import Refusal, parse_refusals
 from xenoovs.judge.why.reason import Reason
 from xenoovs.openflow.flow import Flow
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from ipaddress import IPv4Address
 
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, Verdict, match_of, verdict_of
 from xenoovs.evidence.evidence import Evidence, Shape
 from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding, filter_of
@@ -50,7 +51,6 @@ from xenoovs.judge.why.settings import likely_off, not_offered, setting_reasons
 from xenoovs.model.address import IPAddress
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_match
-from xenoovs.records import dataclass, field, replace
 
 _MAX_CANDIDATES = 100_000
 """Each takes about two kilobytes."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from xenoovs.compile.offloadable.table import SOURCES
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.megaflow import Megaflow, is_matched
 from xenoovs.judge.why.reason import Cause
-from xenoovs.records import dataclass
 
 _DATA: Mapping[str, Any] = json.loads(Path(__file__).with_name("log.json").read_text(encoding="utf-8"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, IntEnum
 
-from xenoovs.records import dataclass, replace
+from xenoovs.dataclass import dataclass, replace
 
 REVALIDATOR_PURGE = "ovs-appctl revalidator/purge"
 """Makes Open vSwitch reinstall all megaflows: it never offers an installed one to the hardware a second time, and a

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import LabError
 from xenoovs.lab.topology import HOST_PORT, check_name, own_macs
-from xenoovs.records import dataclass, field
 
 BRIDGE = "ovsbr1"
 UPLINK = "p0"

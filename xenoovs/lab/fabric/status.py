@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
 from xenoovs.lab.fabric.faults import SILENT_QUEUE, forward_lines, silence_lines
 from xenoovs.lab.host import LabNetns, check_root, namespaces_of, probe_host
 from xenoovs.lab.lab import FabricLab, sole_owner
-from xenoovs.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

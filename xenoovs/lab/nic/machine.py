@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import environment_of, is_alive, kill_and_wait
-from xenoovs.records import dataclass
 from xenoovs.switch.process import missing_programs, run, try_run
 
 PORTS = 4

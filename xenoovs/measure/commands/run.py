@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from xenoovs import __version__
+from xenoovs.dataclass import asdict, dataclass
 from xenoovs.display import duration
 from xenoovs.errors import MeasureError, counted, worded
 from xenoovs.measure.bed import Bed
@@ -39,7 +40,6 @@ from xenoovs.measure.schedule import AnyBedT, Experiment, RunProgress, carry_out
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import load_config, parse_config
-from xenoovs.records import asdict, dataclass
 from xenoovs.terminal.command import EXIT_DIFFERS
 from xenoovs.terminal.completion import complete_service
 from xenoovs.terminal.defaults import announce, find_config, find_lab

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from struct import Struct, error
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, assert_never
 from xenoovs.openflow.flow import (
     MAX_TABLE,
@@ -41,7 +42,6 @@ from xenoovs.openflow.wire.match import (
     size_of,
     whole_field,
 )
-from xenoovs.records import dataclass
 
 # Actions as bytes (OpenFlow 1.4.0, 7.2.5; the extensions of Nicira: lib/ofp-actions.c of Open vSwitch).
 #

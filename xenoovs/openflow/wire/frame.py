@@ -10,10 +10,10 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Any
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, WireError
 from xenoovs.openflow.flow import LOCAL
 from xenoovs.openflow.text import name_of_number, number_of_name
-from xenoovs.records import dataclass
 
 VERSION = 0x05
 """OpenFlow 1.4 (7.1.1, ofp_header.version)."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from struct import Struct
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import WireError
 from xenoovs.openflow.flow import MAX_TABLE, WIDEST_LOAD, Field, Learn, SetField
 from xenoovs.openflow.wire.frame import NICIRA, U16, Reader, padded
 from xenoovs.openflow.wire.match import ACTION_HEADERS, whole_field
-from xenoovs.records import dataclass
 
 LEARN = Struct("!HHIHHHHQHBxHHIHxx")
 """struct nx_action_learn2: type, length, vendor, subtype, idle and hard timeout, priority, cookie, flags, table, both

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from struct import Struct
 
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable
 from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Field, Masked, Match, match_of
 from xenoovs.openflow.text import parse_mask, parse_value, render_hex, render_ipv6, render_mac, render_mask
 from xenoovs.openflow.wire.frame import ONF, U32, Reader, port_name, port_number
-from xenoovs.records import dataclass
 
 # Headers of match fields: class and number of each field, in OXM and in NXM.
 #

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from struct import Struct
 
+from xenoovs.dataclass import dataclass
 from xenoovs.openflow.flow import Action, Bundle, CookieMask, Match, ObservedFlow
 from xenoovs.openflow.wire.flow import decode_flow_stats, encode_actions, encode_flow_mods
 from xenoovs.openflow.wire.frame import (
@@ -33,7 +34,6 @@ from xenoovs.openflow.wire.frame import (
     message,
 )
 from xenoovs.openflow.wire.match import decode_match, encode_match
-from xenoovs.records import dataclass
 
 # The ports of a switch and their changes (OpenFlow 1.4.0, 7.2.1 and 7.4.3).
 
