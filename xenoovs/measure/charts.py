@@ -490,13 +490,10 @@ _designs_chart = _BarChart(
     (
         ("forwarding_pps", "packets a second, in thousands", 1e3, False),
         ("megaflows", "megaflows (log scale)", 1, True),
-        ("cpu_us", "CPU a packet, microseconds", 1, False),
-        ("first_packet_us", "first packet, microseconds (log scale)", 1, True),
-        ("upcalls_pps", "upcalls a second (log scale)", 1, True),
-        ("memory_bytes", "memory of the datapath, MiB", 1 << 20, False),
     ),
     "{:,} clients",
     lambda design: DESIGNS.get(str(design), str(design)),
+    ("cpu_us", "first_packet_us", "upcalls_pps", "memory_bytes"),
 )
 _next_hops_chart = _BarChart(
     "next-hops",
