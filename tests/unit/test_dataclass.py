@@ -10,7 +10,7 @@ from itertools import count
 
 import pytest
 
-from xenoovs import records
+from xenoovs.dataclass import dataclass, field
 
 FROZEN = {"frozen": True, "slots": True}
 made = count(1)
@@ -98,12 +98,12 @@ def told(kind: type, call: tuple[tuple[object, ...], dict[str, object]]) -> tupl
 
 
 def test_a_record_shows_compares_hashes_and_copies_as_a_dataclass() -> None:
-    for ours, python in zip(classes(records.dataclass), classes(dataclasses.dataclass), strict=True):
+    for ours, python in zip(classes(dataclass), classes(dataclasses.dataclass), strict=True):
         assert [told(ours, call) for call in CALLS] == [told(python, call) for call in CALLS]
 
 
 def test_a_record_does_not_change_and_has_no_further_attributes() -> None:
-    for kind in classes(records.dataclass):
+    for kind in classes(dataclass):
         values = {each.name: 1 for each in dataclasses.fields(kind) if each.init}
         record = kind(**values)
         for name in ("a", "further"):
@@ -122,9 +122,9 @@ def test_a_record_of_the_product_goes_through_a_pipe() -> None:
 
 
 def test_defaults_are_made_for_each_record() -> None:
-    @records.dataclass(frozen=True, slots=True)
+    @dataclass(frozen=True, slots=True)
     class Made:
-        number: int = records.field(default_factory=lambda: next(made))
+        number: int = field(default_factory=lambda: next(made))
 
     assert Made() != Made()
     assert Made(3) == Made(3)

@@ -81,9 +81,12 @@ class Telemetry:
         agent.store.subscribe(SamplesAsked, lambda _: self.sampler.request())
         self.timings = Timings(HISTOGRAMS)
         self._agent, self._with_blocks = agent, with_blocks
-        engine.on_timed(lambda step, seconds: call_each((self.timings.count,), step, seconds))
+        engine.on_timed(partial(call_each, (self._count,)))
         agent.store.subscribe(Probed, self._count_probe)
         agent.add_task(lambda: self.sampler.run(lambda sample: agent.store.dispatch(Observed(sample))))
+
+    def _count(self, step: str, seconds: float) -> None:
+        self.timings.count(step, seconds)
 
     def mounts(self) -> tuple[Mount, ...]:
         """Return what adds the routes of the metrics and of the page."""

@@ -118,10 +118,13 @@ def read_link(path: Path) -> str | None:
 
 def list_files(directory: Path, pattern: str = "*") -> list[str]:
     """Return the sorted names in a directory; none where it cannot be read."""
-    found = asked(
-        ("ls", str(directory / pattern)), lambda: "\n".join(sorted(each.name for each in directory.glob(pattern)))
-    )
-    return (found or "").splitlines()
+
+    def listed() -> str | None:
+        with suppress(OSError):
+            return "\n".join(sorted(each.name for each in directory.glob(pattern)))
+        return None
+
+    return (asked(("ls", str(directory / pattern)), listed) or "").splitlines()
 
 
 def real_path(path: Path) -> Path:

@@ -101,7 +101,8 @@ def test_nothing_changes_while_the_state_is_unknown(state: AgentState, action: V
 
 def shown(**view: object) -> Snapshot:
     known: dict[str, object] = {"vip": str(ONE), "is_announced": True, **view}
-    return replace(snapshot(), announcements=(AnnouncementView(**known),))  # type: ignore[arg-type]
+    announced = (AnnouncementView(**known),)  # type: ignore[arg-type]
+    return replace(snapshot(), services=snapshot().services[1:], announcements=announced)
 
 
 def test_status_names_what_is_announced() -> None:
@@ -127,7 +128,7 @@ def test_status_shows_why_a_vip_is_not_advertised(found: Snapshot, words: str, h
 
 def test_many_vips_with_one_problem_are_one_line() -> None:
     views = tuple(AnnouncementView(f"192.0.2.{n}", is_announced=False, reason="no backend") for n in range(7))
-    (line,) = troubles(replace(snapshot(), announcements=views))
+    (line,) = troubles(replace(snapshot(), services=snapshot().services[1:], announcements=views))
     five = ", ".join(f"192.0.2.{n}" for n in range(5))
     assert line == (f"VIPs {five} and 2 more: withdrawn: no backend", "warn")
 

@@ -167,7 +167,7 @@ class Mover:
                 # A number is never given twice: answers to former remotes may be on their way.
                 probed = ProbedRemote(next(self._next_number), alone, remote, service, paths)
                 # The search that found these paths knows their routers, and the next one is a minute later.
-                probed.hops.update(old.hops if old is not None and old.remote.address == remote.address else {})
+                probed.note_hops(old.hops if old is not None and old.remote.address == remote.address else {})
                 if old is not None and _units(old.tunnel, old.paths) != _units(tunnel, paths):
                     self._place(service.name, None)
             probed.identify(ids[service.claim])
