@@ -81,7 +81,7 @@ class Telemetry:
         agent.store.subscribe(SamplesAsked, lambda _: self.sampler.request())
         self.timings = Timings(HISTOGRAMS)
         self._agent, self._with_blocks = agent, with_blocks
-        engine.on_timed(partial(call_each, (self._count,)))
+        engine.on_timed(lambda step, seconds: call_each((self._count,), step, seconds))
         agent.store.subscribe(Probed, self._count_probe)
         agent.add_task(lambda: self.sampler.run(lambda sample: agent.store.dispatch(Observed(sample))))
 

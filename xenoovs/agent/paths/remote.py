@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ipaddress import IPv4Address
 from random import Random
 
@@ -239,6 +239,10 @@ class ProbedRemote:
                 return f"{self.lost_text(path)} were lost, more than on other paths"
             case MoveReason.RESTORED | MoveReason.OPERATOR:
                 return ""
+
+    def note_hops(self, hops: Mapping[int, str]) -> None:
+        """Note the routers of paths by their source ports, as text."""
+        self.hops.update(hops)
 
     def lost_text(self, path: int) -> str:
         """Return what part of the last probes of a path (index) was lost."""

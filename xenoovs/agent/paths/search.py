@@ -210,4 +210,4 @@ class Lookout:
             reason = error.strerror or str(error) if isinstance(error, OSError) else fault_text(error)
             warn("search for paths failed", remote=name, reason=reason)
         # A new value of the remote may have taken its place, with the ports that were found.
-        self._remotes.get(name, remote).hops.update(search.hops)
+        self._remotes.get(name, remote).note_hops(search.hops)
