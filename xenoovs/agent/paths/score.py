@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Address
 from itertools import accumulate
-from math import comb, log
+from math import lgamma, log
 
 from xenoovs.agent.paths.frame import Answer, Token
 from xenoovs.dataclass import dataclass, field, replace
@@ -140,7 +140,7 @@ class Record:
                 break
             all_lost, probes = lost + theirs, rounds * (number + 1)
             rate = all_lost / probes
-            ways = log(comb(rounds, lost)) + log(comb(rounds * number, theirs))
+            ways = _log_ways(rounds, lost) + _log_ways(rounds * number, theirs)
             rest = (probes - all_lost) * log(1 - rate) if rate < 1 else 0.0
             least = min(least, ways + all_lost * log(rate) + rest)
         return least
@@ -168,6 +168,11 @@ class Record:
         if is_calm and (change := _change(self.paths, paths)) is not None:
             deviations = (*deviations[-_CALM_ROUNDS + 1 :], change)
         return Record(paths, 0, deviations, self.rounds + 1)
+
+
+def _log_ways(of: int, chosen: int) -> float:
+    """Return the logarithm of the number of ways to choose some of so many."""
+    return lgamma(of + 1) - lgamma(chosen + 1) - lgamma(of - chosen + 1)
 
 
 def _after(path: PathRecord, answer: float | None, least: float) -> PathRecord:
