@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -14,11 +16,12 @@ from tests.nic.guest.frames import Kind
 BEYOND_32_BITS = 5_760_767_000
 """Packets of each rule: 43 s at 100 million a second are more than 32 bits hold."""
 
+_THIRD = "each third packet"
 PHASES: Mapping[str, tuple[dict[str, str], bool]] = {
     "no fault": ({}, False),
     "never used": ({"skip": "1"}, True),
     "reset": ({"skip": "1"}, False),
-    "each third packet": ({"skip": "3"}, False),
+    _THIRD: ({"skip": "3"}, False),
     "counted by the driver": ({"bypass": "Y"}, False),
     "counted twice": ({"recount": "Y"}, False),
     "no fault any more": ({}, True),
@@ -43,7 +46,9 @@ def faulty(bench: Bench) -> None:
             stream.go_on(100)
             bench.dump(f"{label}: begin")
             stream.mark(f"{label}: begin")
-            bench.xenoovs("verify-offload", "dns", "--output", "json")
+            # Of the smallest block, too, some packets have to be each third one.
+            with bench.between_samples(partial(stream.go_on, 500)) if label == _THIRD else nullcontext():
+                bench.xenoovs("verify-offload", "dns", "--output", "json")
             stream.mark(f"{label}: end")
             bench.dump(f"{label}: end")
     nic.set_faults({})
