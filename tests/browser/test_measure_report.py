@@ -42,7 +42,7 @@ def test_it_fits_the_window_and_can_be_read_in_both_schemes(browser: str, url: s
         assert (
             await tab.evaluate(
                 "[...document.querySelectorAll('figure svg')].map(e => e.getBoundingClientRect().width > 0.8 * "
-                "e.parentElement.getBoundingClientRect().width && e.getBoundingClientRect().height > 60)"
+                "e.parentElement.getBoundingClientRect().width && e.getBoundingClientRect().height > 150)"
             )
             == [True] * 4
         )

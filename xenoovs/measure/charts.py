@@ -470,10 +470,12 @@ class _BarChart:
             for one in sources
             for point, samples in one.groups(*self.keys).items()
         )
-        columns = ("run", *(key.replace("_", " ") for key in (*self.keys, *values)), _BY_NIC, "repeats")
-        table = ChartTable(columns, cells, frozenset(range(len(self.keys), len(columns))))
+        headers = ("run", *(key.replace("_", " ") for key in (*self.keys, *values)), _BY_NIC, "repeats")
+        table = ChartTable(headers, cells, frozenset(range(len(self.keys), len(headers))))
         notes = ("Further runs are in the table.",) if len(sources) > 1 else ()
-        return Chart(self.name, self.title, (), tuple(panels), self.caption, table, columns=2, notes=notes)
+        # Two panels side by side are too low to be read in a narrow window.
+        columns = 1 if len(panels) < 3 else 2
+        return Chart(self.name, self.title, (), tuple(panels), self.caption, table, columns=columns, notes=notes)
 
 
 def _place_of_design(name: str) -> int:
