@@ -145,7 +145,7 @@ class EventProgramApplied(EventOfBridge):
 
 @dataclass(frozen=True)
 class EventOffloadSampled(EventOfBridge):
-    """There is a sample of hardware offload: all the time with REST, else while somebody reads the status."""
+    """There is a sample of hardware offload: all the time with REST, else while a client reads the status."""
 
     sample: OffloadSample
 
@@ -448,7 +448,7 @@ class XenoovsApp(_Application):  # type: ignore[misc]
                 raise RequestRefused("xenoovs does not run; its log says why", status=503, code="failed")
             found = asyncio.run_coroutine_threadsafe(self._ask(request), self._events).result(ANSWER_TIMEOUT_S)
             document = to_json(found() if callable(found) else found)
-        except Exception as error:  # noqa: BLE001 - whoever asks waits for an answer
+        except Exception as error:  # noqa: BLE001 - the caller waits for an answer
             status, document = _refusal(error)
         self.reply_to_request(request, XenoovsReply(status, json.loads(document)))
 

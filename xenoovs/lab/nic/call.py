@@ -145,8 +145,8 @@ def attach(
     with guest_place(machine) as place:
         more = {"directory": directory, "files": dict(files or {}), "terminal": _size() if on_terminal else None}
         command = place.start(argv, stdin="", env={"LC_ALL": "", **(environment or {})}, **more)
-        with _raw_terminal(command) if on_terminal else _signals(command) as told:
-            return _converse(command, told)
+        with _raw_terminal(command) if on_terminal else _signals(command) as orders:
+            return _converse(command, orders)
 
 
 def _size() -> tuple[int, int]:
@@ -154,15 +154,15 @@ def _size() -> tuple[int, int]:
     return rows, columns
 
 
-Told = deque[Callable[[], None]]
+Orders = deque[Callable[[], None]]
 """What signals of this process ask for. Their handlers must not write in the middle of another order."""
 
 
-def _converse(command: RemoteCommand, told: Told) -> int:
+def _converse(command: RemoteCommand, orders: Orders) -> int:
     has_input = Path("/proc/self/fd/0").exists()
     while command.exit_code is None:
-        while told:
-            told.popleft()()
+        while orders:
+            orders.popleft()()
         if has_input and select.select([0], [], [], 0.0)[0]:
             piece = b""
             with suppress(OSError):
@@ -183,25 +183,25 @@ def _converse(command: RemoteCommand, told: Told) -> int:
 
 
 @contextmanager
-def _raw_terminal(command: RemoteCommand) -> Iterator[Told]:
+def _raw_terminal(command: RemoteCommand) -> Iterator[Orders]:
     """Send every key to the guest, whose terminal knows what Ctrl-C means there."""
-    told, before = Told(), termios.tcgetattr(0)
-    old = signal.signal(signal.SIGWINCH, lambda *_: told.append(lambda: command.resize(*_size())))
+    orders, before = Orders(), termios.tcgetattr(0)
+    old = signal.signal(signal.SIGWINCH, lambda *_: orders.append(lambda: command.resize(*_size())))
     tty.setraw(0)
     try:
-        yield told
+        yield orders
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
         signal.signal(signal.SIGWINCH, old)
 
 
 @contextmanager
-def _signals(command: RemoteCommand) -> Iterator[Told]:
+def _signals(command: RemoteCommand) -> Iterator[Orders]:
     """Send Ctrl-C and SIGTERM to the command."""
-    told, numbers = Told(), (signal.SIGINT, signal.SIGTERM)
-    old = {n: signal.signal(n, lambda number, _: told.append(partial(command.signal, number))) for n in numbers}
+    orders, numbers = Orders(), (signal.SIGINT, signal.SIGTERM)
+    old = {n: signal.signal(n, lambda number, _: orders.append(partial(command.signal, number))) for n in numbers}
     try:
-        yield told
+        yield orders
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)

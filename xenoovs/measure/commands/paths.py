@@ -44,7 +44,7 @@ from xenoovs.switch.host_facts import check_reachable, gather
 from xenoovs.terminal.defaults import announce, find_lab
 from xenoovs.terminal.options import OutputFormat
 from xenoovs.terminal.output import echo, print_table, print_text
-from xenoovs.terminal.reach import connect
+from xenoovs.terminal.reach import endpoint_of
 
 PATHS_FILE = "paths.yaml"
 """Name of the file of paths in the directory of a run."""
@@ -448,7 +448,7 @@ def list_paths(db: str | None, uplinks: Collection[str], output: OutputFormat) -
 
 def _bridges(db: str | None, uplinks: Collection[str]) -> list[list[BridgePort]]:
     """Return the ports of each bridge."""
-    endpoint = connect(db, None).endpoint
+    endpoint = endpoint_of(db, None)
     check_reachable(endpoint)
     facts = gather(endpoint)
     if isinstance(facts.database, Unknown):
