@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.measure.samples import RecordedRun
@@ -22,6 +22,11 @@ class ChartMark:
     value: Interval
     is_suspect: bool = False
     is_unfinished: bool = False
+
+    @classmethod
+    def exactly(cls, value: float, x: float = 0.0) -> ChartMark:
+        """Return the mark of a single value."""
+        return cls(x, Interval(value, value, value, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +87,15 @@ Cell = str | float | int | None
 
 @dataclass(frozen=True, slots=True)
 class ChartTable:
-    """The figures of a picture. `numbers`: columns that hold them."""
+    """The figures of a picture."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    numbers: frozenset[int] = frozenset()
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The columns that hold numbers."""
+        return frozenset(i for row in self.rows for i, cell in enumerate(row) if isinstance(cell, (int, float)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +104,16 @@ class Chart:
 
     name: str
     title: str
-    subtitles: tuple[str, ...]
     panels: tuple[Panel, ...]
     caption: str
     table: ChartTable
+    subtitles: tuple[str, ...] = ()
     verdicts: tuple[tuple[ClaimVerdict, ...], ...] = ()
     columns: int = 1
     notes: tuple[str, ...] = ()
     runs: tuple[RecordedRun, ...] = field(default=(), compare=False)
+
+
+def further_runs(sources: Sequence[object]) -> tuple[str, ...]:
+    """Return the note of a picture that only the first run is drawn in."""
+    return ("Further runs are in the table.",) if len(sources) > 1 else ()

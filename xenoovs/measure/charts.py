@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import counted
-from xenoovs.measure.chart import Axis, Bars, Box, Cell, Chart, ChartLine, ChartMark, ChartTable, Panel
+from xenoovs.measure.chart import Axis, Bars, Box, Cell, Chart, ChartLine, ChartMark, ChartTable, Panel, further_runs
 from xenoovs.measure.completion_chart import completion_chart
 from xenoovs.measure.completion_verdict import acceptance
 from xenoovs.measure.echo import bytes_text
@@ -14,20 +14,17 @@ from xenoovs.measure.path_chart import paths_chart
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.repeats import offloaded_share, repeat_values, trusted
 from xenoovs.measure.samples import RecordedRun, Sample
-from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, change, interval, quantiles
+from xenoovs.measure.statistics import FEWEST_REPEATS, change, interval, quantiles
 from xenoovs.measure.verdict import (
     WIRE_OVERHEAD_BYTES,
     ClaimVerdict,
     by_point,
     judge,
     line_rate_pps,
-    number,
     number_list,
     numbers,
 )
 
-_BY_NIC = "forwarded by the NIC"
-"""Column with the share of packets; without a NIC it is empty, and not shown."""
 UDP_OVERHEAD_BYTES = 46
 """Ethernet header and FCS, IPv4 and UDP headers of a frame."""
 
@@ -41,11 +38,10 @@ def chart_of(runs: Sequence[RecordedRun], labels: Sequence[str]) -> Chart | None
     several = len(measured) > 1
     sources = [_RunSource(run, f"{label}: " if several else "", index) for index, (run, label) in enumerate(measured)]
     chart = make(sources)
-    verdicts = tuple(_verdicts(one) for one in sources)
     return replace(
         chart,
         subtitles=tuple(f"{one.prefix}{subtitle_of(one.run)}" for one in sources),
-        verdicts=verdicts,
+        verdicts=tuple(map(_verdicts, sources)),
         notes=(*chart.notes, *_few_repeats(chart)),
         runs=tuple(one.run for one in sources),
     )
@@ -89,6 +85,10 @@ def link_bps_of(recorded: RecordedRun) -> float | None:
     return float(value) if isinstance(value, (int, float)) and value else None
 
 
+Values = tuple[object, ...]
+"""Of keys of a point."""
+
+
 @dataclass(frozen=True, slots=True)
 class _RunSource:
     """One run of a picture. `index`: among the runs."""
@@ -101,62 +101,95 @@ class _RunSource:
     def link_bps(self) -> float | None:
         return link_bps_of(self.run)
 
-    def groups(self, *keys: str) -> dict[tuple[object, ...], Sequence[Sample]]:
+    def groups(self, *keys: str) -> dict[Values, Sequence[Sample]]:
         """Return the samples of each point; the suspect ones only where there are no others."""
         groups = by_point(self.run.samples, *keys)
         return {key: trusted(group) for key, group in groups.items()}
 
+    def curves(self, *keys: str) -> dict[Values, dict[float, Sequence[Sample]]]:
+        """Return the samples of each point: by all keys but the last, then by the last, the place on the axis."""
+        found = dict[Values, dict[float, Sequence[Sample]]]()
+        for (*curve, x), samples in self.groups(*keys).items():
+            found.setdefault(tuple(curve), {})[float(str(x))] = samples
+        return found
+
 
 def _mark(x: float, samples: Sequence[Sample], key: str) -> ChartMark | None:
-    values = numbers(samples, key)
-    if not values:
-        return None
-    return ChartMark(x, interval(values), all(sample.suspect for sample in samples))
+    """Return the mean of the repeats; of a list, the median of each repeat stands for it."""
+    values = repeat_values(samples, key)
+    return ChartMark(x, interval(values), all(sample.suspect for sample in samples)) if values else None
 
 
-def _marks(
-    groups: Mapping[tuple[object, ...], Sequence[Sample]], key: str, *, position: int = 0
-) -> tuple[ChartMark, ...]:
-    marks = (_mark(float(str(point[position])), samples, key) for point, samples in groups.items())
+def _marks(curve: Mapping[float, Sequence[Sample]], key: str) -> tuple[ChartMark, ...]:
+    marks = (_mark(x, samples, key) for x, samples in curve.items())
     return tuple(mark for mark in marks if mark is not None)
 
 
-def _exactly(x: float, value: float) -> ChartMark:
-    return ChartMark(x, Interval(value, value, value, 1))
+def _estimates(samples: Sequence[Sample], keys: Iterable[str]) -> Iterator[float | None]:
+    for key in keys:
+        mark = _mark(0, samples, key)
+        yield mark.value.estimate if mark else None
 
 
-def _curve(experiment: str, panel: str = "") -> Iterator[ChartLine]:
+def _interval(samples: Sequence[Sample], key: str) -> tuple[float | None, float | None, float | None]:
+    """Return estimate, low and high."""
+    mark = _mark(0, samples, key)
+    return (mark.value.estimate, *mark.value.bounds) if mark else (None, None, None)
+
+
+def _table(
+    sources: Sequence[_RunSource],
+    keys: Mapping[str, str],
+    columns: Sequence[str],
+    cells: Callable[[_RunSource, Values, Sequence[Sample]], Iterable[Cell]],
+) -> ChartTable:
+    """Return a row for each point. `keys`: of points, by the headers of their columns."""
+    rows = tuple(
+        (
+            one.prefix.rstrip(": "),
+            *(part if isinstance(part, (int, float, str)) else None for part in point),
+            *cells(one, point, samples),
+            offloaded_share(one.run, samples),
+            len(samples),
+        )
+        for one in sources
+        for point, samples in one.groups(*keys.values()).items()
+    )
+    # Without a NIC the share of packets that it forwards is empty, and not shown.
+    return ChartTable(("run", *keys, *columns, "forwarded by the NIC", "repeats"), rows)
+
+
+def _published_curves(experiment: str, panel: str = "") -> Iterator[ChartLine]:
     for curve in load_published().of(experiment).curves:
-        if curve.panel != panel:
-            continue
-        label = f"{curve.source.name}, {curve.label} ({OTHER_HARDWARE})"
-        yield ChartLine(label, tuple(_exactly(x, y) for x, y in curve.points))
+        if curve.panel == panel:
+            label = f"{curve.source.name}, {curve.label} ({OTHER_HARDWARE})"
+            yield ChartLine(label, tuple(ChartMark.exactly(value, x) for x, value in curve.points))
+
+
+def _published_points(experiment: str) -> Iterator[ChartLine]:
+    for figure in load_published().of(experiment).figures:
+        if figure.at is not None:
+            label = f"{figure.source.name}, {figure.label} ({OTHER_HARDWARE})"
+            yield ChartLine(label, (ChartMark.exactly(figure.value, figure.at),))
 
 
 def _rate_chart(sources: Sequence[_RunSource]) -> Chart:
-    lines, rows = list[ChartLine](), list[tuple[Cell, ...]]()
-    sizes = sorted({int(str(size)) for one in sources for (size,) in one.groups("frame_bytes")})
-    for one in sources:
-        groups = one.groups("frame_bytes")
-        lines.append(ChartLine(f"{one.prefix}throughput, without loss", _marks(groups, "throughput_pps"), one.index))
-        forwarding = _marks(groups, "forwarding_pps")
+    lines, curves = list[ChartLine](), [one.curves("frame_bytes")[()] for one in sources]
+    for one, curve in zip(sources, curves, strict=True):
+        lines.append(ChartLine(f"{one.prefix}throughput, without loss", _marks(curve, "throughput_pps"), one.index))
+        forwarding = _marks(curve, "forwarding_pps")
         lines.append(ChartLine(f"{one.prefix}forwarding rate, with loss", forwarding, one.index, is_dashed=True))
-        rows += [_rate_row(one, int(str(size)), samples) for (size,), samples in groups.items()]
-    links = sorted({one.link_bps for one in sources if one.link_bps})
+    sizes = sorted({size for curve in curves for size in curve})
     references = [
         ChartLine(
-            f"line rate of {link / 1e9:g} Gbit/s", tuple(_exactly(size, line_rate_pps(link, size)) for size in sizes)
+            f"line rate of {link / 1e9:g} Gbit/s",
+            tuple(ChartMark.exactly(line_rate_pps(link, size), size) for size in sizes),
         )
-        for link in links
+        for link in sorted({one.link_bps for one in sources if one.link_bps})
     ]
-    references += _curve("rate")
-    references += [
-        ChartLine(f"{figure.source.name}, {figure.label} ({OTHER_HARDWARE})", (_exactly(figure.at, figure.value),))
-        for figure in load_published().of("rate").figures
-        if figure.at is not None
-    ]
+    references += (*_published_curves("rate"), *_published_points("rate"))
     shown = [size for size in sizes if size != 68 or 64 not in sizes]
-    ticks = tuple((float(size), str(size) if size != 1280 or 1518 not in sizes else "") for size in shown)
+    ticks = tuple((size, f"{size:g}" if size != 1280 or 1518 not in sizes else "") for size in shown)
     most = max((mark.value.high for line in lines for mark in line.marks), default=0.0)
     prefix, unit = ("million", 1e6) if most >= 2e6 else ("thousand", 1e3)
     measured = tuple(line for line in lines if line.marks)
@@ -170,135 +203,87 @@ def _rate_chart(sources: Sequence[_RunSource]) -> Chart:
             (*measured, *references),
         ),
     )
+    columns = ("throughput pps", "low", "high", "forwarding pps", "of line rate", "L1 Gbit/s", "payload Gbit/s")
     return Chart(
         "rate",
         "Packet rate over frame size",
-        (),
         panels,
         "Throughput is the highest rate without any loss (RFC 2544, section 26.1), the forwarding rate the highest "
         "that arrived at any load. Bars at the points are confidence intervals of 95 % over the repeats. Layer 1 (L1) "
         "counts preamble and gap too, payload is that of UDP.",
-        ChartTable(
-            (
-                "run",
-                "frame bytes",
-                "throughput pps",
-                "low",
-                "high",
-                "forwarding pps",
-                "of line rate",
-                "L1 Gbit/s",
-                "payload Gbit/s",
-                _BY_NIC,
-                "repeats",
-            ),
-            tuple(rows),
-            frozenset(range(1, 11)),
-        ),
+        _table(sources, {"frame bytes": "frame_bytes"}, columns, _rate_cells),
         columns=2,
     )
 
 
-def _rate_row(one: _RunSource, size: int, samples: Sequence[Sample]) -> tuple[Cell, ...]:
-    throughput, forwarding = _mark(size, samples, "throughput_pps"), _mark(size, samples, "forwarding_pps")
-    if throughput is None:
-        return (one.prefix.rstrip(": "), size, *([None] * 8), len(samples))
-    pps = throughput.value.estimate
+def _rate_cells(one: _RunSource, point: Values, samples: Sequence[Sample]) -> tuple[Cell, ...]:
+    size, (pps, low, high) = float(str(point[0])), _interval(samples, "throughput_pps")
+    if pps is None:
+        return (None,) * 7
     return (
-        one.prefix.rstrip(": "),
-        size,
         pps,
-        *throughput.value.bounds,
-        forwarding.value.estimate if forwarding else None,
+        low,
+        high,
+        *_estimates(samples, ["forwarding_pps"]),
         pps / line_rate_pps(one.link_bps, size) if one.link_bps else None,
         pps * (size + WIRE_OVERHEAD_BYTES) * 8 / 1e9,
         pps * max(0, size - UDP_OVERHEAD_BYTES) * 8 / 1e9,
-        offloaded_share(one.run, samples),
-        len(samples),
     )
 
 
 def _latency_chart(sources: Sequence[_RunSource]) -> Chart:
     panels, rows = list[Panel](), list[tuple[Cell, ...]]()
-    splits = dict.fromkeys(str(point.get("split")) for one in sources for point in one.run.run.points)
-    shown = [split for split in splits if any((split,) in one.groups("split") for one in sources)]
-    loads = sorted({float(str(load)) for one in sources for (load,) in one.groups("base_load")})
-    for split in shown:
+    curves = [(one, one.curves("split", "base_load")) for one in sources]
+    ticks = sorted({load for _, of_splits in curves for curve in of_splits.values() for load in curve})
+    for split in dict.fromkeys(str(point.get("split")) for one in sources for point in one.run.run.points):
         boxes = list[Box]()
-        for one in sources:
-            for (of_split, load), samples in one.groups("split", "base_load").items():
+        for one, of_splits in curves:
+            for load, samples in of_splits.get((split,), {}).items():
                 times = [time for sample in samples for time in number_list(sample.values, "rtt_us")]
-                if str(of_split) != split or not times:
-                    continue
-                box = Box(float(str(load)), quantiles(times), one.index, all(sample.suspect for sample in samples))
-                boxes.append(box)
-                found = box.value
-                rows.append(
-                    (
-                        one.prefix.rstrip(": "),
-                        split,
-                        box.x,
-                        found.p25,
-                        found.median,
-                        found.p75,
-                        found.p99,
-                        found.p999,
-                        found.count,
-                        len(samples),
-                    )
+                if times:
+                    found = quantiles(times)
+                    boxes.append(Box(load, found, one.index, all(sample.suspect for sample in samples)))
+                    times_us = (found.p25, found.median, found.p75, found.p99, found.p999)
+                    rows.append((one.prefix.rstrip(": "), split, load, *times_us, found.count, len(samples)))
+        if any((split,) in of_splits for _, of_splits in curves):
+            panels.append(
+                Panel(
+                    f"split {split}",
+                    Axis(
+                        "base load, of the highest rate with at most 0.1 % loss",
+                        ticks=tuple((load, f"{load:.0%}") for load in ticks),
+                    ),
+                    Axis("round-trip time, microseconds", is_log=True),
+                    tuple(_published_curves("latency", split)),
+                    boxes=tuple(boxes),
                 )
-        ticks = tuple((load, f"{load:.0%}") for load in loads)
-        panels.append(
-            Panel(
-                f"split {split}",
-                Axis("base load, of the highest rate with at most 0.1 % loss", ticks=ticks),
-                Axis("round-trip time, microseconds", is_log=True),
-                tuple(_curve("latency", split)),
-                boxes=tuple(boxes),
             )
-        )
     stamps = sorted({str(s.values.get("timestamps")) for one in sources for s in one.run.samples})
+    columns = ("run", "split", "base load", "p25 us", "median us", "p75 us", "p99 us", "p99.9 us", "answers", "repeats")
     return Chart(
         "latency",
         "Round-trip time under base load",
-        (),
         tuple(panels),
         "Boxes hold the middle half of all answers with the median as a line; whiskers end at 1 % and 99 %. "
         "A split such as 70/30 is how the base load is shared by the first two backends. "
         f"Time stamps: {', '.join(stamps)}.",
-        ChartTable(
-            ("run", "split", "base load", "p25 us", "median us", "p75 us", "p99 us", "p99.9 us", "answers", "repeats"),
-            tuple(rows),
-            frozenset(range(2, 10)),
-        ),
+        ChartTable(columns, tuple(rows)),
         columns=min(2, len(panels)) or 1,
     )
 
 
 def _loss_chart(sources: Sequence[_RunSource]) -> Chart:
-    lines, rows = list[ChartLine](), list[tuple[Cell, ...]]()
-    greatest = 1.0
+    lines, greatest = list[ChartLine](), 1.0
     for one in sources:
-        for (size,) in one.groups("frame_bytes"):
-            groups = {
-                point: samples
-                for point, samples in one.groups("frame_bytes", "offered_share").items()
-                if point[0] == size
-            }
+        for (size,), curve in one.curves("frame_bytes", "offered_share").items():
             name = f"{one.prefix}{size} bytes" if size is not None else f"{one.prefix}loss"
-            lines.append(
-                ChartLine(
-                    name, _marks(groups, "loss_share", position=1), len([x for x in lines if x.color is not None])
-                )
-            )
-            for (_, share), samples in groups.items():
-                greatest = max(greatest, float(str(share)))
-                rows.append(_loss_row(one, size, float(str(share)), samples))
-    steps = [1 + (greatest - 1) * index / 40 for index in range(41)] if greatest > 1 else []
-    if steps:
-        least = tuple(_exactly(share, 1 - 1 / share) for share in steps)
+            lines.append(ChartLine(name, _marks(curve, "loss_share"), len(lines)))
+            greatest = max(greatest, *curve)
+    if greatest > 1:
+        steps = [1 + (greatest - 1) * index / 40 for index in range(41)]
+        least = tuple(ChartMark.exactly(1 - 1 / share, share) for share in steps)
         lines.append(ChartLine("loss if exactly that rate passes", least))
-    lines += _curve("loss")
+    lines += _published_curves("loss")
     panel = Panel(
         "",
         Axis("offered load, % of the highest rate with at most 0.1 % loss", unit=0.01),
@@ -308,102 +293,49 @@ def _loss_chart(sources: Sequence[_RunSource]) -> Chart:
     return Chart(
         "loss",
         "Loss over offered load",
-        (),
         (panel,),
         "100 % is the rate that the run found at its beginning: the highest at which at most 0.1 % was lost.",
-        ChartTable(
-            (
-                "run",
-                "frame bytes",
-                "offered share",
-                "offered pps",
-                "sent",
-                "received",
-                "lost",
-                "loss share",
-                "low",
-                "high",
-                _BY_NIC,
-                "repeats",
-            ),
-            tuple(rows),
-            frozenset(range(1, 12)),
+        _table(
+            sources,
+            {"frame bytes": "frame_bytes", "offered share": "offered_share"},
+            ("offered pps", "sent", "received", "lost", "loss share", "low", "high"),
+            _loss_cells,
         ),
     )
 
 
-def _loss_row(one: _RunSource, size: object, share: float, samples: Sequence[Sample]) -> tuple[Cell, ...]:
-    sent = sum(number(sample.values, "sent") or 0 for sample in samples)
-    received = sum(number(sample.values, "received") or 0 for sample in samples)
-    offered, loss = _mark(share, samples, "offered_pps"), _mark(share, samples, "loss_share")
-    found = loss.value if loss else None
-    low, high = found.bounds if found else (None, None)
-    return (
-        one.prefix.rstrip(": "),
-        float(str(size)) if size is not None else None,
-        share,
-        offered.value.estimate if offered else None,
-        sent,
-        received,
-        sent - received,
-        found.estimate if found else None,
-        low,
-        high,
-        offloaded_share(one.run, samples),
-        len(samples),
-    )
+def _loss_cells(_one: _RunSource, _point: Values, samples: Sequence[Sample]) -> tuple[Cell, ...]:
+    sent, received = sum(numbers(samples, "sent")), sum(numbers(samples, "received"))
+    offered = _estimates(samples, ["offered_pps"])
+    return (*offered, sent, received, sent - received, *_interval(samples, "loss_share"))
 
 
 def _echo_chart(sources: Sequence[_RunSource]) -> Chart:
-    lines, rows = list[ChartLine](), list[tuple[Cell, ...]]()
+    lines, sizes = list[ChartLine](), set[float]()
     for one in sources:
-        groups = one.groups("bytes", "offload", "target")
-        kinds = dict.fromkeys((target, offload) for _, offload, target in groups)
-        for target, offload in sorted(kinds, key=str):
-            chosen = {point: samples for point, samples in groups.items() if point[1:] == (offload, target)}
+        for (target, offload), curve in one.curves("target", "offload", "bytes").items():
             name = f"{one.prefix}{target}, offload {offload}" if offload != "unchanged" else f"{one.prefix}{target}"
-            lines.append(ChartLine(f"{name}, mean", _marks(chosen, "mean_us"), len(lines) // 2))
-            lines.append(ChartLine(f"{name}, median", _marks(chosen, "median_us"), len(lines) // 2, is_dashed=True))
-            for (size, _, _), samples in chosen.items():
-                mean, middle = _mark(0, samples, "mean_us"), _mark(0, samples, "median_us")
-                low, high = mean.value.bounds if mean else (None, None)
-                rows.append(
-                    (
-                        one.prefix.rstrip(": "),
-                        str(target),
-                        str(offload),
-                        float(str(size)),
-                        mean.value.estimate if mean else None,
-                        low,
-                        high,
-                        middle.value.estimate if middle else None,
-                        offloaded_share(one.run, samples),
-                        len(samples),
-                    )
-                )
-    published = load_published().of("echo").figures
-    lines += [
-        ChartLine(f"{figure.source.name}, {figure.label} ({OTHER_HARDWARE})", (_exactly(figure.at or 0, figure.value),))
-        for figure in published
-    ]
-    sizes = sorted({float(str(size)) for one in sources for (size,) in one.groups("bytes")})
+            lines.append(ChartLine(f"{name}, mean", _marks(curve, "mean_us"), len(lines) // 2))
+            lines.append(ChartLine(f"{name}, median", _marks(curve, "median_us"), len(lines) // 2, is_dashed=True))
+            sizes.update(curve)
+    lines += _published_points("echo")
     panel = Panel(
         "",
-        Axis("message, bytes", is_log=True, ticks=tuple((size, bytes_text(size)) for size in sizes)),
+        Axis("message, bytes", is_log=True, ticks=tuple((size, bytes_text(size)) for size in sorted(sizes))),
         Axis("round trip, microseconds", is_log=True),
         tuple(line for line in lines if line.marks),
     )
     return Chart(
         "echo",
         "TCP echo over the size of the message",
-        (),
         (panel,),
         "Time from the first byte of a message to the last byte of its echo, on an open connection. Where the mean is "
         "far above the median, a few messages were much slower than the others; published figures are means.",
-        ChartTable(
-            ("run", "target", "offload", "bytes", "mean us", "low", "high", "median us", _BY_NIC, "repeats"),
-            tuple(rows),
-            frozenset(range(3, 10)),
+        _table(
+            sources,
+            {"target": "target", "offload": "offload", "bytes": "bytes"},
+            ("mean us", "low", "high", "median us"),
+            lambda _one, _point, samples: (*_interval(samples, "mean_us"), *_estimates(samples, ["median_us"])),
         ),
     )
 
@@ -440,42 +372,37 @@ class _BarChart:
 
     def __call__(self, sources: Sequence[_RunSource]) -> Chart:
         # Two runs side by side would be 42 bars a panel: the first run is drawn, the table has all.
-        groups, panels = sources[0].groups(*self.keys), list[Panel]()
-        rows = sorted({self.row(*point[:-1]): None for point in groups}, key=_place_of_design)
-        colors = sorted({int(str(point[-1])) for point in groups})
+        curves = {self.row(*point): curve for point, curve in sources[0].curves(*self.keys).items()}
+        rows = tuple(sorted(curves, key=_place_of_design))
+        colors = sorted({color for curve in curves.values() for color in curve})
+        panels = list[Panel]()
         for key, title, unit, is_log in self.figures:
-            found = {
-                (self.row(*point[:-1]), point[-1]): mark
-                for point, samples in groups.items()
-                if (mark := _mark_or_median(samples, key))
-            }
-            bars = tuple(
-                Bars(
-                    self.color.format(color), {row: found[row, color] for row in rows if (row, color) in found}, number
-                )
-                for number, color in enumerate(colors)
-            )
+            bars = []
+            for number, color in enumerate(colors):
+                found = {row: _mark(0, curves[row].get(color, ()), key) for row in rows}
+                marks = {row: mark for row, mark in found.items() if mark is not None}
+                bars.append(Bars(self.color.format(int(color)), marks, number))
             if any(each.marks for each in bars):
                 axis = Axis("", is_log=is_log, unit=unit)
-                panels.append(Panel(title, axis, Axis(""), bars=bars, categories=tuple(rows)))
+                panels.append(Panel(title, axis, Axis(""), bars=tuple(bars), categories=rows))
         values = (*(key for key, *_ in self.figures), *self.more)
-        cells = tuple(
-            (
-                one.prefix.rstrip(": "),
-                *(float(part) if isinstance(part, (int, float)) else str(part) for part in point),
-                *_estimates(samples, values),
-                offloaded_share(one.run, samples),
-                len(samples),
-            )
-            for one in sources
-            for point, samples in one.groups(*self.keys).items()
+        return Chart(
+            self.name,
+            self.title,
+            tuple(panels),
+            self.caption,
+            _table(
+                sources, _spaced(self.keys), [*_spaced(values)], lambda _one, _point, each: _estimates(each, values)
+            ),
+            # Two panels side by side are too low to be read in a narrow window.
+            columns=1 if len(panels) < 3 else 2,
+            notes=further_runs(sources),
         )
-        headers = ("run", *(key.replace("_", " ") for key in (*self.keys, *values)), _BY_NIC, "repeats")
-        table = ChartTable(headers, cells, frozenset(range(len(self.keys), len(headers))))
-        notes = ("Further runs are in the table.",) if len(sources) > 1 else ()
-        # Two panels side by side are too low to be read in a narrow window.
-        columns = 1 if len(panels) < 3 else 2
-        return Chart(self.name, self.title, (), tuple(panels), self.caption, table, columns=columns, notes=notes)
+
+
+def _spaced(keys: Iterable[str]) -> dict[str, str]:
+    """Return the keys by their headers."""
+    return {key.replace("_", " "): key for key in keys}
 
 
 def _place_of_design(name: str) -> int:
@@ -515,18 +442,6 @@ _next_hops_chart = _BarChart(
 )
 
 
-def _mark_or_median(samples: Sequence[Sample], key: str) -> ChartMark | None:
-    """Return the mean of the repeats; of a list, the median of each repeat stands for it."""
-    values = repeat_values(samples, key)
-    return ChartMark(0, interval(values), all(sample.suspect for sample in samples)) if values else None
-
-
-def _estimates(samples: Sequence[Sample], keys: Iterable[str]) -> Iterator[float | None]:
-    for key in keys:
-        mark = _mark_or_median(samples, key)
-        yield mark.value.estimate if mark else None
-
-
 _insert_chart = _BarChart(
     "insert",
     "New entries",
@@ -547,7 +462,7 @@ _insert_chart = _BarChart(
 
 def _entries_chart(sources: Sequence[_RunSource]) -> Chart:
     """Return curves over the number of active entries, one for each kind."""
-    panels, rows = list[Panel](), list[tuple[Cell, ...]]()
+    panels = list[Panel]()
     x = Axis("active entries", is_log=True, ticks=tuple((4.0**power, f"{4**power:,}") for power in range(0, 9, 2)))
     figures = (
         ("forwarding_pps", "packets a second, in thousands", 1e3),
@@ -558,38 +473,27 @@ def _entries_chart(sources: Sequence[_RunSource]) -> Chart:
         lines = [
             ChartLine(f"{one.prefix}{kind}", marks, color)
             for one in sources
-            for color, kind in enumerate(dict.fromkeys(str(kind) for kind, _ in one.groups("kind", "entries")))
-            if (marks := _over_entries(one, kind, key))
+            for color, ((kind,), curve) in enumerate(one.curves("kind", "entries").items())
+            if (marks := _marks(curve, key))
         ]
         if lines:
             panels.append(Panel(title, x, Axis("", unit=unit), tuple(lines)))
-    published = Panel("others, Gbit/s", x, Axis("", unit=1e9), tuple(_curve("entries")))
-    keys = (*(key for key, *_ in figures), "megaflows", "forwarding_bps", "cpu_cores")
-    for one in sources:
-        for (kind, entries), samples in one.groups("kind", "entries").items():
-            cells = (*_estimates(samples, keys), offloaded_share(one.run, samples), len(samples))
-            rows.append((one.prefix.rstrip(": "), str(kind), float(str(entries)), *cells))
-    columns = ("run", "kind", "entries", *(key.replace("_", " ") for key in keys), _BY_NIC, "repeats")
+    published = Panel("others, Gbit/s", x, Axis("", unit=1e9), tuple(_published_curves("entries")))
+    values = (*(key for key, *_ in figures), "megaflows", "forwarding_bps", "cpu_cores")
     return Chart(
         "entries",
         "Packets beside active entries",
-        (),
         (*panels, published),
         "Every entry has traffic: masked blocks, single clients, or five-tuples, with a megaflow each. Where a NIC has "
         "no room for the rules, the rate falls. Bars at the points are confidence intervals of 95 % over the repeats.",
-        ChartTable(columns, tuple(rows), frozenset(range(2, len(columns)))),
+        _table(
+            sources,
+            _spaced(("kind", "entries")),
+            [*_spaced(values)],
+            lambda _one, _point, samples: _estimates(samples, values),
+        ),
         columns=2,
     )
-
-
-def _over_entries(one: _RunSource, kind: str, key: str) -> tuple[ChartMark, ...]:
-    groups = {point: samples for point, samples in one.groups("kind", "entries").items() if point[0] == kind}
-    found = ((float(str(entries)), _mark_or_median(samples, key)) for (_, entries), samples in groups.items())
-    return tuple(replace(mark, x=entries) for entries, mark in found if mark is not None)
-
-
-def _paths_chart(sources: Sequence[_RunSource]) -> Chart:
-    return paths_chart([one.run for one in sources], [one.prefix for one in sources])
 
 
 _CHARTS: Mapping[str, Callable[[Sequence[_RunSource]], Chart]] = {
@@ -602,7 +506,7 @@ _CHARTS: Mapping[str, Callable[[Sequence[_RunSource]], Chart]] = {
     "next-hops": _next_hops_chart,
     "entries": _entries_chart,
     "insert": _insert_chart,
-    "paths": _paths_chart,
+    "paths": lambda sources: paths_chart([(one.run, one.prefix) for one in sources]),
 }
 
 
@@ -641,6 +545,7 @@ def compare(chart: Chart) -> Iterator[tuple[str, ChartTable]]:
                 bounds = (found.low * 100, found.high * 100) if found.is_confidence else (None, None)
                 rows.append((*map(str, point), found.estimate * 100, *bounds))
         if rows:
-            columns = (*(key.replace("_", " ") for key in keys), "change %", "low", "high")
-            table = ChartTable(columns, tuple(rows), frozenset(range(len(keys), len(columns))))
-            yield f"{name} against {names[0]}: {what}", table
+            yield (
+                f"{name} against {names[0]}: {what}",
+                ChartTable((*_spaced(keys), "change %", "low", "high"), tuple(rows)),
+            )

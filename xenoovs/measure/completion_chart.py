@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from xenoovs.measure.chart import Axis, Bars, Cell, Chart, ChartMark, ChartTable, Panel
+from xenoovs.measure.chart import Axis, Bars, Cell, Chart, ChartMark, ChartTable, Panel, further_runs
 from xenoovs.measure.completion import CompletionCase, Scene
 from xenoovs.measure.completion_figures import CompletionFigures, figures_of, scene_title
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import RecordedRun
-from xenoovs.measure.statistics import Interval, Statistic, interval
+from xenoovs.measure.statistics import Statistic, interval
 
 _NAMES = {
     RoutingDesign.BLOCKS.value: "blocks that move (xenoovs)",
@@ -35,15 +35,14 @@ def completion_chart(runs: Sequence[tuple[RecordedRun, str]]) -> Chart:
     return Chart(
         "completion",
         "Flow completion time beside an elephant",
-        (),
         (_measured(figures_of(first.run.points, first.samples)), _published()),
         "Some flows begin together, and the time of the slowest counts. Bars are medians of the samples with "
         "confidence intervals of 95 %; the published figures are means. All designs were measured in random order in "
         f"one lab, whose hosts send {rehash} txrehash, by TCP CUBIC. Flows that did not end count with the time limit "
         f"of {first.run.options.get('limit_s')} s. What ECMP loses are time-outs of TCP, so that a ratio depends on "
         "the undisturbed time.",
-        ChartTable(_COLUMNS, rows, frozenset(range(2, len(_COLUMNS))) - {5}),
-        notes=("Further runs are in the table.",) if len(runs) > 1 else (),
+        ChartTable(_COLUMNS, rows),
+        notes=further_runs(runs),
     )
 
 
@@ -60,7 +59,7 @@ def _measured(scenes: Mapping[Scene, Sequence[CompletionFigures]]) -> Panel:
             median = interval(times_ms, Statistic.MEDIAN)
             marks[_NAMES[one.design]][title] = ChartMark(0, median, is_unfinished=one.is_unfinished)
             if one.undisturbed_s is not None:
-                marks[_UNDISTURBED][title] = _exactly(one.undisturbed_s / _MS)
+                marks[_UNDISTURBED][title] = ChartMark.exactly(one.undisturbed_s / _MS)
     bars = tuple(Bars(name, of_design, color) for color, (name, of_design) in enumerate(marks.items()) if of_design)
     categories = tuple(map(scene_title, shown or scenes))
     return Panel("measured here, medians", _AXIS, Axis(""), bars=bars, categories=categories)
@@ -70,16 +69,12 @@ def _published() -> Panel:
     marks: dict[str, dict[str, ChartMark]] = {_NAMES["doca-ar"]: {}, _NAMES["ecmp"]: {}}
     for figure in load_published().of("completion").figures:
         scene, _, design = figure.label.rpartition(", ")
-        marks[_NAMES["ecmp" if design == "ECMP" else "doca-ar"]][scene] = _exactly(figure.value)
+        marks[_NAMES["ecmp" if design == "ECMP" else "doca-ar"]][scene] = ChartMark.exactly(figure.value)
     scenes = dict.fromkeys(scene for of_design in marks.values() for scene in of_design)
     colors = {name: color for color, name in enumerate(_NAMES.values())}
     bars = tuple(Bars(name, of_design, colors[name]) for name, of_design in marks.items())
     title = f"DOCA-AR on BlueField-2, 5 MB a flow, means ({OTHER_HARDWARE})"
     return Panel(title, _AXIS, Axis(""), bars=bars, categories=tuple(scenes))
-
-
-def _exactly(value: float) -> ChartMark:
-    return ChartMark(0, Interval(value, value, value, 1))
 
 
 def _rows(recorded: RecordedRun, prefix: str) -> Iterator[tuple[Cell, ...]]:

@@ -5,52 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from xenoovs.errors import worded
-from xenoovs.measure.chart import Axis, Bars, Cell, Chart, ChartMark, ChartTable, Panel
+from xenoovs.measure.chart import Axis, Bars, Cell, Chart, ChartMark, ChartTable, Panel, further_runs
 from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures, measured_paths
 from xenoovs.measure.samples import RecordedRun
 from xenoovs.measure.statistics import Interval
 
 _DIRECTIONS = {"in": "in: to the backend", "out": "out: from the backend"}
 _COLUMNS = (
-    "run",
-    "path",
-    "direction",
-    "beside",
-    "its direction",
-    "pps",
-    "low",
-    "high",
-    "beside pps",
-    "round trip us",
-    "cpu us a packet",
-    "forwarded by the NIC",
-    "reached %",
-    "from %",
-    "to %",
-    "verdict",
-    "repeats",
+    *("run", "path", "direction", "beside", "its direction", "pps", "low", "high", "beside pps", "round trip us"),
+    *("cpu us a packet", "forwarded by the NIC", "reached %", "from %", "to %", "verdict", "repeats"),
 )
 _REACHED = ((0.0, "0 %"), (100.0, "100 %\nshare all"), (200.0, "200 %\nshare nothing"))
-_NUMBERS = frozenset({5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16})
 
 
-def paths_chart(runs: Sequence[RecordedRun], prefixes: Sequence[str]) -> Chart:
-    """Return the picture of the first run, with a table of all."""
-    found = [measured_paths(run) for run in runs]
-    first = found[0]
-    rows = [row for one, prefix in zip(found, prefixes, strict=True) for row in _rows(one, prefix.removesuffix(": "))]
-    panels = [*_alone_panels(first), *_pair_panels(first)]
+def paths_chart(runs: Sequence[tuple[RecordedRun, str]]) -> Chart:
+    """Return the picture of some runs, each with the prefix of its rows; the first is drawn, the table has all."""
+    found = [(measured_paths(run), prefix) for run, prefix in runs]
+    first = found[0][0]
+    rows = [row for one, prefix in found for row in _rows(one, prefix.removesuffix(": "))]
     return Chart(
         "paths",
         "Paths through the bridge, alone and together",
-        (),
-        tuple(panels),
+        (*_alone_panels(first), *_pair_panels(first)),
         "A path alone carries what arrives of a load above its rate. Two paths at the same time reach 200 % of their "
         "rates alone if they share nothing, and 100 % if they share all. Bars are means of the repeats with "
         "confidence intervals of 95 %. A round trip is there and back, without load.",
-        ChartTable(_COLUMNS, tuple(rows), _NUMBERS),
+        ChartTable(_COLUMNS, tuple(rows)),
         columns=2,
-        notes=(*_undecided(first), *(["Further runs are in the table."] if len(runs) > 1 else [])),
+        notes=(*_undecided(first), *further_runs(runs)),
     )
 
 
