@@ -1,12 +1,13 @@
 """The program that sends as the clients: `python -m xenoovs.lab.client`, flights on stdin, counts on stdout.
 
-At a given pace it prints a line of counts each second, until its time is over, SIGINT, or the end of its reader. Needs
+It prints a line of counts each second, until all is sent or its time is over, SIGINT, or the end of its reader. Needs
 nothing but the standard library, as it starts often.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -61,10 +62,12 @@ class AnswerCounts:
         """Packets sent and not answered."""
         return sum(self.sent) - self.answers.total()
 
-    def add(self, other: AnswerCounts) -> None:
-        """Add the counts of other packets of the same flights."""
-        self.sent = [mine + more for mine, more in zip(self.sent, other.sent, strict=True)]
-        self.answers += other.answers
+    def add(self, other: AnswerCounts, numbers: Sequence[int]) -> None:
+        """Add the counts of other packets. `numbers`: Of its flights here."""
+        for number, sent in zip(numbers, other.sent, strict=True):
+            self.sent[number] += sent
+        for (number, source, responder), packets in other.answers.items():
+            self.answers[numbers[number], source, responder] += packets
         self.duplicates += other.duplicates
         self.failures += other.failures
 
@@ -77,16 +80,15 @@ class Pace:
     for_s: float | None
 
 
-def render_round(flights: Sequence[Flight], *, lost: int, pace: Pace | None = None) -> str:
+def render_round(flights: Sequence[Flight], pace: Pace | None) -> str:
     """Return the input of the program."""
-    return json.dumps([[asdict(flight) for flight in flights], lost, None if pace is None else asdict(pace)])
+    return json.dumps([[asdict(flight) for flight in flights], None if pace is None else asdict(pace)])
 
 
-def parse_round(text: str) -> tuple[list[Flight], int, Pace | None]:
-    """Return the inverse of `render_round`: flights, packets lost before, pace."""
-    rows, lost, pace = json.loads(text)
+def parse_round(text: str) -> tuple[list[Flight], Pace | None]:
+    rows, pace = json.loads(text)
     flights = [Flight(**{**fields, "sources": tuple(fields["sources"])}) for fields in rows]
-    return flights, lost, None if pace is None else Pace(**pace)
+    return flights, None if pace is None else Pace(**pace)
 
 
 def render_counts(counts: AnswerCounts) -> str:
@@ -147,7 +149,6 @@ class SendWindow:
 _LINGER_S = 0.05
 _COLLECT_EVERY = 16
 _REPORT_S = 1.0
-_BUSY_S = 0.005
 _MOST_UNANSWERED = 500
 """Fewer than select(2) can wait for, as each TCP connection is a socket."""
 _MOST_MISSING = 100_000
@@ -176,51 +177,43 @@ class TrafficChannel(Protocol):
 class TrafficExchange:
     """Sends the packets of some flights by a channel, and counts."""
 
-    def __init__(self, channel: TrafficChannel, flights: Sequence[Flight], protocol: str, counts: AnswerCounts) -> None:
-        self._channel, self._flights, self._counts = channel, flights, counts
-        self._packets = [
-            (number, source)
-            for number, flight in enumerate(flights)
-            if flight.protocol == protocol
-            for source in flight.sources
-        ]
+    def __init__(self, channel: TrafficChannel, flights: Sequence[Flight]) -> None:
+        self._channel, self._flights = channel, flights
+        self._counts = AnswerCounts([0] * len(flights))
+        self._packets = [(number, source) for number, flight in enumerate(flights) for source in flight.sources]
         self._window = channel.new_window()
         # In the order in which they were sent.
         self._missing: dict[int, None] = {}
         self._sent = 0
         self.is_stopped = False
 
-    def run(self, *, lost: int) -> None:
-        """Send each packet once, as quickly as answers come. `lost`: packets lost in earlier rounds."""
-        self._window.lost = lost
-        for key in range(len(self._packets)):
-            while self._window.is_full:
-                self._progress()
-            self._send(key)
-            if key % _COLLECT_EVERY == 0:
-                self._collect(0)
-        self._finish()
+    def run(self, pace: Pace | None, report: Callable[[AnswerCounts], None]) -> None:
+        """Send at a pace, the flights in turn; without one each packet once, as quickly as answers come.
 
-    def run_paced(self, pace: Pace, report: Callable[[AnswerCounts], None]) -> None:
-        """Send at a pace, the flights in turn. `report` gets the counts of each second."""
-        # Where servers do not answer, the pace stays the same.
-        size = int(pace.rate * self._window.timeout_s * 2)
-        self._window = SendWindow(min(max(self._window.size, size), _MOST_UNANSWERED), self._window.timeout_s, 0.1)
-        self._interleave()
-        begun_s = time.monotonic()
-        end_s = begun_s + (len(self._packets) / pace.rate if pace.for_s is None else pace.for_s)
-        reported_s = begun_s
-        while not self.is_stopped and (now_s := time.monotonic()) < end_s:
-            due = int((now_s - begun_s) * pace.rate) + 1
-            while self._sent < due and not self._window.is_full and (pace.for_s or self._sent < len(self._packets)):
+        `report` gets the counts of each second.
+        """
+        rate, for_s = (math.inf, None) if pace is None else (pace.rate, pace.for_s)
+        if pace is not None:
+            # Where servers do not answer, the pace stays the same.
+            size = max(self._window.size, int(rate * self._window.timeout_s * 2))
+            self._window = SendWindow(min(size, _MOST_UNANSWERED), self._window.timeout_s, 0.1)
+            self._interleave()
+        reported_s = begun_s = time.monotonic()
+        end_s, most = (math.inf, len(self._packets)) if for_s is None else (begun_s + for_s, math.inf)
+        while not self.is_stopped and self._sent < most and (now_s := time.monotonic()) < end_s:
+            due = most if pace is None else min(most, int((now_s - begun_s) * rate) + 1)
+            while self._sent < due and not self._window.is_full:
                 self._send(self._sent)
                 if self._sent % _COLLECT_EVERY == 0:
                     self._collect(0)
             if now_s - reported_s >= _REPORT_S:
                 reported_s = now_s
                 self._report(report)
-            next_s = min(begun_s + self._sent / pace.rate, reported_s + _REPORT_S, end_s)
-            self._collect(max(0.0, next_s - time.monotonic()) if not self._window.is_full else _BUSY_S)
+            now_s = time.monotonic()
+            next_s = begun_s + self._sent / rate
+            if self._window.is_full:
+                next_s = now_s + self._window.wait_s(now_s=now_s)
+            self._collect(max(0.0, min(next_s, reported_s + _REPORT_S, end_s) - now_s))
             self._expire()
         self._finish()
         self._report(report)
@@ -486,17 +479,12 @@ _CHANNELS: dict[str, Callable[[], TrafficChannel]] = {"udp": UdpChannel, "tcp": 
 
 
 def main() -> int:
-    """Send everything, wait for the answers, print the counts."""
-    flights, lost, pace = parse_round(sys.stdin.read())
-    counts = AnswerCounts([0] * len(flights))
+    """Send the packets of one protocol, wait for the answers, print the counts."""
+    flights, pace = parse_round(sys.stdin.read())
+    exchange = TrafficExchange(_CHANNELS[flights[0].protocol](), flights)
+    signal.signal(signal.SIGINT, lambda *_: setattr(exchange, "is_stopped", True))
     try:
-        for protocol in dict.fromkeys(flight.protocol for flight in flights if flight.sources):
-            exchange = TrafficExchange(_CHANNELS[protocol](), flights, protocol, counts)
-            if pace is not None:
-                signal.signal(signal.SIGINT, lambda *_, exchange=exchange: setattr(exchange, "is_stopped", True))
-                exchange.run_paced(pace, _print_counts)
-            else:
-                exchange.run(lost=lost)
+        exchange.run(pace, lambda counts: print(render_counts(counts), flush=True))
     except BrokenPipeError:
         # The caller was killed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -504,13 +492,7 @@ def main() -> int:
     except OSError as error:
         print(f"cannot send: {error}", file=sys.stderr)
         return 1
-    if pace is None:
-        _print_counts(counts)
     return 0
-
-
-def _print_counts(counts: AnswerCounts) -> None:
-    print(render_counts(counts), flush=True)
 
 
 if __name__ == "__main__":

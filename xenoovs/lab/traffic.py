@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from fractions import Fraction
 from functools import cache
+from queue import Queue
+from subprocess import Popen
+from threading import Thread
+from types import FrameType
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import LabError
@@ -15,7 +21,6 @@ from xenoovs.lab.client import AnswerCounts, Flight, Pace, parse_counts, render_
 from xenoovs.lab.host import LabNetns, Progress, check_root, no_progress, probe_host
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.lifecycle import add_clients, forget_neighbours
-from xenoovs.lab.paced import exchange_paced
 from xenoovs.lab.private_ovs import Datapath
 from xenoovs.lab.servers import check_complete
 from xenoovs.lab.topology import (
@@ -35,6 +40,7 @@ from xenoovs.lab.topology import (
 from xenoovs.lab.underlay import learn_remotes
 from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
+from xenoovs.switch.process import open_conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,13 +262,6 @@ def _name(service: Service, machines: Sequence[Machine], responder: str) -> str:
     return f"({'/'.join(matching[0].names)}, of another service)" if matching else f"({responder}, unknown)"
 
 
-_PACKETS_A_ROUND = 2000
-_MOST_ROUNDS = 20
-_BASE_TIMEOUT_S = 60.0
-# A lost packet costs at most the timeout of a window, divided by the size of the window.
-_PACKET_TIMEOUT_S = 0.02
-
-
 def send(
     lab: Lab,
     balancer: Balancer,
@@ -282,7 +281,7 @@ def send(
         learn_remotes(lab)
     begun_s = time.monotonic()
     flights = [flight for trial in trials for flight in trial.flights]
-    counts = _exchange(lab, flights, progress) if pace is None else exchange_paced(lab, flights, pace, progress)
+    counts = _exchange(lab, flights, pace, progress)
     return LabReport(
         services=tuple(_services(lab, trials, counts)),
         skipped=skipped,
@@ -308,31 +307,92 @@ def _add_sources(lab: Lab, trials: Sequence[Trial]) -> None:
     add_clients(LabNetns(lab.marks), lab.topology.clients, outside)
 
 
-def _exchange(lab: Lab, flights: Sequence[Flight], progress: Progress) -> AnswerCounts:
-    total = sum(len(flight.sources) for flight in flights)
-    rounds = max(1, min(_MOST_ROUNDS, total // _PACKETS_A_ROUND))
-    counts = AnswerCounts([0] * len(flights))
-    for done in range(rounds):
-        progress("packets", total * done // rounds, total)
-        counts.add(_run_client(lab, [_part(flight, done, rounds) for flight in flights], lost=counts.lost))
-    progress("packets", total, total)
+_Program = Popen[bytes]
+
+
+def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: Progress) -> AnswerCounts:
+    """Send by one program for each protocol, until all is sent, the time is over, or SIGINT or SIGTERM comes.
+
+    Raises:
+        LabError: A program ends by itself, as when the lab is removed.
+        KeyboardInterrupt: A second signal comes before the last answers.
+    """
+    counts, begun_s = AnswerCounts([0] * len(flights)), time.monotonic()
+    packets = sum(len(flight.sources) for flight in flights)
+    lines: Queue[tuple[list[int], bytes | None]] = Queue()
+    with ExitStack() as stack:
+        programs: list[_Program] = []
+        stopped = stack.enter_context(_stopping(programs))
+        for numbers in _by_protocol(flights):
+            mine = [flights[number] for number in numbers]
+            share = sum(len(flight.sources) for flight in mine) / packets
+            its_pace = None if pace is None else replace(pace, rate=pace.rate * share)
+            program = stack.enter_context(_program(lab, render_round(mine, its_pace)))
+            programs.append(program)
+            if stopped:
+                program.send_signal(signal.SIGINT)
+            Thread(target=_read_lines, args=(program, numbers, lines), daemon=True).start()
+        running = len(programs)
+        while running:
+            numbers, line = lines.get()
+            if line is None:
+                running -= 1
+                continue
+            counts.add(parse_counts(line.decode()), numbers)
+            text = f"{sum(counts.sent)} sent, {counts.answers.total()} answered"
+            if pace is None or pace.for_s is None:
+                progress(text, sum(counts.sent), packets)
+            else:
+                progress(text, min(round(time.monotonic() - begun_s), round(pace.for_s)), round(pace.for_s))
+        for program in programs:
+            if program.wait() != 0 and not stopped:
+                raise LabError(f"traffic ended early in lab {lab.name}: {_last_words(program)}")
     return counts
 
 
-def _part(flight: Flight, number: int, parts: int) -> Flight:
-    size = len(flight.sources)
-    return replace(flight, sources=flight.sources[size * number // parts : size * (number + 1) // parts])
+def _by_protocol(flights: Sequence[Flight]) -> Iterable[list[int]]:
+    """Return the numbers of the flights of each protocol."""
+    found = dict[str, list[int]]()
+    for number, flight in enumerate(flights):
+        found.setdefault(flight.protocol, []).append(number)
+    return found.values()
 
 
-def _run_client(lab: Lab, flights: Sequence[Flight], *, lost: int) -> AnswerCounts:
-    packets = sum(len(flight.sources) for flight in flights)
-    done = LabNetns(lab.marks).execute(
-        lab.topology.clients.namespace,
-        [sys.executable, "-P", "-m", "xenoovs.lab.client"],
-        stdin=render_round(flights, lost=lost),
-        timeout_s=_BASE_TIMEOUT_S + packets * _PACKET_TIMEOUT_S,
-    )
-    return parse_counts(done.stdout)
+def _program(lab: Lab, text: str) -> AbstractContextManager[_Program]:
+    argv = ["ip", "netns", "exec", lab.topology.clients.namespace, sys.executable, "-P", "-m", "xenoovs.lab.client"]
+    return open_conversation(argv, stdin=text, env=lab.marks)
+
+
+@contextmanager
+def _stopping(programs: Sequence[_Program]) -> Iterator[list[int]]:
+    """Let the first SIGINT or SIGTERM end the programs, which then count their last answers. Yields the signals."""
+    stopped: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        stopped.append(number)
+        if len(stopped) > 1:
+            raise KeyboardInterrupt
+        for program in programs:
+            program.send_signal(signal.SIGINT)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _read_lines(program: _Program, numbers: list[int], lines: Queue[tuple[list[int], bytes | None]]) -> None:
+    if program.stdout is not None:
+        for line in program.stdout:
+            lines.put((numbers, line))
+    lines.put((numbers, None))
+
+
+def _last_words(program: _Program) -> str:
+    message = b"" if program.stderr is None else program.stderr.read()
+    return message.decode(errors="replace").strip() or f"its program ended with status {program.returncode}"
 
 
 def _services(lab: Lab, trials: Sequence[Trial], counts: AnswerCounts) -> Iterator[ServiceTraffic]:
