@@ -218,4 +218,6 @@ def in_directory_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"xenoovs.measure.pictures.{draw}", lambda *_, drawn=drawn: drawn)
     for folder in ("../flows", "golden/why", "golden/verify", "unit/measure/recorded"):
         Path(Path(folder).name).symlink_to(tests / folder)
+    each = (tests / "../flows/tunnel-each/config.yaml").read_text()
+    Path("bfd.yaml").write_text(each.replace("ports: each", "bfd: {interval: 300ms, multiplier: 5}"))
     Path("clients").write_text("".join(f"198.51.{n // 250}.{n * 37 % 251} {n % 9 + 1}\n" for n in range(500)))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.command_line import CommandLine
 from tests.ovs.agents import AtHome, running_agent
+from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import running_lab
 from tests.ovs.paced import steady_stream
 from tests.patience import eventually
@@ -19,7 +23,7 @@ from xenoovs.lab.servers import Failure, fail, heal
 from xenoovs.lab.traffic import Load, send
 from xenoovs.model.balancer import Balancer, Protocol
 from xenoovs.model.load import load_config, parse_config
-from xenoovs.show.conditions import headline
+from xenoovs.show.conditions import headline, troubles
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.process import run
@@ -264,3 +268,58 @@ def test_only_clients_of_the_dead_backend_lose_packets_and_only_until_the_flows_
         assert heir in ("two", "six")
     for client in answers.keys() - mine:
         assert {labels[str(by)] for by in answers[client]} == {owners[client]}
+
+
+BFD = TUNNELS.replace("key: 5001", "key: 5001, bfd: {interval: 100ms, multiplier: 3}")
+
+
+@pytest.mark.each_release
+def test_a_remote_whose_bfd_goes_down_is_left_until_it_is_up(path: Path, tmp_path: Path, xenoovs: CommandLine) -> None:
+    """No backend is probed. BFD costs no megaflow: what comes out of a tunnel has one for each remote."""
+    text = behind_tunnels("switch").replace(TUNNELS, BFD)
+    path.write_text("\n".join(line for line in text.splitlines() if not line.startswith("health:")))
+    balancer = load_config(path)
+    with running_lab("bfd", balancer, tmp_path / "labs") as lab:
+        machines = {m.names[0]: m for m in lab.topology.machines}
+        sessions = dict.fromkeys(balancer.bfd_ports, "up")
+        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
+
+            def found() -> dict[str, str]:
+                return {port.name: port.bfd for port in agent.ports() or () if port.bfd}
+
+            eventually(lambda: found() == sessions and agent.state.round.rounds == 1, "sessions that are up, and flows")
+            flows, before = our_flows(lab), servers(lab, balancer)
+            assert set(before.values()) == {"one", "two", "six"}
+            megaflows = [line for line in lab.ovs.appctl("dpctl/dump-flows").splitlines() if "src=10.3.10.45" in line]
+            assert len(megaflows) == len(machines)
+
+            fail(lab, machines["one"], Failure.LINK, balancer)
+            eventually(lambda: agent.state.round.rounds == 2, "clients of the dead one at others")
+            during = servers(lab, balancer)
+            assert {client for client in before if before[client] != during[client]} == {
+                client for client in before if before[client] == "one"
+            }
+            # What fast failover groups and controllers go by.
+            described = ofctl(lab.ovs, "-O", "OpenFlow14", "dump-ports-desc", f"unix:{lab.ovs.directory}/ovsbr1.mgmt")
+            live = re.findall(r"\((gnv0-\w+)\).*\n.*\n *state: +LIVE", described)
+            assert sorted(live) == sorted(balancer.bfd_ports - {"gnv0-c0a84d0b"})
+            [service] = agent.snapshot().services
+            assert {each.name: (each.state.value, each.reason) for each in service.backends} == {
+                "one": ("down", "BFD of port gnv0-c0a84d0b is down"),
+                "two": ("unchecked", ""),
+                "six": ("unchecked", ""),
+            }
+            why = "BFD of port gnv0-c0a84d0b is down: Control Detection Time Expired"
+            assert why in [text for text, _ in troubles(agent.snapshot())]
+            said = xenoovs("doctor", path, "--db", lab.ovs.db, "-o", "json").out
+            rows = {row["subject"]: row["seen"] for row in json.loads(said)["checks"] if row["check"] == "tunnel BFD"}
+            assert sorted(seen.partition(";")[0] for seen in rows.values()) == [
+                "down: Control Detection Time Expired: no message comes from 192.168.77.11",
+                "up at both ends",
+                "up at both ends",
+            ]
+
+            heal(lab, [machines["one"]], balancer)
+            eventually(lambda: agent.state.round.rounds == 3, "clients given back")
+            assert our_flows(lab) == flows
+            assert servers(lab, balancer) == before

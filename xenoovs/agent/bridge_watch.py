@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 
 from xenoovs.agent.log import info, warn
@@ -42,8 +42,8 @@ def port_events(before: Ports | None, after: Ports, balancer: Balancer) -> tuple
     now = after.get(bridge)
     if before is None:
         ports = now or {}
-        links = (_link_event(None, ports[name]) for name in balancer.ports if name in ports)
-        return tuple(event for event in links if event is not None and event.is_bad)
+        found = (event for name in balancer.ports if name in ports for event in _liveness(None, ports[name]))
+        return tuple(event for event in found if event.is_bad)
     then = before.get(bridge)
     if now is None or then is None:
         if (now is None) == (then is None):
@@ -71,20 +71,43 @@ def _changed_ports(
         elif (old.type, old.options) != (new.type, new.options):
             # A tunnel may lead elsewhere now, or unencrypted.
             yield PortEvent("port has other options", name, is_bad=False, needs_round=True)
-        elif (event := _link_event(old, new)) is not None:
-            yield event
+        else:
+            yield from _liveness(old, new)
 
 
-def _link_event(old: PortState | None, new: PortState) -> PortEvent | None:
-    if new.link_up is None or (old is not None and old.link_up == new.link_up):
-        return None
-    return PortEvent(f"link {'up' if new.link_up else 'down'}", new.name, is_bad=not new.link_up, needs_round=False)
+def _liveness(old: PortState | None, new: PortState) -> Iterator[PortEvent]:
+    if new.link_up is not None and (old is None or old.link_up != new.link_up):
+        yield PortEvent(f"link {'up' if new.link_up else 'down'}", new.name, is_bad=not new.link_up, needs_round=False)
+    if new.bfd_state and (old is None or old.bfd_state != new.bfd_state):
+        yield PortEvent(f"BFD {new.bfd_state}", new.name, is_bad=new.is_silent, needs_round=True)
+
+
+def with_earlier_sessions(before: Ports | None, now: Ports) -> Ports:
+    """Return the ports now. A session that begins again, as after a restart of Open vSwitch, stays down until it is up
+    if it was down before: nothing was heard of its remote."""
+
+    def status(old: PortState | None, new: PortState) -> Mapping[str, str]:
+        is_begun = new.bfd_status.get("forwarding") == "false" and not new.is_silent
+        return old.bfd_status if is_begun and old is not None and old.is_silent else new.bfd_status
+
+    known = before or {}
+    return {
+        bridge: {
+            name: replace(port, bfd_status=status(known.get(bridge, {}).get(name), port)) if port.bfd_status else port
+            for name, port in ports.items()
+        }
+        for bridge, ports in now.items()
+    }
 
 
 def port_views(known: Mapping[str, PortState], balancer: Balancer) -> tuple[PortView, ...]:
     """Return the known ports that the config names, in its order."""
     states = (known[name] for name in balancer.ports if name in known)
-    return tuple(PortView(state.name, state.ofport, state.link_up, state.error or "") for state in states)
+    watched = balancer.bfd_ports
+    return tuple(
+        PortView(each.name, each.ofport, each.link_up, each.error or "", each.bfd_state if each.name in watched else "")
+        for each in states
+    )
 
 
 async def follow_bridge(
@@ -97,11 +120,12 @@ async def follow_bridge(
     retry_s, seen = _RETRY_S, BridgePorts()
     while True:
         try:
-            async for ports in follow_ports(db):
+            async for reported in follow_ports(db):
                 retry_s = _RETRY_S
                 if seen.problem:
                     info("database of Open vSwitch answers again", db=db)
                     request_round()
+                ports = with_earlier_sessions(seen.bridges, reported)
                 events = port_events(seen.bridges, ports, balancer())
                 seen = BridgePorts(ports)
                 store.dispatch(Observed(seen))

@@ -172,6 +172,7 @@ class Agent:
         self._is_stopping = self._must_reload = False
         self._readiness = Readiness()
         self._must_round, self._is_urgent = True, False
+        self._dead_ports = frozenset[str]()
         self._drain_s: float | None = None
 
     @property
@@ -487,9 +488,9 @@ class Agent:
             # A config that cannot be tried now is an outcome too: no request waits for the end of an outage.
             self._waiters.begin()
         is_urgent, self._is_urgent = self._is_urgent, False
-        ports_down = self.engine.ports_down()
-        is_urgent = is_urgent or ports_down != self.state.ports_down
-        self.store.dispatch(PortsChanged(ports_down), Tick())
+        self.store.dispatch(PortsChanged(self.engine.ports_down()), Tick())
+        before, self._dead_ports = self._dead_ports, self.state.dead_ports
+        is_urgent = is_urgent or before != self._dead_ports
         now_s = self.clock.now_s()
         self.desired = desired_state(self.state, now_s)
         if change is not None:

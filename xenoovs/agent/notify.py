@@ -71,6 +71,7 @@ def notifications(state: AgentState) -> Iterator[Notification]:
     A backend in maintenance has no state, because it is not probed.
     """
     away, stopped = in_maintenance(state.runtime.overrides), state.tracker.advertised_away
+    dead = state.dead_ports
     for service in state.judged:
         if (notify := service.notify) is None:
             continue
@@ -82,7 +83,7 @@ def notifications(state: AgentState) -> Iterator[Notification]:
         for backend in service.backends:
             if backend.name in away.get(service.name, ()):
                 continue
-            is_down = backend.name in down or bool(set(backend.next_hop.ports) & state.ports_down)
+            is_down = backend.name in down or not dead.isdisjoint(backend.next_hop.ports)
             reason = _reason(state, service, backend, is_stopped=backend.name in by_agent)
             yield Notification(service, notify, DOWN if is_down else UP, reason, backend)
             if backend.weight and not is_down:
@@ -92,8 +93,8 @@ def notifications(state: AgentState) -> Iterator[Notification]:
 
 def _reason(state: AgentState, service: Service, backend: Backend, *, is_stopped: bool) -> str:
     """Return why a backend has its state, as far as that is known. `is_stopped`: the agent of its server ejected it."""
-    if ports := sorted(set(backend.next_hop.ports) & state.ports_down):
-        return f"port {ports[0]} has no link"
+    if ports := sorted(state.dead_ports.intersection(backend.next_hop.ports)):
+        return state.why_dead(ports[0])
     name = service.name, backend.name
     advertised = state.tracker.advertised_by(name)
     if is_stopped and advertised is not None:

@@ -209,8 +209,8 @@ class BackendChanges:
             self._record(_by_operators(before.runtime.overrides, after.runtime.overrides, now_s))
         if before.balancer is not after.balancer:
             self._record(_by_config(before.balancer, after.balancer))
-        if before.ports_down != after.ports_down:
-            self._record(_by_ports(after.balancer, before.ports_down, after.ports_down))
+        if before.ports_down != after.ports_down or before.ports is not after.ports:
+            self._record(_by_ports(before, after))
 
     def _record(self, changes: Iterable[tuple[BackendName, str]]) -> None:
         last = dict(self.last)
@@ -249,8 +249,14 @@ def _by_config(before: Balancer, after: Balancer) -> Iterator[tuple[BackendName,
                 yield (service.name, backend.name), reason
 
 
-def _by_ports(balancer: Balancer, before: frozenset[str], after: frozenset[str]) -> Iterator[tuple[BackendName, str]]:
-    for service in balancer.services:
+def _by_ports(before: AgentState, after: AgentState) -> Iterator[tuple[BackendName, str]]:
+    dead = after.dead_ports
+    reasons = {port: after.why_dead(port) for port in dead - before.dead_ports}
+    for port in before.dead_ports - dead:
+        reasons[port] = (
+            f"port {port} has a link again" if port in before.ports_down else f"BFD of port {port} is up again"
+        )
+    for service in after.balancer.services if reasons else ():
         for backend in service.backends:
-            for port in {*backend.next_hop.ports} & (before ^ after):
-                yield (service.name, backend.name), f"port {port} has {'no link' if port in after else 'a link again'}"
+            for port in reasons.keys() & {*backend.next_hop.ports}:
+                yield (service.name, backend.name), reasons[port]

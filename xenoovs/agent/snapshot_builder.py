@@ -80,6 +80,7 @@ class Moment:
     blocks: Sampled = field(default_factory=dict)
     sample: OffloadSample = field(default_factory=OffloadSample)
     unreachable: Mapping[BackendName, str] = field(default_factory=dict)
+    dead_ports: frozenset[str] = frozenset()
     changes: Mapping[BackendName, LastChange] = field(default_factory=dict)
 
 
@@ -101,6 +102,7 @@ class SnapshotBuilder:
             utc_s - now_s,
             sample=state.offload,
             unreachable=state.round.unreachable,
+            dead_ports=state.dead_ports,
             changes=self._changes.last,
         )
         overrides = tuple(_with_utc(one, moment.utc_offset_s) for one in state.runtime.overrides)
@@ -221,13 +223,20 @@ class BackendMoment:
         return None if health is None or health.last is None else health
 
     @property
+    def dead_port(self) -> str | None:
+        """Its port, if that carries nothing."""
+        return next((port for port in self.used.next_hop.ports if port in self.moment.dead_ports), None)
+
+    @property
     def state(self) -> BackendState:
-        """Its health, or what an operator has set."""
+        """Its health by probes and its port, or what an operator has set."""
         override, health = self.override, self.health
         if override is not None and override.is_maintenance:
             return BackendState.MAINTENANCE
         if override is not None and not override.weight:
             return BackendState.DRAINED
+        if self.dead_port is not None:
+            return BackendState.DOWN
         if health is None:
             return BackendState.UNCHECKED
         return BackendState.UP if health.is_up else BackendState.DOWN
@@ -245,6 +254,7 @@ class BackendMoment:
         """Why it is without clients that could have some; otherwise the result of its last probe."""
         health = self.health
         last = "" if health is None or health.last is None else health.last.reason
+        last = last if self.dead_port is None else self.moment.state.why_dead(self.dead_port)
         return self.moment.unreachable.get(self.name, last)
 
     @property

@@ -249,6 +249,22 @@ class AgentState:
         return self.without_maintenance or self.in_use.services
 
     @property
+    def silent_ports(self) -> frozenset[str]:
+        """The ports whose BFD session has gone down, as far as that was ever known."""
+        known = (self.ports.bridges or {}).get(self.balancer.uplinks.bridge, {})
+        silent = (name for name, port in known.items() if port.is_silent)
+        return frozenset(silent) & self.balancer.bfd_ports if self.balancer.switch_tunnels else frozenset()
+
+    @property
+    def dead_ports(self) -> frozenset[str]:
+        """The ports that carry nothing: without link, or with a remote that is dead by BFD."""
+        return self.ports_down | self.silent_ports
+
+    def why_dead(self, port: str) -> str:
+        """Return why a port of `dead_ports` is among them."""
+        return f"port {port} has no link" if port in self.ports_down else f"BFD of port {port} is down"
+
+    @property
     def held(self) -> Ejected:
         """The backends, by service, that are down and keep their clients."""
         return held_backends(self.tracker.ejections, self.ejected)
@@ -448,7 +464,7 @@ def _ticked(state: AgentState, now_s: float) -> AgentState:
         # What this DPU alone cannot reach has its clients as before.
         stored = {name: each.ejected for name, each in state.stored.items() if each.ejected}
         return replace(state, tracker=tracker, ejected=stored)
-    ejected = with_dead_ports(tracker.ejected, state.judged, state.ports_down)
+    ejected = with_dead_ports(tracker.ejected, state.judged, state.dead_ports)
     ejected = dict(with_away(ejected, state.judged, tracker.advertised_away))
     for service, names in in_maintenance(state.runtime.overrides).items():
         ejected[service] = ejected.get(service, frozenset()) | names

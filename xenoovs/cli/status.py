@@ -191,10 +191,17 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
     return options.repeated(show, pause_s=0.0)
 
 
-def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[str, ...]:
-    """Return the ports of the config without link. Missing ports are among the flows that differ."""
+def _dead_ports(switch: Switch, balancer: Balancer) -> dict[str, str]:
+    """Return the ports of the config that carry nothing, each with the reason. Missing ports are among the flows that
+    differ."""
     states = {port.name: port for port in switch.describe(balancer.uplinks.bridge).ports}
-    return tuple(name for name in balancer.ports if name in states and states[name].link_up is False)
+    silent = {name for name in balancer.bfd_ports if name in states and states[name].is_silent}
+    down = {name for name in balancer.ports if name in states and states[name].link_up is False}
+    return {
+        name: f"port {name} has no link" if name in down else f"BFD of port {name} is {states[name].bfd_state}"
+        for name in balancer.ports
+        if name in down | silent
+    }
 
 
 def _reports(
@@ -229,7 +236,7 @@ def _show(
     options: StatusOptions,
     *,
     apart_s: float,
-    dead: tuple[str, ...],
+    dead: dict[str, str],
 ) -> None:
     from xenoovs.cli.plan import drain_document, drain_line
 
@@ -243,8 +250,8 @@ def _show(
     print_columns(_TRAFFIC.columns, _TRAFFIC.shown(rows))
     for drain in report.drains:
         echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
-    for name in dead:
-        echo(click.style(f"\nport {name} has no link", fg="red"))
+    for reason in dead.values():
+        echo(click.style(f"\n{reason}", fg="red"))
 
 
 def _with_rates(now: BackendTraffic, before: BackendTraffic | None, apart_s: float) -> BackendTraffic:

@@ -105,6 +105,7 @@ def _document(port: WantedPort, bridge: str, target: CommandTarget = THIS_HOST) 
         "name": port.name,
         "type": port.type,
         "options": dict(port.options),
+        "bfd": dict(port.bfd),
         "psk_file": port.psk_file,
         "mark": port.digest,
         "commands": [target.shell(port.command(bridge))],

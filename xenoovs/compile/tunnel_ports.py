@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from xenoovs.dataclass import dataclass
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import remote_of_port
-from xenoovs.model.switch_tunnel import Ipsec, RemoteEnd, SwitchTunnel, TunnelPorts
+from xenoovs.model.switch_tunnel import Bfd, Ipsec, RemoteEnd, SwitchTunnel, TunnelPorts
 from xenoovs.model.tunnel import TunnelType
 
 if TYPE_CHECKING:
+    from xenoovs.datapath.database import PortState
     from xenoovs.datapath.outer import Encapsulation
 
 MARK = "xenoovs"
@@ -25,6 +26,13 @@ _WAYS = ("in_key", "out_key")
 IPSEC_OPTIONS = ("psk", "remote_cert", "remote_name")
 """What ovs-monitor-ipsec(8) finds at an interface (vswitchd.conf.db(5), "Tunnel Options: IPsec")."""
 
+BFD_MAC = "00:23:20:00:00:01"
+"""To which Open vSwitch sends messages of BFD by default. The receiver is told to match it: otherwise it matches the
+protocol and bits of the UDP port of all that comes out of the tunnel, and answers need up to 17 megaflows in place of
+one (bfd_should_process_flow() of lib/bfd.c)."""
+
+_BFD = "bfd"
+
 _FLOW = "flow"
 """Says that flows choose the remote or the key (ovs-vswitchd.conf.db(5), table Interface, "Tunnel Options")."""
 
@@ -35,6 +43,7 @@ class WantedPort:
 
     Attributes:
         options: Those that it must have; more of them do no harm.
+        bfd: Column bfd likewise.
         psk_file: The file with the pre-shared key, which no command has: every user of a host can read arguments
             (proc(5), cmdline), and ovs-vsctl(8) logs them. None: it needs none.
     """
@@ -43,18 +52,25 @@ class WantedPort:
     type: str
     options: tuple[tuple[str, str], ...]
     psk_file: str | None = None
+    bfd: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Options, and what column bfd has, by names such as `bfd:min_rx`."""
+        return dict(self.options) | {f"{_BFD}:{key}": value for key, value in self.bfd}
 
     @property
     def digest(self) -> str:
         """What `external_ids:xenoovs` says: it is ours, and made for these options."""
-        return blake2s(f"{self.type} {self.options} {self.psk_file}".encode(), digest_size=4).hexdigest()
+        made_for = f"{self.type} {self.options} {self.psk_file}" + (f" {self.bfd}" if self.bfd else "")
+        return blake2s(made_for.encode(), digest_size=4).hexdigest()
 
     def command(self, bridge: str) -> tuple[str, ...]:
         """Return the words of the command that makes it, without the key (ovs-vsctl(8))."""
         return (
             *("ovs-vsctl", "--may-exist", "add-port", bridge, self.name),
             *("--", "set", "interface", self.name, f"type={self.type}"),
-            *(f"options:{key}={value}" for key, value in self.options),
+            *(f"{key if ':' in key else f'options:{key}'}={value}" for key, value in self.settings.items()),
             f"external_ids:{MARK}={self.digest}",
         )
 
@@ -71,10 +87,17 @@ class WantedPort:
                 return f"has out_key={options['out_key']} instead of {value}"
         return None
 
-    def surplus(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """Return those of these options that send packets otherwise than the config says, though it names none."""
-        wanted = {*dict(self.options), *(("psk",) if self.psk_file is not None else ())}
-        return tuple(key for key in ("dst_port", *_WAYS, *IPSEC_OPTIONS) if key in options and key not in wanted)
+    def surplus(self, settings: Mapping[str, str]) -> tuple[str, ...]:
+        """Return those of these settings that send packets otherwise than the config says, though it names none."""
+        wanted = {*self.settings, *(("psk",) if self.psk_file is not None else ())}
+        found = ("dst_port", *_WAYS, *IPSEC_OPTIONS, f"{_BFD}:enable")
+        return tuple(key for key in found if key in settings and key not in wanted)
+
+
+def settings_of(port: PortState) -> dict[str, str]:
+    """Return what a port has, as `WantedPort.settings` has it. BFD that is not enabled counts for none."""
+    bfd = port.bfd if port.bfd.get("enable") == "true" else {}
+    return dict(port.options) | {f"{_BFD}:{key}": value for key, value in bfd.items()}
 
 
 def wanted_ports(balancer: Balancer) -> tuple[WantedPort, ...]:
@@ -105,7 +128,21 @@ def port_of(tunnel: SwitchTunnel, remote: IPv4Address | None) -> WantedPort:
     }
     psk_file = None if tunnel.ipsec is None else tunnel.ipsec.psk_file
     name = tunnel.name if remote is None else tunnel.port_to(remote)
-    return WantedPort(name, tunnel.type.value, tuple(options.items()), psk_file)
+    return WantedPort(name, tunnel.type.value, tuple(options.items()), psk_file, tuple(_bfd(tunnel.bfd).items()))
+
+
+def _bfd(bfd: Bfd | None) -> dict[str, str]:
+    """Return column bfd. Each end sends as fast as the other one receives (ovs-vswitchd.conf.db(5), table Interface).
+
+    An end waits for as many messages as the other end says (bfd_process_packet() of lib/bfd.c).
+    """
+    if bfd is None:
+        return {}
+    interval = str(bfd.interval_ms)
+    return {
+        **{"enable": "true", "min_rx": interval, "min_tx": interval, "mult": str(bfd.multiplier)},
+        "bfd_remote_dst_mac": BFD_MAC,
+    }
 
 
 def _certificates(ipsec: Ipsec | None) -> dict[str, str]:

@@ -164,7 +164,8 @@ def port_states(connections: Iterable[BridgeConnection]) -> dict[str, PortState]
 def _port_state(port: Port) -> PortState:
     # Open vSwitch counts its ports in 16 bits (ovs-vswitchd.conf.db(5), column ofport).
     number, kind = port.number & 0xFFFF, "internal" if port.is_local else UNKNOWN_TYPE
-    return PortState(port.name, number, kind, link_up=port.is_up, mac=render_mac(port.mac))
+    status = {"forwarding": "true" if port.is_live else "false"}
+    return PortState(port.name, number, kind, link_up=port.is_up, mac=render_mac(port.mac), bfd_status=status)
 
 
 def _state(connection: BridgeConnection) -> BridgeState:

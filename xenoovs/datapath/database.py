@@ -11,6 +11,10 @@ UNKNOWN_TYPE = ""
 """The type of a port that only OpenFlow describes."""
 
 
+_NO_DIAGNOSTIC = "No Diagnostic"
+"""As Open vSwitch writes code 0 (bfd_diag_str() of lib/bfd.c)."""
+
+
 @dataclass(frozen=True, slots=True)
 class PortState:
     """A port of a bridge (ovs-vswitchd.conf.db(5), table Interface).
@@ -21,6 +25,7 @@ class PortState:
         link_up: None where Open vSwitch does not say.
         iface_id: name of the logical port of OVN or Neutron that it is (external_ids:iface-id); None: of none.
         options: column options; empty where the reader does not ask for it.
+        bfd, bfd_status: the columns; by OpenFlow alone only `forwarding` of the second.
         mark: what xenoovs wrote into external_ids:xenoovs when it made the port; None: it did not.
         offload_priority: other_config:hw-offload-priority; None: not set.
     """
@@ -36,6 +41,24 @@ class PortState:
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
     mark: str | None = None
     offload_priority: str | None = None
+    bfd: Mapping[str, str] = field(default_factory=dict, hash=False)
+    bfd_status: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its BFD session has gone down, so that Open vSwitch too takes it for dead (may_enable_port() of
+        ofproto/ofproto-dpif.c). One that was never up says nothing: the other end may not have BFD yet."""
+        return self.bfd_status.get("forwarding") == "false" and self.bfd_status.get("flap_count") != "0"
+
+    @property
+    def bfd_state(self) -> str:
+        """`up`, or another state with its reason; empty: it has no BFD session, or that is not known."""
+        status = self.bfd_status
+        if not status or status.get("forwarding") == "true":
+            return "up" if status else ""
+        state = status.get("state", "down")
+        reason = status.get("remote_diagnostic" if state == "up" else "diagnostic", _NO_DIAGNOSTIC)
+        return state if reason == _NO_DIAGNOSTIC else f"{state}: {reason}"
 
     @property
     def offload_providers(self) -> tuple[str, ...] | None:

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from xenoovs.compile.receive import Receiver, receiver_of
+from xenoovs.compile.tunnel_ports import wanted_ports
 from xenoovs.errors import CommandFailed
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs
 from xenoovs.lab.topology import RESERVED_PREFIX, UNDERLAY, UNDERLAY_MTU, Machine, MachineTunnelEnd, Underlay
 from xenoovs.model.balancer import Balancer, Returns
-from xenoovs.model.switch_tunnel import TunnelPorts, remote_end_of
+from xenoovs.model.switch_tunnel import remote_end_of
 from xenoovs.openflow.flow import LOCAL
 from xenoovs.openflow.text import render_flow_to_send
 
@@ -46,18 +47,10 @@ def underlay_lines(underlay: Underlay, device: str) -> Iterator[str]:
 
 def add_tunnel_ports(ovs: PrivateOvs, balancer: Balancer) -> None:
     """Add the tunnel ports of a config to its bridge."""
-    for end in {end.port: end for end in balancer.remote_ends}.values():
-        tunnel = end.tunnel
-        remote = "flow" if tunnel.ports is TunnelPorts.SHARED else end.remote
-        options = [
-            f"type={tunnel.type.value}",
-            f"options:remote_ip={remote}",
-            "options:key=flow",
-            f"options:local_ip={tunnel.local}",
-            # No program reads it: the lab itself makes policies and SAs.
-            *([] if tunnel.ipsec is None else [f"options:{tunnel.ipsec.option}=lab"]),
-        ]
-        ovs.vsctl("add-port", balancer.uplinks.bridge, end.port, "--", "set", "interface", end.port, *options)
+    for port in wanted_ports(balancer):
+        _, *words = port.command(balancer.uplinks.bridge)
+        # No program reads it: the lab itself makes policies and SAs.
+        ovs.vsctl(*words, *([] if port.psk_file is None else ["options:psk=lab"]))
 
 
 def learn_remotes(lab: Lab) -> None:
@@ -68,7 +61,7 @@ def learn_remotes(lab: Lab) -> None:
 
 
 def machine_ovs(lab: Lab, machine: Machine) -> PrivateOvs:
-    """Return the Open vSwitch of a machine, which runs only where the kernel cannot end its tunnels."""
+    """Return the Open vSwitch of a machine, which runs only where the kernel cannot end its tunnels or has no BFD."""
     return PrivateOvs(lab.directory / machine.label, lab.marks)
 
 
@@ -76,7 +69,8 @@ def add_tunnel_ends(lab: Lab, machine: Machine, underlay: Underlay, balancer: Ba
     """Make the ends of a machine's tunnels. Return the device that has its outer address."""
     netns = LabNetns(lab.marks)
     device = "eth0"
-    if not _add_kernel_devices(netns, machine):
+    # The kernel has no BFD.
+    if any(tunnel.bfd for tunnel in balancer.switch_tunnels) or not _add_kernel_devices(netns, machine):
         ovs = _start_ovs(lab, machine, balancer)
         for local in {end.local for end in machine.ends}:
             ovs.appctl("tnl/neigh/set", _MACHINE_BRIDGE, local, underlay.mac)

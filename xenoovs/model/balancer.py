@@ -649,6 +649,11 @@ class Balancer:
         return frozenset(end.port for end in self.remote_ends if end.tunnel.is_encrypted_by_cpu)
 
     @property
+    def bfd_ports(self) -> frozenset[str]:
+        """The ports of tunnels that are watched by BFD."""
+        return frozenset(end.port for end in self.remote_ends if end.tunnel.bfd is not None)
+
+    @property
     def ports(self) -> tuple[str, ...]:
         """Every port of the bridge that the config names, without repetition."""
         tunnels = (port for tunnel in self.tunnels for port in tunnel.ports)

@@ -12,11 +12,15 @@ from xenoovs.model import values
 from xenoovs.model.address import Mac
 from xenoovs.model.next_hop import NextHop, Tunneled, port_of_remote
 from xenoovs.model.tunnel import TunnelType, tunnel_key
-from xenoovs.model.values import Key, choice
+from xenoovs.model.values import Key, accepts, choice, is_int, show
 
 ECN_CODE_POINTS = 4
 """Not-ECT, ECT(1), ECT(0) and CE (RFC 3168, 5). Open vSwitch copies them to the outer header, so that a block behind a
 tunnel has a megaflow for each one that its packets have (compose_output_action__() of ofproto/ofproto-dpif-xlate.c)."""
+
+
+MAX_MULTIPLIER = 255
+"""Of BFD (RFC 5880, 4.1, Detect Mult; ovs-vswitchd.conf.db(5), table Interface, bfd:mult)."""
 
 
 class TunnelPorts(Enum):
@@ -66,6 +70,24 @@ class Ipsec:
         return "remote_name" if self.remote_cert is None else "remote_cert"
 
 
+@accepts(type="integer", minimum=1, maximum=MAX_MULTIPLIER)
+def multiplier(value: object) -> int:
+    """Read how many messages may be lost."""
+    if not is_int(value) or not 1 <= value <= MAX_MULTIPLIER:
+        raise ValueError(f"{show(value)} is not a whole number from 1 to {MAX_MULTIPLIER}; write 3")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Bfd:
+    """Sessions of Open vSwitch itself with the other ends (RFC 5880), over the tunnel. Both ends need the same."""
+
+    interval_ms: Annotated[int, Key(values.duration_ms, "Time between two messages, each way.", "100ms")] = 100
+    multiplier: Annotated[
+        int, Key(multiplier, "After so many lost messages in a row the session is down, and the remote is left.")
+    ] = 3
+
+
 @dataclass(frozen=True, slots=True)
 class SwitchTunnel:
     """A tunnel of Open vSwitch itself, behind which backends are: an entry of `tunnels` without `host_port`.
@@ -88,9 +110,9 @@ class SwitchTunnel:
         Key(
             choice(TunnelPorts),
             "shared (one port to all remotes, and flows say to which) or each (a port for each remote, such as "
-            "gnv0-c0a84d0b); left out: shared, each with `ipsec`.",
+            "gnv0-c0a84d0b); left out: shared, each with `ipsec` or `bfd`.",
         ),
-    ] = None  # type: ignore[assignment]  # it follows from `ipsec`
+    ] = None  # type: ignore[assignment]  # it follows from these
     dst_port: Annotated[
         int,
         Key(
@@ -103,9 +125,12 @@ class SwitchTunnel:
     ipsec: Annotated[Ipsec | None, Key(Ipsec, "Encrypt what the tunnel carries; left out: nothing is encrypted.")] = (
         None
     )
+    bfd: Annotated[
+        Bfd | None, Key(Bfd, "Watch each remote by BFD; left out: health checks alone say whether a backend lives.")
+    ] = None
 
     def __post_init__(self) -> None:
-        usual = TunnelPorts.SHARED if self.ipsec is None else TunnelPorts.EACH
+        usual = TunnelPorts.SHARED if self.ipsec is None and self.bfd is None else TunnelPorts.EACH
         object.__setattr__(self, "ports", self.ports or usual)
         object.__setattr__(self, "dst_port", self.dst_port or self.type.dst_port)
 

@@ -41,6 +41,9 @@ def check_switch_tunnels(switch: Uplinks, tunnels: Iterable[NumberedTunnel]) -> 
             yield Remark((*here, "dst_port"), "gre is no UDP and has no port; leave the key out")
         if tunnel.ipsec is not None:
             yield from _check_ipsec(tunnel, tunnel.ipsec, here)
+        if tunnel.bfd is not None and tunnel.ports is TunnelPorts.SHARED:
+            message = "BFD watches one remote by the port that leads to it alone; write `ports: each`"
+            yield Remark((*here, "ports"), message)
         if tunnel.ports is TunnelPorts.SHARED:
             other = shared.setdefault((tunnel.type, tunnel.local, tunnel.dst_port), index)
             if other != index:

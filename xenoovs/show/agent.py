@@ -561,11 +561,12 @@ class PortView:
         gauge(
             "xenoovs_port_up",
             "the database of Open vSwitch",
-            "1 while a port of the config works and has a link.",
-            lambda v: v.ofport is not None and v.link_up is not False,
+            "1 while a port of the config works, has a link, and its BFD session, if it has one, is up.",
+            lambda v: v.ofport is not None and v.link_up is not False and v.bfd in ("", "up"),
         ),
     )
     error: str = column("Why it does not work, by Open vSwitch.", default="")
+    bfd: str = column("State of its BFD session, and why it is not up; empty: the config wants none.", default="")
 
 
 @record

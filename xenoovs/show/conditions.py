@@ -120,6 +120,8 @@ def _ports_down(snapshot: Snapshot) -> Iterator[str]:
             yield f"port {port.name} does not work: {port.error or 'it is not on the bridge'}"
         elif port.link_up is False:
             yield f"port {port.name} has no link"
+        elif port.bfd not in ("", "up"):
+            yield f"BFD of port {port.name} is {port.bfd}"
 
 
 def _unanswered(snapshot: Snapshot) -> Iterator[str]:

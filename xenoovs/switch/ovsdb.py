@@ -37,7 +37,7 @@ _EXPORTERS = ("sflow", "ipfix", "netflow")
 _PORT_COLUMNS = {
     "Bridge": ["name", "ports"],
     "Port": ["interfaces"],
-    "Interface": ["name", "type", "options", "ofport", "link_state", "mac_in_use", "error"],
+    "Interface": ["name", "type", "options", "ofport", "link_state", "mac_in_use", "error", "bfd_status"],
 }
 """What `follow_ports` needs: all columns would bring an update for each change of a counter."""
 
@@ -294,6 +294,8 @@ def _ports(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[PortState]:
                     options=_without_secrets(_map(row.get("options"))),
                     mark=_map(row.get("external_ids")).get("xenoovs"),
                     offload_priority=_map(row.get("other_config")).get("hw-offload-priority"),
+                    bfd=_map(row.get("bfd")),
+                    bfd_status=_map(row.get("bfd_status")),
                 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from xenoovs.compile.tunnel_ports import WantedPort
+from xenoovs.compile.tunnel_ports import WantedPort, settings_of
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ike_log import IkeFailure
@@ -86,6 +86,7 @@ _INHERIT = HostCheck("tunnel port megaflows", "each value of a copied field is a
 _COPIED = ("tos", "ttl")
 """Options that copy a field of the inner IP header if they say `inherit` (ovs-vswitchd.conf.db(5), "Tunnel Options").
 What is copied is matched (tnl_port_send() of ofproto/tunnel.c)."""
+_SESSION = HostCheck("tunnel BFD", "a remote whose session has gone down gets no clients")
 _UNUSED = HostCheck("tunnel port unused", "who reaches it can send packets to the bridge, whose flows drop them")
 _LOSING = HostCheck("tunnel port unused", "answers from its remote are lost, as Open vSwitch gives them to this port")
 
@@ -110,6 +111,8 @@ def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
             yield _check_port(bridge, port, state)
             if state is not None:
                 yield from _check_copied(state)
+                if port.bfd:
+                    yield _check_session(state)
     for state in bridge.ports:
         if state.mark is not None and state.name not in {*wanted, *case.required.egress}:
             fix = Fix((vsctl("del-port", bridge.name, state.name),))
@@ -150,6 +153,27 @@ def _check_copied(state: PortState) -> Iterator[CheckResult]:
         yield _INHERIT.unknown(text, state.name, fix)
 
 
+def _check_session(state: PortState) -> CheckResult:
+    """Check that both ends speak (ovs-vswitchd.conf.db(5), table Interface, "BFD Status")."""
+    status, remote = state.bfd_status, state.options.get("remote_ip", "the remote")
+    if not status:
+        return _SESSION.unknown("Open vSwitch reports no session yet", state.name)
+    if state.bfd_state == "up":
+        return _SESSION.ok("up at both ends", state.name)
+    match status.get("state"):
+        case "down":
+            why = (
+                f"no message comes from {remote}; `xenoovs tunnels FILE --far-end BACKEND` prints what its bridge needs"
+            )
+        case "init":
+            why = f"messages come from {remote}, and ours do not reach it: is there a firewall, or a route of one way?"
+        case "admin_down":
+            why = "another program has switched it off here"
+        case _:
+            why = f"{remote} says that it cannot forward"
+    return _SESSION.wrong(f"{state.bfd_state}: {why}", state.name)
+
+
 def _interrupts(bridge: BridgeState, wanted: WantedPort) -> str:
     """Return what making a port breaks until the flows for it are there: a port to all remotes has its answers now."""
     options = dict(wanted.options)
@@ -169,18 +193,20 @@ def _check_port(bridge: BridgeState, wanted: WantedPort, state: PortState | None
     if state is None:
         seen = f"does not exist{_interrupts(bridge, wanted)}"
         return _PORT.wrong(seen, wanted.name, Fix((wanted.command(bridge.name),), is_safe=True))
+    found = settings_of(state)
     differs = [
-        f"{key}={state.options.get(key, '-')} instead of {value}"
-        for key, value in wanted.options
-        if state.options.get(key) != value
+        f"{key}={found.get(key, '-')} instead of {value}"
+        for key, value in wanted.settings.items()
+        if found.get(key) != value
     ]
-    surplus = wanted.surplus(state.options)
-    differs += [f"{key}={state.options[key]}, which the config has not" for key in surplus]
+    surplus = wanted.surplus(found)
+    differs += [f"{key}={found[key]}, which the config has not" for key in surplus]
     if state.type != wanted.type:
         differs.insert(0, f"type {state.type} instead of {wanted.type}")
     if differs:
         # Other options stay: without its key a port would send unencrypted for a moment.
-        removed = (vsctl("remove", "interface", wanted.name, *(word for key in surplus for word in ("options", key))),)
+        words = (word for key in surplus for word in (key.split(":") if ":" in key else ("options", key)))
+        removed = (vsctl("remove", "interface", wanted.name, *words),)
         # A port that another program made is its own.
         fix = Fix((*(removed if surplus else ()), wanted.command(bridge.name)), is_safe=state.mark is not None)
         return _PORT.wrong(", ".join(differs), wanted.name, fix)

@@ -45,6 +45,8 @@ _ADMIN_DOWN = 1 << 0
 """OFPPC_PORT_DOWN: set down by hand."""
 _LINK_DOWN = 1 << 0
 """OFPPS_LINK_DOWN: no link."""
+_LIVE = 1 << 2
+"""OFPPS_LIVE: a fast failover group may send by it (OpenFlow 1.4.1, 7.2.1)."""
 
 _WORDS = frozenset(RESERVED.values())
 
@@ -79,6 +81,11 @@ class Port:
     def is_up(self) -> bool:
         """Whether it is enabled and has a link."""
         return not self.config & _ADMIN_DOWN and not self.state & _LINK_DOWN
+
+    @property
+    def is_live(self) -> bool:
+        """Whether Open vSwitch takes it for able to carry packets: by its link, and by BFD if it is watched."""
+        return bool(self.state & _LIVE)
 
     @property
     def is_local(self) -> bool:
