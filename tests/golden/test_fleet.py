@@ -14,7 +14,7 @@ from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.fleet.commands.top import FleetScreen, fleet_frame
 from xenoovs.fleet.dpus import DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
-from xenoovs.fleet.tables import DPUS, DRIFTS, FLEET_TABLES, INTENTS, SERVER_LIST, SERVERS, TARGETS
+from xenoovs.fleet.tables import DPUS, DRIFTS, FLEET_TABLES, HISTORY, SERVER_LIST, SERVERS, TARGETS
 from xenoovs.fleet.targets import TargetRow, TargetState
 from xenoovs.fleet.votes import Votes
 from xenoovs.show.metrics import exposition
@@ -51,7 +51,7 @@ NEVER_ANSWERED = FleetSnapshot(None, (), (), is_active=False, problems=("lost",)
 
 
 def tables(width: int | None) -> str:
-    shown = [(DPUS, SNAPSHOT), (SERVER_LIST, SNAPSHOT), (INTENTS, SNAPSHOT.view), (DRIFTS, SNAPSHOT.rows)]
+    shown = [(DPUS, SNAPSHOT), (SERVER_LIST, SNAPSHOT), (HISTORY, SNAPSHOT.view), (DRIFTS, SNAPSHOT.rows)]
     texts = ("\n".join(TextTable.of(table.columns, table.shown(state)).lines(width)) for table, state in shown)
     return click.unstyle("\n\n".join(texts)) + "\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -177,18 +178,29 @@ def _write_configs() -> None:
 
 
 class _FleetInMemory:
-    """The two databases of a fleet, with a controller that decides at once. The DPU `dpu2` has a problem."""
+    """The two databases of a fleet, with a controller that decides at once. The DPU `dpu2` has a problem.
+
+    Who waits moves the clock, and the date stands still.
+    """
 
     connection = StoreConnection(is_connected=True, remote="unix:fleet.sock", since_s=NOW_S, is_leader=True)
 
     def __init__(self) -> None:
-        self._view = EMPTY
+        self._view, self.elapsed_s = EMPTY, 0.0
+
+    def monotonic(self) -> float:
+        return self.elapsed_s
+
+    def sleep(self, time_s: float) -> None:
+        self.elapsed_s += time_s
 
     def view(self) -> FleetView:
         return self._view
 
     def wait_changed(self, before: FleetView | None, *, timeout_s: float) -> FleetView | None:
-        return None if before is self._view else self._view
+        if before is self._view:
+            self.sleep(timeout_s)
+        return self._view
 
     def commit(self, generation: int, changes: Changes) -> CommitOutcome:
         self._view = settled(committed(self._view, changes))
@@ -205,7 +217,10 @@ def in_memory_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the commands about a fleet find this one, and write configs for them."""
     StillClock(monkeypatch)
     fleet: Any = _FleetInMemory()
+    monkeypatch.setattr(time, "monotonic", fleet.monotonic)
+    monkeypatch.setattr(time, "sleep", fleet.sleep)
     monkeypatch.setenv("SUDO_USER", "operator")
+    monkeypatch.setattr(socket, "gethostname", lambda: "store1")
     monkeypatch.setattr(client, "fleet_store", lambda _: nullcontext(client.FleetStore(fleet, fleet, Path("fleet"))))
     _write_configs()
 

@@ -146,7 +146,12 @@ class FleetServers:
 
     def intents(self) -> list[str]:
         """The states of the configs, newest first."""
-        return [row["state"] for row in json.loads(self.fleet("history", "-o", "json").out)["intents"]]
+        return [row["state"] for row in self.history() if row["config"]]
+
+    def history(self) -> list[dict[str, Any]]:
+        """Its entries, newest first."""
+        entries: list[dict[str, Any]] = json.loads(self.fleet("history", "-o", "json").out)["history"]
+        return entries
 
     def transact(self, *operations: object) -> list[dict[str, Any]]:
         """Change rows as no xenoovs would."""

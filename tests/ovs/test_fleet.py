@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,13 +73,12 @@ def test_all_dpus_have_the_same_blocks_and_changes_move_few_clients(store: Fleet
     assert store.fleet("rollback", "--now", "--yes").status == 0
     assert one.blocks() == two.blocks()
     assert not any("output:p2" in line for line in one.blocks())
-    rows = store.fleet("history").out.splitlines()[1:4]
-    assert [line.split()[:2] for line in rows] == [["3", "current"], ["2", "past"], ["1", "past"]]
-    assert "rollback to 1" in rows[0]
+    given = [(each["config"], each["state"], each["action"]) for each in store.history() if each["config"]]
+    assert given == [(3, "current", "rollback 1"), (2, "past", "apply"), (1, "past", "apply")]
     assert store.fleet("history", 1).out == SMALL_CONFIG
     assert store.fleet("history", 2).out == MORE
     said = store.fleet("history", 9)
-    assert (said.status, "has no entry 9; it has 3, 2, 1" in said.err) == (1, True)
+    assert (said.status, "has no config 9; it has 3, 2, 1" in said.err) == (1, True)
 
 
 def test_without_the_store_nothing_changes_and_a_dpu_that_boots_forwards(store: FleetServers, config: Path) -> None:
@@ -223,15 +223,18 @@ def test_the_page_and_the_metrics_of_a_controller_say_who_has_what(store: FleetS
 
 
 def test_bug_a_drain_that_was_undone_left_no_trace(store: FleetServers, config: Path) -> None:
-    commands = ("drain dns fips2", "reset dns fips2", "weight dns fips3 40")
-    for words in (*commands, "drain-dpu dpu2", "undrain-dpu dpu2", "forget dpu2"):
+    """Each change has one entry with who made it, one line in the log of the controller, and stays after its undo."""
+    assert store.fleet("drain", "dns", "fips2", "--comment", "new memory").status == 0
+    commands = ("reset dns fips2", "weight dns fips3 40", "drain-dpu dpu2", "undrain-dpu dpu2", "forget dpu2")
+    for words in commands:
         assert store.fleet(*words.split()).status == 0
     # The config has another weight now, which ends the override.
     config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
     apply(store, config)
-    history = json.loads(store.fleet("history", "-o", "json").out)["actions"]
-    assert [each["action"] for each in history][:7] == [
+    history = store.history()
+    assert [each["action"] for each in history][:8] == [
         "config 2 ends dns/fips3",
+        "apply",
         "forget dpu2",
         "undrain-dpu dpu2",
         "drain-dpu dpu2",
@@ -240,7 +243,15 @@ def test_bug_a_drain_that_was_undone_left_no_trace(store: FleetServers, config: 
         "drain dns/fips2",
     ]
     assert {each["author"] for each in history} == {"controller", user_name()}
-    assert "reset dns/fips2" in store.fleet("history").out
+    assert {each["host"] for each in history} == {socket.gethostname()}
+    assert [(each["changed"], each["comment"]) for each in history if each["action"] == "drain dns/fips2"] == [
+        ("dns/fips2 70 -> 0", "new memory")
+    ]
+    log = store.end_controller()
+    told = [
+        f'fleet changed action="{each["action"]}" author={each["author"]} ' for each in history[:8] if each["changed"]
+    ]
+    assert [log.count(line) for line in told if " dns" in line] == [1] * 4
 
 
 def convert(store: FleetServers, database: StoreDatabase) -> None:

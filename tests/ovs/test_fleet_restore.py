@@ -78,7 +78,8 @@ def test_all_servers_are_lost_and_restored_without_a_change_of_a_flow(store: Fle
     ]
     # The fleet is what it was: its override, its history, and changes that follow.
     assert store.fleet("reset", "dns", "fips2").status == 0
-    assert [each["state"] for each in json.loads(store.fleet("history", "-o", "json").out)["intents"]] == ["current"]
+    assert store.intents() == ["current"]
+    assert [each["action"] for each in store.history()][:3] == ["reset dns/fips2", "restore", "weight 50 dns/fips2"]
     assert (
         store.fleet("history", json.loads(store.fleet("status", "-o", "json").out)["intent"]).out == SMALL_CONFIG + WEB
     )

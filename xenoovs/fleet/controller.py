@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from typing import Protocol
 
 from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
 from xenoovs.fleet.health import FleetHealth, HealthStep
+from xenoovs.fleet.history import oldest_entries, with_entry
 from xenoovs.fleet.plan import (
     SWITCH_AFTER_S,
     FleetAvailability,
@@ -23,13 +25,12 @@ from xenoovs.fleet.plan import (
     next_change,
     refused,
     switch_time_ms,
-    with_action,
 )
 from xenoovs.fleet.rollout import next_step, with_baseline
 from xenoovs.fleet.services import Memo
 from xenoovs.fleet.votes import changed_health
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
-from xenoovs.store.view import Changes, DpuStatus, FleetView
+from xenoovs.store.view import Action, Changes, DpuStatus, FleetView
 
 # The sign of an active controller on this host: a lock of the directory of its store.
 #
@@ -131,6 +132,7 @@ class FleetController:
         self._watched: tuple[int, int] | None = None
         self._watched_since_s = 0.0
         self._shown = ""
+        self._reported: FleetView | None = None
 
     def run(self, is_ending: Callable[[], bool]) -> None:
         """Decide after each change until `is_ending`."""
@@ -138,6 +140,7 @@ class FleetController:
             is_news = self._changed.wait(_POLL_S)
             self._changed.clear()
             self._watch_connection()
+            self._report_entries()
             if not self._is_active:
                 continue
             if problem := self._store.connection.problem:
@@ -168,6 +171,9 @@ class FleetController:
             self._write_change(view, change)
             return
         self._settled, self._shown = (view, health.availability), ""
+        if oldest := oldest_entries(view):
+            self._commit(view, Changes(actions=oldest))
+            return
         self._roll_out(view, statuses)
 
     def _change_of(self, view: FleetView, health: HealthStep) -> FleetChange:
@@ -212,13 +218,7 @@ class FleetController:
         changes = change.changes
         if change.ended:
             names = first_names([f"{each.service}/{each.backend}" for each in change.ended])
-            changes = with_action(
-                view,
-                changes,
-                f"config {changes.intent or view.intent} ends {names}",
-                author="controller",
-                now_ms=_now_ms(),
-            )
+            changes = self._with_entry(view, changes, f"config {changes.intent or view.intent} ends {names}")
         try:
             is_written = self._commit(view, changes)
         except StoreRejected as problem:
@@ -253,6 +253,21 @@ class FleetController:
             if intent is not None and intent.comment.startswith("refused: "):
                 self._log.warn("config refused", intent=number, reason=intent.comment.removeprefix("refused: "))
         return True
+
+    def _with_entry(self, view: FleetView, changes: Changes, text: str) -> Changes:
+        return with_entry(view, changes, Action(0, _now_ms(), "controller", text, socket.gethostname()))
+
+    def _report_entries(self) -> None:
+        """Log each new entry of the history, also where another controller decides."""
+        view = self._store.view()
+        if view is None or view is self._reported:
+            return
+        known = view.actions if self._reported is None else self._reported.actions
+        self._reported = view
+        for _, each in sorted(view.actions.items() - known.items()):
+            facts = {name: getattr(each, name) for name in ("host", "certificate", "config", "changed", "comment")}
+            given = {name: fact for name, fact in facts.items() if fact}
+            self._log.info("fleet changed", action=each.text, author=each.author, **given)
 
     def _timed(self, view: FleetView, changes: Changes) -> Changes:
         """Return changes with the time at which DPUs switch to them."""

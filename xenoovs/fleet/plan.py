@@ -46,7 +46,6 @@ from xenoovs.store.view import (
 
 MAX_INTENTS = 20
 """So many intents stay in the store; of a text of 100 kB that is 2 MB of its file."""
-MAX_ACTIONS = 200
 _MAX_REASON = 1000
 
 
@@ -161,19 +160,12 @@ def concerned(view: FleetView, changes: Changes) -> dict[str, Dpu]:
     return view.serving(filter(None, rows))
 
 
-def with_action(view: FleetView, changes: Changes, text: str, *, author: str, now_ms: int) -> Changes:
-    """Return the changes with a line for the history, without the oldest lines."""
-    number = max(view.actions, default=0) + 1
-    oldest = sorted((*view.actions, number))[:-MAX_ACTIONS]
-    return replace(changes, actions={**dict.fromkeys(oldest), number: Action(number, now_ms, author, text)})
-
-
 def known_intent(view: FleetView, number: int) -> Intent:
     """Return the intent with a number. Raises FleetRefused: The history has none."""
     intent = view.intents.get(number)
     if intent is None:
         known = first_names([str(n) for n in sorted(view.intents, reverse=True)]) or "none"
-        raise FleetRefused(f"the history of the fleet has no entry {number}; it has {known}")
+        raise FleetRefused(f"the store has no config {number}; it has {known}")
     return intent
 
 
@@ -649,10 +641,17 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
         dpus=exported.dpus,
         overrides=exported.overrides,
         watches=exported.watches,
+        actions=_continued(exported.actions, view.actions),
         intents=intents,
         intent=exported.intent,
         generation=max(max(view.generation, exported.generation, reported) + GENERATION_STEP, now_ms),
     )
+
+
+def _continued(exported: Mapping[int, Action], own: Mapping[int, Action]) -> dict[int, Action | None]:
+    """Return the history of an export, and after it that of the store, whose numbers begin anew."""
+    later = enumerate((each for _, each in sorted(own.items())), start=max(exported, default=0) + 1)
+    return {**dict.fromkeys(own), **exported, **{number: replace(each, number=number) for number, each in later}}
 
 
 def _ended(intent: Intent) -> Intent:

@@ -8,6 +8,7 @@ from typing import Any
 from xenoovs.dataclass import dataclass
 from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.fleet.dpus import WORST_FIRST, DpuState
+from xenoovs.fleet.history import history
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import TargetRow, TargetState
 from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text
@@ -332,26 +333,37 @@ SERVER_LIST = Table(
 # What operators and agents wrote.
 
 
-INTENTS = Table(
-    lambda view: (((), each) for each in sorted(view.intents.values(), key=lambda each: -each.number)),
+HISTORY = Table(
+    lambda view: (((), each) for each in history(view)),
     named(
-        number=_column("In the order of the history.", shown=number("NUMBER")),
-        state=_column("What became of it.", of=lambda intent: intent.state.value, shown=text("STATE")),
-        created_ms=_column("When it was given, in milliseconds since 1970.", shown=text("WHEN", moment)),
-        author=_column("Who gave it.", shown=text("WHO")),
-        comment=_column("Of its author, or of the controller.", shown=text("COMMENT")),
-        digest=_column("Of its text."),
+        at_ms=_column("When, in milliseconds since 1970.", of=lambda one: one.action.at_ms, shown=text("WHEN", moment)),
+        author=_column("Who did it, by the account of his host.", of=lambda one: one.action.author, shown=text("WHO")),
+        host=_column("Where.", of=lambda one: one.action.host, shown=text("AT", lambda host: host or "-", keep=1)),
+        certificate=_column(
+            "The name in the certificate of the connection; empty: it had none.",
+            of=lambda one: one.action.certificate,
+            shown=text(
+                "CERTIFICATE", lambda name: name or "-", keep=2, only_if=lambda row: bool(row.value.action.certificate)
+            ),
+        ),
+        action=_column("In the words of the command.", of=lambda one: one.action.text, shown=text("ACTION")),
+        config=_column("Number of the config that it gave; 0: it gave none.", of=lambda one: one.action.config),
+        state=_column("What became of that config.", of=lambda one: one.state),
+        _config=_column(
+            "", of=lambda one: f"{one.action.config} {one.state}" if one.action.config else "-", shown=text("CONFIG")
+        ),
+        changed=_column("What it changed.", of=lambda one: one.action.changed),
+        comment=_column("Why, by who did it.", of=lambda one: one.action.comment),
+        reason=_column("Why its config was refused; empty: it was not.", of=lambda one: one.reason),
+        digest=_column("Of the text of its config.", of=lambda one: "" if one.intent is None else one.intent.digest),
+        _details=_column(
+            "",
+            of=lambda one: "; ".join(filter(None, (one.action.changed, one.action.comment, one.reason))),
+            shown=text("CHANGED, AND WHY"),
+        ),
     ),
 )
-
-ACTIONS = Table(
-    lambda view: (((), each) for each in sorted(view.actions.values(), key=lambda each: -each.number)),
-    named(
-        at_ms=_column("When, in milliseconds since 1970.", shown=text("WHEN", moment)),
-        author=_column("Who did it.", shown=text("WHO")),
-        action=_column("In the words of the command.", of=lambda action: action.text, shown=text("ACTION")),
-    ),
-)
+"""Of a `FleetView`."""
 
 OVERRIDES = Table(
     lambda view: (((), one) for _, one in sorted(view.overrides.items())),

@@ -108,11 +108,12 @@ def _shown(value: object) -> str:
 MAX_SIZE_BYTES = 256 * 1024 * 1024
 """A thousand services of 16 blocks are 2 MB, and 20 configs of them 6 MB."""
 
-_FORM = 1
+_FORM = 2
+"""Form 1 has no history."""
 _MARK = "xenoovs_fleet"
 """The key with the form of the file."""
 _FLEET_COLUMNS = ("name", "format", "generation", "intent")
-_TABLES = {name: WRITER_TABLES[name] for name in ("services", "dpus", "overrides", "intents", "watches")}
+_TABLES = {name: WRITER_TABLES[name] for name in ("services", "dpus", "overrides", "intents", "watches", "actions")}
 _EARLIER = {INTENTS.name: ("at_ms", "in_waves")}
 """Columns that files of earlier versions have, by table."""
 _NEEDS = "write the file again with `xenoovs fleet export`, or take an earlier one"
@@ -155,7 +156,9 @@ def _document(data: bytes) -> dict[str, Any]:
         raise ValueError("it is nested too deep") from None
     if not isinstance(document, dict) or _MARK not in document:
         raise ValueError(f"it has no {_MARK}; name a file of `xenoovs fleet export`")
-    if document[_MARK] != _FORM or isinstance(document[_MARK], bool):
+    if document[_MARK] == 1 and not isinstance(document[_MARK], bool):
+        document |= {_MARK: _FORM, "actions": []}
+    if document[_MARK] != _FORM:
         raise ValueError(f"it has form {document[_MARK]!r:.40}, and this version reads {_FORM}; update xenoovs")
     for key in (_MARK, "fleet", *_TABLES):
         if key not in document:

@@ -193,18 +193,28 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What an operator, or a config, did to the fleet beside giving a config.
+    """An entry of the history: a change of the fleet, who made it, and why.
 
     Attributes:
         number: 1 for the first.
         at_ms: When, in milliseconds since 1970 on the clock of the writer.
+        author: The user, by its own account.
         text: What, in the words of the command.
+        host: Where the command ran.
+        certificate: The name (CN) in the certificate of the connection; empty: it had none, as at the unix socket.
+        changed: What it changed, from what to what.
+        config: The number of the config that it gave; 0: it gave none.
     """
 
     number: int
     at_ms: int
     author: str
     text: str
+    host: str = ""
+    certificate: str = ""
+    comment: str = ""
+    changed: str = ""
+    config: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,19 +15,18 @@ from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ConfigError, FleetRefused
 from xenoovs.fleet.commands.change import _read as read_text_of
+from xenoovs.fleet.history import MAX_COMMENT, MAX_ENTRIES, history, oldest_entries, with_entry
 from xenoovs.fleet.plan import (
-    MAX_ACTIONS,
     MAX_INTENTS,
     next_change,
     parse_intent,
-    with_action,
     with_intent,
     with_override,
 )
 from xenoovs.fleet.services import ViewReader
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.partition.block import Block
-from xenoovs.store.view import Changes, FleetView, IntentState
+from xenoovs.store.view import Action, Changes, Dpu, FleetView, IntentState
 
 MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
 
@@ -171,13 +170,26 @@ def test_tunnels_of_hosts_and_announcements_are_of_each_dpu() -> None:
         parse_intent(SMALL_CONFIG + "announce: {bgp: frr}\n", file="my.yaml")
 
 
-def test_the_history_keeps_the_newest_lines_and_names_who() -> None:
-    view = EMPTY
-    for number in range(MAX_ACTIONS + 3):
-        view = committed(view, with_action(view, Changes(), f"drain {number}", author="ann", now_ms=number))
-    assert (len(view.actions), min(view.actions), max(view.actions)) == (MAX_ACTIONS, 4, MAX_ACTIONS + 3)
-    newest = view.actions[max(view.actions)]
-    assert (newest.author, newest.text, newest.at_ms) == ("ann", f"drain {MAX_ACTIONS + 2}", MAX_ACTIONS + 2)
+def test_the_history_loses_its_oldest_entries_a_hundred_at_a_time() -> None:
+    entries = {number: Action(number, number, "ann", "drain") for number in range(1, MAX_ENTRIES + 101)}
+    assert oldest_entries(replace(EMPTY, actions=dict(list(entries.items())[1:]))) == {}
+    assert oldest_entries(replace(EMPTY, actions=entries)) == dict.fromkeys(range(1, 101))
+
+
+def test_an_entry_says_what_changed_and_a_config_of_an_earlier_version_has_one_too() -> None:
+    """It wrote its configs into the table of configs alone."""
+    view = settled(given(replace(EMPTY, dpus={"dpu1": Dpu("dpu1", frozenset({"edge"}))}), SMALL_CONFIG))
+    override = with_override(view, ("dns", "fips2"), Fraction(5), author="", now_ms=0)
+    dpus = {"dpu1": Dpu("dpu1", frozenset(), "r1", is_out=True), "dpu2": None}
+    changes = Changes(overrides={("dns", "fips2"): override}, dpus=dpus)
+    view = committed(view, with_entry(view, changes, Action(0, 9, "ann", "several", comment="c" * 300)))
+    view = committed(view, with_entry(view, Changes(overrides={("dns", "fips2"): None}), Action(0, 9, "ann", "reset")))
+    assert [(each.action.text, each.action.changed, each.state) for each in history(view)] == [
+        ("reset", "dns/fips2 5 -> 70", ""),
+        ("several", "dns/fips2 70 -> 5, dpu1 groups edge -> none, rack none -> r1, out no -> yes", ""),
+        ("apply", "", "current"),
+    ]
+    assert len(view.actions[1].comment) == MAX_COMMENT
 
 
 def test_bug_apply_read_a_pipe_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

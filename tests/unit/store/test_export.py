@@ -12,9 +12,10 @@ import pytest
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.errors import ExportMalformed, FleetRefused
+from xenoovs.fleet.history import with_entry
 from xenoovs.fleet.plan import GENERATION_STEP, next_change, restoring, services_to_move, with_override
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
-from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState, Watch
+from xenoovs.store.view import Action, Changes, Dpu, DpuStatus, FleetView, IntentState, Watch
 
 DPUS = {
     "dpu1": Dpu("dpu1", frozenset(), rack="r1", wave=1),
@@ -102,7 +103,7 @@ def test_a_store_with_a_config_is_not_replaced() -> None:
         (("fleet", "format"), 2, "fleet.format: readers must know 2"),
         (("fleet", "intent"), 1.5, "fleet.intent: 1.5 is no whole number"),
         (("dpus",), {}, "dpus is no list"),
-        (("xenoovs_fleet",), 2, "it has form 2, and this version reads 1; update xenoovs"),
+        (("xenoovs_fleet",), 3, "it has form 3, and this version reads 2; update xenoovs"),
         (("reports",), [], "'reports' is no part of an export"),
     ],
 )
@@ -160,10 +161,25 @@ def test_bug_two_restores_of_one_export_had_one_generation() -> None:
 
 def test_a_config_that_waited_in_an_export_of_an_earlier_version_is_a_refused_one() -> None:
     """`fleet apply --at` of earlier versions wrote the columns `at_ms` and `in_waves`, and this state."""
-    document = json.loads(export_text(fleet()))
+    document = json.loads(export_text(fleet())) | {"xenoovs_fleet": 1}
+    del document["actions"]
     for each in document["intents"]:
         each |= {"at_ms": 0, "in_waves": False}
     waits = {**document["intents"][-1], "number": 9, "state": "waiting", "at_ms": 1_800_000_000_000}
     found = read({**document, "intents": [*document["intents"], waits]}).intents
     assert (found[9].state, found[9].comment[:21]) == (IntentState.REFUSED, "refused: it waited fo")
     assert found[2] == fleet().intents[2]
+
+
+def test_the_history_goes_on_after_that_of_the_export() -> None:
+    export = replace(fleet(), actions={7: Action(7, 1, "ann", "drain a"), 9: Action(9, 2, "ann", "drain b")})
+    exported = parse_export(export_text(export).encode(), file="fleet.json")
+    view = replace(EMPTY, actions={each: Action(each, 3, "bob", f"add-dpu {each}") for each in (1, 7)})
+    after = committed(view, with_entry(view, restoring(view, exported, {}, now_ms=0), Action(0, 4, "bob", "restore")))
+    assert {number: each.text for number, each in after.actions.items()} == {
+        7: "drain a",
+        9: "drain b",
+        10: "add-dpu 1",
+        11: "add-dpu 7",
+        12: "restore",
+    }

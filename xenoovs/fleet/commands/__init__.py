@@ -15,7 +15,7 @@ _COMMANDS = {
     "apply": ("change", "Give a config to the DPUs, in waves."),
     "status": ("status", "Show the generation, and which DPUs have it."),
     "top": ("top", "Show the DPUs live."),
-    "history": ("status", "Show the configs that were given to the fleet, or one of them."),
+    "history": ("status", "Show who changed what, when and why; or one config."),
     "diff": ("status", "Show where flows differ from the store."),
     "stop": ("change", "End a roll-out: take it back."),
     "rollback": ("change", "Give an earlier config to the fleet again."),

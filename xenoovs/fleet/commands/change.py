@@ -16,7 +16,8 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import FleetRefused, FleetUndecided, counted, first_names
-from xenoovs.fleet.commands.client import FleetStore, on_fleet, timeout_option
+from xenoovs.fleet.commands.client import FleetStore, changes_fleet, on_fleet, timeout_option
+from xenoovs.fleet.history import MAX_COMMENT
 from xenoovs.fleet.plan import (
     FleetChange,
     concerned,
@@ -48,7 +49,6 @@ from xenoovs.terminal.output import confirm, echo, print_table
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 _file_argument = click.argument("file", type=_FILE)
 _yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-_comment_option = click.option("--comment", default="", metavar="TEXT", help="Why; `xenoovs fleet history` shows it.")
 _now_option = click.option("--now", is_flag=True, help="Change all DPUs at once.")
 _soak_option = click.option(
     "--soak",
@@ -60,7 +60,6 @@ _soak_option = click.option(
     help="How long each wave is watched; at most a day.",
 )
 _MAX_SOAK_S = 86_400
-_MAX_COMMENT = 200
 _ROWS_SHOWN = 40
 _POLL_S = 1.0
 
@@ -100,9 +99,8 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
 @_soak_option
 @_now_option
 @_yes_option
-@_comment_option
 @timeout_option
-@on_fleet
+@changes_fleet
 def apply_command(
     *,
     file: Path,
@@ -111,7 +109,6 @@ def apply_command(
     soak_s: float,
     now: bool,
     yes: bool,
-    comment: str,
     timeout_s: float,
     store: FleetStore,
 ) -> int:
@@ -132,12 +129,11 @@ def apply_command(
     """
     text, services = _read(file)
     roll_out = None if now else _RollOut(ceil(soak_s), canary, second)
-    name = str(file)
-    return _give(store, text, services, roll_out, name=name, yes=yes, comment=comment, timeout_s=timeout_s)
+    return _give(store, text, services, roll_out, action="apply", name=str(file), yes=yes, timeout_s=timeout_s)
 
 
 @click.command("stop")
-@on_fleet
+@changes_fleet
 def stop_command(*, store: FleetStore) -> None:
     """End a roll-out: DPUs that have the new config go back to the one in use."""
     number = 0
@@ -150,7 +146,7 @@ def stop_command(*, store: FleetStore) -> None:
         number = intent.number
         return refusal(view, intent, f"stopped by {user_name()}")
 
-    store.change(compute)
+    store.change("stop", compute)
     echo(f"the roll-out of config {number} is taken back")
 
 
@@ -160,13 +156,13 @@ def stop_command(*, store: FleetStore) -> None:
 @_now_option
 @_yes_option
 @timeout_option
-@on_fleet
+@changes_fleet
 def rollback_command(
     *, number: int | None, soak_s: float, now: bool, yes: bool, timeout_s: float, store: FleetStore
 ) -> int:
-    """Give an earlier config to the fleet again: that of entry NUMBER of `fleet history`, or the one before.
+    """Give an earlier config to the fleet again: that of config NUMBER of `fleet history`, or the one before.
 
-    It becomes a new entry, in waves as with `fleet apply`, and as few clients move as can be, from where they are now.
+    It becomes a new config, in waves as with `fleet apply`, and as few clients move as can be, from where they are now.
     Overrides stay.
     """
     view = store.view()
@@ -175,17 +171,16 @@ def rollback_command(
         raise FleetRefused("the fleet had no other config before; `xenoovs fleet history` shows all of them")
     chosen = max(past) if number is None else number
     intent = known_intent(view, chosen)
-    name = f"entry {chosen}"
+    name = f"config {chosen}"
     services = parse_intent(intent.text, file=name)
-    text, comment = intent.text, f"rollback to {chosen}"
-    roll_out = None if now else _RollOut(ceil(soak_s))
-    return _give(store, text, services, roll_out, name=name, yes=yes, comment=comment, timeout_s=timeout_s)
+    roll_out, action = None if now else _RollOut(ceil(soak_s)), f"rollback {chosen}"
+    return _give(store, intent.text, services, roll_out, action=action, name=name, yes=yes, timeout_s=timeout_s)
 
 
 @click.command("drain")
 @backend_argument
 @timeout_option
-@on_fleet
+@changes_fleet
 def drain_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore) -> int:
     """Drain BACKEND of SERVICE in the whole fleet: its clients go to the other backends, by weight.
 
@@ -200,7 +195,7 @@ def drain_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore
 @click.command("reset")
 @backend_argument
 @timeout_option
-@on_fleet
+@changes_fleet
 def reset_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore) -> int:
     """Return BACKEND of SERVICE, or a server in all services, to its weight in the config: end a drain, or a weight."""
     return _override(store, backend_words(words), None, "has the weight of the config", timeout_s)
@@ -209,7 +204,7 @@ def reset_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore
 @click.command("weight")
 @click.argument("words", nargs=-1, required=True, metavar="SERVICE BACKEND WEIGHT")
 @timeout_option
-@on_fleet
+@changes_fleet
 def weight_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore) -> int:
     """Override the weight of BACKEND of SERVICE in the whole fleet, until `fleet reset` or another config weight.
 
@@ -248,9 +243,9 @@ def _give(
     services: FleetServices,
     roll_out: _RollOut | None,
     *,
+    action: str,
     name: str,
     yes: bool,
-    comment: str,
     timeout_s: float,
 ) -> int:
     """Plan, ask, write, and wait. `roll_out`: None: all DPUs at once."""
@@ -279,15 +274,16 @@ def _give(
         waves = roll_out if change.steps else None
         state = IntentState.STAGED if waves is None else IntentState.ROLLING
         author, soak_s = user_name(), 0 if waves is None else waves.soak_s
-        intent = Intent(number, text, digest, author, comment[:_MAX_COMMENT], now_ms, state, soak_s=soak_s)
+        intent = Intent(number, text, digest, author, store.comment[:MAX_COMMENT], now_ms, state, soak_s=soak_s)
         written = Changes(intents={number: intent})
         if waves is None:
             return written
         members = concerned(view, changes.changes)
         return replace(written, dpus=early_dpus(members, canaries=waves.canaries, second=waves.second))
 
-    store.change(compute)
-    echo(f"{name} is entry {number} of the history")
+    changed = first_names([f"{each.name} {each.kind}" for each in change.steps], most=3)
+    store.change(action, compute, changed=changed)
+    echo(f"{name} is config {number} of the history")
     intent = _after_roll_out(store, store.settled(), number)
     if intent is not None and intent.state is IntentState.REFUSED:
         raise FleetRefused(f"{name} was {intent.comment}; the fleet has what it had")
@@ -355,7 +351,7 @@ def _override(store: FleetStore, words: tuple[str, ...], value: Fraction | None,
             view = replace(view, overrides={key: each for key, each in left.items() if each is not None})
         return Changes(overrides=made)
 
-    store.change(compute, action=f"{verb} {'/'.join(words)}")
+    store.change(f"{verb} {'/'.join(words)}", compute)
     store.settled()
     for name in names:
         echo(f"{'/'.join(name)} {done} in the fleet")
@@ -368,7 +364,7 @@ def _named(view: FleetView, words: tuple[str, ...], *, overridden: bool) -> tupl
         return ((words[0], words[1]),)
     if (intent := newest_intent(view)) is None:
         raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
-    services = parse_intent(intent.text, file=f"entry {intent.number}")
+    services = parse_intent(intent.text, file=f"config {intent.number}")
     found = find_server(backends_of(services.balancer), words[0])
     return tuple(name for name in found if name in view.overrides or not overridden) or found
 

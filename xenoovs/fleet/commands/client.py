@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -11,15 +12,16 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from xenoovs.dataclass import dataclass, field
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreUnreachable
-from xenoovs.fleet.plan import next_change, with_action
+from xenoovs.fleet.history import with_entry
+from xenoovs.fleet.plan import next_change
 from xenoovs.fleet.rollout import SETTLE_S
 from xenoovs.fleet.services import Memo
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
-from xenoovs.store.view import Changes, DpuStatus, FleetView, lacks
+from xenoovs.store.view import Action, Changes, DpuStatus, FleetView, lacks
 from xenoovs.terminal.command import EXIT_DIFFERS, user_name
 from xenoovs.terminal.options import duration
 from xenoovs.terminal.output import echo
@@ -53,12 +55,16 @@ timeout_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class FleetStore:
-    """Both databases of a fleet, while connected. `states`: what DPUs report. `directory`: of this host's servers."""
+    """Both databases of a fleet, while connected. `states`: what DPUs report. `directory`: of this host's servers.
+
+    `comment`: of the operator, for the history.
+    """
 
     fleet: StoreClient
     states: DpuStatusReader
     directory: Path
     memo: Memo = field(default_factory=Memo)
+    comment: str = ""
 
     def view(self) -> FleetView:
         """Return the newest view. Raises StoreUnreachable, and StoreError for rows that cannot be read."""
@@ -80,18 +86,17 @@ class FleetStore:
             time.sleep(_POLL_S)
         return found if self.states.connection.is_connected else None
 
-    def change(self, compute: Callable[[FleetView], Changes], *, action: str = "") -> FleetView:
+    def change(self, action: str, compute: Callable[[FleetView], Changes], *, changed: str = "") -> FleetView:
         """Write what a function computes from the newest view; again while others were first. Return the view after.
 
-        `action`: for the history, signed by this caller; empty: no line. Raises StoreUnreachable, StoreRejected,
-        FleetRefused, and what the function raises.
+        `action`: for the history, signed by this caller. `changed`: of `with_entry`. Raises StoreUnreachable,
+        StoreRejected, FleetRefused, and what the function raises.
         """
         for _ in range(_ATTEMPTS):
             view = self.view()
-            changes = compute(view)
-            if action:
-                changes = with_action(view, changes, action, author=user_name(), now_ms=int(time.time() * 1000))
-            match self.fleet.commit(view.generation, changes):
+            changes, now_ms = compute(view), int(time.time() * 1000)
+            entry = Action(0, now_ms, user_name(), action, socket.gethostname(), comment=self.comment)
+            match self.fleet.commit(view.generation, with_entry(view, changes, entry, changed=changed)):
                 case CommitOutcome.COMMITTED:
                     return self.view()
                 case CommitOutcome.UNKNOWN:
@@ -143,6 +148,17 @@ def fleet_store(directory: Path) -> Iterator[FleetStore]:
         remotes = [files_of(directory, database).remote for database in (StoreDatabase.FLEET, StoreDatabase.STATES)]
         fleet = stack.enter_context(StoreClient(remotes[0], with_intents=True))
         yield FleetStore(fleet, stack.enter_context(DpuStatusReader(remotes[1])), directory)
+
+
+def changes_fleet(command: Command) -> Command:
+    """Add --comment to what `on_fleet` does, for the entry of the history."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, store: FleetStore, comment: str, **options: Any) -> object:
+        return command(*arguments, store=replace(store, comment=comment), **options)
+
+    made = on_fleet(cast(Command, run))
+    return click.option("--comment", default="", metavar="TEXT", help="Why; `xenoovs fleet history` shows it.")(made)
 
 
 def on_fleet(command: Command) -> Command:

@@ -10,7 +10,7 @@ import click
 
 from xenoovs.display import duration, printable
 from xenoovs.errors import FleetRefused, did_you_mean, first_names
-from xenoovs.fleet.commands.client import FleetStore, on_fleet
+from xenoovs.fleet.commands.client import FleetStore, changes_fleet
 from xenoovs.fleet.dpus import clocks_ms
 from xenoovs.fleet.plan import DrainWatch
 from xenoovs.fleet.rollout import CANARY, LAST_WAVE
@@ -39,7 +39,7 @@ _groups_option = click.option(
     show_default=True,
     help="When it gets a new config in a roll-out: 1 (canary), 2 or 3.",
 )
-@on_fleet
+@changes_fleet
 def add_dpu_command(*, name: str, groups: str | None, rack: str, wave: int, store: FleetStore) -> None:
     """Add the DPU NAME to the fleet. Its agent has that name by --dpu, or as the name of its host.
 
@@ -56,7 +56,7 @@ def add_dpu_command(*, name: str, groups: str | None, rack: str, wave: int, stor
             raise FleetRefused(f"the fleet has a DPU {name} already; change it with `xenoovs fleet set-dpu {name}`")
         return Changes(dpus={name: dpu})
 
-    _show_unused(store.change(compute, action=f"add-dpu {name}"), dpu)
+    _show_unused(store.change(f"add-dpu {name}", compute), dpu)
     echo(f"{name} is a DPU of the fleet; start its agent with `xenoovs agent FILE --fleet ... --dpu {name}`")
 
 
@@ -65,7 +65,7 @@ def add_dpu_command(*, name: str, groups: str | None, rack: str, wave: int, stor
 @_groups_option
 @click.option("--rack", metavar="NAME", help="Where it stands.")
 @click.option("--wave", type=click.IntRange(CANARY, LAST_WAVE), metavar="N", help="1 (canary), 2 or 3.")
-@on_fleet
+@changes_fleet
 def set_dpu_command(*, name: str, groups: str | None, rack: str | None, wave: int | None, store: FleetStore) -> None:
     """Change the groups, the rack or the wave of the DPU NAME; what is not given stays.
 
@@ -91,7 +91,7 @@ def set_dpu_command(*, name: str, groups: str | None, rack: str | None, wave: in
             }
         )
 
-    view = store.change(compute, action=f"set-dpu {name}")
+    view = store.change(f"set-dpu {name}", compute)
     dpu = view.dpus[name]
     _show_unused(view, dpu)
     echo(f"{name}: groups {', '.join(sorted(dpu.groups)) or 'none'}, rack {dpu.rack or 'none'}, wave {dpu.wave}")
@@ -130,7 +130,7 @@ _now_option = click.option("--now", is_flag=True, help="Do not wait for drains o
 @click.command("drain-dpu")
 @click.argument("name")
 @_now_option
-@on_fleet
+@changes_fleet
 def drain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
     """Take the DPU NAME out of service, such as for maintenance: routers should send no clients to it.
 
@@ -147,7 +147,7 @@ def drain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
 @click.command("undrain-dpu")
 @click.argument("name")
 @_now_option
-@on_fleet
+@changes_fleet
 def undrain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
     """Return the DPU NAME to service. Like `drain-dpu`, it first waits for drains of services."""
     _set_out(store, name, is_out=False, now=now)
@@ -167,7 +167,7 @@ def _set_out(store: FleetStore, name: str, *, is_out: bool, now: bool) -> None:
             raise _unknown(name, view)
         return Changes(dpus={name: replace(dpu, is_out=is_out)})
 
-    store.change(compute, action=f"{'drain-dpu' if is_out else 'undrain-dpu'} {name}")
+    store.change(f"{'drain-dpu' if is_out else 'undrain-dpu'} {name}", compute)
 
 
 def _wait_for_drains(store: FleetStore) -> None:
@@ -188,7 +188,7 @@ def _wait_for_drains(store: FleetStore) -> None:
 
 @click.command("forget")
 @click.argument("name")
-@on_fleet
+@changes_fleet
 def forget_command(*, name: str, store: FleetStore) -> None:
     """Remove the DPU NAME, and what it has reported. Its agent goes on until it is stopped; so stop it first."""
     directory: Path = click.get_current_context().params["directory"]
@@ -199,7 +199,7 @@ def forget_command(*, name: str, store: FleetStore) -> None:
             raise _unknown(name, view)
         return Changes(dpus={name: None})
 
-    store.change(compute, action=f"forget {name}")
+    store.change(f"forget {name}", compute)
     if has_state:
         report = {"op": "delete", "table": STATUSES.name, "where": [["name", "==", name]]}
         transact(files_of(directory, StoreDatabase.STATES), StoreDatabase.STATES, report)

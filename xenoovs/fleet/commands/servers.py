@@ -18,7 +18,7 @@ from xenoovs.agent.log import LogForm, start_logging
 from xenoovs.agent.systemd import notify
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
-from xenoovs.fleet.commands.client import FleetStore, directory_option, fleet_store, on_fleet
+from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, fleet_store, on_fleet
 from xenoovs.fleet.controller import ActiveSign, FleetController
 from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S, restoring, services_to_move
 from xenoovs.store.client import DpuStatusReader, StoreClient
@@ -265,7 +265,7 @@ def export_command(*, file: Path, store: FleetStore) -> None:
 @click.command("restore")
 @click.argument("file", type=_FILE)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@on_fleet
+@changes_fleet
 def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
     """Restore the fleet in FILE (-: the input), which `fleet export` has written, into the store of new servers.
 
@@ -291,7 +291,7 @@ def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
             raise StoreUnreachable(remotes=store.remote, reason=reason)
         return restoring(view, exported, statuses, now_ms=_now_ms())
 
-    view = store.change(compute)
+    view = store.change("restore", compute, changed=f"generation {exported.generation}, {_contents(exported)}")
     echo(f"restored as generation {view.generation}; `xenoovs fleet status` shows which DPUs have it")
     if moving := services_to_move(view):
         echo(f"clients of {first_names(moving, most=3)} may move: the controller decides about them again", err=True)

@@ -17,7 +17,7 @@ from xenoovs.fleet.dpus import DpuState, dpu_rows
 from xenoovs.fleet.plan import known_intent, next_change, pinned_drains
 from xenoovs.fleet.rollout import UNDECIDED
 from xenoovs.fleet.snapshot import FleetSnapshot, fleet_snapshot
-from xenoovs.fleet.tables import ACTIONS, DPUS, DRIFTS, INTENTS, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
+from xenoovs.fleet.tables import DPUS, DRIFTS, HISTORY, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
 from xenoovs.fleet.targets import UnwrittenVotes
 from xenoovs.show.column import Row
 from xenoovs.store.cluster import host_facts
@@ -27,7 +27,7 @@ from xenoovs.terminal.options import OutputFormat, output_option
 from xenoovs.terminal.output import echo, print_columns, print_text
 
 _POLL_S = 0.2
-_ACTIONS_SHOWN = 40
+_ENTRIES_SHOWN = 40
 
 
 @click.command("status")
@@ -92,12 +92,12 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
 @output_option
 @on_fleet
 def history_command(*, number: int | None, output: OutputFormat, store: FleetStore) -> None:
-    """Show the configs that were given to the fleet, the newest first: when, by whom, and what became of them.
+    """Show each change of the fleet, the newest first: when, who made it and where, what it changed, and why.
 
-    Below is what was done beside, also what was undone since: drains, weights, and changes of DPUs; the newest 40 of
-    the 200 that are kept, and with JSON all of them.
+    It has configs with what became of them, drains, weights, and changes of DPUs, also those that were undone since:
+    the newest 40 of the 1,000 that stay, and with JSON all of them. WHO is the user by the account of his host.
 
-    With NUMBER: print the config of that entry as it was given, without overrides; `fleet status` shows these.
+    With NUMBER: print the config of that number as it was given, without overrides; `fleet status` shows these.
 
     \b
     Example:
@@ -109,15 +109,9 @@ def history_command(*, number: int | None, output: OutputFormat, store: FleetSto
         output.show(lambda: {"number": number, "config": text}, lambda: echo(text))
         return
     output.show(
-        lambda: {"intents": INTENTS.documents(view), "actions": ACTIONS.documents(view)}, lambda: _show_history(view)
+        lambda: {"history": HISTORY.documents(view)},
+        lambda: print_columns(HISTORY.columns, HISTORY.shown(view)[:_ENTRIES_SHOWN]),
     )
-
-
-def _show_history(view: FleetView) -> None:
-    print_columns(INTENTS.columns, INTENTS.shown(view))
-    if view.actions:
-        echo()
-        print_columns(ACTIONS.columns, ACTIONS.shown(view)[:_ACTIONS_SHOWN])
 
 
 def _config_of(view: FleetView, number: int) -> str:
