@@ -28,11 +28,8 @@ class FleetConfig(ConfigFile):
     """A file without services, which come from the store."""
 
     def __init__(self, path: Path, view: FleetView, dpu: str) -> None:
-        """Read the file, with the services that a view has for a DPU.
-
-        Raises:
-            ConfigError, ConfigUnreadable, StoredServiceUnusable.
-        """
+        """Read the file, with the services that a view has for a DPU. Raises ConfigError, ConfigUnreadable,
+        StoredServiceUnusable."""
         self._newest_view: tuple[FleetView, float | None] = (view, None)
         self._taken: tuple[FleetView, float | None] = self._newest_view
         self._used = view
@@ -63,11 +60,8 @@ class FleetConfig(ConfigFile):
         return sha256(identity.encode()).hexdigest()[:DIGEST_DIGITS]
 
     def stored_in(self, view: FleetView) -> Stored:
-        """Return what a view has for this DPU, also one that is not taken.
-
-        Raises:
-            ConfigError, ConfigUnreadable, StoredServiceUnusable.
-        """
+        """Return what a view has for this DPU, also one that is not taken. Raises ConfigError, ConfigUnreadable,
+        StoredServiceUnusable."""
         sources = ConfigSources(self.path)
         services = view.of_dpu(self._dpu).services.values()
         return ViewReader().read(services, sources.read(self.path), file=str(self.path), sources=sources)[1]

@@ -57,11 +57,8 @@ class Neighbours:
         return resolved
 
     def poll(self, *balancers: Balancer) -> Mapping[Sought, Mac]:
-        """Read the neighbour table, make the kernel resolve what it lacks, and return what changed. Blocks.
-
-        Raises:
-            SwitchError, ParseError.
-        """
+        """Read the neighbour table, make the kernel resolve what it lacks, and return what changed. Blocks. Raises
+        SwitchError, ParseError."""
         wanted = _all_sought(balancers)
         found = _read_macs(wanted)
         is_refresh = time.monotonic() >= self._refreshed_s + _REFRESH_S

@@ -116,14 +116,8 @@ def _renamed(override: Override, new: Balancer, old: Balancer | None) -> Overrid
 def with_request(
     runtime: Runtime, balancer: Balancer, request: OverrideRequest, *, resolved: Balancer, utc_s: float, now_s: float
 ) -> tuple[Runtime, tuple[BackendName, ...]]:
-    """Return the runtime after a request, and the backends that it is for.
-
-    Args:
-        resolved: The config with the MACs that were found.
-
-    Raises:
-        RequestRefused: There is no such backend, or its override is of another kind.
-    """
+    """Return the runtime after a request, and the backends that it is for. `resolved`: the config with the MACs that
+    were found. Raises RequestRefused: there is no such backend, or its override is of another kind."""
     one = () if request.service is None else ((request.service, request.backend),)
     names = one or find_server(backends_of(resolved), request.backend)
     for name in names:

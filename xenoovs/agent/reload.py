@@ -117,14 +117,8 @@ class Reloader:
         return True
 
     async def try_candidate(self) -> Change | None:
-        """Apply the candidate to the bridge, and accept it if that succeeds.
-
-        Returns:
-            None: There is no candidate, it was refused, or a pause holds its changes back.
-
-        Raises:
-            XenoovsError: A later attempt may succeed.
-        """
+        """Apply the candidate to the bridge, and accept it if that succeeds. Returns None: There is no candidate, it
+        was refused, or a pause holds its changes back. Raises XenoovsError: a later attempt may succeed."""
         candidate = self.config.candidate
         if candidate is None:
             return None
@@ -267,9 +261,8 @@ class Reloader:
     async def set_paused(self, *, paused: bool, withdraw: bool = False) -> bool:
         """Pause or resume changes of the bridge. Return False if that was so already. Raises RequestRefused.
 
-        Args:
-            paused: False: resume, and announce VIPs again.
-            withdraw: Withdraw all VIPs meanwhile. A pause without it leaves a withdrawal as it is.
+        `paused`: False: resume, and announce VIPs again. `withdraw`: withdraw all VIPs meanwhile. A pause without it
+        leaves a withdrawal as it is.
         """
         before = self._store.state.runtime
         if withdraw and self.config.balancer.announce is None:

@@ -37,10 +37,7 @@ def roll_back(switch: Switch, checkpoint: Checkpoint, *, services: Collection[in
     """Restore the flows of some services in one bundle, and read them back. Return the number of flow-mods.
 
     Changes of other services since, a drain for instance, stay. A bridge that was recreated since, as by a restart of
-    ovs-vswitchd, has lost the flows of all services, and gets all of them.
-
-    Raises:
-        SwitchError, FlowConflict.
+    ovs-vswitchd, has lost the flows of all services, and gets all of them. Raises SwitchError, FlowConflict.
     """
     bridge = checkpoint.bridge
     if switch.incarnation(bridge) != checkpoint.incarnation:

@@ -33,13 +33,8 @@ _PATIENCE_S = 2.0
 
 @dataclass(slots=True)
 class JoinedFleet:
-    """The connections of an agent that is not running yet.
-
-    Attributes:
-        config: What it begins with.
-        name: Of the DPU.
-        listeners: Called when the connections have news. They begin before an agent runs.
-    """
+    """The connections of an agent that is not running yet. `config`: what it begins with. `listeners`: called when the
+    connections have news. They begin before an agent runs."""
 
     config: FleetConfig
     name: str
@@ -59,11 +54,8 @@ class JoinedFleet:
 
 @contextmanager
 def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[JoinedFleet]:
-    """Connect with the store. Without a usable cached view, wait for the first one, for as long as it takes.
-
-    Raises:
-        ConfigError, ConfigUnreadable, StoreError.
-    """
+    """Connect with the store. Without a usable cached view, wait for the first one, for as long as it takes. Raises
+    ConfigError, ConfigUnreadable, StoreError."""
     assert options.fleet is not None  # noqa: S101  # or nothing is to be joined
     (path,) = options.configs
     sources = ConfigSources(path)

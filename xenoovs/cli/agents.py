@@ -67,12 +67,8 @@ _START_GC_THRESHOLD = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredBridge:
-    """A bridge and its config file.
-
-    Attributes:
-        read: Returns its config. Raises ConfigError, ConfigUnreadable, OtherBridge.
-        name: Names its socket, lock and run-time state; `--bridge` takes it.
-    """
+    """A bridge and its config file. `read`: returns its config. Raises ConfigError, ConfigUnreadable, OtherBridge.
+    `name`: names its socket, lock and run-time state; `--bridge` takes it."""
 
     read: Callable[[], ConfigFile]
     path: Path

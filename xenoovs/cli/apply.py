@@ -184,12 +184,8 @@ def apply_command(
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The description of a change in the history and in messages.
-
-    Attributes:
-        again: The command that plans again where the bridge has changed meanwhile.
-        instead: What to do beside an agent.
-    """
+    """The description of a change in the history and in messages. `again`: the command that plans again where the
+    bridge has changed meanwhile. `instead`: what to do beside an agent."""
 
     command: str
     file: str
@@ -199,12 +195,8 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A change that is planned, and what it takes to make it.
-
-    Attributes:
-        where: How an agent of the bridge is found.
-        history: None where no directory for it can be found.
-    """
+    """A change that is planned, and what it takes to make it. `where`: how an agent of the bridge is found. `history`:
+    None where no directory for it can be found."""
 
     switch: ManagementSwitch
     engine: Engine
@@ -236,14 +228,8 @@ class Work:
     ) -> None:
         """Show the change, ask, make it, write it into the history, and wait for its drains.
 
-        Beside an agent it is refused before it is shown.
-
-        Args:
-            how: How it is made.
-            output: How it is shown.
-            words: For the history and messages.
-            introduce: Prints what comes before the plan.
-            facts: What the JSON document has besides the plan.
+        Beside an agent it is refused before it is shown. `introduce`: prints what comes before the plan. `facts`: what
+        the JSON document has besides the plan.
         """
         if self.is_due(how):
             self.require_no_agent(how, words)
@@ -268,16 +254,8 @@ class Work:
             check_agent(self.where, self.change.bridge, force=how.force, instead=words.instead)
 
     def make(self, how: ApplyOptions, output: OutputFormat, words: Words) -> dict[str, object]:
-        """Make the change if it is due, write it into the history, and wait for its drains.
-
-        Args:
-            how: How it is made.
-            output: With TEXT, what was done is printed.
-            words: For the history and messages.
-
-        Returns:
-            The JSON document of it.
-        """
+        """Make the change if it is due, write it into the history, and wait for its drains. `output`: With TEXT, what
+        was done is printed. Returns the JSON document of it."""
         change, is_text, is_applied = self.change, output is OutputFormat.TEXT, self.is_due(how)
         later = replace(self.options, rebalance=False, decision=None)
         rounds = DrainRounds(self.engine, self.balancer, later, change)

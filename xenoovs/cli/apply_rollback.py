@@ -105,11 +105,8 @@ def rolled_back_on_error(guard: RollbackWatchdog) -> Iterator[None]:
 
 
 def require_offload(balancer: Balancer, switch: ManagementSwitch, guard: RollbackWatchdog, *, within_s: float) -> str:
-    """Sample the datapath until all blocks are in hardware, or time is up; return the result as a sentence.
-
-    Raises:
-        NotOffloaded: A block with traffic is not in hardware at the end, or the datapath could not be read.
-    """
+    """Sample the datapath until all blocks are in hardware, or time is up; return the result as a sentence. Raises
+    NotOffloaded: a block with traffic is not in hardware at the end, or the datapath could not be read."""
     guard.limit(within_s + _SLACK_S)
     deadline = time.monotonic() + within_s
     try:

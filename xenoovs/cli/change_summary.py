@@ -18,12 +18,8 @@ _NAMES_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a change does to a bridge: services by name, and numbers of flows.
-
-    Attributes:
-        moved: Services of which clients move, with the share of these, the largest first.
-        shared: Flows to add, change or remove that belong to no service.
-    """
+    """What a change does to a bridge: services by name, and numbers of flows. `moved`: services of which clients move,
+    with the share of these, the largest first. `shared`: flows to add, change or remove that belong to no service."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]

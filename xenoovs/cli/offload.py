@@ -170,12 +170,8 @@ def check_recorded_dump(
 def check_live_bridge(
     bridge: str, collector: Collector, *, is_listing: bool = False, is_naming_flows: bool = False
 ) -> BridgeFindings:
-    """Check all megaflows of any bridge. Raises SwitchError.
-
-    Args:
-        is_listing: Whether the findings list every megaflow.
-        is_naming_flows: Whether they name the flows behind the listed megaflows, also in OVN's database.
-    """
+    """Check all megaflows of any bridge. Raises SwitchError. `is_listing`: whether the findings list every megaflow.
+    `is_naming_flows`: whether they name the flows behind the listed megaflows, also in OVN's database."""
     from xenoovs.judge.bridge import check_bridge
     from xenoovs.judge.why.log import refuses_chains
 
@@ -258,11 +254,7 @@ def _cleartext(
     collector: Collector, uses: Sequence[EncapsulationUse], wanted: Sequence[EncapsulationUse] = ()
 ) -> tuple[tuple[Cleartext, ...], tuple[str, ...]]:
     """Return the tunnels that leave unencrypted against a policy of IPsec or the config, and why that is not known.
-
-    Args:
-        uses: Tunnels whose packets leave past the kernel's IPsec.
-        wanted: Tunnels that the config wants encrypted.
-    """
+    `uses`: tunnels whose packets leave past the kernel's IPsec. `wanted`: tunnels that the config wants encrypted."""
     if not (uses or wanted):
         return (), ()
     state = collector.ipsec(use.encapsulation for use in (*uses, *wanted))
@@ -298,11 +290,8 @@ def check_recorded_bridge(bridge: str | None, dump: Path, *, is_listing: bool = 
 
 
 def own_mask_of(program: Program, version: Callable[[], str | None]) -> OwnMask:
-    """Return what predicts the mask of a megaflow without foreign flows, by simulation of its key.
-
-    Args:
-        version: Returns that of Open vSwitch; asked for once, when the first mask is predicted.
-    """
+    """Return what predicts the mask of a megaflow without foreign flows, by simulation of its key. `version`: returns
+    that of Open vSwitch; asked for once, when the first mask is predicted."""
     built: list[Pipeline] = []
 
     def own_mask(megaflow: Megaflow) -> Mapping[str, int] | None:

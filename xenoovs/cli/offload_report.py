@@ -99,13 +99,8 @@ _ANOMALY = {
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Which part of the findings is printed, and how.
-
-    Attributes:
-        services: Names of services, which alone are judged; empty: all, and other traffic.
-        verdicts: Only blocks and other traffic with these verdicts are printed; all are judged. Empty: any.
-        required: Share of the packets in hardware; None: all.
-    """
+    """Which part of the findings is printed, and how. `verdicts`: only blocks and other traffic with these verdicts are
+    printed; all are judged. Empty: any. `required`: share of the packets in hardware; None: all."""
 
     services: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()

@@ -29,9 +29,8 @@ def roll_back(
 ) -> None:
     """Go back to what an earlier `apply` installed on a bridge: every client gets the backend that it had then.
 
-    Args:
-        number: That of the entry; None: the newest one that differs from what the bridge has.
-        bridge: None: the only one that has a history.
+    `number`: that of the entry; None: the newest one that differs from what the bridge has. `bridge`: None: the only
+    one that has a history.
     """
     history = find_history(bridge=bridge, db=db, lab=lab)
     number = _previous(history, reach(db, lab)) if number is None else number

@@ -248,12 +248,8 @@ def load(path: Path, kind: type[S]) -> S:
 
 
 def require_unchanged(change: Change, before: str, *, since: str, again: str) -> None:
-    """Raise BridgeChanged if the flows that the bridge had when the change was planned differ from these.
-
-    Args:
-        since: What happened when it had them, for the message.
-        again: The command that plans again.
-    """
+    """Raise BridgeChanged if the flows that the bridge had when the change was planned differ from these. `since`: what
+    happened when it had them, for the message. `again`: the command that plans again."""
     # Most often the texts are equal too.
     if before == change.dump or _lines(before) == _lines(change.dump):
         return

@@ -37,13 +37,8 @@ if TYPE_CHECKING:
 
 
 def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = False) -> None:
-    """Print the backends, and below them what is wrong or temporary.
-
-    Args:
-        snapshot: What the agent has.
-        option: What suggested commands need to reach the agent, after a space.
-        is_headed: Whether a heading has named the bridge.
-    """
+    """Print the backends, and below them what is wrong or temporary. `option`: what suggested commands need to reach
+    the agent, after a space. `is_headed`: whether a heading has named the bridge."""
     age, bridge = duration(snapshot.now_s - snapshot.started_s), "" if is_headed else f"bridge {snapshot.bridge}: "
     echo(f"{bridge}agent up {age}, config {snapshot.config_path} ({snapshot.config_digest})\n")
     if snapshot.services or not snapshot.remotes:

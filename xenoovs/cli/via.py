@@ -39,15 +39,8 @@ _SOCKET = "xenoovs.controller"
 def serving(
     control: Control, wanted: Mapping[Uplinks, ManagementSwitch | None], *, local: ManagementSwitch
 ) -> Iterator[Server]:
-    """Run a controller for these bridges, until the end of the `with`.
-
-    Args:
-        wanted: By bridge the Open vSwitch of this host, if it is there.
-        local: The Open vSwitch of this host.
-
-    Raises:
-        click.UsageError, CannotListen, CertificateUnusable, SwitchError.
-    """
+    """Run a controller for these bridges, until the end of the `with`. `wanted`: by bridge the Open vSwitch of this
+    host, if it is there. Raises click.UsageError, CannotListen, CertificateUnusable, SwitchError."""
     with Server(_settings(control, local=local), log=ControllerLog(info, warn)) as server:
         # First of all, for a bridge may connect at any moment and would be refused.
         bridges = [server.expect(uplinks.bridge, uplinks.datapath_id).expected for uplinks in wanted]
@@ -190,12 +183,8 @@ Reach = Callable[[Uplinks, Resolve], "Reached"]
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The engine of one bridge, and what triggers its rounds.
-
-    Attributes:
-        ports: Ports by name, while the bridge reports them; None: it does not.
-        mastership: Where other controllers share the bridge.
-    """
+    """The engine of one bridge, and what triggers its rounds. `ports`: ports by name, while the bridge reports them;
+    None: it does not. `mastership`: where other controllers share the bridge."""
 
     engine: Engine
     on_change: OnChange
@@ -214,11 +203,8 @@ class Way:
 
 @contextmanager
 def reaching(wanted: tuple[Uplinks, ...], way: Way, control: Control | None) -> Iterator[Reach]:
-    """Connect bridges until the end of the `with`. `control`: None: at the management socket.
-
-    Raises:
-        click.UsageError, CannotListen, CertificateUnusable, SwitchError.
-    """
+    """Connect bridges until the end of the `with`. `control`: None: at the management socket. Raises click.UsageError,
+    CannotListen, CertificateUnusable, SwitchError."""
     local = replace(connect(way.db, way.lab), db_timeout_s=_DB_TIMEOUT_S)
     _check_ovn(local, wanted)
     if control is None:

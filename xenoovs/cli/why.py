@@ -242,12 +242,8 @@ def why_command(
 
 @dataclass(frozen=True, slots=True)
 class WhyFindings:
-    """The result.
-
-    Attributes:
-        notes: what was undone of an earlier run, and what could not be read.
-        is_filtered: the dump may lack megaflows in software: all of it is offloaded.
-    """
+    """The result. `notes`: what was undone of an earlier run, and what could not be read. `is_filtered`: the dump may
+    lack megaflows in software: all of it is offloaded."""
 
     selection: Selection
     diagnoses: tuple[Case, ...]

@@ -45,12 +45,8 @@ class OffloadHistory:
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """The running ovs-vswitchd.
-
-    Attributes:
-        flow_limit: megaflows that it allows now (`upcall/show`).
-        version: as `ovs-appctl version` prints it, `3.1.0` or `2.17.8+nvidia`.
-    """
+    """The running ovs-vswitchd. `flow_limit`: megaflows that it allows now (`upcall/show`). `version`: as `ovs-appctl
+    version` prints it, `3.1.0` or `2.17.8+nvidia`."""
 
     offload: Fact[OffloadState]
     history: Fact[OffloadHistory]
@@ -83,12 +79,8 @@ class Subfunction:
 
 @dataclass(frozen=True, slots=True)
 class TcRules:
-    """Number of tc rules at the ingress of a device.
-
-    Attributes:
-        stale: rules of Open vSwitch without a megaflow.
-        filters: all rules, if some are of other programs.
-    """
+    """Number of tc rules at the ingress of a device. `stale`: rules of Open vSwitch without a megaflow. `filters`: all
+    rules, if some are of other programs."""
 
     total: int
     stale: int = 0
@@ -177,13 +169,8 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class BackendFacts:
-    """Facts about a backend host.
-
-    Attributes:
-        loopback: addresses on `lo`.
-        sysctls: effective `arp_ignore`, `arp_announce` and `rp_filter`: the larger one of `all` and the device
-            (kernel documentation, networking/ip-sysctl.rst).
-    """
+    """Facts about a backend host. `loopback`: addresses on `lo`. `sysctls`: effective `arp_ignore`, `arp_announce` and
+    `rp_filter`: the larger one of `all` and the device (kernel documentation, networking/ip-sysctl.rst)."""
 
     macs: tuple[str, ...]
     loopback: tuple[str, ...]
@@ -192,12 +179,8 @@ class BackendFacts:
 
 @dataclass(frozen=True, slots=True)
 class Bgp:
-    """The bgpd of this host.
-
-    Attributes:
-        refused: VIPs that its configuration would not announce: it has neither `redistribute kernel` for their family
-            nor a `network` statement for them.
-    """
+    """The bgpd of this host. `refused`: VIPs that its configuration would not announce: it has neither `redistribute
+    kernel` for their family nor a `network` statement for them."""
 
     established: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
@@ -244,11 +227,8 @@ class CpuCounter(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PortPackets:
-    """Packets that a port received for the CPU. `source`: the command or file that shows them.
-
-    Attributes:
-        entered: all packets that entered the port, also those of the NIC alone; None: the driver does not count them.
-    """
+    """Packets that a port received for the CPU. `source`: the command or file that shows them. `entered`: all packets
+    that entered the port, also those of the NIC alone; None: the driver does not count them."""
 
     packets: int
     counter: CpuCounter

@@ -269,12 +269,8 @@ def _error(text: str, number: int, expected: str) -> ParseError:
 
 @dataclass(frozen=True, slots=True)
 class EncapsulationUse:
-    """Megaflows whose packets leave in one tunnel, encapsulated past the kernel's IPsec.
-
-    Attributes:
-        encapsulation: without key and port.
-        is_userspace: a userspace datapath sends them; else the NIC does.
-    """
+    """Megaflows whose packets leave in one tunnel, encapsulated past the kernel's IPsec. `encapsulation`: without key
+    and port. `is_userspace`: a userspace datapath sends them; else the NIC does."""
 
     encapsulation: Encapsulation
     megaflows: int
@@ -350,10 +346,8 @@ def uncovered(uses: Iterable[EncapsulationUse], state: IpsecState) -> tuple[Clea
     """Return the tunnels, of those that a config requires to be encrypted, that no outgoing policy covers.
 
     Policies are there before any SA, and hold packets back until there is one (xfrm_lookup() of
-    net/xfrm/xfrm_policy.c). So a missing policy is what lets packets leave unencrypted.
-
-    Args:
-        uses: with their local address.
+    net/xfrm/xfrm_policy.c). So a missing policy is what lets packets leave unencrypted. `uses`: with their local
+    address.
     """
     return tuple(found for use in uses for found in _uncovered(use, state))
 

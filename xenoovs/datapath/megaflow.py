@@ -37,12 +37,8 @@ class MaskedValue:
 def parse_masked(text: str, width: int) -> MaskedValue:
     """Parse `value` or `value/mask`: a MAC, an IPv4 or IPv6 address, or a number. Caches the result.
 
-    Args:
-        text: the mask has the form of the value, or is a prefix length behind an IP address.
-        width: bits of the field: MAC 48, IPv4 32, IPv6 128.
-
-    Raises:
-        ValueError: with the text.
+    `text`: the mask has the form of the value, or is a prefix length behind an IP address. `width`: bits of the field:
+    MAC 48, IPv4 32, IPv6 128. Raises ValueError: with the text.
     """
     return read_masked(text, width)
 
@@ -112,11 +108,8 @@ class Offloaded(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of the match, `name(inner)`. The keys inside `encap(...)` and `tunnel(...)` stay text.
-
-    Attributes:
-        fields: cached result of `fields_of`; no part of the value.
-    """
+    """One key of the match, `name(inner)`. The keys inside `encap(...)` and `tunnel(...)` stay text. `fields`: cached
+    result of `fields_of`; no part of the value."""
 
     name: str
     inner: str

@@ -26,10 +26,8 @@ class TcCounters:
     """Packets and bytes of one filter, in total and by the NIC.
 
     Software counts frames without the 14 bytes of their Ethernet header, which act_mirred does not see at ingress; NICs
-    count them. So packets can be compared, bytes cannot.
-
-    Attributes:
-        hw_packets: None: unknown, because the kernel or iproute2 has no such counter (`with_known_counters`).
+    count them. So packets can be compared, bytes cannot. `hw_packets`: None: unknown, because the kernel or iproute2
+    has no such counter (`with_known_counters`).
     """
 
     packets: int
@@ -161,11 +159,8 @@ def cookie_of_ufid(ufid: str) -> str | None:
 
 
 def parse_tc_json(text: str) -> tuple[TcFilter, ...]:
-    """Parse `tc -j -s filter show dev X ingress`, or of a block. Entries without a handle are skipped.
-
-    Raises:
-        ParseError: also for what old releases print inside JSON.
-    """
+    """Parse `tc -j -s filter show dev X ingress`, or of a block. Entries without a handle are skipped. Raises
+    ParseError: also for what old releases print inside JSON."""
     if not text.strip():
         return ()
     try:
@@ -245,11 +240,8 @@ def unwrapped(hw_packets: int, hw_bytes: int, *, packets: int, size: int) -> int
     """Return the hardware packets of which `hw_packets` may be the lower 32 bits.
 
     Several numbers of packets can have these lower bits. Their bytes have 64 bits and decide: the software packets are
-    the number that comes closest to the software bytes by the mean size of all packets.
-
-    Args:
-        hw_packets: as tc prints it.
-        packets: by the NIC and in software.
+    the number that comes closest to the software bytes by the mean size of all packets. `hw_packets`: as tc prints it.
+    `packets`: by the NIC and in software.
     """
     if packets < _WRAP or hw_packets >= _WRAP:
         return hw_packets
@@ -263,11 +255,8 @@ def with_known_counters(filters: Iterable[TcFilter], *, is_known: bool = False) 
     """Return the filters with the hardware counters that tc left out because they are 0.
 
     tc omits them then (iproute2, tc/tc_util.c, print_tcstats_basic_hw). Linux and iproute2 before 4.20 have none and
-    omit them always: there they stay unknown.
-
-    Args:
-        filters: all that were read from one host.
-        is_known: whether kernel and iproute2 have the counters, by their versions; not needed if a filter shows it.
+    omit them always: there they stay unknown. `filters`: all that were read from one host. `is_known`: whether kernel
+    and iproute2 have the counters, by their versions; not needed if a filter shows it.
     """
     listed = tuple(filters)
     if not is_known and not any(each.has_hw_stats for each in listed):

@@ -35,12 +35,8 @@ _FLOW = "flow"
 
 @dataclass(frozen=True, slots=True)
 class TunnelPort:
-    """A tunnel port. None for `remote`, `local` and `key`: any, as packets or flows say.
-
-    Attributes:
-        device: what the name of its datapath port starts with, or all of it if the UDP port is set.
-        key: VNI or GRE key.
-    """
+    """A tunnel port. None for `remote`, `local` and `key`: any, as packets or flows say. `device`: what the name of its
+    datapath port starts with, or all of it if the UDP port is set. `key`: VNI or GRE key."""
 
     device: str
     remote: int | None = None

@@ -107,12 +107,8 @@ class Recorder:
 
 
 def write_record(path: Path, recorder: Recorder, endpoint: Endpoint, *, alter: _Alter = str, **about: object) -> int:
-    """Write a record, whole or not at all, of mode 0600; return its bytes. Raises OSError.
-
-    Args:
-        alter: Changes every text, as to hide addresses; secrets are hidden in any case.
-        about: More for the manifest.
-    """
+    """Write a record, whole or not at all, of mode 0600; return its bytes. Raises OSError. `alter`: changes every text,
+    as to hide addresses; secrets are hidden in any case. `about`: more for the manifest."""
     answers, names = list[dict[str, object]](), dict[tuple[tuple[str, ...], str], str]()
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6, format=tarfile.USTAR_FORMAT) as archive:

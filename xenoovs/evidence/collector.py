@@ -66,12 +66,8 @@ class Collector:
         target: CommandTarget = THIS_HOST,
         earlier: Collector | None = None,
     ) -> None:
-        """Compare with earlier readings, also of `earlier`.
-
-        Args:
-            interval_s: between the two samples of a first reading; 0: it has one.
-            target: how commands reach the switch.
-        """
+        """Compare with earlier readings, also of `earlier`. `interval_s`: between the two samples of a first reading;
+        0: it has one. `target`: how commands reach the switch."""
         self.switch, self.interval_s, self.target = switch, interval_s, target
         self._last: DatapathSample | None = None if earlier is None else earlier._last
 
@@ -82,12 +78,8 @@ class Collector:
     def megaflows(self, bridge: str, *, ingress: Set[str] = frozenset(), is_whole: bool = False) -> Evidence:
         """Return the megaflows of a bridge, with their filters of traffic control and their growth.
 
-        Args:
-            ingress: ports whose filters are read in any case, if the bridge is of the kernel's datapath.
-            is_whole: whether the megaflows of other bridges are read too.
-
-        Raises:
-            SwitchError.
+        `ingress`: ports whose filters are read in any case, if the bridge is of the kernel's datapath. `is_whole`:
+        whether the megaflows of other bridges are read too. Raises SwitchError.
         """
         bridges = self.switch.bridges()
         evidence = Evidence(
@@ -240,11 +232,8 @@ class Collector:
         return replace(evidence, logs=(logged, *evidence.logs))
 
     def refused_rules(self, evidence: Evidence, refused: Sequence[Megaflow], *, is_probing: bool) -> Evidence:
-        """Return the evidence on rules that are not in the NIC; remarks are on these alone.
-
-        Args:
-            is_probing: whether the driver is asked, by adding each rule with skip_sw.
-        """
+        """Return the evidence on rules that are not in the NIC; remarks are on these alone. `is_probing`: whether the
+        driver is asked, by adding each rule with skip_sw."""
         from xenoovs.switch.netlink import RouteSocket
         from xenoovs.switch.skip_sw_probe import SkipSwProber
         from xenoovs.switch.vswitchd import find_process, same_namespace
@@ -312,9 +301,8 @@ def _read_filters(
 ) -> tuple[FilterDump | None, tuple[str, ...]]:
     """Return the filters of traffic control, None if there cannot be any, and what could not be read.
 
-    Args:
-        ingress: ports whose filters are read too, if they have any: another program may have some there.
-        place: the network namespace of the devices.
+    `ingress`: ports whose filters are read too, if they have any: another program may have some there. `place`: the
+    network namespace of the devices.
     """
     devices = dict.fromkeys(found[1] for line in lines if (found := _TC_PORT.search(line)))
     if isinstance(place, Unknown):

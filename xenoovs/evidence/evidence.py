@@ -22,12 +22,8 @@ UNREAD_HOST = HostFacts(is_local=False, database=NOT_READ, daemon=NOT_READ, devi
 
 @dataclass(frozen=True, slots=True)
 class BridgePorts:
-    """The ports of a bridge.
-
-    Attributes:
-        prefixes: beginnings of the names of its tunnel ports in the datapath.
-        tunnels: all tunnel ports of this Open vSwitch, with the name of their bridges; empty: they are not known.
-    """
+    """The ports of a bridge. `prefixes`: beginnings of the names of its tunnel ports in the datapath. `tunnels`: all
+    tunnel ports of this Open vSwitch, with the name of their bridges; empty: they are not known."""
 
     names: frozenset[str]
     prefixes: tuple[str, ...] = ()

@@ -202,12 +202,8 @@ _STATED = re.compile(r", (?:offloaded|dp):[a-z]")
 
 
 class Transcript:
-    """The lines of a dump, completed. Attributes are right after the last line.
-
-    Attributes:
-        dumps: number of command lines that made a dump.
-        is_complete: whether the command lines made the dump without `type=`, `filter=` or a pipe.
-    """
+    """The lines of a dump, completed. Attributes are right after the last line. `dumps`: number of command lines that
+    made a dump. `is_complete`: whether the command lines made the dump without `type=`, `filter=` or a pipe."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self.dumps = 0

@@ -230,10 +230,7 @@ def judge_continuations(
     found: Sequence[tuple[Megaflow, MegaflowState]], *, is_partial: bool = False
 ) -> list[MegaflowState]:
     """Return the states of hops; one whose packets no megaflow takes is not in hardware: each packet is an upcall.
-
-    Args:
-        is_partial: the dump may lack megaflows that are not offloaded.
-    """
+    `is_partial`: the dump may lack megaflows that are not offloaded."""
     if len(found) >= MAX_HOPS:
         return [state for _, state in found]
     behind = defaultdict[tuple[str | None, int], list[MegaflowState]](list)
@@ -453,12 +450,8 @@ class SharedVerdict:
 
 @dataclass(frozen=True, slots=True)
 class SharedOverride:
-    """What megaflows outside all blocks that differ only in their source have in common.
-
-    Attributes:
-        entries: entries of services whose packets they may hold.
-        outside: where they count if they override no block.
-    """
+    """What megaflows outside all blocks that differ only in their source have in common. `entries`: entries of services
+    whose packets they may hold. `outside`: where they count if they override no block."""
 
     megaflow: Megaflow
     fields: Fields

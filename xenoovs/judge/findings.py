@@ -153,12 +153,8 @@ class BlockOffload:
 
 @dataclass(frozen=True, slots=True)
 class UnprovenBlock:
-    """A block that the NIC holds and of which no packet was counted.
-
-    Attributes:
-        share: of the clients of its service and IP family (0-1).
-        of_packets: packets that were counted for these.
-    """
+    """A block that the NIC holds and of which no packet was counted. `share`: of the clients of its service and IP
+    family (0-1). `of_packets`: packets that were counted for these."""
 
     block: ExpectedBlock
     share: float

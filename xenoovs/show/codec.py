@@ -78,15 +78,8 @@ def to_document(value: object) -> Any:
 
 
 def parse(kind: type[T], document: object, what: str) -> T:
-    """Read a record from its JSON. Unknown keys are ignored, as the agent may be newer.
-
-    Args:
-        document: As of `json.loads`.
-        what: What it should be, for the error.
-
-    Raises:
-        ParseError: It is none.
-    """
+    """Read a record from its JSON. Unknown keys are ignored, as the agent may be newer. `what`: what it should be, for
+    the error. Raises ParseError: it is none."""
     try:
         made: T = _reader(kind)(document)  # type: ignore[arg-type]
     except (ValueError, TypeError, OverflowError) as error:
@@ -195,11 +188,8 @@ def _required(kind: Any) -> tuple[str, ...]:
 
 
 def schemas(reference: str, *kinds: type) -> dict[str, Schema]:
-    """Return the JSON schemas of records and of all that they have, by class name.
-
-    Args:
-        reference: Of a schema, with `{model}` for its name.
-    """
+    """Return the JSON schemas of records and of all that they have, by class name. `reference`: of a schema, with
+    `{model}` for its name."""
     found: dict[str, Schema] = {}
     for kind in kinds:
         _schema(kind, reference, found)

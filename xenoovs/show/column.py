@@ -78,12 +78,8 @@ def counter(name: str, origin: str, text: str = "", of: Measure | None = None, l
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[T]):
-    """A row of a table.
-
-    Attributes:
-        parent: The value that it is part of; None: it is part of none.
-        now_s: When it was read, in seconds since 1970.
-    """
+    """A row of a table. `parent`: the value that it is part of; None: it is part of none. `now_s`: when it was read, in
+    seconds since 1970."""
 
     value: T
     parent: Any

@@ -284,9 +284,8 @@ def run_live(
 ) -> None:
     """Draw a state on the whole screen, refresh it, and change it by keys, until the user quits.
 
-    Args:
-        interval_s: Between two refreshes; longer where they take long.
-        press: Returns the state after a key, and a request that the key makes; None: the user quits.
+    `interval_s`: between two refreshes; longer where they take long. `press`: returns the state after a key, and a
+    request that the key makes; None: the user quits.
     """
     answers: SimpleQueue[tuple[Callable[[S], S], float, bool]] = SimpleQueue()
     next_s, is_pending = time.monotonic() + interval_s, False

@@ -133,12 +133,8 @@ INSTEAD = "edit that file, which the agent then reads again, or use `xenoovs wei
 def check_agent(where: Where, bridge: str, *, force: bool, instead: str = INSTEAD) -> None:
     """Refuse a change of a bridge that an agent reconciles; with `force`, only warn on stderr.
 
-    Args:
-        force: Whether the change is made although the agent will revert it.
-        instead: What the user should do, for the message.
-
-    Raises:
-        click.UsageError: An agent runs, and `force` is not set.
+    `force`: whether the change is made although the agent will revert it. `instead`: what the user should do, for the
+    message. Raises click.UsageError: an agent runs, and `force` is not set.
     """
     if agent_of(where, bridge) is None:
         return

@@ -38,12 +38,8 @@ class GuessingGroup(click.Group):
 
 
 class LazyGroup(GuessingGroup):
-    """Imports the module of a command when the command is used, and none for help.
-
-    Args:
-        sections: Title -> command -> its one line.
-        modules: Command -> the module that has it as `NAME_command`.
-    """
+    """Imports the module of a command when the command is used, and none for help. `sections`: title -> command -> its
+    one line. `modules`: command -> the module that has it as `NAME_command`."""
 
     def __init__(
         self, *args: Any, sections: Mapping[str, Mapping[str, str]], modules: Mapping[str, str], **kwargs: Any
@@ -98,14 +94,8 @@ def user_name() -> str:
 def file_behind(path: Path, *, option: str) -> Path:
     """Return the file to be written as a whole, behind links.
 
-    A link stays, and so does what it leads to if that is a device or a pipe, such as /dev/stdout.
-
-    Args:
-        path: As given.
-        option: Its name in messages.
-
-    Raises:
-        click.UsageError: There is something else.
+    A link stays, and so does what it leads to if that is a device or a pipe, such as /dev/stdout. `option`: its name in
+    messages. Raises click.UsageError: there is something else.
     """
     # Before `resolve`: /dev/stdout leads to the name of a pipe, which no path has.
     if path.exists() and not path.is_file():

@@ -149,12 +149,8 @@ def answer_each(works: Mapping[str, Callable[[], int]], output: OutputFormat) ->
     """Do the work of a command for each bridge, by their labels.
 
     What fails for one bridge is printed, and the others follow. With JSON the documents of all bridges are one list.
-
-    Args:
-        works: Each prints the answer for a bridge, and returns the exit status.
-
-    Returns:
-        That of a failure, else the highest exit status.
+    `works`: each prints the answer for a bridge, and returns the exit status. Returns that of a failure, else the
+    highest exit status.
     """
     documents, statuses = list[dict[str, Any]](), list[int]()
     for number, (label, work) in enumerate(works.items()):

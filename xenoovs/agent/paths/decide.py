@@ -106,12 +106,8 @@ class PathVerdict:
 
 @dataclass(frozen=True, slots=True)
 class RemoteVerdict:
-    """What is decided about a remote.
-
-    Attributes:
-        moved_s: When each block moved last, by its number, without those that never did.
-        counted_s: When the blocks moved that count for the budget, the newest last.
-    """
+    """What is decided about a remote. `moved_s`: when each block moved last, by its number, without those that never
+    did. `counted_s`: when the blocks moved that count for the budget, the newest last."""
 
     paths: tuple[PathVerdict, ...]
     moved_s: dict[int, float] = field(default_factory=dict)

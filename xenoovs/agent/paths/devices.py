@@ -171,15 +171,8 @@ class ProbePort:
     """A packet socket on one device, and its MAC of 6 bytes. Its methods do not block."""
 
     def __init__(self, device: str, *, netns: str | None = None, is_listener: bool = False) -> None:
-        """Open it.
-
-        Args:
-            netns: Where it is, by name or path; None: here.
-            is_listener: Read all frames of a device that the datapath has.
-
-        Raises:
-            OSError: EPERM without CAP_NET_RAW, or there is no such device.
-        """
+        """Open it. `netns`: where it is, by name or path; None: here. `is_listener`: read all frames of a device that
+        the datapath has. Raises OSError: EPERM without CAP_NET_RAW, or there is no such device."""
         self._socket = in_namespace(netns, lambda: _open(device, _ETH_ALL if is_listener else _ETH_IPV4))
         self.mac: bytes = self._socket.getsockname()[4]
 

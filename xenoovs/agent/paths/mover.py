@@ -43,12 +43,8 @@ class Mover:
         is_deciding: Callable[[], bool],
         request_round: Callable[[], None],
     ) -> None:
-        """Bind it to the parts of an agent.
-
-        Args:
-            open_port: Opens a packet socket where the devices of the bridge are.
-            is_deciding: Returns whether this agent, and no other controller, decides about the bridge.
-        """
+        """Bind it to the parts of an agent. `open_port`: opens a packet socket where the devices of the bridge are.
+        `is_deciding`: returns whether this agent, and no other controller, decides about the bridge."""
         self.remotes: dict[str, ProbedRemote] = {}
         self.devices, self.macs, self.pace = Devices(open_port), NextHopMacs(open_port), ProbeBudget()
         self.lookout = Lookout(self.devices, self.gateway, source_ports, request_round)

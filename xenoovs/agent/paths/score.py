@@ -206,10 +206,7 @@ def median(values: Iterable[float]) -> float:
 
 class WaysBack:
     """By which of the ways back answers are asked for: by the next one where the fabric loses answers of all paths.
-
-    Attributes:
-        number: Of the way in use, from 0.
-    """
+    `number`: of the way in use, from 0."""
 
     def __init__(self, count: int) -> None:
         self.number = self._rounds = 0

@@ -37,14 +37,9 @@ def namespace_inode(netns: str | None) -> int | None:
 def in_namespace(netns: str | None, make: Callable[[], T]) -> T:
     """Call `make` in a network namespace. A socket stays in the namespace in which it was opened.
 
-    setns(2) moves the calling thread alone, which returns before anything else can run in it.
-
-    Args:
-        netns: Name or path; None: the namespace of the calling thread.
-        make: Must not block, start a thread or call back into the event loop.
-
-    Raises:
-        OSError: There is no such namespace, or `make` raised it.
+    setns(2) moves the calling thread alone, which returns before anything else can run in it. `netns`: name or path;
+    None: the namespace of the calling thread. `make`: must not block, start a thread or call back into the event loop.
+    Raises OSError: there is no such namespace, or `make` raised it.
     """
     if netns is None:
         return make()

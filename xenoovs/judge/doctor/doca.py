@@ -23,9 +23,8 @@ from xenoovs.judge.doctor.nic import uplinks_of
 class MegaflowUse:
     """What a dump of megaflows needs of the NIC: their number by topic of the offload table; and ports that are gone.
 
-    Attributes:
-        paths: ports by which those of IPv6 enter and leave.
-        gone: number of the port in the datapath -> megaflows that name it; `held`: those of them that the NIC holds.
+    `paths`: ports by which those of IPv6 enter and leave. `gone`: number of the port in the datapath -> megaflows that
+    name it; `held`: those of them that the NIC holds.
     """
 
     topics: Mapping[str, int]

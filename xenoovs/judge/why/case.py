@@ -21,12 +21,8 @@ from xenoovs.openflow.flow import Flow
 
 @dataclass(frozen=True, slots=True)
 class UnwildcardedBits:
-    """What a megaflow matches beyond the flows of its service.
-
-    Attributes:
-        added: names of those fields of which our flows match no bit at all.
-        flows: the foreign flows that match these bits; empty: none does now; None: no flows were read.
-    """
+    """What a megaflow matches beyond the flows of its service. `added`: names of those fields of which our flows match
+    no bit at all. `flows`: the foreign flows that match these bits; empty: none does now; None: no flows were read."""
 
     bridge: str
     fields: tuple[tuple[str, int], ...]

@@ -60,12 +60,8 @@ class Likelihood(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason.
-
-    Attributes:
-        fix: commands to type, in order; `#` begins a comment; empty: nothing fixes it on this host.
-        source: where Open vSwitch decides it or writes the line of the log.
-    """
+    """One reason. `fix`: commands to type, in order; `#` begins a comment; empty: nothing fixes it on this host.
+    `source`: where Open vSwitch decides it or writes the line of the log."""
 
     cause: Cause
     likelihood: Likelihood
