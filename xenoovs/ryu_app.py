@@ -43,8 +43,7 @@ from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LogForm, info, start_logging, warn
 from xenoovs.agent.report import LastChange
 from xenoovs.agent.state import OffloadSample
-from xenoovs.cli.agent import controller_command
-from xenoovs.cli.agent_options import Options, options_of
+from xenoovs.cli.agent import Options, controller_command, options_of
 from xenoovs.cli.agents import configured_bridges, local_places, open_sockets, run_agents
 from xenoovs.cli.via import Reached, Resolve, is_here, reach_by
 from xenoovs.compile.plan import ChangeKind

@@ -40,8 +40,7 @@ from xenoovs.agent.state import BridgePorts, Observed, RoundFacts, Runtime
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import LoopCall, TaskFactory
 from xenoovs.agent.telemetry import Telemetry
-from xenoovs.cli.agent_options import Options
-from xenoovs.cli.controller_options import Control
+from xenoovs.cli.agent import Control, Options
 from xenoovs.cli.via import Reach, Way, reaching
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState

@@ -12,16 +12,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.cli.drain_rounds import DrainRounds
-from xenoovs.cli.history import PREVIOUS, EntryNumber, History, bridge_option, complete_history_number, history_of
+from xenoovs.cli.history import (
+    PREVIOUS,
+    EntryNumber,
+    History,
+    bridge_option,
+    complete_history_number,
+    find_history,
+    history_of,
+    is_installed,
+)
 from xenoovs.cli.plan import flows_option, plan_document, show_plan, with_names
+from xenoovs.compile.drains import Draining
 from xenoovs.compile.pipeline import PROGRAM
 from xenoovs.dataclass import dataclass, replace
+from xenoovs.display import duration as shown_duration
 from xenoovs.display import span
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import XenoovsError, counted
 from xenoovs.model.balancer import Balancer
+from xenoovs.switch.api import Switch
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.terminal.agent_client import INSTEAD, Where, check_agent, find_places, refuse_beside_agent
 from xenoovs.terminal.load import is_plan, load, resolved
@@ -35,7 +46,7 @@ from xenoovs.terminal.options import (
     rebalance_option,
     yes_option,
 )
-from xenoovs.terminal.output import confirm, echo, print_json
+from xenoovs.terminal.output import confirm, echo, echo_over, print_json
 from xenoovs.terminal.reach import reach
 
 if TYPE_CHECKING:
@@ -157,8 +168,6 @@ def apply_command(
     if config is None:
         if rebalance:
             raise click.UsageError("--rebalance does not go with --rollback.")
-        from xenoovs.cli.rollback import roll_back
-
         roll_back(
             rollback or None, bridge=bridge, db=db, lab=lab, partial=partial, no_drain=no_drain, how=how, output=output
         )
@@ -331,3 +340,148 @@ class Work:
             confirm_s=how.confirm_s,
             offloaded_s=how.within_s if how.must_offload else None,
         )
+
+
+# The drains of a change, each step of which is planned and applied.
+
+
+_PATIENCE_S = 60.0
+"""How long a round may fail with errors that pass: a busy Open vSwitch answers later, and nothing is lost meanwhile."""
+
+
+class DrainRounds:
+    """A change and the rounds that its drains need after it."""
+
+    def __init__(self, engine: Engine, balancer: Balancer, options: PlanOptions, change: Change) -> None:
+        self._engine, self._balancer, self._options, self._change = engine, balancer, options, change
+        self._failed_s: float | None = None
+
+    @property
+    def drains(self) -> tuple[Draining, ...]:
+        return self._change.drains
+
+    @property
+    def next_s(self) -> float | None:
+        """Seconds until the next round; None: no drain is left."""
+        return (self._change.next_s or 1.0) if self.drains else None
+
+    def run_next(self) -> None:
+        """Plan again and apply the difference. An error that passes is ignored for a minute.
+
+        Raises as Engine.plan and Engine.apply.
+        """
+        try:
+            self._run_next()
+            self._failed_s = None
+        except XenoovsError as error:
+            now_s = time.monotonic()
+            self._failed_s = now_s if self._failed_s is None else self._failed_s
+            if not error.retryable or now_s - self._failed_s > _PATIENCE_S:
+                raise
+
+    def _run_next(self) -> None:
+        self._engine.count_drains(now_s=time.monotonic())
+        # Another process may change other services meanwhile, so the flows are read again.
+        self._engine.forget()
+        self._change = self._engine.plan(self._balancer, self._options, now_s=time.monotonic())
+        # Also where nothing differs: the engine counts the packets of drains that it has applied.
+        self._engine.apply(self._change)
+
+    def wait(self) -> float:
+        """Run all rounds, with the progress on the terminal. Returns the seconds that it took."""
+        begun_s = time.monotonic()
+        try:
+            while (next_s := self.next_s) is not None:
+                echo_over(f"waiting for {'; '.join(map(_progress, self.drains))}")
+                time.sleep(next_s)
+                self.run_next()
+        except KeyboardInterrupt:
+            echo("\ninterrupted: open connections stay; `xenoovs apply` continues the drain", err=True)
+            raise
+        echo_over("")
+        return time.monotonic() - begun_s
+
+
+def _progress(drain: Draining) -> str:
+    if drain.is_settling:
+        return f"{drain.service}: Open vSwitch revalidates its megaflows"
+    return f"{drain.service}: {shown_duration(drain.left_s)} left, {drain.connections} new connections"
+
+
+# Back to what was applied earlier, with the same clients at the same backends.
+
+
+def roll_back(
+    number: int | None,
+    *,
+    bridge: str | None,
+    db: str | None,
+    lab: str | None,
+    partial: bool,
+    no_drain: bool,
+    how: ApplyOptions,
+    output: OutputFormat,
+) -> None:
+    """Go back to what an earlier `apply` installed on a bridge: every client gets the backend that it had then.
+
+    `number`: that of the entry; None: the newest one that differs from what the bridge has. `bridge`: None: the only
+    one that has a history.
+    """
+    history = find_history(bridge=bridge, db=db, lab=lab)
+    number = _previous(history, reach(db, lab)) if number is None else number
+    entry = history.load(number)
+    options = entry.options(drain=not no_drain, partial=partial)
+    work = Work.planned(entry.balancer(), options, db=db, lab=lab)
+
+    def introduce() -> None:
+        echo(f"rollback to {number}: {entry.command}, {entry.local_time}, {entry.user}")
+        _show_overrides(work.where, history.bridge)
+
+    instead = f"write the config of `xenoovs history {number}` to the file of the agent, or stop the agent first"
+    words = Words(f"rollback {number}", entry.config.file, f"xenoovs apply --rollback {number}", instead)
+    work.carry_out(how, output, words, introduce=introduce, facts={"rollback_to": number})
+
+
+def _previous(history: History, switch: Switch) -> int:
+    """Return the number of the newest entry that the bridge does not have.
+
+    Raises click.UsageError: there is none; XenoovsError, OSError: the newest cannot be read, the hint names the next.
+    """
+    damaged: XenoovsError | OSError | None = None
+    for number in reversed(history.numbers):
+        try:
+            entry = history.load(number)
+        except (XenoovsError, OSError) as problem:
+            damaged = damaged or problem
+            continue
+        if is_installed(switch, entry):
+            continue
+        if damaged is None:
+            return number
+        raise _naming(damaged, f"`xenoovs apply --rollback {number}` goes back to {number}, the newest other entry")
+    if damaged is not None:
+        raise _naming(damaged, "no other entry can be gone back to; `xenoovs history` lists them")
+    if not history.numbers:
+        raise click.UsageError(f"Bridge {history.bridge} has no history to go back to; `xenoovs apply` begins it.")
+    raise click.UsageError(
+        f"The history of bridge {history.bridge} has nothing else to go back to (`xenoovs history`); `xenoovs remove` "
+        "removes all flows."
+    )
+
+
+def _naming(problem: XenoovsError | OSError, hint: str) -> XenoovsError | OSError:
+    """Return the problem with a hint, where it can have one."""
+    if isinstance(problem, XenoovsError):
+        problem.hint = hint
+    return problem
+
+
+def _show_overrides(where: Where, bridge: str) -> None:
+    """Print which drains, weights and maintenance of operators an agent will set again."""
+    from xenoovs.agent.runtime_file import parse_runtime
+
+    with suppress(OSError, ValueError):
+        overrides = parse_runtime(find_places(where).runtime(bridge).read_bytes()).overrides
+        names = ", ".join(f"{each.service}/{each.backend} {each.state}" for each in overrides)
+        if names:
+            echo(f"note: an agent that starts sets again what operators have set: {names}", err=True)

@@ -17,7 +17,7 @@ from types import FrameType
 
 from xenoovs.agent.control.paths import AgentPaths, bound_socket
 from xenoovs.agent.rollback import roll_back, take_checkpoint
-from xenoovs.cli.drain_rounds import DrainRounds
+from xenoovs.cli.apply import DrainRounds
 from xenoovs.cli.offload import BlockChecker, block_checker
 from xenoovs.display import span
 from xenoovs.engine.change import Change

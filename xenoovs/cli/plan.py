@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from fractions import Fraction
 from itertools import islice
 from math import ceil
 from pathlib import Path
@@ -10,16 +10,16 @@ from shlex import join
 
 import click
 
-from xenoovs.cli.change_summary import SIGN_COLOURS, headline, moved_text, summarise, summary_document
 from xenoovs.cli.history import History, history_of
 from xenoovs.compile.drains import Draining
 from xenoovs.compile.plan import BackendShare, ChangeKind, Plan, ServiceChange
 from xenoovs.compile.program import broken_returns
 from xenoovs.compile.read import is_block
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration, percent
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import counted, worded
+from xenoovs.errors import counted, first_names, worded
 from xenoovs.model.next_hop import mac_and_port, written_and_port
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import render_actions, render_flow
@@ -38,6 +38,8 @@ from xenoovs.terminal.output import echo, print_table, print_text
 from xenoovs.terminal.reach import reach, where_of
 
 _ROWS_SHOWN = 20
+_SIGN_COLOURS = {"+": "green", "~": "yellow", "-": "red"}
+_NAMES_SHOWN = 5
 
 flows_option = click.option("--flows", "flows", is_flag=True, help="Show the flows to add (+), change (~), remove (-).")
 
@@ -111,6 +113,79 @@ def _save(path: Path, change: Change, *, config: Path, options: PlanOptions) -> 
     except OSError as error:
         # Not the name of the temporary file.
         raise OSError(error.errno, f"the plan was not saved: {error.strerror}", str(path)) from None
+
+
+# What a change does, in one sentence: for a plan, and for what is saved of it.
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a change does to a bridge: services by name, and numbers of flows. `moved`: services of which clients move,
+    with the share of these, the largest first. `shared`: flows to add, change or remove that belong to no service."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    moved: tuple[tuple[str, Fraction], ...]
+    shared: int
+    flows_before: int
+    flows_after: int
+
+
+def summarise(change: Change) -> Summary:
+    """Return the summary of a change."""
+    difference, flow_mods = change.difference, change.difference.flow_mods_by_service()
+    new = change.new
+    # Of many services that are all new, nothing is computed but their names.
+    names = {ChangeKind.NEW: [each.service.name for each in change.program.services if each.service_id in new]}
+    moved = list[tuple[str, Fraction]]()
+    for service in change.services(but=new):
+        if service.kind is not ChangeKind.SAME or flow_mods[service.service_id]:
+            names.setdefault(service.kind, []).append(service.name)
+        if service.moved:
+            moved.append((service.name, service.moved))
+    same = difference.unchanged + len(difference.changed)
+    return Summary(
+        added=tuple(names[ChangeKind.NEW]),
+        changed=(*names.get(ChangeKind.CHANGED, ()), *names.get(ChangeKind.SAME, ())),
+        removed=tuple(names.get(ChangeKind.REMOVED, ())),
+        moved=tuple(sorted(moved, key=lambda each: -each[1])),
+        shared=flow_mods[0],
+        flows_before=same + len(difference.removed),
+        flows_after=same + len(difference.added),
+    )
+
+
+def headline(summary: Summary) -> str:
+    """Return which services a change adds, changes and removes, in words."""
+    kinds = (("added", "+", summary.added), ("changed", "~", summary.changed), ("removed", "-", summary.removed))
+    parts = [(how, sign, names) for how, sign, names in kinds if names]
+    words = []
+    for number, (how, sign, names) in enumerate(parts):
+        count = counted(len(names), "service") if number == 0 else str(len(names))
+        words.append(click.style(f"{count} {how} ({first_names(names, most=_NAMES_SHOWN)})", fg=_SIGN_COLOURS[sign]))
+    if not words:
+        shared = counted(summary.shared, "flow")
+        return f"no service changes; {shared} of other traffic and ARP {worded(summary.shared, 'does', 'do')}"
+    return ", ".join(words)
+
+
+def moved_text(summary: Summary) -> str:
+    """Return the share of clients that get another backend, by service."""
+    return first_names([f"{percent(share)} of {name}" for name, share in summary.moved], most=_NAMES_SHOWN) or "none"
+
+
+def summary_document(summary: Summary) -> dict[str, object]:
+    """Return a summary for JSON."""
+    return {
+        "added": list(summary.added),
+        "changed": list(summary.changed),
+        "removed": list(summary.removed),
+        "clients_moved": [{"service": name, "clients": float(share)} for name, share in summary.moved],
+        "flows_of_no_service": summary.shared,
+        "flows_before": summary.flows_before,
+        "flows_after": summary.flows_after,
+    }
 
 
 def show_plan(change: Change, *, flows: bool) -> None:
@@ -203,7 +278,7 @@ def _show_flows(difference: Plan) -> None:
     echo()
     for sign, flow, was in sorted(changes, key=lambda change: ("+~-".index(change[0]), _order(change[1]))):
         # Without its cookie, which would make the line wrap.
-        echo(click.style(f"{sign} {render_flow(replace(flow, cookie=0))}{was}", fg=SIGN_COLOURS[sign]))
+        echo(click.style(f"{sign} {render_flow(replace(flow, cookie=0))}{was}", fg=_SIGN_COLOURS[sign]))
 
 
 def _order(flow: Flow) -> int:

@@ -16,7 +16,7 @@ import click
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from xenoovs import __version__
-from xenoovs.cli.change_summary import headline, moved_text, summarise, summary_document
+from xenoovs.cli.plan import headline, moved_text, summarise, summary_document
 from xenoovs.decision.document import decision_document, parse_decision
 from xenoovs.engine.change import Change, PlanOptions
 from xenoovs.errors import (

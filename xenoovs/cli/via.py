@@ -11,7 +11,7 @@ import click
 
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.systemd import notify
-from xenoovs.cli.controller_options import Control
+from xenoovs.cli.agent import Control
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.listen import Address, UnixAddress, parse_address
 from xenoovs.controller.log import ControllerLog

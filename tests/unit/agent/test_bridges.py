@@ -30,7 +30,7 @@ from xenoovs.agent.log import LOGGER, bridge_context, facts_of, info
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.systemd import Readiness, notify
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
-from xenoovs.cli.agent_options import Options
+from xenoovs.cli.agent import Options
 from xenoovs.cli.agents import AllOpened, ConfiguredBridge, OpenedAgent, configured_bridges, run_agents
 from xenoovs.cli.via import Reached
 from xenoovs.datapath.database import PortState

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.unit import balancer as small
-from xenoovs.cli.drain_rounds import DrainRounds
+from xenoovs.cli.apply import DrainRounds
 from xenoovs.decision.advance import SETTLE_S
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
