@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -14,14 +14,23 @@ from xenoovs.display import percent
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.judge.expected import OutsideKind
-from xenoovs.judge.findings import Anomaly, Conclusion, OffloadFindings, OverriddenBlocks, Unwildcarding, part_of
+from xenoovs.judge.findings import (
+    Anomaly,
+    Conclusion,
+    DumpFindings,
+    OffloadFindings,
+    OverriddenBlocks,
+    Unwildcarding,
+    part_of,
+)
 from xenoovs.judge.report import OffloadRow, OutsideRow, backend_rows, blocks_row, ignored_rows, outside_rows, total_row
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_bits, render_flow, render_match
 from xenoovs.terminal.output import echo, print_table, print_text
 
 if TYPE_CHECKING:
-    from xenoovs.judge.bridge import BridgeFindings
+    from xenoovs.judge.bridge import BridgeFindings, BridgeRow
+    from xenoovs.judge.findings import BlockOffload, OutsideTraffic
     from xenoovs.judge.foreign import PreemptingRule
     from xenoovs.judge.tree import Node
 
@@ -128,12 +137,12 @@ def show(check: DatapathCheck, shown: ReportOptions) -> None:
     part = shown.part(judged)
     findings = judged if part is None else part
     _show_cleartext(judged)
-    if findings.conclusion is Conclusion.CHECK_FAILED:
-        _show_unparsed(findings)
-        echo(click.style(_UNPARSED if findings.is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
+    if _is_failed(findings, findings.conclusion):
         return
     if shown.tree:
-        _show_tree(findings)
+        from xenoovs.judge.tree import offload_tree
+
+        _print_tree(offload_tree(findings))
     if shown.blocks and findings.blocks:
         _show_blocks(findings)
     _show_sums(judged, part, shown)
@@ -175,8 +184,7 @@ def show(check: DatapathCheck, shown: ReportOptions) -> None:
     elif concluded is Conclusion.NOTHING_SEEN and check.expired:
         sentence = check.expired
     elif concluded is Conclusion.NOTHING_SEEN and (judged.is_filtered or blocks.megaflows):
-        is_unconfirmed = any(each.verdict is Verdict.UNCONFIRMED for each in judged.judged)
-        sentence = _FILTERED if judged.is_filtered else _UNCONFIRMED if is_unconfirmed else _UNCOUNTED
+        sentence = _unproven(judged, judged.judged)
     _conclude(concluded, sentence, findings=judged, required=shown.required)
 
 
@@ -197,10 +205,20 @@ def _sentence(findings: OffloadFindings) -> str:
     return f"{sentence}, but not all answers are" if has_bad else f"{sentence}{', and so are answers' * has_answers}"
 
 
-def _show_tree(findings: OffloadFindings) -> None:
-    from xenoovs.judge.tree import offload_tree
+def _is_failed(findings: OffloadFindings | BridgeFindings, conclusion: Conclusion) -> bool:
+    """Return whether nothing can be judged, and print why."""
+    if conclusion is not Conclusion.CHECK_FAILED:
+        return False
+    _show_unparsed(findings)
+    echo(click.style(_UNPARSED if findings.is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
+    return True
 
-    _print_tree(offload_tree(findings))
+
+def _unproven(findings: DumpFindings, judged: Iterable[BlockOffload | OutsideTraffic | BridgeRow]) -> str:
+    """Return why megaflows allow no conclusion, a sentence."""
+    if findings.is_filtered:
+        return _FILTERED
+    return _UNCONFIRMED if any(each.verdict is Verdict.UNCONFIRMED for each in judged) else _UNCOUNTED
 
 
 def _print_tree(nodes: Sequence[Node]) -> None:
@@ -267,7 +285,7 @@ def _show_unproven(findings: OffloadFindings) -> None:
         echo(f"  and {counted(len(unproven) - _MAX_FLOWS, 'more block')} without a packet")
 
 
-def _show_cleartext(findings: OffloadFindings | BridgeFindings) -> None:
+def _show_cleartext(findings: DumpFindings) -> None:
     """Print first what must not be overlooked."""
     for found in findings.cleartext[:_MAX_FLOWS]:
         print_text(f"CLEARTEXT: {found}", indent="  ", fg="red", bold=True)
@@ -277,7 +295,7 @@ def _show_cleartext(findings: OffloadFindings | BridgeFindings) -> None:
         echo()
 
 
-def _show_ports(findings: OffloadFindings | BridgeFindings) -> None:
+def _show_ports(findings: DumpFindings) -> None:
     for port in findings.ports:
         if port.is_contradicted:
             print_text(f"contradicted: {port}", indent="  ", fg="red")
@@ -288,9 +306,7 @@ def show_bridge(findings: BridgeFindings, shown: ReportOptions) -> None:
     required = shown.required
     reached = findings.conclusion_for(None)
     _show_cleartext(findings)
-    if reached is Conclusion.CHECK_FAILED:
-        _show_unparsed(findings)
-        echo(click.style(_UNPARSED if findings.is_unparsed else _WITHOUT_M, fg="yellow", bold=True))
+    if _is_failed(findings, reached):
         return
     if shown.tree:
         from xenoovs.judge.links import link_tree
@@ -323,11 +339,9 @@ def show_bridge(findings: BridgeFindings, shown: ReportOptions) -> None:
     for remark in findings.remarks:
         echo(click.style(remark, fg="yellow"))
     _show_unparsed(findings)
-    concluded, is_judged = findings.conclusion_for(required), any(row.is_judged for row in findings.rows)
-    sentence = _ON_BRIDGE[reached]
-    if concluded is Conclusion.NOTHING_SEEN and (findings.is_filtered or is_judged):
-        is_unconfirmed = any(row.verdict is Verdict.UNCONFIRMED for row in findings.rows)
-        sentence = _FILTERED if findings.is_filtered else _UNCONFIRMED if is_unconfirmed else _UNCOUNTED
+    concluded, sentence = findings.conclusion_for(required), _ON_BRIDGE[reached]
+    if concluded is Conclusion.NOTHING_SEEN and (findings.is_filtered or findings.counted):
+        sentence = _unproven(findings, findings.rows)
     _conclude(concluded, sentence, findings=findings, required=required)
 
 
@@ -337,9 +351,7 @@ def _port(name: str, findings: BridgeFindings) -> str:
     return f"{name} ({logical})" if logical and logical != name else name or "-"
 
 
-def _conclude(
-    conclusion: Conclusion, sentence: str, *, findings: OffloadFindings | BridgeFindings, required: float | None
-) -> None:
+def _conclude(conclusion: Conclusion, sentence: str, *, findings: DumpFindings, required: float | None) -> None:
     """Print the last line. With a requirement it is about shares alone."""
     is_decided = conclusion in (Conclusion.IN_HARDWARE, Conclusion.NOT_ALL_IN_HARDWARE)
     if findings.cleartext:
@@ -472,7 +484,7 @@ def _show_anomaly(anomaly: Anomaly, count: int, check: DatapathCheck, shown: Rep
         echo(f"    made by {origin}")
 
 
-def _show_unparsed(findings: OffloadFindings | BridgeFindings) -> None:
+def _show_unparsed(findings: DumpFindings) -> None:
     if findings.unparsed:
         lines = len(findings.unparsed) + findings.unparsed_more
         echo(f"lines that could not be read ({lines}); the first: {findings.unparsed[0]}")

@@ -12,16 +12,15 @@ from functools import lru_cache
 from xenoovs.compile.offloadable.check import Offloadability, check_megaflow
 from xenoovs.compile.offloadable.table import Profile, TopicKind, version_or_default
 from xenoovs.dataclass import dataclass, field, replace
-from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
 from xenoovs.datapath.megaflow import Megaflow, Verdict, attributes_of, output_ports
 from xenoovs.datapath.ovn import LogicalFlow
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding, filter_of
+from xenoovs.evidence.samples import filter_of
 from xenoovs.judge.chains import ChainLink, is_hop, judge_chains, link_chains
 from xenoovs.judge.check import MegaflowJudge, MegaflowState, TunnelCounter, UnparsedLines, hop_of, reason_of
 from xenoovs.judge.expected import OutsideKind, outside_kind_of
-from xenoovs.judge.findings import Conclusion, conclude
+from xenoovs.judge.findings import Conclusion, Counts, DumpFindings, Tally, conclude, summed
 from xenoovs.judge.links import LinkNames, MegaflowLink
 from xenoovs.judge.why.case import DOCA_LAYER, MINIFLOW, OFFLOAD_INFO
 from xenoovs.judge.why.flows import explains
@@ -32,7 +31,7 @@ _OTHERS = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeRow:
+class BridgeRow(Counts):
     """Chains from one port that share verdict and reason.
 
     Attributes:
@@ -48,44 +47,28 @@ class BridgeRow:
     verdict: Verdict
     reason: str
     is_judged: bool
-    megaflows: int
-    packets: int
-    bytes: int
-    hw_packets: int = 0
-    growth: Growth = NO_GROWTH
     chains: int = 0
     exits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeFindings:
+class BridgeFindings(DumpFindings):
     """Findings about a bridge.
 
     Attributes:
         rows: by port, then from best verdict to worst, then by reason.
         recirculating: number of megaflows that are part of longer chains.
         has_tc_chains: whether the kernel can offload such chains; None: unknown.
-        tunnels: tunnels by which packets leave past the kernel's IPsec.
-        cleartext: those of them that a policy says should be encrypted.
         links: every megaflow, if the check lists them.
         logical_flows: cookie -> logical flow of OVN, of the flows behind the links.
     """
 
     rows: tuple[BridgeRow, ...]
-    unparsed: tuple[ParseError, ...]
     read: int
-    unjudged: int
-    is_filtered: bool = False
     remarks: tuple[str, ...] = ()
-    unparsed_more: int = 0
-    uncounted: int = 0
-    ports: tuple[PortFinding, ...] = ()
-    has_growth: bool = False
     recirculating: int = 0
     has_tc_chains: bool | None = None
     logical_ports: Mapping[str, str] = field(default_factory=dict, hash=False)
-    tunnels: tuple[EncapsulationUse, ...] = ()
-    cleartext: tuple[Cleartext, ...] = ()
     links: tuple[MegaflowLink, ...] = ()
     logical_flows: Mapping[int, LogicalFlow] = field(default_factory=dict, hash=False)
 
@@ -99,27 +82,9 @@ class BridgeFindings:
         return LinkNames(self.logical_ports, self.logical_flows)
 
     @property
-    def hw_share(self) -> float | None:
-        """Share of packets of judged chains that the NIC forwarded (0-1); None before the first packet."""
-        judged = [row for row in self.rows if row.is_judged]
-        packets = sum(row.packets for row in judged)
-        return sum(row.hw_packets for row in judged) / packets if packets else None
-
-    @property
-    def growth(self) -> Growth:
-        """Packets of judged megaflows that came between two samples."""
-        return sum((row.growth for row in self.rows if row.is_judged), NO_GROWTH)
-
-    @property
-    def judged_share(self) -> float | None:
-        """The share that a requirement is compared with: of the growth if there is any, else as `hw_share`."""
-        growth = self.growth
-        return growth.hw_packets / growth.packets if growth.packets else self.hw_share
-
-    @property
-    def is_contradicted(self) -> bool:
-        """Whether a port gave the CPU more packets than megaflows explain."""
-        return any(port.is_contradicted for port in self.ports)
+    def counted(self) -> tuple[BridgeRow, ...]:
+        """Judged chains."""
+        return tuple(row for row in self.rows if row.is_judged)
 
     @property
     def is_unparsed(self) -> bool:
@@ -130,7 +95,7 @@ class BridgeFindings:
         """Return whether all judged megaflows are in hardware, or the share of packets that is `required` (0-1)."""
         if self.cleartext:
             return Conclusion.NOT_ALL_IN_HARDWARE
-        judged = [row for row in self.rows if row.is_judged]
+        judged = self.counted
         is_software = any(row.verdict.is_software for row in judged)
         # Also without `-m` a dump shows the slow path.
         if self.is_unparsed or (self.unjudged and not (is_software and required is None)):
@@ -171,9 +136,9 @@ def check_bridge(
     counter.add_hops(hops)
     return BridgeFindings(
         counter.rows(),
-        tuple(unparsed.listed),
         read,
-        unjudged,
+        unparsed=tuple(unparsed.listed),
+        unjudged=unjudged,
         unparsed_more=unparsed.more,
         uncounted=uncounted,
         ports=evidence.port_checks,
@@ -195,13 +160,8 @@ _Key = tuple[str, Verdict, str, bool]
 
 
 @dataclass(slots=True)
-class _Sums:
+class _Sums(Tally):
     chains: int = 0
-    megaflows: int = 0
-    packets: int = 0
-    bytes: int = 0
-    hw_packets: int = 0
-    growth: Growth = NO_GROWTH
     exits: set[str] = field(default_factory=set)
 
 
@@ -271,24 +231,18 @@ class _RowCounter:
     def _count(self, key: _Key, state: MegaflowState | None, exits: Iterable[str]) -> None:
         """Count a megaflow. `state`: that of the chain which begins with it; None: it is a further one of a chain."""
         sums = self.sums.setdefault(key, _Sums())
-        sums.megaflows += 1
         sums.exits.update(exits)
-        if state is not None:
+        if state is None:
+            sums.megaflows += 1
+        else:
             sums.chains += 1
-            sums.packets += state.packets
-            sums.bytes += state.bytes
-            sums.hw_packets += state.hw_packets
-            sums.growth += state.growth or NO_GROWTH
+            sums.count(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
 
     def rows(self) -> tuple[BridgeRow, ...]:
         """Return the sums in the order of a report."""
         ordered = sorted(self.sums, key=lambda key: (key[0], key[1].badness, not key[3], key[2]))
-        return tuple(_row(key, self.sums[key]) for key in ordered)
-
-
-def _row(key: _Key, sums: _Sums) -> BridgeRow:
-    counts = sums.megaflows, sums.packets, sums.bytes, sums.hw_packets
-    return BridgeRow(*key, *counts, sums.growth, sums.chains, tuple(sorted(sums.exits)))
+        sums = ((key, self.sums[key]) for key in ordered)
+        return tuple(BridgeRow(*key, one.chains, tuple(sorted(one.exits)), **summed((one,))) for key, one in sums)
 
 
 # Why a megaflow is not in hardware, in some words.

@@ -26,7 +26,7 @@ from xenoovs.datapath.megaflow import (
 )
 from xenoovs.datapath.outer import Encapsulation, encapsulations
 from xenoovs.datapath.parse import read_line
-from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
+from xenoovs.datapath.tc import TcCounters, TcFilter
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import NO_GROWTH, DatapathSample, Growth, filter_of, id_of, sampled
@@ -53,6 +53,8 @@ from xenoovs.judge.findings import (
     ListedMegaflow,
     OffloadFindings,
     OutsideTraffic,
+    Tally,
+    summed,
     unanswered,
 )
 from xenoovs.judge.foreign import OverrideCounter, OwnMask, UnwildcardCounter, UnwildcardKey
@@ -350,40 +352,27 @@ _MAX_EXAMPLES = 5
 
 
 @dataclass(slots=True)
-class BlockCounters:
+class BlockCounters(Tally):
     """The counters of one block."""
 
     block: ExpectedBlock
     verdicts: Counter[Verdict] = field(default_factory=Counter)
-    packets: int = 0
-    bytes: int = 0
-    hw_packets: int = 0
-    hw_bytes: int = 0
     anomalies: Counter[Anomaly] = field(default_factory=Counter)
     entries: set[int] = field(default_factory=set)
-    growth: Growth = NO_GROWTH
     proof: ProofCounter = field(default_factory=ProofCounter)
 
     def add(self, state: MegaflowState, entry: int, in_port: str | None) -> None:
         """Count a megaflow whose packets came by this entry of the service."""
         self.proof.add(in_port, state.verdict, state.packets, is_new=state.is_new)
         self.verdicts[state.verdict] += 1
-        self.packets += state.packets
-        self.bytes += state.bytes
-        self.hw_packets += state.hw_packets
-        self.hw_bytes += state.hw_bytes
-        self.growth += state.growth or NO_GROWTH
+        self.count(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
         self.entries.add(entry)
 
     def add_equal(self, verdict: Verdict, packets: int, size: int, in_port: str | None) -> None:
         """Count a megaflow with a verdict and an entry that were counted before."""
         self.proof.add(in_port, verdict, packets)
         self.verdicts[verdict] += 1
-        self.packets += packets
-        self.bytes += size
-        if verdict is Verdict.HW:
-            self.hw_packets += packets
-            self.hw_bytes += size
+        self.count_equal(verdict, packets, size)
 
     def result(self, *, has_totals: bool = True) -> BlockOffload:
         """Return the finding for the block. `has_totals`: as Evidence has it."""
@@ -394,46 +383,17 @@ class BlockCounters:
             self.block,
             worst,
             tuple((verdict, self.verdicts[verdict]) for verdict in Verdict if self.verdicts[verdict]),
-            packets=self.packets,
-            bytes=self.bytes,
-            hw_packets=self.hw_packets,
-            hw_bytes=self.hw_bytes,
-            anomalies=tuple((anomaly, self.anomalies[anomaly]) for anomaly in Anomaly if self.anomalies[anomaly]),
-            entries_seen=frozenset(self.entries),
-            growth=self.growth,
+            tuple((anomaly, self.anomalies[anomaly]) for anomaly in Anomaly if self.anomalies[anomaly]),
+            frozenset(self.entries),
+            **summed((self,)),
         )
 
 
 @dataclass(slots=True)
-class OutsideCounters:
+class OutsideCounters(Tally):
     """The counters of megaflows outside all blocks that share kind, port, services, verdict and reason."""
 
     key: tuple[OutsideKind, str, tuple[str, ...], Verdict, str]
-    megaflows: int = 0
-    packets: int = 0
-    bytes: int = 0
-    hw_packets: int = 0
-    hw_bytes: int = 0
-    growth: Growth = NO_GROWTH
-
-    def add(self, packets: int, size: int, hw_packets: int, hw_bytes: int, growth: Growth | None = None) -> None:
-        """Count a megaflow."""
-        self.megaflows += 1
-        self.packets += packets
-        self.bytes += size
-        self.hw_packets += hw_packets
-        self.hw_bytes += hw_bytes
-        self.growth += growth or NO_GROWTH
-
-    def add_equal(self, packets: int, size: int) -> None:
-        """Count a megaflow by the counters of the dump."""
-        is_hw = self.key[3] is Verdict.HW
-        self.add(packets, size, packets if is_hw else 0, size if is_hw else 0)
-
-    def result(self) -> OutsideTraffic:
-        """Return the finding."""
-        counters = (self.megaflows, self.packets, self.bytes, self.hw_packets, self.hw_bytes)
-        return OutsideTraffic(*self.key, *counters, self.growth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,7 +497,7 @@ class OffloadCheck:
             shared = SharedOverride(megaflow, fields, entries, outside)
             if self._overrides(shared, fields, packets=megaflow.packets, used_s=megaflow.used_s):
                 return shared
-        outside.add(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
+        outside.count(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
         if self.is_listing and outside.key[0].is_judged:
             self._list(megaflow, state, None, outside.key[:3])
         return shared if entries else outside
@@ -567,8 +527,7 @@ class OffloadCheck:
         block: ExpectedBlock | None,
         outside: tuple[OutsideKind, str, tuple[str, ...]] | None,
     ) -> None:
-        cookie = cookie_of_ufid(megaflow.ufid) if megaflow.ufid and self.evidence.filters is not None else None
-        tc = (self.evidence.filters or {}).get(cookie) if cookie else None
+        tc = filter_of(megaflow, self.evidence.filters)
         self.listed.append(ListedMegaflow(megaflow, state.verdict, state.packets, state.hw_packets, block, outside, tc))
 
     def add_override(
@@ -576,7 +535,7 @@ class OffloadCheck:
     ) -> None:
         """Count a megaflow with these fields that may override blocks, by the counters of the dump."""
         if not self._overrides(shared, fields, packets=packets, used_s=used_s):
-            shared.outside.add_equal(packets, size)
+            shared.outside.count_equal(shared.outside.key[3], packets, size)
 
     def _overrides(self, shared: SharedOverride, fields: Fields, *, packets: int, used_s: float | None) -> bool:
         return is_recent(used_s, self.evidence) and self.overrides.add(
@@ -635,7 +594,9 @@ class OffloadCheck:
         """Return the findings about all megaflows so far."""
         self._add_hops()
         blocks = tuple(counters.result(has_totals=self.evidence.has_totals) for counters in self.counters.values())
-        outside = tuple(counters.result() for counters in self.outside.values() if counters.megaflows)
+        outside = tuple(
+            OutsideTraffic(*each.key, **summed((each,))) for each in self.outside.values() if each.megaflows
+        )
         return OffloadFindings(
             services=self.services,
             blocks=blocks,
@@ -749,7 +710,7 @@ class LineCache:
             return False
         used_s = float(used) if used else None
         if shape.outside is not None:
-            shape.outside.add_equal(int(packets), int(size))
+            shape.outside.count_equal(shape.outside.key[3], int(packets), int(size))
             return True
         if shape.override is not None:
             fields = shape.override.fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse
@@ -67,6 +67,51 @@ class Anomaly(Enum):
     __hash__ = object.__hash__
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What some megaflows counted, in all and in the NIC; `growth`: between two samples."""
+
+    megaflows: int = 0
+    packets: int = 0
+    bytes: int = 0
+    hw_packets: int = 0
+    hw_bytes: int = 0
+    growth: Growth = NO_GROWTH
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """Adds up Counts, megaflow by megaflow."""
+
+    megaflows: int = 0
+    packets: int = 0
+    bytes: int = 0
+    hw_packets: int = 0
+    hw_bytes: int = 0
+    growth: Growth = NO_GROWTH
+
+    def count(self, packets: int, size: int, hw_packets: int, hw_bytes: int, growth: Growth | None = None) -> None:
+        self.megaflows += 1
+        self.packets += packets
+        self.bytes += size
+        self.hw_packets += hw_packets
+        self.hw_bytes += hw_bytes
+        self.growth += growth or NO_GROWTH
+
+    def count_equal(self, verdict: Verdict, packets: int, size: int) -> None:
+        """Count a megaflow by the counters of the dump: all of its packets are where it is."""
+        is_hw = verdict is Verdict.HW
+        self.count(packets, size, packets if is_hw else 0, size if is_hw else 0)
+
+
+def summed(parts: Iterable[Counts | Tally]) -> dict[str, Any]:
+    """Return the sums of some Counts, as arguments for Counts of another kind."""
+    listed = tuple(parts)
+    names = ("megaflows", "packets", "bytes", "hw_packets", "hw_bytes")
+    sums: dict[str, Any] = {name: sum(getattr(each, name) for each in listed) for name in names}
+    return sums | {"growth": sum((each.growth for each in listed), NO_GROWTH)}
+
+
 @dataclass(frozen=True, slots=True)
 class AnomalousMegaflow:
     """One megaflow with an anomaly. `match`: its masked fields as ovs-ofctl writes them."""
@@ -112,7 +157,7 @@ class OverriddenBlocks:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockOffload:
+class BlockOffload(Counts):
     """One block as the datapath shows it.
 
     Attributes:
@@ -124,17 +169,8 @@ class BlockOffload:
     block: ExpectedBlock
     verdict: Verdict
     verdicts: tuple[tuple[Verdict, int], ...]
-    packets: int
-    bytes: int
-    hw_packets: int
-    hw_bytes: int
     anomalies: tuple[tuple[Anomaly, int], ...] = ()
     entries_seen: frozenset[int] = frozenset()
-    growth: Growth = NO_GROWTH
-
-    @property
-    def megaflows(self) -> int:
-        return sum(count for _, count in self.verdicts)
 
     def count(self, anomaly: Anomaly) -> int:
         """Return the number of megaflows with this anomaly."""
@@ -171,7 +207,7 @@ class UnprovenBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideTraffic:
+class OutsideTraffic(Counts):
     """Megaflows outside all blocks that share these attributes and a verdict. `reason`: empty if the dump shows none.
 
     `in_port`: empty for kinds that are not judged, and ABSENT answers. `services`: whose answers they may be.
@@ -182,12 +218,6 @@ class OutsideTraffic:
     services: tuple[str, ...]
     verdict: Verdict
     reason: str
-    megaflows: int
-    packets: int
-    bytes: int
-    hw_packets: int
-    hw_bytes: int
-    growth: Growth = NO_GROWTH
 
     @property
     def key(self) -> tuple[OutsideKind, str, tuple[str, ...]]:
@@ -208,43 +238,79 @@ class ListedMegaflow:
     tc: TcFilter | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OffloadFindings:
-    """All findings about one program.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpFindings:
+    """What the findings about any dump have.
 
     Attributes:
-        unjudged: number of megaflows in a dump made without `-m`, which hides where they run.
-        examples: the first few megaflows with each anomaly.
-        overrides: blocks that foreign flows override; such megaflows are not in `outside`.
-        is_filtered: the dump may lack megaflows in software: all of it is offloaded, and blocks are missing.
         unparsed_more: number of unreadable lines beyond those in `unparsed`.
-        listed: every judged megaflow, if the check was asked for them.
-        unanswered: services with requests, but without a megaflow that carries answers.
+        unjudged: number of megaflows in a dump made without `-m`, which hides where they run.
         uncounted: number of megaflows whose tc filter has no counter of hardware.
+        is_filtered: the dump may lack megaflows in software: all that it has is offloaded.
         ports: packets that ports gave to the CPU between two samples; empty if there is one.
         tunnels: tunnels by which packets leave past the kernel's IPsec.
         cleartext: tunnels that should be encrypted, by a policy or by the config, and are not.
+    """
+
+    unparsed: tuple[ParseError, ...] = ()
+    unparsed_more: int = 0
+    unjudged: int = 0
+    uncounted: int = 0
+    is_filtered: bool = False
+    ports: tuple[PortFinding, ...] = ()
+    has_growth: bool = False
+    tunnels: tuple[EncapsulationUse, ...] = ()
+    cleartext: tuple[Cleartext, ...] = ()
+
+    @property
+    def counted(self) -> tuple[Counts, ...]:
+        """What the NIC should forward."""
+        raise NotImplementedError
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether a port gave the CPU more packets than megaflows explain."""
+        return any(port.is_contradicted for port in self.ports)
+
+    @property
+    def hw_share(self) -> float | None:
+        """Share of the packets of what is counted that the NIC forwarded (0-1); None before the first packet."""
+        packets = sum(each.packets for each in self.counted)
+        return sum(each.hw_packets for each in self.counted) / packets if packets else None
+
+    @property
+    def growth(self) -> Growth:
+        """Packets of what is counted that came between two samples."""
+        return sum((each.growth for each in self.counted), NO_GROWTH)
+
+    @property
+    def judged_share(self) -> float | None:
+        """The share that a requirement is compared with: of the growth if there is any, else as `hw_share`."""
+        growth = self.growth
+        return growth.hw_packets / growth.packets if growth.packets else self.hw_share
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadFindings(DumpFindings):
+    """All findings about one program.
+
+    Attributes:
+        examples: the first few megaflows with each anomaly.
+        overrides: blocks that foreign flows override; such megaflows are not in `outside`.
+        listed: every judged megaflow, if the check was asked for them.
+        unanswered: services with requests, but without a megaflow that carries answers.
         cpu_ports: tunnel ports whose packets the CPU encrypts, as the config says.
     """
 
     services: tuple[ExpectedService, ...]
     blocks: tuple[BlockOffload, ...]
     outside: tuple[OutsideTraffic, ...]
-    unparsed: tuple[ParseError, ...]
-    unjudged: int
     unwildcardings: tuple[Unwildcarding, ...] = ()
     examples: tuple[AnomalousMegaflow, ...] = ()
     overrides: tuple[OverriddenBlocks, ...] = ()
-    is_filtered: bool = False
-    unparsed_more: int = 0
     listed: tuple[ListedMegaflow, ...] = ()
     unanswered: tuple[str, ...] = ()
     preempting: tuple[PreemptingRule, ...] = ()
-    uncounted: int = 0
-    ports: tuple[PortFinding, ...] = ()
-    has_growth: bool = False
-    tunnels: tuple[EncapsulationUse, ...] = ()
-    cleartext: tuple[Cleartext, ...] = ()
     cpu_ports: frozenset[str] = frozenset()
 
     def is_of_cpu(self, block: BlockOffload) -> bool:
@@ -327,11 +393,11 @@ class OffloadFindings:
     @property
     def _unproven_share(self) -> float:
         """The part of all packets that may have been of unproven blocks, whatever counted them (0-1)."""
-        packets = sum(each.packets for each in self._counted)
+        packets = sum(each.packets for each in self.counted)
         return sum(each.expected for each in self.unproven) / packets if packets else 0.0
 
     @property
-    def _counted(self) -> tuple[BlockOffload | OutsideTraffic, ...]:
+    def counted(self) -> tuple[BlockOffload | OutsideTraffic, ...]:
         """Blocks and answers that the NIC should forward."""
         return (*self.nic_blocks, *self.nic_answers)
 
@@ -349,31 +415,9 @@ class OffloadFindings:
         return all(port in self.cpu_ports for block in blocks for hop in block.hops for port in hop.ports)
 
     @property
-    def is_contradicted(self) -> bool:
-        """Whether a port gave the CPU more packets than megaflows explain."""
-        return any(port.is_contradicted for port in self.ports)
-
-    @property
-    def hw_share(self) -> float | None:
-        """Share of the packets of blocks and answers that the NIC forwarded (0-1); None before the first packet."""
-        packets = sum(each.packets for each in self._counted)
-        return sum(each.hw_packets for each in self._counted) / packets if packets else None
-
-    @property
     def is_preempted(self) -> bool:
         """Whether a rule of another program takes packets of blocks before Open vSwitch sees them."""
         return any(rule.is_effective for rule in self.preempting)
-
-    @property
-    def growth(self) -> Growth:
-        """Packets of blocks and answers that came between two samples."""
-        return sum((each.growth for each in self._counted), NO_GROWTH)
-
-    @property
-    def judged_share(self) -> float | None:
-        """The share that a requirement is compared with: of the growth if there is any, else as `hw_share`."""
-        growth = self.growth
-        return growth.hw_packets / growth.packets if growth.packets else self.hw_share
 
     @property
     def is_overridden(self) -> bool:

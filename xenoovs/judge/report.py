@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xenoovs.dataclass import dataclass, replace
@@ -15,10 +15,13 @@ from xenoovs.judge.findings import (
     Anomaly,
     BlockOffload,
     Conclusion,
+    Counts,
+    DumpFindings,
     OffloadFindings,
     OutsideTraffic,
     OverriddenBlocks,
     Unwildcarding,
+    summed,
 )
 from xenoovs.model.next_hop import is_tunneled
 from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class OffloadRow:
+class OffloadRow(Counts):
     """One backend of one service, or a total (`service` or `backend` None).
 
     Attributes:
@@ -43,14 +46,9 @@ class OffloadRow:
 
     service: str | None
     backend: str | None
-    blocks: tuple[tuple[Verdict, int], ...]
-    megaflows: int
-    predicted: int
-    predicted_all: int
-    packets: int
-    bytes: int
-    hw_packets: int
-    hw_bytes: int
+    blocks: tuple[tuple[Verdict, int], ...] = ()
+    predicted: int = 0
+    predicted_all: int = 0
     anomalies: tuple[tuple[Anomaly, int], ...] = ()
     others: tuple[tuple[Verdict, int], ...] = ()
     with_ecn: int = 0
@@ -118,7 +116,7 @@ def outside_rows(findings: OffloadFindings, *, max_ports: int | None = None) -> 
         grouped.setdefault((kind, in_port if is_by_port else "", services), []).append(each)
     rows = [_outside_row(*key, parts) for key, parts in grouped.items()]
     if findings.unanswered:
-        absent = OffloadRow(None, None, (), 0, 0, 0, 0, 0, 0, 0, others=((Verdict.ABSENT, len(findings.unanswered)),))
+        absent = OffloadRow(None, None, others=((Verdict.ABSENT, len(findings.unanswered)),))
         rows.append(OutsideRow(OutsideKind.ANSWERS, "", findings.unanswered, absent, (NO_ANSWERS,)))
     order = (OutsideKind.ANSWERS, OutsideKind.RECIRCULATED, OutsideKind.OTHER)
     return tuple(sorted(rows, key=lambda row: order.index(row.kind)))
@@ -132,23 +130,15 @@ def _outside_row(
     return OutsideRow(kind, in_port, services, _sum_outside(listed), reasons)
 
 
-def _sum_outside(parts: Iterable[OutsideTraffic]) -> OffloadRow:
-    listed, verdicts = tuple(parts), Counter[Verdict]()
-    for each in listed:
+def _sum_outside(parts: Sequence[OutsideTraffic]) -> OffloadRow:
+    verdicts = Counter[Verdict]()
+    for each in parts:
         verdicts[each.verdict] += each.megaflows
-    return OffloadRow(
-        None,
-        None,
-        (),
-        megaflows=sum(each.megaflows for each in listed),
-        predicted=0,
-        predicted_all=0,
-        packets=sum(each.packets for each in listed),
-        bytes=sum(each.bytes for each in listed),
-        hw_packets=sum(each.hw_packets for each in listed),
-        hw_bytes=sum(each.hw_bytes for each in listed),
-        others=tuple((verdict, verdicts[verdict]) for verdict in Verdict if verdicts[verdict]),
-    )
+    return OffloadRow(None, None, others=_ordered(verdicts), **summed(parts))
+
+
+def _ordered(verdicts: Counter[Verdict]) -> tuple[tuple[Verdict, int], ...]:
+    return tuple((verdict, verdicts[verdict]) for verdict in Verdict if verdicts[verdict])
 
 
 def blocks_row(findings: OffloadFindings) -> OffloadRow:
@@ -162,15 +152,7 @@ def total_row(findings: OffloadFindings) -> OffloadRow:
     others = Counter[Verdict]()
     for row in outside:
         others.update(dict(row.sums.others))
-    return replace(
-        blocks,
-        megaflows=blocks.megaflows + sum(row.sums.megaflows for row in outside),
-        packets=blocks.packets + sum(row.sums.packets for row in outside),
-        bytes=blocks.bytes + sum(row.sums.bytes for row in outside),
-        hw_packets=blocks.hw_packets + sum(row.sums.hw_packets for row in outside),
-        hw_bytes=blocks.hw_bytes + sum(row.sums.hw_bytes for row in outside),
-        others=tuple((verdict, others[verdict]) for verdict in Verdict if others[verdict]),
-    )
+    return replace(blocks, others=_ordered(others), **summed((blocks, *(row.sums for row in outside))))
 
 
 class _Entries:
@@ -198,16 +180,12 @@ class _Entries:
         return OffloadRow(
             service,
             backend,
-            tuple((verdict, verdicts[verdict]) for verdict in Verdict if verdicts[verdict]),
-            megaflows=sum(found.megaflows for found in listed),
+            _ordered(verdicts),
             predicted=sum(self._megaflows(self.seen, found.block) for found in listed),
             predicted_all=sum(self._megaflows(self.all, found.block) for found in listed),
-            packets=sum(found.packets for found in listed),
-            bytes=sum(found.bytes for found in listed),
-            hw_packets=sum(found.hw_packets for found in listed),
-            hw_bytes=sum(found.hw_bytes for found in listed),
             anomalies=tuple((anomaly, anomalies[anomaly]) for anomaly in Anomaly if anomalies[anomaly]),
             with_ecn=sum(self._megaflows(self.seen, found.block) * _code_points(found.block) for found in listed),
+            **summed(listed),
         )
 
 
@@ -326,7 +304,7 @@ def _conclusion(conclusion: Conclusion, required: float | None) -> dict[str, obj
     return {"conclusion": conclusion.name.lower(), "exit_code": int(conclusion), "required_share": required}
 
 
-def _growth(findings: OffloadFindings | BridgeFindings) -> dict[str, object]:
+def _growth(findings: DumpFindings) -> dict[str, object]:
     """What two samples show; None and an empty list if there was one."""
     growth = findings.growth
     share = growth.hw_packets / growth.packets if growth.packets else None
@@ -347,7 +325,7 @@ def _growth(findings: OffloadFindings | BridgeFindings) -> dict[str, object]:
     return {"growth": sums if findings.has_growth else None, "ports": ports}
 
 
-def _cleartext(findings: OffloadFindings | BridgeFindings) -> list[dict[str, object]]:
+def _cleartext(findings: DumpFindings) -> list[dict[str, object]]:
     """Tunnels that leave unencrypted although a policy requires IPsec."""
     return [
         {
@@ -366,7 +344,7 @@ def _cleartext(findings: OffloadFindings | BridgeFindings) -> list[dict[str, obj
     ]
 
 
-def _limits(findings: OffloadFindings | BridgeFindings, remarks: Iterable[str]) -> dict[str, object]:
+def _limits(findings: DumpFindings, remarks: Iterable[str]) -> dict[str, object]:
     """What the dump does not show."""
     return {
         "unjudged": findings.unjudged,

@@ -229,11 +229,9 @@ def test_one_of_several_candidates_overrides_the_blocks(
 def test_one_sentence_reports_that_the_kernel_has_no_chains(
     recirculating: int, has_tc_chains: bool | None, is_reported: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = (BridgeRow("p0", Verdict.SW, "", True, 2, 10, 1000, chains=1, exits=("p1", "p2", "p3")),)
+    rows = (BridgeRow("p0", Verdict.SW, "", True, 1, ("p1", "p2", "p3"), megaflows=2, packets=10, bytes=1000),)
     names = {"p0": "vm1", "p1": "p1"}
-    findings = BridgeFindings(
-        rows, (), 2, 0, recirculating=recirculating, has_tc_chains=has_tc_chains, logical_ports=names
-    )
+    findings = BridgeFindings(rows, 2, recirculating=recirculating, has_tc_chains=has_tc_chains, logical_ports=names)
     show_bridge(findings, ReportOptions())
     output = capsys.readouterr().out
     assert ("built without CONFIG_NET_TC_SKB_EXT" in output.splitlines()[0]) is is_reported

@@ -8,10 +8,10 @@ from xenoovs.compile.offloadable.table import Profile, Version, version_or_defau
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.megaflow import Megaflow, Verdict, is_matched, output_ports
-from xenoovs.datapath.tc import DriverAnswer, TcFilter, cookie_of_ufid
+from xenoovs.datapath.tc import DriverAnswer, TcFilter
 from xenoovs.datapath.tunnel import tunnel_owner, tunnel_ports
 from xenoovs.evidence.evidence import Evidence, Shape
-from xenoovs.evidence.samples import PortFinding
+from xenoovs.evidence.samples import PortFinding, filter_of
 from xenoovs.judge.check import MegaflowState
 from xenoovs.judge.expected import ExpectedBlock, ExpectedService
 from xenoovs.judge.why.log import Refusal, parse_refusals
@@ -192,9 +192,7 @@ class Case:
 
     @property
     def filter(self) -> TcFilter | None:
-        """The tc filter of the megaflow."""
-        cookie = cookie_of_ufid(self.megaflow.ufid) if self.megaflow.ufid else None
-        return None if cookie is None else (self.evidence.filters or {}).get(cookie)
+        return filter_of(self.megaflow, self.evidence.filters)
 
     @property
     def egress(self) -> tuple[str, ...]:
