@@ -257,6 +257,9 @@ def _option_to_json(option: GeneveOption) -> dict[str, object]:
     }
 
 
+_LOGICAL = ("datapath", "pipeline", "table", "stage", "priority", "match", "actions")
+
+
 def _flow_to_json(flow: VisitedFlow, logical: LogicalFlow | None) -> dict[str, object]:
     return {
         "bridge": flow.bridge,
@@ -264,15 +267,5 @@ def _flow_to_json(flow: VisitedFlow, logical: LogicalFlow | None) -> dict[str, o
         "cookie": f"{flow.cookie:#x}",
         "match": flow.match,
         "actions": list(flow.actions),
-        "logical_flow": None
-        if logical is None
-        else {
-            "datapath": logical.datapath,
-            "pipeline": logical.pipeline,
-            "table": logical.table,
-            "stage": logical.stage,
-            "priority": logical.priority,
-            "match": logical.match,
-            "actions": logical.actions,
-        },
+        "logical_flow": None if logical is None else {name: getattr(logical, name) for name in _LOGICAL},
     }

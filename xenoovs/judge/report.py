@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from xenoovs.dataclass import dataclass, replace
@@ -84,20 +84,22 @@ class OutsideRow:
 
 def backend_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
     """Return one row for each backend of each service, in the order of the program."""
-    grouped: dict[tuple[str, str], list[BlockOffload]] = {}
-    for block in findings.blocks:
-        grouped.setdefault((block.block.service, block.block.backend), []).append(block)
-    entries = _Entries(findings)
-    return tuple(entries.row(service, backend, blocks) for (service, backend), blocks in grouped.items())
+    return _rows(findings, lambda block: (block.service, block.backend))
 
 
 def service_rows(findings: OffloadFindings) -> tuple[OffloadRow, ...]:
     """Return one row for each service, in the order of the program."""
-    grouped: dict[str, list[BlockOffload]] = {}
-    for block in findings.blocks:
-        grouped.setdefault(block.block.service, []).append(block)
+    return _rows(findings, lambda block: (block.service, None))
+
+
+def _rows(
+    findings: OffloadFindings, names_of: Callable[[ExpectedBlock], tuple[str, str | None]]
+) -> tuple[OffloadRow, ...]:
+    grouped: dict[tuple[str, str | None], list[BlockOffload]] = {}
+    for found in findings.blocks:
+        grouped.setdefault(names_of(found.block), []).append(found)
     entries = _Entries(findings)
-    return tuple(entries.row(service, None, blocks) for service, blocks in grouped.items())
+    return tuple(entries.row(*names, blocks) for names, blocks in grouped.items())
 
 
 NO_ANSWERS = "no megaflow: idle, or the backends answer by another way than this bridge"
@@ -236,9 +238,7 @@ def to_json(
         "blocks": [block_to_json(block) for block in shown.blocks],
         "unproven": [
             {
-                "service": each.block.service,
-                "backend": each.block.backend,
-                "flow": render_flow(each.block.flow),
+                **_block(each.block),
                 "expected_packets": each.expected,
                 "of_packets": each.of_packets,
             }
@@ -283,11 +283,7 @@ def bridge_to_json(
                 "verdict": row.verdict.value,
                 "reason": row.reason,
                 "judged": row.is_judged,
-                "chains": row.chains,
-                "megaflows": row.megaflows,
-                "packets": row.packets,
-                "bytes": row.bytes,
-                "hw_packets": row.hw_packets,
+                **_values(row, "chains", "megaflows", "packets", "bytes", "hw_packets"),
             }
             for row in findings.rows
             if verdicts is None or row.verdict in verdicts
@@ -364,35 +360,30 @@ def _row(row: OffloadRow) -> dict[str, object]:
         "predicted_megaflows": row.predicted,
         "predicted_megaflows_all_entries": row.predicted_all,
         "predicted_megaflows_with_ecn": row.with_ecn,
-        **_sums(row),
+        **_values(row, *_SUMS),
         "anomalies": _counts(row.anomalies),
     }
 
 
-def _sums(row: OffloadRow) -> dict[str, object]:
-    return {
-        "packets": row.packets,
-        "bytes": row.bytes,
-        "hw_packets": row.hw_packets,
-        "hw_bytes": row.hw_bytes,
-        "sw_packets": row.sw_packets,
-        "sw_bytes": row.sw_bytes,
-        "hw_share": row.hw_share,
-    }
+_SUMS = ("packets", "bytes", "hw_packets", "hw_bytes", "sw_packets", "sw_bytes", "hw_share")
+
+
+def _values(record: object, *names: str) -> dict[str, object]:
+    """Return attributes of a record under their names."""
+    return {name: getattr(record, name) for name in names}
+
+
+def _block(block: ExpectedBlock) -> dict[str, object]:
+    return {"service": block.service, "backend": block.backend, "flow": render_flow(block.flow)}
 
 
 def block_to_json(found: BlockOffload) -> dict[str, object]:
     """Return one block for JSON."""
     return {
-        "service": found.block.service,
-        "backend": found.block.backend,
-        "flow": render_flow(found.block.flow),
+        **_block(found.block),
         "verdict": found.verdict.value,
         "megaflows": {verdict.value: count for verdict, count in found.verdicts},
-        "packets": found.packets,
-        "bytes": found.bytes,
-        "hw_packets": found.hw_packets,
-        "hw_bytes": found.hw_bytes,
+        **_values(found, "packets", "bytes", "hw_packets", "hw_bytes"),
         "anomalies": _counts(found.anomalies),
     }
 
@@ -419,10 +410,7 @@ def _preempting(rule: PreemptingRule) -> dict[str, object]:
         "actions": rule.rule.actions,
         "in_hw": rule.in_hw,
         "packets": rule.rule.packets,
-        "blocks": [
-            {"service": block.service, "backend": block.backend, "flow": render_flow(block.flow)}
-            for block in rule.blocks
-        ],
+        "blocks": [_block(block) for block in rule.blocks],
     }
 
 
@@ -441,11 +429,7 @@ def _override(override: OverriddenBlocks) -> dict[str, object]:
 def _example(example: AnomalousMegaflow, origins: Mapping[str, tuple[str, ...]]) -> dict[str, object]:
     return {
         "anomaly": example.anomaly.value,
-        "service": example.service,
-        "backend": example.backend,
-        "ufid": example.ufid,
-        "match": example.match,
-        "actions": example.actions,
+        **_values(example, "service", "backend", "ufid", "match", "actions"),
         "made_by": list(origins.get(example.ufid or "", ())),
     }
 
@@ -460,5 +444,5 @@ def _outside(row: OutsideRow) -> dict[str, object]:
         "verdicts": {verdict.value: sums.count(verdict) for verdict in Verdict},
         "reasons": list(row.reasons),
         "megaflows": sums.megaflows,
-        **_sums(sums),
+        **_values(sums, *_SUMS),
     }

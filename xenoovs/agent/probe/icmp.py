@@ -10,10 +10,12 @@ import asyncio
 import os
 import socket
 import struct
+from typing import Any
 
 from xenoovs.agent.probe.sockets import (
     RECEIVE_BYTES,
     SO_RCVBUFFORCE,
+    Channel,
     ChannelPool,
     device_of,
     family_of,
@@ -31,7 +33,6 @@ from xenoovs.model.address import IPAddress, Mac, checksum
 _HEADER = struct.Struct("!BBHHH")
 _TOKEN_BYTES = 8
 _MAX_REQUESTS = 1 << 16
-_READS_PER_EVENT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +78,16 @@ class _EchoRequest:
     failure: asyncio.Future[str | None]
 
 
-class IcmpChannel:
+class IcmpChannel(Channel):
     """One raw socket of one family, and the requests that wait for a reply, by sequence number."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+        super().__init__(sock)
         self._version = _V4 if sock.family == socket.AF_INET else _V6
         self._identifier = int.from_bytes(os.urandom(2), "big")
         self._token = os.urandom(_TOKEN_BYTES)
         self._last_sequence = 0
         self._requests: dict[int, _EchoRequest] = {}
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(sock, self._readable)
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._loop.remove_reader(self._sock)
-        self._sock.close()
 
     async def echo(self, address: str) -> str | None:
         """Send an echo request and wait, without a time limit. Return why it failed; None: it was answered.
@@ -124,19 +118,9 @@ class IcmpChannel:
             return message
         return _HEADER.pack(kind, 0, checksum(message), identifier, sequence) + self._token
 
-    def _readable(self) -> None:
-        for _ in range(_READS_PER_EVENT):
-            try:
-                packet, sender = self._sock.recvfrom(2048)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError:
-                continue
-            self._received(
-                packet[(packet[0] & 15) * 4 :] if self._version is _V4 else packet, sender[0].partition("%")[0]
-            )
-
-    def _received(self, message: bytes, sender: str) -> None:
+    def _received(self, packet: bytes, origin: tuple[Any, ...]) -> None:
+        message = packet[(packet[0] & 15) * 4 :] if self._version is _V4 else packet
+        sender: str = origin[0].partition("%")[0]
         if len(message) < _HEADER.size:
             return
         kind, code, _, identifier, sequence = _HEADER.unpack_from(message)
@@ -195,20 +179,13 @@ _REQUEST, _REPLY = 1, 2
 _ETHERTYPE = 0x0806
 
 
-class ArpChannel:
+class ArpChannel(Channel):
     """One packet socket on one device, and the probes that wait for an answer, by address."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+        super().__init__(sock)
         self._device, _, _, _, self._own_mac = sock.getsockname()
         self._waiting: dict[bytes, list[asyncio.Queue[Mac]]] = {}
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(sock, self._readable)
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._loop.remove_reader(self._sock)
-        self._sock.close()
 
     async def request(self, mac: Mac, address: bytes, expectation: Expectation) -> None:
         """Return when `mac` has answered for `address` (4 bytes). Raises OSError as sendto(2)."""
@@ -227,17 +204,7 @@ class ArpChannel:
         request = _ARP.pack(*_PREFIX, _REQUEST, self._own_mac, bytes(4), bytes(6), address)
         self._sock.sendto(request, (self._device, _ETHERTYPE, 0, 0, mac.value.to_bytes(6, "big")))
 
-    def _readable(self) -> None:
-        for _ in range(_READS_PER_EVENT):
-            try:
-                packet = self._sock.recv(256)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError:
-                continue
-            self._received(packet)
-
-    def _received(self, packet: bytes) -> None:
+    def _received(self, packet: bytes, _: object) -> None:
         if len(packet) < _ARP.size:
             return
         *prefix, operation, mac, address, target_mac, _ = _ARP.unpack_from(packet)

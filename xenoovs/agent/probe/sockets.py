@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import errno
 import os
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from xenoovs.agent.probe.target import Via
 from xenoovs.model.address import IPAddress
@@ -81,10 +82,33 @@ def _set_namespace(descriptor: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-class Channel(Protocol):
-    """An object that holds a socket."""
+_READS_PER_EVENT = 256
 
-    def close(self) -> None: ...
+
+class Channel:
+    """A non-blocking socket, of which the event loop reads every packet."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self._loop = sock, asyncio.get_running_loop()
+        self._loop.add_reader(sock, self._readable)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+
+    def _readable(self) -> None:
+        for _ in range(_READS_PER_EVENT):
+            try:
+                packet, origin = self._sock.recvfrom(2048)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                continue
+            self._received(packet, origin)
+
+    def _received(self, packet: bytes, origin: tuple[Any, ...]) -> None:
+        """Take a packet, and the address from which it came, as recvfrom(2) returns it."""
+        raise NotImplementedError
 
 
 C = TypeVar("C", bound=Channel)
