@@ -146,5 +146,4 @@ class ConfigFile:
 
     @property
     def digest(self) -> str:
-        """Its digest."""
         return self.good.digest

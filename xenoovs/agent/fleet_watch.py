@@ -48,7 +48,6 @@ class FleetWatch:
         self._unwritten = UnwrittenVotes()
 
     def snapshot(self) -> FleetSnapshot:
-        """Return the newest one."""
         with self._lock:
             return self._snapshot()
 

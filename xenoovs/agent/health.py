@@ -203,7 +203,6 @@ def shared_health(health: Health) -> Health:
 
 
 def by_check(checks: Mapping[BackendName, Check]) -> dict[Check, tuple[BackendName, ...]]:
-    """Return the backends that depend on each check."""
     found = defaultdict[Check, list[BackendName]](list)
     for name, check in checks.items():
         found[check].append(name)

@@ -106,7 +106,6 @@ class _Json(logging.Formatter):
 
 
 def facts_of(record: logging.LogRecord) -> dict[str, object]:
-    """Return the facts of an event, by name."""
     facts: dict[str, object] = getattr(record, "facts", {})
     return facts
 

@@ -92,7 +92,6 @@ class FlowTotals:
         self._totals = Totals(Counted())
 
     def add(self, program: Program, observed: Iterable[ObservedFlow], *, now_s: float) -> Sums[Counted]:
-        """Add the flows of the bridge."""
         report = traffic_report(program, tuple(self._increments(observed)))
         added = {(row.service, row.backend): Counted(row.packets, row.bytes) for row in report.backends}
         return self._totals.add(added, added, now_s=now_s)

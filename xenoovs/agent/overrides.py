@@ -166,7 +166,6 @@ def with_weight(
 
 
 def override_of(runtime: Runtime, name: BackendName) -> Override | None:
-    """Return what is set for a backend."""
     return next((each for each in runtime.overrides if each.name == name), None)
 
 

@@ -69,7 +69,6 @@ def find_server(everything: Sequence[tuple[str, Backend]], text: str) -> tuple[B
 
 
 def named(items: Iterable[N], name: str) -> N | None:
-    """Return the service or backend of this name."""
     return next((item for item in items if item.name == name), None)
 
 

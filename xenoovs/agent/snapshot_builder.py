@@ -139,7 +139,6 @@ def installed_services(program: Program) -> dict[str, Installed]:
 
 
 def sampled_blocks(findings: OffloadFindings) -> Sampled:
-    """Return the blocks of each backend."""
     found = defaultdict[BackendName, list[BlockOffload]](list)
     for each in findings.blocks:
         found[each.block.service, each.block.backend].append(each)

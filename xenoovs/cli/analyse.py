@@ -86,7 +86,6 @@ def _show_spread(spread: Spread) -> None:
 
 
 def _conclusion(spread: Spread) -> tuple[str, str]:
-    """Return the conclusion and its colour."""
     found = spread.suggestion
     if spread.is_by_chance:
         return "the bits are well chosen: these clients spread as by chance", "green"

@@ -133,7 +133,6 @@ class Summary:
 
 
 def summarise(change: Change) -> Summary:
-    """Return the summary of a change."""
     difference, flow_mods = change.difference, change.difference.flow_mods_by_service()
     new = change.new
     # Of many services that are all new, nothing is computed but their names.
@@ -176,7 +175,6 @@ def moved_text(summary: Summary) -> str:
 
 
 def summary_document(summary: Summary) -> dict[str, object]:
-    """Return a summary for JSON."""
     return {
         "added": list(summary.added),
         "changed": list(summary.changed),
@@ -313,7 +311,6 @@ def _show_problems_and_drains(change: Change) -> None:
 
 
 def drain_line(drain: Draining) -> str:
-    """Return a drain as one line of text."""
     blocks = counted(drain.blocks, "block")
     ways = [(old, new) for old, new in drain.ways if old != new]
     if not ways:
@@ -337,7 +334,6 @@ def drain_line(drain: Draining) -> str:
 
 
 def drain_document(drain: Draining) -> dict[str, object]:
-    """Return a drain for JSON."""
     return {
         "service": drain.service,
         "ways": [list(way) for way in drain.ways],
@@ -353,7 +349,6 @@ def drain_document(drain: Draining) -> dict[str, object]:
 
 
 def plan_document(change: Change) -> dict[str, object]:
-    """Return the plan for JSON."""
     difference = change.difference
     flow_mods = difference.flow_mods_by_service()
     return {

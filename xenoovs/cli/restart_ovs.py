@@ -65,13 +65,11 @@ def _detached(work: Callable[[], PlannedRestart]) -> PlannedRestart:
 
 
 def restart_document(done: PlannedRestart) -> dict[str, object]:
-    """Return the result of a restart for JSON."""
     counts = {"flows": dict(done.flows), "groups": dict(done.groups)}
     return {"gap_s": round(done.gap_s, 3), **counts, "left_to_ovn": list(done.of_ovn)}
 
 
 def restart_lines(done: PlannedRestart) -> Iterator[str]:
-    """Yield the result of a restart as lines of text."""
     for bridge, flows in done.flows.items():
         back = worded(flows + done.groups[bridge], "is", "are")
         groups = f" and {counted(done.groups[bridge], 'group')}" if done.groups[bridge] else ""

@@ -195,7 +195,6 @@ def facts_of(change: Change, *, file: str, partial: bool) -> dict[str, Any]:
 
 
 def entry_of(change: Change, *, file: str, partial: bool, number: int, command: str) -> HistoryEntry:
-    """Return the entry of the history for a change that was applied."""
     summary = summarise(change)
     moved = "; clients moved: " + moved_text(summary) if summary.moved else ""
     changed = f"{click.unstyle(headline(summary))}{moved}" if change.difference.flow_mods else "nothing; it was there"

@@ -214,7 +214,6 @@ class HostFacts:
     tunnels: TunnelFacts | None = None
 
     def eswitch(self, pci: str | None) -> Eswitch | None:
-        """Return the eSwitch of a PCI device."""
         return next((eswitch for eswitch in self.eswitches if eswitch.pci == pci), None)
 
 

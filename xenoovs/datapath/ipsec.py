@@ -295,7 +295,6 @@ class Cleartext:
     reason: str
 
     def __str__(self) -> str:
-        """Return it as a sentence."""
         outer = self.use.encapsulation
         ends = (address_text(end, is_ipv6=outer.is_ipv6) for end in (self.local, outer.remote))
         port = f" port {outer.dst_port}" if outer.dst_port is not None else ""
@@ -363,5 +362,4 @@ def _uncovered(use: EncapsulationUse, state: IpsecState) -> Iterator[Cleartext]:
 
 
 def address_text(value: int, *, is_ipv6: bool) -> str:
-    """Return an address as text."""
     return str(IPv6Address(value) if is_ipv6 else IPv4Address(value))

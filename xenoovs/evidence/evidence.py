@@ -137,5 +137,4 @@ class Evidence:
         return next((each for each in self.bridges if each.name == name), None)
 
     def device(self, name: str | None) -> Device | None:
-        """Return the kernel device of a port."""
         return None if isinstance(self.host.devices, Unknown) or name is None else self.host.devices.get(name)

@@ -73,7 +73,6 @@ class UnparsedLines:
     more: int = 0
 
     def add(self, error: ParseError) -> None:
-        """Add a line."""
         if len(self.listed) < _MAX_UNPARSED:
             self.listed.append(error)
         else:
@@ -207,7 +206,6 @@ class ProofCounter:
     settled: Counter[Hashable] = field(default_factory=Counter)
 
     def add(self, key: Hashable, verdict: Verdict, packets: int, *, is_new: bool = False) -> None:
-        """Count a megaflow."""
         self.packets[key] += packets
         self.settled[key] += verdict is Verdict.HW and not is_new
 
@@ -217,7 +215,6 @@ class ProofCounter:
 
 
 def hop_of(megaflow: Megaflow, state: MegaflowState, *, is_judged: bool) -> Hop:
-    """Return the hop that a megaflow with this state is."""
     place = megaflow.in_port or "", megaflow.recirc_id, recirculations(megaflow)
     counters = state.packets, state.hw_packets, state.hw_bytes
     return Hop(*place, state.verdict, *counters, is_judged, state.growth, frozenset(output_ports(megaflow)))
@@ -310,7 +307,6 @@ class TunnelCounter:
     counts: dict[tuple[Encapsulation, bool], list[int]] = field(default_factory=dict)
 
     def add(self, megaflow: Megaflow, state: MegaflowState) -> None:
-        """Count a megaflow if its packets leave in a tunnel so."""
         is_held = megaflow.offloaded is Offloaded.YES and state.verdict not in (Verdict.IDLE_HW, Verdict.SW)
         is_held = is_held and Anomaly.NOT_IN_HW not in state.anomalies
         for outer in encapsulations(megaflow.actions):
@@ -322,7 +318,6 @@ class TunnelCounter:
                 counted[1] += state.packets
 
     def result(self) -> tuple[EncapsulationUse, ...]:
-        """Return the tunnels."""
         return tuple(
             EncapsulationUse(outer, megaflows, packets, is_userspace)
             for (outer, is_userspace), (megaflows, packets) in self.counts.items()
@@ -362,7 +357,6 @@ class BlockCounters(Tally):
     proof: ProofCounter = field(default_factory=ProofCounter)
 
     def add(self, state: MegaflowState, entry: int, in_port: str | None) -> None:
-        """Count a megaflow whose packets came by this entry of the service."""
         self.proof.add(in_port, state.verdict, state.packets, is_new=state.is_new)
         self.verdicts[state.verdict] += 1
         self.count(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
@@ -489,7 +483,6 @@ class OffloadCheck:
         return shared
 
     def _add_outside(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> Shared:
-        """Count a megaflow outside all blocks."""
         kind = outside_kind_of(megaflow, self.evidence.internal_ports, fields)
         outside = self._outside(megaflow, state, fields, kind)
         entries = self.overrides.entries(megaflow, fields, kind)
@@ -503,7 +496,6 @@ class OffloadCheck:
         return shared if entries else outside
 
     def _outside(self, megaflow: Megaflow, state: MegaflowState, fields: Fields, kind: OutsideKind) -> OutsideCounters:
-        """Return the counters for a megaflow outside all blocks."""
         in_port, reason = "", ""
         services: tuple[str, ...] = ()
         if kind.is_judged:

@@ -251,7 +251,6 @@ class Comparison:
 
 
 def to_json(comparison: Comparison) -> dict[str, object]:
-    """Return the comparison as a document of JSON."""
     worse = comparison.worse
 
     def row(kind: TrafficClass, side: Side) -> dict[str, object] | None:

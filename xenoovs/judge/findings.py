@@ -173,7 +173,6 @@ class BlockOffload(Counts):
     entries_seen: frozenset[int] = frozenset()
 
     def count(self, anomaly: Anomaly) -> int:
-        """Return the number of megaflows with this anomaly."""
         return next((count for found, count in self.anomalies if found is anomaly), 0)
 
     @property

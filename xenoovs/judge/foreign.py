@@ -414,7 +414,6 @@ class PreemptingRule:
 
     @property
     def name(self) -> str:
-        """The rule in words."""
         match = f" {self.rule.match}" if self.rule.match else ""
         return f"pref {self.pref} {self.rule.kind}{match} -> {self.rule.actions}"
 

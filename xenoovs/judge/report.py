@@ -144,7 +144,6 @@ def _ordered(verdicts: Counter[Verdict]) -> tuple[tuple[Verdict, int], ...]:
 
 
 def blocks_row(findings: OffloadFindings) -> OffloadRow:
-    """Return all blocks in one row."""
     return _Entries(findings).row(None, None, findings.blocks)
 
 
@@ -173,7 +172,6 @@ class _Entries:
         return entries[block.service, block.eth_type] * block.megaflows
 
     def row(self, service: str | None, backend: str | None, blocks: Iterable[BlockOffload]) -> OffloadRow:
-        """Return the sum of blocks."""
         listed = tuple(blocks)
         verdicts = Counter(found.verdict for found in listed)
         anomalies = Counter[Anomaly]()

@@ -44,7 +44,6 @@ def filter_text(found: TcFilter, device: str) -> str:
 
 
 def tc_to_json(found: TcFilter) -> dict[str, object]:
-    """Return a filter of traffic control for JSON."""
     counters = found.counters
     return {
         "pref": found.pref,
@@ -111,7 +110,6 @@ def offload_tree(findings: OffloadFindings) -> tuple[Node, ...]:
 
 
 def tree_to_json(findings: OffloadFindings) -> dict[str, object]:
-    """Return the tree for JSON, with every megaflow."""
     grouped = _grouped(findings)
     services = [
         {

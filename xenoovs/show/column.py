@@ -150,7 +150,6 @@ class Column:
         return getattr(value, self.name) if self.of is None else self.of(Row(value, None, 0.0))
 
     def text(self, row: Row[Any]) -> str:
-        """Return the cell of a row."""
         return self.shown.cell(getattr(row.value, self.name) if self.of is None else self.of(row))
 
 
@@ -236,7 +235,6 @@ class Table:
         )
 
     def shown(self, state: Any) -> list[Row[Any]]:
-        """Return the rows for a terminal."""
         return [Row(value, None, 0.0) for _, value in self.rows(state)]
 
     def documents(self, state: Any) -> list[dict[str, Any]]:

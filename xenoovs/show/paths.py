@@ -213,7 +213,6 @@ class RemoteView:
     problem: str = column("Why it is not probed now; empty: it is.", default="", read=lambda r: r.problem)
 
     def paths_in(self, state: PathState) -> tuple[str, ...]:
-        """Return the names of the paths in this state."""
         return tuple(path.name for path in self.paths if path.state is state)
 
 

@@ -138,7 +138,6 @@ def framed(above: Sequence[str], rows: Sequence[str], foot: str, size: Size) -> 
 
 
 def once_size() -> Size:
-    """Return the size of a frame that is printed once."""
     return Size(shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_PIPES)
 
 

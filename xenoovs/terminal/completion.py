@@ -49,13 +49,11 @@ def offering(names: Callable[[click.Context], Iterable[str | tuple[str, str]]]) 
 
 @offering
 def complete_lab(_context: click.Context) -> Iterable[str]:
-    """Offer the labs of this machine."""
     return labs().lab_names()
 
 
 @offering
 def complete_template(_context: click.Context) -> Iterable[tuple[str, str]]:
-    """Offer the templates."""
     from xenoovs.model.templates import describe_templates
 
     return describe_templates().items()
@@ -83,13 +81,11 @@ def complete_server(context: click.Context) -> Iterable[str]:
 
 @offering
 def complete_lab_backend(context: click.Context) -> Iterable[str]:
-    """Offer the backends of a lab."""
     return (name for names in _backends_by_service(context).values() for name in names)
 
 
 @offering
 def complete_agent_bridge(context: click.Context) -> Iterable[str]:
-    """Offer the bridges that have an agent."""
     from xenoovs.terminal.agent_client import Where, find_places
 
     where = Where(None, None, context.params.get("db"), chosen_lab(context))

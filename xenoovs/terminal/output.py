@@ -159,7 +159,6 @@ def print_text(text: str, *, indent: str = "", **style: Any) -> None:
 
 
 def is_terminal() -> bool:
-    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 

@@ -28,7 +28,6 @@ class SarifResult:
 
 
 def to_sarif(results: Iterable[SarifResult]) -> dict[str, object]:
-    """Return a log with one run."""
     listed = list(results)
     rules = [{"id": rule} for rule in sorted({each.rule for each in listed})]
     driver = {"name": "xenoovs", "version": __version__, "rules": rules}

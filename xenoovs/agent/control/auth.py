@@ -30,7 +30,6 @@ class RequestFacts:
 
 
 def facts_of_request(request: web.Request) -> RequestFacts:
-    """Return what authorisation depends on."""
     headers = request.headers
     # `GET http://host/path` must be accepted, and its host replaces the `Host` header (RFC 9112, section 3.2.2).
     host = headers.get("Host") if request.raw_path.startswith("/") else request.host

@@ -98,7 +98,6 @@ class ApiListener:
 
 
 def unix_listener(sock: socket) -> ApiListener:
-    """Return the listener at the unix socket."""
     return ApiListener(sock, UnixSocketAuth(), f"unix:{sock.getsockname()}")
 
 

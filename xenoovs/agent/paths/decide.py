@@ -243,7 +243,6 @@ def moved(verdict: RemoteVerdict, found: Sequence[BlockShift], now_s: float) -> 
 
 
 def after_shifts(owners: Sequence[int], found: Iterable[BlockShift]) -> tuple[int, ...]:
-    """Return the owners after these shifts."""
     changed = list(owners)
     for shift in found:
         changed[shift.block] = shift.new

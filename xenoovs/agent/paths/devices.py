@@ -70,7 +70,6 @@ class Devices:
         self.problems = {device: reason for device, reason in self.problems.items() if device in devices}
 
     def close(self) -> None:
-        """Close all sockets."""
         for port in self._ports.values():
             port.close()
         self._ports.clear()
@@ -127,7 +126,6 @@ class NextHopMacs:
                 self._close(device)
 
     def close(self) -> None:
-        """Close all sockets."""
         for device in tuple(self._listeners):
             self._close(device)
 
@@ -181,7 +179,6 @@ class ProbePort:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
     def send(self, frame: bytes) -> float | None:

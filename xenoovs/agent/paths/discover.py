@@ -51,7 +51,6 @@ class Search:
 
     @property
     def has_answers(self) -> bool:
-        """Whether any router answered."""
         return any(self._found.values())
 
     @property
@@ -72,7 +71,6 @@ class Search:
         return any(answering - routers.keys() for routers in self._found.values()) or not answering
 
     def routers(self, port: int) -> Routers:
-        """Return the routers that answered for a port."""
         return self._found.get(port, {})
 
     def probes(self) -> Iterator[TtlProbe]:

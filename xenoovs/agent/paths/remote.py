@@ -259,7 +259,6 @@ class ProbedRemote:
         self.returned += self.remote.address in ends
 
     def identify(self, service_id: int) -> None:
-        """Note the id of its service on the bridge."""
         self.service_id = service_id
 
     def addresses(self, source_mac: bytes, gateway: bytes, path: IPv4Address) -> Addresses:

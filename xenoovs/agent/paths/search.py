@@ -101,7 +101,6 @@ class SourcePorts:
         self._lock = Lock()
 
     def resolve(self, balancer: Balancer) -> Balancer:
-        """Return the balancer with the ports of now."""
         return with_source_ports(balancer, self._found)
 
     def set(self, name: RemoteName, ports: tuple[int, ...]) -> None:

@@ -154,14 +154,12 @@ def _failure(error: aiohttp.ClientError) -> str:
 
 
 def certificate_fault(error: Exception) -> str:
-    """Return what is wrong with a certificate."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return "certificate for another name"
     return _CERTIFICATE_FAULTS.get(error.verify_code, f"certificate refused: {error.verify_message}")
 
 
 def tls_fault(error: ssl.SSLError) -> str:
-    """Return why TLS failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return certificate_fault(error)
     return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"

@@ -158,7 +158,6 @@ class DoctorCase:
         return None if home is None else home.port(port)
 
     def device(self, name: str) -> Fact[Device]:
-        """Return the kernel device of a port."""
         devices = self.host.devices
         if isinstance(devices, Unknown):
             return devices
@@ -198,7 +197,6 @@ class Fix:
         return self.text(THIS_HOST)
 
     def command(self, target: CommandTarget) -> str:
-        """Return the commands as one shell line for a target."""
         local = THIS_HOST if self.is_remote else target
         return " && ".join(local.shell(command) for command in self.commands)
 
@@ -239,7 +237,6 @@ class HostCheck:
     why: str
 
     def row(self, state: CheckState, seen: str, subject: str | None = None, fix: Fix | None = None) -> CheckResult:
-        """Return a row with this state."""
         return CheckResult(self.name, state, seen, self.why, subject, fix)
 
     def judge(self, is_right: bool, seen: str, subject: str | None = None, fix: Fix | None = None) -> CheckResult:  # noqa: FBT001

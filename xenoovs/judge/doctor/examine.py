@@ -214,7 +214,6 @@ def examine(case: DoctorCase, *, checks: Iterable[CheckFunction] = HOST_CHECKS) 
 
 
 def has_wrong(checks: Iterable[CheckResult]) -> bool:
-    """Return whether any row is wrong."""
     return any(check.state is CheckState.WRONG for check in checks)
 
 
@@ -229,7 +228,6 @@ def safe_fixes(checks: Iterable[CheckResult]) -> tuple[Fix, ...]:
 
 
 def to_json(checks: Iterable[CheckResult], target: CommandTarget) -> list[dict[str, object]]:
-    """Return the rows for JSON, with commands for a target."""
     return [
         {
             "check": check.name,

@@ -54,7 +54,6 @@ def _modules_fix(release: str) -> Fix | None:
 
 
 def check_same_eswitch(case: DoctorCase) -> Iterator[CheckResult]:
-    """Check that all ports belong to one eSwitch."""
     check = HostCheck("same eSwitch", "a NIC forwards between its own ports only")
     ports = case.kernel_ports
     if not ports:
@@ -76,7 +75,6 @@ def check_same_eswitch(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def check_eswitch_mode(case: DoctorCase) -> Iterator[CheckResult]:
-    """Check that each eSwitch is in switchdev mode."""
     check = HostCheck("eSwitch mode", "in legacy mode the NIC forwards only by MAC and VLAN and accepts no flows")
     for pci in _functions(case):
         eswitch = case.host.eswitch(pci)
@@ -263,7 +261,6 @@ def check_works(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def check_up(case: DoctorCase) -> Iterator[CheckResult]:
-    """Check that each port is up and has a link."""
     check = HostCheck("port up", "a port that is down sends and receives nothing")
     for port in case.ports:
         found, device = case.interface(port), case.device(port)
@@ -343,7 +340,6 @@ def _provider(case: DoctorCase, port: str, provider: str) -> tuple[CheckState, s
 
 
 def check_hw_tc_offload(case: DoctorCase) -> Iterator[CheckResult]:
-    """Check hw-tc-offload of each device."""
     check = HostCheck("hw-tc-offload", "without it the driver refuses every TC rule of the device")
     for port in case.kernel_ports:
         device = case.device(port)

@@ -117,7 +117,6 @@ def check_fork(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def check_hw_offload(case: DoctorCase) -> Iterator[CheckResult]:
-    """Check hw-offload in the database."""
     check = HostCheck("hw-offload", "without it Open vSwitch offers no flow to the NIC")
     database = case.database
     if database is None:
@@ -261,7 +260,6 @@ _SHOWN = 3
 
 
 def check_bridge(case: DoctorCase) -> Iterator[CheckResult]:
-    """Check that the bridge of the config exists."""
     check = HostCheck("bridge", "flows are installed on a bridge")
     database = case.database
     if database is None or case.required is None:

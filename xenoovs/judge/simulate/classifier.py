@@ -96,7 +96,6 @@ class Mask:
         return masks.get(Field.TP_SRC, 0) << 16 | masks.get(Field.TP_DST, 0)
 
     def part(self, in_port: str | None, values: Mapping[Field, int]) -> Part:
-        """Return the masked values."""
         masked = [values.get(slot, 0) & mask for slot, mask in self.masks]
         return (in_port, *masked) if self.in_port else tuple(masked)
 
@@ -142,7 +141,6 @@ class Subtable:
 
 
 def subtable_of(mask: Mask) -> Subtable:
-    """Return an empty subtable."""
     by_stage = {stage: tuple(m for m in mask.masks if segment_of(m[0]) is stage) for stage in Segment}
     # The ingress port belongs to the first segment, even if no other field does.
     parts = [masks for stage, masks in by_stage.items() if masks or (mask.in_port and stage is Segment.METADATA)]
@@ -163,7 +161,6 @@ def mask_of(match: Match) -> Mask:
 
 
 def slot_values(match: Match) -> dict[Field, int]:
-    """Return the values that a flow matches, by slot."""
     return {slot_of(condition.field): condition.value for condition in match.masked}
 
 
@@ -242,7 +239,6 @@ class _Search:
     bits: dict[Field, int] = field(default_factory=dict)
 
     def find(self, subtable: Subtable, prefix_lengths: dict[Field, int]) -> Flow | None:
-        """Return the flow of a subtable that the packet meets, or None."""
         part = subtable.mask.part(self.headers.in_port, self.headers.values)
         for i, stage in enumerate(subtable.stages):
             if prefix_lengths and self.is_ruled_out(stage, prefix_lengths):

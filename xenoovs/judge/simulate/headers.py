@@ -59,11 +59,9 @@ class Headers:
     values: Mapping[Field, int]
 
     def get(self, field: Field) -> int:
-        """Return the value of a field."""
         return self.values.get(slot_of(field), 0)
 
     def with_value(self, field: Field, value: int) -> Headers:
-        """Return the headers with another value of a field."""
         return Headers(self.in_port, {**self.values, slot_of(field): value})
 
     def has(self, field: Field) -> bool:
@@ -104,7 +102,6 @@ def field_of(slot: Field, headers: Headers) -> Field:
 
 
 def headers_of(packet: Packet) -> Headers:
-    """Return the headers of a client's packet."""
     is_ipv4 = packet.family is Family.IPV4
     flags = {Field.TCP_FLAGS: packet.tcp_flags} if packet.protocol == TCP else {}
     return Headers(

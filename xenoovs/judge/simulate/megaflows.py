@@ -68,7 +68,6 @@ class Pipeline:
         return translation.megaflow(outcome), outcome
 
     def lookup(self, table: int, headers: Headers, wildcards: Wildcards) -> Flow | None:
-        """Return the flow that the packet meets in a table, or None."""
         classifier = self.tables.get(table)
         return None if classifier is None else classifier.lookup(headers, wildcards)
 

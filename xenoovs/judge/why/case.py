@@ -196,7 +196,6 @@ class Case:
 
     @property
     def egress(self) -> tuple[str, ...]:
-        """Output ports."""
         return output_ports(self.megaflow)
 
 

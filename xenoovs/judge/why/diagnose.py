@@ -137,7 +137,6 @@ class _Selector:
         return tuple(BlockOverride(entry.service, blocks) for entry, blocks in found)
 
     def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
-        """Add megaflows that recirculate packets."""
         internal_ports = self._evidence.internal_ports
         hops = [hop_of(*each, is_judged=outside_kind_of(each[0], internal_ports).is_judged) for each in found]
         for (megaflow, state), link in zip(found, link_chains(hops), strict=True):
@@ -177,7 +176,6 @@ class _Selector:
             self._left_out += 1
 
     def selection(self) -> Selection:
-        """Return what was added."""
         unproven = self._proof.unproven()
         return Selection(
             tuple(self._candidates),
@@ -290,7 +288,6 @@ class MegaflowFilter:
     internal_ports: Set[str] | None = None
 
     def selects(self, candidate: Case) -> bool:
-        """Return whether this megaflow is selected."""
         if self.service is not None and self.service not in candidate.services:
             return False
         if self.source is not None and not _comes_from(candidate.megaflow, self.source):
@@ -335,13 +332,11 @@ class DiagnosisGroup:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Names, sorted."""
         names = (found.answers if found.block is None else (found.block.service,) for found in self.diagnoses)
         return tuple(sorted({name for found in names for name in found}))
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """Names, sorted."""
         return tuple(sorted({found.block.backend for found in self.diagnoses if found.block}))
 
     @property
@@ -350,7 +345,6 @@ class DiagnosisGroup:
 
 
 def group(diagnoses: Iterable[Case]) -> tuple[DiagnosisGroup, ...]:
-    """Group diagnoses, the largest group first."""
     by_key: dict[tuple[object, ...], list[Case]] = {}
     for found in diagnoses:
         kind = found.block is None, bool(found.answers)

@@ -35,7 +35,6 @@ def set_fields(megaflow: Megaflow) -> frozenset[str]:
 
 
 def is_fragment(megaflow: Megaflow) -> bool:
-    """Return whether the megaflow matches IP fragments."""
     return any("frag=first" in key.inner or "frag=later" in key.inner for key in megaflow.keys)
 
 
