@@ -390,9 +390,9 @@ class XenoovsApp(_Application):  # type: ignore[misc]
         except ListenError as problem:
             places = None
             warn("no control socket: `status`, `drain` and others do not work, overrides are not saved", reason=problem)
-        with open_sockets(self._options, places, self._bridges, is_shared=False) as opened:
-            self._api = next((each.socket.getsockname()[:2] for each in opened.ports), self._api)
-            agents = run_agents(self._group, opened, self._reach, self._local, self._options, made=self._observe)
+        with open_sockets(self._options, places, self._bridges, is_shared=False) as (opened, ports):
+            self._api = next((each.socket.getsockname()[:2] for each in ports), self._api)
+            agents = run_agents(self._group, opened, ports, self._reach, self._local, self._options, made=self._observe)
             self._events.run_until_complete(agents)
 
     def _observe(self, agent: Agent) -> None:

@@ -18,7 +18,7 @@ from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
-from xenoovs.agent.telemetry import Telemetry
+from xenoovs.agent.telemetry import telemetry
 from xenoovs.datapath.megaflow import Verdict
 
 CONFIG = """\
@@ -58,7 +58,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     def mounts(agent: Agent) -> tuple[Mount, ...]:
         switch.program = lambda: agent.engine.program
-        return Telemetry(agent, pace=_OFTEN, is_always=True).mounts()
+        return telemetry(agent, pace=_OFTEN, is_always=True)
 
     opened = open_port(Listen("127.0.0.1", 0))
     with scene.agent(also=(opened,), probe=all_but_one, mounts=mounts) as (agent, _):

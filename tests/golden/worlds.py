@@ -33,7 +33,7 @@ from xenoovs.agent.log import LOGGER
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
 from xenoovs.agent.state import SamplesAsked
-from xenoovs.agent.telemetry import Telemetry
+from xenoovs.agent.telemetry import telemetry
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.fleet.commands import client
 from xenoovs.model.load import parse_config
@@ -102,7 +102,7 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def mounts(agent: Agent) -> tuple[Mount, ...]:
         switch.program = lambda: agent.engine.program
-        return Telemetry(agent, pace=_PACE, with_blocks=True, is_always=True).mounts()
+        return telemetry(agent, pace=_PACE, with_blocks=True, is_always=True)
 
     with scene.agent(probe=_all_but_one, mounts=mounts, resync_s=10_000, clock=clock) as (agent, client):
         reset = {"service": "web", "backend": "web1"}

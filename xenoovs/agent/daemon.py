@@ -21,7 +21,7 @@ from xenoovs.agent.bridge_watch import follow_bridge, port_views
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.events import EventLog
 from xenoovs.agent.health import AdvertisedChange, HealthChange
-from xenoovs.agent.log import info, warn
+from xenoovs.agent.log import Readiness, info, notify, warn
 from xenoovs.agent.notify import Notifier
 from xenoovs.agent.paths.devices import OpenPort
 from xenoovs.agent.paths.mover import Mover
@@ -48,7 +48,6 @@ from xenoovs.agent.state import (
     impossible_advertised,
 )
 from xenoovs.agent.store import Clock, Store
-from xenoovs.agent.systemd import Readiness, notify
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, kept_running, within
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import DesiredState

@@ -55,62 +55,44 @@ def mount_metrics(moment: Callable[[], Callable[[], bytes]]) -> Mount:
     return mount
 
 
-class Telemetry:
-    """Offload samples, metrics and the status page of one agent, which must not run yet."""
+def telemetry(
+    agent: Agent, *, pace: SamplePace, with_blocks: bool = False, is_always: bool, rule_use: RuleUse | None = None
+) -> tuple[Mount, ...]:
+    """Add offload samples to an agent that does not run yet. Return what adds the routes of its metrics and its page.
 
-    def __init__(
-        self,
-        agent: Agent,
-        *,
-        pace: SamplePace,
-        with_blocks: bool = False,
-        is_always: bool,
-        rule_use: RuleUse | None = None,
-    ) -> None:
-        """`with_blocks`: metrics of blocks too. `is_always`: take samples although no client requests them."""
-        engine = agent.engine
-        self.sampler = OffloadSampler(
-            engine.switch,
-            program=lambda: engine.program,
-            clock=agent.clock,
-            pace=pace,
-            bridge=lambda: agent.bridge,
-            rule_use=rule_use,
-            is_always=is_always,
-        )
-        agent.store.subscribe(SamplesAsked, lambda _: self.sampler.request())
-        self.timings = Timings(HISTOGRAMS)
-        self._agent, self._with_blocks = agent, with_blocks
-        engine.on_timed(lambda step, seconds: call_each((self._count,), step, seconds))
-        agent.store.subscribe(Probed, self._count_probe)
-        agent.add_task(lambda: self.sampler.run(lambda sample: agent.store.dispatch(Observed(sample))))
+    `with_blocks`: metrics of blocks too. `is_always`: take samples although no client requests them.
+    """
+    engine, store, timings = agent.engine, agent.store, Timings(HISTOGRAMS)
+    sampler = OffloadSampler(
+        engine.switch,
+        program=lambda: engine.program,
+        clock=agent.clock,
+        pace=pace,
+        bridge=lambda: agent.bridge,
+        rule_use=rule_use,
+        is_always=is_always,
+    )
 
-    def _count(self, step: str, seconds: float) -> None:
-        self.timings.count(step, seconds)
-
-    def mounts(self) -> tuple[Mount, ...]:
-        """Return what adds the routes of the metrics and of the page."""
-        lazy_snapshot = self._agent.lazy_snapshot
-        return (
-            self._mount_requests,
-            mount_metrics(lambda: partial(self.metrics, lazy_snapshot())),
-            mount_page("agent.js", lambda: partial(agent_json, lazy_snapshot())),
-        )
-
-    def metrics(self, at: LazySnapshot) -> bytes:
-        """Return all metrics of a moment, from any thread."""
-        snapshot = at.snapshot()
-        tables = [table for table in TABLES if self._with_blocks or not table.is_optional]
-        return exposition(tables, replace(at, snapshot=lambda: snapshot)) + self.timings.text()
-
-    def _mount_requests(self, app: web.Application) -> None:
-        async def prepared(request: web.Request, _: web.StreamResponse) -> None:
-            if request.path.endswith(_SHOWS_SAMPLES):
-                self._agent.store.dispatch(SamplesAsked())
-
-        app.on_response_prepare.append(prepared)
-
-    def _count_probe(self, probed: Probed) -> None:
+    def count_probe(probed: Probed) -> None:
         check, result = probed.check, probed.result
         kind = check.health.probe.value if check.min_change is None else "agent"
-        self.timings.count("probe", result.latency_s, kind, "ok" if result.ok else "failed")
+        timings.count("probe", result.latency_s, kind, "ok" if result.ok else "failed")
+
+    def metrics(at: LazySnapshot) -> bytes:
+        snapshot = at.snapshot()
+        tables = [table for table in TABLES if with_blocks or not table.is_optional]
+        return exposition(tables, replace(at, snapshot=lambda: snapshot)) + timings.text()
+
+    async def prepared(request: web.Request, _: web.StreamResponse) -> None:
+        if request.path.endswith(_SHOWS_SAMPLES):
+            store.dispatch(SamplesAsked())
+
+    store.subscribe(SamplesAsked, lambda _: sampler.request())
+    store.subscribe(Probed, count_probe)
+    engine.on_timed(lambda step, seconds: call_each((timings.count,), step, seconds))
+    agent.add_task(lambda: sampler.run(lambda sample: store.dispatch(Observed(sample))))
+    return (
+        lambda app: app.on_response_prepare.append(prepared),
+        mount_metrics(lambda: partial(metrics, agent.lazy_snapshot())),
+        mount_page("agent.js", lambda: partial(agent_json, agent.lazy_snapshot())),
+    )

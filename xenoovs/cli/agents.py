@@ -7,7 +7,7 @@ import gc
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as LateError
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -39,9 +39,9 @@ from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
 from xenoovs.agent.state import BridgePorts, Observed, RoundFacts, Runtime
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import LoopCall, TaskFactory
-from xenoovs.agent.telemetry import Telemetry
+from xenoovs.agent.telemetry import telemetry
 from xenoovs.cli.agent import Control, Options
-from xenoovs.cli.via import Reach, Way, reaching
+from xenoovs.cli.via import Reach, reaching
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState
 from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StandingBy, StateUnusable, SwitchError
@@ -52,7 +52,7 @@ from xenoovs.switch.frr import read_bgp_routes
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vip_routes import VipRoutes, device_of
 from xenoovs.switch.vswitchd import find_process, same_namespace
-from xenoovs.terminal.labs import labs
+from xenoovs.terminal.defaults import labs
 from xenoovs.terminal.options import listen_address
 from xenoovs.terminal.reach import connect, target_options
 
@@ -179,14 +179,6 @@ class OpenedAgent:
     locks: BridgeLocks | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AllOpened:
-    """All agents of a process, and the TCP ports of the API and the page, which they share."""
-
-    agents: tuple[OpenedAgent, ...]
-    ports: tuple[ApiListener, ...]
-
-
 def run(options: Options, control: Control | None) -> None:
     """Run agents until signals stop them. Raises click.UsageError, XenoovsError."""
     start_logging(LogForm(options.log))
@@ -213,7 +205,7 @@ def run(options: Options, control: Control | None) -> None:
         )
         options.check_several(len(bridges))
         opened = stack.enter_context(open_sockets(options, places, bridges, is_shared=is_shared))
-        asyncio.run(_run_agents(opened, switch, options, control, fleet, started=started))
+        asyncio.run(_run_agents(*opened, switch, options, control, fleet, started=started))
 
 
 def _starting() -> Callable[[], None]:
@@ -240,7 +232,8 @@ def _check_programs(balancer: Balancer, options: Options) -> None:
 
 
 async def _run_agents(
-    opened: AllOpened,
+    opened: Sequence[OpenedAgent],
+    ports: Sequence[ApiListener],
     switch: ManagementSwitch,
     options: Options,
     control: Control | None,
@@ -248,7 +241,7 @@ async def _run_agents(
     *,
     started: Callable[[], None],
 ) -> None:
-    bridges, group, waiting = tuple(agent.bridge.uplinks for agent in opened.agents), AgentGroup(), len(opened.agents)
+    bridges, group, waiting = tuple(agent.bridge.uplinks for agent in opened), AgentGroup(), len(opened)
 
     def made(agent: Agent) -> None:
         nonlocal waiting
@@ -258,25 +251,27 @@ async def _run_agents(
         if fleet is not None:
             fleet.attach(agent)
 
-    with reaching(bridges, Way(options.db, options.lab, options.once), control) as reach:
+    with reaching(bridges, options, control) as reach:
         handle_signals(asyncio.get_running_loop(), group)
-        await run_agents(group, opened, reach, switch, options, made=made)
+        await run_agents(group, opened, ports, reach, switch, options, made=made)
 
 
 async def run_agents(
     group: AgentGroup,
-    opened: AllOpened,
+    opened: Sequence[OpenedAgent],
+    ports: Sequence[ApiListener],
     reach: Reach,
     switch: ManagementSwitch,
     options: Options,
     *,
     made: Callable[[Agent], None] = lambda _agent: None,
 ) -> None:
-    """Run agents, and serve each at its own socket, and all of them at the TCP ports. `made`: called with each."""
-    shown, is_one = dict[str, ServedAgent](), len(opened.agents) == 1
+    """Run agents, and serve each at its own socket, and all of them at the TCP ports of the API and the page, which
+    they share. `made`: called with each."""
+    shown, is_one = dict[str, ServedAgent](), len(opened) == 1
 
     # All agents of this process share its descriptors.
-    probes = max_probes(raise_descriptor_limit() // len(opened.agents))
+    probes = max_probes(raise_descriptor_limit() // len(opened))
 
     async def start(one: OpenedAgent) -> Agent | None:
         async with group.turn:
@@ -285,13 +280,13 @@ async def run_agents(
             config = await asyncio.to_thread(one.bridge.read)
         agent = await _agent(one, config, reach, switch, options, max_probes=probes)
         served = shown[one.bridge.uplinks.label] = ServedAgent(agent, _mounts(agent, options, switch.endpoint))
-        for sock in (*one.sockets, *(opened.ports if is_one else ())):
+        for sock in (*one.sockets, *(ports if is_one else ())):
             agent.add_task(partial(serve, agent, sock, served.mounts))
         made(agent)
         return agent
 
-    starters: dict[str, Starter] = {one.bridge.uplinks.label: partial(start, one) for one in opened.agents}
-    beside: TaskFactory | None = None if is_one or not opened.ports else lambda: serve_several(shown, opened.ports)
+    starters: dict[str, Starter] = {one.bridge.uplinks.label: partial(start, one) for one in opened}
+    beside: TaskFactory | None = None if is_one or not ports else lambda: serve_several(shown, ports)
     await group.run(starters, once=options.once, beside=beside)
 
 
@@ -379,9 +374,8 @@ def _mounts(agent: Agent, options: Options, endpoint: Endpoint) -> tuple[Mount, 
     is_read = options.fleet is not None or any(where is not None for _, where in options.served)
     pace = SamplePace(options.offload_interval_s)
     use = RuleUse.at(endpoint)
-    telemetry = Telemetry(agent, pace=pace, with_blocks=options.metrics_blocks, is_always=is_read, rule_use=use)
-    more = () if options.xenoflow_api is None else (mount_xenoflow(agent),)
-    return (*telemetry.mounts(), *more)
+    shown = telemetry(agent, pace=pace, with_blocks=options.metrics_blocks, is_always=is_read, rule_use=use)
+    return shown if options.xenoflow_api is None else (*shown, mount_xenoflow(agent))
 
 
 def local_places(switch: ManagementSwitch, options: Options) -> AgentPaths | None:
@@ -399,14 +393,14 @@ def local_places(switch: ManagementSwitch, options: Options) -> AgentPaths | Non
 @contextmanager
 def open_sockets(
     options: Options, places: AgentPaths | None, bridges: tuple[ConfiguredBridge, ...], *, is_shared: bool
-) -> Iterator[AllOpened]:
+) -> Iterator[tuple[list[OpenedAgent], list[ApiListener]]]:
     """Lock the bridges and open the sockets.
 
     Controllers that share a bridge agree by OpenFlow roles, without a lock. With --once nothing is opened and no lock
     is made, but a lock that another agent holds is an error.
     """
     with ExitStack() as stack:
-        agents, ports = [], []
+        agents, ports = list[OpenedAgent](), list[ApiListener]()
         for bridge in bridges:
             sockets, control, locks = [], None, None
             if places is not None and not options.once:
@@ -423,7 +417,7 @@ def open_sockets(
             for option, where in options.served:
                 if where is not None:
                     ports.append(open_port(_listen(options, option, where)))
-        yield AllOpened(tuple(agents), tuple(ports))
+        yield agents, ports
 
 
 def _listen(options: Options, option: str, where: str) -> Listen:

@@ -15,8 +15,7 @@ from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.tape import passing_through
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_NOTHING_SEEN, EXIT_OK
 from xenoovs.terminal.options import FILE, OutputFormat, findings_option
-from xenoovs.terminal.output import echo, print_table, print_text
-from xenoovs.terminal.sarif import SarifResult
+from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
 
 _DRIVER = re.compile(r"^(driver|firmware-version): (.+)$", re.MULTILINE)
 

@@ -20,8 +20,7 @@ from xenoovs.openflow.text import render_flow, render_flow_to_send
 from xenoovs.terminal.completion import complete_template
 from xenoovs.terminal.load import load, load_resolved
 from xenoovs.terminal.options import OutputFormat, config_argument, findings_option
-from xenoovs.terminal.output import echo, print_table, print_text
-from xenoovs.terminal.sarif import SarifResult
+from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
 
 
 @click.command("new")

@@ -60,8 +60,7 @@ from xenoovs.switch.netns import HERE, Netns, run_changes
 from xenoovs.switch.tape import is_replaying
 from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
-from xenoovs.terminal.defaults import environment_config, find_config
-from xenoovs.terminal.labs import labs
+from xenoovs.terminal.defaults import environment_config, find_config, labs
 from xenoovs.terminal.load import load, resolved
 from xenoovs.terminal.options import (
     OutputFormat,
@@ -74,7 +73,7 @@ from xenoovs.terminal.output import confirm, echo, print_json, print_table, prin
 from xenoovs.terminal.reach import connect, where_of
 
 if TYPE_CHECKING:
-    from xenoovs.terminal.labs import LabTarget
+    from xenoovs.terminal.defaults import LabTarget
 
 _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: "yellow"}
 

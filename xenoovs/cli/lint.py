@@ -48,9 +48,8 @@ from xenoovs.terminal.options import (
     record_option,
     version_of_option,
 )
-from xenoovs.terminal.output import echo, print_table, print_text
+from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
 from xenoovs.terminal.reach import connect
-from xenoovs.terminal.sarif import SarifResult
 
 _MEGAFLOW = re.compile(r"^(?:ufid:|[^#\n]*recirc_id\([^\n]*in_port\()[^\n]* packets:[^\n]* actions:", re.MULTILINE)
 _NO_FLOW = re.compile(

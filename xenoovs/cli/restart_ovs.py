@@ -12,7 +12,7 @@ from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.offload_setting import OffloadSwitch
 from xenoovs.switch.planned_restart import PlannedRestart, check_is_service, planned_restart, restart_service
 from xenoovs.switch.watchdog import run_detached
-from xenoovs.terminal.labs import LabTarget
+from xenoovs.terminal.defaults import LabTarget
 from xenoovs.terminal.output import echo
 
 _STATE_DIRECTORY = Path("/run/xenoovs")

@@ -9,9 +9,8 @@ from time import monotonic
 
 import click
 
-from xenoovs.agent.log import info, warn
-from xenoovs.agent.systemd import notify
-from xenoovs.cli.agent import Control
+from xenoovs.agent.log import info, notify, warn
+from xenoovs.cli.agent import Control, Options
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.listen import Address, UnixAddress, parse_address
 from xenoovs.controller.log import ControllerLog
@@ -192,28 +191,19 @@ class Reached:
     mastership: Mastership | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """Which Open vSwitch of this host is meant (--db, --lab), and whether there is one round only."""
-
-    db: str | None
-    lab: str | None
-    once: bool = False
-
-
 @contextmanager
-def reaching(wanted: tuple[Uplinks, ...], way: Way, control: Control | None) -> Iterator[Reach]:
+def reaching(wanted: tuple[Uplinks, ...], options: Options, control: Control | None) -> Iterator[Reach]:
     """Connect bridges until the end of the `with`. `control`: None: at the management socket. Raises click.UsageError,
     CannotListen, CertificateUnusable, SwitchError."""
-    local = replace(connect(way.db, way.lab), db_timeout_s=_DB_TIMEOUT_S)
+    local = replace(connect(options.db, options.lab), db_timeout_s=_DB_TIMEOUT_S)
     _check_ovn(local, wanted)
     if control is None:
         yield lambda _uplinks, resolve: Reached(Engine(local, resolve=resolve), lambda _wake: None)
         return
-    is_named = control.attach or bool(way.db or way.lab)
+    is_named = control.attach or bool(options.db or options.lab)
     here = {uplinks: local if is_here(local, uplinks, is_named=is_named) else None for uplinks in wanted}
     with serving(control, here, local=local) as server:
-        timeout_s = _ONCE_TIMEOUT_S if way.once else 0.0
+        timeout_s = _ONCE_TIMEOUT_S if options.once else 0.0
 
         def reach(uplinks: Uplinks, resolve: Resolve) -> Reached:
             _check_fail_mode(here[uplinks], uplinks)

@@ -1,4 +1,4 @@
-"""Labs as commands of other rooms use them (`xenoovs.terminal.labs`), and commands in the virtual machine of one."""
+"""Labs as commands of other rooms use them (terminal/defaults.py), and commands in the virtual machine of one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
 from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, directory_of, lab_names, machine_directory, open_lab, read_state
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.terminal.defaults import CONFIG_VARIABLE, LAB_VARIABLE
-from xenoovs.terminal.labs import FORWARDED
+from xenoovs.terminal.defaults import CONFIG_VARIABLE, FORWARDED, LAB_VARIABLE
 
 if TYPE_CHECKING:
     from xenoovs.lab.config import FollowedConfig
@@ -31,7 +30,7 @@ _FORWARDED = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG", "LC_ALL")
 
 @dataclass(frozen=True, slots=True)
 class OpenedLab:
-    """A lab that is up, as `xenoovs.terminal.labs.LabTarget`."""
+    """A lab that is up, as `xenoovs.terminal.defaults.LabTarget`."""
 
     lab: Lab
 

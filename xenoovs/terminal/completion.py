@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from xenoovs.terminal.labs import labs
+from xenoovs.terminal.defaults import labs
 from xenoovs.terminal.output import echo
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from xenoovs.display import printable
 from xenoovs.errors import ListenError, MacUnknown, XenoovsError, did_you_mean
 from xenoovs.model.balancer import Balancer, sought
 from xenoovs.terminal.command import EXIT_FAILED, fail
-from xenoovs.terminal.labs import labs
+from xenoovs.terminal.defaults import labs
 from xenoovs.terminal.options import OutputFormat
 from xenoovs.terminal.output import collecting_json, echo, print_json
 from xenoovs.terminal.reach import address_commands, name_fleet

@@ -19,15 +19,14 @@ from xenoovs.errors import FlowConflict, PortsMissing, UnusablePorts, XenoovsErr
 from xenoovs.model.address import IPAddress
 from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.completion import complete_lab, complete_server, complete_service
-from xenoovs.terminal.defaults import ANY_LAB, announce, find_config, find_configs, find_lab
-from xenoovs.terminal.labs import labs
+from xenoovs.terminal.defaults import ANY_LAB, announce, find_config, find_configs, find_lab, labs
 from xenoovs.terminal.output import print_json
 from xenoovs.terminal.reach import address_commands, replay
 
 if TYPE_CHECKING:
     from xenoovs.compile.offloadable.table import Version
     from xenoovs.switch.certificates import Certificates
-    from xenoovs.terminal.sarif import SarifResult
+    from xenoovs.terminal.output import SarifResult
 
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -48,7 +47,7 @@ class OutputFormat(Enum):
     ) -> None:
         """Print the answer of a command: the document that a function returns, or what a function prints."""
         if self is OutputFormat.SARIF:
-            from xenoovs.terminal.sarif import to_sarif
+            from xenoovs.terminal.output import to_sarif
 
             print_json(to_sarif(findings()))
         elif self is OutputFormat.JSON:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from xenoovs import __version__
+from xenoovs.dataclass import dataclass
 from xenoovs.display import printable
 from xenoovs.errors import Declined
 from xenoovs.show.terminal import WHOLE_WORDS, TextTable
@@ -182,3 +184,47 @@ def print_columns(columns: Iterable[Column], rows: Iterable[Row[Any]]) -> None:
 def _print(table: TextTable) -> None:
     for line in table.lines(terminal_width()):
         echo(line)
+
+
+# Findings as SARIF 2.1.0 (OASIS Static Analysis Results Interchange Format), which code hosts show beside a change.
+
+
+@dataclass(frozen=True, slots=True)
+class SarifResult:
+    """One finding.
+
+    Attributes:
+        level: `error`, `warning` or `note`.
+        file: None: it is about no file.
+        line, column: from 1; None: the whole file.
+    """
+
+    rule: str
+    level: str
+    text: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+def to_sarif(results: Iterable[SarifResult]) -> dict[str, object]:
+    listed = list(results)
+    rules = [{"id": rule} for rule in sorted({each.rule for each in listed})]
+    driver = {"name": "xenoovs", "version": __version__, "rules": rules}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": [_result(each) for each in listed]}],
+    }
+
+
+def _result(each: SarifResult) -> dict[str, object]:
+    found: dict[str, object] = {"ruleId": each.rule, "level": each.level, "message": {"text": each.text}}
+    if each.file is None or each.file.startswith(("<", "-")):
+        return found
+    from urllib.parse import quote
+
+    place: dict[str, object] = {"artifactLocation": {"uri": quote(each.file)}}
+    if each.line is not None:
+        place["region"] = {"startLine": each.line, "startColumn": each.column or 1}
+    return found | {"locations": [{"physicalLocation": place}]}

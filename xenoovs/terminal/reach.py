@@ -12,7 +12,7 @@ import click
 from xenoovs.errors import LabError, SwitchError, XenoovsError
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint, find_endpoint, require_answers
 from xenoovs.switch.tape import passing_through, real_path
-from xenoovs.terminal.labs import is_forwarded, labs
+from xenoovs.terminal.defaults import is_forwarded, labs
 
 if TYPE_CHECKING:
     from xenoovs.evidence.target import CommandTarget

@@ -26,12 +26,13 @@ from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.agent.scheduler import Probe
 from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.store import MonotonicClock
-from xenoovs.agent.telemetry import Telemetry
+from xenoovs.agent.telemetry import telemetry
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import CommandTimeout, PortsMissing
 from xenoovs.model.balancer import Balancer, Protocol
+from xenoovs.show.metrics import Timings
 
 ONE = small.balancer(small.service(small.claim(), 3, 1))
 TWO = small.balancer(
@@ -132,8 +133,8 @@ def test_an_internal_error_beside_the_rounds_ends_no_agent(
     """In a task, which starts again, and in what times the rounds in their thread."""
     monkeypatch.setattr(tasks, "_RETRY_S", 0.0)
     agent, begun = probing(tmp_path, switch, broken), list[int]()
-    telemetry = Telemetry(agent, pace=SamplePace(), is_always=False)
-    monkeypatch.setattr(telemetry, "timings", None)
+    telemetry(agent, pace=SamplePace(), is_always=False)
+    monkeypatch.setattr(Timings, "count", None)
 
     async def mistaken_once() -> None:
         begun.append(1)
@@ -148,7 +149,7 @@ def test_an_internal_error_beside_the_rounds_ends_no_agent(
     faults = {each.text: str(each.facts["reason"]) for each in agent.events.since(0) if "reason" in each.facts}
     assert len(begun) == 2
     assert faults["a task failed; starting it again"].startswith("ZeroDivisionError: , test_agent_rounds.py:")
-    assert faults["internal error in a listener"].startswith("AttributeError: ")
+    assert faults["internal error in a listener"].startswith("TypeError: ")
 
 
 class Exhausted(FakeSwitch):

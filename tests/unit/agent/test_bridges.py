@@ -26,12 +26,11 @@ from xenoovs.agent.bridge_watch import PortEvent, port_events
 from xenoovs.agent.bridges import AgentGroup, Starter
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.log import LOGGER, bridge_context, facts_of, info
+from xenoovs.agent.log import LOGGER, Readiness, bridge_context, facts_of, info, notify
 from xenoovs.agent.store import MonotonicClock
-from xenoovs.agent.systemd import Readiness, notify
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
 from xenoovs.cli.agent import Options
-from xenoovs.cli.agents import AllOpened, ConfiguredBridge, OpenedAgent, configured_bridges, run_agents
+from xenoovs.cli.agents import ConfiguredBridge, OpenedAgent, configured_bridges, run_agents
 from xenoovs.cli.via import Reached
 from xenoovs.datapath.database import PortState
 from xenoovs.engine.engine import Engine
@@ -136,7 +135,7 @@ def test_bug_a_bridge_that_connects_before_its_agent_is_made_shows_its_ports(tmp
     given: dict[str, Any] = dict.fromkeys(each.name for each in fields(Options))
     options = Options(**given | {"once": True, "offload_interval_s": 10.0})
     far = cast(ManagementSwitch, SimpleNamespace(endpoint=Endpoint("unix:/nonexistent/db.sock", None)))
-    started = run_agents(AgentGroup(), AllOpened((one,), ()), lambda *_: reached, far, options, made=made.append)
+    started = run_agents(AgentGroup(), (one,), (), lambda *_: reached, far, options, made=made.append)
     asyncio.run(asyncio.wait_for(started, PATIENCE_S))
     assert [port.name for port in made[0].ports() or ()] == ["p0", "p1"]
 

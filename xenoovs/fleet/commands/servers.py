@@ -14,8 +14,7 @@ import click
 from xenoovs.agent import log as events
 from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.agent.fleet_watch import FleetWatch, served_beside
-from xenoovs.agent.log import LogForm, start_logging
-from xenoovs.agent.systemd import notify
+from xenoovs.agent.log import LogForm, notify, start_logging
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, fleet_store, on_fleet
