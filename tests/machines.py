@@ -23,7 +23,7 @@ def prepare() -> None:
 
 def install_packages() -> None:
     """Install what is missing."""
-    # For `xenoovs measure designs`, which compares with IPVS.
+    # For `xenoovs measure compare designs`, which compares with IPVS.
     packages = set(missing_programs((*PROGRAMS, "ipvsadm", "tcpreplay")).values())
     if not Path(SYSTEMD).exists():
         packages.add("systemd")

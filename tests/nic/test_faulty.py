@@ -132,7 +132,7 @@ def test_coarse__their_weights_let_expect_the_packets_that_were_sent(story: Stor
         *(COARSE_CLIENTS // 2**bits for bits in (6, 5, 4, 3, 2)),
     ]
     assert f"about {COARSE_CLIENTS // 4} of {COARSE_CLIENTS} expected" in text["stdout"]
-    assert "xenoovs measure rate" in text["stdout"]
+    assert "xenoovs measure load rate" in text["stdout"]
 
 
 def test_lost__packets_to_a_port_that_is_gone_are_dropped_and_not_misdelivered(story: Story) -> None:

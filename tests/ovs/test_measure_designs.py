@@ -54,7 +54,7 @@ OFCTL = ["ovs-ofctl", "-O", "OpenFlow15"]
 @pytest.fixture
 def experiment(lab: Lab) -> Iterator[tuple[DesignsExperiment, Bed]]:
     with open_lab_bed(lab.name, BALANCER) as bed, load_bench(bed, designs_profile(bed, clients=1, seed=0)) as bench:
-        made = designs_experiment(bed, bench, quick=True, seed=0)
+        made = designs_experiment(bed, bench, quick=True, seed=0, repeats=1)
         made.times = LoadTimes(0.2, 0.4, 5)
         yield made, bed
 

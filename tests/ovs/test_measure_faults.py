@@ -29,11 +29,11 @@ from xenoovs.switch.process import run
 
 SHORT = ("--sizes", "64", "--trial", "200ms")
 EXPERIMENTS = {
-    "rate": (*SHORT, "--repeats", "1"),
-    "loss": (*SHORT, "--repeats", "1"),
-    "latency": ("--splits", "1/1", "--trial", "200ms", "--repeats", "1"),
+    "load rate": (*SHORT, "--repeats", "1"),
+    "load loss": (*SHORT, "--repeats", "1"),
+    "load latency": ("--splits", "1/1", "--trial", "200ms", "--repeats", "1"),
     "echo": (),
-    "designs": (),
+    "compare designs": (),
     "paths": ("--directions", "in"),
 }
 
@@ -83,14 +83,19 @@ def kill_generators(lab: Lab) -> int:
 
 @pytest.mark.parametrize(
     "experiment",
-    ["rate", "paths", pytest.param("latency", marks=pytest.mark.long), pytest.param("designs", marks=pytest.mark.long)],
+    [
+        "load rate",
+        "paths",
+        pytest.param("load latency", marks=pytest.mark.long),
+        pytest.param("compare designs", marks=pytest.mark.long),
+    ],
 )
 def test_a_generator_that_dies_ends_the_run_with_a_sentence(
     experiment: str, lab: Lab, config: Path, tmp_path: Path
 ) -> None:
     before = flows(lab)
     out = ("--lab", lab.name, "--out", tmp_path, "--quick")
-    process = start("measure", experiment, config, *out, *EXPERIMENTS[experiment])
+    process = start("measure", *experiment.split(), config, *out, *EXPERIMENTS[experiment])
     killed = 0
 
     def kill() -> bool:
@@ -113,7 +118,7 @@ def test_a_generator_that_dies_ends_the_run_with_a_sentence(
     assert (flows(lab), groups(lab), left_over(lab)) == (before, [], [])
 
 
-_SHORT = (("rate", 4), ("latency", 1), ("designs", 12))
+_SHORT = (("load rate", 4), ("load latency", 1), ("compare designs", 12))
 _POINTS = [
     pytest.param(experiment, at, marks=() if (experiment, at) in _SHORT else pytest.mark.long)
     for experiment in EXPERIMENTS
@@ -144,7 +149,7 @@ def test_ctrl_c_at_any_point_leaves_the_bed_as_it_was(
     monkeypatch.setattr(Place, "send", interrupted)
     monkeypatch.setattr(measure_run, "_QUICK_S", 3600.0)
     out = ("--lab", lab.name, "--out", tmp_path, "--quick")
-    said = xenoovs("measure", experiment, config, *out, *EXPERIMENTS[experiment])
+    said = xenoovs("measure", *experiment.split(), config, *out, *EXPERIMENTS[experiment])
     assert said.status == 130, said.err
     assert "Traceback" not in said.err
     assert all(read_recorded(path).samples for path in (find_runs(tmp_path) if [*tmp_path.iterdir()] else ()))
@@ -159,7 +164,8 @@ def test_a_disk_that_gets_full_loses_nothing_and_the_run_goes_on_later(
     small.mkdir()
     run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)])
     try:
-        argv = ("measure", "loss", config, "--lab", lab.name, "--out", small / "results", *SHORT, "--repeats", "1")
+        out = ("--lab", lab.name, "--out", small / "results")
+        argv = ("measure", "load", "loss", config, *out, *SHORT, "--repeats", "1")
         process = start(*argv)
         eventually(lambda: stored(small / "results") >= 2 or process.poll() is not None, "two samples are stored")
         assert process.poll() is None

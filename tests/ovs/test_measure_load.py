@@ -91,7 +91,7 @@ def test_rate_and_loss_store_samples_whose_counts_agree(
     lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
     for command, points in (("rate", 1), ("loss", 6)):
-        said = xenoovs("measure", command, config, "--lab", lab.name, "--quick", "--out", tmp_path, *RATES)
+        said = xenoovs("measure", "load", command, config, "--lab", lab.name, "--quick", "--out", tmp_path, *RATES)
         assert said.status == 0, said.err
         document = json.loads(said.out)
         assert len(document["samples"]) == points
@@ -110,7 +110,7 @@ def test_latency_splits_the_load_and_restores_the_flows(
 ) -> None:
     before = flows(lab)
     options = ("--splits", "0/100,50/50", "--trial", "300ms", "--repeats", "1", "--quick", "-o", "json")
-    said = xenoovs("measure", "latency", config, "--lab", lab.name, "--out", tmp_path, *options)
+    said = xenoovs("measure", "load", "latency", config, "--lab", lab.name, "--out", tmp_path, *options)
     assert said.status == 0, said.err
     samples = json.loads(said.out)["samples"]
     assert len(samples) == 6
@@ -129,6 +129,7 @@ def test_flows_come_back_after_a_killed_experiment(lab: Lab, config: Path, tmp_p
     before = flows(lab)
     process = start(
         "measure",
+        "load",
         "latency",
         config,
         "--lab",
@@ -151,7 +152,7 @@ def test_flows_come_back_after_a_killed_experiment(lab: Lab, config: Path, tmp_p
 
 def test_without_flows_the_error_says_what_to_do(lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine) -> None:
     assert xenoovs("remove", config, "--lab", lab.name, "--yes").status == 0
-    said = xenoovs("measure", "rate", config, "--lab", lab.name, "--quick", "--out", tmp_path, *RATES)
+    said = xenoovs("measure", "load", "rate", config, "--lab", lab.name, "--quick", "--out", tmp_path, *RATES)
     assert said.status == 1
     assert "no frame reached a backend: are the flows of the config installed (`xenoovs apply`)" in said.err
     assert not [*tmp_path.iterdir()]
@@ -162,7 +163,7 @@ def test_a_second_experiment_in_the_same_lab_is_refused(
     lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
     with open_lab_bed(lab.name, BALANCER):
-        said = xenoovs("measure", "rate", config, "--lab", lab.name, "--out", tmp_path)
+        said = xenoovs("measure", "load", "rate", config, "--lab", lab.name, "--out", tmp_path)
         assert said.status == 1
         assert f"another `xenoovs measure` uses lab {lab.name} now, or what" in said.err
     with open_lab_bed(lab.name, BALANCER):
@@ -171,21 +172,26 @@ def test_a_second_experiment_in_the_same_lab_is_refused(
 
 def test_wrong_options_are_one_sentence(lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine) -> None:
     at = ("--lab", lab.name, "--out", tmp_path)
-    assert "no size of frames, with FCS: write 64 to 1518." in xenoovs("measure", "rate", *at, "--sizes", "63").err
-    assert "[default: 64]" in xenoovs("measure", "loss", "--help").out
-    assert "'x' is not a list of sizes" in xenoovs("measure", "rate", *at, "--sizes", "x").err
-    assert "Name one bed: a lab with --lab" in xenoovs("measure", "rate", config).err
-    assert "the config has no service dnz, only dns. Did you mean dns?" in (
-        xenoovs("measure", "rate", config, *at, "--service", "dnz").err
+    assert (
+        "no size of frames, with FCS: write 64 to 1518." in xenoovs("measure", "load", "rate", *at, "--sizes", "63").err
     )
-    assert "holds no run" in xenoovs("measure", "rate", config, *at, "--resume").err
+    assert "of loss 64]" in xenoovs("measure", "load", "--help").out
+    assert "'x' is not a list of sizes" in xenoovs("measure", "load", "rate", *at, "--sizes", "x").err
+    assert "Name one bed: a lab with --lab" in xenoovs("measure", "load", "rate", config).err
+    assert "the config has no service dnz, only dns. Did you mean dns?" in (
+        xenoovs("measure", "load", "rate", config, *at, "--service", "dnz").err
+    )
+    assert "holds no run" in xenoovs("measure", "load", "rate", config, *at, "--resume").err
     nowhere = ("--lab", lab.name, "--out", tmp_path / "nothing")
-    assert f"{tmp_path}/nothing does not exist, so it holds no run of `measure rate`" in (
-        xenoovs("measure", "rate", config, *nowhere, "--resume").err
+    assert f"{tmp_path}/nothing does not exist, so it holds no run of experiment rate" in (
+        xenoovs("measure", "load", "rate", config, *nowhere, "--resume").err
     )
     for split in ("x/1", "0/0", "1/2/3", "-1/2", ""):
-        said = xenoovs("measure", "latency", *at, "--splits", split)
+        said = xenoovs("measure", "load", "latency", *at, "--splits", split)
         assert (said.status, f"{split!r} is not a split such as 70/30 or 1/3" in said.err) == (64, True)
-    said = xenoovs("measure", "rate", *at, "--trial", "0s")
+    said = xenoovs("measure", "load", "rate", *at, "--trial", "0s")
     assert (said.status, "'0s' is no time at all: it has to be above 0" in said.err) == (64, True)
-    assert f"there is no lab {lab_name('none')}" in xenoovs("measure", "rate", config, "--lab", lab_name("none")).err
+    assert (
+        f"there is no lab {lab_name('none')}"
+        in xenoovs("measure", "load", "rate", config, "--lab", lab_name("none")).err
+    )

@@ -179,6 +179,8 @@ def test_bed_check_finds_what_is_missing(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / "my.yaml").write_text(render_config(config))
         assert xenoovs("apply", tmp_path / "my.yaml", "--lab", lab.name, "--yes").status == 0
         options = ("--sizes", "64", "--trial", "200ms", "--repeats", "1", "--quick", "-o", "json")
-        said = xenoovs("measure", "rate", tmp_path / "my.yaml", "--bed", bed, "--out", tmp_path / "out", *options)
+        said = xenoovs(
+            "measure", "load", "rate", tmp_path / "my.yaml", "--bed", bed, "--out", tmp_path / "out", *options
+        )
         assert said.status == 0, said.err
         assert json.loads(said.out)["kind"] == "lab"

@@ -93,9 +93,9 @@ def dump(lab: Lab) -> list[str]:
 @pytest.mark.parametrize(
     ("experiment", "options", "points"),
     [
-        ("rate", ("--sizes", "64,1518", "--trial", "300ms", "--repeats", "1"), 2),
-        pytest.param("loss", ("--trial", "300ms", "--repeats", "1"), 6, marks=pytest.mark.long),
-        ("latency", ("--splits", "0/100,1/1", "--trial", "300ms"), 6),
+        ("load rate", ("--sizes", "64,1518", "--trial", "300ms", "--repeats", "1"), 2),
+        pytest.param("load loss", ("--trial", "300ms", "--repeats", "1"), 6, marks=pytest.mark.long),
+        ("load latency", ("--splits", "0/100,1/1", "--trial", "300ms"), 6),
         ("echo", (), 11),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_whole_run(
     xenoovs: CommandLine,
 ) -> None:
     at = ("--bed", bed, "--out", tmp_path, "--quick", "-o", "json")
-    said = xenoovs("measure", experiment, config, *at, *options)
+    said = xenoovs("measure", *experiment.split(), config, *at, *options)
     assert said.status == 0, said.err
     document = json.loads(said.out)
     assert (document["kind"], len(document["samples"])) == ("machines", points)
@@ -118,7 +118,7 @@ def test_a_whole_run(
         if "matched" in values:
             assert values["matched"] > 0
             assert values["offloaded_packets"] == 0
-        if experiment in ("latency", "echo"):
+        if experiment in ("load latency", "echo"):
             assert min(values["rtt_us"]) > 0
 
 
@@ -207,6 +207,6 @@ def test_a_second_experiment_is_refused_whoever_began_the_first(
     bed: Path, config: Path, lab: Lab, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
     with open_machines_bed(bed, BALANCER):
-        said = xenoovs("measure", "rate", config, "--bed", bed, "--out", tmp_path)
+        said = xenoovs("measure", "load", "rate", config, "--bed", bed, "--out", tmp_path)
         assert said.status == 1
         assert f"another `xenoovs measure` uses the dpu of {bed} now" in said.err

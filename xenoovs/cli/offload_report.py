@@ -46,7 +46,7 @@ _COLOUR = {
 }
 _MEANING = {
     Verdict.UNCONFIRMED: "the NIC holds the rules, but no counter proves that it forwards by them; send some traffic "
-    "and run this again meanwhile. `xenoovs measure rate` proves which backend receives what",
+    "and run this again meanwhile. `xenoovs measure load rate` proves which backend receives what",
     Verdict.PARTIAL: "the NIC matches, the CPU forwards",
     Verdict.TC_SW: "in the kernel's traffic control: the driver or its settings kept it out of the NIC",
     Verdict.IDLE_HW: "the NIC holds the rules and does not use them: the CPU forwards their packets. The NIC was "

@@ -1,4 +1,4 @@
-"""The flows and groups of a config in each of the designs that `measure designs` compares. Pure: text and values only.
+"""The flows and groups of a config in each of the designs that `measure compare designs` compares, as text.
 
 All designs share the first table and the next hops. Only the choice of a backend differs, and where it is stored.
 """

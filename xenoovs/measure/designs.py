@@ -92,7 +92,7 @@ def designs_profile(bed: Bed, *, clients: int, seed: int) -> LoadProfile:
     return replace(profile, net=client_net(profile.family, used_addresses(bed.balancer)))
 
 
-def designs_experiment(bed: Bed, bench: LoadBench, *, quick: bool, seed: int) -> DesignsExperiment:
+def designs_experiment(bed: Bed, bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> DesignsExperiment:
     """Return the experiment for a bed. Raises what `design_program` raises."""
     only = replace(bed.balancer, services=(bed.service,))
     programs: dict[Design, DesignProgram] = {design: design_program(only, design) for design in OPENFLOW_DESIGNS}
@@ -100,7 +100,7 @@ def designs_experiment(bed: Bed, bench: LoadBench, *, quick: bool, seed: int) ->
     if why_not is None:
         programs[Design.IPVS] = ipvs_program(bed)
     times = LOAD_TIMES[bed.kind, quick]
-    repeats, clients = (1, _QUICK_CLIENTS) if quick else (5, CLIENTS)
+    clients = _QUICK_CLIENTS if quick else CLIENTS
     return DesignsExperiment(bench, programs, times, seed, why_no_ipvs=why_not or "", repeats=repeats, clients=clients)
 
 

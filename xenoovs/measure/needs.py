@@ -51,8 +51,8 @@ _NEEDS: Mapping[str, tuple[MachineNeed, ...]] = {
         MachineNeed("ovs-appctl"),
         MachineNeed("ethtool", _WITH_LOADS),
         MachineNeed("xenoovs", ("echo",), "`measure echo` refuses --offload"),
-        MachineNeed("ip_vs", ("designs",), "`measure designs` leaves out IPVS", is_module=True),
-        MachineNeed("ipvsadm", ("designs",), "`measure designs` leaves out IPVS"),
+        MachineNeed("ip_vs", ("designs",), "`measure compare designs` leaves out IPVS", is_module=True),
+        MachineNeed("ipvsadm", ("designs",), "`measure compare designs` leaves out IPVS"),
     ),
     "backend": (
         MachineNeed("bash", _TO_SERVICE),

@@ -79,7 +79,7 @@ class NextHopsExperiment(Experiment[Bed]):
         return Measurement(values, tuple(suspect))
 
 
-def next_hops_experiment(bed: Bed, *, quick: bool, seed: int) -> NextHopsExperiment:
+def next_hops_experiment(bed: Bed, *, quick: bool, seed: int, repeats: int) -> NextHopsExperiment:
     """Return the experiment for a bed. Raises MeasureError where there is nothing to compare."""
     beds = {service.name: bed.testing(service) for service in _measured(bed)}
     if len(beds) < 2:
@@ -87,7 +87,7 @@ def next_hops_experiment(bed: Bed, *, quick: bool, seed: int) -> NextHopsExperim
             f"{bed.name} has one service that UDP can be sent to; write a config with one for each way to compare, as "
             "`xenoovs new next-hops` prints"
         )
-    return NextHopsExperiment(beds, LOAD_TIMES[bed.kind, quick], seed, repeats=1 if quick else 5)
+    return NextHopsExperiment(beds, LOAD_TIMES[bed.kind, quick], seed, repeats=repeats)
 
 
 def _measured(bed: Bed) -> Iterator[Service]:

@@ -97,7 +97,7 @@ def charts_of(sources: Sequence[ReportSource]) -> tuple[Chart, ...]:
         except (ValueError, KeyError, TypeError, ArithmeticError) as error:
             names = ", ".join(str(run.directory) for run, _ in chosen)
             raise MeasureError(
-                f"{names}: points or samples are not those of `measure {experiment}` ({error}): they are damaged, or "
+                f"{names}: points or samples are not those of experiment {experiment} ({error}): they are damaged, or "
                 "of another version of xenoovs; report the other runs without them"
             ) from None
         if chart is not None:

@@ -70,7 +70,7 @@ def write(out: Path, *runs: RecordedRun) -> Path:
 
 
 def rate_run(factor: float = 1.0, **more: object) -> RecordedRun:
-    """Return a run of `measure rate`: 400, 300 and 200 kpps with three sizes, in all five repeats."""
+    """Return a run of `measure load rate`: 400, 300 and 200 kpps with three sizes, in all five repeats."""
     passed = {64: 400e3, 512: 300e3, 1518: 200e3}
 
     def values(point: Point, _number: int) -> Values:
@@ -81,7 +81,7 @@ def rate_run(factor: float = 1.0, **more: object) -> RecordedRun:
 
 
 def loss_run(shares: Sequence[float] = (0.5, 1.0, 1.5)) -> RecordedRun:
-    """Return a run of `measure loss` in which exactly the throughput passes."""
+    """Return a run of `measure load loss` in which exactly the throughput passes."""
 
     def values(point: Point, _number: int) -> Values:
         share = number(point, "offered_share")
@@ -99,7 +99,7 @@ def loss_run(shares: Sequence[float] = (0.5, 1.0, 1.5)) -> RecordedRun:
 
 
 def latency_run(splits: Sequence[str] = ("50/50", "100/0")) -> RecordedRun:
-    """Return a run of `measure latency` whose median is 100 us without load and 200 us with it."""
+    """Return a run of `measure load latency` whose median is 100 us without load and 200 us with it."""
 
     def values(point: Point, _number: int) -> Values:
         middle = 200.0 if point["base_load"] else 100.0
@@ -110,7 +110,7 @@ def latency_run(splits: Sequence[str] = ("50/50", "100/0")) -> RecordedRun:
 
 
 def designs_run(designs: Sequence[str] = ("masked", "learn"), clients: Sequence[int] = (10, 100_000)) -> RecordedRun:
-    """Return a run of `measure designs`: three megaflows of masked blocks, one of `learn` for each client."""
+    """Return a run of `measure compare designs`: three megaflows of masked blocks, one of `learn` for each client."""
 
     def values(point: Point, _number: int) -> Values:
         is_masked = point["design"] == "masked"

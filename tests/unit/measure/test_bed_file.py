@@ -175,8 +175,8 @@ _KERNEL = "apt-get install linux-image-$(dpkg --print-architecture)"
         ),
         ("dpu", "ovs-ofctl", "ovs-ofctl not found: needed by every experiment", "openvswitch-switch", True),
         ("dpu", "xenoovs", "xenoovs not found: `measure echo` refuses --offload", "./xenoovs_*.deb", False),
-        ("dpu", "ip_vs", "the kernel has no module ip_vs: `measure designs` leaves out IPVS", _KERNEL, False),
-        ("dpu", "ipvsadm", "ipvsadm not found: `measure designs` leaves out IPVS", "ipvsadm", False),
+        ("dpu", "ip_vs", "the kernel has no module ip_vs: `measure compare designs` leaves out IPVS", _KERNEL, False),
+        ("dpu", "ipvsadm", "ipvsadm not found: `measure compare designs` leaves out IPVS", "ipvsadm", False),
     ],
 )
 def test_what_a_role_lacks_names_the_experiments(kind: str, name: str, problem: str, fix: str, is_error: bool) -> None:

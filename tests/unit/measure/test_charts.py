@@ -13,9 +13,10 @@ from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_ru
 from xenoovs.display import percent, quantity, span
 from xenoovs.measure.chart import Chart, ChartLine
 from xenoovs.measure.charts import chart_of, compare, subtitle_of
-from xenoovs.measure.commands import designs as measure_designs
+from xenoovs.measure.commands import compare as measure_compare
 from xenoovs.measure.commands import echo as measure_echo
 from xenoovs.measure.commands import load as measure_load
+from xenoovs.measure.commands.run import PointTable
 from xenoovs.measure.echo import bytes_text
 from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.samples import RecordedRun, Value
@@ -224,15 +225,15 @@ def microseconds(value: float) -> str:
 
 
 @pytest.mark.parametrize(
-    ("run", "show", "names"),
+    ("run", "table", "names"),
     [
-        (rate_run(), measure_load._show_rate, {"throughput pps": quantity, "forwarding pps": quantity}),
-        (loss_run(), measure_load._show_loss, {"loss share": percent}),
-        (latency_run(), measure_load._show_latency, {"median us": microseconds, "p99 us": microseconds}),
-        (echo_run(), measure_echo._show, {"mean us": microseconds, "median us": microseconds}),
+        (rate_run(), measure_load.TABLES["rate"], {"throughput pps": quantity, "forwarding pps": quantity}),
+        (loss_run(), measure_load.TABLES["loss"], {"loss share": percent}),
+        (latency_run(), measure_load.TABLES["latency"], {"median us": microseconds, "p99 us": microseconds}),
+        (echo_run(), measure_echo.TABLE, {"mean us": microseconds, "median us": microseconds}),
         (
             designs_run(),
-            measure_designs._show,
+            measure_compare.TABLES["designs"],
             {"forwarding pps": quantity, "cpu us": microseconds, "first packet us": microseconds},
         ),
     ],
@@ -240,12 +241,12 @@ def microseconds(value: float) -> str:
 )
 def test_table_and_picture_have_the_same_figures(
     run: RecordedRun,
-    show: Callable[[RecordedRun], None],
+    table: PointTable,
     names: dict[str, Callable[[float], str]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     one = skewed(run)
-    show(one)
+    table.show(one)
     words = capsys.readouterr().out.split()
     for name, form in names.items():
         for value in column(one, name):

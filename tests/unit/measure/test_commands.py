@@ -95,7 +95,7 @@ def test_a_run_is_planned_again_with_the_results_of_its_pairs(xenoovs: CommandLi
     result = xenoovs("measure", "paths", next(few.iterdir()))
     assert "the plan counts an undecided pair as what it reached: more repeats would decide" in result.out
     (other,) = write(tmp_path / "other", rate_run()).iterdir()
-    assert "is a run of `measure rate`: name one of `measure paths`" in xenoovs("measure", "paths", other).err
+    assert "is a run of experiment rate: name one of `measure paths`" in xenoovs("measure", "paths", other).err
 
 
 def test_a_run_that_lacks_samples_gives_no_weights(xenoovs: CommandLine, tmp_path: Path) -> None:

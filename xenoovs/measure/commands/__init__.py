@@ -8,13 +8,8 @@ from xenoovs.terminal.command import LazyGroup
 
 # Each command with the module that has it as `NAME_command`, and its one line, so that help imports no command.
 _COMMANDS = {
-    "rate": ("load", "Measure the packet rate over the size of frames."),
-    "latency": ("load", "Measure round trips of DNS requests under a base load."),
-    "loss": ("load", "Measure the loss over the offered load."),
-    "designs": ("designs", "Compare masked blocks with other ways to split clients."),
-    "next-hops": ("designs", "Compare ways to backends: direct, by tunnels, with NAT."),
-    "entries": ("entries", "Measure packets beside 1 to 65,536 active entries."),
-    "insert": ("entries", "Measure how fast new entries come, and changes under load."),
+    "load": ("load", "Measure what passes of a load: rate, latency, or loss."),
+    "compare": ("compare", "Compare designs, ways to backends, and numbers of entries."),
     "check": ("run", "Check what the machines of a bed file lack."),
     "completion": ("completion", "Measure flow completion times beside an elephant, by several designs."),
     "echo": ("echo", "Measure round trips of TCP messages through the bridge."),
@@ -40,5 +35,5 @@ def measure_command() -> None:
     Example:
       xenoovs lab up my.yaml
       xenoovs apply --lab
-      xenoovs measure rate --lab --quick
+      xenoovs measure load rate --lab --quick
     """

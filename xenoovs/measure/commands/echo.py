@@ -6,22 +6,23 @@ from typing import cast
 
 import click
 
-from xenoovs.display import span
 from xenoovs.measure.commands.run import (
     MeasureSettings,
+    PointTable,
     bed_of,
+    mean_of,
     measure_options,
+    microseconds,
     repeats_option,
     run_on_bed,
     show_result,
     sizes_option,
 )
 from xenoovs.measure.echo import EMULATED_OFFLOAD, OFFLOADS, SIZES_BYTES, bytes_text, echo_experiment, offload_restored
-from xenoovs.measure.repeats import mean_value, measured_points
 from xenoovs.measure.samples import BedKind, RecordedRun, Sample
 from xenoovs.switch.planned_restart import RESTART_WARNING
 from xenoovs.terminal.options import yes_option
-from xenoovs.terminal.output import confirm, echo, print_table
+from xenoovs.terminal.output import confirm, echo
 
 _CHOICES = {"both": ("on", "off"), **{offload: (offload,) for offload in OFFLOADS}}
 
@@ -65,20 +66,16 @@ def echo_command(
             confirm(f"Restart Open vSwitch on {bed.dpu.place.name} for each change of offload?", yes=yes)
             with offload_restored(bed):
                 recorded = run_on_bed(settings, bed, experiment)
-    show_result(settings, recorded, _show)
+    show_result(settings, recorded, TABLE.show)
 
 
-def _show(recorded: RecordedRun) -> None:
-    rows = []
-    for point, found in measured_points(recorded):
-        row = [bytes_text(int(point["bytes"])), str(point["offload"]), str(point["target"])]
-        both = (mean_value(found, key) for key in ("mean_us", "median_us"))
-        rows.append([*row, *("-" if mean is None else span(mean / 1e6) for mean in both)])
-    print_table(["BYTES", "OFFLOAD", "TARGET", "MEAN", "MEDIAN"], rows, right=(0, 3, 4))
+def _notes(recorded: RecordedRun) -> str:
+    notes = list[str]()
     if any(mean > _FAR * median for mean, median in map(_figures, recorded.samples)):
-        echo("where the mean is far above the median, a few messages were much slower than the others")
+        notes.append("where the mean is far above the median, a few messages were much slower than the others")
     if recorded.run.kind is BedKind.EMULATED and any(point["offload"] != "unchanged" for point in recorded.run.points):
-        echo(EMULATED_OFFLOAD)
+        notes.append(EMULATED_OFFLOAD)
+    return "\n".join(notes)
 
 
 _FAR = 1.5
@@ -87,3 +84,10 @@ _FAR = 1.5
 def _figures(sample: Sample) -> tuple[float, float]:
     """Return mean and median in microseconds."""
     return cast(float, sample.values["mean_us"]), cast(float, sample.values["median_us"])
+
+
+TABLE = PointTable(
+    {"OFFLOAD": ("offload", str), "TARGET": ("target", str), "BYTES": ("bytes", bytes_text)},
+    {"MEAN": mean_of("mean_us", microseconds), "MEDIAN": mean_of("median_us", microseconds)},
+    note=_notes,
+)

@@ -244,7 +244,7 @@ def _read_run(directory: Path) -> RecordedRun:
     """Return a run of this experiment. Raises MeasureError, FileUnusable."""
     recorded = read_recorded(directory)
     if recorded.run.experiment != "paths":
-        raise MeasureError(f"{directory} is a run of `measure {recorded.run.experiment}`: name one of `measure paths`")
+        raise MeasureError(f"{directory} is a run of experiment {recorded.run.experiment}: name one of `measure paths`")
     return recorded
 
 

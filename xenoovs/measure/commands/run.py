@@ -1,4 +1,4 @@
-"""What the commands of experiments share: the bed, the directory of a run, and its results; `xenoovs measure check`."""
+"""What the commands of experiments share: the bed, the directory of a run, its table; `xenoovs measure check`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -15,7 +15,7 @@ import click
 
 from xenoovs import __version__
 from xenoovs.dataclass import asdict, dataclass
-from xenoovs.display import duration
+from xenoovs.display import duration, percent, quantity, span
 from xenoovs.errors import MeasureError, counted, worded
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.bed_file import load_bed_file
@@ -23,12 +23,14 @@ from xenoovs.measure.check import BedFinding, check_bed
 from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.machines_bed import open_machines_bed
 from xenoovs.measure.needs import EXPERIMENTS
+from xenoovs.measure.repeats import mean_value, measured_points, offloaded_share
 from xenoovs.measure.samples import (
     Plain,
     Point,
     RecordedRun,
     Run,
     RunWriter,
+    Sample,
     find_runs,
     new_run,
     point_key,
@@ -43,12 +45,7 @@ from xenoovs.model.load import load_config, parse_config
 from xenoovs.terminal.command import EXIT_DIFFERS
 from xenoovs.terminal.completion import complete_service
 from xenoovs.terminal.defaults import announce, find_config, find_lab
-from xenoovs.terminal.options import (
-    FILE,
-    OutputFormat,
-    lab_option,
-    output_option,
-)
+from xenoovs.terminal.options import FILE, OutputFormat, lab_option, output_option
 from xenoovs.terminal.output import echo, echo_over, print_table
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -115,7 +112,7 @@ def sizes_option(default: str, *, least: int, most: int, noun: str) -> Callable[
     return click.option("--sizes", callback=sizes, metavar="BYTES,...", help=help_text)
 
 
-def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab, has_service: bool = True) -> Command:
+def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) -> Command:
     """Add the options of every experiment, which the command gets as `settings`, a MeasureSettings.
 
     Args:
@@ -131,15 +128,14 @@ def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab, 
             metavar="BED",
             help="Measure on the machines of this file; see `xenoovs measure check --help`.",
         ),
+        click.option(
+            "--service",
+            metavar="NAME",
+            shell_complete=complete_service,
+            help="Service of the config to send to.  [default: the first that serves UDP]",
+        ),
     ]
-    service = click.option(
-        "--service",
-        metavar="NAME",
-        shell_complete=complete_service,
-        help="Service of the config to send to.  [default: the first that serves UDP]",
-    )
-    one = [service] if has_service else []
-    return _with_settings(command, [*services, *one, *_run_options(), output_option])
+    return _with_settings(command, [*services, *_run_options(), output_option])
 
 
 def lab_measure_options(command: Command) -> Command:
@@ -234,6 +230,61 @@ def show_result(settings: MeasureSettings, recorded: RecordedRun, show: Callable
     settings.output.show(lambda: document_of(recorded), lambda: _show_run(recorded, show))
 
 
+PointColumn = Callable[[RecordedRun, Sequence[Sample]], str]
+"""Returns the cell of a point."""
+
+
+def mean_of(key: str, form: Callable[[float], str] = quantity) -> PointColumn:
+    """Return the column with the means of a value over the repeats that count."""
+
+    def cell(_recorded: RecordedRun, samples: Sequence[Sample]) -> str:
+        mean = mean_value(samples, key)
+        return "-" if mean is None else form(mean)
+
+    return cell
+
+
+def microseconds(value: float) -> str:
+    return span(value / 1e6)
+
+
+def in_nic(recorded: RecordedRun, samples: Sequence[Sample]) -> str:
+    """Return which share of the packets the NIC forwarded."""
+    return percent(offloaded_share(recorded, samples))
+
+
+@dataclass(frozen=True, slots=True)
+class PointTable:
+    """How a terminal shows the points of a run.
+
+    Attributes:
+        names: Keys of points by their headers, each with the form of its values.
+        columns: What was measured, by headers.
+        title: Heads the rows of points for which it is the same.
+        note: What stands below all of them.
+    """
+
+    names: Mapping[str, tuple[str, Callable[[Any], str]]]
+    columns: Mapping[str, PointColumn]
+    title: Callable[[Point], str] = lambda _point: ""
+    note: Callable[[RecordedRun], str] = lambda _recorded: "rates in packets/s; means of the samples"
+
+    def show(self, recorded: RecordedRun) -> None:
+        tables, points = dict[str, list[list[str]]](), measured_points(recorded)
+        for point, samples in points:
+            name = [form(point[key]) for key, form in self.names.values()]
+            cells = [column(recorded, samples) for column in self.columns.values()]
+            tables.setdefault(self.title(point), []).append([*name, *cells])
+        header = [*self.names, *self.columns]
+        texts = sum(isinstance(point[key], str) for point, _ in points[:1] for key, _ in self.names.values())
+        for title, rows in tables.items():
+            if title:
+                echo(f"\n{title}")
+            print_table(header, rows, right=range(texts, len(header)))
+        if note := self.note(recorded):
+            echo(note)
+
+
 def document_of(recorded: RecordedRun) -> dict[str, object]:
     """Return the JSON of a run for `-o json`."""
     suspect = sum(bool(sample.suspect) for sample in recorded.samples)
@@ -325,7 +376,7 @@ def _unfinished(out: Path, run: Run) -> Path:
     if not left:
         holds = "holds no run" if out.exists() else "does not exist, so it holds no run"
         raise MeasureError(
-            f"{out} {holds} of `measure {run.experiment}` that lacks samples; leave out --resume to begin one"
+            f"{out} {holds} of experiment {run.experiment} that lacks samples; leave out --resume to begin one"
         )
     newest = max(left, key=lambda one: one.run.started)
     for what in ("config", "bed", "options", "points", "repeats", "quick", "seed", "datapath"):
