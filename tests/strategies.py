@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from hypothesis import strategies as st
 
-from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of
 from xenoovs.model.balancer import (
     Backend,
     Balancer,
@@ -29,6 +29,11 @@ from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet
 
 VIPS4 = tuple(map(IPv4Address, ("10.3.10.45", "10.3.10.46", "10.3.10.61", "10.7.0.1")))
 VIPS6 = (IPv6Address("2001:db8::45"), IPv6Address("2001:db8::46"), IPv6Address("2001:db8:1::1"))
+VIPS: tuple[Vip, ...] = (*VIPS4, *VIPS6)
+NETS4 = tuple(map(IPv4Network, ("10.0.0.0/8", "10.3.0.0/16", "10.3.10.0/24", "10.3.10.44/31", "10.7.0.0/24")))
+NETS6 = tuple(map(IPv6Network, ("2001:db8::/32", "2001:db8::/64", "2001:db8::40/124", "2001:db8:1::/48")))
+NESTED: tuple[Vip, ...] = (*VIPS, *NETS4, *NETS6)
+"""Addresses and prefixes, of which most hold others."""
 VIP_MAC = Mac(0xC470BDA056AC)
 SOURCE_MAC = Mac(0xC470BDA056BD)
 INGRESS = ("p0", "p2", "p3")
@@ -53,16 +58,15 @@ def port_ranges(draw: st.DrawFn) -> tuple[PortRange, ...]:
 
 
 @st.composite
-def claims(draw: st.DrawFn) -> Claim:
+def claims(draw: st.DrawFn, vips: Sequence[Vip] = VIPS) -> Claim:
     protocol = draw(st.none() | st.sampled_from(Protocol))
     with_ports = protocol is not None and protocol.has_ports
     ports = draw(port_ranges() | st.just(())) if with_ports else ()
-    known: tuple[IPAddress, ...] = (*VIPS4, *VIPS6)
-    vips = tuple(draw(st.lists(st.sampled_from(known), unique=True, max_size=3)))
-    families = frozenset(family_of(vip) for vip in vips) or draw(
+    drawn = tuple(draw(st.lists(st.sampled_from(vips), unique=True, max_size=3)))
+    families = frozenset(family_of(vip) for vip in drawn) or draw(
         st.sets(st.sampled_from(Family), min_size=1).map(frozenset)
     )
-    return Claim(families, vips, protocol, ports)
+    return Claim(families, drawn, protocol, ports)
 
 
 @st.composite
@@ -123,10 +127,10 @@ def uplinks(draw: st.DrawFn) -> Uplinks:
 
 
 @st.composite
-def balancers(draw: st.DrawFn, *, most: int = 4) -> Balancer:
-    """Up to `most` services of which no two claim one packet."""
+def balancers(draw: st.DrawFn, *, most: int = 4, vips: Sequence[Vip] = VIPS) -> Balancer:
+    """Up to `most` services of which no two claim one packet with prefixes of one length."""
     kept: list[Claim] = []
-    for claim in draw(st.lists(claims(), max_size=most)):
+    for claim in draw(st.lists(claims(vips), max_size=most)):
         if not any(claim.overlaps(other) for other in kept):
             kept.append(claim)
     drawn = tuple(draw(services(claim, f"s{i}")) for i, claim in enumerate(kept))
@@ -184,24 +188,32 @@ def claimed_packets(draw: st.DrawFn, claim: Claim, uplinks: Uplinks) -> Packet:
     return Packet(
         in_port=draw(st.sampled_from(uplinks.ingress)),
         source=draw(sources(family)),
-        destination=draw(st.sampled_from(vips) if vips else sources(family)),
+        destination=draw(st.sampled_from(vips).flatmap(addresses_in) if vips else sources(family)),
         protocol=protocol,
         sport=128 if protocol == 58 else 8 if protocol == 1 else draw(port_numbers),
         dport=0 if protocol in (1, 58) else draw(st.integers(ports.first, ports.last)),
     )
 
 
+def addresses_in(vip: Vip) -> st.SearchStrategy[IPAddress]:
+    """An address of a VIP; of a prefix often one that a longer one has too."""
+    if not isinstance(vip, IPNetwork):
+        return st.just(vip)
+    longer = [other for other in VIPS if not isinstance(other, IPNetwork) and other in vip]
+    return st.sampled_from([vip[0], vip[-1], *longer]) | st.integers(0, vip.num_addresses - 1).map(vip.__getitem__)
+
+
 @st.composite
 def _near_packets(draw: st.DrawFn, balancer: Balancer) -> Packet:
     claimed = draw(st.sampled_from([service.claim for service in balancer.services] or [Claim(frozenset(Family))]))
     family = draw(st.sampled_from(Family) | st.sampled_from(claimed.served_families))
-    known = claimed.vips_of(family) or (VIPS4 if family is Family.IPV4 else VIPS6)
+    known: tuple[Vip, ...] = claimed.vips_of(family) or (VIPS4 if family is Family.IPV4 else VIPS6)
     protocol = draw(_protocols(claimed, family))
     sport, dport = draw(_l4(claimed, family, protocol))
     return Packet(
         in_port=draw(st.sampled_from((*balancer.ports, balancer.uplinks.ingress[0], "p9"))),
         source=draw(sources(family)),
-        destination=draw(st.sampled_from(known) | sources(family)),
+        destination=draw(st.sampled_from(known).flatmap(addresses_in) | sources(family)),
         protocol=protocol,
         sport=sport,
         dport=dport,

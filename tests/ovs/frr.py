@@ -10,6 +10,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -71,9 +72,10 @@ class Router:
         return run([str(self.run / "vtysh"), "-c", command]).stdout
 
     def has(self, vip: str) -> bool:
-        """Whether bgpd has a route for this address alone."""
-        family, length = ("ipv6", 128) if ":" in vip else ("ipv4", 32)
-        done = try_run([str(self.run / "vtysh"), "-c", f"show bgp {family} unicast {vip}/{length} json"])
+        """Whether bgpd has a route for this address alone, or for this prefix."""
+        done = try_run(
+            [str(self.run / "vtysh"), "-c", f"show bgp ipv{ip_network(vip).version} unicast {ip_network(vip)} json"]
+        )
         return done.exit_code == 0 and bool(json.loads(done.stdout).get("paths"))
 
     def ip(self, *arguments: str) -> str:

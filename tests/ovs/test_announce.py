@@ -19,7 +19,7 @@ from tests.ovs.frr import Router, documented_configs, two_routers
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd
 
-VIPS = ("192.0.2.10", "2001:db8::10")
+VIPS = ("192.0.2.10", "192.0.2.64/26", "2001:db8::10")
 CONFIG = """
 version: 1
 switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
@@ -29,7 +29,7 @@ health:
    interval: 500ms, fast_interval: 50ms, timeout: 500ms, rise: 1, fall: 4}}
 services:
   - name: web
-    vip: [192.0.2.10, "2001:db8::10"]
+    vip: [192.0.2.10, 192.0.2.64/26, "2001:db8::10"]
     backends:
       - {{name: one, mac: "02:00:5e:10:00:02", weight: 1}}
       - {{name: two, mac: "02:00:5e:10:00:03", weight: 1}}
@@ -78,7 +78,7 @@ class RunningAgent:
 
         def is_so() -> bool:
             found[:] = self.views()
-            return len(found) == 2 and all(map(has, found))
+            return len(found) == len(VIPS) and all(map(has, found))
 
         eventually(is_so, "the agent says so")
 
@@ -146,7 +146,10 @@ def test_the_neighbor_has_a_vip_while_a_backend_serves(agent: RunningAgent, rout
     agent.start()
     appears(neighbor)
     agent.says(lambda view: view["is_announced"] and view["peers"] == 1 and not view["problem"])
-    assert "announced: 192.0.2.10 to 1 neighbor, 2001:db8::10 to 1 neighbor" in agent.call("status").stdout
+    assert (
+        "announced: 192.0.2.10 to 1 neighbor, 192.0.2.64/26 to 1 neighbor, 2001:db8::10 to 1 neighbor"
+        in agent.call("status").stdout
+    )
     assert agent.bgp_rows() == [("ok", "session with 198.51.100.2, 2001:db8:0:1::2")]
     agent.alive.unlink()
     vanishes(neighbor)
@@ -297,6 +300,7 @@ def test_a_bgpd_that_does_not_take_the_route_is_a_problem(agent: RunningAgent, r
     agent.start()
     agent.says(lambda view: view["peers"] == 0 and "redistribute kernel" in view["problem"])
     assert agent.call("status").returncode == 2
-    (_, one, other) = agent.bgp_rows()
+    (_, one, prefix, other) = agent.bgp_rows()
     assert one == ("wrong", "bgpd would not announce it: neither `redistribute kernel` nor `network 192.0.2.10/32`")
+    assert "`network 192.0.2.64/26`" in prefix[1]
     assert "network 2001:db8::10/128" in other[1]

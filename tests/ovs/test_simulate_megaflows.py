@@ -272,20 +272,19 @@ def _reply_fields(frame: bytes) -> tuple[int, ...]:
     return tuple(int.from_bytes(frame[start:end], "big") for start, end in cuts)
 
 
-def test_replies_and_megaflows_are_as_simulated(bridge: DummyBridge) -> None:
-    install(bridge, ARP_FLOWS)
+@pytest.mark.parametrize("flows", [ARP_FLOWS, list(program_of("prefix").flows)], ids=["address", "prefix"])
+def test_replies_and_megaflows_are_as_simulated(bridge: DummyBridge, flows: list[Flow]) -> None:
+    install(bridge, flows)
     bridge.settle(removed_s=0)
     bridge.send("p0", [_arp_text(request) for request in REQUESTS])
 
     order = (Field.DL_DST, Field.DL_SRC, Field.ARP_OP, Field.ARP_SHA, Field.ARP_SPA, Field.ARP_THA, Field.ARP_TPA)
-    copies = [copy for request in REQUESTS for copy in tables_of(ARP_FLOWS).run(request).copies]
+    copies = [copy for request in REQUESTS for copy in tables_of(flows).run(request).copies]
     for port in ("p0", "p1"):
         simulated = [tuple(map(copy.headers.get, order)) for copy in copies if copy.port == port]
         assert list(map(_reply_fields, bridge.sent(port))) == simulated
 
-    predicted = {
-        predicted_shape(megaflow)[:2] for megaflow in predict_megaflows(ARP_FLOWS, REQUESTS, bridge.prefix_fields)
-    }
+    predicted = {predicted_shape(megaflow)[:2] for megaflow in predict_megaflows(flows, REQUESTS, bridge.prefix_fields)}
     assert {shape[:2] for shape in observed_shapes(bridge)} == predicted
 
 

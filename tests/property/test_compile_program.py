@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.compiled import compiled
 from tests.flow_oracle import moved, pieces
-from tests.strategies import VIPS4, VIPS6, balancers, edits, packets, port_numbers, sources
+from tests.strategies import NESTED, VIPS4, VIPS6, balancers, edits, packets, port_numbers, sources
 from xenoovs.compile.encoding import arrives, key_match, port_masks
 from xenoovs.compile.pipeline import GENERATION, Stage
 from xenoovs.compile.plan import hardware_entries, plan
@@ -22,7 +22,7 @@ from xenoovs.errors import assert_never
 from xenoovs.judge.simulate.headers import headers_of
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Outcome, tables_of
-from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.address import Family, Vip, address_in
 from xenoovs.model.balancer import Balancer, OtherTraffic, Protocol, Service
 from xenoovs.model.block_key import KeyField
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet, service_of
@@ -104,7 +104,7 @@ def assert_same(before: Balancer, after: Balancer) -> None:
     assert plan(compiled(after).flows, compiled(before).flows).is_empty
 
 
-@given(balancers())
+@given(balancers() | balancers(vips=NESTED))
 def test_no_two_flows_have_one_key(balancer: Balancer) -> None:
     flows = compiled(balancer).flows
     assert len({flow.key for flow in flows}) == len(flows)
@@ -122,7 +122,7 @@ def test_cookies_hold_generation_stage_and_service(balancer: Balancer) -> None:
         assert {flow.cookie & 0xFFFFFFFF for flow in own} == {service.service_id}
 
 
-@given(st.data(), balancers())
+@given(st.data(), balancers() | balancers(vips=NESTED))
 def test_a_packet_reaches_the_destination_of_the_intent(data: st.DataObject, balancer: Balancer) -> None:
     tables = tables_of(compiled(balancer).flows)
     for _ in range(5):
@@ -227,7 +227,7 @@ def all_clients(service: ServiceProgram, balancer: Balancer) -> Iterator[Packet]
     ports = [mask.value for mask in port_masks(claim.ports)] or [0]
     deepest = max(block.rule for block in service.blocks).mask
     for in_port, family, port in product(balancer.uplinks.ingress, claim.served_families, ports):
-        known: tuple[IPAddress, ...] = VIPS4 if family is Family.IPV4 else VIPS6
+        known: tuple[Vip, ...] = VIPS4 if family is Family.IPV4 else VIPS6
         protocol = (claim.protocol or Protocol.UDP).number(family)
         sport = {1: 8, 58: 128}.get(protocol, 4000)
         for vip, bits in product(claim.vips_of(family) or known[:2], submasks(deepest)):
@@ -238,7 +238,7 @@ def all_clients(service: ServiceProgram, balancer: Balancer) -> Iterator[Packet]
                 by_address = chosen, sport ^ rest if claim.protocol and claim.protocol.has_ports else sport
                 source, source_port = by_address if of_address else (rest, chosen)
                 address = IPv4Address(source) if family is Family.IPV4 else IPv6Address(source)
-                yield Packet(in_port, address, vip, protocol, source_port, port)
+                yield Packet(in_port, address, address_in(vip), protocol, source_port, port)
 
 
 def submasks(mask: int) -> Iterator[int]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.switch_tunnels import moved_behind_tunnels
 from xenoovs.errors import ConfigError
-from xenoovs.model.address import Family, IPAddress, Mac, PortRange, family_of
+from xenoovs.model.address import Family, IPAddress, Mac, PortRange, Vip, family_of, vip_of
 from xenoovs.model.balancer import (
     AgentCheck,
     AllDown,
@@ -40,6 +41,8 @@ from xenoovs.model.claims import Occupancy
 from xenoovs.model.emit import config_tree, render_config, render_json
 from xenoovs.model.load import compose, load_config, parse_config
 from xenoovs.model.next_hop import Direct, NextHop, Translated, Unchanged
+from xenoovs.model.packet import Packet
+from xenoovs.model.packet import claims as is_claimed
 from xenoovs.model.templates import read_template, template_names
 from xenoovs.model.values import Number
 
@@ -261,7 +264,10 @@ def test_it_does_not_matter_whether_a_key_stands_in_the_defaults(balancer: Balan
     assert loaded({"my.yaml": {**root, "defaults": defaults}}) == balancer
 
 
-VIPS: tuple[IPAddress, ...] = (IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"), IPv6Address("2001:db8::1"))
+VIPS: tuple[Vip, ...] = tuple(
+    map(vip_of, ("192.0.2.1", "192.0.2.2", "192.0.2.0/31", "192.0.2.0/30", "2001:db8::1", "2001:db8::/64"))
+)
+SEVERAL = [IPv4Address("192.0.2.0") + n for n in range(5)] + [IPv6Address("2001:db8::") + n for n in range(3)]
 
 
 @st.composite
@@ -294,6 +300,18 @@ def test_the_same_as_every_pair(wanted: list[Claim]) -> None:
             held.append(index)
         else:
             assert clash.owner in rivals
+
+
+@given(claims(), claims())
+def test_claims_clash_over_packets_that_both_hold_by_prefixes_of_one_length(one: Claim, other: Claim) -> None:
+    def lengths(address: IPAddress, protocol: int, port: int) -> list[int | None]:
+        packet = Packet("p0", type(address)(1), address, protocol, dport=port)
+        return [claim.prefix_length(address) if is_claimed(claim, packet) else None for claim in (one, other)]
+
+    found = [lengths(address, *rest) for address in SEVERAL for rest in product((1, 6, 17, 47, 58, 132), range(14))]
+    both = [(a, b) for a, b in found if a is not None and b is not None]
+    # What every destination is for is no prefix that another one is inside of.
+    assert one.overlaps(other) is any(a == b or not a or not b for a, b in both)
 
 
 TEMPLATES = tuple(map(read_template, template_names()))

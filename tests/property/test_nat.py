@@ -18,7 +18,7 @@ from xenoovs.decision.advance import Progress
 from xenoovs.judge.simulate.headers import headers_of
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import tables_of
-from xenoovs.model.address import Family, Mac
+from xenoovs.model.address import Family, Mac, address_in
 from xenoovs.model.balancer import (
     Backend,
     Balancer,
@@ -88,7 +88,7 @@ def requests(draw: st.DrawFn, service: Service) -> Packet:
     return Packet(
         in_port="p0",
         source=net[draw(st.integers(1, 65_000))],
-        destination=service.claim.vips[0],
+        destination=address_in(service.claim.vips[0]),
         protocol=protocol.number(Family.IPV4),
         sport=draw(st.integers(1024, 65_535)),
         dport=draw(st.integers(ports.first, ports.last)),

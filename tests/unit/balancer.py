@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from tests.compiled import compiled
 from xenoovs.compile.program import Program
-from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.address import Family, Mac, Vip, family_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.text import render_flow
@@ -22,7 +22,7 @@ def backends(*weights: int, egress: str = "p1") -> tuple[Backend, ...]:
     )
 
 
-def claim(*vips: IPAddress, protocol: Protocol | None = None, ports: Sequence[tuple[int, int]] = ()) -> Claim:
+def claim(*vips: Vip, protocol: Protocol | None = None, ports: Sequence[tuple[int, int]] = ()) -> Claim:
     """A claim of IPv4 where there is no VIP."""
     families = frozenset(map(family_of, vips)) or IPV4
     return Claim(families, vips, protocol, tuple(PortRange(*pair) for pair in ports))

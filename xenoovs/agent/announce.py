@@ -19,7 +19,7 @@ from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import SwitchError
-from xenoovs.model.address import IPAddress
+from xenoovs.model.address import Vip, prefix_text
 from xenoovs.model.balancer import AgentExit, Announce, Balancer
 from xenoovs.show.agent import AnnouncementView
 
@@ -67,7 +67,7 @@ def bridge_problem(state: AgentState, now_s: float) -> str:
     return "no ingress port has a link" if down.issuperset(state.balancer.uplinks.ingress) else ""
 
 
-def decide_vips(balancer: Balancer, state: AgentState, now_s: float) -> dict[IPAddress, VipDecision]:
+def decide_vips(balancer: Balancer, state: AgentState, now_s: float) -> dict[Vip, VipDecision]:
     """Return what each VIP is to have. One of several services that share a VIP is enough.
 
     `balancer`: the config whose flows the bridge has.
@@ -116,13 +116,13 @@ class Routes(Protocol):
     """The routes of VIPs on this host. Every method blocks and may raise SwitchError."""
 
     def open(self, *, ends_with_process: bool) -> None: ...
-    def read(self) -> frozenset[IPAddress]: ...
-    def change(self, *, add: Iterable[IPAddress], remove: Iterable[IPAddress]) -> frozenset[IPAddress]: ...
+    def read(self) -> frozenset[Vip]: ...
+    def change(self, *, add: Iterable[Vip], remove: Iterable[Vip]) -> frozenset[Vip]: ...
     def close(self) -> None: ...
     def release(self) -> None: ...
 
 
-BgpReader = Callable[[Iterable[IPAddress]], Mapping[IPAddress, "BgpRoute"]]
+BgpReader = Callable[[Iterable[Vip]], Mapping[Vip, "BgpRoute"]]
 """Says what the BGP speaker has of VIPs. Blocks; raises SwitchError."""
 
 
@@ -131,8 +131,8 @@ class Announcer:
 
     def __init__(self, store: Store, routes: Routes, read_bgp: BgpReader) -> None:
         self._store, self._routes, self._read_bgp = store, routes, read_bgp
-        self._views: dict[IPAddress, AnnouncementView] = {}
-        self._bgp: Mapping[IPAddress, BgpRoute] = {}
+        self._views: dict[Vip, AnnouncementView] = {}
+        self._bgp: Mapping[Vip, BgpRoute] = {}
         self._bgp_problem = self._problem = ""
         self._news, self._ask = store.watch("round", "ports", "fleet"), asyncio.Event()
         self._is_open: bool | None = None
@@ -179,7 +179,7 @@ class Announcer:
         except SwitchError as problem:
             self._failed(str(problem), balancer)
 
-    def _set(self, announce: Announce, decisions: Mapping[IPAddress, VipDecision]) -> frozenset[IPAddress]:
+    def _set(self, announce: Announce, decisions: Mapping[Vip, VipDecision]) -> frozenset[Vip]:
         self._routes.open(ends_with_process=announce.on_agent_exit is AgentExit.WITHDRAW)
         found = self._routes.read()
         desired = {
@@ -191,7 +191,7 @@ class Announcer:
             return found
         return self._routes.change(add=desired - found, remove=found - desired)
 
-    def _show(self, decisions: Mapping[IPAddress, VipDecision], found: frozenset[IPAddress]) -> None:
+    def _show(self, decisions: Mapping[Vip, VipDecision], found: frozenset[Vip]) -> None:
         if self._problem:
             info("routes of VIPs can be set again")
         before, self._problem = self._views, ""
@@ -240,7 +240,7 @@ class Announcer:
             except asyncio.TimeoutError:
                 continue
 
-    def _with_bgp(self, vip: IPAddress, view: AnnouncementView) -> AnnouncementView:
+    def _with_bgp(self, vip: Vip, view: AnnouncementView) -> AnnouncementView:
         if not view.is_announced or view.problem:
             return view
         route = self._bgp.get(vip)
@@ -253,7 +253,7 @@ class Announcer:
                 view,
                 peers=0,
                 problem="bgpd does not take the route: it needs `redistribute kernel` in `address-family "
-                f"{family}`, or `network {vip}/{vip.max_prefixlen}`",
+                f"{family}`, or `network {prefix_text(vip)}`",
             )
         problem = "" if route.peers else "bgpd advertises it to no neighbor: no session is up, or a route-map denies it"
         return replace(view, peers=len(route.peers), problem=problem)

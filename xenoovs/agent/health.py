@@ -28,7 +28,7 @@ from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ejected, Ejection, decide_ejections, may_be_ejected, will_be_held
 from xenoovs.decision.slow_start import KnownShares
 from xenoovs.errors import assert_never
-from xenoovs.model.address import IPAddress
+from xenoovs.model.address import Family, IPAddress, address_in
 from xenoovs.model.balancer import (
     AgentCheck,
     AllDown,
@@ -233,7 +233,7 @@ def in_maintenance(overrides: Iterable[Override]) -> Ejected:
 def check_of(service: Service, backend: Backend, health: Health) -> Check:
     """Return the check of a backend; `health`: how its results count."""
     # ARP can resolve the VIP, and a program needs no address.
-    vips = (vip for vip in service.claim.vips if vip.version == 4)
+    vips = map(address_in, service.claim.vips_of(Family.IPV4))
     address = backend.address or next(vips, IPv4Address(0))
     return Check(_target(backend, address, replace(health, port=probe_port(service, backend))), health)
 

@@ -15,7 +15,7 @@ from xenoovs.errors import SimulateError, SwitchError, did_you_mean, first_names
 from xenoovs.judge.simulate.headers import Headers, headers_of
 from xenoovs.judge.simulate.walk import Copy, Outcome, tables_of
 from xenoovs.judge.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
-from xenoovs.model.address import IPAddress, Mac, family_of
+from xenoovs.model.address import IPAddress, Mac, address_in, family_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids
 from xenoovs.model.next_hop import is_tunneled, written_and_port
 from xenoovs.model.packet import Packet, service_of
@@ -136,7 +136,7 @@ def _packet(
     claim = service.claim if service else None
     kind = protocol or (claim.protocol if claim and claim.protocol else Protocol.UDP)
     vips = claim.vips_of(family) if claim else ()
-    destination = dst or (vips[0] if vips else _other_than(src))
+    destination = dst or (address_in(vips[0]) if vips else _other_than(src))
     if family_of(destination) is not family:
         raise click.UsageError(f"--src {src} and --dst {destination} have different IP versions.")
     port = dport if dport is not None else claim.ports[0].first if claim and claim.ports else _SOME_PORT
@@ -157,7 +157,11 @@ def _other_than(src: IPAddress) -> IPAddress:
 
 def _for_addresses(balancer: Balancer, src: IPAddress, dst: IPAddress | None) -> list[Service]:
     family = family_of(src)
-    return [s for s in balancer.services if family in s.claim.families and (dst is None or dst in s.claim.vips)]
+    found = [s for s in balancer.services if family in s.claim.families]
+    if dst is None:
+        return found
+    lengths = [(s.claim.prefix_length(dst) or 0, s) for s in found if s.claim.vips]
+    return [s for length, s in sorted(lengths, key=lambda pair: -pair[0]) if length]
 
 
 def _guess_service(services: list[Service], *, protocol: Protocol | None, dport: int | None) -> Service | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CompileError, assert_never
-from xenoovs.model.address import Family, IPAddress, Mac
+from xenoovs.model.address import Family, Mac, Vip, family_of, prefix_of
 from xenoovs.model.balancer import BlockKey, KeyField, PortRange, Service, merge_ports
 from xenoovs.model.next_hop import (
     Direct,
@@ -36,12 +36,18 @@ def family_is(family: Family) -> Masked:
     return exact(Field.DL_TYPE, _ETHER_TYPE[family])
 
 
-def destination_is(vip: IPAddress, family: Family) -> Masked:
-    return exact(_DESTINATION[family], int(vip))
+def destination_is(vip: Vip) -> Masked:
+    return in_prefix(_DESTINATION[family_of(vip)], vip)
 
 
-def source_is(vip: IPAddress, family: Family) -> Masked:
-    return exact(_SOURCE[family], int(vip))
+def source_is(vip: Vip) -> Masked:
+    return in_prefix(_SOURCE[family_of(vip)], vip)
+
+
+def in_prefix(field: Field, vip: Vip) -> Masked:
+    """Return the condition that an address field holds an address of this VIP."""
+    first, length = prefix_of(vip)
+    return Masked(field, int(first), field.all_ones >> field.width - length << field.width - length)
 
 
 # Ranges of ports as masked values, since a flow matches a port under a mask and not between bounds.

@@ -3,7 +3,8 @@
 No other module writes a table number, a priority or a register. The laws behind the priorities:
 - In `balance`, priority falls with the depth of a block, from one base that all services share. A packet then visits
   the masks of its service from short to long and stops at its own: one megaflow a block.
-- In `classify`, priority falls as a claim gets more specific, for the same reason.
+- In `classify`, priority falls as a claim gets more specific, for the same reason. Only claims of prefixes can nest:
+  their priority rises with the length, below that of whole addresses.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
+from xenoovs.model.address import Family, IPNetwork, Vip, family_of
 from xenoovs.model.balancer import Claim
+from xenoovs.model.values import SHORTEST_PREFIX
 from xenoovs.openflow.flow import OURS, WHOLE_COOKIE, Cookie, CookieMask, Cookies, Field, Resubmit, all_but
 
 GENERATION = 1
@@ -30,6 +33,9 @@ names of those behind it would change when the flows are read back."""
 
 SWAPPED_MAC = Field.METADATA
 """Holds a MAC while two are exchanged; a register is too narrow. No packet of a service has it."""
+
+SWAPPED_ADDRESS = Field.REG3
+"""Holds the address that an ARP request asks for while it changes places with the sender's."""
 
 
 class Stage(Enum):
@@ -77,35 +83,56 @@ NEIGHBOUR_DISCOVERY_PRIORITY = 2000
 SERVICE_PRIORITY = 1000
 _VIP_STEP = 64
 """More than all other conditions together take: 1 for the protocol and 2 for each of 16 bits of the port."""
+_PREFIX_PRIORITY = 501
+_PREFIX_STEP = {Family.IPV4: 16, Family.IPV6: 4}
+"""Priorities of each length of a prefix: all end at 884, above ARP and below whole addresses. Whatever is to be above
+all of these services, in an order like theirs, has as much room from 1001 to 1500."""
 
 BLOCK_PRIORITY = 1000
 
 ARP_PRIORITY = 500
 """ARP for a VIP: below all services. Open vSwitch keeps arp_op and arp_tpa where it keeps nw_proto and nw_dst (struct
 flow, lib/flow.h), so these flows lie in the subtable of the services with a VIP and a protocol; from higher up they
-would make every packet pass it first and be matched by its destination."""
+would make every packet pass it first and be matched by its destination. Those of prefixes are below it, to 476."""
 
 RETURN_PRIORITY = 400
 """What backends send back: below ARP and all services, which no packet of a client then passes it for, and above other
 traffic."""
 
 TUNNEL_RETURN_PRIORITY = 100
-"""Answers that come out of tunnels: below all services and ARP, which enter by other ports."""
+"""Answers that come out of tunnels: below all services and ARP, which enter by other ports. Those of prefixes are below
+it, to 4."""
 
 OTHER_PRIORITY = 1
 """Packets of no service; above the default flow of a fresh bridge (priority 0, NORMAL)."""
 
 
-def service_priority(claim: Claim, *, port_bits: int) -> int:
-    """Priority of a claim's flow in `classify`; `port_bits`: bits of the destination port that it matches, 0..16.
+def service_priority(claim: Claim, vip: Vip | None, *, port_bits: int) -> int:
+    """Priority of a claim's flow in `classify` for one of its VIPs.
 
-    Claims never overlap, so the order is free for the choice that widens megaflows least: claims without a VIP first,
-    or their packets would be matched by destination, of which clients have as many as they like; then fewer conditions
-    first. Two flows of unlike conditions never share a priority, because Open vSwitch leaves the order of equal ones
-    undefined.
+    Claims of no VIP or of addresses never overlap, so the order is free for the choice that widens megaflows least:
+    claims without a VIP first, or their packets would be matched by destination, of which clients have as many as they
+    like; then fewer conditions first. Two flows of unlike conditions never share a priority, because Open vSwitch
+    leaves the order of equal ones undefined.
+
+    Claims of prefixes come last, the longest first. Of one length they never overlap, and those with fewer conditions
+    come first as far as there is room: of IPv4 masks of up to 3 bits of the port share a priority, of IPv6 all but 16.
+
+    Args:
+        vip: None: the claim has none.
+        port_bits: Bits of the destination port that the flow matches, 0..16.
     """
-    has_protocol, has_vip = claim.protocol is not None, bool(claim.vips)
-    return SERVICE_PRIORITY - has_protocol - 2 * port_bits - _VIP_STEP * has_vip
+    has_protocol = claim.protocol is not None
+    if isinstance(vip, IPNetwork):
+        step = _PREFIX_STEP[family_of(vip)]
+        rank = min(step - 3, 16 - port_bits) if port_bits else step - 1 - has_protocol
+        return _PREFIX_PRIORITY + step * (vip.prefixlen - SHORTEST_PREFIX[vip.version]) + rank
+    return SERVICE_PRIORITY - has_protocol - 2 * port_bits - _VIP_STEP * (vip is not None)
+
+
+def below(priority: int, vip: Vip) -> int:
+    """Return the priority of a VIP's flow for ARP or for answers: longer prefixes above shorter ones."""
+    return priority - (family_of(vip).bits - vip.prefixlen if isinstance(vip, IPNetwork) else 0)
 
 
 def return_priority(*, has_protocol: bool, port_bits: int, client_bits: int) -> int:

@@ -13,6 +13,7 @@ from xenoovs.compile.encoding import (
     deliver,
     destination_is,
     family_is,
+    in_prefix,
     output_port,
     port_masks,
     rewrites,
@@ -25,9 +26,11 @@ from xenoovs.compile.pipeline import (
     OUTPUT_PORT,
     PATH_NUMBER,
     SERVICE_ID,
+    SWAPPED_ADDRESS,
     TO_DRAIN,
     DrainPriority,
     Stage,
+    below,
     block_priority,
     cookie_of,
     drain_priority,
@@ -53,7 +56,7 @@ from xenoovs.decision.decision import (
     split,
 )
 from xenoovs.errors import CompileError
-from xenoovs.model.address import Family, Mac
+from xenoovs.model.address import Family, IPNetwork, Mac, Vip, prefix_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids
 from xenoovs.model.next_hop import NextHop, SourcePort, with_mac
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
@@ -98,26 +101,25 @@ def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]
     """
     actions = (SetField(SERVICE_ID, service_id), Resubmit(Stage.BALANCE.table))
     cookie, entered = cookie_of(Stage.CLASSIFY, service_id), service.claim.in_port
-    for in_port, (conditions, port_bits) in product(
+    for in_port, (conditions, priority) in product(
         ingress if entered is None else (entered,), _conditions(service.claim)
     ):
-        key = FlowKey(
-            _TABLE, service_priority(service.claim, port_bits=port_bits), match_of(conditions, in_port=in_port)
-        )
-        yield Flow(key, cookie, actions)
+        yield Flow(FlowKey(_TABLE, priority, match_of(conditions, in_port=in_port)), cookie, actions)
 
 
 def arp_flows(balancer: Balancer) -> Iterator[Flow]:
     """Yield flows that answer ARP requests for the IPv4 VIPs with the VIP's MAC, inside the switch (RFC 826).
 
-    Services can share a VIP (DNS over UDP and over TCP), so that an answer belongs to none of them.
+    Services can share a VIP (DNS over UDP and over TCP), so that an answer belongs to none of them. Every address of a
+    prefix is answered for, also its first and its last: the service gets packets to them too.
 
     Raises:
         CompileError: Two services give one VIP two MACs.
     """
-    for in_port, (vip, mac) in product(balancer.uplinks.ingress, sorted(_vip_macs(balancer.services).items())):
-        conditions = (exact(Field.DL_TYPE, ETH_ARP), exact(Field.ARP_OP, _ARP_REQUEST), exact(Field.ARP_TPA, vip))
-        key = FlowKey(_TABLE, ARP_PRIORITY, match_of(conditions, in_port=in_port))
+    macs = sorted(_vip_macs(balancer.services).items(), key=lambda item: prefix_of(item[0]))
+    for in_port, (vip, mac) in product(balancer.uplinks.ingress, macs):
+        conditions = (exact(Field.DL_TYPE, ETH_ARP), exact(Field.ARP_OP, _ARP_REQUEST), in_prefix(Field.ARP_TPA, vip))
+        key = FlowKey(_TABLE, below(ARP_PRIORITY, vip), match_of(conditions, in_port=in_port))
         yield Flow(key, cookie_of(Stage.CLASSIFY), _arp_reply(mac, vip))
 
 
@@ -164,44 +166,51 @@ def _other_actions(balancer: Balancer, in_port: str, *, is_tunnel: bool = False)
 
 
 def _conditions(claim: Claim) -> Iterator[tuple[tuple[Masked, ...], int]]:
+    """Yield the conditions of each flow of a claim, and its priority."""
     masks: tuple[PortMask | None, ...] = port_masks(claim.ports) or (None,)
     for family in claim.served_families:
         first = [family_is(family)]
         if claim.protocol is not None:
             first.append(exact(Field.NW_PROTO, claim.protocol.number(family)))
-        vips: list[tuple[Masked, ...]] = [(destination_is(vip, family),) for vip in claim.vips_of(family)] or [()]
+        vips: tuple[Vip | None, ...] = claim.vips_of(family) or (None,)
         for vip, ports in product(vips, masks):
+            to = () if vip is None else (destination_is(vip),)
             last = () if ports is None else (Masked(Field.TP_DST, ports.value, ports.mask),)
-            yield (*first, *vip, *last), 0 if ports is None else ports.bits
+            yield (*first, *to, *last), service_priority(claim, vip, port_bits=0 if ports is None else ports.bits)
 
 
 def _swallows_neighbour_discovery(claim: Claim) -> bool:
     return Family.IPV6 in claim.served_families and claim.protocol in (None, Protocol.ICMP)
 
 
-def _vip_macs(services: Iterable[Service]) -> dict[int, Mac]:
-    found: dict[int, Mac] = {}
+def _vip_macs(services: Iterable[Service]) -> dict[Vip, Mac]:
+    found: dict[Vip, Mac] = {}
     for service in services:
         mac = service.vip_mac
         if mac is None:
             continue
         for vip in service.claim.vips_of(Family.IPV4):
-            other = found.setdefault(int(vip), mac)
+            other = found.setdefault(vip, mac)
             if other != mac:
                 reason = f"{mac} cannot answer for {vip}, for which {other} answers; write one vip_mac for one address"
                 raise CompileError(service=service.name, reason=reason)
     return found
 
 
-def _arp_reply(mac: Mac, vip: int) -> tuple[Action, ...]:
+def _arp_reply(mac: Mac, vip: Vip) -> tuple[Action, ...]:
+    is_prefix = isinstance(vip, IPNetwork)
+    wanted: Action = (
+        Move(SWAPPED_ADDRESS, Field.ARP_SPA) if is_prefix else SetField(Field.ARP_SPA, int(prefix_of(vip)[0]))
+    )
     return (
+        *((Move(Field.ARP_TPA, SWAPPED_ADDRESS),) if is_prefix else ()),
         Move(Field.DL_SRC, Field.DL_DST),
         SetField(Field.DL_SRC, mac.value),
         SetField(Field.ARP_OP, _ARP_REPLY),
         Move(Field.ARP_SHA, Field.ARP_THA),
         SetField(Field.ARP_SHA, mac.value),
         Move(Field.ARP_SPA, Field.ARP_TPA),
-        SetField(Field.ARP_SPA, vip),
+        wanted,
         OutputInPort(),
     )
 

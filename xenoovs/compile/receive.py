@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address
 
 from xenoovs.compile.encoding import deliver, destination_is, family_is, source_is
-from xenoovs.compile.pipeline import OTHER_PRIORITY, TUNNEL_RETURN_PRIORITY, Stage, cookie_of
+from xenoovs.compile.pipeline import OTHER_PRIORITY, TUNNEL_RETURN_PRIORITY, Stage, below, cookie_of
 from xenoovs.compile.tunnel_ports import WantedPort, port_of
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import CompileError
-from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.address import Family, Vip
 from xenoovs.model.balancer import Balancer, Returns, Service
 from xenoovs.model.next_hop import Tunneled
 from xenoovs.model.switch_tunnel import RemoteEnd, TunnelPorts, remote_end_of
@@ -66,14 +66,14 @@ def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str
     # What it says of the server's certificate does not hold of ours.
     here = replace(tunnel, local=first.remote, ipsec=None)
     ports, flows = dict[str, WantedPort](), dict[FlowKey, Flow]()
-    ways = dict[IPAddress | None, Service]()
+    ways = dict[Vip | None, Service]()
     for service, end in served:
         remote = None if here.ports is TunnelPorts.SHARED else tunnel.local
         port = port_of(here, remote)
         ports[port.name] = port
         back = Tunneled(end.mac, port.name, tunnel.local, end.key)
         for family in service.claim.served_families:
-            vips: tuple[IPAddress | None, ...] = service.claim.vips_of(family) or (None,)
+            vips: tuple[Vip | None, ...] = service.claim.vips_of(family) or (None,)
             for vip in vips:
                 if ways.setdefault(vip, service).returns is not service.returns:
                     raise CompileError(
@@ -104,20 +104,20 @@ def _writes_mac(action: Action) -> bool:
     return isinstance(action, SetField) and action.field is Field.DL_DST
 
 
-def _arriving(end: RemoteEnd, port: str, family: Family, vip: IPAddress | None, host_port: str) -> Iterator[Flow]:
+def _arriving(end: RemoteEnd, port: str, family: Family, vip: Vip | None, host_port: str) -> Iterator[Flow]:
     conditions = (
         exact(Field.TUN_ID, end.key),
         exact(Field.TUN_SRC, int(end.tunnel.local)),
         family_is(family),
-        *(() if vip is None else (destination_is(vip, family),)),
+        *(() if vip is None else (destination_is(vip),)),
     )
     key = FlowKey(Stage.CLASSIFY.table, TUNNEL_RETURN_PRIORITY, match_of(conditions, in_port=port))
     yield Flow(key, cookie_of(Stage.CLASSIFY), (Output(host_port),))
 
 
-def _leaving(family: Family, vip: IPAddress | None, host_port: str, answers: tuple[Action, ...]) -> Iterator[Flow]:
+def _leaving(family: Family, vip: Vip | None, host_port: str, answers: tuple[Action, ...]) -> Iterator[Flow]:
     if vip is None:
         return
-    conditions = (family_is(family), source_is(vip, family))
-    key = FlowKey(Stage.CLASSIFY.table, TUNNEL_RETURN_PRIORITY, match_of(conditions, in_port=host_port))
+    conditions = (family_is(family), source_is(vip))
+    key = FlowKey(Stage.CLASSIFY.table, below(TUNNEL_RETURN_PRIORITY, vip), match_of(conditions, in_port=host_port))
     yield Flow(key, cookie_of(Stage.CLASSIFY), answers)

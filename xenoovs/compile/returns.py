@@ -10,10 +10,10 @@ from ipaddress import IPv4Network
 from itertools import product
 
 from xenoovs.compile.encoding import PortMask, comes_from, family_is, port_masks, source_is
-from xenoovs.compile.pipeline import TUNNEL_RETURN_PRIORITY, Stage, cookie_of, return_priority
+from xenoovs.compile.pipeline import TUNNEL_RETURN_PRIORITY, Stage, below, cookie_of, return_priority
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CompileError
-from xenoovs.model.address import Family
+from xenoovs.model.address import Family, IPNetwork
 from xenoovs.model.balancer import Balancer, Claim, Nat, Returns, Service
 from xenoovs.model.next_hop import NextHop, Translated, is_tunneled
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Masked, Output, SetField, exact, match_of
@@ -78,8 +78,8 @@ def _rewrites(service: Service, nat: Nat, hop: Translated) -> Iterator[SetField]
     vips, ports = service.claim.vips, service.claim.ports
     if nat.return_mac is not None:
         yield SetField(Field.DL_DST, nat.return_mac.value)
-    if len(vips) != 1:
-        raise CompileError(service=service.name, reason="NAT needs exactly one VIP, which backends answer as")
+    if len(vips) != 1 or isinstance(vips[0], IPNetwork):
+        raise CompileError(service=service.name, reason="NAT needs exactly one address, which backends answer as")
     yield SetField(Field.NW_SRC, int(vips[0]))
     if hop.l4_port is None:
         return
@@ -108,7 +108,7 @@ def tunnel_return_flows(balancer: Balancer, leaving: Mapping[Claim, Iterable[Nex
         origins = [origin for hop in hops if (origin := comes_from(hop)) is not None]
         for (port, entered), family in product(origins, service.claim.served_families):
             for vip in service.claim.vips_of(family):
-                match = match_of((*entered, family_is(family), source_is(vip, family)), in_port=port)
-                key = FlowKey(Stage.CLASSIFY.table, TUNNEL_RETURN_PRIORITY, match)
+                match = match_of((*entered, family_is(family), source_is(vip)), in_port=port)
+                key = FlowKey(Stage.CLASSIFY.table, below(TUNNEL_RETURN_PRIORITY, vip), match)
                 made[key] = Flow(key, cookie_of(Stage.CLASSIFY), (Output(balancer.uplinks.ingress[0]),))
     yield from made.values()

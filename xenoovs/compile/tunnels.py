@@ -61,7 +61,7 @@ def _probes(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:
         conditions = (
             family_is(Family.IPV4),
             exact(Field.NW_PROTO, Protocol.ICMP.number(Family.IPV4)),
-            destination_is(tunnel.local, Family.IPV4),
+            destination_is(tunnel.local),
             exact(Field.ICMP_TYPE, _TIME_EXCEEDED),
         )
         # The host may wait for such a message too.
@@ -107,7 +107,7 @@ def _swap_addresses(tunnel: HostTunnel) -> tuple[Action, ...]:
 def _aliases(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:
     """Yield the flows that give the host the packets which took the path of another address of it."""
     for in_port, alias in product(ingress, tunnel.aliases):
-        conditions = _udp(destination_is(alias, Family.IPV4), exact(Field.TP_DST, tunnel.dst_port))
+        conditions = _udp(destination_is(alias), exact(Field.TP_DST, tunnel.dst_port))
         actions = (SetField(Field.NW_DST, int(tunnel.local)), Output(tunnel.host_port))
         yield _flow(in_port, conditions, actions, priority=ALIAS_PRIORITY)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from ipaddress import IPv6Address
 from itertools import product
 from struct import Struct
 from threading import Event, Lock, Thread
@@ -14,7 +14,7 @@ from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.log import ControllerLog, full_bucket, take
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, WireError
-from xenoovs.model.address import Family, checksum
+from xenoovs.model.address import Family, checksum, prefix_of
 from xenoovs.model.balancer import Balancer, Protocol
 from xenoovs.openflow.flow import (
     ANSWER_OWNER,
@@ -144,34 +144,37 @@ LEASE_S = 10
 PRIORITY = NEIGHBOUR_DISCOVERY_PRIORITY + 1
 """Above the flows that exclude neighbour discovery from services."""
 
+_BITS = Family.IPV6.bits
 _ICMPV6_SOLICITATION = 135
 """RFC 4861, 4.3."""
 _TO_CONTROLLER = Foreign(f"CONTROLLER:{WHOLE_PACKET}")
 
-Macs = Mapping[int, bytes]
-"""The MAC that answers for an IPv6 address, 6 bytes by 128 bits."""
+Macs = Mapping[int, Mapping[int, bytes]]
+"""The MAC that answers for IPv6 addresses, 6 bytes: by the length of a prefix, longest first, and its first address."""
 
 
-def macs_of(balancer: Balancer) -> dict[int, bytes]:
+def macs_of(balancer: Balancer) -> Macs:
     """Return those of all services with a `vip_mac`, as ARP for their IPv4 addresses is answered."""
-    return {
-        int(vip): service.vip_mac.value.to_bytes(6, "big")
-        for service in balancer.services
-        if service.vip_mac is not None
-        for vip in service.claim.vips_of(Family.IPV6)
-    }
+    found = defaultdict[int, dict[int, bytes]](dict)
+    for service in balancer.services:
+        if service.vip_mac is not None:
+            for first, length in map(prefix_of, service.claim.vips_of(Family.IPV6)):
+                found[length][int(first)] = service.vip_mac.value.to_bytes(6, "big")
+    return dict(sorted(found.items(), reverse=True))
 
 
 def answer_flows(balancer: Balancer) -> Iterator[Flow]:
-    """Yield the flows that send solicitations here: one for each ingress port and address."""
-    for in_port, vip in product(balancer.uplinks.ingress, sorted(macs_of(balancer))):
+    """Yield the flows that send solicitations here: one for each ingress port and VIP."""
+    vips = sorted((first, length) for length, macs in macs_of(balancer).items() for first in macs)
+    for in_port, (first, length) in product(balancer.uplinks.ingress, vips):
         conditions = (
             exact(Field.DL_TYPE, ETH_IPV6),
             exact(Field.NW_PROTO, Protocol.ICMP.number(Family.IPV6)),
             exact(Field.ICMP_TYPE, _ICMPV6_SOLICITATION),
             exact(Field.ICMP_CODE, 0),
         )
-        match = match_of(conditions, in_port=in_port, foreign=(f"nd_target={render_ipv6(vip)}",))
+        mask = "" if length == _BITS else f"/{length}"
+        match = match_of(conditions, in_port=in_port, foreign=(f"nd_target={render_ipv6(first)}{mask}",))
         key = FlowKey(Stage.CLASSIFY.table, PRIORITY, match)
         yield Flow(key, ANSWER_OWNER << 48, (_TO_CONTROLLER,), (f"hard_timeout={LEASE_S}",))
 
@@ -181,7 +184,9 @@ def answer(packet: PacketIn, macs: Macs) -> PacketOut | None:
     solicitation = parse_solicitation(packet.data)
     if solicitation is None or packet.match.in_port is None:
         return None
-    mac = macs.get(int(IPv6Address(solicitation.target)))
+    target = int.from_bytes(solicitation.target, "big")
+    found = (by_first.get(target >> _BITS - length << _BITS - length) for length, by_first in macs.items())
+    mac = next((mac for mac in found if mac is not None), None)
     return None if mac is None else PacketOut((Output(packet.match.in_port),), advertisement(solicitation, mac))
 
 
@@ -207,7 +212,7 @@ class NeighbourProxy:
         now_s: Callable[[], float] = monotonic,
     ) -> None:
         self._connections, self._log, self._now_s = connections, log, now_s
-        self._macs: dict[int, bytes] = {}
+        self._macs: Macs = {}
         self._flows: dict[str, tuple[Flow, ...]] = {}
         self._balancer: Balancer | None = None
         self._bucket = full_bucket(rate=RATE_PER_S, size=BURST, now_s=now_s())

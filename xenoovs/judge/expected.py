@@ -240,7 +240,12 @@ def index_blocks(services: Iterable[ExpectedService]) -> BlockIndex:
             key = match.in_port, tuple(masked.value for masked in match.masked)
             entry = ServiceEntry(service, number, blocks.get(eth_type_of(match), BlocksByMask(())))
             entries.setdefault(masks, {})[key] = entry
-    return BlockIndex(entries)
+    # Of nested prefixes the longest has a packet.
+    return BlockIndex(dict(sorted(entries.items(), key=lambda item: -_destination_bits(item[0]))))
+
+
+def _destination_bits(masks: _Masks) -> int:
+    return sum(mask.bit_count() for name, mask in masks if name in ("nw_dst", "ipv6_dst"))
 
 
 def _by_mask(blocks: Iterable[ExpectedBlock], eth_type: int) -> BlocksByMask:

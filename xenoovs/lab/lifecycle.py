@@ -211,7 +211,7 @@ class LabBuilder:
         clients, dev = self.topology.clients, self.topology.clients.interface
         lines = [
             *_route_lines(dev, clients.gateway_mac, nets=clients.nets, families=clients.nets),
-            *(f"route add {vip}/32 dev {dev}" for vip in clients.arp_vips),
+            *(f"route add {vip} dev {dev}" for vip in clients.arp_vips),
             *(f"route add {vip}/128 dev {dev}" for vip, _ in clients.fixed_vips),
             *(f"neigh replace {vip} lladdr {mac} dev {dev} nud permanent" for vip, mac in clients.fixed_vips),
         ]
@@ -239,8 +239,7 @@ class LabBuilder:
         """
         self.netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_ignore"], value=1)
         self.netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_announce"], value=2)
-        # Duplicate address detection would find the other backends, which have the VIP on purpose.
-        vips = (f"addr add {vip}/{'128 dev lo nodad' if ':' in vip else '32 dev lo'}" for vip in machine.addresses)
+        vips = map(_vip_line, machine.addresses)
         families = (*machine.addresses, *machine.nets)
         underlay = self.topology.underlay
         dev = "eth0"
@@ -389,3 +388,11 @@ def _remove_empty(base: Path) -> None:
         with suppress(OSError):
             base.rmdir()
             base.parent.rmdir()
+
+
+def _vip_line(vip: str) -> str:
+    """Return the command that lets a machine take packets to a VIP."""
+    if "/" in vip:
+        return f"route add local {vip} dev lo"
+    # Duplicate address detection would find the other backends, which have the VIP on purpose.
+    return f"addr add {vip}/{'128 dev lo nodad' if ':' in vip else '32 dev lo'}"

@@ -6,12 +6,12 @@ import random
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, ip_address, ip_network
 from itertools import accumulate
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
-from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of, prefix_text
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Returns, Service
 from xenoovs.model.next_hop import UNCHANGED, l4_port_of, mac_and_port, mac_of
 from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
@@ -58,8 +58,6 @@ def is_namespace_of(namespace: str, name: str) -> bool:
     return re.fullmatch(rf"xo-{re.escape(name)}-{_ROLE}", namespace) is not None
 
 
-IPNetwork = IPv4Network | IPv6Network
-
 # RFC 2544 (benchmarks) and RFC 6598 (shared address space); RFC 3849 (documentation) and RFC 4193 (local).
 _CLIENT_NETS: dict[Family, tuple[str, ...]] = {
     Family.IPV4: ("198.18.0.0/15", "100.64.0.0/15"),
@@ -84,19 +82,19 @@ _FEW = 4096
 _TRIES = 1000
 
 
-def client_net(family: Family, used: Collection[IPAddress]) -> IPNetwork:
+def client_net(family: Family, used: Collection[Vip]) -> IPNetwork:
     """Return the net whose addresses all belong to the lab's clients. Raises LabError when no candidate is free."""
     return _free_net(_CLIENT_NETS[family], used, purpose="clients")
 
 
-def probe_net(family: Family, vips: Collection[IPAddress]) -> IPNetwork:
+def probe_net(family: Family, vips: Collection[Vip]) -> IPNetwork:
     """Return the net of the addresses that health checks use in a lab. Raises LabError when no candidate is free."""
     return _free_net(_PROBE_NETS[family], vips, purpose="health checks")
 
 
-def _free_net(candidates: Sequence[str], used: Collection[IPAddress], *, purpose: str) -> IPNetwork:
+def _free_net(candidates: Sequence[str], used: Collection[Vip], *, purpose: str) -> IPNetwork:
     for net in map(ip_network, candidates):
-        if not any(address in net for address in used):
+        if not any(ip_network(vip).overlaps(net) for vip in used):
             return net
     raise LabError(f"the config has addresses in each of {', '.join(candidates)}; the lab needs one for its {purpose}")
 
@@ -116,23 +114,21 @@ def own_macs(used: Collection[Mac]) -> Iterator[Mac]:
     return (mac for number in range(1, 1 << 24) if (mac := Mac(_OWN_MACS + number)) not in used)
 
 
-def draw_clients(
-    nets: Iterable[IPNetwork], *, count: int, seed: int, excluded: Collection[IPAddress]
-) -> list[IPAddress]:
+def draw_clients(nets: Iterable[IPNetwork], *, count: int, seed: int, excluded: Collection[Vip]) -> list[IPAddress]:
     """Return `count` different addresses, uniformly from all nets together, the same ones for the same seed.
 
     Addresses that cannot be a client's are left out: network, broadcast, multicast, loopback, reserved ones, those in
     `excluded` and in the lab's server nets. Raises LabError when the nets hold too few.
     """
     chance = random.Random(seed)  # noqa: S311 - repeatable test traffic, no secret
-    nets = tuple(nets)
+    nets, prefixes = tuple(nets), [vip for vip in excluded if isinstance(vip, IPNetwork)]
     ends = list(accumulate(net.num_addresses for net in nets))
     drawn: dict[IPAddress, None] = {}
     for number in _numbers(ends[-1], count=count, chance=chance):
         at = bisect_right(ends, number)
         net = nets[at]
         address = net[number - (ends[at] - net.num_addresses)]
-        if address not in excluded and _is_client(address, net):
+        if address not in excluded and _is_client(address, net) and not any(address in vips for vips in prefixes):
             drawn[address] = None
         if len(drawn) == count:
             return list(drawn)
@@ -540,11 +536,16 @@ def families_of(balancer: Balancer) -> tuple[Family, ...]:
     return tuple(family for family in Family if any(family in service.claim.families for service in balancer.services))
 
 
-def vips_of(balancer: Balancer) -> frozenset[IPAddress]:
+def vips_of(balancer: Balancer) -> frozenset[Vip]:
     return frozenset(vip for service in balancer.services for vip in service.claim.vips)
 
 
-def used_addresses(balancer: Balancer) -> frozenset[IPAddress]:
+def tried_addresses(vip: Vip) -> tuple[IPAddress, ...]:
+    """Return the addresses of a VIP that clients of the lab ask for: of a prefix the first ones and the last one."""
+    return tuple(dict.fromkeys((vip[0], vip[1], vip[-1]))) if isinstance(vip, IPNetwork) else (vip,)
+
+
+def used_addresses(balancer: Balancer) -> frozenset[Vip]:
     """Return all addresses that the config names: no client may have one."""
     backends = (backend for service in balancer.services for backend in service.backends)
     tunnels = {end.remote for end in balancer.remote_ends} | {tunnel.local for tunnel in balancer.switch_tunnels}
@@ -665,8 +666,13 @@ def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac:
         nets=tuple(str(client_net(family, used)) for family in families_of(balancer)),
         gateway_mac=gateway_mac,
         # Neighbour discovery has no answer from flows: OVS cannot turn a solicitation into an advertisement.
-        arp_vips=tuple(str(vip) for vip in vip_macs if family_of(vip) is Family.IPV4),
-        fixed_vips=tuple((str(vip), str(mac)) for vip, mac in vip_macs.items() if family_of(vip) is Family.IPV6),
+        arp_vips=tuple(prefix_text(vip) for vip in vip_macs if family_of(vip) is Family.IPV4),
+        fixed_vips=tuple(
+            (str(address), str(mac))
+            for vip, mac in vip_macs.items()
+            for address in tried_addresses(vip)
+            if family_of(vip) is Family.IPV6
+        ),
     )
 
 

@@ -24,7 +24,6 @@ from xenoovs.lab.lifecycle import add_clients, forget_neighbours
 from xenoovs.lab.private_ovs import Datapath
 from xenoovs.lab.servers import check_complete
 from xenoovs.lab.topology import (
-    IPNetwork,
     Machine,
     client_net,
     draw_clients,
@@ -32,13 +31,14 @@ from xenoovs.lab.topology import (
     parse_net,
     plan_topology,
     server_net,
+    tried_addresses,
     tried_ports,
     tried_protocols,
     used_addresses,
     whole_space,
 )
 from xenoovs.lab.underlay import learn_remotes
-from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.address import Family, IPAddress, IPNetwork, Vip
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
 from xenoovs.switch.process import open_conversation
 
@@ -100,7 +100,7 @@ def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tupl
     return tuple(trials), skipped
 
 
-def _nets(service: Service, family: Family, load: Load, used: Collection[IPAddress]) -> tuple[IPNetwork, ...]:
+def _nets(service: Service, family: Family, load: Load, used: Collection[Vip]) -> tuple[IPNetwork, ...]:
     """Return the nets of the clients."""
     if load.sources:
         return tuple(net for net in load.sources if net.max_prefixlen == family.bits)
@@ -138,7 +138,9 @@ def _trial(
 
 
 def _vips(service: Service, family: Family) -> Sequence[IPAddress]:
-    return service.claim.vips_of(family) if service.claim.vips else (server_net(family)[1],)
+    if not service.claim.vips:
+        return (server_net(family)[1],)
+    return tuple(address for vip in service.claim.vips_of(family) for address in tried_addresses(vip))
 
 
 MOST_LOST = Fraction(1, 100)

@@ -330,7 +330,7 @@ def _nat(number: int, program: ServiceProgram, *, uplinks: Uplinks, addresses: A
         flows.append(_flow(program, _TRACKED, first, (Foreign(f"group:{group}"),), "ct_state=+new+trk"))
         flows.append(_flow(program, _TRACKED, first, (Resubmit(_DELIVERY),), "ct_state=+est+trk"))
         for name, address in found.items():
-            conditions = (*first, destination_is(address, family))
+            conditions = (*first, destination_is(address))
             flows.append(_flow(program, _DELIVERY, conditions, _hop(program, name)))
         flows.extend(_answers(program, family, found.values(), uplinks))
     return _Part(tuple(flows), tuple(groups))

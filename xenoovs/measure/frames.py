@@ -9,8 +9,8 @@ from ipaddress import IPv4Address, IPv6Address
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import MeasureError
-from xenoovs.lab.topology import IPNetwork, client_net, parse_net, server_net, tried_ports, used_addresses
-from xenoovs.model.address import Family, IPAddress, checksum, parse_mac
+from xenoovs.lab.topology import client_net, parse_net, server_net, tried_ports, used_addresses
+from xenoovs.model.address import Family, IPAddress, IPNetwork, address_in, checksum, parse_mac
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
 
 FCS_BYTES = 4
@@ -67,7 +67,7 @@ def load_profile(
     return LoadProfile(
         service=service,
         family=family,
-        vip=vips[0] if vips else server_net(family)[1],
+        vip=address_in(vips[0]) if vips else server_net(family)[1],
         port=tried_ports(service.claim)[0],
         # The other half of the net is for the client that measures round trips.
         net=_halves(client_net(family, used_addresses(balancer)))[0],

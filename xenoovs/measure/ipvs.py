@@ -15,7 +15,7 @@ from xenoovs.compile.program import compile_config
 from xenoovs.errors import CommandMissing, MeasureError
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.design_flows import Design, DesignProgram, marked, whole_weights
-from xenoovs.model.address import Family, parse_mac
+from xenoovs.model.address import Family, address_in, parse_mac
 from xenoovs.model.balancer import Protocol
 from xenoovs.openflow.flow import LOCAL, Field, Output, SetField
 
@@ -58,7 +58,7 @@ def ipvs_program(bed: Bed) -> DesignProgram:
 def running_ipvs(bed: Bed) -> Iterator[None]:
     """Let the kernel of the dpu balance the service; all is removed at the end, whatever ends it."""
     dpu, service, bridge = bed.dpu, bed.service, bed.balancer.uplinks.bridge
-    protocol, vip = service.claim.protocol, service.claim.vips_of(Family.IPV4)[0]
+    protocol, vip = service.claim.protocol, address_in(service.claim.vips_of(Family.IPV4)[0])
     assert protocol is not None  # noqa: S101 - `why_no_ipvs` has checked it
     weights = whole_weights(service)
     with ExitStack() as stack:

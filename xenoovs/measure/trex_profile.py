@@ -13,8 +13,8 @@ from xenoovs import __version__
 from xenoovs.compile.encoding import key_of
 from xenoovs.compile.program import BlockFlow, compile_config
 from xenoovs.errors import MeasureError
-from xenoovs.lab.topology import IPNetwork, tried_ports
-from xenoovs.model.address import Family
+from xenoovs.lab.topology import tried_ports
+from xenoovs.model.address import Family, IPNetwork, address_in
 from xenoovs.model.balancer import MAX_KEY_BITS, Balancer, KeyField, Protocol, Service
 from xenoovs.openflow.flow import ETH_IPV6, Field
 
@@ -147,7 +147,7 @@ def _block(service: Service, number: int, block: BlockFlow, net: IPNetwork, fami
         "name": repr(f"{service.name}-{'v6-' if family is Family.IPV6 else ''}{number}-{block.backend.name}"),
         "pps": str(1 << MAX_KEY_BITS - block.rule.depth),
         "mac": repr("" if service.vip_mac is None else str(service.vip_mac)),
-        "vip": repr(str(vips[0])),
+        "vip": repr(str(address_in(vips[0]))),
         "protocol": repr(protocol.value),
         "port": str(tried_ports(service.claim)[0]),
         "source": repr(str(address(int(net.network_address) | value))),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import Enum
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 from xenoovs.dataclass import dataclass
 
 IPAddress = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
+Vip = IPAddress | IPNetwork
+"""An address, or a prefix that is shorter than one."""
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.ASCII | re.IGNORECASE)
 
@@ -25,8 +28,37 @@ class Family(Enum):
         return self.value
 
 
-def family_of(address: IPAddress) -> Family:
-    return Family.IPV4 if address.version == 4 else Family.IPV6
+def family_of(vip: Vip) -> Family:
+    return Family.IPV4 if vip.version == 4 else Family.IPV6
+
+
+def vip_of(text: str) -> Vip:
+    """Return the VIP of an address or of a prefix such as 10.3.10.0/24. Raises ValueError."""
+    net = ip_network(text)
+    return net.network_address if net.prefixlen == net.max_prefixlen else net
+
+
+def prefix_of(vip: Vip) -> tuple[IPAddress, int]:
+    """Return the first address of a VIP, and the length of its prefix."""
+    if isinstance(vip, IPNetwork):
+        return vip.network_address, vip.prefixlen
+    return vip, vip.max_prefixlen
+
+
+def prefix_text(vip: Vip) -> str:
+    """Return a VIP as a route has it: 192.0.2.10/32."""
+    first, length = prefix_of(vip)
+    return f"{first}/{length}"
+
+
+def holds(vip: Vip, address: IPAddress) -> bool:
+    """Return whether packets to this address are packets to the VIP."""
+    return address in vip if isinstance(vip, IPNetwork) else address == vip
+
+
+def address_in(vip: Vip) -> IPAddress:
+    """Return an address of a VIP that a host could have: of a prefix the second one."""
+    return vip[1] if isinstance(vip, IPNetwork) else vip
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.model import values
-from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.address import Family, IPAddress, Mac, Vip, family_of, holds, prefix_of
 from xenoovs.model.address import PortRange as PortRange
 from xenoovs.model.address import merge_ports as merge_ports
 from xenoovs.model.block_key import LOW_SOURCE_BITS as LOW_SOURCE_BITS
@@ -390,14 +390,15 @@ class Churn(Enum):
 class Claim:
     """The packets a service is for. No vips: every packet of `families`. No protocol: any. No ports: any.
 
-    Ports stand only beside a protocol that has some. With vips, a family that none of them has gets no packet.
+    Ports stand only beside a protocol that has some. With vips, a family that none of them has gets no packet. Of two
+    claims with nested prefixes, or an address in a prefix, the longer one has the packets that both describe.
 
     Attributes:
         in_port: The port of the bridge that they enter by; None: the ingress ports of the bridge.
     """
 
     families: frozenset[Family]
-    vips: tuple[IPAddress, ...] = ()
+    vips: tuple[Vip, ...] = ()
     protocol: Protocol | None = None
     ports: tuple[PortRange, ...] = ()
     in_port: str | None = None
@@ -408,11 +409,17 @@ class Claim:
         named = {family_of(vip) for vip in self.vips} if self.vips else self.families
         return tuple(family for family in Family if family in self.families and family in named)
 
-    def vips_of(self, family: Family) -> tuple[IPAddress, ...]:
+    def vips_of(self, family: Family) -> tuple[Vip, ...]:
         return tuple(vip for vip in self.vips if family_of(vip) is family)
 
+    def prefix_length(self, address: IPAddress) -> int | None:
+        """The length of the VIP that holds this address, 0 without VIPs; None: packets to it are not claimed."""
+        if not self.vips:
+            return 0
+        return max((prefix_of(vip)[1] for vip in self.vips if holds(vip, address)), default=None)
+
     def overlaps(self, other: Claim) -> bool:
-        """Whether some packet belongs to both."""
+        """Whether some packet belongs to both: no prefix of one is longer."""
         return (
             self.in_port == other.in_port
             and bool(self.families & other.families)
@@ -612,9 +619,9 @@ class Balancer:
     leaving: tuple[NextHop, ...] = ()
 
     @property
-    def announced_vips(self) -> dict[IPAddress, tuple[str, ...]]:
+    def announced_vips(self) -> dict[Vip, tuple[str, ...]]:
         """The VIPs to announce, each with the names of its services."""
-        found: dict[IPAddress, tuple[str, ...]] = {}
+        found: dict[Vip, tuple[str, ...]] = {}
         for service in self.services if self.announce else ():
             for vip in service.claim.vips if service.announced else ():
                 found[vip] = (*found.get(vip, ()), service.name)

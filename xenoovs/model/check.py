@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from xenoovs.display import decimal, percent_rounded_up
 from xenoovs.errors import counted, worded
-from xenoovs.model.address import family_of
+from xenoovs.model.address import IPNetwork, family_of, prefix_of
 from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, OtherTraffic, Protocol, ServiceMode, Uplinks
 from xenoovs.model.build import check_agent, check_health, check_notify
 from xenoovs.model.claims import Claimant, answers_of, check_between, family_label
@@ -42,6 +42,12 @@ def _check_vips(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
         if vip in seen:
             yield Remark((*path, "vip", index), f"{vip} is listed twice; list each address once")
         seen.add(vip)
+    nets = [vip for vip in service.vip if isinstance(vip, IPNetwork)]
+    for index, vip in enumerate(service.vip):
+        first, length = prefix_of(vip)
+        around = next((net for net in nets if net.prefixlen < length and first in net), None)
+        if around is not None:
+            yield Remark((*path, "vip", index), f"{vip} is in {around}, which the service has anyhow; leave it out")
 
 
 def _check_ports(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:

@@ -9,7 +9,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
 from xenoovs.dataclass import dataclass, field
-from xenoovs.model.address import Family, IPAddress, Mac, family_of
+from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of
 from xenoovs.model.balancer import Claim, PortRange, Protocol, Service
 from xenoovs.model.next_hop import l4_port_of
 from xenoovs.model.values import OTHER, Remark
@@ -17,7 +17,7 @@ from xenoovs.model.values import OTHER, Remark
 _ALL_PORTS = PortRange(0, 65_535)
 
 # None stands for the protocols that have no name in a config: a claim without a protocol holds them too.
-_Space = tuple[Family | IPAddress, Protocol | None]
+_Space = tuple[Family | Vip, Protocol | None]
 
 
 def family_label(family: Family) -> str:
@@ -26,10 +26,10 @@ def family_label(family: Family) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Packets that another owner holds: `place` is an address, or a family where neither claim has a VIP."""
+    """Packets that another owner holds: `place` is a VIP, or a family where neither claim has one."""
 
     owner: int
-    place: Family | IPAddress
+    place: Family | Vip
     protocol: Protocol | None
     ports: PortRange
 
@@ -46,7 +46,8 @@ class Clash:
 
 @dataclass(slots=True)
 class Occupancy:
-    """Claims added so far. Claims without VIPs must come before those with VIPs."""
+    """Claims added so far. Claims without VIPs must come before those with VIPs. A longer prefix, or an address, in a
+    prefix is another place: routing gives it its packets."""
 
     _held: dict[_Space, list[tuple[PortRange, int]]] = field(default_factory=dict)
 
@@ -61,7 +62,7 @@ class Occupancy:
             insort(self._held.setdefault((place, protocol), []), (ports, owner))
         return None
 
-    def _holder(self, place: Family | IPAddress, protocol: Protocol | None, ports: PortRange) -> Clash | None:
+    def _holder(self, place: Family | Vip, protocol: Protocol | None, ports: PortRange) -> Clash | None:
         for where in (place,) if isinstance(place, Family) else (family_of(place), place):
             held = self._held.get((where, protocol), [])
             index = bisect_left(held, (ports, -1))
@@ -73,10 +74,10 @@ class Occupancy:
         return None
 
 
-def _spaces(claim: Claim) -> Iterator[tuple[Family | IPAddress, Protocol | None, PortRange]]:
+def _spaces(claim: Claim) -> Iterator[tuple[Family | Vip, Protocol | None, PortRange]]:
     """The packets of a claim as boxes: any protocol is all that have a name, and None for the rest."""
     families = sorted(claim.families, key=lambda family: family.bits)
-    places: tuple[Family | IPAddress, ...] = claim.vips or tuple(families)
+    places: tuple[Family | Vip, ...] = claim.vips or tuple(families)
     protocols = (*Protocol, None) if claim.protocol is None else (claim.protocol,)
     for place in places:
         for protocol in protocols:
@@ -155,7 +156,7 @@ def _check_claims(services: tuple[Numbered, ...]) -> Iterator[Remark]:
 
 
 def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:
-    first: dict[IPAddress, tuple[Mac, int]] = {}
+    first: dict[Vip, tuple[Mac, int]] = {}
     for i, service in services:
         if service.vip_mac is None:
             continue
@@ -175,14 +176,17 @@ def _check_answers(services: tuple[Numbered, ...]) -> Iterator[Remark]:
     """Find servers of NAT whose packets two services would both take for their own."""
     occupancy = Occupancy()
     vips = {vip: i for i, service in services for vip in service.claim.vips}
+    nets = [vip for vip in vips if isinstance(vip, IPNetwork)]
     for i, service in services:
         for j, answers in service.answers:
             here, (address,) = ("services", i, "backends", j, "address"), answers.vips
-            if address in vips:
+            vip = address if address in vips else next((net for net in nets if address in net), None)
+            if vip is not None:
+                which = "" if vip == address else f" in {vip},"
                 yield Remark(
                     here,
-                    f"{address} is a VIP of {OTHER}; NAT needs an address that only the server has",
-                    other=("services", vips[address]),
+                    f"{address} is{which} a VIP of {OTHER}; NAT needs an address that only the server has",
+                    other=("services", vips[vip]),
                 )
                 continue
             clash = occupancy.add(answers, owner=i)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from xenoovs.errors import counted
-from xenoovs.model.address import IPAddress
+from xenoovs.model.address import IPAddress, IPNetwork
 from xenoovs.model.balancer import Nat, ServiceMode, Uplinks
 from xenoovs.model.schema import BackendForm, ServiceForm
 from xenoovs.model.values import KeyPath, Remark
@@ -56,6 +56,12 @@ def _check_vip(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
     for index, vip in enumerate(service.vip):
         if vip.version != 4:
             yield Remark((*path, "vip", index), f"{vip} is IPv6, which mode nat cannot write; use `mode: dsr`")
+        elif isinstance(vip, IPNetwork):
+            yield Remark(
+                (*path, "vip", index),
+                f"{vip} is {vip.num_addresses} addresses, and nothing in what a backend sends says which of them the "
+                "client used; write one address, or use `mode: dsr`",
+            )
 
 
 def _check_backend(service: ServiceForm, backend: BackendForm, here: KeyPath) -> Iterator[Remark]:

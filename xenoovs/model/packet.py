@@ -40,7 +40,7 @@ NEIGHBOUR_DISCOVERY = range(133, 138)
 
 def claims(claim: Claim, packet: Packet) -> bool:
     """Whether the packet is one of those that `claim` describes."""
-    if packet.family not in claim.families or (claim.vips and packet.destination not in claim.vips):
+    if packet.family not in claim.families or claim.prefix_length(packet.destination) is None:
         return False
     if _is_neighbour_discovery(packet):
         return False
@@ -57,12 +57,10 @@ def _is_neighbour_discovery(packet: Packet) -> bool:
 def service_of(balancer: Balancer, packet: Packet) -> Service | None:
     """The service of clients, or of a remote, whose packet this is; None: other traffic."""
     ingress = balancer.uplinks.ingress
-    return next(
-        (
-            service
-            for service in every_service(balancer)
-            if packet.in_port in (ingress if service.claim.in_port is None else (service.claim.in_port,))
-            and claims(service.claim, packet)
-        ),
-        None,
+    claimed = (
+        service
+        for service in every_service(balancer)
+        if packet.in_port in (ingress if service.claim.in_port is None else (service.claim.in_port,))
+        and claims(service.claim, packet)
     )
+    return max(claimed, key=lambda service: service.claim.prefix_length(packet.destination) or 0, default=None)

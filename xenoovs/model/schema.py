@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.model import values
-from xenoovs.model.address import Family, IPAddress, Mac, PortRange, family_of
+from xenoovs.model.address import Family, IPAddress, Mac, PortRange, Vip, family_of
 from xenoovs.model.balancer import (
     AgentCheck,
     Announce,
@@ -163,12 +163,14 @@ class ServiceForm:
 
     name: Annotated[str, Key(values.name, "Unique on its bridge.", "dns")]
     vip: Annotated[
-        tuple[IPAddress, ...],
+        tuple[Vip, ...],
         Key(
             Listed(values.vip, may_be_one=True),
-            "Address, or addresses, that clients connect to; left out: every packet of the family that enters.",
+            "Address or prefix, or several, that clients connect to; left out: every packet of the family that enters. "
+            "Of nested prefixes the longest has a packet. Prefixes need `mode: dsr`.",
             "192.0.2.10",
             ["192.0.2.10", "2001:db8::10"],
+            ["10.3.10.0/24", "2001:db8:10::/120"],
         ),
     ] = ()
     protocol: Annotated[Protocol | None, Key(choice(Protocol), "Left out: any.")] = None

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from fractions import Fraction
-from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, ip_network
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 
 from xenoovs.dataclass import MISSING, dataclass
-from xenoovs.model.address import IPAddress, Mac, PortRange, parse_mac
+from xenoovs.model.address import IPAddress, Mac, PortRange, Vip, parse_mac
 from xenoovs.model.block_key import MAX_KEY_BITS, KeyField
 from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.openflow.flow import why_unusable
@@ -292,6 +292,8 @@ _MAX_DIGITS = 40
 HIGHEST_BIT = 111
 """Of an IPv6 address: ovs-ofctl takes a mask that starts with a digit for a prefix length (ipv6_parse_masked_len() in
 lib/packets.c of Open vSwitch), so that it cannot match under masks of the first 16 bits."""
+SHORTEST_PREFIX = {4: 8, 6: 32}
+"""Of a VIP, by IP version: what IANA gave to one registry, and what a provider gets at least (ripe-738, 5.1.1)."""
 MAX_PORT = 65_535
 MAX_FLOWS = 2**MAX_KEY_BITS
 MAX_COUNT = 100
@@ -304,6 +306,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 _DEVICE_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@+~%^-]{0,254}$"
 _PORT_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@+~%^-]{0,14}$"
 _PORT_RANGE_PATTERN = r"^([0-9]{1,9}) ?- ?([0-9]{1,9})$"
+_PREFIX_PATTERN = r"^[0-9A-Fa-f.:]{2,45}/[0-9]{1,3}$"
 _DATAPATH_ID_PATTERN = r"^[0-9A-Fa-f]{16}$"
 _PERCENT_PATTERN = r"^[0-9]+(\.[0-9]+)? ?%$"
 _DURATION_PATTERN = r"^([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h)$"
@@ -449,10 +452,25 @@ def source_mac(value: object) -> Mac | bool:
     return mac(value)
 
 
-@accepts(**_ADDRESS)
-def vip(value: object) -> IPAddress:
-    """Read a unicast address that a client can send to."""
-    return _address(value, advice="write the address that clients connect to")
+@accepts(type="string", anyOf=[{"format": "ipv4"}, {"format": "ipv6"}, _written("prefix", _PREFIX_PATTERN)])
+def vip(value: object) -> Vip:
+    """Read a unicast address that a client can send to, or a prefix of such addresses; 192.0.2.10/32 is an address."""
+    advice = "write the address that clients connect to"
+    if not isinstance(value, str) or not re.fullmatch(_PREFIX_PATTERN, value, re.ASCII):
+        return _address(value, advice=advice)
+    start, _, digits = value.partition("/")
+    first, length = _address(start, advice=advice), int(digits)
+    if length == first.max_prefixlen:
+        return first
+    shortest, longest = SHORTEST_PREFIX[first.version], first.max_prefixlen - 1
+    if not shortest <= length <= longest:
+        raise ValueError(
+            f"{value} has {length} bits; write a prefix of {shortest} to {longest}, or leave `vip` out for all packets"
+        )
+    net = ip_network((first, length), strict=False)
+    if net.network_address != first:
+        raise ValueError(f"{value} has bits behind its mask; write {net}, or {first} for the one address")
+    return net
 
 
 @accepts(**_ADDRESS)

@@ -13,7 +13,7 @@ from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import Bgp
 from xenoovs.display import span
 from xenoovs.errors import CommandTimeout, SwitchError
-from xenoovs.model.address import IPAddress, family_of
+from xenoovs.model.address import Vip, family_of, prefix_text
 from xenoovs.switch.process import try_run
 
 _TIMEOUT_S = 5.0
@@ -35,11 +35,11 @@ class BgpRoute:
     peers: tuple[str, ...] = ()
 
 
-def read_bgp_routes(vips: Iterable[IPAddress]) -> dict[IPAddress, BgpRoute]:
+def read_bgp_routes(vips: Iterable[Vip]) -> dict[Vip, BgpRoute]:
     """Return what bgpd has of each VIP, as a route of its own (/32, /128). Raises FrrUnavailable."""
-    routes, left = dict[IPAddress, BgpRoute](), iter(vips)
+    routes, left = dict[Vip, BgpRoute](), iter(vips)
     while some := tuple(islice(left, _VIPS)):
-        commands = (f"show bgp {_family(vip)} unicast {vip}/{vip.max_prefixlen} json" for vip in some)
+        commands = (f"show bgp {_family(vip)} unicast {prefix_text(vip)} json" for vip in some)
         documents = list(_documents(_vtysh(*commands)))
         if len(documents) != len(some):
             raise FrrUnavailable("vtysh answers in another form than that of FRR 8; `show bgp ... json` is not JSON")
@@ -47,7 +47,7 @@ def read_bgp_routes(vips: Iterable[IPAddress]) -> dict[IPAddress, BgpRoute]:
     return routes
 
 
-def read_bgp(vips: Iterable[IPAddress]) -> Fact[Bgp]:
+def read_bgp(vips: Iterable[Vip]) -> Fact[Bgp]:
     """Return the neighbours of bgpd, and which VIPs its configuration would announce once they have a route."""
     try:
         (summary,) = _documents(_vtysh("show bgp summary json")) or ({},)
@@ -63,9 +63,7 @@ def read_bgp(vips: Iterable[IPAddress]) -> Fact[Bgp]:
     return Bgp(
         established=tuple(name for name, is_up in peers.items() if is_up),
         others=tuple(name for name, is_up in peers.items() if not is_up),
-        refused=tuple(
-            str(vip) for vip in vips if _family(vip) not in allowed and f"{vip}/{vip.max_prefixlen}" not in named
-        ),
+        refused=tuple(str(vip) for vip in vips if _family(vip) not in allowed and prefix_text(vip) not in named),
     )
 
 
@@ -74,7 +72,7 @@ def _section(config: str, family: str) -> str:
     return found[1] if found else ""
 
 
-def _family(vip: IPAddress) -> str:
+def _family(vip: Vip) -> str:
     return family_of(vip).name.lower()
 
 

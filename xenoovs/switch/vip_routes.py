@@ -20,12 +20,11 @@ import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import blake2s
-from ipaddress import ip_address
 from typing import Any
 
 from xenoovs.display import span
 from xenoovs.errors import CommandTimeout, SwitchError
-from xenoovs.model.address import IPAddress
+from xenoovs.model.address import Vip, prefix_text, vip_of
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
 from xenoovs.switch.process import Completed, try_run
 
@@ -91,17 +90,17 @@ class VipRoutes:
         # A host without IPv6 refuses the mode alone.
         self._ip_batch(f"link set dev {name} {word}" for name in names for word in ("addrgenmode none", "up"))
 
-    def read(self) -> frozenset[IPAddress]:
+    def read(self) -> frozenset[Vip]:
         """Return the VIPs that have a route. Raises VipRoutesUnusable."""
         found = set()
         for family in ("-4", "-6"):
             filters = ("table", "main", "dev", self.device, "proto", str(PROTOCOL))
             for row in _rows(self._ip("-json", family, "route", "show", *filters)):
                 with suppress(ValueError):
-                    found.add(ip_address(row.get("dst", "")))
+                    found.add(vip_of(row.get("dst", "")))
         return frozenset(found)
 
-    def change(self, *, add: Iterable[IPAddress], remove: Iterable[IPAddress]) -> frozenset[IPAddress]:
+    def change(self, *, add: Iterable[Vip], remove: Iterable[Vip]) -> frozenset[Vip]:
         """Add and remove routes, and return the VIPs that have one then.
 
         Raises:
@@ -109,12 +108,12 @@ class VipRoutes:
         """
         added, removed = tuple(add), tuple(remove)
         words = f"dev {self.device} proto {PROTOCOL}"
-        failure = self._ip_batch(f"route delete {_prefix(vip)} {words}" for vip in removed)
+        failure = self._ip_batch(f"route delete {prefix_text(vip)} {words}" for vip in removed)
         missing = added
         for number in range(_SHARED):
             # The kernel has one route of a metric; other bridges of this host may have the VIP too.
             metric = f"metric {METRIC + number}"
-            failure = self._ip_batch(f"route add {_prefix(vip)} {words} {metric}" for vip in missing) or failure
+            failure = self._ip_batch(f"route add {prefix_text(vip)} {words} {metric}" for vip in missing) or failure
             present = self.read() if missing else frozenset()
             missing = tuple(vip for vip in missing if vip not in present)
             if not missing:
@@ -197,10 +196,6 @@ def _rows(text: str) -> list[dict[str, Any]]:
     except ValueError:
         raise VipRoutesUnusable(f"ip prints no JSON, but {text[:40]!r}; it needs iproute2 4.14 or newer") from None
     return rows
-
-
-def _prefix(vip: IPAddress) -> str:
-    return f"{vip}/{vip.max_prefixlen}"
 
 
 def _advised(reason: str) -> str:

@@ -28,7 +28,7 @@ from xenoovs.agent.store import MonotonicClock
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchError
-from xenoovs.model.address import IPAddress
+from xenoovs.model.address import Vip
 from xenoovs.model.balancer import Announce, Balancer, BgpSpeaker, Protocol
 from xenoovs.model.load import parse_config
 from xenoovs.show.agent import AnnouncementView, Snapshot
@@ -58,7 +58,7 @@ def after(**facts: Any) -> AgentState:
     return replace(GOOD, round=replace(GOOD.round, **facts))
 
 
-def decisions(state: AgentState) -> dict[IPAddress, VipAction]:
+def decisions(state: AgentState) -> dict[Vip, VipAction]:
     return {vip: each.action for vip, each in decide_vips(BOTH, state, NOW_S).items()}
 
 
@@ -142,21 +142,21 @@ class FakeRoutes:
     """Routes in memory. `problem`: why they cannot be used."""
 
     def __init__(self) -> None:
-        self.vips: set[IPAddress] = set()
+        self.vips: set[Vip] = set()
         self.problem: str | None = None
         self.calls: list[str] = []
-        self.reads, self.withdrawn = 0, set[IPAddress]()
+        self.reads, self.withdrawn = 0, set[Vip]()
 
     def open(self, *, ends_with_process: bool) -> None:
         self.calls.append(f"open {ends_with_process}")
         if self.problem:
             raise SwitchError(self.problem)
 
-    def read(self) -> frozenset[IPAddress]:
+    def read(self) -> frozenset[Vip]:
         self.reads += 1
         return frozenset(self.vips)
 
-    def change(self, *, add: Iterable[IPAddress], remove: Iterable[IPAddress]) -> frozenset[IPAddress]:
+    def change(self, *, add: Iterable[Vip], remove: Iterable[Vip]) -> frozenset[Vip]:
         self.vips = (self.vips | set(add)) - set(remove)
         self.withdrawn |= set(remove)
         return self.read()
@@ -169,7 +169,7 @@ class FakeRoutes:
         self.calls.append("release")
 
 
-def read_bgp(vips: Iterable[IPAddress]) -> Mapping[IPAddress, BgpRoute]:
+def read_bgp(vips: Iterable[Vip]) -> Mapping[Vip, BgpRoute]:
     return {vip: BgpRoute(is_known=True, peers=("10.0.0.1",)) for vip in vips}
 
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from itertools import product
 from pathlib import Path
 
@@ -25,7 +25,10 @@ from xenoovs.compile.pipeline import (
     NEIGHBOUR_DISCOVERY_PRIORITY,
     OTHER_PRIORITY,
     PROGRAM,
+    RETURN_PRIORITY,
+    TUNNEL_RETURN_PRIORITY,
     Stage,
+    below,
     block_priority,
     cookie_of,
     service_priority,
@@ -34,6 +37,7 @@ from xenoovs.compile.program import sorted_flows
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Mac, PortRange
 from xenoovs.model.balancer import Claim, OtherTraffic, Protocol
+from xenoovs.model.values import SHORTEST_PREFIX
 from xenoovs.openflow.flow import OURS, OWNER, Cookie, decode_cookie
 from xenoovs.openflow.text import render_flow
 from xenoovs.partition.block import MAX_WIDTH
@@ -101,6 +105,7 @@ def test_shared_flows_carry_no_service_in_their_cookie() -> None:
     assert [cookie.service for cookie in cookies if cookie] == [0] * len(made.shared) == [0, 0, 0]
 
 
+SHORTEST = {32: SHORTEST_PREFIX[4], 128: SHORTEST_PREFIX[6]}
 KINDS = [
     claim(),
     claim(protocol=Protocol.UDP),
@@ -116,7 +121,7 @@ def all_priorities() -> dict[tuple[bool, bool, int], int]:
 
 
 def priority(kind: Claim, bits: int) -> int:
-    return service_priority(kind, port_bits=bits)
+    return service_priority(kind, kind.vips[0] if kind.vips else None, port_bits=bits)
 
 
 def test_unlike_conditions_never_share_a_priority() -> None:
@@ -132,6 +137,20 @@ def test_priority_falls_with_vip_then_port_bits_then_protocol() -> None:
 def test_services_lie_between_neighbour_discovery_and_arp() -> None:
     found = all_priorities().values()
     assert NEIGHBOUR_DISCOVERY_PRIORITY > max(found) > min(found) > ARP_PRIORITY > OTHER_PRIORITY > 0
+
+
+@pytest.mark.parametrize("bits", [32, 128])
+def test_longer_prefixes_come_first_below_all_addresses_and_above_arp(bits: int) -> None:
+    nets = [ip_network((0 if bits == 32 else 1 << 100, length), strict=False) for length in range(SHORTEST[bits], bits)]
+    kinds = [(Protocol.UDP, 16), (Protocol.UDP, 14 if bits == 32 else 3), (Protocol.UDP, 0), (None, 0)]
+    found = [priority(claim(net, protocol=protocol), ports) for net in nets for protocol, ports in kinds]
+    assert found == sorted(set(found))
+    assert min(all_priorities().values()) > found[-1]
+    assert found[0] > ARP_PRIORITY
+    for base, least in ((ARP_PRIORITY, RETURN_PRIORITY), (TUNNEL_RETURN_PRIORITY, OTHER_PRIORITY)):
+        lower = [below(base, net) for net in nets if base != ARP_PRIORITY or net.version == 4]
+        assert [*lower, base] == sorted({*lower, base})
+        assert all(number > least for number in lower)
 
 
 def test_blocks_are_ordered_by_depth_alone() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from struct import pack
 
 import pytest
@@ -168,7 +168,7 @@ def _packet(frame: bytes, *, in_port: str | None = "p0") -> PacketIn:
 
 
 def test_only_ipv6_addresses_with_a_mac_are_answered_for() -> None:
-    assert {int(IPv6Address("2001:db8::80")): VIP_MAC} == _MACS
+    assert {128: {int(IPv6Address("2001:db8::80")): VIP_MAC}} == _MACS
 
 
 def test_the_answer_leaves_by_the_port_of_the_solicitation() -> None:
@@ -197,6 +197,24 @@ def test_the_flows_send_only_packets_for_our_addresses_and_for_seconds_only() ->
         "nd_target=2001:db8::80 actions=CONTROLLER:65535"
         for port in ("p0", "p2")
     ]
+
+
+def test_the_longest_prefix_answers_for_each_of_its_addresses() -> None:
+    other = Mac(0x02005E100002)
+    nested = (("2001:db8::/64", other), ("2001:db8::80/121", Mac(int.from_bytes(VIP_MAC, "big"))))
+    services = [replace(service(claim(ip_network(net)), name=net), vip_mac=mac) for net, mac in nested]
+    answered = macs_of(balancer(*services))
+    for target, mac in (
+        ("2001:db8::80", VIP_MAC),
+        ("2001:db8::ff", VIP_MAC),
+        ("2001:db8::1:0", bytes.fromhex("02005e100002")),
+    ):
+        out = answer(_packet(solicitation(target=IPv6Address(target).packed)), answered)
+        assert out is not None
+        assert (out.data[6:12], out.data[22:38]) == (mac, IPv6Address(target).packed)
+    assert answer(_packet(solicitation(target=IPv6Address("2001:db8:1::1").packed)), answered) is None
+    targets = [flow.match.foreign for flow in answer_flows(balancer(*services))]
+    assert targets == [("nd_target=2001:db8::/64",), ("nd_target=2001:db8::80/121",)]
 
 
 def test_no_flows_without_ipv6() -> None:

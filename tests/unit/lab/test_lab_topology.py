@@ -81,7 +81,7 @@ def test_without_vip_a_machine_takes_a_whole_net_of_each_version() -> None:
 
 def test_ipv4_vips_are_resolved_by_arp_and_ipv6_ones_are_fixed() -> None:
     clients = plan_topology("x", _balancer(DNS)).clients
-    assert clients.arp_vips == ("10.3.10.45",)
+    assert clients.arp_vips == ("10.3.10.45/32",)
     assert clients.fixed_vips == (("2001:db8:10::80", "02:00:5e:20:00:01"),)
 
 

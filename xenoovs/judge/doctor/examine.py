@@ -10,6 +10,7 @@ from xenoovs.datapath.host import BackendFacts
 from xenoovs.evidence.target import CommandTarget
 from xenoovs.judge.doctor import certificates, doca, nic, openvswitch, tunnels
 from xenoovs.judge.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck, RequiredBackend
+from xenoovs.model.address import prefix_text, vip_of
 
 # The backends' settings are those of direct server return: every backend has the VIP, none answers ARP for it.
 # Values: kernel documentation, networking/ip-sysctl.rst; RFC 3704 for reverse path filtering.
@@ -91,6 +92,9 @@ def check_vip(case: DoctorCase) -> Iterator[CheckResult]:
             if isinstance(backend.facts, Unknown):
                 show = Fix((("ip", "address", "show", "dev", "lo"),), is_remote=True)
                 yield check.unknown(_check_there(backend.facts), subject, show)
+            elif "/" in vip:
+                route = Fix((("ip", "route", "add", "local", vip, "dev", "lo"),), is_remote=True)
+                yield check.unknown("a prefix has a local route there, and no address", subject, route)
             elif vip in backend.facts.loopback:
                 yield check.ok("present", subject)
             else:
@@ -142,8 +146,7 @@ def check_bgp(case: DoctorCase) -> Iterator[CheckResult]:
     else:
         yield check.wrong("bgpd has no neighbor; write `router bgp` and `neighbor` into its configuration")
     for vip in bgp.refused:
-        length = 128 if ":" in vip else 32
-        seen = f"bgpd would not announce it: neither `redistribute kernel` nor `network {vip}/{length}`"
+        seen = f"bgpd would not announce it: neither `redistribute kernel` nor `network {prefix_text(vip_of(vip))}`"
         yield check.wrong(seen, vip)
 
 

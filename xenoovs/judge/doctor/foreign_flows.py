@@ -11,7 +11,7 @@ from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.errors import SimulateError
 from xenoovs.judge.simulate.classifier import prefix_fields_of
 from xenoovs.judge.simulate.megaflows import pipeline_of
-from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.address import Family, IPAddress, address_in
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow, Output, decode_cookie, is_foreign, match_of
@@ -152,7 +152,7 @@ def _samples(balancer: Balancer) -> Iterator[tuple[str, Packet]]:
 def _packet(service: Service, family: Family, *, in_port: str, number: int) -> Packet:
     claim, spread = service.claim, number * _GOLDEN_RATIO & 0xFFFFFFFF
     vips = claim.vips_of(family)
-    destination = vips[number % len(vips)] if vips else _address(family, 0xC6336401)
+    destination = address_in(vips[number % len(vips)]) if vips else _address(family, 0xC6336401)
     protocol = claim.protocol.number(family) if claim.protocol else 6
     has_ports = claim.protocol is None or claim.protocol.has_ports
     sport, dport = (1024 + spread % 60000, claim.ports[0].first if claim.ports else 80) if has_ports else (8, 0)

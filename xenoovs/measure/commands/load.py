@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from xenoovs.display import percent
-from xenoovs.lab.topology import IPNetwork, client_net, parse_net, used_addresses
+from xenoovs.lab.topology import client_net, parse_net, used_addresses
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.commands.run import (
     MeasureSettings,
@@ -34,6 +34,7 @@ from xenoovs.measure.statistics import quantile
 from xenoovs.measure.throughput import LossExperiment, RateExperiment, TrialSettings, trial_settings
 from xenoovs.measure.trex_profile import trex_profile
 from xenoovs.measure.verdict import number_list
+from xenoovs.model.address import IPNetwork
 from xenoovs.model.balancer import Balancer
 from xenoovs.terminal.load import load
 from xenoovs.terminal.options import config_argument, duration
