@@ -38,6 +38,7 @@ from xenoovs.model.load import compose, compose_json
 from xenoovs.model.next_hop import Direct, Tunneled
 from xenoovs.model.switch_tunnel import SwitchTunnel
 from xenoovs.model.tunnel import TunnelType
+from xenoovs.model.values import site_name
 from xenoovs.store.export import export_text, parse_export
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetOverride, FleetView, IntentState, StoredService
 
@@ -410,3 +411,56 @@ def test_any_text_is_restored_or_is_refused(data: st.DataObject) -> None:
         return
     # What is restored can be decided about, or its config is refused.
     next_change(committed(EMPTY, changes))
+
+
+SITES = ("east", "west", "lab")
+
+
+@st.composite
+def site_configs(draw: st.DrawFn) -> str:
+    """A service with backends of some groups, and weights of their own there."""
+    backends = []
+    for number in range(1, 4):
+        groups = draw(st.lists(st.sampled_from(SITES), unique=True, max_size=3))
+        weights = draw(st.dictionaries(st.sampled_from(groups or SITES), st.integers(0, 3), max_size=2))
+        mac = f"02:00:5e:10:00:0{number}"
+        backend = {"name": f"b{number}", "mac": mac, "weight": draw(st.integers(1, 3)), "group_weights": weights}
+        backends.append({**backend, **({"groups": groups} if groups else {})})
+    service = {"name": "web", "vip": "192.0.2.80", "groups": list(SITES), "backends": backends}
+    text = json.dumps({"version": 1, "switch": {"ingress": ["in"], "egress": "out"}, "services": [service]})
+    try:
+        parse_intent(text, file="drawn")
+    except ConfigError:
+        assume(False)
+    return text
+
+
+@given(st.data())
+def test_dpus_of_one_site_agree_and_have_exactly_its_backends(data: st.DataObject) -> None:
+    """Over any sequence of configs, and of drains and weights in a group or in all."""
+    dpus = {f"{group}{number}": Dpu(f"{group}{number}", frozenset({group})) for group in SITES for number in (1, 2)}
+    view, memory = replace(EMPTY, dpus=dpus), Memo()
+    for _ in range(data.draw(st.integers(1, 4))):
+        view = fleet_support.given(view, data.draw(site_configs()))
+        for _ in range(data.draw(st.integers(0, 2))):
+            group = data.draw(st.sampled_from(["", *SITES]))
+            name = site_name("web", group), data.draw(st.sampled_from(["b1", "b2", "b3"]))
+            try:
+                made = with_override(view, name, Fraction(data.draw(st.integers(0, 2))), author="", now_ms=0)
+            except FleetRefused:
+                continue
+            view = committed(view, Changes(overrides={name: made}))
+        change = next_change(view, memo=memory)
+        assert comparable(change) == comparable(next_change(view))
+        view = committed(view, change.changes)
+        assert next_change(view, memo=memory).is_empty
+        config = parse_intent(view.intents[view.intent].text, file="in use")
+        (service,) = config.balancer.services
+        for group in SITES:
+            (one,), (other,) = (view.of_dpu(f"{group}{number}").services.values() for number in (1, 2))
+            assert one == other
+            weights = config.weights(service, group)
+            for names in ((site_name("web", each), backend) for each in ("", group) for backend in [*weights]):
+                if names in view.overrides:
+                    weights[names[1]] = view.overrides[names].weight
+            assert one.active.owners == {backend for backend, weight in weights.items() if weight}

@@ -157,7 +157,7 @@ def fleet_problems(change: FleetChange, statuses: Mapping[str, DpuStatus] | None
         problems.append("the database of states does not answer: what DPUs have is not known")
     if stall:
         problems.append(f"{stall}: is `xenoovs fleet serve` running?")
-    problems += [str(problem) for problem in change.unusable]
+    problems += [*map(str, change.unusable), *change.contested.values()]
     return problems
 
 

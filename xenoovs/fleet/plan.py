@@ -7,10 +7,10 @@ gives none. The clock is that of the caller.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.advance import SETTLE_S
@@ -23,14 +23,23 @@ from xenoovs.decision.decision import (
     Transition,
     follow,
     moved,
-    service_with_weights,
 )
 from xenoovs.decision.ejection import Ejected
 from xenoovs.decision.slow_start import KnownShares, Ramps
 from xenoovs.errors import FleetRefused, XenoovsError, did_you_mean, first_names
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo, Problem, decision_of, stored_services
-from xenoovs.model.balancer import Balancer, DrainMode, OtherTraffic, Service, Uplinks, claim_text
-from xenoovs.model.fleet import FleetServices, neutral_service, parse_fleet, service_text, unsupported
+from xenoovs.model.balancer import Balancer, DrainMode, OtherTraffic, Service, Uplinks, claim_text, service_ids
+from xenoovs.model.claims import Claimant, check_between
+from xenoovs.model.fleet import (
+    FleetServices,
+    Placement,
+    neutral_service,
+    parse_fleet,
+    service_text,
+    sites_of,
+    unsupported,
+)
+from xenoovs.model.values import site_name, split_site
 from xenoovs.store.view import (
     ACK_THIS,
     Action,
@@ -86,17 +95,31 @@ class FleetAvailability:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStep:
-    """What a change does to one service. `blocks`: how many are new or get another backend. `groups`: empty: all DPUs.
+    """What a change does to one service, on the DPUs of `groups`; empty: on all.
 
-    `kind`: `added`, `changed` or `removed`. `clients`: the share, 0..1, that had a backend and get another one.
+    `was`, `now`: who has which clients; None: it is added, or removed. `old_groups`: of the row that they had.
     """
 
     name: str
-    kind: str
-    blocks: int
-    clients: Fraction
+    was: ServiceDecision | None
+    now: ServiceDecision | None
     old_groups: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+
+    @property
+    def kind(self) -> str:
+        return "removed" if self.now is None else "added" if self.was is None else "changed"
+
+    @property
+    def blocks(self) -> int:
+        """How many are new or get another backend."""
+        had = () if self.was is None else self.was.active.rows
+        return 0 if self.now is None else len({*self.now.active.rows} - {*had})
+
+    @property
+    def clients(self) -> Fraction:
+        """The share, 0..1, that had a backend and get another one."""
+        return Fraction(0) if self.was is None or self.now is None else moved(self.was, self.now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +127,14 @@ class FleetChange:
     """What is to be written, in one transaction. `steps`: in order of names, without services that stay as they are.
 
     `ended`: overrides that the config ends: another weight now, or no such backend. `unusable`: their blocks are new.
+    `contested`: as of the function.
     """
 
     changes: Changes
     steps: tuple[ServiceStep, ...] = ()
     ended: tuple[FleetOverride, ...] = ()
     unusable: tuple[Problem, ...] = ()
+    contested: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -192,6 +217,8 @@ def next_change(
     if intent is not None:
         try:
             change = _towards(view, intent, _parsed(intent), memo, IN_USE, in_use)
+            if intent.state is not IntentState.CURRENT:
+                _require_uncontested(change)
         except XenoovsError as problem:
             if intent.state is IntentState.CURRENT:
                 raise
@@ -239,7 +266,9 @@ def with_intent(view: FleetView, text: str, services: FleetServices, *, memo: Me
     """Return what a new intent would change; for a plan. Raises FleetRefused, XenoovsError: It cannot be."""
     number = max(view.intents, default=0) + 1
     intent = Intent(number, text, "", "", "", 0, IntentState.STAGED)
-    return _towards(view, intent, services, memo or Memo(), IN_USE)
+    change = _towards(view, intent, services, memo or Memo(), IN_USE)
+    _require_uncontested(change)
+    return change
 
 
 def with_override(
@@ -258,29 +287,36 @@ def with_override(
     intent = newest_intent(view)
     if intent is None:
         raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
-    services = _parsed(intent)
-    service, backend = name
+    services, memo = _parsed(intent), memo or Memo()
+    (service, group), backend = split_site(name[0]), name[1]
     found = {each.name: each for each in services.balancer.services}
     if service not in found:
         raise FleetRefused(
             f"the fleet has no service {service}; it has {first_names(sorted(found))}"
             f"{did_you_mean(service, found, ' (did you mean {}?)')}"
         )
-    weights = {each.name: each.weight for each in found[service].backends}
+    if group and group not in (groups := services.groups[service]):
+        has = f"its groups are {first_names(sorted(groups))}" if groups else "it has none: write `groups` in its config"
+        raise FleetRefused(
+            f"service {service} has no group {group}; {has}{did_you_mean(group, groups, ' (did you mean {}?)')}"
+        )
+    weights = services.weights(found[service], group)
     if backend not in weights:
         raise FleetRefused(
-            f"service {service} of the fleet has no backend {backend}; it has "
-            f"{first_names(list(weights))}{did_you_mean(backend, weights, ' (did you mean {}?)')}"
+            f"service {service} of the fleet has no backend {backend}{f' in the group {group}' if group else ''}; it "
+            f"has {first_names(list(weights))}{did_you_mean(backend, weights, ' (did you mean {}?)')}"
         )
     overrides = dict(view.overrides)
     if weight is None:
         if name not in overrides:
-            raise FleetRefused(f"{service}/{backend} has no override; its weight is that of the config")
+            raise FleetRefused(f"{'/'.join(name)} has no override; its weight is that of the config")
         made = overrides.pop(name)
     else:
-        made = FleetOverride(service, backend, weight, weights[backend], author, now_ms)
+        made = FleetOverride(*name, weight, weights[backend], author, now_ms)
         overrides[name] = made
-    _towards(replace(view, overrides=overrides), intent, services, memo or Memo(), IN_USE)
+    after = _towards(replace(view, overrides=overrides), intent, services, memo, IN_USE)
+    if after.contested and after.contested != _towards(view, intent, services, memo, IN_USE).contested:
+        _require_uncontested(after)
     return made
 
 
@@ -332,9 +368,10 @@ def configs_of(view: FleetView, memo: Memo) -> tuple[FleetServices | None, Fleet
 
 
 def _with_overrides(view: FleetView, given: FleetServices, memo: Memo, name: str) -> FleetServices:
-    made, _ = _weighted(view, given.balancer, memo, name)
-    services = tuple(service for _, service, _ in made.values())
-    return replace(given, balancer=replace(given.balancer, services=services))
+    """Return the config of all sites: what the DPUs of each have, under the name of its row."""
+    made, _ = _sites(view, given, memo, name)
+    balancer = replace(given.balancer, services=tuple(site.service for site in made.values()))
+    return FleetServices(balancer, {each: site.groups for each, site in made.items()})
 
 
 def stored_shares(view: FleetView, memo: Memo) -> KnownShares:
@@ -347,36 +384,63 @@ def stored_shares(view: FleetView, memo: Memo) -> KnownShares:
     }
 
 
-def _weighted(
-    view: FleetView, balancer: Balancer, memo: Memo, name: str
-) -> tuple[dict[str, tuple[str, Service, str]], tuple[FleetOverride, ...]]:
-    """Return each service of a config with the overrides that fit it, and the overrides that the config ends.
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A service as the DPUs of some groups have it, with the weights of overrides.
 
-    A service is a tuple: its text, the service that every DPU reads from the text, and its claim. The decision is made
-    for the second.
+    `text`: its row's config. `read`: what every DPU reads from it. `service`: the same under the name of the row.
     """
-    overrides, ended = _merged(view.overrides.values(), balancer)
-    weights = dict[str, dict[BackendName, Fraction]]()
+
+    groups: frozenset[str]
+    text: str
+    read: Service
+    service: Service
+    claim: str
+    claimant: Claimant
+
+
+def _sites(
+    view: FleetView, given: FleetServices, memo: Memo, name: str
+) -> tuple[dict[str, _Site], tuple[FleetOverride, ...]]:
+    """Return the sites of a config by the names of their rows, and the overrides that the config ends."""
+    overrides, ended = _merged(view.overrides.values(), given)
+    weights = defaultdict[str, dict[tuple[str, str], Fraction]](dict)
     for each in overrides:
-        weights.setdefault(each.service, {})[each.service, each.backend] = each.weight
-    services, egress = sorted(balancer.services, key=lambda each: each.name), balancer.uplinks.egress
-    given = {each.name: (each, weights.get(each.name, {}), egress) for each in services}
-    made = memo.part(name).each(_weighted_service, given)
-    memo.read |= {text: service for text, service, _ in made.values()}
-    return made, ended
-
-
-def _weighted_service(
-    configured: Service, weights: Mapping[BackendName, Fraction], egress: str
-) -> tuple[str, Service, str]:
-    """Return a service with the weights of overrides. Raises FleetRefused: No backend has one."""
-    used = service_with_weights(configured, weights)
-    if used is not configured and not any(backend.weight for backend in used.backends if not backend.is_backup):
-        raise FleetRefused(
-            f"service {used.name}: every backend with a weight would be drained; end a drain with `xenoovs fleet "
-            f"reset {used.name} BACKEND`, or give another one a weight"
+        service, group = split_site(each.service)
+        weights[service][each.backend, group] = each.weight
+    services, egress = sorted(given.balancer.services, key=lambda each: each.name), given.balancer.uplinks.egress
+    arguments = {
+        each.name: (
+            *(each, given.groups[each.name], given.placements.get(each.name, {}), weights.get(each.name, {})),
+            egress,
         )
-    return service_text(used, egress), neutral_service(used, egress), claim_text(used.claim)
+        for each in services
+    }
+    made = [site for sites in memo.part(name).each(_sites_of_one, arguments).values() for site in sites]
+    memo.read |= {site.text: site.read for site in made}
+    return {site.service.name: site for site in made}, ended
+
+
+def _sites_of_one(
+    configured: Service,
+    groups: frozenset[str],
+    placements: Mapping[str, Placement],
+    overrides: Mapping[tuple[str, str], Fraction],
+    egress: str,
+) -> tuple[_Site, ...]:
+    """Return the sites of a service. Raises FleetRefused: In one no backend has a weight."""
+    found, made = list(sites_of(configured, groups, placements, overrides)), list[_Site]()
+    for of, used in found:
+        where = min(of) if len(found) > 1 else ""
+        if overrides and not any(backend.weight for backend in used.backends if not backend.is_backup):
+            raise FleetRefused(
+                f"service {site_name(used.name, where)}: every backend with a weight would be drained; end a drain "
+                f"with `xenoovs fleet reset {used.name} BACKEND`, or give another one a weight"
+            )
+        read = neutral_service(used, egress)
+        named = replace(read, name=site_name(used.name, where)) if where else read
+        made.append(_Site(of, service_text(used, egress), read, named, claim_text(used.claim), Claimant.of(named)))
+    return tuple(made)
 
 
 def _towards(
@@ -389,19 +453,21 @@ def _towards(
 ) -> FleetChange:
     """Return the change of a view to an intent with the overrides that fit it. `name`: `IN_USE` or `ROLLED_OUT`."""
     results = memo.part(name)
-    made, ended = _weighted(view, given.balancer, memo, name)
+    made, ended = _sites(view, given, memo, name)
     stored, unusable = stored_services(view.services.values(), memo, results)
-    # The claim identifies a service: with another name it is the same.
-    known = {view.services[each].claim: found for each, found in stored.items()}
+    before = _predecessors(view, made, stored)
     available = None if availability is None else availability.by_service()
     decided = results.each(
         _decided,
         {
-            each: (service, known.get(claim), None if available is None else available.get(each, _ALL_AVAILABLE))
-            for each, (_, service, claim) in made.items()
+            each: (
+                *(site.service, stored[before[each][0]] if before[each] else None),
+                None if available is None else available.get(each, _ALL_AVAILABLE),
+            )
+            for each, site in made.items()
         },
     )
-    wanted = results.each(_row, {each: (given.groups[each], *made[each], now) for each, (_, now) in decided.items()})
+    wanted = results.each(_row, {each: (made[each], now) for each, (_, now) in decided.items()})
     is_same = results.each(_is_same, {each: (view.services.get(each), new) for each, new in wanted.items()})
     services = {each: replace(new, generation=view.generation + 1) for each, new in wanted.items() if not is_same[each]}
     gone = dict.fromkeys(view.services.keys() - wanted.keys())
@@ -411,8 +477,112 @@ def _towards(
         intents=_intents(view, intent),
         intent=None if view.intent == intent.number else intent.number,
     )
-    steps = (_step(each, decided.get(each)) for each in sorted({*services, *gone}))
-    return FleetChange(changes, tuple(_with_groups(step, view, changes) for step in steps), ended, tuple(unusable))
+    steps = _steps(view, made, services, gone.keys(), before, stored, decided)
+    return FleetChange(changes, steps, ended, tuple(unusable), _contested(view, made, results))
+
+
+def _predecessors(view: FleetView, sites: Mapping[str, _Site], usable: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the rows that the DPUs of each site have, that of most DPUs first.
+
+    The claim identifies a service: with another name it is the same.
+    """
+    rows, found = defaultdict[str, list[StoredService]](list), dict[str, tuple[str, ...]]()
+    for each in sorted(usable):
+        rows[view.services[each].claim].append(view.services[each])
+    for name, site in sites.items():
+        same = rows.get(site.claim, [])
+        shared = [row for row in same if not site.groups or row.is_for(site.groups)]
+        if len(shared) > 1:
+            dpus = [dpu.groups for dpu in view.dpus.values() if not site.groups or site.groups & dpu.groups]
+            shared.sort(key=lambda row: (-sum(map(row.is_for, dpus)), row.name != name))
+        found[name] = tuple(row.name for row in shared or same if shared or row.name == name)
+    return found
+
+
+def _steps(
+    view: FleetView,
+    sites: Mapping[str, _Site],
+    changed: Mapping[str, StoredService],
+    gone: Collection[str],
+    before: Mapping[str, tuple[str, ...]],
+    stored: Mapping[str, tuple[Service, ServiceDecision]],
+    decided: Mapping[str, tuple[ServiceDecision | None, ServiceDecision]],
+) -> tuple[ServiceStep, ...]:
+    """Return what a change does, also where DPUs get another row than they had. `before`: of `_predecessors`."""
+    had = frozenset(chain.from_iterable(before.values()))
+    steps = [
+        ServiceStep(split_site(each)[0], None, None, view.services[each].groups) for each in gone if each not in had
+    ]
+    old_groups, new_groups = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    for row in view.services.values():
+        old_groups[row.claim] |= row.groups
+    for site in sites.values():
+        new_groups[site.claim] |= site.groups
+    for name, new in changed.items():
+        if not before[name]:
+            steps.append(ServiceStep(new.service, None, decided[name][1], groups=new.groups))
+        for number, each in enumerate(before[name]):
+            old, was = (
+                view.services[each],
+                decided[name][0] if not number else _followed(sites[name].service, stored[each]),
+            )
+            groups = old.groups, new.groups
+            if old.groups and new.groups:
+                both = old.groups & new.groups
+                groups = both | old.groups - new_groups[new.claim], both | new.groups - old_groups[new.claim]
+            step = ServiceStep(new.service, was, decided[name][1], *groups)
+            if step.was != step.now or old.config != new.config or step.old_groups != step.groups:
+                steps.append(step)
+    return tuple(sorted(steps, key=lambda each: (each.name, sorted(each.groups), sorted(each.old_groups))))
+
+
+def _contested(view: FleetView, sites: Mapping[str, _Site], results: Memo) -> dict[str, str]:
+    """Return the DPUs that would have two services which no DPU can have together, each with a sentence."""
+    # Services of one group are compared when the config is read.
+    crossing = frozenset(dpu.groups for dpu in view.dpus.values() if len(dpu.groups) > 1)
+    if not crossing or not any(site.groups for site in sites.values()):
+        return {}
+    claims = tuple((site.claimant, site.groups) for site in sites.values())
+    clashes = results.each(_clashes, {"": (claims, crossing)})[""]
+    return {
+        name: f"{name} is in groups of {one} and of {other}, which no DPU can have together; give it other groups with "
+        f"`xenoovs fleet set-dpu {name} --groups ...`"
+        for name, dpu in sorted(view.dpus.items())
+        for one, other in clashes.get(dpu.groups, ())
+    }
+
+
+def _clashes(
+    claims: tuple[tuple[Claimant, frozenset[str]], ...], crossing: frozenset[frozenset[str]]
+) -> dict[frozenset[str], list[tuple[str, str]]]:
+    """Return the first two services that clash for each set of groups of DPUs."""
+    claimants, found = (
+        [(i, claimant) for i, (claimant, _) in enumerate(claims)],
+        dict[frozenset[str], list[tuple[str, str]]](),
+    )
+    if not any(check_between(claimants)):
+        return found
+    for groups in crossing:
+        served = [each for each in claimants if not (of := claims[each[0]][1]) or of & groups]
+        for remark in islice(check_between(served), 1):
+            numbers = (path[1] for path in (remark.other or (), remark.path))
+            one, other = (claims[number][0].name for number in numbers if isinstance(number, int))
+            found[groups] = [(one, other)]
+    return found
+
+
+def _require_uncontested(change: FleetChange) -> None:
+    for problem in change.contested.values():
+        raise FleetRefused(problem)
+
+
+def require_groups(view: FleetView, dpu: Dpu) -> None:
+    """Check the groups of a DPU. Raises FleetRefused: It would have services that no DPU can have together."""
+    view = replace(view, dpus={dpu.name: dpu})
+    for intent in filter(None, (newest_intent(view), rolling_intent(view)) if len(dpu.groups) > 1 else ()):
+        sites, _ = _sites(view, _parsed(intent), Memo(), IN_USE)
+        for problem in _contested(view, sites, Memo()).values():
+            raise FleetRefused(problem)
 
 
 _ALL_AVAILABLE = Availability()
@@ -429,27 +599,29 @@ def _decided(
 
     Raises as `decide`. `before`: how it was configured, and what it has; None: it is new.
     """
-    after, previous = Balancer(_NOWHERE, (service,)), Decision()
-    if before is not None:
-        old = Balancer(_NOWHERE, (before[0],))
-        previous, _ = follow(decision_of(old, {before[0].name: before[1]}), Transition(), before=old, after=after)
-    desired = DesiredState(after)
+    desired, was = DesiredState(Balancer(_NOWHERE, (service,))), None if before is None else _followed(service, before)
+    previous = Decision.of({} if was is None else {service_ids([service.claim])[service.claim]: was})
     if availability is None:
         desired = undisturbed(previous, desired)
     else:
         desired = replace(desired, ejected=availability.ejected, held=availability.held, ramps=availability.ramps)
     ((_, now),) = decide(previous, desired).services
-    return next((was for _, was in previous.services), None), now
+    return was, now
 
 
-def _row(groups: frozenset[str], text: str, service: Service, claim: str, decision: ServiceDecision) -> StoredService:
-    return StoredService(service.name, groups, text, claim, 0, active=decision.active, home=decision.home)
+def _followed(service: Service, before: tuple[Service, ServiceDecision]) -> ServiceDecision:
+    """Return what a service has, under the names that its backends have now. `before`: as of `_decided`."""
+    old, after = (Balancer(_NOWHERE, (each,)) for each in (before[0], service))
+    ((_, was),) = follow(decision_of(old, {before[0].name: before[1]}), Transition(), before=old, after=after)[
+        0
+    ].services
+    return was
 
 
-def _with_groups(step: ServiceStep, view: FleetView, changes: Changes) -> ServiceStep:
-    old, new = view.services.get(step.name), changes.services[step.name]
-    groups = [frozenset() if row is None else row.groups for row in (old, new)]
-    return replace(step, old_groups=groups[0], groups=groups[1])
+def _row(site: _Site, decision: ServiceDecision) -> StoredService:
+    return StoredService(
+        site.service.name, site.groups, site.text, site.claim, 0, active=decision.active, home=decision.home
+    )
 
 
 def _is_same(old: StoredService | None, new: StoredService) -> bool:
@@ -467,27 +639,16 @@ def _intents(view: FleetView, intent: Intent) -> dict[int, Intent | None]:
 
 
 def _merged(
-    overrides: Iterable[FleetOverride], balancer: Balancer
+    overrides: Iterable[FleetOverride], given: FleetServices
 ) -> tuple[tuple[FleetOverride, ...], tuple[FleetOverride, ...]]:
     """Return the overrides that hold, and those that the config has ended (docs/adr/0009)."""
-    services = {service.name: service for service in balancer.services}
-    given = sorted(overrides, key=lambda each: (each.service, each.backend))
+    services = {service.name: service for service in given.balancer.services}
     holds, ended = list[FleetOverride](), list[FleetOverride]()
-    for each in given:
-        backends = services[each.service].backends if each.service in services else ()
-        is_fitting = (each.backend, each.configured) in ((backend.name, backend.weight) for backend in backends)
-        (holds if is_fitting else ended).append(each)
+    for each in sorted(overrides, key=lambda each: (each.service, each.backend)):
+        name, group = split_site(each.service)
+        weights = given.weights(services[name], group) if name in services else {}
+        (holds if weights.get(each.backend) == each.configured else ended).append(each)
     return tuple(holds), tuple(ended)
-
-
-def _step(name: str, decided: tuple[ServiceDecision | None, ServiceDecision] | None) -> ServiceStep:
-    """Return what a change does to a service. `decided`: before and now; None: it is removed."""
-    if decided is None:
-        return ServiceStep(name, "removed", 0, Fraction(0))
-    was, now = decided
-    if was is None:
-        return ServiceStep(name, "added", len(now.active.rows), Fraction(0))
-    return ServiceStep(name, "changed", len({*now.active.rows} - {*was.active.rows}), moved(was, now))
 
 
 # When DPUs switch to a change: together, at a time that is written with it, or each at once.
@@ -560,8 +721,8 @@ def _drains(view: FleetView) -> Iterator[_Drain]:
     rows = [*view.services.values(), *view.staged.values()]
     newest = max((row.generation for row in rows), default=0)
     began = chain(
-        ((each.service, each.since_ms) for each in view.overrides.values()),
-        ((row.name, view.switch_at_ms) for row in rows if row.generation == newest),
+        ((split_site(each.service)[0], each.since_ms) for each in view.overrides.values()),
+        ((row.service, view.switch_at_ms) for row in rows if row.generation == newest),
     )
     return (_Drain(*each, _LATEST_S + timeouts_ms[each[0]] / 1000) for each in began if each[0] in timeouts_ms)
 

@@ -11,10 +11,11 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import percent
 from xenoovs.errors import counted, first_names
-from xenoovs.fleet.plan import FleetChange, completion, next_change, next_wave, parse_intent, refusal, rolling_intent
-from xenoovs.fleet.services import Memo
+from xenoovs.fleet.plan import FleetChange, completion, next_change, next_wave, refusal, rolling_intent
+from xenoovs.fleet.services import Memo, stored_services
 from xenoovs.fleet.votes import VoteResult, target_of, votes_on
-from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView, Intent, lacks
+from xenoovs.model.values import split_site
+from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView, lacks
 
 # The share of a DPU's megaflows that its NIC forwards, and whether a roll-out has lowered it.
 
@@ -113,7 +114,7 @@ def lost_targets(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> d
     if not down:
         return {}
     lost, found = dict[str, str](), statuses or {}
-    for target, (service, backend) in _needed(view, intent):
+    for target, (service, backend) in _needed(view):
         # A new target may begin as down, before the first votes.
         if target not in down:
             continue
@@ -123,14 +124,16 @@ def lost_targets(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> d
     return lost
 
 
-def _needed(view: FleetView, intent: Intent) -> Iterator[tuple[str, BackendName]]:
+def _needed(view: FleetView) -> Iterator[tuple[str, BackendName]]:
     """Yield the targets of backends with a weight, of services that a roll-out adds or changes."""
-    for service in parse_intent(intent.text, file=f"intent {intent.number}").balancer.services:
-        for backend in service.backends if service.name in view.staged else ():
-            name = service.name, backend.name
-            override, target = view.overrides.get(name), target_of(service, backend)
+    memo = Memo()
+    for service, _ in stored_services(view.staged.values(), memo, memo)[0].values():
+        for backend in service.backends:
+            # A drain may be newer than the rows.
+            override = view.overrides.get((split_site(service.name)[0], backend.name))
+            target = target_of(service, backend)
             if target is not None and (backend.weight if override is None else override.weight):
-                yield target, name
+                yield target, (service.name, backend.name)
 
 
 # Waves.

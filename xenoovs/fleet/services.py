@@ -75,8 +75,13 @@ def stored_services(
     decided = results.each(_decision_or_problem, {row.name: (row, memo.read.get(row.config)) for row in rows})
     problems += [each for each in decided.values() if isinstance(each, StoredServiceUnusable)]
     usable = {name: each for name, each in decided.items() if isinstance(each, ServiceDecision)}
-    services = {row.name: memo.read[row.config] for row in rows if row.name in usable}
+    services = {row.name: _named(memo.read[row.config], row.name) for row in rows if row.name in usable}
     return {name: (service, usable[name]) for name, service in services.items()}, problems
+
+
+def _named(service: Service, row: str) -> Service:
+    """Return a service under the name of its row, which is another one for a site."""
+    return service if service.name == row else replace(service, name=row)
 
 
 def _read_alone(name: str, text: str, problems: list[Problem]) -> Iterable[Service]:
@@ -117,7 +122,7 @@ class ViewReader:
         balancer = self._updated(texts, (local, file), sources) or join(local, texts, file=file, sources=sources)
         self._local, self._texts, self._balancer = (local, file), texts, balancer
         pairs = zip(rows, balancer.services, strict=True)
-        return balancer, self._memo.each(_decision_of, {row.name: (row, service) for row, service in pairs})
+        return balancer, self._memo.each(_decision_of, {service.name: (row, service) for row, service in pairs})
 
     def _updated(
         self, texts: Mapping[str, str], local: tuple[str | bytes, str], sources: ConfigSources | None
@@ -165,7 +170,7 @@ def digest(service: str, decision: ServiceDecision) -> str:
 
 def _decision_of(stored: StoredService, service: Service) -> ServiceDecision:
     """Raises StoredServiceUnusable."""
-    if stored.name != service.name:
+    if stored.service != service.name:
         raise StoredServiceUnusable(service=stored.name, reason=f"its config is that of {service.name}")
     if stored.claim != claim_text(service.claim):
         raise StoredServiceUnusable(service=stored.name, reason=f"its config is not for {stored.claim}")

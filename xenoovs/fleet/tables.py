@@ -11,6 +11,7 @@ from xenoovs.fleet.dpus import WORST_FIRST, DpuState
 from xenoovs.fleet.history import history
 from xenoovs.fleet.snapshot import FleetSnapshot
 from xenoovs.fleet.targets import TargetRow, TargetState
+from xenoovs.model.values import split_site
 from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
 from xenoovs.store.view import FleetView
@@ -368,7 +369,8 @@ HISTORY = Table(
 OVERRIDES = Table(
     lambda view: (((), one) for _, one in sorted(view.overrides.items())),
     named(
-        service=_column("Name of the service."),
+        service=_column("Name of the service.", of=lambda one: split_site(one.service)[0]),
+        group=_column("Of whose DPUs it is; empty: of all.", of=lambda one: split_site(one.service)[1]),
         backend=_column("Name of the backend."),
         weight=_column("In place of that of the config; 0 is a drain.", json=float),
         author=_column("Who set it."),

@@ -246,8 +246,8 @@ def _bits(number: int) -> str:
     return counted(number, "bit")
 
 
-def check_parts(config: FileForm, *, for_lab: bool = False) -> Iterator[Remark]:
-    """Find every mistake that two or more right values make together. `for_lab`: as parse_config."""
+def check_parts(config: FileForm, *, for_lab: bool = False, groups: Sequence[frozenset[str]] = ()) -> Iterator[Remark]:
+    """Find every mistake that two or more right values make together. `for_lab`, `groups`: as check_config."""
     switch, tunnels, services = config.switch, config.switch_tunnels, tuple(enumerate(config.services))
     yield from check_switch(switch)
     yield from check_backend_ports(switch, services)
@@ -260,6 +260,6 @@ def check_parts(config: FileForm, *, for_lab: bool = False) -> Iterator[Remark]:
         yield from check_health(service, here, defaults=config.health, for_lab=for_lab)
         yield from check_notify(service, here, defaults=config.notify)
         yield from check_agent(service, here, defaults=config.agent_check, for_lab=for_lab)
-    yield from check_between((i, claimant_of(service)) for i, service in services)
+    yield from check_between(((i, claimant_of(service)) for i, service in services), groups)
     yield from check_remotes(services, tunnels)
     yield from check_tunnels(switch, enumerate(config.tunnels))

@@ -6,7 +6,7 @@ Claims are intervals of ports, which avoids comparing all pairs of services.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of
@@ -122,13 +122,27 @@ def answers_of(claim: Claim, address: IPAddress, port: int | None) -> Claim:
 Numbered = tuple[int, Claimant]
 
 
-def check_between(services: Iterable[Numbered]) -> Iterator[Remark]:
-    """Find what more than one service claims."""
+def check_between(services: Iterable[Numbered], groups: Sequence[frozenset[str]] = ()) -> Iterator[Remark]:
+    """Find what more than one service claims.
+
+    Args:
+        groups: By the number of a service, the groups of DPUs that have it; empty: all have it. Services without a
+            common group may claim the same.
+    """
     numbered = tuple(services)
     yield from _check_names(numbered)
-    yield from _check_claims(numbered)
-    yield from _check_vip_macs(numbered)
-    yield from _check_answers(numbered)
+    if not (together := tuple(_check_claimed(numbered))) or not any(groups):
+        yield from together
+        return
+    for group in sorted(frozenset[str]().union(*groups)):
+        yield from _check_claimed(tuple(each for each in numbered if not groups[each[0]] or group in groups[each[0]]))
+
+
+def _check_claimed(services: tuple[Numbered, ...]) -> Iterator[Remark]:
+    """Find what more than one service of one bridge claims."""
+    yield from _check_claims(services)
+    yield from _check_vip_macs(services)
+    yield from _check_answers(services)
 
 
 def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import cache
 from ipaddress import IPv4Address
 from typing import Any
 
-from xenoovs.dataclass import dataclass, replace
-from xenoovs.errors import ConfigError, Finding, first_names
-from xenoovs.model.balancer import Balancer, ProbeKind, Service
+from xenoovs.dataclass import dataclass, field, replace
+from xenoovs.errors import ConfigError, Finding, did_you_mean, first_names
+from xenoovs.model.balancer import Backend, Balancer, ProbeKind, Service
 from xenoovs.model.emit import render_json, service_tree
+from xenoovs.model.form import Form, form_of, read
 from xenoovs.model.include import ConfigPart, ConfigSources, JoinedConfig
 from xenoovs.model.load import check_config, compose, compose_json, join_config
 from xenoovs.model.next_hop import NextHop, Tunneled
-from xenoovs.model.values import KeyPath, Mark, Positions, Value, one_or_many, port_name, show
-from xenoovs.model.values import name as group_name
+from xenoovs.model.schema import BackendForm, ServiceForm
+from xenoovs.model.values import KeyPath, Mark, Positions, Value, port_name, show, split_site
 
 FLEET_PORTS = "fleet_ports"
 """The key of `switch` in the file of a DPU."""
@@ -37,16 +39,73 @@ _NOT_STORED = ("agent_check", "notify")
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a fleet has a backend. `groups`: empty: wherever its service is. `weights`: by group."""
+
+    groups: frozenset[str] = frozenset()
+    weights: Mapping[str, Fraction] = field(default_factory=dict)
+
+    def weight(self, backend: Backend, group: str) -> Fraction | None:
+        """Return the weight on the DPUs of a group; None: they do not have the backend. `group`: empty: no group."""
+        if group and self.groups and group not in self.groups:
+            return None
+        return self.weights.get(group, backend.weight)
+
+
+@dataclass(frozen=True, slots=True)
 class FleetServices:
     """The config of a fleet.
 
     Attributes:
         balancer: As of an ordinary config, of which `switch` stands for the ports of every DPU.
         groups: By the name of a service, the names of the groups of DPUs that serve it; empty: all DPUs do.
+        placements: By the names of a service and of a backend, for those that not all groups have alike.
     """
 
     balancer: Balancer
     groups: Mapping[str, frozenset[str]]
+    placements: Mapping[str, Mapping[str, Placement]] = field(default_factory=dict)
+
+    def weights(self, service: Service, group: str) -> dict[str, Fraction]:
+        """Return the weights of the backends that the DPUs of a group have. `group`: as of `Placement.weight`."""
+        if group and group not in self.groups[service.name]:
+            return {}
+        placed = self.placements.get(service.name, {})
+        found = {each.name: placed.get(each.name, _ANYWHERE).weight(each, group) for each in service.backends}
+        return {name: weight for name, weight in found.items() if weight is not None}
+
+
+_ANYWHERE = Placement()
+
+
+def sites_of(
+    service: Service,
+    groups: frozenset[str],
+    placements: Mapping[str, Placement],
+    overrides: Mapping[tuple[str, str], Fraction],
+) -> Iterator[tuple[frozenset[str], Service]]:
+    """Yield the service as the DPUs of some groups have it: a site is the groups with the same backends and weights.
+
+    Args:
+        placements: By name of backend.
+        overrides: Weights by backend and group; the group is empty for all. That of a group goes first.
+    """
+    differing = {group for each in placements.values() for group in (*each.groups, *each.weights)}
+    differing |= {group for _, group in overrides if group}
+    sites = dict[tuple[Backend, ...], set[str]]()
+    for group in sorted(groups) if differing else [""]:
+        backends = list[Backend]()
+        for backend in service.backends:
+            weight = placements.get(backend.name, _ANYWHERE).weight(backend, group)
+            if weight is not None:
+                weight = overrides.get((backend.name, group), overrides.get((backend.name, ""), weight))
+                backends.append(backend if weight == backend.weight else replace(backend, weight=weight))
+        sites.setdefault(tuple(backends), set()).add(group)
+    for found, of in sites.items():
+        yield (
+            groups if of == {""} else frozenset(of),
+            service if found == service.backends else replace(service, backends=found),
+        )
 
 
 def parse_fleet(text: str | bytes, *, file: str) -> FleetServices:
@@ -62,42 +121,84 @@ def parse_fleet(text: str | bytes, *, file: str) -> FleetServices:
     """
     joined, findings = join_config(text, file=file), list[Finding]()
     root = joined.root
-    groups, listed = list[frozenset[str]](), root.get("services") if isinstance(root, dict) else None
+    taken, listed = list[_Taken](), root.get("services") if isinstance(root, dict) else None
     if isinstance(root, dict) and isinstance(listed, list):
-        groups = [_groups(service, joined, index, findings) for index, service in enumerate(listed)]
-        root = {**root, "services": [_without_groups(service) for service in listed]}
+        taken = [_taken(service, ("services", index), joined, findings) for index, service in enumerate(listed)]
+        root = {**root, "services": [each.tree for each in taken]}
     if isinstance(root, dict) and isinstance(tunnels := root.get("tunnels"), list):
         root = {**root, "tunnels": [_with_local(tunnel, index) for index, tunnel in enumerate(tunnels)]}
     try:
-        balancer = check_config(replace(joined, root=root))
+        balancer = check_config(replace(joined, root=root), groups=[each.groups for each in taken])
     except ConfigError as error:
         raise ConfigError([*findings, *error.findings]) from None
+    names = [service.name for service in balancer.services]
+    made = FleetServices(
+        balancer,
+        {name: each.groups for name, each in zip(names, taken, strict=True)},
+        {name: each.placements for name, each in zip(names, taken, strict=True) if each.placements},
+    )
+    findings += _check_sites(made, joined)
     if findings:
         raise ConfigError(findings)
-    return FleetServices(balancer, {each.name: of for each, of in zip(balancer.services, groups, strict=True)})
+    return made
 
 
-def _groups(service: Value, joined: JoinedConfig, index: int, findings: list[Finding]) -> frozenset[str]:
-    """Return the groups of a service; add their mistakes to `findings`."""
-    if not isinstance(service, dict) or GROUPS not in service:
-        return frozenset()
-    part, path = joined.locate(("services", index, GROUPS))
-    found, given = set[str](), service[GROUPS]
-    try:
-        listed = one_or_many(given)
-    except ValueError as error:
-        findings.append(part.finding(path, f"{error}; without the key all DPUs have the service"))
-        return frozenset()
-    for number, each in enumerate(listed):
-        try:
-            found.add(group_name(each))
-        except ValueError as error:
-            findings.append(part.finding((*path, number) if isinstance(given, list) else path, str(error)))
-    return frozenset(found)
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A service without the keys that only the config of a fleet has, and what these say."""
+
+    tree: Value
+    groups: frozenset[str] = frozenset()
+    placements: Mapping[str, Placement] = field(default_factory=dict)
 
 
-def _without_groups(service: Value) -> Value:
-    return {key: each for key, each in service.items() if key != GROUPS} if isinstance(service, dict) else service
+def _taken(service: Value, path: KeyPath, joined: JoinedConfig, findings: list[Finding]) -> _Taken:
+    """Return a service; add mistakes to `findings`."""
+
+    def own(tree: Value, form: Form, path: KeyPath) -> tuple[Value, dict[str, Any]]:
+        values = dict[str, Any]()
+        if not isinstance(tree, dict) or not (keys := form.refused.keys() & tree.keys()):
+            return tree, values
+        for key in sorted(keys):
+            values[key], remarks = read(form.slots[key].declared.parser, tree[key])
+            for each in remarks:
+                part, place = joined.locate((*path, key, *each.path))
+                findings.append(part.finding(place, each.message))
+        return {key: each for key, each in tree.items() if key not in keys}, values
+
+    tree, values = own(service, form_of(ServiceForm), path)
+    groups, placements = frozenset(values.get("groups") or ()), dict[str, Placement]()
+    if isinstance(tree, dict) and isinstance(listed := tree.get("backends"), list):
+        backends = [own(each, form_of(BackendForm), (*path, "backends", i)) for i, each in enumerate(listed)]
+        tree = {**tree, "backends": [each for each, _ in backends]}
+        placements = {
+            str(each["name"]): Placement(frozenset(said.get("groups") or ()), said.get("group_weights") or {})
+            for each, said in backends
+            if said and isinstance(each, dict) and "name" in each
+        }
+    return _Taken(tree, groups, placements)
+
+
+def _check_sites(made: FleetServices, joined: JoinedConfig) -> Iterator[Finding]:
+    """Find groups of backends that their service lacks, and groups whose DPUs would have no backend with a weight."""
+    for index, service in enumerate(made.balancer.services):
+        part, path = joined.locate(("services", index))
+        groups, placed = made.groups[service.name], made.placements.get(service.name, {})
+        for number, backend in enumerate(service.backends if placed else ()):
+            at = placed.get(backend.name, _ANYWHERE)
+            for key, names, of in ((GROUPS, at.groups, groups), ("group_weights", at.weights, at.groups or groups)):
+                for group in sorted({*names} - of):
+                    known = f"which has {first_names(sorted(of))}" if of else "which has none"
+                    guess = did_you_mean(group, of, " (did you mean {}?)")
+                    message = (
+                        f"{group} is no group of {'the service' if of is groups else 'this backend'}, {known}{guess}"
+                    )
+                    yield part.finding((*path, "backends", number, key), message)
+        for group in sorted(groups) if placed else ():
+            weights = made.weights(service, group)
+            if not any(weights.get(each.name) for each in service.backends if not each.is_backup):
+                message = f"no backend has a weight on the DPUs of {group}; give at least one there a weight above 0"
+                yield part.finding((*path, "backends"), message)
 
 
 def _with_local(tunnel: Value, index: int) -> Value:
@@ -183,6 +284,9 @@ def read_services(texts: Mapping[str, str]) -> dict[str, Service]:
 
     Raises ConfigError, as `join`.
     """
+    if len({split_site(name)[0] for name in texts}) < len(texts):
+        # No config has two sites of a service.
+        return {key: each for name, text in texts.items() for key, each in read_services({name: text}).items()}
     parts = [_part(name, text) for name, text in texts.items()]
     tunnels = sorted({tunnel for service, _ in parts for tunnel in _tunnels_of(service)})
     # Of all types GRE has the largest keys, and the type is not stored.

@@ -189,10 +189,10 @@ def form_of(model: type[Any], *, is_partial: bool = False) -> Form:
     return found
 
 
-def read(form: type[Any] | Form, tree: Value) -> tuple[Any, list[Remark]]:
-    """Return what a tree means; None, with the mistakes, if it has not this form."""
+def read(form: Any, tree: Value) -> tuple[Any, list[Remark]]:
+    """Return what a tree means; None, with the mistakes, if it has not this form. form: also a parser of a `Key`."""
     try:
-        return (form if isinstance(form, Form) else form_of(form)).parse(tree), []
+        return (form_of(form) if isinstance(form, type) else form).parse(tree), []
     except ValueError as error:
         return None, error.remarks if isinstance(error, Mistakes) else [Remark((), str(error))]
 

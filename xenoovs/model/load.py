@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -364,8 +364,8 @@ def join_config(text: str | bytes, *, file: str, sources: ConfigSources | None =
 
 
 @_uncollected
-def check_config(joined: JoinedConfig, *, for_lab: bool = False) -> Balancer:
-    """Return the model of a config. `for_lab`, and raises, as parse_config."""
+def check_config(joined: JoinedConfig, *, for_lab: bool = False, groups: Sequence[frozenset[str]] = ()) -> Balancer:
+    """Return the model of a config. `for_lab`, and raises, as parse_config; `groups`: as `claims.check_between`."""
     # Only commands that read a config need the forms, and the rules between values.
     from xenoovs.model.build import build_balancer
     from xenoovs.model.check import check_parts
@@ -374,7 +374,7 @@ def check_config(joined: JoinedConfig, *, for_lab: bool = False) -> Balancer:
     config, mistakes = read(FILE, joined.root)
     remarks = [remark for remark in mistakes if not joined.is_default(remark.path)]
     if config is not None:
-        remarks = list(check_parts(config, for_lab=for_lab))
+        remarks = list(check_parts(config, for_lab=for_lab, groups=groups))
     findings = {*joined.findings, *_findings(remarks[:MAX_REMARKS], joined)}
     for part in joined.included:
         mistakes = read(INCLUDED, _without_services(part.root))[1]

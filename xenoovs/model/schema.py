@@ -42,6 +42,10 @@ _HEALTH, _DRAIN, _NOTIFY, _AGENT_CHECK = (
 )
 
 
+_GROUPS = Listed(values.name, may_be_one=True, kind="name, or list of names")
+_NOT_OF_FLEET = "`{}` is for the config of a fleet (`xenoovs fleet apply`); remove it here"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchForm:
     """Which bits of a packet split the clients."""
@@ -139,6 +143,24 @@ class BackendForm:
             *[True],
         ),
     ] = False
+    groups: Annotated[
+        tuple[str, ...],
+        Key(
+            _GROUPS,
+            "Only in the config of a fleet: those of the groups of its service whose DPUs have it; left out: all.",
+            "berlin",
+            elsewhere=_NOT_OF_FLEET.format("groups"),
+        ),
+    ] = ()
+    group_weights: Annotated[
+        Mapping[str, Fraction],
+        Key(
+            values.group_weights,
+            "Only in the config of a fleet: its weight on the DPUs of groups of its service, in place of `weight`.",
+            {"berlin": 0},
+            elsewhere=_NOT_OF_FLEET.format("group_weights"),
+        ),
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,12 +288,13 @@ class ServiceForm:
     groups: Annotated[
         tuple[str, ...],
         Key(
-            Listed(values.name, may_be_one=True, kind="name, or list of names"),
+            _GROUPS,
             "Only in the config of a fleet: group, or groups, of DPUs that serve it (`fleet add-dpu "
-            "--groups`); left out: all DPUs. Services of different groups must claim different packets too.",
+            "--groups`); left out: all DPUs. Services without a common group may claim the same packets, if no DPU is "
+            "in groups of both.",
             "edge",
             ["edge", "core"],
-            elsewhere="`groups` is for the config of a fleet (`xenoovs fleet apply`); remove it here",
+            elsewhere=_NOT_OF_FLEET.format("groups"),
         ),
     ] = ()
 
@@ -318,7 +341,7 @@ _BACKEND_DEFAULTS = Form(
     name="BackendDefaults",
     meaning="Keys of backends that do not have them.",
     is_partial=True,
-    without=("name", "address", "remote"),
+    without=("name", "address", "remote", "groups", "group_weights"),
 )
 SWITCH = Form(
     Uplinks,

@@ -386,6 +386,21 @@ def name(value: object) -> str:
     return label
 
 
+_SITE = "@"
+"""Between the name of a service and that of a group; no name has it."""
+
+
+def site_name(service: str, group: str) -> str:
+    """Return the name of a service as the DPUs of a group have it; of all DPUs, with an empty group, its own."""
+    return f"{service}{_SITE}{group}" if group else service
+
+
+def split_site(name: str) -> tuple[str, str]:
+    """Return the names of the service and of the group of a `site_name`."""
+    service, _, group = name.partition(_SITE)
+    return service, group
+
+
 @accepts(**_written("device", _DEVICE_PATTERN))
 def device(value: object) -> str:
     """Read the name of a bridge or a network device."""
@@ -515,6 +530,17 @@ def weight(value: object) -> Fraction:
     """Read a weight from 0 to 10^9 with at most 9 decimals, exactly."""
     too_large = "only ratios of weights count, so write smaller ones"
     return _from_zero(value, below="write 0 for a backend that gets nothing", above=too_large)
+
+
+@accepts(
+    write=lambda weights: {group: weight.write(each) for group, each in weights.items()},
+    **{"type": "object", "additionalProperties": weight.schema, "x-kind": "mapping of groups to weights"},
+)
+def group_weights(value: object) -> dict[str, Fraction]:
+    """Read weights by name of a group."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{show(value)} is not a mapping; write such as {{berlin: 0}}: a group, then the weight")
+    return {name(group): weight(each) for group, each in value.items()}
 
 
 @accepts(type="number", minimum=0, maximum=MAX_WEIGHT)

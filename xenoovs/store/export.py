@@ -13,7 +13,7 @@ from typing import Any
 
 from xenoovs.errors import ExportMalformed, StoreMalformed
 from xenoovs.store.rows import FLEET, INTENTS, WRITER_TABLES, Row, StoreDatabase, StoreTable, schema_text
-from xenoovs.store.view import FORMAT, FleetView, IntentState
+from xenoovs.store.view import FORMAT, FleetView, IntentState, StoredService
 
 # What the columns of a schema accept (ovsdb-server(7), RFC 7047, 3.2), for rows that come from files as plain JSON.
 
@@ -186,11 +186,13 @@ def _view(document: Mapping[str, Any]) -> FleetView:
     if fleet["format"] > FORMAT:
         raise ValueError(f"fleet.format: readers must know {fleet['format']}, and this version knows {FORMAT}")
     values = {name: _values(document[name], table, name) for name, table in _TABLES.items()}
-    claims = dict[str, str]()
-    for name, service in values["services"].items():
-        other = claims.setdefault(service.claim, name)
-        if other != name:
-            raise ValueError(f"services: {name} and {other} have one claim, {service.claim}")
+    claims = dict[str, list[StoredService]]()
+    for service in values["services"].values():
+        others = claims.setdefault(service.claim, [])
+        for other in others:
+            if not service.groups or other.is_for(service.groups):
+                raise ValueError(f"services: {service.name} and {other.name} have one claim, {service.claim}")
+        others.append(service)
     current = [number for number, each in values["intents"].items() if each.state is IntentState.CURRENT]
     if current != ([fleet["intent"]] if fleet["intent"] else []):
         raise ValueError(f"fleet.intent is {fleet['intent']}, and the intents that are current: {current or 'none'}")

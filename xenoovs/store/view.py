@@ -10,6 +10,7 @@ from itertools import islice
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decision import BackendName, Blocks
+from xenoovs.model.values import split_site
 from xenoovs.partition.block import Block
 
 FORMAT = 1
@@ -65,9 +66,10 @@ class StoredService:
     """A service of the fleet, and which backend has which of its clients.
 
     Attributes:
+        name: Of the service; where its DPUs do not have it alike, a `site_name` for each site.
         groups: Names of the groups of DPUs that serve it; a DPU serves it if it is in one of them. Empty: all DPUs do.
         config: Its entry of `services:` as JSON in normal form.
-        claim: The packets it is for, as text; no two services have the same.
+        claim: The packets it is for, as text; no two services of one DPU have the same.
         generation: The generation that changed it last.
         active: The blocks in use now.
         home: The blocks that the weights give.
@@ -82,6 +84,11 @@ class StoredService:
     active: Blocks
     home: Blocks
     content: str = field(default="", compare=False)
+
+    @property
+    def service(self) -> str:
+        """The name of the service on its DPUs."""
+        return split_site(self.name)[0]
 
     def is_for(self, groups: frozenset[str]) -> bool:
         """Return whether a DPU in these groups serves it."""
@@ -114,6 +121,7 @@ class FleetOverride:
     """A weight set at run time for the whole fleet, until the config changes it (docs/adr/0009).
 
     Attributes:
+        service: Its name, or its `site_name` in the group that has the weight.
         weight: In place of the configured weight; 0 is a drain.
         configured: Weight in the config when it was set. Another weight in the config ends the override.
         author: Who set it.

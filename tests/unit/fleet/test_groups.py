@@ -105,7 +105,7 @@ def test_a_roll_out_that_concerns_no_dpu_is_current_at_once() -> None:
 
 def test_mistakes_of_groups_are_found_at_their_place() -> None:
     for given_groups, path, message in (
-        ("[]", "services[1].groups", "an empty list says nothing; .* all DPUs have the service"),
+        ("[]", "services[1].groups", "an empty list says nothing; .* leave it out"),
         ("[edge, -x]", r"services[1].groups[1]", "'-x' is not a name"),
         ("7", "services[1].groups", "not text"),
     ):
@@ -119,11 +119,8 @@ def test_mistakes_of_groups_are_found_at_their_place() -> None:
     assert len(caught.value.findings) == 2
 
 
-def test_groups_are_for_the_config_of_a_fleet_and_do_not_divide_packets() -> None:
+def test_groups_are_for_the_config_of_a_fleet() -> None:
     with pytest.raises(ConfigError, match="`groups` is for the config of a fleet"):
         parse_config(BOTH, file="my.yaml")
     with pytest.raises(ConfigError, match="write `groups` in each service"):
         parse_intent("defaults: {services: {groups: [edge]}}\n" + SMALL_CONFIG, file="my.yaml")
-    other = WEB.replace("web", "www").replace("edge", "core")
-    with pytest.raises(ConfigError, match=r"www claims packets that .* claims too"):
-        parse_intent(BOTH + other, file="my.yaml")

@@ -34,6 +34,7 @@ from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import decode, read_config
+from xenoovs.model.values import site_name, split_site
 from xenoovs.store.view import Changes, FleetOverride, FleetView, Intent, IntentState
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
 from xenoovs.terminal.options import (
@@ -58,6 +59,9 @@ _soak_option = click.option(
     default=f"{SOAK_S}s",
     show_default=True,
     help="How long each wave is watched; at most a day.",
+)
+_group_option = click.option(
+    "--group", default="", metavar="NAME", help="Only on the DPUs of this group of the service. Default: on all."
 )
 _MAX_SOAK_S = 86_400
 _ROWS_SHOWN = 40
@@ -179,9 +183,10 @@ def rollback_command(
 
 @click.command("drain")
 @backend_argument
+@_group_option
 @timeout_option
 @changes_fleet
-def drain_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore) -> int:
+def drain_command(*, words: tuple[str, ...], group: str, timeout_s: float, store: FleetStore) -> int:
     """Drain BACKEND of SERVICE in the whole fleet: its clients go to the other backends, by weight.
 
     Without SERVICE, drain a server in all services, in one change: BACKEND is then a name, or the MAC or the address of
@@ -189,23 +194,25 @@ def drain_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore
 
     It stays drained until `fleet reset`, or until a new config gives it another weight.
     """
-    return _override(store, backend_words(words), Fraction(0), "is drained", timeout_s)
+    return _override(store, backend_words(words), group, Fraction(0), "is drained", timeout_s)
 
 
 @click.command("reset")
 @backend_argument
+@_group_option
 @timeout_option
 @changes_fleet
-def reset_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore) -> int:
+def reset_command(*, words: tuple[str, ...], group: str, timeout_s: float, store: FleetStore) -> int:
     """Return BACKEND of SERVICE, or a server in all services, to its weight in the config: end a drain, or a weight."""
-    return _override(store, backend_words(words), None, "has the weight of the config", timeout_s)
+    return _override(store, backend_words(words), group, None, "has the weight of the config", timeout_s)
 
 
 @click.command("weight")
 @click.argument("words", nargs=-1, required=True, metavar="SERVICE BACKEND WEIGHT")
+@_group_option
 @timeout_option
 @changes_fleet
-def weight_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore) -> int:
+def weight_command(*, words: tuple[str, ...], group: str, timeout_s: float, store: FleetStore) -> int:
     """Override the weight of BACKEND of SERVICE in the whole fleet, until `fleet reset` or another config weight.
 
     SERVICE/BACKEND is the same as SERVICE BACKEND.
@@ -213,7 +220,7 @@ def weight_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStor
     service, backend, weight = backend_and_weight(words)
     if weight is None:
         raise click.UsageError("WEIGHT is missing; `xenoovs fleet status` shows the weights that were overridden.")
-    return _override(store, (service, backend), weight, f"has the weight {decimal(weight)}", timeout_s)
+    return _override(store, (service, backend), group, weight, f"has the weight {decimal(weight)}", timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,38 +342,57 @@ def _stall(store: FleetStore, view: FleetView, progress: FleetProgress) -> str:
     return progress.stall(view, statuses, now_s=time.monotonic())
 
 
-def _override(store: FleetStore, words: tuple[str, ...], value: Fraction | None, done: str, timeout_s: float) -> int:
+def _override(
+    store: FleetStore, words: tuple[str, ...], group: str, value: Fraction | None, done: str, timeout_s: float
+) -> int:
     """Write the overrides of a backend, or of a server in all services. `value`: None: end them."""
     verb = "reset" if value is None else f"weight {decimal(value)}" if value else "drain"
     names = tuple[BackendName, ...]()
 
     def compute(view: FleetView) -> Changes:
         nonlocal names
-        names = _named(view, words, overridden=value is None)
+        names = _named(view, words, group, overridden=value is None)
         made, now_ms = dict[BackendName, FleetOverride | None](), int(time.time() * 1000)
         for name in names:
+            if not group and value is not None:
+                # What was said about one group ends with what is said about all.
+                made |= dict.fromkeys(_of_groups(view, name))
+                view = replace(view, overrides={key: each for key, each in view.overrides.items() if key not in made})
             one = with_override(view, name, value, author=user_name(), now_ms=now_ms, memo=store.memo)
             made[name] = None if value is None else one
             left = {**view.overrides, **made}
             view = replace(view, overrides={key: each for key, each in left.items() if each is not None})
         return Changes(overrides=made)
 
-    store.change(f"{verb} {'/'.join(words)}", compute)
+    store.change(f"{verb} {'/'.join(words)}{f' --group {group}' if group else ''}", compute)
     store.settled()
-    for name in names:
-        echo(f"{'/'.join(name)} {done} in the fleet")
+    for service, backend in names:
+        name, of = split_site(service)
+        echo(f"{name}/{backend} {done} in the {f'group {of}' if of else 'fleet'}")
     return _wait(store, timeout_s)
 
 
-def _named(view: FleetView, words: tuple[str, ...], *, overridden: bool) -> tuple[BackendName, ...]:
+def _of_groups(view: FleetView, name: BackendName) -> list[BackendName]:
+    """Return the overrides of a backend in single groups."""
+    return [key for key in view.overrides if key != name and (split_site(key[0])[0], key[1]) == name]
+
+
+def _named(view: FleetView, words: tuple[str, ...], group: str, *, overridden: bool) -> tuple[BackendName, ...]:
     """Return the named backends; with `overridden` those with one, if any. Raises FleetRefused, RequestRefused."""
     if len(words) == 2:
-        return ((words[0], words[1]),)
-    if (intent := newest_intent(view)) is None:
-        raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
-    services = parse_intent(intent.text, file=f"config {intent.number}")
-    found = find_server(backends_of(services.balancer), words[0])
-    return tuple(name for name in found if name in view.overrides or not overridden) or found
+        found: tuple[BackendName, ...] = ((site_name(words[0], group), words[1]),)
+    else:
+        if (intent := newest_intent(view)) is None:
+            raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
+        services = parse_intent(intent.text, file=f"config {intent.number}")
+        there = {each.name: services.weights(each, group) for each in services.balancer.services}
+        everywhere = backends_of(services.balancer)
+        found = find_server([each for each in everywhere if each[1].name in there[each[0]]], words[0])
+        found = tuple((site_name(service, group), backend) for service, backend in found)
+    if not overridden:
+        return found
+    more = () if group else tuple(key for name in found for key in _of_groups(view, name))
+    return tuple(name for name in (*found, *more) if name in view.overrides) or found
 
 
 def _wait(store: FleetStore, timeout_s: float) -> int:
@@ -404,11 +430,15 @@ def _show(view: FleetView, change: FleetChange, services: FleetServices) -> None
     if not change.steps:
         echo("nothing to do: services and blocks are as they should be")
         return
+    has_groups = any(each.groups or each.old_groups for each in change.steps)
     rows = [
-        [each.name, each.kind, str(each.blocks), "-" if each.kind != "changed" else percent(each.clients)]
+        [each.name]
+        + [", ".join(sorted(each.groups or each.old_groups)) or "all"] * has_groups
+        + [each.kind, str(each.blocks), "-" if each.kind != "changed" else percent(each.clients)]
         for each in change.steps[:_ROWS_SHOWN]
     ]
-    print_table(["SERVICE", "CHANGE", "BLOCKS", "CLIENTS MOVED"], rows, right=(2, 3))
+    heads = ["SERVICE", *["GROUPS"] * has_groups, "CHANGE", "BLOCKS", "CLIENTS MOVED"]
+    print_table(heads, rows, right=(len(heads) - 2, len(heads) - 1))
     if len(change.steps) > _ROWS_SHOWN:
         echo(f"... and {counted(len(change.steps) - _ROWS_SHOWN, 'more service')}; `fleet plan -o json` has them all")
     for each in change.steps[:_ROWS_SHOWN]:

@@ -12,7 +12,7 @@ from xenoovs.display import duration, printable
 from xenoovs.errors import FleetRefused, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet
 from xenoovs.fleet.dpus import clocks_ms
-from xenoovs.fleet.plan import DrainWatch
+from xenoovs.fleet.plan import DrainWatch, require_groups
 from xenoovs.fleet.rollout import CANARY, LAST_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
@@ -54,6 +54,7 @@ def add_dpu_command(*, name: str, groups: str | None, rack: str, wave: int, stor
     def compute(view: FleetView) -> Changes:
         if name in view.dpus:
             raise FleetRefused(f"the fleet has a DPU {name} already; change it with `xenoovs fleet set-dpu {name}`")
+        require_groups(view, dpu)
         return Changes(dpus={name: dpu})
 
     _show_unused(store.change(f"add-dpu {name}", compute), dpu)
@@ -80,16 +81,15 @@ def set_dpu_command(*, name: str, groups: str | None, rack: str | None, wave: in
         dpu = view.dpus.get(name)
         if dpu is None:
             raise _unknown(name, view)
-        return Changes(
-            dpus={
-                name: replace(
-                    dpu,
-                    groups=dpu.groups if chosen is None else chosen,
-                    rack=dpu.rack if rack is None else rack,
-                    wave=wave or dpu.wave,
-                )
-            }
+        made = replace(
+            dpu,
+            groups=dpu.groups if chosen is None else chosen,
+            rack=dpu.rack if rack is None else rack,
+            wave=wave or dpu.wave,
         )
+        if chosen is not None:
+            require_groups(view, made)
+        return Changes(dpus={name: made})
 
     view = store.change(f"set-dpu {name}", compute)
     dpu = view.dpus[name]

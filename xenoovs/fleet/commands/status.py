@@ -19,6 +19,7 @@ from xenoovs.fleet.rollout import UNDECIDED
 from xenoovs.fleet.snapshot import FleetSnapshot, fleet_snapshot
 from xenoovs.fleet.tables import DPUS, DRIFTS, HISTORY, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
 from xenoovs.fleet.targets import UnwrittenVotes
+from xenoovs.model.values import split_site
 from xenoovs.show.column import Row
 from xenoovs.store.cluster import host_facts
 from xenoovs.store.view import FleetView, Standing, lacks, standing
@@ -184,9 +185,11 @@ def _show(view: FleetView, snapshot: FleetSnapshot, drains: Mapping[str, float])
     for (service, backend), one in sorted(view.overrides.items()):
         state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
         since = duration(time.time() - one.since_ms / 1000)
+        name, group = split_site(service)
+        option = f" --group {group}" if group else ""
         print_text(
             f"{service}/{backend} {state} for {since}, by {printable(one.author)}; the config says "
-            f"{decimal(one.configured)}; `xenoovs fleet reset {service} {backend}` reverts it"
+            f"{decimal(one.configured)}; `xenoovs fleet reset {name} {backend}{option}` reverts it"
         )
     for name, left_s in sorted(drains.items()):
         print_text(f"{name}: open connections may stay with their old backends for {duration(left_s)} more")
