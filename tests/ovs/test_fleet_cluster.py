@@ -158,7 +158,7 @@ def test_a_vip_at_two_sites_has_the_backends_of_each(tmp_path: Path, xenoovs: Co
         blocks = east.blocks()
         row: dict[str, object] = {"groups": ["set", ["east", "west"]]}
         generation = document(cluster, leader)["generation"]
-        operations = [
+        operations: list[dict[str, Any]] = [
             {"op": "update", "table": "Dpu", "where": [["name", "==", "dpu1"]], "row": row},
             {"op": "update", "table": "Fleet", "where": [], "row": {"generation": generation + 1}},
         ]
