@@ -38,6 +38,15 @@ def did_you_mean(name: str, names: Iterable[str], form: str = " Did you mean {}?
     return form.format(near[0]) if near else ""
 
 
+def fault_text(error: BaseException) -> str:
+    """Return an unexpected exception, and where it was raised, for the log."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = "" if at is None else f", {at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno}"
+    return f"{type(error).__name__}: {error}{where}"
+
+
 def assert_never(value: NoReturn) -> NoReturn:
     """Let mypy prove that a `match` has all cases; as of `typing` in Python 3.11."""
     raise AssertionError(f"no case for {value!r}")

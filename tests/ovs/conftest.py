@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG
+from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.golden.cases import balancer_of
 from tests.ovs.dummy import DummyBridge, DummyOvs, lead_to_remotes, running_dummy_ovs
 from tests.ovs.releases import SUITES, difference, running_programs_of
@@ -99,3 +99,28 @@ def way(request: pytest.FixtureRequest) -> Iterator[Way]:
         return
     with running_server(Record()) as server:
         yield Way(server)
+
+
+_THREE_BACKENDS = """version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1, other_traffic: passthrough}
+services:
+  - name: dns
+    vip: 10.3.10.45
+    protocol: udp
+    ports: [53]
+    backends:
+      - {name: fips2, mac: "02:00:5e:10:00:02", weight: 50}
+      - {name: fips3, mac: "02:00:5e:10:00:03", weight: 30}
+      - {name: fips4, mac: "02:00:5e:10:00:04", weight: 20}
+"""
+
+
+@pytest.fixture
+def applied(tmp_path: Path, bridge: DummyBridge, xenoovs: CommandLine) -> Path:
+    """A service with three backends, applied to the bridge."""
+    path = tmp_path / "config.yaml"
+    path.write_text(_THREE_BACKENDS)
+    said = xenoovs("apply", path, "--yes", "--db", bridge.ovs.db)
+    assert said.status == 0, said.err
+    bridge.settle(removed_s=0)
+    return path

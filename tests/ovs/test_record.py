@@ -8,28 +8,13 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from tests.command_line import CommandLine, CommandResult, finish, start
+from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult, finish, start
+from tests.fleet_support import EMPTY, given, settled
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.test_cli_verify_offload import CLIENTS, CONFIG
+from tests.ovs.test_cli_verify_offload import CLIENTS
 from tests.patience import eventually
-
-
-@pytest.fixture
-def config(tmp_path: Path, bridge: DummyBridge, xenoovs: CommandLine) -> Path:
-    """The config, applied."""
-    path = tmp_path / "config.yaml"
-    path.write_text(CONFIG)
-    applied = xenoovs("apply", path, "--yes", "--db", _db(bridge))
-    assert applied.status == 0, applied.err
-    bridge.settle(removed_s=0)
-    return path
-
-
-def _db(bridge: DummyBridge) -> str:
-    return f"unix:{bridge.ovs.directory}/db.sock"
-
+from xenoovs.agent.fleet_config import FleetCache
+from xenoovs.terminal.agent_client import Where, find_places
 
 _AGE = re.compile(r"\"used_s\": [0-9.]+|used [0-9.]+ m?s")
 QUESTIONS = (
@@ -48,16 +33,16 @@ def _ageless(result: CommandResult) -> CommandResult:
 
 
 def test_judges_say_of_a_record_what_they_say_of_the_switch(
-    config: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+    applied: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
 ) -> None:
     bridge.send("p0", CLIENTS * 2)
     record = tmp_path / "host.record"
-    taken = xenoovs("record", record, "--db", _db(bridge), "--for", "0s")
+    taken = xenoovs("record", record, "--db", bridge.ovs.db, "--for", "0s")
     assert (taken.status, taken.err) == (0, "")
     for command, *options in QUESTIONS:
-        for subject in ([config], [] if command == "doctor" else ["--bridge", bridge.name]):
+        for subject in ([applied], [] if command == "doctor" else ["--bridge", bridge.name]):
             quiet = ["--listen", "0"] if command == "why" else []
-            live = xenoovs(command, *subject, *options, *quiet, "--db", _db(bridge))
+            live = xenoovs(command, *subject, *options, *quiet, "--db", bridge.ovs.db)
             recorded = xenoovs(command, *subject, *options, *quiet, "--record", record)
             live, recorded = _ageless(live), _ageless(recorded)
             assert recorded == live
@@ -65,34 +50,55 @@ def test_judges_say_of_a_record_what_they_say_of_the_switch(
 
 
 def test_lint_and_trace_take_flows_groups_and_the_version_from_a_record(
-    config: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+    applied: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
 ) -> None:
     bridge.ofctl("add-flow", "table=0,priority=7,ip,nw_src=192.0.2.1,actions=ct(commit),p1")
     record, flows = tmp_path / "host.record", tmp_path / "flows"
-    assert xenoovs("record", record, "--db", _db(bridge), "--for", "0s").status == 0
+    assert xenoovs("record", record, "--db", bridge.ovs.db, "--for", "0s").status == 0
     flows.write_text(bridge.ofctl("dump-flows"))
     version = bridge.ovs.appctl("version").split()[3]
-    assert xenoovs("lint", config, "--record", record) == xenoovs("lint", config, "--flows", flows, "--ovs", version)
+    assert xenoovs("lint", applied, "--record", record) == xenoovs("lint", applied, "--flows", flows, "--ovs", version)
     assert xenoovs("lint", "--record", record) == xenoovs("lint", "--flows", flows, "--ovs", version)
-    question = ("trace", config, "--src", "198.18.0.9", "--dst", "10.3.10.45")
-    live, recorded = xenoovs(*question, "--db", _db(bridge)), xenoovs(*question, "--record", record)
+    question = ("trace", applied, "--src", "198.18.0.9", "--dst", "10.3.10.45")
+    live, recorded = xenoovs(*question, "--db", bridge.ovs.db), xenoovs(*question, "--record", record)
     assert live.out.splitlines()[:-1] == recorded.out.splitlines()[:-1]
     assert recorded.out.splitlines()[-1] == "switch: the recorded flows give the same"
     bridge.ofctl("add-flow", "table=0,priority=65000,ip,nw_src=198.18.0.9,actions=drop")
-    assert xenoovs("record", record, "--db", _db(bridge), "--for", "0s").status == 0
+    assert xenoovs("record", record, "--db", bridge.ovs.db, "--for", "0s").status == 0
     recorded = xenoovs(*question, "--record", record)
     assert (recorded.status, recorded.out.splitlines()[-1]) == (2, "switch: the recorded flows give drop")
 
 
+def test_a_record_of_a_dpu_has_the_services_that_its_agent_saved(
+    bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    """Bug: they were those of the host where the record is judged."""
+    text, record, dpu = SMALL_CONFIG.replace("fips", "dpu"), tmp_path / "host.record", tmp_path / "dpu.yaml"
+    cache = FleetCache(find_places(Where(None, None, bridge.ovs.db, None)).fleet(bridge.name))
+    file = tmp_path / "my.yaml"
+    file.write_text(text)
+    assert xenoovs("apply", file, "--yes", "--db", bridge.ovs.db).status == 0
+    bridge.settle(removed_s=0)
+    bridge.send("p0", CLIENTS)
+    dpu.write_text(text.partition("services:")[0])
+    cache.save(settled(given(EMPTY, text)))
+    live = xenoovs("verify-offload", dpu, "--db", bridge.ovs.db)
+    assert xenoovs("record", record, "--db", bridge.ovs.db, "--for", "0s").status == 0
+    cache.path.unlink()
+    recorded = xenoovs("verify-offload", dpu, "--record", record)
+    assert _ageless(recorded) == _ageless(live)
+    assert (recorded.status, "dpu2" in recorded.out) == (2, True)
+
+
 def test_what_left_the_nic_between_two_records_is_compared(
-    config: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+    applied: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
 ) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     bridge.send("p0", CLIENTS)
-    assert xenoovs("record", before, "--db", _db(bridge), "--for", "0s").status == 0
+    assert xenoovs("record", before, "--db", bridge.ovs.db, "--for", "0s").status == 0
     bridge.send("p0", CLIENTS)
     bridge.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=500000")
-    taken = xenoovs("record", after, "--db", _db(bridge), "--for", "0s")
+    taken = xenoovs("record", after, "--db", bridge.ovs.db, "--for", "0s")
     bridge.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=600000")
     assert taken.status == 0
     said = xenoovs("compare", before, after)
@@ -102,22 +108,22 @@ def test_what_left_the_nic_between_two_records_is_compared(
     assert said.out.splitlines()[-1].strip() == "other_config:max-idle: 600000 -> 500000"
     assert "ovsbr1: p0 -> p1 [set(eth)]" in said.out
     bridge.ovs.appctl("revalidator/purge")
-    assert xenoovs("record", after, "--db", _db(bridge), "--for", "0s").status == 0
+    assert xenoovs("record", after, "--db", bridge.ovs.db, "--for", "0s").status == 0
     assert xenoovs("compare", before, after, "-o", "sarif").status == 3
-    refused = xenoovs("compare", before, config)
+    refused = xenoovs("compare", before, applied)
     assert (refused.status, refused.err) == (
         1,
-        f"error: {config}: it is no record of `xenoovs record`, or damaged\n",
+        f"error: {applied}: it is no record of `xenoovs record`, or damaged\n",
     )
 
 
 def test_an_anonymous_record_is_judged_the_same_and_has_no_address(
-    config: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+    applied: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
 ) -> None:
     bridge.send("p0", CLIENTS)
     plain, other = tmp_path / "plain", tmp_path / "anonymous"
-    assert xenoovs("record", plain, "--db", _db(bridge), "--for", "0s").status == 0
-    assert xenoovs("record", other, "--db", _db(bridge), "--for", "0s", "--anonymous").status == 0
+    assert xenoovs("record", plain, "--db", bridge.ovs.db, "--for", "0s").status == 0
+    assert xenoovs("record", other, "--db", bridge.ovs.db, "--for", "0s", "--anonymous").status == 0
     whole = gzip.decompress(plain.read_bytes()), gzip.decompress(other.read_bytes())
     for address in (b"10.3.10.45", b"02:00:5e:10:00:02"):
         assert [address in each for each in whole] == [True, False]
@@ -133,7 +139,7 @@ def _without_addresses(text: str) -> str:
 
 
 def test_ctrl_c_leaves_no_file(bridge: DummyBridge, tmp_path: Path) -> None:
-    recording = start("record", tmp_path / "host.record", "--db", _db(bridge), "--for", "5m")
+    recording = start("record", tmp_path / "host.record", "--db", bridge.ovs.db, "--for", "5m")
     children = Path(f"/proc/{recording.pid}/task/{recording.pid}/children")
     eventually(lambda: bool(children.read_text()), "a program that answers")
     recording.send_signal(signal.SIGINT)
@@ -148,5 +154,5 @@ def test_the_command_of_the_plugin_of_sos_writes_a_record(
     command = re.search(r'add_cmd_output\(f"xenoovs (.+?)"', plugin)
     assert command
     words = command[1].replace("{self.get_cmd_output_path()}", str(tmp_path)).split()
-    assert xenoovs(*words, "--db", _db(bridge)).status == 0
+    assert xenoovs(*words, "--db", bridge.ovs.db).status == 0
     assert xenoovs("verify-offload", "--bridge", bridge.name, "--record", tmp_path / "record.tar.gz").status == 3

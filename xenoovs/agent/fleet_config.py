@@ -21,6 +21,7 @@ from xenoovs.fleet.services import Memo, ViewReader
 from xenoovs.model.include import ConfigSources
 from xenoovs.store.rows import DPUS, SERVICES, WATCHES
 from xenoovs.store.view import FORMAT, FleetView, StoredService, Watch
+from xenoovs.switch.tape import asked
 from xenoovs.switch.undo_journal import replace_file
 
 
@@ -97,6 +98,14 @@ class FleetCache:
 
     def load(self) -> FleetView | None:
         """Return the view that was saved; None: there is none. Raises FleetCacheUnusable."""
+        # Not its directory: a record may be judged by another user, whose agents have theirs elsewhere.
+        document = asked(("cat", self.path.name), self._document)
+        try:
+            return None if document is None else _parse(json.loads(document))
+        except (StoreMalformed, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise FleetCacheUnusable(path=str(self.path), reason="it is of another version of xenoovs") from None
+
+    def _document(self) -> str | None:
         try:
             with self.path.open("rb") as file:
                 data = file.read(_MAX_SIZE_BYTES + 1)
@@ -107,10 +116,7 @@ class FleetCache:
         checksum, _, document = data.partition(b"\n")
         if sha256(document).hexdigest().encode() != checksum:
             raise FleetCacheUnusable(path=str(self.path), reason="its checksum is wrong")
-        try:
-            return _parse(json.loads(document))
-        except (StoreMalformed, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise FleetCacheUnusable(path=str(self.path), reason="it is of another version of xenoovs") from None
+        return document.decode()
 
     def save(self, view: FleetView) -> None:
         """Save all of it or nothing, also when the machine loses power. Blocks; raises OSError."""

@@ -16,6 +16,7 @@ from aiohttp import web
 from xenoovs.agent.control.app import bare_app
 from xenoovs.agent.control.limits import ConnectionLimit
 from xenoovs.agent.control.serve import ApiListener, serve_app
+from xenoovs.agent.tasks import kept_running
 from xenoovs.agent.telemetry import mount_metrics
 from xenoovs.agent.web.page import mount_page
 from xenoovs.errors import XenoovsError
@@ -126,7 +127,8 @@ def fleet_app(watch: FleetWatch, listener: ApiListener, limit: ConnectionLimit) 
 def served_beside(watch: FleetWatch, listener: ApiListener) -> Iterator[None]:
     """Serve a fleet's page and metrics in a thread, for the time of a `with`."""
     loop = asyncio.new_event_loop()
-    task = loop.create_task(serve_app(lambda limit: fleet_app(watch, listener, limit), listener))
+    app = lambda limit: fleet_app(watch, listener, limit)  # noqa: E731
+    task = loop.create_task(kept_running(lambda: serve_app(app, listener)))
 
     def run() -> None:
         with suppress(asyncio.CancelledError):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from pathlib import Path
 from threading import Lock
-from traceback import extract_tb
 from typing import ParamSpec, TypeVar
 
 from xenoovs.agent.log import warn
 from xenoovs.agent.probe.target import SHORTAGES
+from xenoovs.errors import fault_text
 
 Running = Coroutine[None, None, None]
 TaskFactory = Callable[[], Running]
@@ -47,12 +46,6 @@ def call_each(listeners: Iterable[Callable[_Facts, object]], *facts: _Facts.args
             listener(*facts, **named)
         except Exception as error:  # noqa: BLE001 - what only shows the agent's state must not end it.
             warn("internal error in a listener", reason=fault_text(error))
-
-
-def fault_text(error: BaseException) -> str:
-    """Return an unexpected exception, and where it was raised, for the log."""
-    where = "".join(f", {Path(frame.filename).name}:{frame.lineno}" for frame in extract_tb(error.__traceback__)[-1:])
-    return f"{type(error).__name__}: {error}{where}"
 
 
 class LoopCall:

@@ -30,7 +30,8 @@ def compare_command(context: click.Context, /, *, before: Path, after: Path, out
 
     By class of traffic (bridge, port in, ports out, kinds of actions) it shows verdict, share in hardware and packets
     between the two looks of a record, and reasons that are new. Below are settings, versions and devices that changed,
-    the most likely causes first.
+    the most likely causes first. Send the same traffic for both: a class that had packets and has none now is worse,
+    unless a new class of its port has some.
 
     Exit status 0: nothing got worse, 2: some traffic did, 3: a record has no traffic, 1: a file is no record.
     """

@@ -43,6 +43,7 @@ from xenoovs.terminal.load import load
 from xenoovs.terminal.options import (
     FILE,
     OutputFormat,
+    enum_option,
     findings_option,
     optional_config_argument,
     record_option,
@@ -96,12 +97,9 @@ class Lint:
 
 @click.command("lint")
 @optional_config_argument
-@click.option(
+@enum_option(
     "--profile",
-    type=click.Choice([profile.value for profile in Profile]),
-    default=Profile.TC.value,
-    show_default=True,
-    callback=lambda _context, _parameter, value: Profile(value),
+    default=Profile.TC,
     help="How Open vSwitch reaches the NIC: the kernel's traffic control, NVIDIA's OVS-DOCA with any "
     "hw-offload-ct-size, with connections offloaded or with 0, or DPDK.",
 )

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from xenoovs.datapath.database import BridgeState
+from xenoovs.errors import FleetCacheUnusable
 from xenoovs.evidence.anonymous import Anonymizer
 from xenoovs.evidence.archive import Recorder, write_record
 from xenoovs.evidence.take import take
+from xenoovs.model.balancer import label_of
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.tape import passing_through
+from xenoovs.terminal.agent_client import Where, find_places
 from xenoovs.terminal.completion import complete_bridge
 from xenoovs.terminal.options import OutputFormat, duration_or_zero, output_option, switch_options
 from xenoovs.terminal.output import echo
 from xenoovs.terminal.reach import reach
+
+if TYPE_CHECKING:
+    from xenoovs.agent.control.paths import AgentPaths
 
 _LONGEST_S = 300.0
 _ASKING_S = 60.0
@@ -26,6 +36,16 @@ def _between(text: str) -> float:
     if seconds > _LONGEST_S:
         raise click.BadParameter(f"{text!r} is more than {_LONGEST_S / 60:.0f}m.")
     return seconds
+
+
+def _ask_for_services(places: AgentPaths, states: Iterable[BridgeState]) -> None:
+    """Ask for the services of a fleet that agents have saved: the file of a DPU has none."""
+    from xenoovs.agent.fleet_config import FleetCache
+
+    for state in states:
+        for label in (state.name, label_of(state.name, int(state.datapath_id or "0", 16))):
+            with suppress(FleetCacheUnusable):
+                FleetCache(places.fleet(label)).load()
 
 
 @click.command("record")
@@ -71,6 +91,7 @@ def record_command(
     recorder = Recorder(limit_s=for_s + _ASKING_S)
     with passing_through(recorder):
         states = take(switch, bridge, interval_s=for_s)
+        _ask_for_services(find_places(Where(None, None, db, lab)), states)
     names = [state.name for state in states]
     alter = Anonymizer() if anonymous else str
     size = write_record(file, recorder, switch.endpoint, alter=alter, bridges=names, anonymous=anonymous)

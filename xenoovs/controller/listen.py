@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from xenoovs.controller.log import ControllerLog
+from xenoovs.controller.log import ControllerLog, surviving
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CannotListen
 from xenoovs.switch.certificates import Certificates
@@ -315,7 +315,8 @@ class SwitchListener:
             try:
                 plain, peer = self._socket.accept()
             except TimeoutError:
-                self._replace_lost_socket()
+                with surviving(self._log, "listening"):
+                    self._replace_lost_socket()
                 continue
             except OSError as error:
                 # EMFILE, ENFILE, ENOBUFS and ENOMEM come back at once while the connection waits (accept(2)).
@@ -326,11 +327,12 @@ class SwitchListener:
                 self._closing.wait(_EXHAUSTED_PAUSE_S)
                 continue
             is_exhausted = False
-            try:
-                self._start(plain, peer)
-            except (OSError, RuntimeError):
-                # The peer has closed it already, or the system has no thread left.
-                plain.close()
+            with surviving(self._log, "listening"):
+                try:
+                    self._start(plain, peer)
+                except (OSError, RuntimeError):
+                    # The peer has closed it already, or the system has no thread left.
+                    plain.close()
 
     def _replace_lost_socket(self) -> None:
         """Listen again where the socket file has vanished, as with the run directory of a stopped Open vSwitch."""
@@ -362,7 +364,7 @@ class SwitchListener:
 
     def _welcome(self, sock: socket.socket, accepted: Accepted, host: str) -> None:
         try:
-            with suppress(OSError), sock:
+            with surviving(self._log, "a connection"), suppress(OSError), sock:
                 self._secure(sock, host)
                 self._serve(Stream(sock), accepted)
         finally:

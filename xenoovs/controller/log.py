@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from time import monotonic
 from typing import Protocol
 
 from xenoovs.dataclass import dataclass, replace
+from xenoovs.errors import fault_text
 from xenoovs.openflow.wire.frame import Error
 
 
@@ -23,6 +25,15 @@ class ControllerLog:
 
     info: LogEvent
     warn: LogEvent
+
+
+@contextmanager
+def surviving(log: ControllerLog, part: str) -> Iterator[None]:
+    """Log an unexpected exception: a thread that ends leaves its part undone, and nobody sees it."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        log.warn("internal error; going on", part=part, reason=fault_text(error))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from secrets import randbits
 from struct import Struct, error
 from threading import Event, Lock, Thread
 
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, dump
-from xenoovs.controller.log import ControllerLog
+from xenoovs.controller.log import ControllerLog, surviving
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, StandingBy, SwitchError
 from xenoovs.openflow.flow import LEASE_OWNER, OWNER_MASK, Command, CookieMask, Flow, FlowKey, FlowMod, Match, Resubmit
@@ -165,13 +166,12 @@ class Mastership:
             connections = self._expected.connections
             self._watches = {each: watch for each, watch in self._watches.items() if each in connections}
             self._standing_by.intersection_update(connections)
-            self._deliver()
+            with surviving(self._log, "roles"):
+                self._deliver()
             for connection in connections:
-                try:
+                # SwitchError: the connection ends and comes back: another connection, and another step.
+                with surviving(self._log, "roles"), suppress(SwitchError):
                     self._step(connection)
-                except SwitchError:
-                    # The connection ends and comes back: another connection, and another step.
-                    continue
 
     def _step(self, connection: BridgeConnection) -> None:
         observed = _read(connection)

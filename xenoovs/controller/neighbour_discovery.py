@@ -11,7 +11,7 @@ from time import monotonic
 
 from xenoovs.compile.pipeline import NEIGHBOUR_DISCOVERY_PRIORITY, Stage
 from xenoovs.controller.connection import BridgeConnection
-from xenoovs.controller.log import ControllerLog, full_bucket, take
+from xenoovs.controller.log import ControllerLog, full_bucket, surviving, take
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, WireError
 from xenoovs.model.address import Family, checksum, prefix_of
@@ -263,10 +263,14 @@ class NeighbourProxy:
         while not self._is_closing:
             self._wake.wait(_STEP_S)
             self._wake.clear()
-            connections = [each for each in self._connections() if not each.is_standby]
-            self._sent = {each: flows for each, flows in self._sent.items() if each in connections}
-            for each in connections:
-                self._renew(each, () if self._is_closing else self._flows.get(each.bridge, ()))
+            with surviving(self._log, "neighbour discovery"):
+                self._renew_all()
+
+    def _renew_all(self) -> None:
+        connections = [each for each in self._connections() if not each.is_standby]
+        self._sent = {each: flows for each, flows in self._sent.items() if each in connections}
+        for each in connections:
+            self._renew(each, () if self._is_closing else self._flows.get(each.bridge, ()))
 
     def _renew(self, connection: BridgeConnection, flows: tuple[Flow, ...]) -> None:
         keys = {flow.key for flow in flows}

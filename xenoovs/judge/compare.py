@@ -21,6 +21,7 @@ from xenoovs.judge.bridge import check_bridge
 from xenoovs.judge.links import MegaflowLink
 
 _KIND = re.compile(r"set\([a-z0-9_]+|[a-z_]+")
+_DROP = "drop"
 _LEAST = 0.01
 """Of all packets: a share that grows or shrinks by less is no change."""
 
@@ -197,13 +198,13 @@ class Comparison:
 
     @property
     def worse(self) -> dict[TrafficClass, str]:
-        """Classes of which the NIC forwards less, and new ones that it does not forward, with the reason."""
+        """Classes of which the NIC forwards less, new ones that it does not forward, and lost ones, with the reason."""
         return {kind: text for kind in self.kinds if (text := self._worse(kind))}
 
     def _worse(self, kind: TrafficClass) -> str:
         now, was = self.after.traffic.get(kind), self.before.traffic.get(kind, Traffic())
-        if now is None:
-            return ""
+        if (gone := self._gone(kind)) or now is None:
+            return gone
         reasons = sorted(now.reasons - was.reasons)
         if was.verdict is Verdict.ABSENT:
             is_much = now.growth.packets > _LEAST * self.after.total.packets
@@ -213,6 +214,21 @@ class Comparison:
             return ""
         shares = f"{percent(now.share)} in hardware, was {percent(was.share)}"
         return "; ".join((f"{now.verdict.value}, was {was.verdict.value}", shares, *reasons))
+
+    def _gone(self, kind: TrafficClass) -> str:
+        """Return what was lost with a class that has no packets any more; empty: none, or only what was dropped.
+
+        Where flows have changed, a new class has the packets of its port, and is judged as one.
+        """
+        was = self.before.traffic.get(kind)
+        flowing = {each for each, now in self.after.traffic.items() if now.growth.packets}
+        new = {each for each in flowing - self.before.traffic.keys() if each.actions != _DROP}
+        is_replaced = any(each[:2] == kind[:2] for each in new)
+        if was is None or kind in flowing or kind.actions == _DROP or is_replaced or self.is_silent:
+            return ""
+        share = was.growth.packets / self.before.total.packets
+        text = f"no packets, was {percent(share)} of all, {percent(was.share)} of it in hardware"
+        return text if share > _LEAST else ""
 
     @property
     def changes(self) -> list[Change]:

@@ -12,10 +12,11 @@ import time
 import tty
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from unicodedata import east_asian_width
 
 import click
@@ -269,6 +270,12 @@ _LONGEST_S = 60.0
 _PAUSE_RATIO = 9
 """A pause is at least so many times as long as a request took: 16,000 backends take half a second of CPU."""
 S = TypeVar("S")
+
+
+def _failed(error: Exception, _state: object) -> NoReturn:
+    raise error
+
+
 Ask = Callable[[], Callable[[S], S]]
 """A request, which runs in a thread: keys must not wait for it. It returns what its answer makes of the state."""
 
@@ -291,7 +298,11 @@ def run_live(
 
     def request(ask: Ask[S], *, is_refresh: bool) -> None:
         def answer() -> None:
-            begun_s, use = time.monotonic(), ask()
+            begun_s = time.monotonic()
+            try:
+                use = ask()
+            except Exception as error:  # noqa: BLE001 - raised where it ends the view, which would wait for ever
+                use = partial(_failed, error)
             pause_s = max(interval_s, (time.monotonic() - begun_s) * _PAUSE_RATIO) if is_refresh else 0.0
             answers.put((use, time.monotonic() + pause_s, is_refresh))
             terminal.wake()

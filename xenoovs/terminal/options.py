@@ -77,20 +77,19 @@ optional_config_argument = click.argument("config", metavar="[FILE]", required=F
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-def _output_option(*formats: OutputFormat) -> Callable[[Command], Command]:
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice([each.value for each in formats]),
-        default=OutputFormat.TEXT.value,
-        show_default=True,
-        callback=lambda _context, _parameter, value: OutputFormat(value),
-        help="Format of the output.",
-    )
+def enum_option(*names: str, default: Enum, help: str, only: Iterable[Enum] = ()) -> Callable[[Command], Command]:  # noqa: A002
+    """Declare an option whose value is a member of the enum of `default`; of `only`, if there are any."""
+    kind = type(default)
+    values = click.Choice([each.value for each in only or kind])
+    convert = lambda _context, _parameter, value: kind(value)  # noqa: E731
+    return click.option(*names, type=values, default=default.value, show_default=True, callback=convert, help=help)
 
 
-output_option = _output_option(OutputFormat.TEXT, OutputFormat.JSON)
-findings_option = _output_option(*OutputFormat)
+_output_option = functools.partial(
+    enum_option, "-o", "--output", default=OutputFormat.TEXT, help="Format of the output."
+)
+output_option = _output_option(only=(OutputFormat.TEXT, OutputFormat.JSON))
+findings_option = _output_option()
 """Of a command with findings, which a code host can show."""
 control_option = click.option(
     "--control",

@@ -3,16 +3,51 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
 
 from tests.command_line import SMALL_CONFIG, CommandLine
 
 
+def _object(*required: str, **properties: object) -> Mapping[str, object]:
+    """An object that has nothing else: the schema allows more, which we do not write."""
+    return {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
+
+
+_TEXT, _COUNT = {"type": "string"}, {"type": "integer", "minimum": 1}
+_RULES = {"type": "array", "uniqueItems": True, "items": _object("id", id=_TEXT)}
+_PLACE = _object(
+    artifactLocation=_object(uri={"type": "string", "format": "uri-reference", "pattern": r"^[^\s<>\\^`{|}]*$"}),
+    region=_object(startLine=_COUNT, startColumn=_COUNT),
+)
+_RESULT = _object(
+    "message",
+    ruleId=_TEXT,
+    level={"enum": ["none", "note", "warning", "error"]},
+    message=_object("text", text=_TEXT),
+    locations={"type": "array", "uniqueItems": True, "items": _object(physicalLocation=_PLACE)},
+)
+_RUN = _object(
+    "tool",
+    tool=_object("driver", driver=_object("name", name=_TEXT, version=_TEXT, rules=_RULES)),
+    results={"type": "array", "items": _RESULT},
+)
+SCHEMA = _object(
+    *("version", "runs"),
+    version={"const": "2.1.0"},
+    runs={"type": "array", "items": _RUN},
+    **{"$schema": {"type": "string", "format": "uri"}},
+)
+"""What the published schema (OASIS, sarif-schema-2.1.0.json) says of the properties that we write."""
+
+
 def _results(text: str) -> list[dict[str, Any]]:
     log = json.loads(text)
+    jsonschema.Draft7Validator(SCHEMA).validate(log)
     (run,) = log["runs"]
-    assert log["version"] == "2.1.0"
     assert {each["id"] for each in run["tool"]["driver"]["rules"]} == {each["ruleId"] for each in run["results"]}
     results: list[dict[str, Any]] = run["results"]
     return results

@@ -96,3 +96,24 @@ def test_a_record_without_traffic_proves_nothing(before: Side | tuple[()], after
 def test_traffic_that_came_back_to_the_nic_is_not_worse() -> None:
     found = Comparison(_side(_line(0, "dp:ovs", 10)), _side(_line(0, IN_NIC, 10)))
     assert (found.worse, found.headline) == ({}, "no traffic got worse: 100% of packets in hardware, before 0%")
+
+
+def test_traffic_that_is_gone_is_worse_if_nothing_new_has_its_packets() -> None:
+    """Bug: a class that had packets and has none was shown and never counted, also where its port was gone."""
+    kept, drop = _line(0, IN_NIC, 620), _line(2, IN_NIC, 380, in_port="p1", actions="drop")
+    idle = _line(1, IN_NIC, 0, in_port="p1", actions="p0")
+    moved = _line(2, IN_NIC, 380, in_port="p1", actions="set(eth(dst=02::1)),p0")
+    gone = "no packets, was 38% of all, 100% of it in hardware"
+    for lines, worse in (([kept], [gone]), ([kept, idle], [gone]), ([kept, drop], [gone]), ([kept, moved], [])):
+        found = Comparison(BEFORE, _side(*lines))
+        assert list(found.worse.values()) == worse, lines
+    assert (
+        Comparison(BEFORE, _side(kept)).headline == f"1 class of traffic got worse: ovsbr1: p1 -> p0 [output]: {gone}"
+    )
+
+
+@pytest.mark.parametrize(
+    "line", [_line(1, IN_NIC, 38, actions="drop"), _line(1, IN_NIC, 1, in_port="p1", actions="p0")]
+)
+def test_what_was_dropped_or_little_is_not_missed(line: str) -> None:
+    assert Comparison(_side(_line(0, IN_NIC, 620), line), _side(_line(0, IN_NIC, 620))).worse == {}

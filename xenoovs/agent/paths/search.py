@@ -12,7 +12,7 @@ from xenoovs.agent.paths.devices import Devices
 from xenoovs.agent.paths.discover import CANDIDATES, TRIES, WAIT_S, Search, hops_text, in_places
 from xenoovs.agent.paths.frame import Addresses, Quote, Token, payload, probe_head
 from xenoovs.agent.paths.remote import ProbedRemote
-from xenoovs.agent.tasks import fault_text
+from xenoovs.errors import fault_text
 from xenoovs.model.balancer import Balancer, RemoteName
 from xenoovs.model.remote import any_source_ports, with_source_ports
 from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, PathSelector, Remote

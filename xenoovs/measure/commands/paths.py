@@ -42,7 +42,7 @@ from xenoovs.paths.enumerate import DUPLEX, BridgePort, ListedPath, listed_paths
 from xenoovs.paths.plan import Criterion, PairVerdict, PathKind, PathPlan, Usage, advice, plan_paths
 from xenoovs.switch.host_facts import check_reachable, gather
 from xenoovs.terminal.defaults import announce, find_lab
-from xenoovs.terminal.options import OutputFormat
+from xenoovs.terminal.options import OutputFormat, enum_option
 from xenoovs.terminal.output import echo, print_table, print_text
 from xenoovs.terminal.reach import endpoint_of
 
@@ -84,13 +84,10 @@ def _named_lab(context: click.Context, _parameter: click.Parameter, given: str |
     help="Measure ways to the backends alone, or also those from them, which need tcpreplay on the backends.",
 )
 @repeats_option("[default: 5, quick: as many as fit, 5 at most]")
-@click.option(
+@enum_option(
     "--by",
     "criterion",
-    type=click.Choice([each.value for each in Criterion]),
-    default=Criterion.THROUGHPUT.value,
-    show_default=True,
-    callback=lambda _context, _parameter, value: Criterion(value),
+    default=Criterion.THROUGHPUT,
     help="Rank the paths by what each carries alone, by its latency, or by the CPU that a unit of load costs.",
 )
 @click.option(
