@@ -20,6 +20,7 @@ from xenoovs.errors import FlowConflict
 from xenoovs.model.next_hop import NextHop, is_tunneled
 from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
 from xenoovs.openflow.flow import Bundle, Command, Field, Flow, FlowMod, decode_cookie, is_ours, service_of
+from xenoovs.openflow.group import has_failover
 from xenoovs.openflow.text import render_flow
 from xenoovs.partition.solve import Window, windows
 
@@ -96,7 +97,8 @@ def bundle_of(difference: Plan) -> Bundle:
     adds = (FlowMod(Command.ADD, flow) for flow in sorted(difference.added, key=path, reverse=True))
     changes = (FlowMod(_command(change), change.after) for change in difference.changed)
     deletes = (FlowMod(Command.DELETE, flow) for flow in sorted(difference.removed, key=path))
-    return Bundle((*adds, *changes, *deletes))
+    both = (flow for change in difference.changed for flow in (change.before, change.after))
+    return Bundle((*adds, *changes, *deletes), has_failover(chain(difference.added, both, difference.removed)))
 
 
 def _command(change: FlowChange) -> Command:

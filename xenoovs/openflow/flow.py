@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from operator import attrgetter
 
@@ -256,7 +256,22 @@ class Foreign:
     text: str
 
 
-Action = Output | OutputInPort | Normal | SetField | Move | Resubmit | Learn | Foreign
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """Execute the first bucket whose port is live; none: drop. A bucket is rewrites and then an `Output`.
+
+    On a bridge it is a fast-failover group (OpenFlow 1.4.0, 5.6.1), which `openflow/group.py` makes of it and back.
+    """
+
+    buckets: tuple[tuple[SetField | Output, ...], ...]
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The port that each bucket watches and sends to."""
+        return tuple(action.port for bucket in self.buckets for action in bucket if isinstance(action, Output))
+
+
+Action = Output | OutputInPort | Normal | SetField | Move | Resubmit | Learn | Failover | Foreign
 
 
 # Cookies: which program owns a flow, and which part of it. 64 bits: owner 16, generation 8, stage 8, service 32.
@@ -399,6 +414,15 @@ class Flow:
         return self.key.match
 
 
+def output_ports(actions: Iterable[Action]) -> Iterator[str]:
+    """Yield the names of the ports that actions may send to."""
+    for action in actions:
+        if isinstance(action, Failover):
+            yield from action.ports
+        elif isinstance(action, Output):
+            yield action.port
+
+
 @dataclass(frozen=True, slots=True)
 class ObservedFlow:
     """A flow read back from a switch, with its counters. `duration_s`: time since it was installed."""
@@ -427,10 +451,36 @@ class FlowMod:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
-    """Flow-mods in the order in which they are sent: adds and changes before deletes, so that no packet is lost."""
+class Group:
+    """A group of a bridge. `number`: 32 bits. `failover`: None: it is no group that xenoovs could have made.
 
-    mods: tuple[FlowMod, ...]
+    Attributes:
+        protocol: That its actions set an L4 port of; None: they set none.
+    """
+
+    number: int
+    failover: Failover | None
+    protocol: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMod:
+    """`command`: ADD or DELETE; groups are never changed."""
+
+    command: Command
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Flow-mods in the order in which they are sent: adds and changes before deletes, so that no packet is lost.
+
+    Attributes:
+        has_groups: Whether flows before or after it have a `Failover`.
+    """
+
+    mods: tuple[FlowMod | GroupMod, ...]
+    has_groups: bool = False
 
     def __len__(self) -> int:
         return len(self.mods)

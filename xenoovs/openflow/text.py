@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
@@ -22,12 +22,14 @@ from xenoovs.openflow.flow import (
     Action,
     Bundle,
     Command,
+    Failover,
     Field,
     Flow,
     FlowKey,
     FlowMod,
     Foreign,
     Format,
+    GroupMod,
     Learn,
     Masked,
     Match,
@@ -355,8 +357,30 @@ def render_match_to_send(match: Match) -> str:
 
 
 def render_bundle(bundle: Bundle) -> str:
-    """Return the whole flow file, one flow-mod per line."""
-    return "".join(f"{render_flow_mod(mod)}\n" for mod in bundle.mods)
+    """Return a whole file, one mod per line: for `ovs-ofctl bundle` if it has groups, else for `add-flows`."""
+    flow = "flow " if any(isinstance(mod, GroupMod) for mod in bundle.mods) else ""
+    lines = (
+        render_group_mod(mod) if isinstance(mod, GroupMod) else f"{flow}{render_flow_mod(mod)}" for mod in bundle.mods
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def render_group_mod(mod: GroupMod) -> str:
+    """Return one line of a file for `ovs-ofctl bundle`."""
+    if mod.command is Command.DELETE or mod.group.failover is None:
+        return f"group delete group_id={mod.group.number}"
+    return f"group add {render_group(mod.group.number, mod.group.failover)}"
+
+
+def render_group(number: int, failover: Failover) -> str:
+    """Return a group as ovs-ofctl(8) reads it; `dump-groups` adds a `bucket_id` to each bucket."""
+    pairs = zip(failover.ports, failover.buckets, strict=True)
+    buckets = (f",bucket=watch_port:{_port(port)},actions={render_actions(bucket)}" for port, bucket in pairs)
+    return f"group_id={number},type=ff{''.join(buckets)}"
+
+
+def _port(name: str) -> str:
+    return name if name == LOCAL else render_name(name)
 
 
 @lru_cache(maxsize=32768)
@@ -438,6 +462,8 @@ def _render_action(action: Action) -> str:
             return f"resubmit(,{table})"
         case Learn():
             return _render_learn(action)
+        case Failover(buckets):
+            return f"failover({','.join(f'bucket={render_actions(bucket)}' for bucket in buckets)})"
         case Foreign(text):
             return text
         case _:
@@ -558,6 +584,8 @@ def _parse_word(text: str, tables: Mapping[str, int] | None) -> Action:
             raise ValueError(f"{text!r} cannot stand in a list of actions")
     if text.startswith("learn("):
         return _parse_learn(text)
+    if text.startswith("failover(bucket=") and text.endswith(")"):
+        return _parse_failover(text)
     if found := _RESUBMIT.fullmatch(text):
         return Resubmit(parse_table(found[1], names=tables))
     return Foreign(text)
@@ -594,6 +622,32 @@ def _parse_move(text: str) -> Action:
         return Foreign(text)
     move = Move(_BY_NXM[found[2]], _BY_NXM[found[4]])
     return move if _render_action(move) == text else Foreign(text)
+
+
+def _parse_failover(text: str) -> Failover:
+    """Invert the text of a `Failover`, which no dump of ovs-ofctl has."""
+    buckets = list[list[str]]()
+    for token in split_list(text.removeprefix("failover(").removesuffix(")")):
+        if token.startswith("bucket="):
+            buckets.append([])
+        buckets[-1].append(token.removeprefix("bucket="))
+    found = failover_of(tuple(_parse_action(each, None) for each in bucket) for bucket in buckets)
+    if found is None:
+        raise ValueError(f"{text!r} has a bucket that does more, or less, than to rewrite and send to a port")
+    return found
+
+
+def failover_of(buckets: Iterable[tuple[Action, ...]]) -> Failover | None:
+    """Return what does these lists of actions; None: one is no rewrites and then an output to a port."""
+    found = list[tuple[SetField | Output, ...]]()
+    for bucket in buckets:
+        known = tuple(each for each in bucket if isinstance(each, SetField | Output))
+        if len(known) < len(bucket) or [isinstance(each, Output) for each in known] != [False] * (len(known) - 1) + [
+            True
+        ]:
+            return None
+        found.append(known)
+    return Failover(tuple(found)) if found else None
 
 
 def _parse_learn(text: str) -> Action:

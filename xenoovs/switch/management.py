@@ -13,6 +13,7 @@ from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import BridgeMissing, CommandFailed, CommandMissing, NotEncodable, SwitchError, UnknownTableName
 from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, CookieMask, Cookies, ObservedFlow, is_foreign
+from xenoovs.openflow.group import resolved_text
 from xenoovs.openflow.text import parse_dump, parse_name, render_bundle, render_flow
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
@@ -21,13 +22,16 @@ from xenoovs.switch.openflow import (
     connected,
     count_flows,
     decode_flows,
+    decode_groups,
     open_bundle,
     render_dump,
     request_barrier,
     request_datapath_id,
     request_flows,
+    request_groups,
     send_bundle,
     wait_in_step,
+    with_groups,
 )
 from xenoovs.switch.ovsdb import DEFAULT_TIMEOUT_S, read_bridges
 from xenoovs.switch.process import run
@@ -84,7 +88,14 @@ class Ofctl:
         """
         timeout_s = _BUNDLE_TIMEOUT_S + _BUNDLE_TIMEOUT_PER_FLOW_S * len(bundle)
         options, text = ("--bundle",), render_bundle(bundle)
-        self.run("add-flows", bridge, "-", options=options, stdin=text, timeout_s=timeout_s)
+        self.run(
+            "bundle" if text.startswith("group ") else "add-flows",
+            bridge,
+            "-",
+            options=options,
+            stdin=text,
+            timeout_s=timeout_s,
+        )
 
     def run(
         self,
@@ -159,8 +170,17 @@ class ManagementSwitch:
             counts = dict(zip(only, count_flows(connection, only), strict=True))
             few = tuple(each for each, flows in counts.items() if 0 < flows <= _FEW_FLOWS)
             text = render_dump(decode_flows(request_flows(connection, few), connection.names)) if few else ""
-        many = (each for each, flows in counts.items() if flows > _FEW_FLOWS)
-        return text + "".join(Ofctl(self.endpoint).dump_flow_text(bridge, each) for each in many)
+        many = [each for each, flows in counts.items() if flows > _FEW_FLOWS]
+        if not many:
+            return text
+        found = "".join(Ofctl(self.endpoint).dump_flow_text(bridge, each) for each in many)
+        return text + self._with_groups(bridge, found)
+
+    def _with_groups(self, bridge: str, dump: str) -> str:
+        if "actions=group:" not in dump:
+            return dump
+        with connected(self.endpoint, bridge) as connection:
+            return resolved_text(dump, decode_groups(request_groups(connection), connection.names))
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
         """Return the foreign flows as ovs-ofctl prints them, which has a name for every action and field."""
@@ -178,6 +198,7 @@ class ManagementSwitch:
             return
         try:
             with connected(self.endpoint, bridge) as connection:
+                bundle = with_groups(connection, bundle, ofports=connection.numbers)
                 send_bundle(connection, bundle, ofports=connection.numbers)
         except NotEncodable:
             # A flow from a dump of ovs-ofctl, which can send what it prints; or a port that is not there.
@@ -187,6 +208,7 @@ class ManagementSwitch:
     def prepared(self, bridge: str, bundle: Bundle) -> Iterator[Callable[[], None]]:
         """Hold a bundle open on a connection of its own. Raises BundleRejected, also where it is committed."""
         with connected(self.endpoint, bridge) as connection:
+            bundle = with_groups(connection, bundle, ofports=connection.numbers)
             try:
                 commit = open_bundle(connection, bundle, ofports=connection.numbers)
             except NotEncodable:

@@ -25,8 +25,9 @@ from xenoovs.errors import (
     WireError,
     counted,
 )
-from xenoovs.openflow.flow import Bundle, Cookies, FlowMod, ObservedFlow
-from xenoovs.openflow.text import render_actions, render_flow, render_match
+from xenoovs.openflow.flow import Bundle, CookieMask, Cookies, FlowKey, FlowMod, Group, GroupMod, ObservedFlow
+from xenoovs.openflow.group import IN_FRAME, grouped, resolved
+from xenoovs.openflow.text import render_actions, render_flow, render_group_mod, render_match
 from xenoovs.openflow.wire import message as wire
 from xenoovs.openflow.wire.frame import (
     BARRIER_REPLY,
@@ -56,6 +57,7 @@ from xenoovs.openflow.wire.message import (
     encode_count_request,
     encode_discard,
     encode_flows_request,
+    encode_groups_request,
     encode_ports_request,
     has_more,
     names_of,
@@ -140,14 +142,35 @@ def answers(exchange: Exchange, requests: Iterable[Request]) -> tuple[tuple[byte
 
 
 def request_flows(exchange: Exchange, only: Cookies, *, table: int = ALL_TABLES) -> tuple[bytes, ...]:
-    """Return the undecoded messages that list the flows with these cookies. Raises SwitchError, WireError."""
+    """Return the undecoded messages that list the flows with these cookies, and groups if some name those of xenoovs.
+
+    Raises SwitchError, WireError.
+    """
     requests = (partial(encode_flows_request, each, table=table) for each in only)
-    return tuple(chain.from_iterable(answers(exchange, requests)))
+    frames = tuple(chain.from_iterable(answers(exchange, requests)))
+    # Groups are read after the flows that name them: a group that is gone meanwhile has no flows any more.
+    return (*frames, *request_groups(exchange)) if any(IN_FRAME in frame for frame in frames) else frames
+
+
+def request_groups(exchange: Exchange) -> tuple[bytes, ...]:
+    """Return the undecoded messages that describe all groups. Raises SwitchError, WireError."""
+    return answers(exchange, (encode_groups_request,))[0]
 
 
 def decode_flows(frames: Iterable[bytes], names: Mapping[int, str]) -> tuple[ObservedFlow, ...]:
     """Return the flows in the order of the messages. `names`: port names by number. Raises WireError."""
-    return tuple(chain.from_iterable(wire.decode_flows(frame, names) for frame in frames))
+    flows, groups = list[ObservedFlow](), list[Group]()
+    for frame in frames:
+        if wire.is_of_groups(frame):
+            groups += wire.decode_group_descriptions(frame, names)
+        else:
+            flows += wire.decode_flows(frame, names)
+    return resolved(flows, groups) if groups else tuple(flows)
+
+
+def decode_groups(frames: Iterable[bytes], names: Mapping[int, str]) -> tuple[Group, ...]:
+    """Return the groups in the order of the messages. Raises WireError."""
+    return tuple(chain.from_iterable(wire.decode_group_descriptions(frame, names) for frame in frames))
 
 
 def count_flows(exchange: Exchange, only: Cookies) -> tuple[int, ...]:
@@ -226,6 +249,7 @@ def open_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int
         StandingBy: another controller is master.
         SwitchUnreachable, WireError: the connection is lost, or what came is no OpenFlow.
     """
+    bundle = with_groups(exchange, bundle, ofports=ofports)
     first = exchange.take_xids(len(bundle) + 2)
     messages = encode_bundle(bundle, bundle_id=first, first_xid=first, ofports=ofports)
     timeout_s = _COMMIT_S + _COMMIT_PER_FLOW_S * len(bundle)
@@ -255,13 +279,32 @@ def open_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int
     return commit
 
 
+def with_groups(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int]) -> Bundle:
+    """Return the bundle with the groups that its flows need, and without those that they leave.
+
+    Raises SwitchError, WireError.
+    """
+    if not bundle.has_groups:
+        return bundle
+    names = {number: name for name, number in ofports.items()}
+
+    def users(numbers: tuple[int, ...]) -> Iterator[tuple[int, FlowKey]]:
+        requests = (partial(encode_flows_request, CookieMask(0, 0), group=number) for number in numbers)
+        for number, frames in zip(numbers, answers(exchange, requests), strict=True):
+            yield from ((number, seen.flow.key) for frame in frames for seen in wire.decode_flows(frame, names))
+
+    return grouped(bundle, decode_groups(request_groups(exchange), names), users)
+
+
 def is_slave_error(error: Error) -> bool:
     """Return whether another controller is master, which alone may change flows (OpenFlow 1.4.0, 6.3.5)."""
     return error.name == _IS_SLAVE
 
 
-def describe_mod(mod: FlowMod) -> str:
-    """Return a flow-mod as ovs-ofctl shows one that was refused."""
+def describe_mod(mod: FlowMod | GroupMod) -> str:
+    """Return a flow-mod as ovs-ofctl shows one that was refused; a group-mod as it takes it."""
+    if isinstance(mod, GroupMod):
+        return render_group_mod(mod)
     flow = mod.flow
     table = f"table:{flow.table} " if flow.table else ""
     match = render_match(flow.match)

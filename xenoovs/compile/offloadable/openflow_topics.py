@@ -13,6 +13,7 @@ from xenoovs.openflow.flow import (
     ETH_IPV6,
     LOCAL,
     Action,
+    Failover,
     Field,
     Foreign,
     Learn,
@@ -282,6 +283,9 @@ class ActionReader:
                 yield TopicUse("pipeline-action", text)
             case Learn() | Foreign():
                 yield from self._foreign(text)
+            case Failover(buckets):
+                texts = tuple(render_actions(bucket) for bucket in buckets)
+                yield from self._buckets(OpenFlowGroup("group-one", text, texts))
             case _:
                 assert_never(action)
 

@@ -5,7 +5,7 @@ Semantics: OpenFlow 1.4.0, 5; ovs-actions(7); ofproto/ofproto-dpif-xlate.c for w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from xenoovs.dataclass import dataclass, field
@@ -14,6 +14,7 @@ from xenoovs.judge.simulate.headers import Headers, headers_of
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import (
     Action,
+    Failover,
     Field,
     Flow,
     FlowKey,
@@ -100,6 +101,7 @@ class _Walk:
     lookup: Lookup
     observer: Observer
     headers: Headers
+    dead: Collection[str] = ()
     copies: list[Copy] = field(default_factory=list)
     flows: list[Flow] = field(default_factory=list)
     learned: list[Flow] = field(default_factory=list)
@@ -135,6 +137,10 @@ class _Walk:
                     self.set(target, self.headers.get(source) & copied | replaced & ~copied)
             case Resubmit(table):
                 self.enter(table, depth + 1)
+            case Failover(buckets):
+                live = (each for each, port in zip(buckets, action.ports, strict=True) if port not in self.dead)
+                for each in next(live, ()):
+                    self.execute(each, flow, depth)
             case Learn():
                 self.learned.append(learned_flow(action, self.headers))
             case Foreign(text):
@@ -153,9 +159,9 @@ class _Walk:
             self.headers = self.headers.with_value(target, value)
 
 
-def walk(headers: Headers, lookup: Lookup, observer: Observer) -> Outcome:
-    """Send a packet into table 0. Raises SimulateError for an unsupported action."""
-    state = _Walk(lookup, observer, headers)
+def walk(headers: Headers, lookup: Lookup, observer: Observer, *, dead: Collection[str] = ()) -> Outcome:
+    """Send a packet into table 0. `dead`: ports without link. Raises SimulateError for an unsupported action."""
+    state = _Walk(lookup, observer, headers, dead)
     try:
         state.enter(0, 0)
     except _TooDeep:

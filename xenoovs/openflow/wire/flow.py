@@ -13,11 +13,14 @@ from xenoovs.openflow.flow import (
     MAX_TABLE,
     Action,
     Command,
+    Failover,
     Field,
     Flow,
     FlowKey,
     FlowMod,
     Foreign,
+    Group,
+    GroupMod,
     Learn,
     Match,
     Move,
@@ -28,13 +31,14 @@ from xenoovs.openflow.flow import (
     Resubmit,
     SetField,
 )
-from xenoovs.openflow.text import PAST_OPTION, render_flow
+from xenoovs.openflow.text import PAST_OPTION, failover_of, render_actions, render_flow
 from xenoovs.openflow.wire import frame
-from xenoovs.openflow.wire.frame import ANY, FLOW_MOD, HEADER, LARGEST, NICIRA, VERSION, Reader, padded
+from xenoovs.openflow.wire.frame import ANY, FLOW_MOD, GROUP_MOD, HEADER, LARGEST, NICIRA, VERSION, Reader, padded
 from xenoovs.openflow.wire.learn import LEARN, decode_learn, encode_learn
 from xenoovs.openflow.wire.match import (
     ACTION_HEADERS,
     HAS_MASK,
+    PROTOCOL_OF,
     SET_FIELD_OF,
     decode_conditions,
     encode_match,
@@ -104,6 +108,8 @@ def _encode_action(action: Action, ofports: Mapping[str, int], protocol: int | N
             return _RESUBMIT_TABLE.pack(_TYPE_EXPERIMENTER, size, NICIRA, _NX_RESUBMIT_TABLE, _SAME_PORT, table)
         case Learn():
             return encode_learn(action)
+        case Failover():
+            raise NotEncodable(part=render_actions((action,)), reason="it needs a group of the bridge")
         case Foreign(text):
             return _encode_foreign(text)
         case _:
@@ -359,11 +365,11 @@ def encode_flow_mod(mod: FlowMod, *, xid: int, ofports: Mapping[str, int]) -> by
 
     Only an add has a cookie and options, and a delete has no actions, as ovs-ofctl does it.
     """
-    return next(encode_flow_mods((mod,), first_xid=xid, ofports=ofports))
+    return next(encode_mods((mod,), first_xid=xid, ofports=ofports))
 
 
-def encode_flow_mods(mods: Iterable[FlowMod], *, first_xid: int, ofports: Mapping[str, int]) -> Iterator[bytes]:
-    """Yield one message per flow-mod; their xids count up from `first_xid`. Raises NotEncodable."""
+def encode_mods(mods: Iterable[FlowMod | GroupMod], *, first_xid: int, ofports: Mapping[str, int]) -> Iterator[bytes]:
+    """Yield one message per mod; their xids count up from `first_xid`. Raises NotEncodable."""
     known: dict[tuple[int | None, tuple[Action, ...]], bytes] = {}
 
     def instructions(flow: Flow) -> bytes:
@@ -375,6 +381,9 @@ def encode_flow_mods(mods: Iterable[FlowMod], *, first_xid: int, ofports: Mappin
         return packed
 
     for xid, mod in enumerate(mods, start=first_xid):
+        if isinstance(mod, GroupMod):
+            yield _encode_group_mod(mod, xid, ofports)
+            continue
         try:
             yield _encode_flow_mod(mod, xid, instructions, encode_match(mod.flow.match, ofports))
         except (error, OverflowError) as problem:
@@ -404,6 +413,59 @@ def _encode_flow_mod(mod: FlowMod, xid: int, instructions: _Encode, match: bytes
         options.importance,
     )
     return b"".join((HEADER.pack(VERSION, FLOW_MOD, length, xid & 0xFFFFFFFF), fixed, match, done))
+
+
+# Groups (OpenFlow 1.4.0, 7.3.4.3 and 7.3.5.11).
+
+
+_GROUP_HEAD, _GROUP_DESC, _BUCKET = Struct("!HBxI"), Struct("!HBxI"), Struct("!HHII4x")
+_FAST_FAILOVER = 3
+"""OFPGT_FF."""
+_GROUP_COMMANDS = {Command.ADD: 0, Command.DELETE: 2}
+"""enum ofp_group_mod_command: OFPGC_ADD, OFPGC_DELETE."""
+
+
+def _encode_group_mod(mod: GroupMod, xid: int, ofports: Mapping[str, int]) -> bytes:
+    group, body = mod.group, bytearray(_GROUP_HEAD.pack(_GROUP_COMMANDS[mod.command], _FAST_FAILOVER, mod.group.number))
+    if mod.command is Command.ADD and group.failover is not None:
+        for port, bucket in zip(group.failover.ports, group.failover.buckets, strict=True):
+            actions = encode_actions(bucket, ofports, protocol=group.protocol)
+            watched = frame.port_number(port, ofports)
+            body += _BUCKET.pack(_BUCKET.size + len(actions), 0, watched, ANY) + actions
+    return frame.message(GROUP_MOD, bytes(body), xid=xid)
+
+
+def decode_groups(body: Reader, names: Mapping[int, str]) -> Iterator[Group]:
+    """Yield all groups of one reply. Raises WireError."""
+    while body.left:
+        start = body.offset
+        length, kind, number = body.unpack(_GROUP_DESC, "a group")
+        if not _GROUP_DESC.size <= length <= body.end - start:
+            body.offset = start
+            raise body.error("the length of a group")
+        inner, body.offset = Reader(body.data, offset=body.offset, end=start + length), start + length
+        watched, buckets, protocols = list[str](), list[tuple[Action, ...]](), set[int]()
+        while inner.left:
+            first = inner.offset
+            size, _, port, _ = inner.unpack(_BUCKET, "a bucket")
+            if not _BUCKET.size <= size <= inner.end - first:
+                inner.offset = first
+                raise inner.error("the length of a bucket")
+            watched.append(frame.port_name(port, names))
+            actions, inner.offset = Reader(inner.data, offset=inner.offset, end=first + size), first + size
+            buckets.append(decode_actions(actions, names))
+            protocols |= set(_protocols_of(Reader(body.data, offset=first + _BUCKET.size, end=first + size)))
+        found = failover_of(buckets) if kind == _FAST_FAILOVER and len(protocols) < 2 else None
+        is_watched = found is not None and list(found.ports) == watched
+        yield Group(number, found if is_watched else None, next(iter(protocols), None))
+
+
+def _protocols_of(actions: Reader) -> Iterator[int]:
+    """Yield the protocols whose ports a list of actions sets."""
+    while actions.left:
+        kind, action = actions.element("an action")
+        if kind == _TYPE_SET_FIELD and (protocol := PROTOCOL_OF.get(int.from_bytes(action[4:8], "big") >> 9)):
+            yield protocol
 
 
 # Flows and their counters, as a switch lists them (OpenFlow 1.4.0, 7.3.5.2).

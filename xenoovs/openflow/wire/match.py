@@ -164,6 +164,9 @@ _PORT_FIELDS = {head >> 9: field for (field, ether, _), head in _BY_PROTOCOL.ite
 SET_FIELD_OF = {**ACTION_FIELD_OF, **_PORT_FIELDS}
 """Likewise for OFPAT_SET_FIELD, whose ports are those of whichever protocol the flow matches."""
 
+PROTOCOL_OF = {head >> 9: protocol for (_, ether, protocol), head in _BY_PROTOCOL.items() if ether is None}
+"""Class and number of a port -> IP protocol."""
+
 
 def whole_field(head: int) -> Field | None:
     """Return the field that an action names by a header without a mask; None: unknown, or another length."""

@@ -11,8 +11,8 @@ from enum import Enum
 from struct import Struct
 
 from xenoovs.dataclass import dataclass
-from xenoovs.openflow.flow import Action, Bundle, CookieMask, Match, ObservedFlow
-from xenoovs.openflow.wire.flow import decode_flow_stats, encode_actions, encode_flow_mods
+from xenoovs.openflow.flow import Action, Bundle, CookieMask, Group, Match, ObservedFlow
+from xenoovs.openflow.wire.flow import decode_flow_stats, decode_groups, encode_actions, encode_mods
 from xenoovs.openflow.wire.frame import (
     ANY,
     BUNDLE_ADD_MESSAGE,
@@ -144,7 +144,7 @@ def _decode_port(body: Reader) -> Port:
 _MULTIPART = Struct("!HH4x")
 _MORE = 1
 """OFPMPF_REPLY_MORE."""
-_FLOW, _AGGREGATE, _PORT_DESC = 1, 2, 13
+_FLOW, _AGGREGATE, _GROUP_DESC, _PORT_DESC = 1, 2, 7, 13
 """enum ofp_multipart_type."""
 
 _FLOW_REQUEST = Struct("!B3xII4xQQ")
@@ -158,9 +158,14 @@ def encode_ports_request(xid: int) -> bytes:
     return message(MULTIPART_REQUEST, _MULTIPART.pack(_PORT_DESC, 0), xid=xid)
 
 
-def encode_flows_request(only: CookieMask, xid: int, *, table: int = ALL_TABLES) -> bytes:
-    """Return the request for the flows with these cookies."""
-    return message(MULTIPART_REQUEST, _MULTIPART.pack(_FLOW, 0) + _flow_filter(only, table), xid=xid)
+def encode_groups_request(xid: int) -> bytes:
+    """Return the request for the descriptions of all groups."""
+    return message(MULTIPART_REQUEST, _MULTIPART.pack(_GROUP_DESC, 0), xid=xid)
+
+
+def encode_flows_request(only: CookieMask, xid: int, *, table: int = ALL_TABLES, group: int = ANY) -> bytes:
+    """Return the request for the flows with these cookies, and with an action of this group."""
+    return message(MULTIPART_REQUEST, _MULTIPART.pack(_FLOW, 0) + _flow_filter(only, table, group), xid=xid)
 
 
 def encode_count_request(only: CookieMask, xid: int) -> bytes:
@@ -168,8 +173,8 @@ def encode_count_request(only: CookieMask, xid: int) -> bytes:
     return message(MULTIPART_REQUEST, _MULTIPART.pack(_AGGREGATE, 0) + _flow_filter(only, ALL_TABLES), xid=xid)
 
 
-def _flow_filter(only: CookieMask, table: int) -> bytes:
-    return _FLOW_REQUEST.pack(table, ANY, ANY, only.value, only.mask) + encode_match(Match(), NO_NUMBERS)
+def _flow_filter(only: CookieMask, table: int, group: int = ANY) -> bytes:
+    return _FLOW_REQUEST.pack(table, ANY, group, only.value, only.mask) + encode_match(Match(), NO_NUMBERS)
 
 
 def has_more(frame: bytes) -> bool:
@@ -185,6 +190,17 @@ def decode_ports(frame: bytes) -> tuple[Port, ...]:
     while body.left:
         ports.append(_decode_port(body))
     return tuple(ports)
+
+
+def is_of_groups(frame: bytes) -> bool:
+    """Return whether a multipart reply describes groups. Raises WireError."""
+    kind, _ = body_of(frame, MULTIPART_REPLY, "a multipart reply").unpack(_MULTIPART, "a multipart reply")
+    return bool(kind == _GROUP_DESC)
+
+
+def decode_group_descriptions(frame: bytes, names: Mapping[int, str]) -> tuple[Group, ...]:
+    """Raises WireError."""
+    return tuple(decode_groups(_reply(frame, _GROUP_DESC, "groups"), names))
 
 
 def decode_flows(frame: bytes, names: Mapping[int, str]) -> Iterator[ObservedFlow]:
@@ -231,7 +247,7 @@ def encode_bundle(bundle: Bundle, *, bundle_id: int, first_xid: int, ofports: Ma
     """
     yield _bundle_control(bundle_id, _OPEN, first_xid)
     head = _ADD.pack(bundle_id, _ATOMIC_AND_ORDERED)
-    for xid, inner in enumerate(encode_flow_mods(bundle.mods, first_xid=first_xid + 1, ofports=ofports), first_xid + 1):
+    for xid, inner in enumerate(encode_mods(bundle.mods, first_xid=first_xid + 1, ofports=ofports), first_xid + 1):
         yield message(BUNDLE_ADD_MESSAGE, head + inner, xid=xid)
     yield _bundle_control(bundle_id, _COMMIT, first_xid + 1 + len(bundle))
 
