@@ -2,7 +2,8 @@
 
 Arguments: address, port, number of clients, the address of the first (the others follow it), packets a second of each.
 Lines on stdin: `reached` -> how many packets each client has sent; `whole` -> the same, said when all of these have
-been answered or after ten seconds. At the end of stdin it waits for what may still come and prints JSON: `answers`,
+been answered or after ten seconds; `again` -> the first of five packets in a row that all clients got answers to, sent
+since it was asked. At the end of stdin it waits for what may still come and prints JSON: `answers`,
 client -> the answers in the order in which the packets were sent, each the label of the machine or null; `twice`, the
 number of answers to a packet that already had one.
 """
@@ -17,7 +18,7 @@ from ipaddress import IPv4Address
 
 from xenoovs.lab.client import Flight, UdpChannel
 
-LAST_ANSWERS_S, WHOLE_S = 5.0, 60.0
+LAST_ANSWERS_S, WHOLE_S, IN_A_ROW, AGAIN_S = 5.0, 60.0, 5, 1.0
 
 
 class Stream:
@@ -39,14 +40,15 @@ class Stream:
             self.twice += self.answers[client][number] is not None
             self.answers[client][number] = who
 
-    def is_whole(self, count: int) -> bool:
-        return all(None not in answers[:count] for answers in self.answers.values())
+    def is_whole(self, count: int, *, first: int = 0) -> bool:
+        return self.reached >= count and all(None not in answers[first:count] for answers in self.answers.values())
 
 
 def flow(stream: Stream, rate: int) -> None:
     """Send and answer until stdin ends."""
     begun_s = time.monotonic()
     whole: tuple[int, float] | None = None
+    again: tuple[int, float] | None = None
     while True:
         wait_s = begun_s + stream.reached / rate - time.monotonic()
         if wait_s <= 0:
@@ -60,11 +62,18 @@ def flow(stream: Stream, rate: int) -> None:
                     print(stream.reached, flush=True)
                 case "whole":
                     whole = stream.reached, time.monotonic() + WHOLE_S
+                case "again":
+                    again = stream.reached, time.monotonic() + AGAIN_S
                 case "":
                     return
         if whole is not None and (stream.is_whole(whole[0]) or time.monotonic() > whole[1]):
             print(whole[0], flush=True)
             whole = None
+        if again is not None and stream.is_whole(again[0] + IN_A_ROW, first=again[0]):
+            print(again[0], flush=True)
+            again = None
+        elif again is not None and time.monotonic() > again[1]:
+            again = stream.reached, time.monotonic() + AGAIN_S
 
 
 def main() -> None:

@@ -21,7 +21,19 @@ from xenoovs.model.next_hop import (
     mac_of,
     remote_of_port,
 )
-from xenoovs.openflow.flow import ETH_IPV4, ETH_IPV6, Action, Field, Flow, Masked, Output, SetField, exact
+from xenoovs.openflow.flow import (
+    ETH_IPV4,
+    ETH_IPV6,
+    Action,
+    Failover,
+    Field,
+    Flow,
+    Masked,
+    Output,
+    SetField,
+    alternatives,
+    exact,
+)
 from xenoovs.partition.block import Block, spread, unspread
 
 # The conditions that stages share: an IP family, a protocol, an address, in OpenFlow's fields.
@@ -142,7 +154,8 @@ def block_conditions(
     key, protocol = service.key.field, service.claim.protocol
     bits = key_match(key, family, rule.value, rule.mask)
     is_translated = service.nat is not None and protocol is not None and protocol.has_ports
-    writes_port = any(isinstance(action, SetField) and action.field is Field.TP_DST for action in actions)
+    done = (each for one in alternatives(tuple(actions)) for each in one)
+    writes_port = any(isinstance(action, SetField) and action.field is Field.TP_DST for action in done)
     if not (key.needs_ports or is_translated or writes_port):
         return family_is(family), bits
     if protocol is None or not protocol.has_ports:
@@ -241,16 +254,18 @@ def output_port(hop: NextHop) -> str:
     return hop.port
 
 
-def deliver(hop: NextHop, source_mac: Mac | None) -> tuple[Action, ...]:
+def deliver(hop: NextHop, source_mac: Mac | None) -> tuple[SetField | Output, ...]:
     """Return the actions that send a packet to `hop`."""
     return (*rewrites(hop, source_mac), Output(output_port(hop)))
 
 
 def hop_of(actions: Iterable[Action]) -> NextHop | None:
-    """Return where actions send packets; None: to no next hop, or to none that is known."""
+    """Return where actions send packets, if all ports are live; None: to no next hop, or to none that is known."""
     written, port = dict[Field, int](), None
     for action in actions:
         match action:
+            case Failover(buckets):
+                return hop_of(buckets[0])
             case SetField(field, value):
                 written[field] = value
             case Output(name):

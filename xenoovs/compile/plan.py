@@ -126,7 +126,7 @@ def hardware_entries(service: ServiceProgram) -> int:
     ports = service.service.rewritten_ports
     if ports is not None:
         return len(service.classify) * len(ports)
-    return len(service.classify) * len(service.decision.active.rows) + return_entries(service)
+    return len(service.classify) * len(service.rows.rows) + return_entries(service)
 
 
 def most_entries(service: ServiceProgram) -> int:

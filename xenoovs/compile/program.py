@@ -44,6 +44,7 @@ from xenoovs.decision.advance import Progress, advance
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import (
     BlockMove,
+    Blocks,
     Decision,
     DesiredState,
     NextHops,
@@ -55,6 +56,7 @@ from xenoovs.decision.decision import (
     next_hops,
     split,
 )
+from xenoovs.decision.heirs import owners_of, successions
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, IPNetwork, Mac, Vip, prefix_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids
@@ -67,6 +69,7 @@ from xenoovs.openflow.flow import (
     TCP_ACK,
     TCP_SYN,
     Action,
+    Failover,
     Field,
     Flow,
     FlowKey,
@@ -337,6 +340,15 @@ class BlockFlow:
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    """Which backends get clients when ports die: at most `depth` in a row, none of `ejected`, `held` as the last."""
+
+    depth: int
+    ejected: frozenset[str]
+    held: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceProgram:
     """The flows of one service.
 
@@ -347,6 +359,8 @@ class ServiceProgram:
         home: Flows that store the home blocks of backends that do not serve all of theirs.
         drain: Flows for packets of moving blocks, and those that store their new owners.
         returns: Flows for what its backends send back, where it is not from the VIP.
+        watch: What the switch moves by itself; None: nothing.
+        rows: The blocks as they are once drains are over; the owner is one of `decision.heirs.successions`.
     """
 
     service: Service
@@ -359,6 +373,8 @@ class ServiceProgram:
     home: tuple[Flow, ...] = ()
     drain: tuple[Flow, ...] = ()
     returns: tuple[ReturnFlow, ...] = ()
+    watch: Watch | None = None
+    rows: Blocks = Blocks()
 
     @property
     def flows(self) -> tuple[Flow, ...]:
@@ -407,6 +423,7 @@ def compile_program(
     ofports: Mapping[str, int] | None = None,
     before: Program | None = None,
     used: Collection[tuple[int, NextHop | None]] = (),
+    desired: DesiredState | None = None,
 ) -> Program:
     """Return the flows that encode a decision and a transition on the bridge of a config.
 
@@ -416,6 +433,7 @@ def compile_program(
         ofports: OpenFlow port numbers by name, which connections of moving blocks learn.
         before: A program; services that are the same in it are taken from there.
         used: Service ids and next hops of open connections, where `before` is not what the bridge has.
+        desired: What the decision was made for: who must not get the clients of a dead port; None: known by nothing.
 
     Raises:
         CompileError: An owner of blocks has no next hop, or two services answer ARP for one VIP with two MACs.
@@ -429,11 +447,20 @@ def compile_program(
         service_id = ids[service.claim]
         decided_now, moves = decided[service_id], moving.get(service_id, ())
         made = was = known.get(service_id)
-        if made is None or (made.service, made.decision, made.moves) != (service, decided_now, moves):
+        watch = _watch(service, balancer, desired)
+        if made is None or (made.service, made.decision, made.moves, made.watch) != (
+            service,
+            decided_now,
+            moves,
+            watch,
+        ):
             found = service_flows(service, service_id=service_id, ingress=balancer.uplinks.ingress)
             # While no path to a remote is known, its packets are other traffic. Clients of a service would be dropped.
             classify = () if service.is_remote and not decided_now.active.rows else tuple(found)
-            bare = ServiceProgram(service, service_id, decided_now, moves, classify, ())
+            rows = decided_now.active
+            if watch is not None:
+                rows = successions(service, decided_now, depth=watch.depth, ejected=watch.ejected, closed=watch.held)
+            bare = ServiceProgram(service, service_id, decided_now, moves, classify, (), watch=watch, rows=rows)
             bare = replace(bare, leaving=tuple(_leaving(bare, was, ofports or {}, used)))
             made = _with_blocks(bare, ofports or {})
         services.append(made)
@@ -449,6 +476,17 @@ def compile_program(
     return Program(tuple(services), shared, balancer)
 
 
+def _watch(service: Service, balancer: Balancer, desired: DesiredState | None) -> Watch | None:
+    depth = balancer.uplinks.buckets
+    if not depth or service.is_remote:
+        return None
+    unknown = frozenset(backend.name for backend in service.backends if not backend.next_hop.is_known)
+    if desired is None:
+        return Watch(depth, unknown, frozenset())
+    nobody = frozenset[str]()
+    return Watch(depth, unknown | desired.ejected.get(service.name, nobody), desired.held.get(service.name, nobody))
+
+
 def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:
     """Return flows as a person reads them and as packets meet them: by table, then falling priority, then text."""
     return tuple(sorted(flows, key=lambda flow: (flow.table, -flow.priority, render_flow(flow))))
@@ -458,11 +496,13 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
     """Return the program of a service with the flows of its blocks."""
     service, service_id, decided = bare.service, bare.service_id, bare.decision
     backends = {backend.name: backend for backend in service.backends}
-    hops, owners = next_hops(service), decided.active.owners | decided.home.owners
+    hops, owners = next_hops(service), {one for row in bare.rows.owners for one in owners_of(row)} | decided.home.owners
     delivered = {owner: deliver(_hop(service, owner, hops), service.source_mac) for owner in owners}
-    cut = split(decided.active, bare.moves)
-    rows = sorted(((rule_of(block, service.key), owner, move) for block, owner, move in cut), key=lambda row: row[0])
-    rules: list[BlockActions] = [(rule, delivered[owner] if move is None else TO_DRAIN) for rule, owner, move in rows]
+    done = {row: _actions(tuple(delivered[owner] for owner in owners_of(row))) for row in bare.rows.owners}
+    cut = [(rule_of(block, service.key), row, move) for block, row, move in split(bare.rows, bare.moves)]
+    cut.sort(key=lambda row: row[0])
+    rules: list[BlockActions] = [(rule, done[row] if move is None else TO_DRAIN) for rule, row, move in cut]
+    rows = [(rule, owners_of(row)[0], move) for rule, row, move in cut]
     flows = block_flows(service, rules, service_id=service_id)
     targets = [
         (rule, backends.get(owner) or _unnamed(bare, owner), move)
@@ -481,6 +521,11 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
         home=tuple(block_flows(service, home, service_id=service_id, stage=Stage.HOME)),
         drain=tuple(flow for each in moving for flow in drain_flows(service, each, service_id=service_id)),
     )
+
+
+def _actions(ways: tuple[tuple[SetField | Output, ...], ...]) -> tuple[Action, ...]:
+    """Return what sends packets the first of these ways whose port is live."""
+    return ways[0] if len(ways) == 1 else (Failover(ways),)
 
 
 def _with_returns(services: list[ServiceProgram], *, port: str) -> list[ServiceProgram]:
@@ -591,7 +636,7 @@ def compile_config(balancer: Balancer) -> Program:
     unknown = frozenset(unknown_paths(known))
     remotes = {(tunnel.name, remote.name): (tunnel, remote) for tunnel, remote, _ in remotes_of(known)}
     known = with_source_ports(known, {name: any_source_ports(*remotes[name]) for name in unknown})
-    return compile_program(known, decide(Decision(), DesiredState(known)))
+    return compile_program(known, decide(Decision(), DesiredState(known)), desired=DesiredState(known))
 
 
 def _with_placeholders(service: Service) -> Service:
@@ -616,4 +661,4 @@ def compile_onto(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Progra
     decision = decide(before[0], desired)
     ports = drain_ports(seen)
     transition = advance(before, decision, desired, Progress(now_s=0.0, ports=ports, settle_s=None))
-    return compile_program(balancer, decision, transition, ofports=ports)
+    return compile_program(balancer, decision, transition, ofports=ports, desired=desired)

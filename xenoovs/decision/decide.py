@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from xenoovs.decision.decision import Blocks, Decision, DesiredState, Owner, ServiceDecision, Space, block_at
+from xenoovs.decision.heirs import served
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
 from xenoovs.model.balancer import Balancer, Churn, Service, service_ids
 from xenoovs.model.remote import every_service
@@ -127,7 +128,8 @@ def _decide_service(service: Service, before: ServiceDecision | None, desired: D
     try:
         home = _home(service, before)
         held, ramps = desired.held.get(service.name, frozenset()), _ramps(service, desired, ejected)
-        active = _active(service, home, before, ejected, held, ramps)
+        place = _active_whole if desired.balancer.uplinks.buckets else _active
+        active = place(service, home, before, ejected, held, ramps)
     except ToleranceUnreachable as problem:
         raise problem.naming(f"{service.name}/{service.backends[problem.smallest].name}") from None
     except BudgetUnreachable as problem:
@@ -293,6 +295,31 @@ def _active(
         parts = {numbers[name]: part for name, part in ramps.items()}
         active = slow_start(whole, active, parts=parts, max_width=goal.max_width)
     return Blocks.of_assignment(active, names)
+
+
+def _active_whole(
+    service: Service,
+    home: Blocks,
+    before: ServiceDecision | None,
+    ejected: frozenset[str],
+    held: frozenset[str],
+    ramps: Mapping[str, Fraction],
+) -> Blocks:
+    """Return what `_active` does, by whole blocks, as groups of the switch do it."""
+    if not home.rows:
+        return _active(service, home, before, ejected, held, ramps)
+    down = ejected | (home.owners - _weighted(service)) | ramps.keys()
+    active = served(service, home, before, down, held - ramps.keys())
+    if not ramps:
+        return active
+    names = tuple(dict.fromkeys((*_names(service), *home.owners)))
+    numbers = {name: number for number, name in enumerate(names)}
+    whole, below = (
+        Assignment.of(blocks.depth, ((block, numbers[owner]) for block, owner in blocks.rows), len(names))
+        for blocks in (home, active)
+    )
+    parts = {numbers[name]: part for name, part in ramps.items()}
+    return Blocks.of_assignment(slow_start(whole, below, parts=parts, max_width=service.key.max_width), names)
 
 
 def _ramps(service: Service, desired: DesiredState, ejected: frozenset[str]) -> dict[str, Fraction]:

@@ -19,7 +19,17 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import NextHop, remote_of_port
 from xenoovs.model.remote import every_service
 from xenoovs.model.switch_tunnel import remote_end_of
-from xenoovs.openflow.flow import Bundle, Field, Flow, ObservedFlow, Output, SetField, service_of
+from xenoovs.openflow.flow import (
+    Bundle,
+    Field,
+    Flow,
+    ObservedFlow,
+    Output,
+    SetField,
+    alternatives,
+    output_ports,
+    service_of,
+)
 from xenoovs.openflow.text import recognise, render_flow
 from xenoovs.switch.api import PortCheck
 
@@ -192,18 +202,19 @@ def _by_text(flows: Iterable[Flow], without: frozenset[str], unsent: Ends) -> di
 
 def _destinations(flow: Flow) -> Iterator[tuple[str, IPv4Address]]:
     """Yield the ends of tunnels that a flow sends to."""
-    written = None
-    for action in flow.actions:
-        if isinstance(action, SetField) and action.field is Field.TUN_DST:
-            written = IPv4Address(action.value)
-        elif isinstance(action, Output):
-            remote = written or remote_of_port(action.port)
-            if remote is not None:
-                yield action.port, remote
+    for done in alternatives(flow.actions):
+        written = None
+        for action in done:
+            if isinstance(action, SetField) and action.field is Field.TUN_DST:
+                written = IPv4Address(action.value)
+            elif isinstance(action, Output):
+                remote = written or remote_of_port(action.port)
+                if remote is not None:
+                    yield action.port, remote
 
 
 def _names(flow: Flow) -> set[str | None]:
-    return {flow.match.in_port, *(action.port for action in flow.actions if isinstance(action, Output))}
+    return {flow.match.in_port, *output_ports(flow.actions)}
 
 
 # One step of the engine, without any I/O: from what a bridge has and what is desired to what it is to have.
@@ -281,7 +292,7 @@ def fresh(desired: DesiredState) -> Target:
     """
     undisturbed = DesiredState(desired.balancer, stored=desired.stored)
     decision = decide(Decision(), undisturbed)
-    program = compile_program(desired.balancer, decision)
+    program = compile_program(desired.balancer, decision, desired=undisturbed)
     return Target(undisturbed, decision, Transition(), program, texts_of(program, without=frozenset()))
 
 
@@ -384,7 +395,13 @@ def _target(
         transition = advance(before, decision, desired, progress)
     ofports, guess = state.ofports, found.guess
     program = compile_program(
-        desired.balancer, decision, transition, ofports=ofports, before=guess.program, used=found.learned
+        desired.balancer,
+        decision,
+        transition,
+        ofports=ofports,
+        before=guess.program,
+        used=found.learned,
+        desired=desired,
     )
     without, unsent = frozenset[str](), Ends()
     if options.partial:

@@ -553,6 +553,12 @@ class OtherTraffic(Enum):
     LEAVE = "leave"
 
 
+class Failover(Enum):
+    """Who moves the clients of a backend whose port is dead, besides the agent."""
+
+    IN_SWITCH = "in_switch"
+
+
 @dataclass(frozen=True, slots=True)
 class Uplinks:
     """The bridge and its ports."""
@@ -581,6 +587,27 @@ class Uplinks:
             default=OtherTraffic.PASSTHROUGH,
         ),
     ]
+    failover: Annotated[
+        Failover | None,
+        Key(
+            choice(Failover),
+            "Who moves the clients of a backend whose port is dead. in_switch: Open vSwitch itself, within milliseconds, "
+            "by groups of next hops; blocks of an ejected backend then move whole. Left out: the agent.",
+        ),
+    ] = field(default=None, kw_only=True)
+    depth: Annotated[
+        int | None,
+        Key(
+            values.depth,
+            "With `failover: in_switch`, the next hops in a group: 2, as if left out, survive one dead port, 3 two.",
+            3,
+        ),
+    ] = field(default=None, kw_only=True)
+
+    @property
+    def buckets(self) -> int:
+        """Next hops in a group; 0: there are no groups."""
+        return 0 if self.failover is None else self.depth or 2
 
     @property
     def label(self) -> str:

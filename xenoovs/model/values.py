@@ -681,6 +681,14 @@ def port(value: object) -> int:
     return value
 
 
+@accepts(type="integer", minimum=2, maximum=4)
+def depth(value: object) -> int:
+    """Return how many next hops a group has."""
+    if not is_int(value) or not 2 <= value <= 4:
+        raise ValueError(f"{show(value)} is not from 2 to 4; write 2, or 3 to survive two dead ports")
+    return value
+
+
 @accepts(write=_percent, **_PERCENT)
 def part(value: object) -> Fraction:
     """Read `0%` to `100%`."""

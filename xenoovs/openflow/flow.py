@@ -414,13 +414,14 @@ class Flow:
         return self.key.match
 
 
-def output_ports(actions: Iterable[Action]) -> Iterator[str]:
+def alternatives(actions: tuple[Action, ...]) -> tuple[tuple[Action, ...], ...]:
+    """Return the lists of actions one of which is done: the buckets of a failover, or the actions themselves."""
+    return actions[0].buckets if len(actions) == 1 and isinstance(actions[0], Failover) else (actions,)
+
+
+def output_ports(actions: tuple[Action, ...]) -> Iterator[str]:
     """Yield the names of the ports that actions may send to."""
-    for action in actions:
-        if isinstance(action, Failover):
-            yield from action.ports
-        elif isinstance(action, Output):
-            yield action.port
+    return (each.port for done in alternatives(actions) for each in done if isinstance(each, Output))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import chain
 
 from xenoovs.errors import SwitchError
 from xenoovs.openflow.flow import (
@@ -84,7 +85,7 @@ class _Numbers:
 
 def _protocol(flow: Flow, failover: Failover) -> int | None:
     """Return the protocol whose ports are set."""
-    actions = (action for bucket in failover.buckets for action in bucket)
+    actions = chain.from_iterable(failover.buckets)
     sets_port = any(isinstance(action, SetField) and action.field in (Field.TP_SRC, Field.TP_DST) for action in actions)
     found = flow.match.get(Field.NW_PROTO) if sets_port else None
     return None if found is None else found.value

@@ -1,0 +1,132 @@
+"""Links are cut under a steady stream: the switch moves clients alone, and no agent moves one of them again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine, finish, start
+from tests.ovs.dummy import ofctl
+from tests.ovs.lab_support import lab_name
+from tests.ovs.paced import steady_stream
+from tests.patience import eventually
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab, open_lab
+from xenoovs.lab.topology import switch_namespace
+from xenoovs.switch.process import run
+
+NAME = lab_name("failover")
+CLIENTS, RATE_PPS = 40, 25
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1, failover: in_switch, depth: 3}
+health: {probe: icmp, interval: 1s, fast_interval: 50ms, timeout: 500ms, fall: 2, rise: 2, max_down: 70%}
+services:
+  - name: dns
+    vip: 10.3.10.45
+    protocol: udp
+    ports: [53]
+    vip_mac: 02:00:5e:10:00:01
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
+      - {name: two, mac: 02:00:5e:10:00:03, weight: 1, egress: p2}
+      - {name: three, mac: 02:00:5e:10:00:04, weight: 1, egress: p3}
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("failover") / "my.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture(scope="module")
+def lab(config: Path) -> Iterator[Lab]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(DIRECTORY_VARIABLE, str(config.parent / "labs"))
+        assert finish(start("lab", "up", config, "--lab", NAME)).status == 0
+        try:
+            assert finish(start("apply", config, "--lab", NAME, "--yes")).status == 0
+            yield open_lab(NAME)
+        finally:
+            assert finish(start("lab", "down", "--lab", NAME)).status == 0
+
+
+def set_link(lab: Lab, state: str) -> None:
+    """Cut the cable between p1 and the machine `one`, or connect it: at p1 for the switch, at `one` for probes."""
+    switch = switch_namespace(lab.topology.name)
+    found = run(["ip", "-j", "-n", switch, "link", "show", "p1"]).stdout
+    for device in (json.loads(found)[0]["link"], "xo-b1"):
+        run(["ip", "-n", switch, "link", "set", device, state])
+
+
+def route(answers: list[str | None]) -> list[str]:
+    """Return the machines that answered a client, in order, each once in a row."""
+    there = [answer for answer in answers if answer is not None]
+    return [who for number, who in enumerate(there) if number == 0 or there[number - 1] != who]
+
+
+def dump(lab: Lab) -> list[str]:
+    target = f"unix:{lab.ovs.directory / lab.topology.bridge}.mgmt"
+    lines = ofctl(lab.ovs, "-O", "OpenFlow14", "--no-stats", "dump-flows", target).splitlines()
+    return sorted(line for line in lines if "actions=" in line)
+
+
+def megaflows(lab: Lab) -> list[str]:
+    return [line for line in lab.ovs.appctl("dpctl/dump-flows").splitlines() if "10.3.10.45" in line]
+
+
+def owners(xenoovs: CommandLine) -> str:
+    said = xenoovs("status", "--lab", NAME, "-o", "json")
+    if said.status not in (0, 2):
+        return said.err
+    (service,) = json.loads(said.out).get("snapshot", {"services": [{"backends": []}]})["services"]
+    return " ".join(backend["state"] for backend in service["backends"])
+
+
+@pytest.mark.parametrize("when", ["never", "afterwards", "throughout", "killed"])
+def test_each_client_moves_once_and_returns_once(when: str, lab: Lab, config: Path, xenoovs: CommandLine) -> None:
+    """The agent runs `when`: never, only after the cut, all the time, or until it is killed during the cut."""
+    agents = list[subprocess.Popen[str]]()
+
+    def agent(*wanted: str) -> None:
+        if not agents:
+            agents.append(start("agent", config, "--lab", NAME))
+        eventually(lambda: owners(xenoovs) in wanted, f"the agent says {wanted}")
+
+    before = dump(lab)
+    with steady_stream(lab, clients=CLIENTS, rate_pps=RATE_PPS) as stream:
+        try:
+            stream.say("whole")
+            if when in ("throughout", "killed"):
+                agent("up up up")
+            set_link(lab, "down")
+            if when == "killed":
+                agents[0].kill()
+                agents.pop().communicate()
+            # Packets that were on their way when the link went down are lost; those from now on are not.
+            stream.say("again")
+            if when != "never":
+                agent("down up up")
+                assert dump(lab) != before
+            set_link(lab, "up")
+            if when != "never":
+                agent("up up up")
+            eventually(lambda: dump(lab) == before, "the flows are as before")
+            stream.say("again")
+        finally:
+            for each in agents:
+                each.send_signal(signal.SIGTERM)
+                each.communicate()
+        answers = stream.end()
+    found = {client: route(of_client) for client, of_client in answers.items()}
+    moved = [each for each in found.values() if each[0] == "b1"]
+    assert 10 < len(moved) < 20
+    assert all(len(each) == 3 and each[2] == "b1" and each[1] in ("b2", "b3") for each in moved)
+    assert all(len(each) == 1 for each in found.values() if each[0] != "b1")
+    assert {each[1] for each in moved} == {"b2", "b3"}
