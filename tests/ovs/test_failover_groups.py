@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.command_line import CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs
+from tests.ovs.lab_support import load_text
 from xenoovs.compile.plan import bundle_of, plan
+from xenoovs.compile.program import compile_config
 from xenoovs.openflow.flow import OWNER, Flow, ObservedFlow
 from xenoovs.openflow.text import parse_flow, render_flow
 from xenoovs.switch.endpoint import find_endpoint
 from xenoovs.switch.management import ManagementSwitch
 
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1, failover: in_switch}
+services:
+  - name: dns
+    vip: 10.3.10.45
+    protocol: udp
+    ports: [53]
+    backends:
+      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
+      - {name: two, mac: 02:00:5e:10:00:03, weight: 1, egress: p2}
+"""
 _COOKIE = "cookie=0x786f010100000001, table=1, "
 _PORTS = ("p0", "p1", "p2", "p3")
 
@@ -88,6 +104,16 @@ def test_a_group_that_sets_l4_ports_is_of_one_protocol(bridge: DummyBridge) -> N
         "tcp_dst",
         "udp_dst",
     }
+
+
+def test_ovs_ofctl_takes_what_validate_prints(bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path) -> None:
+    config = tmp_path / "my.yaml"
+    config.write_text(CONFIG)
+    text = xenoovs("validate", str(config), "--flows").out
+    bridge.ofctl("bundle", "-", stdin=text)
+    switch = ManagementSwitch(find_endpoint(db=bridge.ovs.db, env={}))
+    assert _flows(switch.dump_flows(bridge.name)) == set(compile_config(load_text(CONFIG)).flows)
+    assert len(_groups(bridge)) == text.count("group add ") == 2
 
 
 def test_flows_and_groups_by_the_thousand_are_read_by_ovs_ofctl(bridge: DummyBridge) -> None:

@@ -16,7 +16,9 @@ from xenoovs.decision.decide import tolerance_of
 from xenoovs.display import percent
 from xenoovs.errors import ConfigError, Finding, counted, did_you_mean
 from xenoovs.model.templates import describe_templates, read_template, template_names
-from xenoovs.openflow.text import render_flow, render_flow_to_send
+from xenoovs.openflow.flow import Command, GroupMod
+from xenoovs.openflow.group import with_groups
+from xenoovs.openflow.text import render_flow, render_flow_to_send, render_group_mod
 from xenoovs.terminal.completion import complete_template
 from xenoovs.terminal.load import load, load_resolved
 from xenoovs.terminal.options import OutputFormat, config_argument, findings_option
@@ -92,7 +94,8 @@ def validate_command(config: Path, *, flows: bool, output: OutputFormat) -> None
     traffic control can offload the flows (`xenoovs lint` shows details). A note names a drawback for the clients of a
     service, such as connections of one client at several backends.
 
-    `ovs-ofctl -O OpenFlow14 --bundle add-flows` accepts the text of --flows. No switch is needed.
+    `ovs-ofctl -O OpenFlow14 --bundle add-flows` accepts the text of --flows; with `failover: in_switch` it has groups too,
+    and `ovs-ofctl -O OpenFlow14 --bundle bundle` accepts it. No switch is needed.
     """
     if flows:
         _print_flows(config, output)
@@ -146,8 +149,10 @@ def _facts(compiled: ServiceProgram) -> dict[str, Any]:
 
 def _print_flows(config: Path, output: OutputFormat) -> None:
     program = compile_config(load_resolved(config))
-    text = (f"{render_flow_to_send(flow)}\n" for flow in sorted_flows(program.flows))
-    output.show(lambda: _document(program), lambda: echo("".join(text), nl=False))
+    groups, flows = with_groups(sorted_flows(program.flows))
+    lines = [render_group_mod(GroupMod(Command.ADD, group)) for group in groups]
+    lines += [f"{'flow add ' if groups else ''}{render_flow_to_send(flow)}" for flow in flows]
+    output.show(lambda: _document(program), lambda: echo("\n".join(lines)))
 
 
 def _document(program: Program) -> dict[str, object]:

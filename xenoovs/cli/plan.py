@@ -227,6 +227,8 @@ def _show_services(change: Change, count: int) -> None:
         if service.most_entries > service.hardware_entries:
             most = counted(service.most_entries, "hardware entry", "hardware entries")
             echo(f"{service.name}: up to {most} if packets use ECN, behind tunnels")
+        if service.lone_port is not None:
+            echo(f"{service.name}: no failover in the switch, all backends are behind {service.lone_port}")
         if service.ejected:
             echo(f"{service.name}: ejected, others serve their clients: {', '.join(service.ejected)}")
     rows = [

@@ -16,6 +16,7 @@ from xenoovs.compile.read import is_block, stage_number
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decide import tolerance_of
 from xenoovs.decision.decision import Decision, ServiceDecision, moved, next_hop_of
+from xenoovs.decision.heirs import lone_port
 from xenoovs.errors import FlowConflict
 from xenoovs.model.next_hop import NextHop, is_tunneled
 from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
@@ -198,6 +199,7 @@ class ServiceChange:
         most_entries: After the change, for packets with every ECN code point.
         least_moved: The share that any change to these weights, within the tolerance, would move.
         ejected: Names of the backends that get no clients, whatever their weight.
+        lone_port: With failover in the switch: the port that all backends are behind, so that there is none.
     """
 
     name: str
@@ -212,6 +214,7 @@ class ServiceChange:
     most_entries: int
     least_moved: Fraction = Fraction(0)
     ejected: tuple[str, ...] = ()
+    lone_port: str | None = None
 
 
 def summarise(
@@ -273,6 +276,7 @@ def _of_config(made: ServiceProgram, before: _Before) -> ServiceChange:
         most_entries=most_entries(made),
         least_moved=_least_moved(made, was) if was is not None and is_served else Fraction(0),
         ejected=tuple(one.name for one in made.service.backends if one.weight and one.name in made.decision.ejected),
+        lone_port=None if made.watch is None else lone_port(made.service),
     )
 
 

@@ -10,7 +10,7 @@ other backends, then the backups.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 from hashlib import blake2b
 from heapq import heapify, heapreplace
@@ -185,9 +185,7 @@ def owners_of(row: Owner) -> tuple[Owner, ...]:
     return tuple(row.split(_SEPARATOR))
 
 
-def shared_port(services: Iterable[Service]) -> Iterator[tuple[Service, str]]:
-    """Yield the services of clients all of whose backends are behind one port, with the port: nobody can take over."""
-    for service in services:
-        ports = {backend.next_hop.port for backend in service.backends}
-        if len(ports) == 1 and not service.is_remote:
-            yield service, ports.pop()
+def lone_port(service: Service) -> str | None:
+    """Return the port that all backends are behind, so that nobody could take over; None: they have several."""
+    ports = {backend.next_hop.port for backend in service.backends if backend.weight}
+    return ports.pop() if len(ports) == 1 else None

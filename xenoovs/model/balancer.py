@@ -591,8 +591,9 @@ class Uplinks:
         Failover | None,
         Key(
             choice(Failover),
-            "Who moves the clients of a backend whose port is dead. in_switch: Open vSwitch itself, within milliseconds, "
-            "by groups of next hops; blocks of an ejected backend then move whole. Left out: the agent.",
+            "Who moves the clients of a backend whose port is dead. in_switch: Open vSwitch itself, in milliseconds, "
+            "by groups of next hops, unless all backends share a port; blocks of an ejected backend then move whole. "
+            "Left out: the agent.",
         ),
     ] = field(default=None, kw_only=True)
     depth: Annotated[

@@ -8,6 +8,7 @@ from enum import Enum
 from xenoovs.compile.plan import hardware_entries, most_entries, return_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.dataclass import dataclass
+from xenoovs.decision.heirs import lone_port
 from xenoovs.errors import counted, first_names
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Backend, Balancer, DrainMode, KeyField, Protocol, Service, probe_port
@@ -46,6 +47,8 @@ class CostKind(Enum):
     """Behind a tunnel a block has an entry for each ECN code point."""
     BACKUP = "backup"
     """Backups of a service without a health check."""
+    FAILOVER = "failover"
+    """Services whose clients the switch cannot move alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,12 @@ def _clients(made: ServiceProgram) -> Iterator[CostFinding]:
             "another backend a weight"
         )
         yield CostFinding(CostKind.BACKUP, service.name, entries, text)
+    if made.watch is not None and (port := lone_port(service)) is not None:
+        text = (
+            f"no failover in the switch: all backends are behind {port}, so no other could take over when it is dead; "
+            "give backends an `egress` of their own"
+        )
+        yield CostFinding(CostKind.FAILOVER, service.name, entries, text)
     yield from _ecn(made)
     if service.is_remote:
         yield from _source_ports(made)
