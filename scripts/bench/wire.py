@@ -17,7 +17,7 @@ from tests.openflow_replies import flows_reply
 from xenoovs.compile.program import compile_config
 from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Command, Flow, FlowMod, ObservedFlow
-from xenoovs.openflow.wire.flow import encode_flow_mods
+from xenoovs.openflow.wire.flow import encode_mods
 from xenoovs.openflow.wire.frame import HEADER
 from xenoovs.openflow.wire.message import decode_flows
 
@@ -34,7 +34,7 @@ def rows() -> Iterator[Row]:
         text = large_config(Path(name)).read_bytes()
     mods = [FlowMod(Command.ADD, flow) for flow in compile_config(parse_config(text, file="large.yaml")).flows]
     theirs = _OsKen()
-    packed, encoding = _timed(lambda: list(encode_flow_mods(mods, first_xid=1, ofports=_OFPORTS)))
+    packed, encoding = _timed(lambda: list(encode_mods(mods, first_xid=1, ofports=_OFPORTS)))
     read = [theirs.decode_mod(message) for message in packed]
     again, their_encoding = _timed(lambda: [theirs.encode_mod(message) for message in read])
     if list(map(len, again)) != list(map(len, packed)):

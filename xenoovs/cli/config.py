@@ -94,8 +94,8 @@ def validate_command(config: Path, *, flows: bool, output: OutputFormat) -> None
     traffic control can offload the flows (`xenoovs lint` shows details). A note names a drawback for the clients of a
     service, such as connections of one client at several backends.
 
-    `ovs-ofctl -O OpenFlow14 --bundle add-flows` accepts the text of --flows; with `failover: in_switch` it has groups too,
-    and `ovs-ofctl -O OpenFlow14 --bundle bundle` accepts it. No switch is needed.
+    `ovs-ofctl -O OpenFlow14 --bundle add-flows` accepts the text of --flows; where it has groups, for `failover:
+    in_switch`, `bundle` instead of `add-flows` does. No switch is needed.
     """
     if flows:
         _print_flows(config, output)

@@ -33,7 +33,7 @@ from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.model.emit import render_config
 from xenoovs.model.load import parse_config
 from xenoovs.model.remote import every_service
-from xenoovs.openflow.flow import Flow, FlowMod, service_of
+from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import parse_dump, render_flow, render_flow_mod
 from xenoovs.switch.undo_journal import replace_file
 from xenoovs.terminal.command import user_name
@@ -281,7 +281,7 @@ def _lines(dump: str) -> set[str]:
 
 
 def _flow_mods(change: Change) -> list[str]:
-    return [render_flow_mod(mod) for mod in change.bundle.mods if isinstance(mod, FlowMod)]
+    return [render_flow_mod(mod) for mod in change.bundle.mods]
 
 
 def _digest(text: str) -> str:

@@ -12,7 +12,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState
 from xenoovs.display import span
 from xenoovs.errors import MalformedOpenFlow, NotEncodable, StandingBy, SwitchUnreachable, WireError
-from xenoovs.openflow.flow import Bundle, Cookies, GroupMod, ObservedFlow, output_ports
+from xenoovs.openflow.flow import Bundle, Cookies, ObservedFlow, output_ports
 from xenoovs.openflow.text import render_name
 from xenoovs.openflow.wire.frame import HEADER, port_number
 from xenoovs.openflow.wire.message import ALL_TABLES, names_of, numbers_of
@@ -194,8 +194,6 @@ def send_bundle(connection: BridgeConnection, bundle: Bundle) -> None:
 def _explain(bundle: Bundle, numbers: Mapping[str, int]) -> str | None:
     """Return which port is unknown, in the words of ovs-ofctl."""
     for mod in bundle.mods:
-        if isinstance(mod, GroupMod):
-            continue
         port = mod.flow.match.in_port
         if port is not None and not _is_known(port, numbers):
             return f"{openflow.describe_mod(mod)} ({render_name(port)}: invalid or unknown port for in_port)"

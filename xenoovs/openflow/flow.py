@@ -477,11 +477,22 @@ class Bundle:
     """Flow-mods in the order in which they are sent: adds and changes before deletes, so that no packet is lost.
 
     Attributes:
-        has_groups: Whether flows before or after it have a `Failover`.
+        has_groups: Whether flows before or after it have a `Failover`, for which it still needs groups.
+        added, deleted: Groups that are sent before and behind the flow-mods.
     """
 
-    mods: tuple[FlowMod | GroupMod, ...]
+    mods: tuple[FlowMod, ...]
     has_groups: bool = False
+    added: tuple[Group, ...] = ()
+    deleted: tuple[Group, ...] = ()
+
+    @property
+    def in_order(self) -> tuple[FlowMod | GroupMod, ...]:
+        """All that is sent."""
+        if not (self.added or self.deleted):
+            return self.mods
+        deletes = (GroupMod(Command.DELETE, group) for group in self.deleted)
+        return (*(GroupMod(Command.ADD, group) for group in self.added), *self.mods, *deletes)
 
     def __len__(self) -> int:
-        return len(self.mods)
+        return len(self.added) + len(self.mods) + len(self.deleted)

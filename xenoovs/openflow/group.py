@@ -23,10 +23,8 @@ from xenoovs.openflow.flow import (
     Field,
     Flow,
     FlowKey,
-    FlowMod,
     Foreign,
     Group,
-    GroupMod,
     ObservedFlow,
     SetField,
 )
@@ -112,19 +110,13 @@ def grouped(bundle: Bundle, there: Iterable[Group], users: Users) -> Bundle:
     """
     known = tuple(there)
     numbers = _Numbers(known)
-    flow_mods = [mod for mod in bundle.mods if isinstance(mod, FlowMod)]
-    mods = [replace(m, flow=_named(m.flow, numbers)) if m.command is not Command.DELETE else m for m in flow_mods]
+    mods = [replace(m, flow=_named(m.flow, numbers)) if m.command is not Command.DELETE else m for m in bundle.mods]
     ours = {each.number: each for each in known if is_numbered(each.number) and each.failover is not None}
     unused = tuple(sorted(ours.keys() - numbers.used))
     changed = {mod.flow.key for mod in mods}
     still_used = {number for number, key in (users(unused) if unused else ()) if key not in changed}
-    return Bundle(
-        (
-            *(GroupMod(Command.ADD, group) for group in numbers.added),
-            *mods,
-            *(GroupMod(Command.DELETE, ours[number]) for number in unused if number not in still_used),
-        )
-    )
+    deleted = tuple(ours[number] for number in unused if number not in still_used)
+    return Bundle(tuple(mods), added=tuple(numbers.added), deleted=deleted)
 
 
 def resolved(flows: Iterable[ObservedFlow], groups: Iterable[Group]) -> tuple[ObservedFlow, ...]:

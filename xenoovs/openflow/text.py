@@ -358,10 +358,9 @@ def render_match_to_send(match: Match) -> str:
 
 def render_bundle(bundle: Bundle) -> str:
     """Return a whole file, one mod per line: for `ovs-ofctl bundle` if it has groups, else for `add-flows`."""
-    flow = "flow " if any(isinstance(mod, GroupMod) for mod in bundle.mods) else ""
-    lines = (
-        render_group_mod(mod) if isinstance(mod, GroupMod) else f"{flow}{render_flow_mod(mod)}" for mod in bundle.mods
-    )
+    mods = bundle.in_order
+    flow = "flow " if len(mods) > len(bundle.mods) else ""
+    lines = (render_group_mod(mod) if isinstance(mod, GroupMod) else f"{flow}{render_flow_mod(mod)}" for mod in mods)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -352,7 +352,7 @@ def _refusal(bridge: str, bundle: Bundle, refusals: dict[int, Error], *, first_x
         return StandingBy(bridge=bridge)
     about = [xid for xid in sorted(refusals) if 0 < xid - first_xid <= len(bundle)]
     if about:
-        return rejected(bridge, refusals[about[0]].name, describe_mod(bundle.mods[about[0] - first_xid - 1]))
+        return rejected(bridge, refusals[about[0]].name, describe_mod(bundle.in_order[about[0] - first_xid - 1]))
     xid, error = sorted(refusals.items())[0]
     step = "the opening" if xid == first_xid else "the commit"
     return rejected(bridge, error.name, f"{step} of a bundle of {counted(len(bundle), 'flow-mod')}")

@@ -247,7 +247,7 @@ def encode_bundle(bundle: Bundle, *, bundle_id: int, first_xid: int, ofports: Ma
     """
     yield _bundle_control(bundle_id, _OPEN, first_xid)
     head = _ADD.pack(bundle_id, _ATOMIC_AND_ORDERED)
-    for xid, inner in enumerate(encode_mods(bundle.mods, first_xid=first_xid + 1, ofports=ofports), first_xid + 1):
+    for xid, inner in enumerate(encode_mods(bundle.in_order, first_xid=first_xid + 1, ofports=ofports), first_xid + 1):
         yield message(BUNDLE_ADD_MESSAGE, head + inner, xid=xid)
     yield _bundle_control(bundle_id, _COMMIT, first_xid + 1 + len(bundle))
 
