@@ -42,6 +42,7 @@ def committed(view: FleetView, changes: Changes) -> FleetView:
         watches=_merged(view.watches, changes.watches),
         intents=_merged(view.intents, changes.intents),
         actions=_merged(view.actions, changes.actions),
+        freezes=_merged(view.freezes, changes.freezes),
     )
 
 

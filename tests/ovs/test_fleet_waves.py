@@ -80,6 +80,9 @@ def test_a_roll_out_outlives_ctrl_c_and_its_controller_and_stop_takes_it_back(
     assert any("output:p2" in line for line in one.blocks())
     assert not any("output:p2" in line for line in two.blocks())
     assert any("config 2 is rolled out: wave 1, 1 of 2 DPUs" in each for each in store.status()["problems"])
+    # Each is a generation, and the wave goes on.
+    assert (store.fleet("pause").status, store.fleet("resume").status) == (0, 0)
+    assert store.select("Fleet")[0]["wave"] == 1
     assert store.fleet("reset", "dns", "fips2").status == 0
 
     assert store.fleet("stop").status == 0

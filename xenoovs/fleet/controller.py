@@ -26,7 +26,7 @@ from xenoovs.fleet.plan import (
     refused,
     switch_time_ms,
 )
-from xenoovs.fleet.rollout import next_step, with_baseline
+from xenoovs.fleet.rollout import WaveWatch, with_baseline
 from xenoovs.fleet.services import Memo
 from xenoovs.fleet.votes import changed_health
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
@@ -128,9 +128,7 @@ class FleetController:
         self._health = FleetHealth(self._memo)
         self._settled: tuple[FleetView, FleetAvailability | None] | None = None
         self._decided: tuple[FleetView, FleetAvailability | None, FleetChange] | None = None
-        # A successor has another clock, so what a wave waits for is watched again from its begin.
-        self._watched: tuple[int, int] | None = None
-        self._watched_since_s = 0.0
+        self._watch = WaveWatch()
         self._shown = ""
         self._reported: FleetView | None = None
 
@@ -163,6 +161,10 @@ class FleetController:
         if view is None:
             return
         statuses = self._statuses()
+        if over := [name for name, each in sorted(view.overrides.items()) if 0 < each.until_ms <= _now_ms()]:
+            text = f"the time of {first_names(['/'.join(name) for name in over])} is over"
+            self._commit(view, self._with_entry(view, Changes(overrides=dict.fromkeys(over)), text))
+            return
         health = self._follow_health(view, statuses)
         change = self._change_of(view, health)
         if not change.is_empty:
@@ -198,12 +200,7 @@ class FleetController:
 
     def _roll_out(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> None:
         """Write the next step of a roll-out once its wave has passed or failed. Raises XenoovsError."""
-        wave = (view.wave, view.ack) if view.wave else None
-        if wave != self._watched:
-            self._watched, self._watched_since_s = wave, time.monotonic()
-        if wave is None:
-            return
-        step = next_step(view, statuses, watched_s=time.monotonic() - self._watched_since_s)
+        step = self._watch.step(view, statuses, now_s=time.monotonic())
         if step.changes is None or not self._commit(view, step.changes):
             return
         if step.silent:
@@ -296,8 +293,9 @@ class FleetController:
         connection = self._store.connection
         is_active = connection.is_connected and connection.is_leader
         if is_active is not self._is_active:
-            self._is_active, self._settled, self._watched = is_active, None, None
-            self._health = FleetHealth(self._memo)
+            self._is_active, self._settled = is_active, None
+            # A successor has another clock, so what a wave waits for is watched again from its begin.
+            self._health, self._watch = FleetHealth(self._memo), WaveWatch()
             self._sign.show(is_active=is_active)
             if is_active:
                 self._log.info("active: the server leads", remote=connection.remote)

@@ -1,11 +1,11 @@
-"""The history of a fleet: each change of it is an entry, written in the same transaction, and stays after an undo."""
+"""The history of a fleet, whose entries are written with their changes and stay after an undo; and its freezes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from xenoovs.dataclass import dataclass, fields, replace
-from xenoovs.display import decimal
+from xenoovs.display import decimal, moment
 from xenoovs.errors import first_names
 from xenoovs.store.view import Action, Changes, Dpu, FleetView, Intent
 
@@ -40,6 +40,8 @@ def _changed(view: FleetView, changes: Changes) -> Iterator[str]:
         new = after.weight if after else before.configured if before else None
         if old is not None and new is not None:
             yield f"{'/'.join(name)} {decimal(old)} -> {decimal(new)}"
+    for freeze in changes.freezes.values():
+        yield f"frozen until {moment(freeze.until_ms)}" if freeze else "freeze ended"
     for key, dpu in changes.dpus.items():
         was = view.dpus.get(key) or Dpu(key, frozenset())
         differs = [
@@ -86,3 +88,11 @@ def history(view: FleetView) -> list[HistoryEntry]:
     )
     entries = [HistoryEntry(each, view.intents.get(each.config)) for each in (*view.actions.values(), *earlier)]
     return sorted(entries, key=lambda each: (each.action.at_ms, each.action.number, each.action.config), reverse=True)
+
+
+def freeze_text(view: FleetView, *, now_ms: int) -> str:
+    """Return that commands change nothing now, until when, by whom and why; empty: they may."""
+    for each in view.freezes.values():
+        if now_ms < each.until_ms:
+            return f"the fleet is frozen until {moment(each.until_ms)}, by {each.author}: {each.reason or 'no comment'}"
+    return ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import ceil
 
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import percent
@@ -139,63 +140,102 @@ def _needed(view: FleetView) -> Iterator[tuple[str, BackendName]]:
 # Waves.
 
 
-CANARY, _SECOND_WAVE = 1, 2
-LAST_WAVE = 3
+CANARY, _SECOND_WAVE, LATER_WAVE = 1, 2, 3
+"""Operators put DPUs into the first two waves; each roll-out splits all others into waves from 3 on."""
 SOAK_S = 60
 """How long a wave is watched by default."""
 PATIENCE_S = 120
 """How long the DPUs of a wave may lack it after that."""
-_GRACE_S = 10
-"""Until then a problem may have been reported before the wave began."""
+LASTS_S = 10
+"""A problem ends a roll-out when it has lasted so long in its wave: one unanswered read of a switch does not, and a
+report may be older than the wave."""
 _MAX_SILENT = Fraction(1, 20)
-_CANARIES, _SECOND = Fraction(1, 100), Fraction(1, 10)
+_CANARIES, _SECOND, _AT_ONCE = Fraction(1, 100), Fraction(1, 10), Fraction(1, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class WaveStep:
     """What a roll-out does next. `changes`: to write now; None: the wave goes on. `reason`: of a refusal; empty: none.
 
-    `silent`: DPUs that the next step does without; they follow by themselves.
+    `silent`: DPUs that the next step does without; they follow by themselves. `problems`: what ends the roll-out if it
+    lasts, in words, by DPU or target.
     """
 
     changes: Changes | None = None
     reason: str = ""
     silent: tuple[str, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-def next_step(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, watched_s: float) -> WaveStep:
+def next_step(
+    view: FleetView,
+    statuses: Mapping[str, DpuStatus] | None,
+    *,
+    watched_s: float,
+    lasted_s: Mapping[str, float] | None = None,
+) -> WaveStep:
     """Return what follows from the reports of the DPUs whose wave has begun.
 
     It is judged when the soak time has passed. A wave passes if all of them have what is staged, without an error or
     drift, fit, and with as large a share of megaflows in hardware; at most 5 % may lack it in the end without an error.
-    Backends of its services must not have gone down. A problem that is there after 10 s ends the roll-out. `view`:
-    `plan.next_change` has nothing to add to it. `watched_s`: since when the caller knows this wave and `view.ack`.
+    Backends of its services must not have gone down. A problem that lasts 10 s ends the roll-out, also in a pause.
+
+    Args:
+        view: `plan.next_change` has nothing to add to it.
+        watched_s: Since when the caller knows this wave and `view.ack`.
+        lasted_s: How long each problem has been there without a break, as far as known; None: since the wave began.
     """
     intent = rolling_intent(view)
     if intent is None or not view.wave:
         return WaveStep()
     waits = waits_for(view, statuses)
+    texts = {name: f"{name}: {reason}" for name, (reason, _) in waits.items()}
+    problems = {name: texts[name] for name, (_, is_failed) in waits.items() if is_failed}
+    problems |= lost_targets(view, statuses)
+    ages_s = dict.fromkeys(problems, watched_s) if lasted_s is None else lasted_s
+    enough_s = min(intent.soak_s, LASTS_S)
+    lasting = [text for name, text in problems.items() if min(watched_s, ages_s.get(name, 0.0)) >= enough_s]
+    if lasting:
+        return _refused(view, lasting[0] + _others(lasting, "other problem"))
+    if watched_s < intent.soak_s or intent.is_paused:
+        return WaveStep(problems=problems)
     members = len(_members(view, statuses))
-    failed = {name: reason for name, (reason, is_failed) in waits.items() if is_failed}
-    if failed and watched_s >= min(intent.soak_s, _GRACE_S):
-        name, reason = next(iter(failed.items()))
-        return _refused(view, f"{name}: {reason}" + _others(failed))
-    lost = lost_targets(view, statuses)
-    if lost and watched_s >= min(intent.soak_s, _GRACE_S):
-        return _refused(view, next(iter(lost.values())) + _others(lost, "other target"))
-    if watched_s < intent.soak_s:
-        return WaveStep()
-    if waits:
+    if waits or problems:
         if watched_s < intent.soak_s + PATIENCE_S:
-            return WaveStep()
-        if len(waits) > members * _MAX_SILENT:
-            name, (reason, _) = next(iter(waits.items()))
-            return _refused(view, f"{name}: {reason} after {PATIENCE_S} s" + _others(waits))
+            return WaveStep(problems=problems)
+        if problems or len(waits) > members * _MAX_SILENT:
+            late = [*(problems or texts).values()]
+            return _refused(view, f"{late[0]} after {PATIENCE_S} s" + _others(late, "other DPU"))
     if not members and any(not dpu.is_out for dpu in view.concerned.values()):
         return _refused(view, "none of its DPUs is in service any more, so nothing shows what the config does")
     wave = next_wave(view)
     changes = completion(view, intent) if wave is None else Changes(wave=wave, ack=ACK_THIS)
     return WaveStep(changes, silent=tuple(waits))
+
+
+class WaveWatch:
+    """Watches the waves of a roll-out by a clock of its own, and how long their problems have lasted."""
+
+    def __init__(self) -> None:
+        self._wave: tuple[int, int] | None = None
+        self._began_s = 0.0
+        self._since_s: dict[str, float] = {}
+
+    def step(
+        self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, at_most_s: float | None = None
+    ) -> WaveStep:
+        """Return the next step. Call it repeatedly with the newest view and reports.
+
+        `now_s`: on a clock that never goes back. `at_most_s`: as if it had watched for no longer.
+        """
+        wave = view.wave, view.ack
+        if wave != self._wave:
+            self._wave, self._began_s, self._since_s = wave, now_s, {}
+        watched_s = now_s - self._began_s if at_most_s is None else at_most_s
+        lasted_s = {name: now_s - since_s for name, since_s in self._since_s.items()}
+        step = next_step(view, statuses, watched_s=watched_s, lasted_s=lasted_s)
+        self._since_s = {name: self._since_s.get(name, now_s) for name in step.problems}
+        return step
 
 
 def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, tuple[str, bool]]:
@@ -245,24 +285,56 @@ def _members(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[
     }
 
 
-def early_dpus(dpus: Mapping[str, Dpu], *, canaries: int | None, second: int | None) -> dict[str, Dpu]:
-    """Return the DPUs to change so that so many are in the first two waves, by name from those of the last one.
+def planned_waves(
+    dpus: Mapping[str, Dpu],
+    *,
+    canaries: int | None = None,
+    second: int | None = None,
+    at_once: int | None = None,
+    by: str | None = None,
+) -> dict[str, Dpu]:
+    """Return the DPUs whose wave a roll-out changes, as they are after.
 
-    DPUs that are out of service or not fit show nothing, so they do not count. `canaries`, of wave 1: None: 1 of 100
-    DPUs, at least one. `second`, of wave 2: None: 1 of 10 DPUs, and none of fewer than 10.
+    DPUs of later waves join the first two until these have enough. All others are split into waves from the third on.
+    DPUs that are out of service or not fit show nothing, so they do not count in the first two.
+
+    Args:
+        canaries: At least so many in wave 1; None: 1 of 100 DPUs, at least one.
+        second: The same for wave 2; None: 1 of 10 DPUs, and none of fewer than 10, or with `by`.
+        at_once: At most so many in each later wave; None: a quarter of all, with `by` all of one place.
+        by: `rack` or `group`: each later wave is of one, a DPU in several groups that of its first; None: of all.
     """
-    dpus = {name: dpu for name, dpu in dpus.items() if not dpu.is_out and not dpu.is_unfit}
-    wanted = ceil(len(dpus) * _CANARIES) if canaries is None else canaries
-    early = _moved_to(CANARY, dpus, wanted)
-    wanted = int(len(dpus) * _SECOND) if second is None else second
-    return early | _moved_to(_SECOND_WAVE, {name: early.get(name, dpu) for name, dpu in dpus.items()}, wanted)
+    found = {name: dpu for name, dpu in dpus.items() if not dpu.is_out and not dpu.is_unfit}
+    most = at_once or (len(dpus) if by else ceil(len(dpus) * _AT_ONCE))
+    wanted = ceil(len(found) * _CANARIES) if canaries is None else canaries
+    planned = _moved_to(CANARY, found, wanted)
+    wanted = (0 if by else min(int(len(found) * _SECOND), most)) if second is None else second
+    planned |= _moved_to(_SECOND_WAVE, {**found, **planned}, wanted)
+    later, ranks = defaultdict[str, list[tuple[int, Dpu]]](list), Counter[str]()
+    for _, dpu in sorted({**dpus, **planned}.items()):
+        if dpu.wave >= LATER_WAVE:
+            place = dpu.rack if by == "rack" else min(dpu.groups, default="") if by else ""
+            later[place].append((ranks[dpu.rack], dpu))
+            ranks[dpu.rack] += 1
+    wave = LATER_WAVE
+    for _, members in sorted(later.items()):
+        # One of each rack after the other: no wave takes a whole rack that it need not take.
+        members.sort(key=lambda each: (each[0], each[1].name))
+        for start in range(0, len(members), most):
+            planned |= {dpu.name: replace(dpu, wave=wave) for _, dpu in members[start : start + most]}
+            wave += 1
+    return {name: dpu for name, dpu in planned.items() if dpu != dpus[name]}
 
 
 def _moved_to(wave: int, dpus: Mapping[str, Dpu], wanted: int) -> dict[str, Dpu]:
-    """Return the DPUs of later waves that join this one."""
-    lacking = max(0, wanted - sum(dpu.wave == wave for dpu in dpus.values()))
-    later = sorted((dpu for dpu in dpus.values() if dpu.wave > wave), key=lambda dpu: (-dpu.wave, dpu.name))
-    return {dpu.name: replace(dpu, wave=wave) for dpu in later[:lacking]}
+    """Return the DPUs of later waves that join this one: of racks that have the fewest in it, from the last wave."""
+    racks = Counter(dpu.rack for dpu in dpus.values() if dpu.wave == wave)
+    later, moved = {name: dpu for name, dpu in dpus.items() if dpu.wave > wave}, dict[str, Dpu]()
+    for _ in range(min(len(later), wanted - racks.total())):
+        chosen = min(later.values(), key=lambda dpu: (racks[dpu.rack], -min(dpu.wave, LATER_WAVE), dpu.name))
+        racks[chosen.rack] += 1
+        moved[chosen.name] = replace(later.pop(chosen.name), wave=wave)
+    return moved
 
 
 def _refused(view: FleetView, reason: str) -> WaveStep:
@@ -271,7 +343,7 @@ def _refused(view: FleetView, reason: str) -> WaveStep:
     return WaveStep(refusal(view, intent, f"wave {view.wave}: {reason}"), reason)
 
 
-def _others(found: Mapping[str, object], noun: str = "other DPU") -> str:
+def _others(found: Sequence[str], noun: str) -> str:
     return f", and {counted(len(found) - 1, noun)}" if len(found) > 1 else ""
 
 
@@ -291,8 +363,7 @@ class FleetProgress:
         self.change = FleetChange(Changes())
         self._view: FleetView | None = None
         self._seen_s = 0.0
-        self._wave: tuple[int, int] | None = None
-        self._began_s = 0.0
+        self._watch = WaveWatch()
         self._due_s: float | None = None
 
     def stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> str:
@@ -308,14 +379,11 @@ class FleetProgress:
             self._view, self._seen_s, self.change = view, now_s, next_change(view, memo=self.memo)
         if not self.change.is_empty:
             return UNDECIDED if now_s - self._seen_s > SETTLE_S else ""
-        wave = view.wave, view.ack
-        if wave != self._wave:
-            self._wave, self._began_s, self._due_s = wave, now_s, None
-        if next_step(view, statuses, watched_s=now_s - self._began_s).changes is None:
+        if self._watch.step(view, statuses, now_s=now_s).changes is None:
             self._due_s = None
             return ""
         if self._due_s is None:
             self._due_s = now_s
         watched_s = now_s - self._due_s - SETTLE_S
-        is_overdue = watched_s >= 0 and next_step(view, statuses, watched_s=watched_s).changes is not None
+        is_overdue = watched_s >= 0 and self._watch.step(view, statuses, now_s=now_s, at_most_s=watched_s).changes
         return f"no controller has written the next step of wave {view.wave}" if is_overdue else ""

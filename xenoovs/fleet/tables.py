@@ -374,6 +374,7 @@ OVERRIDES = Table(
         backend=_column("Name of the backend."),
         weight=_column("In place of that of the config; 0 is a drain.", json=float),
         author=_column("Who set it."),
+        until_ms=_column("When it ends by itself, in milliseconds since 1970; 0: never."),
     ),
 )
 

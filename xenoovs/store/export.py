@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from xenoovs.errors import ExportMalformed, StoreMalformed
-from xenoovs.store.rows import FLEET, INTENTS, WRITER_TABLES, Row, StoreDatabase, StoreTable, schema_text
+from xenoovs.store.rows import FLEET, INTENTS, OVERRIDES, WRITER_TABLES, Row, StoreDatabase, StoreTable, schema_text
 from xenoovs.store.view import FORMAT, FleetView, IntentState, StoredService
 
 # What the columns of a schema accept (ovsdb-server(7), RFC 7047, 3.2), for rows that come from files as plain JSON.
@@ -116,6 +116,8 @@ _FLEET_COLUMNS = ("name", "format", "generation", "intent")
 _TABLES = {name: WRITER_TABLES[name] for name in ("services", "dpus", "overrides", "intents", "watches", "actions")}
 _EARLIER = {INTENTS.name: ("at_ms", "in_waves")}
 """Columns that files of earlier versions have, by table."""
+_LATER: Mapping[str, Mapping[str, object]] = {INTENTS.name: {"is_paused": False}, OVERRIDES.name: {"until_ms": 0}}
+"""Columns that they lack, likewise."""
 _NEEDS = "write the file again with `xenoovs fleet export`, or take an earlier one"
 
 
@@ -200,8 +202,10 @@ def _view(document: Mapping[str, Any]) -> FleetView:
 
 
 def _without_earlier(given: object, table: StoreTable[Any]) -> object:
-    earlier = _EARLIER.get(table.name, ())
-    return {name: each for name, each in given.items() if name not in earlier} if isinstance(given, dict) else given
+    if not isinstance(given, dict):
+        return given
+    earlier, later = _EARLIER.get(table.name, ()), _LATER.get(table.name, {})
+    return {**later, **{name: each for name, each in given.items() if name not in earlier}}
 
 
 def _values(listed: object, table: StoreTable[Any], name: str) -> dict[Any, Any]:

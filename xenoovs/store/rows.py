@@ -25,6 +25,7 @@ from xenoovs.store.view import (
     DpuStatus,
     FleetOverride,
     FleetView,
+    Freeze,
     Intent,
     IntentState,
     StoredService,
@@ -248,7 +249,7 @@ def _table(name: str, kind: Callable[..., _Value]) -> StoreTable[_Value]:
 
 def _override_row(override: FleetOverride) -> Row:
     return {
-        **_plain_row(("service", "backend", "author", "since_ms"))(override),
+        **_plain_row(("service", "backend", "author", "since_ms", "until_ms"))(override),
         "weight": str(override.weight),
         "configured": str(override.configured),
     }
@@ -256,7 +257,7 @@ def _override_row(override: FleetOverride) -> Row:
 
 def _override(row: _RowReader) -> FleetOverride:
     weight, configured = row.parsed("weight", _weight), row.parsed("configured", _weight)
-    return FleetOverride(row["service"], row["backend"], weight, configured, row["author"], row["since_ms"])
+    return FleetOverride(**{**_plain(row, OVERRIDES.columns), "weight": weight, "configured": configured})
 
 
 _WAITING = "waiting"
@@ -283,13 +284,13 @@ STAGED: StoreTable[StoredService] = replace(SERVICES, name="Staged")
 DPUS = _table("Dpu", Dpu)
 OVERRIDES: StoreTable[FleetOverride] = StoreTable(
     "Override",
-    ("service", "backend", "weight", "configured", "author", "since_ms"),
+    ("service", "backend", "weight", "configured", "author", "since_ms", "until_ms"),
     lambda row: (row["service"], row["backend"]),
     _override,
     _override_row,
 )
 WATCHES = _table("Watch", Watch)
-ACTIONS = _table("Action", Action)
+ACTIONS, FREEZES = _table("Action", Action), _table("Freeze", Freeze)
 INTENTS: StoreTable[Intent] = replace(
     _table("Intent", Intent),
     parse=_intent,
@@ -313,7 +314,12 @@ VIEW_TABLES: Mapping[str, StoreTable[Any]] = {
     "overrides": OVERRIDES,
     "watches": WATCHES,
 }
-WRITER_TABLES: Mapping[str, StoreTable[Any]] = {**VIEW_TABLES, "intents": INTENTS, "actions": ACTIONS}
+WRITER_TABLES: Mapping[str, StoreTable[Any]] = {
+    **VIEW_TABLES,
+    "intents": INTENTS,
+    "actions": ACTIONS,
+    "freezes": FREEZES,
+}
 """Tables by their attribute of a view and of changes. The last ones only the controller and the commands read."""
 
 

@@ -103,7 +103,7 @@ class Dpu:
         name: The common name of its certificate.
         groups: Names of its groups: it serves their services, and those without groups.
         rack: Where it stands; an empty text: not known.
-        wave: When it gets a new intent in a roll-out: 1 (canary), 2 or 3.
+        wave: When it gets a new intent in a roll-out: 1 (canary), 2, or from 3 on as the newest one has split the rest.
         is_out: Whether an operator took it out of service.
         is_unfit: Whether the controller agrees that it is not fit (`fleet.health`).
     """
@@ -126,6 +126,7 @@ class FleetOverride:
         configured: Weight in the config when it was set. Another weight in the config ends the override.
         author: Who set it.
         since_ms: When, in milliseconds since 1970 on the clock of the writer.
+        until_ms: When the controller ends it, likewise; 0: never.
     """
 
     service: str
@@ -134,6 +135,7 @@ class FleetOverride:
     configured: Fraction
     author: str
     since_ms: int
+    until_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ class Intent:
         text: YAML as it was given.
         created_ms: When it was given, in milliseconds since 1970 on the clock of the writer.
         soak_s: How long each wave of its roll-out is watched, in seconds.
+        is_paused: During its roll-out: whether the next wave waits for an operator.
         hw_before: During its roll-out: the share of each DPU's megaflows that were in hardware when its wave began, in
             thousandths; without DPUs of which it was not known.
         down_before: During its roll-out: the targets of health checks that were down when it began.
@@ -191,12 +194,22 @@ class Intent:
     hw_before: Mapping[str, int] = field(default_factory=dict)
     down_before: frozenset[str] = frozenset()
     unfit_before: frozenset[str] = frozenset()
+    is_paused: bool = False
 
     def ended(self, state: IntentState, comment: str | None = None) -> Intent:
         """Return the intent in another state, without what its roll-out stored. `comment`: None: as it is."""
-        comment = self.comment if comment is None else comment
-        nothing = frozenset[str]()
-        return replace(self, state=state, comment=comment, hw_before={}, down_before=nothing, unfit_before=nothing)
+        kept = {name: getattr(self, name) for name in ("number", "text", "digest", "author", "created_ms", "soak_s")}
+        return Intent(**kept, state=state, comment=self.comment if comment is None else comment)
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """A time in which commands change nothing. `scope`: `fleet`, of the only one. `until_ms`: since 1970."""
+
+    scope: str
+    until_ms: int
+    author: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +256,7 @@ class FleetView:
         removed: Names of services that the roll-out removes.
         silent: Names of DPUs that have not reported for long by the clock of the controller; empty for clients without
             intents.
-        actions: By number; empty for clients without intents.
+        actions: By number; empty for clients without intents. `freezes` likewise, by scope.
         services: By name.
         staged: Services that the roll-out adds or changes, by name.
         dpus: By name.
@@ -271,6 +284,7 @@ class FleetView:
     content: str = ""
     silent: frozenset[str] = frozenset()
     actions: Mapping[int, Action] = field(default_factory=dict)
+    freezes: Mapping[str, Freeze] = field(default_factory=dict)
 
     @property
     def commit(self) -> str:
@@ -339,6 +353,7 @@ class Changes:
     generation: int | None = None
     silent: frozenset[str] | None = None
     actions: Mapping[int, Action | None] = field(default_factory=dict)
+    freezes: Mapping[str, Freeze | None] = field(default_factory=dict)
 
 
 ACK_THIS = -1

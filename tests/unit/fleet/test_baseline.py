@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.fleet_support import EMPTY, committed, given, settled
 from tests.unit.fleet.test_health import DPUS, Controller, config, running
 from xenoovs.fleet.plan import next_change, with_override
-from xenoovs.fleet.rollout import WaveStep, early_dpus, lost_targets, next_step, with_baseline
+from xenoovs.fleet.rollout import WaveStep, lost_targets, next_step, planned_waves, with_baseline
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetOverride, FleetView, IntentState
 
 SOAK_S = 60
@@ -63,7 +63,7 @@ def test_a_backend_that_goes_down_during_the_roll_out_of_its_service_takes_it_ba
     after = committed(fleet.view, step.changes)
     assert (after.wave, after.intents[2].state, after.intents[2].down_before) == (0, IntentState.REFUSED, frozenset())
     assert after.intents[2].comment == f"refused: wave 1: {step.reason}"
-    assert "and 1 other target" in judged(fleet, ["b2", "b3"]).reason
+    assert "and 1 other problem" in judged(fleet, ["b2", "b3"]).reason
 
 
 def test_a_backend_that_answers_again_in_time_does_not() -> None:
@@ -224,4 +224,4 @@ def test_a_wave_of_unfit_dpus_alone_shows_nothing() -> None:
 @pytest.mark.parametrize("is_unfit", [True, False])
 def test_canaries_are_chosen_among_fit_dpus(*, is_unfit: bool) -> None:
     dpus = {name: Dpu(name, frozenset(), is_unfit=is_unfit and name == "d1") for name in ("d1", "d2")}
-    assert early_dpus(dpus, canaries=None, second=None).keys() == {"d2" if is_unfit else "d1"}
+    assert planned_waves(dpus, at_once=9).keys() == {"d2" if is_unfit else "d1"}

@@ -11,7 +11,7 @@ from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.errors import ConfigError
 from xenoovs.fleet.plan import concerned, next_change, next_wave, parse_intent, with_intent
-from xenoovs.fleet.rollout import early_dpus, next_step
+from xenoovs.fleet.rollout import next_step, planned_waves
 from xenoovs.model.load import parse_config
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
@@ -79,7 +79,7 @@ def test_a_roll_out_concerns_the_dpus_that_serve_what_changes(text: str, names: 
     change = with_intent(view, text, parse_intent(text, file="my.yaml"))
     assert sorted(concerned(view, change.changes)) == names.split()
     # Canaries that do not serve it would try nothing.
-    canary = early_dpus(concerned(view, change.changes), canaries=None, second=None)
+    canary = planned_waves(concerned(view, change.changes), at_once=9)
     view = committed(view, Changes(dpus=canary))
     assert list(canary) == [names.split()[0]]
     view = settled(given(view, text, IntentState.ROLLING, soak_s=1))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -15,9 +17,9 @@ from xenoovs.fleet.rollout import (
     PATIENCE_S,
     FleetProgress,
     WaveStep,
-    early_dpus,
     hw_share,
     next_step,
+    planned_waves,
     uncompared,
     waits_for,
     with_baseline,
@@ -142,29 +144,61 @@ def test_a_config_that_cannot_be_is_refused_without_a_wave() -> None:
     assert (state(view)[0], view.wave) == ("refused", 0)
 
 
-def early(waves: tuple[int, ...], canaries: int | None = None, second: int | None = None) -> dict[str, int]:
-    changed = early_dpus(fleet(*waves).dpus, canaries=canaries, second=second)
-    return {name: dpu.wave for name, dpu in changed.items()}
+def planned(waves: tuple[int, ...], **how: Any) -> dict[str, int]:
+    """The waves that change."""
+    return {name: dpu.wave for name, dpu in planned_waves(fleet(*waves).dpus, **how).items()}
 
 
 def test_canaries_are_chosen_by_name_where_there_are_too_few() -> None:
-    assert early((3, 3, 2, 1)) == {}
-    assert early((3, 3, 2, 1), 3) == {"dpu1": 1, "dpu2": 1}
-    assert early((3, 3, 2, 1), 9) == {"dpu1": 1, "dpu2": 1, "dpu3": 1}
-    assert early((3, 3)) == {"dpu1": 1}
-    assert early(()) == {}
+    assert planned((3, 3, 2, 1), at_once=9) == {}
+    assert planned((3, 3, 2, 1), canaries=3, at_once=9) == {"dpu1": 1, "dpu2": 1}
+    assert planned((3, 3, 2, 1), canaries=9) == {"dpu1": 1, "dpu2": 1, "dpu3": 1}
+    assert planned((3, 3)) == {"dpu1": 1}
+    assert planned(()) == {}
 
 
 def test_one_of_ten_dpus_is_in_the_second_wave_and_none_of_nine() -> None:
-    assert early((1,) + (3,) * 8) == {}
-    assert early((1,) + (3,) * 9) == {"dpu10": 2}
-    assert early((3,) * 10) == {"dpu1": 1, "dpu10": 2}
-    assert early((1, 2) + (3,) * 18) == {"dpu10": 2}
-    many = early((3,) * 200)
-    assert [list(many.values()).count(wave) for wave in (1, 2)] == [2, 20]
-    assert early((3,) * 4, second=2) == {"dpu1": 1, "dpu2": 2, "dpu3": 2}
-    assert early((3,) * 3, 3, 3) == {"dpu1": 1, "dpu2": 1, "dpu3": 1}
-    assert early((3,) * 20, second=0) == {"dpu1": 1}
+    assert 2 not in planned((1,) + (3,) * 8).values()
+    assert planned((1,) + (3,) * 9, at_once=9) == {"dpu10": 2}
+    assert planned((3,) * 10, at_once=9) == {"dpu1": 1, "dpu10": 2}
+    assert planned((1, 2) + (3,) * 18, at_once=20) == {"dpu10": 2}
+    assert planned((3,) * 4, second=2, at_once=9) == {"dpu1": 1, "dpu2": 2, "dpu3": 2}
+    assert planned((3,) * 3, canaries=3, second=3) == {"dpu1": 1, "dpu2": 1, "dpu3": 1}
+    assert planned((3,) * 20, second=0, at_once=20) == {"dpu1": 1}
+
+
+def sizes(dpus: dict[str, Dpu], **how: Any) -> list[int]:
+    """How many DPUs each wave has."""
+    counts = Counter(dpu.wave for dpu in {**dpus, **planned_waves(dpus, **how)}.values())
+    return [counts[wave] for wave in sorted(counts)]
+
+
+def test_the_others_follow_a_quarter_at_a_time_and_the_next_roll_out_splits_them_anew() -> None:
+    dpus = dict(fleet(*[3] * 200).dpus)
+    assert sizes(dpus) == [2, 20, 50, 50, 50, 28]
+    dpus |= planned_waves(dpus)
+    assert planned_waves(dpus) == {}
+    assert sizes(dpus, at_once=100) == [2, 20, 100, 78]
+    assert sizes(dict(fleet(3, 3, 3).dpus)) == [1, 1, 1]
+
+
+def test_waves_are_by_rack_or_group_and_canaries_of_many_racks() -> None:
+    dpus = {
+        f"r{rack}d{number}": Dpu(f"r{rack}d{number}", frozenset({"north" if rack < 3 else "south"}), f"r{rack}")
+        for rack in range(1, 5)
+        for number in range(5)
+    }
+    after = {**dpus, **planned_waves(dpus, canaries=4, by="rack")}
+    assert {dpu.rack for dpu in after.values() if dpu.wave == 1} == {"r1", "r2", "r3", "r4"}
+    racks = defaultdict[int, set[str]](set)
+    for dpu in after.values():
+        racks[dpu.wave].add(dpu.rack)
+    assert [racks[wave] for wave in (3, 4, 5, 6)] == [{"r1"}, {"r2"}, {"r3"}, {"r4"}]
+    assert sizes(dpus, canaries=4, by="rack", at_once=3) == [4, 3, 1, 3, 1, 3, 1, 3, 1]
+    assert sizes(dpus, by="group") == [1, 9, 10]
+    # Without it, no wave takes a whole rack.
+    spread = {**dpus, **planned_waves(dpus)}
+    assert all(len({each.wave for each in spread.values() if each.rack == rack}) > 2 for rack in ("r1", "r4"))
 
 
 def in_hardware(view: FleetView, **verdicts: dict[str, int]) -> dict[str, DpuStatus]:
@@ -321,8 +355,8 @@ def test_canaries_are_chosen_among_dpus_in_service() -> None:
     """Otherwise a wave of DPUs without traffic would pass, and all others would get the config at once."""
     out = {"dpu1": Dpu("dpu1", frozenset(), wave=1, is_out=True)}
     others = {name: Dpu(name, frozenset()) for name in ("dpu2", "dpu3")}
-    assert early_dpus({**out, **others}, canaries=None, second=None) == {"dpu2": replace(others["dpu2"], wave=1)}
-    assert early_dpus(out, canaries=None, second=None) == {}
+    assert planned_waves({**out, **others}, canaries=None, second=None) == {"dpu2": replace(others["dpu2"], wave=1)}
+    assert planned_waves(out, canaries=None, second=None) == {}
 
 
 @pytest.mark.parametrize("is_forgotten", [True, False])

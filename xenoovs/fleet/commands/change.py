@@ -1,13 +1,17 @@
-"""`xenoovs fleet plan`, `apply`, `stop`, `rollback`, `drain`, `weight` and `reset`: changes of a fleet."""
+"""`xenoovs fleet plan`, `apply`, `rollback`, `drain`, `weight` and `reset`: changes of a fleet."""
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
 from fractions import Fraction
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
+from typing import Any, cast
 
 import click
 
@@ -16,7 +20,7 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import FleetRefused, FleetUndecided, counted, first_names
-from xenoovs.fleet.commands.client import FleetStore, changes_fleet, on_fleet, timeout_option
+from xenoovs.fleet.commands.client import Command, FleetStore, changes_fleet, on_fleet, timeout_option
 from xenoovs.fleet.history import MAX_COMMENT
 from xenoovs.fleet.plan import (
     FleetChange,
@@ -24,18 +28,17 @@ from xenoovs.fleet.plan import (
     known_intent,
     newest_intent,
     parse_intent,
-    refusal,
     rolling_intent,
     with_intent,
     with_override,
 )
-from xenoovs.fleet.rollout import SETTLE_S, SOAK_S, FleetProgress, early_dpus, uncompared
+from xenoovs.fleet.rollout import SETTLE_S, SOAK_S, FleetProgress, planned_waves, uncompared
 from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import decode, read_config
 from xenoovs.model.values import site_name, split_site
-from xenoovs.store.view import Changes, FleetOverride, FleetView, Intent, IntentState
+from xenoovs.store.view import Changes, Dpu, FleetOverride, FleetView, Intent, IntentState
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, user_name
 from xenoovs.terminal.options import (
     OutputFormat,
@@ -45,6 +48,7 @@ from xenoovs.terminal.options import (
     duration_or_zero,
     output_option,
 )
+from xenoovs.terminal.options import duration as time_option
 from xenoovs.terminal.output import confirm, echo, print_table
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
@@ -62,6 +66,9 @@ _soak_option = click.option(
 )
 _group_option = click.option(
     "--group", default="", metavar="NAME", help="Only on the DPUs of this group of the service. Default: on all."
+)
+_for_option = click.option(
+    "--for", "for_s", type=time_option, metavar="TIME", help="The controller ends it after TIME, such as 30m."
 )
 _MAX_SOAK_S = 86_400
 _ROWS_SHOWN = 40
@@ -84,46 +91,84 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
     return EXIT_DIFFERS if change.steps else EXIT_OK
 
 
-@click.command("apply")
-@_file_argument
-@click.option(
+@dataclass(frozen=True, slots=True)
+class _RollOut:
+    """A roll-out in waves, each watched for `soak_s`; further as of `planned_waves`."""
+
+    soak_s: int
+    canaries: int | None = None
+    second: int | None = None
+    at_once: int | None = None
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.soak_s > _MAX_SOAK_S:
+            raise click.UsageError(f"--soak {self.soak_s}s is more than a day; watch each wave for at most 24h.")
+
+    def plan(self, dpus: Mapping[str, Dpu]) -> dict[str, Dpu]:
+        """Return the DPUs whose wave changes."""
+        return planned_waves(dpus, canaries=self.canaries, second=self.second, at_once=self.at_once, by=self.by)
+
+
+_canary_option = click.option(
     "--canary",
     type=click.IntRange(min=1),
     metavar="N",
-    help="At least so many DPUs are canaries: those of `add-dpu --wave 1`, then others by name, which stay canaries. "
-    "Default: 1 of 100.",
+    help="At least so many DPUs are canaries: those of `add-dpu --wave 1`, then others, of racks with the fewest; they "
+    "stay canaries. Default: 1 of 100.",
 )
-@click.option(
+_second_option = click.option(
     "--second",
     type=click.IntRange(min=0),
     metavar="N",
-    help="At least so many DPUs are in wave 2: those of `add-dpu --wave 2`, then others by name, which stay there. "
-    "Default: 1 of 10; none of fewer than 10.",
+    help="At least so many DPUs are in wave 2, chosen likewise. Default: 1 of 10; none of fewer than 10, or with --by.",
 )
-@_soak_option
-@_now_option
+_by_option = click.option(
+    "--by", type=click.Choice(["rack", "group"]), help="Each wave after the second is of one rack, or of one group."
+)
+_at_once_option = click.option(
+    "--at-once",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="At most so many DPUs in each wave after the second. Default: a quarter; with --by all of the rack or group.",
+)
+_WAVE_OPTIONS = (_canary_option, _second_option, _by_option, _at_once_option, _soak_option, _now_option)
+
+
+def _wave_options(command: Command) -> Command:
+    """Add the options of a roll-out, and call a command with `roll_out`; None: all DPUs at once."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, now: bool, soak_s: float, **options: Any) -> object:
+        waves = {name: options.pop(name) for name in ("canary", "second", "by", "at_once")}
+        roll_out = (
+            None
+            if now
+            else _RollOut(ceil(soak_s), waves["canary"], waves["second"], waves["at_once"], waves["by"] or "")
+        )
+        return command(*arguments, roll_out=roll_out, **options)
+
+    made = cast(Command, run)
+    for option in reversed(_WAVE_OPTIONS):
+        made = option(made)
+    return made
+
+
+@click.command("apply")
+@_file_argument
+@_wave_options
 @_yes_option
 @timeout_option
 @changes_fleet
-def apply_command(
-    *,
-    file: Path,
-    canary: int | None,
-    second: int | None,
-    soak_s: float,
-    now: bool,
-    yes: bool,
-    timeout_s: float,
-    store: FleetStore,
-) -> int:
+def apply_command(*, file: Path, roll_out: _RollOut | None, yes: bool, timeout_s: float, store: FleetStore) -> int:
     """Give the config FILE to the DPUs, wave by wave.
 
     FILE is a config as for one DPU. Of its `switch` only the names of ports count: `egress` is the port `egress` of
     each DPU. Shows the plan, asks for confirmation (unless --yes), and writes FILE to the store. The controller
-    decides about blocks, and DPUs install them: first the canaries, then waves 2 and 3. A wave passes if after the soak
-    time its DPUs have the blocks, without an error or drift, are fit, and have as large a part of their megaflows in
-    hardware as before. No backend of the services that change may have gone down. At the first problem the controller
-    takes all back.
+    decides about blocks, and DPUs install them: first the canaries, then wave 2, then all others, a quarter at once. A
+    wave passes if after the soak time its DPUs have the blocks, without an error or drift, are fit, and have as large a
+    part of their megaflows in hardware as before. No backend of the services that change may have gone down. When a
+    problem has lasted 10 s, the controller takes all back. `fleet pause` holds the next wave.
 
     Waits for the end of the roll-out; Ctrl-C ends only the wait. Then waits until all DPUs have the newest
     generation, or says which have not.
@@ -132,37 +177,17 @@ def apply_command(
     themselves when they can, and when a controller runs again.
     """
     text, services = _read(file)
-    roll_out = None if now else _RollOut(ceil(soak_s), canary, second)
     return _give(store, text, services, roll_out, action="apply", name=str(file), yes=yes, timeout_s=timeout_s)
-
-
-@click.command("stop")
-@changes_fleet
-def stop_command(*, store: FleetStore) -> None:
-    """End a roll-out: DPUs that have the new config go back to the one in use."""
-    number = 0
-
-    def compute(view: FleetView) -> Changes:
-        nonlocal number
-        intent = rolling_intent(view)
-        if intent is None:
-            raise FleetRefused("no config is rolled out; `xenoovs fleet history` shows all of them")
-        number = intent.number
-        return refusal(view, intent, f"stopped by {user_name()}")
-
-    store.change("stop", compute)
-    echo(f"the roll-out of config {number} is taken back")
 
 
 @click.command("rollback")
 @click.argument("number", type=click.IntRange(min=1), required=False)
-@_soak_option
-@_now_option
+@_wave_options
 @_yes_option
 @timeout_option
 @changes_fleet
 def rollback_command(
-    *, number: int | None, soak_s: float, now: bool, yes: bool, timeout_s: float, store: FleetStore
+    *, number: int | None, roll_out: _RollOut | None, yes: bool, timeout_s: float, store: FleetStore
 ) -> int:
     """Give an earlier config to the fleet again: that of config NUMBER of `fleet history`, or the one before.
 
@@ -177,24 +202,27 @@ def rollback_command(
     intent = known_intent(view, chosen)
     name = f"config {chosen}"
     services = parse_intent(intent.text, file=name)
-    roll_out, action = None if now else _RollOut(ceil(soak_s)), f"rollback {chosen}"
+    action = f"rollback {chosen}"
     return _give(store, intent.text, services, roll_out, action=action, name=name, yes=yes, timeout_s=timeout_s)
 
 
 @click.command("drain")
 @backend_argument
 @_group_option
+@_for_option
 @timeout_option
 @changes_fleet
-def drain_command(*, words: tuple[str, ...], group: str, timeout_s: float, store: FleetStore) -> int:
+def drain_command(
+    *, words: tuple[str, ...], group: str, for_s: float | None, timeout_s: float, store: FleetStore
+) -> int:
     """Drain BACKEND of SERVICE in the whole fleet: its clients go to the other backends, by weight.
 
     Without SERVICE, drain a server in all services, in one change: BACKEND is then a name, or the MAC or the address of
     the server. SERVICE/BACKEND is the same as SERVICE BACKEND.
 
-    It stays drained until `fleet reset`, or until a new config gives it another weight.
+    It stays drained until `fleet reset`, until --for is over, or until a new config gives it another weight.
     """
-    return _override(store, backend_words(words), group, Fraction(0), "is drained", timeout_s)
+    return _override(store, backend_words(words), group, Fraction(0), "is drained", timeout_s, for_s)
 
 
 @click.command("reset")
@@ -210,30 +238,22 @@ def reset_command(*, words: tuple[str, ...], group: str, timeout_s: float, store
 @click.command("weight")
 @click.argument("words", nargs=-1, required=True, metavar="SERVICE BACKEND WEIGHT")
 @_group_option
+@_for_option
 @timeout_option
 @changes_fleet
-def weight_command(*, words: tuple[str, ...], group: str, timeout_s: float, store: FleetStore) -> int:
+def weight_command(
+    *, words: tuple[str, ...], group: str, for_s: float | None, timeout_s: float, store: FleetStore
+) -> int:
     """Override the weight of BACKEND of SERVICE in the whole fleet, until `fleet reset` or another config weight.
+
+    With --for it ends after that time.
 
     SERVICE/BACKEND is the same as SERVICE BACKEND.
     """
     service, backend, weight = backend_and_weight(words)
     if weight is None:
         raise click.UsageError("WEIGHT is missing; `xenoovs fleet status` shows the weights that were overridden.")
-    return _override(store, (service, backend), group, weight, f"has the weight {decimal(weight)}", timeout_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _RollOut:
-    """A roll-out in waves, each watched for `soak_s`. `canaries`, `second`: least DPUs in waves 1, 2; None: default."""
-
-    soak_s: int
-    canaries: int | None = None
-    second: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.soak_s > _MAX_SOAK_S:
-            raise click.UsageError(f"--soak {self.soak_s}s is more than a day; watch each wave for at most 24h.")
+    return _override(store, (service, backend), group, weight, f"has the weight {decimal(weight)}", timeout_s, for_s)
 
 
 def _read(file: Path) -> tuple[str, FleetServices]:
@@ -266,6 +286,10 @@ def _give(
     current = view.intents.get(view.intent)
     if not change.steps and current is not None and current.digest == digest:
         return _wait(store, timeout_s)
+    if change.steps and roll_out is not None:
+        members = concerned(view, change.changes)
+        sizes = Counter(dpu.wave for dpu in {**members, **roll_out.plan(members)}.values())
+        echo(f"{counted(len(sizes), 'wave')} of {', '.join(str(sizes[wave]) for wave in sorted(sizes))} DPUs")
     if change.steps:
         confirm("Change the fleet?", yes=yes, instead=", or see the change with `xenoovs fleet plan`")
     number = 0
@@ -285,8 +309,7 @@ def _give(
         written = Changes(intents={number: intent})
         if waves is None:
             return written
-        members = concerned(view, changes.changes)
-        return replace(written, dpus=early_dpus(members, canaries=waves.canaries, second=waves.second))
+        return replace(written, dpus=waves.plan(concerned(view, changes.changes)))
 
     changed = first_names([f"{each.name} {each.kind}" for each in change.steps], most=3)
     store.change(action, compute, changed=changed)
@@ -307,7 +330,7 @@ def _require_no_roll_out(view: FleetView) -> None:
 
 def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent | None:
     """Return an intent once it is rolled out or refused; print each wave. Raises FleetUndecided."""
-    wave, progress = 0, FleetProgress()
+    wave, is_paused, progress = 0, False, FleetProgress()
     try:
         while (intent := view.intents.get(number)) is not None and intent.state is IntentState.ROLLING:
             if view.wave != wave:
@@ -316,6 +339,9 @@ def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent |
                 echo(f"wave {wave}: {first_names(names)}; watched for {duration(intent.soak_s)}")
                 for line in uncompared(view):
                     echo(line)
+            if intent.is_paused is not is_paused:
+                is_paused = intent.is_paused
+                echo(f"the roll-out {'is paused' if is_paused else 'goes on'}")
             if stall := _stall(store, view, progress):
                 raise FleetUndecided(
                     f"{stall}; the roll-out of config {number} goes on when a controller runs again (`xenoovs fleet "
@@ -343,7 +369,13 @@ def _stall(store: FleetStore, view: FleetView, progress: FleetProgress) -> str:
 
 
 def _override(
-    store: FleetStore, words: tuple[str, ...], group: str, value: Fraction | None, done: str, timeout_s: float
+    store: FleetStore,
+    words: tuple[str, ...],
+    group: str,
+    value: Fraction | None,
+    done: str,
+    timeout_s: float,
+    for_s: float | None = None,
 ) -> int:
     """Write the overrides of a backend, or of a server in all services. `value`: None: end them."""
     verb = "reset" if value is None else f"weight {decimal(value)}" if value else "drain"
@@ -359,12 +391,14 @@ def _override(
                 made |= dict.fromkeys(_of_groups(view, name))
                 view = replace(view, overrides={key: each for key, each in view.overrides.items() if key not in made})
             one = with_override(view, name, value, author=user_name(), now_ms=now_ms, memo=store.memo)
-            made[name] = None if value is None else one
+            until_ms = now_ms + int(for_s * 1000) if for_s else 0
+            made[name] = None if value is None else replace(one, until_ms=until_ms)
             left = {**view.overrides, **made}
             view = replace(view, overrides={key: each for key, each in left.items() if each is not None})
         return Changes(overrides=made)
 
-    store.change(f"{verb} {'/'.join(words)}{f' --group {group}' if group else ''}", compute)
+    options = (f" --group {group}" if group else "") + (f" --for {duration(for_s)}" if for_s else "")
+    store.change(f"{verb} {'/'.join(words)}{options}", compute)
     store.settled()
     for service, backend in names:
         name, of = split_site(service)

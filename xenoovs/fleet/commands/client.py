@@ -14,7 +14,7 @@ import click
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreUnreachable
-from xenoovs.fleet.history import with_entry
+from xenoovs.fleet.history import freeze_text, with_entry
 from xenoovs.fleet.plan import next_change
 from xenoovs.fleet.rollout import SETTLE_S
 from xenoovs.fleet.services import Memo
@@ -86,15 +86,20 @@ class FleetStore:
             time.sleep(_POLL_S)
         return found if self.states.connection.is_connected else None
 
-    def change(self, action: str, compute: Callable[[FleetView], Changes], *, changed: str = "") -> FleetView:
+    def change(
+        self, action: str, compute: Callable[[FleetView], Changes], *, changed: str = "", in_freeze: bool = False
+    ) -> FleetView:
         """Write what a function computes from the newest view; again while others were first. Return the view after.
 
-        `action`: for the history, signed by this caller. `changed`: of `with_entry`. Raises StoreUnreachable,
-        StoreRejected, FleetRefused, and what the function raises.
+        `action`: for the history, signed by this caller. `changed`: of `with_entry`. `in_freeze`: also in a freeze.
+        Raises StoreUnreachable, StoreRejected, FleetRefused, and what the function raises.
         """
         for _ in range(_ATTEMPTS):
             view = self.view()
-            changes, now_ms = compute(view), int(time.time() * 1000)
+            now_ms = int(time.time() * 1000)
+            if not in_freeze and (frozen := freeze_text(view, now_ms=now_ms)):
+                raise FleetRefused(f"{frozen}; `xenoovs fleet freeze --end` ends it")
+            changes = compute(view)
             entry = Action(0, now_ms, user_name(), action, socket.gethostname(), comment=self.comment)
             match self.fleet.commit(view.generation, with_entry(view, changes, entry, changed=changed)):
                 case CommitOutcome.COMMITTED:

@@ -13,7 +13,7 @@ from xenoovs.errors import FleetRefused, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet
 from xenoovs.fleet.dpus import clocks_ms
 from xenoovs.fleet.plan import DrainWatch, require_groups
-from xenoovs.fleet.rollout import CANARY, LAST_WAVE
+from xenoovs.fleet.rollout import CANARY, LATER_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
 from xenoovs.store.view import Changes, Dpu, FleetView, is_name
@@ -33,11 +33,11 @@ _groups_option = click.option(
 @click.option("--rack", default="", metavar="NAME", help="Where it stands.")
 @click.option(
     "--wave",
-    type=click.IntRange(CANARY, LAST_WAVE),
+    type=click.IntRange(CANARY, LATER_WAVE),
     metavar="N",
-    default=LAST_WAVE,
+    default=LATER_WAVE,
     show_default=True,
-    help="When it gets a new config in a roll-out: 1 (canary), 2 or 3.",
+    help="When it gets a new config in a roll-out: 1 (canary), 2, or 3: after these.",
 )
 @changes_fleet
 def add_dpu_command(*, name: str, groups: str | None, rack: str, wave: int, store: FleetStore) -> None:
@@ -65,7 +65,7 @@ def add_dpu_command(*, name: str, groups: str | None, rack: str, wave: int, stor
 @click.argument("name")
 @_groups_option
 @click.option("--rack", metavar="NAME", help="Where it stands.")
-@click.option("--wave", type=click.IntRange(CANARY, LAST_WAVE), metavar="N", help="1 (canary), 2 or 3.")
+@click.option("--wave", type=click.IntRange(CANARY, LATER_WAVE), metavar="N", help="1 (canary), 2, or 3: after these.")
 @changes_fleet
 def set_dpu_command(*, name: str, groups: str | None, rack: str | None, wave: int | None, store: FleetStore) -> None:
     """Change the groups, the rack or the wave of the DPU NAME; what is not given stays.

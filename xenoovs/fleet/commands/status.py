@@ -14,6 +14,7 @@ from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.controller import no_controller
 from xenoovs.fleet.dpus import DpuState, dpu_rows
+from xenoovs.fleet.history import freeze_text
 from xenoovs.fleet.plan import known_intent, next_change, pinned_drains
 from xenoovs.fleet.rollout import UNDECIDED
 from xenoovs.fleet.snapshot import FleetSnapshot, fleet_snapshot
@@ -81,6 +82,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
             "servers": SERVERS.documents(snapshot),
             "problems": [*snapshot.problems, *snapshot.roll_out],
             "targets": TARGETS.documents(snapshot),
+            "frozen": freeze_text(view, now_ms=int(time.time() * 1000)),
             "drains": [{"service": name, "left_s": round(left_s, 3)} for name, left_s in sorted(drains.items())],
         },
         lambda: _show(view, snapshot, drains),
@@ -180,11 +182,14 @@ def _show(view: FleetView, snapshot: FleetSnapshot, drains: Mapping[str, float])
         echo()
     for problem in snapshot.problems:
         print_text(printable(problem), fg="red")
+    if frozen := freeze_text(view, now_ms=int(time.time() * 1000)):
+        print_text(printable(frozen), fg="yellow")
     for line in snapshot.roll_out:
         print_text(printable(line), fg="yellow")
     for (service, backend), one in sorted(view.overrides.items()):
         state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
         since = duration(time.time() - one.since_ms / 1000)
+        since += f", ends in {duration(one.until_ms / 1000 - time.time())}" if one.until_ms else ""
         name, group = split_site(service)
         option = f" --group {group}" if group else ""
         print_text(

@@ -1,0 +1,150 @@
+"""Runs every file of operators/: commands of `xenoovs fleet` at their times, on a store with a real controller.
+
+DPUs install what is stored at once, and report it. Who waits moves the clock. Keys of a step: `run` (a command, whose
+status, 0 without `exit`, and texts of its output, `says`, must be true), `error` (what DPUs report from then on, by
+name; null: nothing), and what must be true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what
+is rolled out), `history` (the newest actions), `owners` (backends with clients). `more.yaml` is the config of the fleet
+with one backend more, `weights.yaml` that with other weights.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.command_line import SMALL_CONFIG
+from tests.fleet_support import EMPTY, committed, given, settled
+from tests.golden.test_outputs import printed
+from tests.snapshots import NOW_S
+from xenoovs.agent import log as events
+from xenoovs.dataclass import replace
+from xenoovs.fleet.commands import client
+from xenoovs.fleet.controller import ActiveSign, FleetController
+from xenoovs.store.client import CommitOutcome, StoreConnection
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView
+
+SCENARIOS = sorted((Path(__file__).parent / "operators").glob("*.yaml"))
+TICK_S = 1.0
+CONFIGS = {
+    "more.yaml": SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n",
+    "weights.yaml": SMALL_CONFIG.replace("weight: 30", "weight: 50"),
+}
+
+
+class World:
+    """Both databases of a fleet, its controller, and a clock. What is not looked at has no time."""
+
+    connection = StoreConnection(is_connected=True, remote="unix:fleet.sock", since_s=NOW_S, is_leader=True)
+
+    def __init__(self, scenario: Mapping[str, Any]) -> None:
+        dpus = {
+            name: Dpu(name, frozenset(about.get("groups", ())), about.get("rack", ""), about.get("wave", 3))
+            for name, about in scenario["dpus"].items()
+        }
+        self._view = settled(given(replace(EMPTY, dpus=dpus), SMALL_CONFIG))
+        self._steps: Iterator[dict[str, Any]] = iter(scenario["steps"])
+        self._next: dict[str, Any] | None = next(self._steps)
+        self._errors = dict[str, str | None]()
+        self._turns = 0
+        self.now_s = 0.0
+        store: Any = self
+        self._controller = FleetController(
+            store, store, sign=ActiveSign(Path()), changed=store, log=events, switch_after_s=0
+        )
+
+    # The store.
+
+    def view(self) -> FleetView:
+        return self._view
+
+    def commit(self, generation: int, changes: Changes) -> CommitOutcome:
+        assert generation == self._view.generation
+        self._view = committed(self._view, changes)
+        return CommitOutcome.COMMITTED
+
+    def wait_changed(self, before: FleetView | None, *, timeout_s: float) -> FleetView:
+        end_s = self.now_s + timeout_s
+        while self._view is before and self.now_s < end_s:
+            self.sleep(TICK_S)
+        return self._view
+
+    def statuses(self) -> dict[str, DpuStatus]:
+        at, seen_ms = self._view.generation, int(time.time() * 1000)
+        return {
+            name: DpuStatus(name, applied=at, sampled=at, seen_ms=seen_ms, error=self._errors.get(name) or "")
+            for name in self._view.dpus
+        }
+
+    # The event that wakes the controller, for one turn.
+
+    def wait(self, _timeout_s: float) -> bool:
+        return False
+
+    def clear(self) -> None:
+        self._turns += 1
+
+    # Time.
+
+    def sleep(self, time_s: float) -> None:
+        end_s = self.now_s + time_s
+        while self.now_s < end_s:
+            self.now_s += min(TICK_S, end_s - self.now_s)
+            while self._next is not None and self._next["at"] <= self.now_s:
+                step, self._next = self._next, next(self._steps, None)
+                self._do(step)
+            self._decide()
+
+    def _decide(self) -> None:
+        end = self._turns + 1
+        self._controller.run(lambda: self._turns >= end)
+
+    def play(self) -> None:
+        while self._next is not None:
+            self.sleep(TICK_S)
+
+    def _do(self, step: dict[str, Any]) -> None:
+        self._errors |= step.get("error", {})
+        if "run" in step:
+            said = printed(["fleet", *shlex.split(step["run"])])
+            assert f"[exit status {step.get('exit', 0)}]" in said, (step, said)
+            for text in step.get("says", ()):
+                assert text in said, (step, said)
+        view = self._view
+        newest = view.intents[max(view.intents)]
+        shown: dict[str, Any] = {
+            "wave": view.wave,
+            "state": newest.state.value,
+            "begun": sum(dpu.wave <= view.wave for dpu in view.concerned.values()),
+            "history": [each.text for _, each in sorted(view.actions.items(), reverse=True)],
+            "owners": sorted(view.services["dns"].active.owners),
+        }
+        for key in shown.keys() & step.keys():
+            found = shown[key][: len(step[key])] if key == "history" else shown[key]
+            assert found == step[key], (step, self.now_s, newest.comment)
+
+
+@pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
+def test_it_is_as_the_file_says(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in CONFIGS.items():
+        Path(name).write_text(text)
+    monkeypatch.setattr(logging.getLogger(events.LOGGER), "handlers", [])
+    monkeypatch.setenv("SUDO_USER", "ann")
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setattr(socket, "gethostname", lambda: "store1")
+    world = World(yaml.safe_load(file.read_text()))
+    monkeypatch.setattr(time, "time", lambda: NOW_S + world.now_s)
+    monkeypatch.setattr(time, "monotonic", lambda: world.now_s)
+    monkeypatch.setattr(time, "sleep", world.sleep)
+    store: Any = world
+    monkeypatch.setattr(client, "fleet_store", lambda _: nullcontext(client.FleetStore(store, store, Path("fleet"))))
+    world.play()

@@ -1,0 +1,119 @@
+"""`xenoovs fleet stop`, `pause`, `resume` and `freeze`: what ends or holds changes of a fleet."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import click
+
+from xenoovs.dataclass import replace
+from xenoovs.errors import FleetRefused
+from xenoovs.fleet.commands.client import FleetStore, changes_fleet
+from xenoovs.fleet.history import freeze_text
+from xenoovs.fleet.plan import refusal, rolling_intent
+from xenoovs.store.view import Changes, FleetView, Freeze, Intent
+from xenoovs.terminal.command import user_name
+from xenoovs.terminal.options import duration
+from xenoovs.terminal.output import echo
+
+_WHOLE = "fleet"
+_TIMES = ["%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
+
+
+@click.command("stop")
+@changes_fleet
+def stop_command(*, store: FleetStore) -> None:
+    """End a roll-out: DPUs that have the new config go back to the one in use."""
+    number = 0
+
+    def compute(view: FleetView) -> Changes:
+        nonlocal number
+        intent = _rolled_out(view)
+        number = intent.number
+        return refusal(view, intent, f"stopped by {user_name()}")
+
+    store.change("stop", compute, in_freeze=True)
+    echo(f"the roll-out of config {number} is taken back")
+
+
+@click.command("pause")
+@changes_fleet
+def pause_command(*, store: FleetStore) -> None:
+    """Pause a roll-out: its next wave waits for `fleet resume`.
+
+    DPUs of the waves so far keep the new config, and are watched: a problem that lasts still takes it back.
+    """
+    number = _hold(store, is_paused=True)
+    echo(
+        f"the roll-out of config {number} is paused; `xenoovs fleet resume` goes on, `xenoovs fleet stop` takes it back"
+    )
+
+
+@click.command("resume")
+@changes_fleet
+def resume_command(*, store: FleetStore) -> None:
+    """Resume a paused roll-out: the next wave begins once this one was watched for the soak time, also in the pause."""
+    echo(f"the roll-out of config {_hold(store, is_paused=False)} goes on")
+
+
+def _hold(store: FleetStore, *, is_paused: bool) -> int:
+    """Pause or resume a roll-out, and return the number of its config. Raises FleetRefused: there is none, or it is."""
+    number = 0
+
+    def compute(view: FleetView) -> Changes:
+        nonlocal number
+        intent = _rolled_out(view)
+        number = intent.number
+        if intent.is_paused is is_paused:
+            raise FleetRefused(f"the roll-out of config {number} is {'paused already' if is_paused else 'not paused'}")
+        return Changes(intents={number: replace(intent, is_paused=is_paused)})
+
+    store.change("pause" if is_paused else "resume", compute, in_freeze=is_paused)
+    return number
+
+
+def _rolled_out(view: FleetView) -> Intent:
+    """Return the config that is rolled out. Raises FleetRefused: there is none."""
+    if (intent := rolling_intent(view)) is None:
+        raise FleetRefused("no config is rolled out; `xenoovs fleet history` shows all of them")
+    return intent
+
+
+@click.command("freeze")
+@click.option(
+    "--until", type=click.DateTime(_TIMES), metavar="TIME", help="Until this local time, such as 2026-12-01T06:00."
+)
+@click.option("--for", "for_s", type=duration, metavar="TIME", help="For so long from now, such as 12h.")
+@click.option("--end", is_flag=True, help="End the freeze.")
+@changes_fleet
+def freeze_command(*, until: datetime | None, for_s: float | None, end: bool, store: FleetStore) -> None:
+    """Freeze the fleet: commands are refused until then, with who froze it and the --comment.
+
+    `stop` and `pause` work, and the controller goes on with health checks, slow starts and the ends of drains. A
+    roll-out that runs has to be paused before.
+
+    \b
+    Example:
+      xenoovs fleet freeze --for 36h --comment "sales week-end, ask ann"
+    """
+    if (until is not None) + (for_s is not None) + end != 1:
+        raise click.UsageError("Give one of --until TIME, --for TIME and --end.")
+    now_ms = int(time.time() * 1000)
+    until_ms = now_ms + int((for_s or 0.0) * 1000) if until is None else int(until.timestamp() * 1000)
+    if not end and until_ms <= now_ms:
+        raise click.UsageError(f"--until {until:%Y-%m-%d %H:%M} is over.")
+
+    def compute(view: FleetView) -> Changes:
+        if end:
+            if not view.freezes:
+                raise FleetRefused("the fleet is not frozen")
+            return Changes(freezes=dict.fromkeys(view.freezes))
+        if (intent := rolling_intent(view)) is not None and not intent.is_paused:
+            raise FleetRefused(
+                f"config {intent.number} is rolled out at present; wait for its end, or `xenoovs fleet pause` it"
+            )
+        return Changes(freezes={_WHOLE: Freeze(_WHOLE, until_ms, user_name(), store.comment)})
+
+    view = store.change("freeze --end" if end else "freeze", compute, in_freeze=True)
+    echo(freeze_text(view, now_ms=now_ms) or "the fleet is frozen no longer")
