@@ -22,7 +22,7 @@ _TOKEN = "0123456789abcdef"
 
 
 def test_beside_simple_switch_and_ofctl_rest(dummy_ovs: DummyOvs, tmp_path: Path) -> None:
-    config, token, port, web = tmp_path / "my.yaml", tmp_path / "token", free_port(), free_port() + 1
+    config, token, port, web = tmp_path / "my.yaml", tmp_path / "token", free_port(), free_port()
     config.write_text(SMALL_CONFIG)
     token.write_text(_TOKEN)
     token.chmod(0o600)

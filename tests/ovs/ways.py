@@ -61,9 +61,15 @@ def connect(ovs: PrivateOvs, bridge: str, *servers: Server) -> None:
         ovs.vsctl("--", "--id=@c", *row, "--", "add", "bridge", bridge, "controller", "@c")
 
 
+_PORTS = iter(range(20_000 + os.getpid() % 10_000, 32_768))
+
+
 def free_port() -> int:
-    """One that the kernel gives to nobody who asks for any (ip_local_port_range of ip(7): 32768 and above)."""
-    for port in range(20_000 + os.getpid() % 10_000, 32_768):
+    """One that the kernel gives to nobody who asks for any (ip_local_port_range of ip(7): 32768 and above).
+
+    Each call gives another one: what asked for the first may not listen yet.
+    """
+    for port in _PORTS:
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
     raise LookupError("no port is free")

@@ -81,7 +81,6 @@ class Pace:
 
 
 def render_round(flights: Sequence[Flight], pace: Pace | None) -> str:
-    """Return the input of the program."""
     return json.dumps([[asdict(flight) for flight in flights], None if pace is None else asdict(pace)])
 
 
@@ -232,7 +231,6 @@ class TrafficExchange:
         report(counts)
 
     def _finish(self) -> None:
-        """Wait for the answers under way."""
         while self._window.under_way:
             self._progress()
         # Late answers to packets that do not count any more, and second ones to the last, may still be on their way.
@@ -333,7 +331,6 @@ class UdpChannel:
         """Late answers count."""
 
     def _fresh(self, family: socket.AddressFamily, source: str) -> socket.socket:
-        """Return a socket with a random port."""
         sock = udp_socket(family)
         self._single.append(sock)
         if len(self._single) > _MOST_OPEN:

@@ -38,7 +38,6 @@ class Host:
 
 
 def probe_host() -> Host:
-    """Return the facts of this machine."""
     return Host(
         is_root=os.geteuid() == 0,
         missing=tuple(missing_programs(_TOOLS)),
@@ -138,7 +137,6 @@ class LabNetns:
     def execute(
         self, namespace: str, argv: Iterable[str], *, stdin: str | None = None, timeout_s: float = 30.0
     ) -> Completed:
-        """Run a program inside a namespace."""
         return run(["ip", "netns", "exec", namespace, *argv], stdin=stdin, timeout_s=timeout_s, env=self.marks)
 
     def write_sysctls(self, namespace: str, paths: Iterable[str], *, value: int) -> None:

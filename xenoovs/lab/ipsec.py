@@ -38,12 +38,10 @@ class LabAssociations:
     keys: tuple[str, str]
 
     def switch_lines(self) -> Iterator[str]:
-        """Yield the commands of ip(8) for the end of the switch."""
         yield from self._associations()
         yield from self._policies(self.local, self.remote)
 
     def machine_lines(self) -> Iterator[str]:
-        """Yield the commands of ip(8) for the end of the machine."""
         yield from self._associations()
         yield from self._policies(self.remote, self.local)
 

@@ -68,11 +68,9 @@ class FabricLab:
         return marks_of(self.directory)
 
     def ovs(self, dpu: str) -> PrivateOvs:
-        """Return the Open vSwitch of a DPU."""
         return PrivateOvs(self.directory / dpu, self.marks)
 
     def config(self, dpu: str) -> Path:
-        """Return the file with the config of a DPU."""
         return self.directory / f"{dpu}.yaml"
 
 
@@ -123,7 +121,6 @@ def lab_names(directory: Path | None = None) -> tuple[str, ...]:
 
 
 def machine_directory(place: Path) -> Path:
-    """Return the directory of the virtual machine of a lab in `place`."""
     return place / _MACHINE
 
 

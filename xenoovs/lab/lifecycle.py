@@ -153,7 +153,6 @@ class LabBuilder:
         return [end for link in self.topology.links for end in (link.near, link.far)]
 
     def set_up(self, ends: Iterable[End]) -> None:
-        """Set the devices up."""
         # Without a link-local address there are no router solicitations among the packets of the lab.
         options = "addrgenmode none up" if probe_host().has_ipv6 else "up"
         for namespace in self.topology.namespaces:

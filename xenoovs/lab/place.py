@@ -63,16 +63,13 @@ class RemoteCommand:
 
     @property
     def errors(self) -> list[str]:
-        """The lines of its stderr."""
         return _text(self.error).splitlines()
 
     def feed(self, text: str | bytes) -> None:
-        """Write to its input."""
         data = text.encode() if isinstance(text, str) else text
         self._place.send({"feed": self._number, "text": data.decode("latin-1")})
 
     def close_input(self) -> None:
-        """End its input."""
         self._place.send({"close": self._number})
 
     def pump(self, timeout_s: float) -> None:
@@ -102,7 +99,6 @@ class RemoteCommand:
         return Completed(self.argv, self.exit_code, stdout, _text(self.error) + self.reason)
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
         if self.exit_code is None:
             self._place.send({"signal": self._number, "number": number})
 
@@ -111,7 +107,6 @@ class RemoteCommand:
         self.signal(signal.SIGINT)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Change the size of its terminal."""
         self._place.send({"size": self._number, "terminal": (rows, columns)})
 
     def end(self, timeout_s: float = _END_TIMEOUT_S) -> Completed:

@@ -76,11 +76,9 @@ class PrivateOvs:
         return done.stdout.strip()
 
     def appctl(self, *arguments: str, timeout_s: float = 30.0) -> str:
-        """Run ovs-appctl(8)."""
         return run(["ovs-appctl", *arguments], timeout_s=timeout_s, env=self.env).stdout
 
     def add_flows(self, bridge: str, flows: Iterable[str]) -> None:
-        """Add flows, in the text of ovs-ofctl(8)."""
         argv = ["ovs-ofctl", "--names", "add-flows", bridge, "-"]
         run(argv, stdin="".join(f"{flow}\n" for flow in flows), env={**self.env, **self.marks})
 
@@ -152,7 +150,6 @@ def start_vswitchd(ovs: PrivateOvs, *, datapath: Datapath, netns: str | None = N
 
 
 def start_vswitchd_again(ovs: PrivateOvs) -> None:
-    """Start ovs-vswitchd as it was started last."""
     options = json.loads((ovs.directory / _STARTED).read_text())
     start_vswitchd(ovs, datapath=ovs.datapath, netns=options["netns"])
 

@@ -79,7 +79,6 @@ def render_job(job: Job) -> str:
 
 
 def parse_job(text: str) -> Job:
-    """Return the inverse of `render_job`."""
     facts = json.loads(text)
     for key in ("names", "own_addresses", "probe_addresses"):
         facts[key] = tuple(facts[key])
@@ -122,8 +121,6 @@ def detach(log: str) -> None:
 
 @dataclass(slots=True)
 class Responder:
-    """Answers at all sockets of a machine."""
-
     job: Job
     sockets: list[socket.socket]
     _tls: ssl.SSLContext | None = None
@@ -139,7 +136,6 @@ class Responder:
             self._tls.load_cert_chain(self.job.certificate)
 
     def serve(self) -> None:
-        """Answer forever."""
         with selectors.DefaultSelector() as selector:
             for sock in self.sockets:
                 answer = self._accept if sock.type == socket.SOCK_STREAM else self._receive

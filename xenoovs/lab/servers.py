@@ -38,7 +38,6 @@ class Failure(Enum):
 
     @property
     def effect(self) -> str:
-        """What happens in the machine."""
         return _EFFECTS[self]
 
     @property

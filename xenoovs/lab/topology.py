@@ -244,7 +244,6 @@ class Machine:
 
     @property
     def outer_address(self) -> str | None:
-        """The address at which its tunnels end."""
         return self.ends[0].remote if self.ends else None
 
 
@@ -458,7 +457,6 @@ class Underlay:
     addresses: tuple[str, ...]
 
     def prefix_of(self, local: str) -> int:
-        """Return the length of the prefix of a local address."""
         return next(
             int(length) for address, _, length in (a.partition("/") for a in self.addresses) if address == local
         )
@@ -517,7 +515,6 @@ class Topology:
 
     @property
     def bridge(self) -> str:
-        """The bridge of the config."""
         return self.bridges[0].name
 
     @property
@@ -527,7 +524,6 @@ class Topology:
 
     @property
     def local_addresses(self) -> tuple[str, ...]:
-        """The local addresses of tunnels."""
         return () if self.underlay is None else tuple(text.partition("/")[0] for text in self.underlay.addresses)
 
 

@@ -101,7 +101,6 @@ def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tupl
 
 
 def _nets(service: Service, family: Family, load: Load, used: Collection[Vip]) -> tuple[IPNetwork, ...]:
-    """Return the nets of the clients."""
     if load.sources:
         return tuple(net for net in load.sources if net.max_prefixlen == family.bits)
     usual = client_net(family, used)
@@ -149,8 +148,6 @@ MOST_LOST = Fraction(1, 100)
 
 @dataclass(frozen=True, slots=True)
 class ClientAnswers:
-    """The number of packets of one client that one backend answered."""
-
     client: str
     backend: str
     packets: int
@@ -158,8 +155,6 @@ class ClientAnswers:
 
 @dataclass(frozen=True, slots=True)
 class BackendAnswers:
-    """What one backend answered."""
-
     name: str
     wanted: Fraction
     answered: int
@@ -353,7 +348,6 @@ def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: 
 
 
 def _by_protocol(flights: Sequence[Flight]) -> Iterable[list[int]]:
-    """Return the numbers of the flights of each protocol."""
     found = dict[str, list[int]]()
     for number, flight in enumerate(flights):
         found.setdefault(flight.protocol, []).append(number)

@@ -46,7 +46,6 @@ def underlay_lines(underlay: Underlay, device: str) -> Iterator[str]:
 
 
 def add_tunnel_ports(ovs: PrivateOvs, balancer: Balancer) -> None:
-    """Add the tunnel ports of a config to its bridge."""
     for port in wanted_ports(balancer):
         _, *words = port.command(balancer.uplinks.bridge)
         # No program reads it: the lab itself makes policies and SAs.
@@ -108,7 +107,6 @@ _NO_TYPE = "Unknown device type"
 
 
 def _kernel_line(end: MachineTunnelEnd) -> str:
-    """Return the command of ip(8) for the device of a tunnel (ip-link(8))."""
     device = f"link add dev {end.interface} address {end.mac}"
     match end.type:
         case "vxlan":

@@ -91,7 +91,6 @@ class DpuRole(BedRole):
 
 @accepts()
 def _backends(value: object) -> tuple[BedRole, ...]:
-    """Read the backends by name."""
     if not isinstance(value, dict) or not value:
         raise ValueError(
             f"{show(value)} names no backend; add `NAME: {{host: ..., interface: ...}}` with names of the config"
@@ -105,8 +104,6 @@ def _backends(value: object) -> tuple[BedRole, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BedFile:
-    """A whole file."""
-
     version: Annotated[int, Key(values.version)]
     generator: Annotated[BedRole, Key(GeneratorRole)]
     client: Annotated[BedRole, Key(BedRole)]
@@ -119,7 +116,6 @@ class BedFile:
 
     @property
     def document(self) -> dict[str, object]:
-        """The bed for `run.json`."""
         return {
             role.role if role in (self.generator, self.client, self.dpu) else f"backends.{role.role}": {
                 "host": role.host.text,

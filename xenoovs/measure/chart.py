@@ -25,7 +25,6 @@ class ChartMark:
 
     @classmethod
     def exactly(cls, value: float, x: float = 0.0) -> ChartMark:
-        """Return the mark of a single value."""
         return cls(x, Interval(value, value, value, 1))
 
 
@@ -87,14 +86,11 @@ Cell = str | float | int | None
 
 @dataclass(frozen=True, slots=True)
 class ChartTable:
-    """The figures of a picture."""
-
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The columns that hold numbers."""
         return frozenset(i for row in self.rows for i, cell in enumerate(row) if isinstance(cell, (int, float)))
 
 

@@ -132,7 +132,6 @@ def _estimates(samples: Sequence[Sample], keys: Iterable[str]) -> Iterator[float
 
 
 def _interval(samples: Sequence[Sample], key: str) -> tuple[float | None, float | None, float | None]:
-    """Return estimate, low and high."""
     mark = _mark(0, samples, key)
     return (mark.value.estimate, *mark.value.bounds) if mark else (None, None, None)
 
@@ -401,7 +400,6 @@ class _BarChart:
 
 
 def _spaced(keys: Iterable[str]) -> dict[str, str]:
-    """Return the keys by their headers."""
     return {key.replace("_", " "): key for key in keys}
 
 

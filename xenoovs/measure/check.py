@@ -79,7 +79,6 @@ def check_bed(file: BedFile, *, experiments: Sequence[str] = EXPERIMENTS) -> lis
 
 
 def script_of(role: BedRole, needs: Sequence[MachineNeed], *, is_dpu: bool) -> str:
-    """Return the commands that ask a machine."""
     return _SCRIPT.format(
         tools=shlex.join(need.name for need in needs if not need.is_module),
         modules=shlex.join(need.name for need in needs if need.is_module),
@@ -99,7 +98,6 @@ def _without_root(station: Station) -> BedFinding:
 def judge_machine(
     role: BedRole, text: str, needs: Sequence[MachineNeed], *, clock_s: float, took_s: float
 ) -> Iterator[BedFinding]:
-    """Yield the findings of the answers of a machine."""
     lines = [line.split("=", 1) for line in text.splitlines() if "=" in line]
     facts = dict(lines)
     missing = {value for key, value in lines if key == "missing"}

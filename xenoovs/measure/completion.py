@@ -78,7 +78,6 @@ class Scene:
 
     @classmethod
     def of(cls, point: Point) -> Scene:
-        """Return the scene of a point."""
         return cls(CompletionCase(point["case"]), int(point["flows"]), int(point["bytes"]), float(point["load"]))
 
 

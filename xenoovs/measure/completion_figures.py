@@ -64,7 +64,6 @@ class CompletionFigures:
 
 
 def scene_title(scene: Scene) -> str:
-    """Return a line about a scene."""
     load = f" {scene.load:g}" if scene.case is CompletionCase.STEADY else ""
     return f"{scene.case.value}{load}, {scene.flows} x {scene.size / 1000:g} kB"
 
@@ -87,7 +86,6 @@ _Reference = tuple[float | None, float | None]
 
 
 def _reference(groups: dict[tuple[Scene, str], list[Sample]], scene: Scene) -> _Reference:
-    """Return the medians of ECMP without a disturbance, and in this scene."""
     alone = Scene(CompletionCase.ALONE, scene.flows, scene.size, 0.0)
     ecmp = RoutingDesign.ECMP.value
     return _median(groups.get((alone, ecmp), ()), "completion_s"), _median(

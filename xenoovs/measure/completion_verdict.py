@@ -35,8 +35,6 @@ _EMPTY_MOST_S = 0.4
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """The verdict of one scene on a claim."""
-
     outcome: ClaimOutcome
     text: str
 

@@ -51,22 +51,6 @@ class Design(Enum):
     IPVS = "ipvs"
     """Linux's own balancer, to which Open vSwitch only hands the packets (ipvs.py)."""
 
-    @property
-    def title(self) -> str:
-        """What a table or a picture calls it."""
-        return _TITLES[self]
-
-
-_TITLES = {
-    Design.MASKED: "masked blocks, short masks first",
-    Design.LONG_FIRST: "the same blocks, long masks first",
-    Design.LONGEST_MATCH: "longest match",
-    Design.DP_HASH: "select group, dp_hash",
-    Design.HASH_SOURCE: "select group, hash over ip_src",
-    Design.LEARN: "learn, a flow for each connection",
-    Design.CONNTRACK: "conntrack with NAT",
-    Design.IPVS: "IPVS in the kernel, direct routing",
-}
 
 OPENFLOW_DESIGNS = tuple(design for design in Design if design is not Design.IPVS)
 """Those that the flows of `design_program` make."""
@@ -142,8 +126,6 @@ def blocks_of(balancer: Balancer) -> int:
 
 
 class _Part(NamedTuple):
-    """The part of one service."""
-
     flows: tuple[Flow, ...]
     groups: tuple[str, ...] = ()
 
@@ -222,7 +204,6 @@ def _group(number: int, program: ServiceProgram, *, method: str) -> _Part:
 
 
 def _delivered(program: ServiceProgram, backend: str) -> str:
-    """Return the actions that send a packet to a backend."""
     return render_actions(deliver(program.hop(backend), program.service.source_mac))
 
 

@@ -5,27 +5,32 @@ An entry counts when it has traffic: each has a client of its own. Their flows s
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 from xenoovs.compile.encoding import deliver
 from xenoovs.dataclass import dataclass, field
-from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.bridge_flows import add_flows, added_flows
 from xenoovs.measure.counters import read_counts
 from xenoovs.measure.designs import designs_profile
-from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes, arrival_times, costs, forget_megaflows, forwarded_load
-from xenoovs.measure.frames import LoadProfile, client_bits, frame, new_clients, sources
+from xenoovs.measure.forwarding import (
+    LOAD_TIMES,
+    LoadTimes,
+    arrival_times,
+    costs,
+    forget_megaflows,
+    forwarded_load,
+    rule_times,
+)
+from xenoovs.measure.frames import LoadProfile, client_bits, new_clients, sources
 from xenoovs.measure.load import LoadBench, LoadReading
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement
 from xenoovs.measure.switch_load import megaflow_totals
-from xenoovs.model.address import Family, IPAddress
+from xenoovs.model.address import Family
 from xenoovs.openflow.text import render_actions
 
 KINDS = ("blocks", "clients", "five-tuples")
@@ -40,7 +45,6 @@ _ENTRIES_A_S = 20_000.0
 
 _FEW_SHARE = 0.95
 _NEWCOMERS = 20
-_RULE_SOURCE = Path(__file__).with_name("rule_program.py").read_text()
 _UPDATE_PPS, _UPDATE_S = 2000.0, 3.0
 _POLL_S, _LONGEST_S = 0.02, 60.0
 
@@ -123,7 +127,7 @@ class InsertExperiment(Experiment[Bed]):
             if bed.kind is not BedKind.MACHINES:
                 newcomers = new_clients(profile, 2 * _NEWCOMERS)
                 values["first_packet_us"], _ = arrival_times(bed, profile, newcomers[::2], frame_bytes=size)
-                values["rule_us"] = _rule_times(bed, profile, newcomers[1::2], frame_bytes=size)
+                values["rule_us"] = rule_times(bed, profile, newcomers[1::2], frame_bytes=size)
                 forget_megaflows(bed.dpu)
             values |= self._inserted(bed, profile, size)
             changed, doubts = self._updated(bed, profile, with_new, size)
@@ -171,25 +175,7 @@ def _growth(seen: Sequence[tuple[float, int, int]], column: int) -> float:
     return most / max(_POLL_S, last_s - first_s) if most else 0.0
 
 
-def _rule_times(
-    bed: Bed, profile: LoadProfile, clients: Sequence[tuple[IPAddress, int]], *, frame_bytes: int
-) -> list[float]:
-    """Return the microseconds from the packet of a new client to its rule: in the NIC, without one in the datapath."""
-    mark = "offloaded:yes" if bed.kind is BedKind.EMULATED else "packets:"
-    frames = "".join(
-        f"{address} {frame(profile, address, port, frame_bytes=frame_bytes).hex()}\n" for address, port in clients
-    )
-    script = 'exec python3 -I -c "$0" "$@" "${OVS_RUNDIR:-/var/run/openvswitch}"'
-    argv = ("sh", "-c", script, _RULE_SOURCE, bed.generator.netns, bed.generator.interface, mark)
-    try:
-        output = bed.generator.place.run(argv, stdin=frames, timeout_s=120.0, env=bed.dpu.env)
-    except CommandFailed as failed:
-        raise MeasureError(f"the time to a rule cannot be measured: {failed.stderr.strip()}") from None
-    return [each for each in json.loads(output.stdout) if each is not None]
-
-
 def entries_experiment(bed: Bed, bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> EntriesExperiment:
-    """Return the experiment about active entries for a bed."""
     counts = (1, 256, 16_384) if quick else tuple(4**power for power in range(9))
     points = [{"kind": kind, "entries": count} for count in counts for kind in KINDS]
     return EntriesExperiment(bench, LOAD_TIMES[bed.kind, quick], seed, repeats, points)

@@ -26,8 +26,6 @@ _TXREHASH = "/proc/sys/net/core/txrehash"
 
 @dataclass(frozen=True, slots=True)
 class SitePair:
-    """A host and its DPU."""
-
     site: Site
     host: Station
     dpu: Station
@@ -65,7 +63,6 @@ class FabricBed:
         return {"lab": self.lab.name, **sizes, "rate_bps": shape.rate_bps, "buffer_bytes": shape.buffer_bytes}
 
     def agent_socket(self, pair: SitePair) -> Path:
-        """Return where the agent of a DPU answers."""
         ovs = self.lab.ovs(pair.site.dpu)
         paths = agent_paths(Endpoint(ovs.db, ovs.directory), env={}, is_root=True)
         return paths.socket(BRIDGE)

@@ -105,7 +105,6 @@ class FlowGroup:
         return EndedFlows(flow_s, max(flow_s) if is_complete else self._limit_s, suspect)
 
     def _began(self) -> dict[int, float]:
-        """Return when each flow began, by its key."""
         began = dict[int, float]()
         for number, sender in enumerate(self._programs[1:]):
             lines = list(sender.lines(0))

@@ -97,8 +97,6 @@ class FlowServer:
 
 
 class FlowClient:
-    """Sends flows that begin together."""
-
     def __init__(self, source: str, address: str, port: int) -> None:
         self.source, self.peer = source, (address, port)
         self.selector = selectors.DefaultSelector()

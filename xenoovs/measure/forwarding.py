@@ -85,13 +85,13 @@ def forwarded_load(
     return values, suspect
 
 
-_ARRIVAL_SOURCE = Path(__file__).with_name("arrival_program.py").read_text()
-
-
 def costs(values: Mapping[str, Value], *, frame_bytes: int) -> dict[str, Value]:
     """Return the rate in bits of frames, and the cores of the switch that it took: what offloading gives back."""
     pps, cpu_us = cast(float, values["forwarding_pps"]), cast(float, values["cpu_us"])
     return {"forwarding_bps": pps * frame_bytes * 8, "cpu_cores": pps * cpu_us / 1e6}
+
+
+_PROGRAM = Path(__file__).with_name("packet_program.py").read_text()
 
 
 def arrival_times(
@@ -101,16 +101,30 @@ def arrival_times(
 
     Returns how long they took in microseconds, and how many were lost. Raises MeasureError.
     """
-    frames = [frame(profile, source, port, frame_bytes=frame_bytes) for source, port in clients]
     receivers = [word for each in bed.backends.values() for word in (each.netns, each.interface)]
-    argv = ["python3", "-I", "-c", _ARRIVAL_SOURCE, bed.generator.netns, bed.generator.interface, *receivers]
+    return _send_each(bed, profile, clients, frame_bytes, "arrival", *receivers)
+
+
+def rule_times(
+    bed: Bed, profile: LoadProfile, clients: Iterable[tuple[IPAddress, int]], *, frame_bytes: int
+) -> list[float]:
+    """Return the microseconds from the packet of a new client to its rule: in the NIC, without one in the datapath."""
+    mark = "offloaded:yes" if bed.kind is BedKind.EMULATED else "packets:"
+    return _send_each(bed, profile, clients, frame_bytes, "rule", mark)[0]
+
+
+def _send_each(
+    bed: Bed, profile: LoadProfile, clients: Iterable[tuple[IPAddress, int]], frame_bytes: int, role: str, *words: str
+) -> tuple[list[float], int]:
+    frames = "".join(f"{frame(profile, *client, frame_bytes=frame_bytes).hex()}\n" for client in clients)
+    argv = ["python3", "-I", "-c", _PROGRAM, role, bed.generator.netns, bed.generator.interface, *words]
     try:
-        output = bed.generator.place.run(argv, stdin="".join(f"{one.hex()}\n" for one in frames), timeout_s=120.0)
+        output = bed.generator.place.run(argv, stdin=frames, timeout_s=120.0, env=bed.dpu.env)
     except CommandFailed as failed:
         raise MeasureError(f"single packets cannot be measured: {failed.stderr.strip()}") from None
     found: list[float | None] = json.loads(output.stdout)
-    arrived = [round(each, 3) for each in found if each is not None]
-    return arrived, len(found) - len(arrived)
+    in_time = [round(each, 3) for each in found if each is not None]
+    return in_time, len(found) - len(in_time)
 
 
 def forget_megaflows(dpu: Station) -> None:

@@ -16,9 +16,6 @@ from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
 FCS_BYTES = 4
 """The checksum that a NIC adds to a frame (IEEE 802.3, section 3.2.9); sizes of frames include it, as in RFC 2544."""
 
-GAP_BYTES = 20
-"""Preamble and gap around a frame on the wire (IEEE 802.3, sections 3.2.1 and 4.4.2)."""
-
 FRAME_BYTES = (64, 68, 128, 256, 512, 1024, 1280, 1518)
 """The sizes of RFC 2544, section 9.1, and 68: the least that IPv6 and UDP fit into with payload."""
 
@@ -49,7 +46,6 @@ class LoadProfile:
         return max(_SHORTEST, _headers_bytes(self.family) + FCS_BYTES)
 
     def payload_bytes(self, frame_bytes: int) -> int:
-        """Return the UDP payload of a frame."""
         return frame_bytes - FCS_BYTES - _headers_bytes(self.family)
 
 

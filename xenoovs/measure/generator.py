@@ -32,8 +32,6 @@ class GeneratorResult:
 
 
 class LoadGenerator(Protocol):
-    """Sends the frames of a profile."""
-
     def prepare(self, profile: LoadProfile, *, frame_bytes: int) -> None:
         """Do what takes time before a measurement. Raises MeasureError for frames that it cannot send."""
 
@@ -62,7 +60,6 @@ class PacketGenerator:
     def start(
         self, profile: LoadProfile, *, frame_bytes: int, offered_pps: float | None, seconds_s: float
     ) -> RunningLoad:
-        """Begin to send; see LoadGenerator."""
         rate = ["--topspeed"] if offered_pps is None else [f"--pps={offered_pps:.3f}"]
         if offered_pps is None:
             amount = [f"--duration={max(1, round(seconds_s))}"]
@@ -119,7 +116,6 @@ class RunningLoad:
         return self.wait()
 
     def end(self) -> None:
-        """End the load early."""
         self.command.end()
 
 

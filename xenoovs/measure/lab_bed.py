@@ -88,7 +88,6 @@ _GUEST_DIRECTORY = Path("/run/xenoovs/lab")
 
 
 def cpu_of(place: Place) -> str:
-    """Return the number and the name of the processors of a machine."""
     lines = place.run(["cat", "/proc/cpuinfo"]).stdout.splitlines()
     cpus = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{len(cpus)} x {cpus[0]}" if cpus else "unknown"

@@ -43,7 +43,6 @@ class TrialResult:
 
     @property
     def values(self) -> dict[str, Value]:
-        """The values of a sample."""
         return {
             "sent": self.frames.sent,
             "received": self.frames.received,
@@ -68,8 +67,6 @@ class LoadReading:
 
 @dataclass(slots=True)
 class LoadBench:
-    """Sends loads on a bed, and counts them."""
-
     bed: Bed
     generator: LoadGenerator
     profile: LoadProfile
@@ -109,7 +106,6 @@ class LoadBench:
         return found
 
     def start(self, frame_bytes: int, *, offered_pps: float | None, seconds_s: float) -> RunningLoad:
-        """Begin to send; see LoadGenerator."""
         return self.generator.start(self.profile, frame_bytes=frame_bytes, offered_pps=offered_pps, seconds_s=seconds_s)
 
     def result(

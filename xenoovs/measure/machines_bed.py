@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from xenoovs.dataclass import replace
 from xenoovs.errors import CommandFailed, LabError, MeasureError, first_names
 from xenoovs.lab.lab import open_lab
 from xenoovs.lab.place import Place, machine_by_ssh, this_machine
 from xenoovs.measure.bed import Bed, Station, lock_bed, service_under_test
 from xenoovs.measure.bed_file import BedFile, BedRole, HostName, load_bed_file
 from xenoovs.measure.samples import BedKind
-from xenoovs.model.balancer import Balancer
+from xenoovs.model.balancer import Balancer, Service
 
 # One command, as each round trip to a machine takes time.
 _FACTS = """\
@@ -81,15 +82,14 @@ def open_machines_bed(path: Path, balancer: Balancer, service: str | None = None
             f"{path} has no backend {missing[0]} of service {chosen.name}, only {first_names([*present])}; add it"
         )
     with ExitStack() as stack:
-        places = OpenPlaces(stack)
-        bed = _bed(path, file, balancer, service, places)
+        bed = _bed(path, file, balancer, chosen, OpenPlaces(stack))
         lock_bed(bed)
         yield bed
 
 
-def _bed(path: Path, file: BedFile, balancer: Balancer, service: str | None, places: OpenPlaces) -> Bed:
-    chosen = service_under_test(balancer, service)
-    present = {role.role: role for role in file.backends}
+def _bed(path: Path, file: BedFile, balancer: Balancer, service: Service, places: OpenPlaces) -> Bed:
+    names = {backend.name for each in balancer.services for backend in each.backends}
+    stations = {role.role: places.station(role) for role in file.backends if role.role in names}
     generator, facts = _with_mac(places.station(file.generator))
     dpu, dpu_facts = _with_mac(places.station(file.dpu))
     switch = _facts(dpu, _SWITCH_FACTS.format(bridge=balancer.uplinks.bridge))
@@ -107,17 +107,12 @@ def _bed(path: Path, file: BedFile, balancer: Balancer, service: str | None, pla
         kind=kind,
         datapath=f"Open vSwitch {switch['ovs']}, {datapath} datapath{offload}{nic}, {where}{virtual}",
         balancer=balancer,
-        service=chosen,
+        service=service,
         generator=generator,
         client=places.station(file.client),
         dpu=dpu,
-        backends={backend.name: places.station(present[backend.name]) for backend in chosen.backends},
-        stations={
-            backend.name: places.station(present[backend.name])
-            for each in balancer.services
-            for backend in each.backends
-            if backend.name in present
-        },
+        backends={backend.name: stations[backend.name] for backend in service.backends},
+        stations=stations,
         uplinks=file.dpu.interfaces,
         gateway_mac=dpu.mac,
         driver=file.generator.driver,
@@ -138,18 +133,7 @@ def _with_mac(station: Station) -> tuple[Station, Mapping[str, str]]:
     if not facts["mac"]:
         where = f"namespace {station.netns} of {station.place.name}" if station.netns else station.place.name
         raise MeasureError(f"{where} has no interface {station.interface}, which the {station.role} uses")
-    return (
-        Station(
-            station.role,
-            station.place,
-            station.interface,
-            station.netns,
-            mac=station.mac or facts["mac"],
-            address=station.address,
-            env=station.env,
-        ),
-        facts,
-    )
+    return replace(station, mac=station.mac or facts["mac"]), facts
 
 
 def _facts(station: Station, script: str) -> dict[str, str]:

@@ -43,8 +43,6 @@ def _way(hop: NextHop, balancer: Balancer) -> str:
 
 @dataclass(slots=True)
 class NextHopsExperiment(Experiment[Bed]):
-    """Each service with each size of frames."""
-
     beds: Mapping[str, Bed]
     times: LoadTimes
     seed: int

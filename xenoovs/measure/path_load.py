@@ -62,7 +62,6 @@ class PathTrial:
 
     @property
     def lost(self) -> int:
-        """Frames that did not arrive."""
         return self.sent - self.received
 
 

@@ -81,7 +81,6 @@ def svg_of(chart: Chart, theme: Theme = LIGHT) -> str:
 
 
 def png_of(chart: Chart, theme: Theme = LIGHT) -> bytes:
-    """Return a picture as PNG."""
     return _saved(chart, theme, "png")
 
 

@@ -33,7 +33,6 @@ class KernelGenerator:
     def start(
         self, profile: LoadProfile, *, frame_bytes: int, offered_pps: float | None, seconds_s: float
     ) -> RunningLoad:
-        """Begin to send; see LoadGenerator."""
         rate = ["delay 0", "count 0"]
         if offered_pps is not None:
             rate = [f"ratep {max(1, round(offered_pps))}", f"count {max(1, round(offered_pps * seconds_s))}"]

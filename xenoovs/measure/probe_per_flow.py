@@ -52,8 +52,6 @@ class WaitingFlow:
 
 
 class PathChooser:
-    """Chooses a path for each flow of one host."""
-
     def __init__(self, sock: socket.socket, connection: Connection, job: dict[str, str]) -> None:
         self.sock, self.connection, self.job = sock, connection, job
         self.waiting: dict[tuple[bytes, int], WaitingFlow] = {}
@@ -77,7 +75,6 @@ class PathChooser:
                 self.expire()
 
     def timeout_s(self) -> float | None:
-        """Return how long to wait for packets."""
         if not self.waiting:
             return None
         return max(0.0, min(flow.deadline_s for flow in self.waiting.values()) - time.monotonic())

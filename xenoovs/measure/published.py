@@ -46,13 +46,10 @@ class PublishedFigure:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """All of them."""
-
     curves: tuple[PublishedCurve, ...]
     figures: tuple[PublishedFigure, ...]
 
     def of(self, experiment: str) -> Published:
-        """Return those of one experiment."""
         return Published(
             tuple(curve for curve in self.curves if curve.experiment == experiment),
             tuple(figure for figure in self.figures if figure.experiment == experiment),
@@ -67,7 +64,6 @@ class Published:
 
 @cache
 def load_published() -> Published:
-    """Return the figures of the file beside this module."""
     document = yaml.safe_load((files("xenoovs.measure") / "published.yaml").read_text(encoding="utf-8"))
     sources = {key: PublishedSource(**source) for key, source in document["sources"].items()}
     curves = (

@@ -44,8 +44,6 @@ class ReportSource:
 
 @dataclass(frozen=True, slots=True)
 class MeasureReport:
-    """What is written."""
-
     files: dict[str, bytes]
     charts: tuple[Chart, ...]
 

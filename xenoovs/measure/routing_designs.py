@@ -110,7 +110,6 @@ class MovingBlocks(RunningDesign):
         return [remote for agent in self._senders for remote in _remotes(agent)]
 
     def _blocks(self) -> list[list[int]]:
-        """Return the blocks of each path, for each sender."""
         return [[path["blocks"] for path in remote["paths"]] for remote in self._remotes]
 
 

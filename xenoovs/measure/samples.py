@@ -338,7 +338,6 @@ def _fields_of(value: Run | Sample) -> dict[str, Any]:
 
 
 def render_run(run: Run) -> str:
-    """Return the text of `run.json`."""
     return json.dumps({"xenoovs_run": _VERSION, **_fields_of(run), "kind": run.kind.value}, indent=1, allow_nan=False)
 
 

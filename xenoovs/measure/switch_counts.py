@@ -58,7 +58,6 @@ class SwitchedFrames:
 
     @property
     def values(self) -> dict[str, int]:
-        """The values of a sample."""
         return {"matched": self.matched, "megaflow_packets": self.megaflows, "offloaded_packets": self.offloaded}
 
     def doubts(self, frames: CountedFrames) -> Iterator[str]:

@@ -80,7 +80,6 @@ def read_switch(dpu: Station) -> SwitchReading:
 
 
 def parse_reading(text: str, *, at_s: float) -> SwitchReading:
-    """Return the counters in the output of the script."""
     ticks, machine, process, rest = text.split("\n", 3)
     per_s, cpu = int(ticks), process.rpartition(")")[2].split()
     lookups = [tuple(map(int, numbers)) for numbers in _LOOKUPS.findall(rest)]
@@ -109,7 +108,6 @@ class OffloadTotals:
 
     @property
     def values(self) -> dict[str, int]:
-        """The values of a sample."""
         return {
             "megaflows": self.megaflows,
             "megaflow_packets": self.packets,

@@ -69,7 +69,6 @@ class SearchResult:
 
     @property
     def measurement(self) -> Measurement:
-        """The values of a sample of the experiment rate."""
         best, partial = self.lossless, self.partial
         shown = best or min(self.trials, key=lambda trial: trial.sent_pps)
         lists: dict[str, Value] = {
@@ -146,58 +145,48 @@ def _check_arrival(trials: Sequence[TrialResult]) -> None:
 
 
 @dataclass(slots=True)
-class RateExperiment(Experiment[Bed]):
-    """Throughput over the size of frames: XenoFlow's first experiment."""
-
+class _LoadExperiment(Experiment[Bed]):
     bench: LoadBench
     settings: TrialSettings
     repeats: int
     points: Sequence[Point]
-    name: str = "rate"
+    name: str = ""
     options: Mapping[str, Plain] = field(init=False)
     point_s: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.options, self.point_s = options_of(self.bench.profile, self.settings), self.settings.search_s
+        self.options = options_of(self.bench.profile, self.settings)
+        self.point_s = self.settings.search_s if self.name == "rate" else self.settings.trial_s + _OVERHEAD_S
 
     def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
         self.bench.learn(frame_bytes=int(self.points[0]["frame_bytes"]))
+
+
+@dataclass(slots=True)
+class RateExperiment(_LoadExperiment):
+    """Throughput over the size of frames: XenoFlow's first experiment."""
+
+    name: str = "rate"
 
     def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
         return _search(self.bench, self.settings, int(point["frame_bytes"])).measurement
 
 
 @dataclass(slots=True)
-class LossExperiment(Experiment[Bed]):
+class LossExperiment(_LoadExperiment):
     """Loss over the offered load: XenoFlow's third experiment."""
 
-    bench: LoadBench
-    settings: TrialSettings
-    repeats: int
-    points: Sequence[Point]
     name: str = "loss"
-    options: Mapping[str, Plain] = field(init=False)
-    point_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.options, self.point_s = options_of(self.bench.profile, self.settings), self.settings.trial_s + _OVERHEAD_S
 
     def prepare(self, bed: Bed) -> Mapping[str, Value]:
         sizes = sorted({int(point["frame_bytes"]) for point in self.points})
         rates = {str(size): base_rate(self.bench, self.settings, frame_bytes=size) for size in sizes}
         return {BASIS: rates}
 
-    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
-        self.bench.learn(frame_bytes=int(self.points[0]["frame_bytes"]))
-
     def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
         size = int(point["frame_bytes"])
-        rates = cast("Mapping[str, float]", basis[BASIS])
-        result = self.bench.trial(
-            frame_bytes=size,
-            offered_pps=rates[str(size)] * float(point["offered_share"]),
-            seconds_s=self.settings.trial_s,
-        )
+        offered_pps = cast("Mapping[str, float]", basis[BASIS])[str(size)] * float(point["offered_share"])
+        result = self.bench.trial(frame_bytes=size, offered_pps=offered_pps, seconds_s=self.settings.trial_s)
         return Measurement(result.values, result.suspect)
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tests.patience import eventually
 from xenoovs.errors import FileUnusable, MeasureError
-from xenoovs.measure import arrival_program, path_program, schedule
+from xenoovs.measure import packet_program, path_program, schedule
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.samples import (
     SAMPLES_FILE,
@@ -330,12 +330,12 @@ def test_a_first_packet_during_which_the_clock_was_set_took_no_longer_than_it_ma
     jump_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(jump_s)
-    monkeypatch.setattr(arrival_program, "time", clock)
-    monkeypatch.setattr(arrival_program, "select", SimpleNamespace(select=lambda each, *_: (each,)))
+    monkeypatch.setattr(packet_program, "time", clock)
+    monkeypatch.setattr(packet_program, "select", SimpleNamespace(select=lambda each, *_: (each,)))
     wire = wired(clock)
 
     def is_as_long_as_it_took() -> bool:
-        found = arrival_program.arrival_us(FRAME, wire, [wire])
+        found = packet_program.arrival_us(FRAME, wire, [wire])
         return found is not None and 1000 <= found < 0.4e6
 
     # A moment without a processor is part of the time.

@@ -21,8 +21,6 @@ from xenoovs.terminal.defaults import CONFIG_VARIABLE, LAB_VARIABLE
 from xenoovs.terminal.options import Command, OutputFormat, data_rate, data_size
 from xenoovs.terminal.output import echo, print_json, print_table
 
-_DEFAULTS = FabricShape()
-
 
 def fabric_options(command: Command) -> Command:
     """Add the options of a fabric, which the command gets as `paths`, `senders`, `rate_bps` and `buffer_bytes`."""

@@ -26,7 +26,6 @@ tunnels:
 
 
 def render_dpu_config(fabric: Fabric, site: Site) -> str:
-    """Return the YAML of the DPU of a site."""
     shape = fabric.shape
     full_us = shape.buffer_bytes * 8 * 1_000_000 // shape.rate_bps
     remotes = [other for other in fabric.sites if other.leaf != site.leaf]

@@ -25,7 +25,6 @@ _MOST_LATE_S = 0.02
 
 
 def send(address: str, rate_bps: float, seconds_s: float) -> None:
-    """Send for a time."""
     frame_s, payload = FRAME_BYTES * 8 / rate_bps, bytes(PAYLOAD_BYTES)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         print("ready", flush=True)

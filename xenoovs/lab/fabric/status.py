@@ -28,8 +28,6 @@ class FabricMachine:
 
 @dataclass(frozen=True, slots=True)
 class FabricStatus:
-    """What of a fabric lab works."""
-
     name: str
     directory: str
     bridge: str

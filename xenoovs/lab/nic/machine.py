@@ -252,7 +252,6 @@ class VirtualMachine:
         return None
 
     def socket(self, port: int) -> Path:
-        """Return the socket of a port of the guest."""
         return self.directory / f"{port}.sock"
 
     def last_words(self) -> str:
@@ -265,7 +264,6 @@ class VirtualMachine:
         return "\n".join([f"its console ({self.console}) said last:", *shown]) if shown else "its console says nothing"
 
     def kill(self) -> None:
-        """Kill the process, if it runs."""
         if (pid := self.pid) is not None:
             kill_and_wait([pid])
 

@@ -113,7 +113,6 @@ def _show(recorded: RecordedRun) -> None:
 
 
 def title_of(scene: Scene) -> str:
-    """Return a line about a scene."""
     load = f", elephant of {scene.load:g} x link" if scene.load else ""
     return f"{scene.case.value}: {scene.flows} x {scene.size / 1000:g} kB{load}"
 

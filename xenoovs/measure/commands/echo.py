@@ -82,7 +82,6 @@ _FAR = 1.5
 
 
 def _figures(sample: Sample) -> tuple[float, float]:
-    """Return mean and median in microseconds."""
     return cast(float, sample.values["mean_us"]), cast(float, sample.values["median_us"])
 
 

@@ -181,8 +181,6 @@ def _with_usual_lab(settings: MeasureSettings) -> MeasureSettings:
 
 
 class _Planner:
-    """Plans what a file has, and shows it."""
-
     def __init__(self, criterion: Criterion, demand: Fraction | None, weights: Path | None) -> None:
         self._criterion, self._demand, self._weights = criterion, demand, weights
 
@@ -444,7 +442,6 @@ def list_paths(db: str | None, uplinks: Collection[str], output: OutputFormat) -
 
 
 def _bridges(db: str | None, uplinks: Collection[str]) -> list[list[BridgePort]]:
-    """Return the ports of each bridge."""
     endpoint = endpoint_of(db, None)
     check_reachable(endpoint)
     facts = gather(endpoint)

@@ -249,7 +249,6 @@ def microseconds(value: float) -> str:
 
 
 def in_nic(recorded: RecordedRun, samples: Sequence[Sample]) -> str:
-    """Return which share of the packets the NIC forwarded."""
     return percent(offloaded_share(recorded, samples))
 
 
@@ -286,7 +285,6 @@ class PointTable:
 
 
 def document_of(recorded: RecordedRun) -> dict[str, object]:
-    """Return the JSON of a run for `-o json`."""
     suspect = sum(bool(sample.suspect) for sample in recorded.samples)
     return {
         "run": str(recorded.directory),

@@ -180,7 +180,6 @@ def serve(device: Path, commands: Commands) -> None:
 
 
 def serve_host(port: int, commands: Commands) -> None:
-    """Run the commands of the host until it disconnects."""
     hello: dict[str, Any] | None = None
     while True:
         runner = GuestRunner(port, commands)
