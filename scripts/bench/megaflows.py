@@ -10,6 +10,7 @@ from pathlib import Path
 
 from scripts.bench.measure import Row
 from tests.ovs.dummy import DummyOvs, running_dummy_ovs, udp_packet
+from xenoovs.measure.charts import DESIGNS
 from xenoovs.measure.design_flows import OPENFLOW_DESIGNS, Design, DesignProgram, design_program
 from xenoovs.model.load import parse_config
 
@@ -37,7 +38,7 @@ def rows() -> Iterator[Row]:
         for design in _DESIGNS:
             bound = len(_WEIGHTS) if design is Design.MASKED else None
             count = _count(ovs, design_program(balancer, design), packets)
-            yield Row(f"megaflows, 9 backends: {design.title}", count, "", bound)
+            yield Row(f"megaflows, 9 backends: {DESIGNS[design.value]}", count, "", bound)
 
 
 # The connection tracker takes no packets without checksums, as these are.

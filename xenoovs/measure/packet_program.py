@@ -57,7 +57,6 @@ def drain(receivers):  # type: (list[socket.socket]) -> None
 
 
 def arrival_us(frame, sender, receivers):  # type: (bytes, socket.socket, list[socket.socket]) -> float | None
-    drain(receivers)
     begun, sent_s = time.monotonic(), time.time()
     expected, deadline = addresses(frame), begun + ARRIVAL_TIMEOUT_S
     sender.send(frame)
@@ -113,6 +112,7 @@ def main():  # type: () -> None
     found = []
     for line in sys.stdin:
         time.sleep(PAUSE_S)
+        drain(receivers)
         frame = bytes.fromhex(line)
         found.append(rule_us(frame, sender, others[0]) if role == "rule" else arrival_us(frame, sender, receivers))
     print(json.dumps(found))
