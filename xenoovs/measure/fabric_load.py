@@ -12,8 +12,8 @@ from types import TracebackType
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import MeasureError
-from xenoovs.lab.fabric.faults import forward_lines, silence_lines
 from xenoovs.lab.fabric.plan import elephant_net
+from xenoovs.lab.fabric.status import forward_lines, silence_lines
 from xenoovs.lab.place import RemoteCommand
 from xenoovs.measure.bed import Station
 from xenoovs.measure.fabric_bed import FabricBed

@@ -9,6 +9,7 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from xenoovs.display import percent
 from xenoovs.errors import MeasureError, counted
 from xenoovs.measure.chart import Cell, Chart, ChartTable
 from xenoovs.measure.charts import chart_of, compare, experiments_of, subtitle_of
-from xenoovs.measure.html import Markup, element, join
 from xenoovs.measure.published import OTHER_HARDWARE, PublishedSource, load_published
 from xenoovs.measure.samples import BedKind, RecordedRun, find_runs, read_recorded
 from xenoovs.measure.verdict import ClaimVerdict
@@ -356,3 +356,34 @@ def _run(recorded: RecordedRun, label: str) -> Markup:
         element("table", *rows),
         element("details", element("summary", "config"), element("pre", run.config)),
     )
+
+
+# Elements of HTML as values. All text is escaped, wherever it comes from.
+
+Attribute = str | int | None
+
+
+class Markup(str):
+    """Text that is HTML already. Only `element` and `join` make it."""
+
+    __slots__ = ()
+
+
+def element(tag: str, *children: str | None, **attributes: Attribute) -> Markup:
+    """Return one element.
+
+    Args:
+        children: What is in it; a child that is no Markup is text, None is left out.
+        attributes: `class_` is `class`, and `_` within a name is `-`; None is left out.
+    """
+    text = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{tag}{text}>{join(*children)}</{tag}>")
+
+
+def join(*children: str | None) -> Markup:
+    """Return several elements and texts one after the other."""
+    return Markup("".join(child if isinstance(child, Markup) else escape(child) for child in children if child))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 
 from xenoovs.dataclass import dataclass
 from xenoovs.display import percent, quantity
@@ -88,19 +89,17 @@ def _sortable(key: tuple[object, ...]) -> tuple[tuple[bool, float, str], ...]:
     return tuple((False, float(part), "") if isinstance(part, (int, float)) else (True, 0.0, str(part)) for part in key)
 
 
-_NO_LOSS = "no packet is lost below line rate"
-_LINE_RATE = "line rate at every packet size"
 _NO_LINE_RATE = "; the links have no rate, so that every load counts as below line rate"
-_LATENCY = "latency does not depend on load"
 
 
 def no_loss(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict:
     """Refuted where the loss of a point is above 0; confirmed if no packet at all was lost."""
+    verdict = partial(ClaimVerdict, "no packet is lost below line rate")
     below = [sample for sample in samples if _is_below_line_rate(sample, link_bps)]
     if not samples:
-        return ClaimVerdict(_NO_LOSS, ClaimOutcome.UNDECIDED, _few([()]))
+        return verdict(ClaimOutcome.UNDECIDED, _few([()]))
     if not below:
-        return ClaimVerdict(_NO_LOSS, ClaimOutcome.UNDECIDED, "no sample was below line rate.")
+        return verdict(ClaimOutcome.UNDECIDED, "no sample was below line rate.")
     points = by_point(below, "frame_bytes", "offered_share")
     sent = sum(number(sample.values, "sent") or 0 for sample in below)
     lost = sum(_lost(sample) for sample in below)
@@ -115,32 +114,28 @@ def no_loss(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdic
         at = quantity(_mean(group, "sent_pps"))
         size = group[0].point.get("frame_bytes")
         frames = f" of {size} bytes" if size is not None else ""
-        return ClaimVerdict(
-            _NO_LOSS,
-            ClaimOutcome.REFUTED,
-            f"{percent(found.estimate)} of the frames were lost ({_range(found)}) at {at}pps{frames}{limit}"
-            f"{_NO_LINE_RATE if link_bps is None else ''}.",
-        )
+        lost_there = f"{percent(found.estimate)} of the frames were lost ({_range(found)}) at {at}pps{frames}{limit}"
+        return verdict(ClaimOutcome.REFUTED, f"{lost_there}{_NO_LINE_RATE if link_bps is None else ''}.")
     if few := _few(points.values()):
-        return ClaimVerdict(_NO_LOSS, ClaimOutcome.UNDECIDED, few)
+        return verdict(ClaimOutcome.UNDECIDED, few)
     if lost == 0:
         # The rule of three: no event in n trials means at most 3/n with 95 % confidence (Hanley, JAMA 1983).
         most = f"{3 / max(sent, 1):.1g}"
         reason = f"none of {quantity(sent)} frames was lost{limit}; with 95% confidence the loss share is below {most}."
-        return ClaimVerdict(_NO_LOSS, ClaimOutcome.CONFIRMED, reason)
+        return verdict(ClaimOutcome.CONFIRMED, reason)
     times = sum(_lost(sample) > 0 for sample in below)
     happened = f"{quantity(lost)} of {quantity(sent)} frames were lost, in {times} of {counted(len(below), 'sample')}"
-    return ClaimVerdict(_NO_LOSS, ClaimOutcome.UNDECIDED, f"{happened}; at each load, other repeats lost none.")
+    return verdict(ClaimOutcome.UNDECIDED, f"{happened}; at each load, other repeats lost none.")
 
 
 def line_rate_at_every_size(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict:
     """Refuted where the throughput of a size is below line rate although the generator sent more."""
+    verdict = partial(ClaimVerdict, "line rate at every packet size")
     points = by_point(samples, "frame_bytes")
     if not points:
-        return ClaimVerdict(_LINE_RATE, ClaimOutcome.UNDECIDED, "there is no sample.")
+        return verdict(ClaimOutcome.UNDECIDED, "there is no sample.")
     if link_bps is None:
-        return ClaimVerdict(
-            _LINE_RATE,
+        return verdict(
             ClaimOutcome.UNDECIDED,
             "the links have no rate, as those of labs and virtual machines, so there is no line rate: measure on "
             "machines (--bed) whose links have one.",
@@ -160,23 +155,23 @@ def line_rate_at_every_size(samples: Sequence[Sample], *, link_bps: float | None
                 reason = (
                     f"with {size} bytes {quantity(found.estimate)}pps passed without loss ({_rates(found)}), {share}."
                 )
-                return ClaimVerdict(_LINE_RATE, ClaimOutcome.REFUTED, reason)
+                return verdict(ClaimOutcome.REFUTED, reason)
             held_back.append(f"with {size} bytes the generator sent no more than {quantity(offered)}pps, {share}")
     if held_back:
-        return ClaimVerdict(_LINE_RATE, ClaimOutcome.UNDECIDED, f"{held_back[0]}, and all of it passed.")
+        return verdict(ClaimOutcome.UNDECIDED, f"{held_back[0]}, and all of it passed.")
     if few := _few(points.values()):
-        return ClaimVerdict(_LINE_RATE, ClaimOutcome.UNDECIDED, few)
+        return verdict(ClaimOutcome.UNDECIDED, few)
     if all(reached):
-        return ClaimVerdict(
-            _LINE_RATE,
+        return verdict(
             ClaimOutcome.CONFIRMED,
             f"at least {percent(LINE_RATE_SHARE)} of line rate passed with each of {counted(len(points), 'size')}.",
         )
-    return ClaimVerdict(_LINE_RATE, ClaimOutcome.UNDECIDED, "the interval of a size holds line rate and less.")
+    return verdict(ClaimOutcome.UNDECIDED, "the interval of a size holds line rate and less.")
 
 
 def latency_independent_of_load(samples: Sequence[Sample]) -> ClaimVerdict:
     """Refuted where the median under a load lies wholly above the margin; confirmed if all lie wholly inside."""
+    verdict = partial(ClaimVerdict, "latency does not depend on load")
     changes = list[tuple[Interval, str]]()
     for (split,), group in by_point(samples, "split").items():
         loads = {load: _median_rtt(of_load) for (load,), of_load in by_point(group, "base_load").items()}
@@ -190,19 +185,17 @@ def latency_independent_of_load(samples: Sequence[Sample]) -> ClaimVerdict:
     widest = max(outside or changes, key=lambda each: abs(each[0].estimate), default=None)
     if widest is None:
         reason = few or "no split has samples both with and without base load."
-        return ClaimVerdict(_LATENCY, ClaimOutcome.UNDECIDED, reason)
+        return verdict(ClaimOutcome.UNDECIDED, reason)
     found, where = widest
     changed = f"{found.estimate:+.1%} ({found.low:+.1%} to {found.high:+.1%} with 95% confidence) at {where}"
     if outside:
-        return ClaimVerdict(_LATENCY, ClaimOutcome.REFUTED, f"the median changes by {changed}.")
+        return verdict(ClaimOutcome.REFUTED, f"the median changes by {changed}.")
     if few:
-        return ClaimVerdict(_LATENCY, ClaimOutcome.UNDECIDED, few)
+        return verdict(ClaimOutcome.UNDECIDED, few)
     if all(each.low >= -LATENCY_MARGIN and each.high <= LATENCY_MARGIN for each, _ in changes):
         reason = f"the median changes by at most {percent(LATENCY_MARGIN)}; the most is {changed}."
-        return ClaimVerdict(_LATENCY, ClaimOutcome.CONFIRMED, reason)
-    return ClaimVerdict(
-        _LATENCY, ClaimOutcome.UNDECIDED, f"the median changes by {changed}; more repeats would decide."
-    )
+        return verdict(ClaimOutcome.CONFIRMED, reason)
+    return verdict(ClaimOutcome.UNDECIDED, f"the median changes by {changed}; more repeats would decide.")
 
 
 def _is_below_line_rate(sample: Sample, link_bps: float | None) -> bool:

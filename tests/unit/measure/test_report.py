@@ -22,9 +22,18 @@ from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_ru
 from tests.unit.measure.test_completion import completion_run
 from xenoovs.errors import FileUnusable, MeasureError, XenoovsError
 from xenoovs.measure.charts import chart_of
-from xenoovs.measure.html import Markup, element, join
 from xenoovs.measure.pictures import svg_of
-from xenoovs.measure.report import MeasureReport, ReportSource, charts_of, make_report, read_sources, write_report
+from xenoovs.measure.report import (
+    Markup,
+    MeasureReport,
+    ReportSource,
+    charts_of,
+    element,
+    join,
+    make_report,
+    read_sources,
+    write_report,
+)
 from xenoovs.measure.samples import (
     RUN_FILE,
     SAMPLES_FILE,

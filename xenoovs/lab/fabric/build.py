@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from xenoovs.lab.fabric.config import render_dpu_config
 from xenoovs.lab.fabric.plan import (
     BRIDGE,
     PROBE_PORT,
@@ -144,14 +143,11 @@ class FabricBuilder:
         for site in self.fabric.sites:
             there = self.fabric.namespace(site.host)
             self.netns.write_sysctls(there, [_KEEP_NO_METRICS], value=1)
-            self.netns.batch(_host_lines(site, self._peers(site)), namespace=there)
-            for peer in self._peers(site):
+            self.netns.batch(_host_lines(site, peers_of(self.fabric, site)), namespace=there)
+            for peer in peers_of(self.fabric, site):
                 fdb = ["bridge", "fdb", "replace", peer.overlay_mac, "dev", TUNNEL, "dst", peer.port.ip]
                 self.netns.execute(there, fdb)
             self._without_offloads(site.host, TUNNEL)
-
-    def _peers(self, site: Site) -> tuple[Site, ...]:
-        return peers_of(self.fabric, site)
 
     def _limit_rates(self) -> None:
         shape, limits = self.fabric.shape, defaultdict[str, list[str]](list)
@@ -229,3 +225,44 @@ def _host_lines(site: Site, peers: Iterable[Site]) -> Iterator[str]:
 def _queue_line(port: FabricPort, rate_bps: int, limit_bytes: int) -> str:
     burst = max(_LEAST_BURST_BYTES, int(rate_bps / 8 * _BURST_S))
     return f"qdisc replace dev {port.interface} root tbf rate {rate_bps}bit burst {burst} limit {limit_bytes}"
+
+
+_CONFIG = """\
+# {dpu}: the tunnels of {host} choose their paths through the fabric.
+version: 1
+switch: {{bridge: {bridge}, ingress: [{uplink}], egress: {host_port}}}
+services: []
+tunnels:
+  - name: fabric
+    type: vxlan
+    local: {local}
+    host_port: {host_port}
+    source_ports: {first}-{last}
+    remotes:
+{remotes}
+    paths: {{by: source_port, count: {paths}, discover: ttl}}
+    probe: {{port: {probe_port}, gateway: "{gateway}"}}
+    margin: {margin_us}us             # a quarter of a full queue
+    reflect: l3
+"""
+
+
+def render_dpu_config(fabric: Fabric, site: Site) -> str:
+    shape = fabric.shape
+    full_us = shape.buffer_bytes * 8 * 1_000_000 // shape.rate_bps
+    remotes = peers_of(fabric, site)
+    return _CONFIG.format(
+        dpu=site.dpu,
+        host=site.host,
+        bridge=BRIDGE,
+        uplink=UPLINK,
+        host_port=HOST_PORT,
+        local=site.port.ip,
+        first=SOURCE_PORTS[0],
+        last=SOURCE_PORTS[1],
+        remotes="\n".join(f"      - {{name: {other.host}, address: {other.port.ip}}}" for other in remotes),
+        paths=shape.paths,
+        margin_us=full_us // 4,
+        probe_port=PROBE_PORT,
+        gateway=site.gateway.mac,
+    )

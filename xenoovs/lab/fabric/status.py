@@ -6,7 +6,7 @@ import json
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
-from xenoovs.lab.fabric.faults import SILENT_QUEUE, forward_lines, silence_lines
+from xenoovs.lab.fabric.plan import Fabric
 from xenoovs.lab.host import LabNetns, check_root, namespaces_of, probe_host
 from xenoovs.lab.lab import FabricLab, sole_owner
 
@@ -81,7 +81,25 @@ def _machine(lab: FabricLab, name: str, *, is_there: bool) -> FabricMachine:
 def _is_silent(lab: FabricLab, spine: str) -> bool:
     argv = ["tc", "-j", "qdisc", "show"]
     found = json.loads(LabNetns(lab.marks).execute(lab.fabric.namespace(spine), argv).stdout or "[]")
-    return any(queue["kind"] == SILENT_QUEUE for queue in found)
+    return any(queue["kind"] == _SILENT_QUEUE for queue in found)
+
+
+_SILENT_QUEUE = "pfifo"
+
+
+def silence_lines(fabric: Fabric, spine: str) -> str:
+    """Return the input of `tc -batch -` in a spine that silences it: queues of no packets drop all (tc-pfifo(8))."""
+    return _queue_lines(fabric, spine, f"{_SILENT_QUEUE} limit 0")
+
+
+def forward_lines(fabric: Fabric, spine: str) -> str:
+    """Return the input of `tc -batch -` in a spine that lets it forward again."""
+    return _queue_lines(fabric, spine, "noqueue")
+
+
+def _queue_lines(fabric: Fabric, spine: str, queue: str) -> str:
+    devices = (here.interface for here, _ in fabric.ports_of(spine))
+    return "".join(f"qdisc replace dev {device} root {queue}\n" for device in devices)
 
 
 def silence(lab: FabricLab, spine: str) -> None:
