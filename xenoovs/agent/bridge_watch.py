@@ -86,18 +86,12 @@ def with_earlier_sessions(before: Ports | None, now: Ports) -> Ports:
     """Return the ports now. A session that begins again, as after a restart of Open vSwitch, stays down until it is up
     if it was down before: nothing was heard of its remote."""
 
-    def status(old: PortState | None, new: PortState) -> Mapping[str, str]:
-        is_begun = new.bfd_status.get("forwarding") == "false" and not new.is_silent
-        return old.bfd_status if is_begun and old is not None and old.is_silent else new.bfd_status
+    def kept(port: PortState, old: PortState | None) -> PortState:
+        is_begun = port.bfd_status.get("forwarding") == "false" and not port.is_silent
+        return replace(port, bfd_status=old.bfd_status) if is_begun and old is not None and old.is_silent else port
 
-    known = before or {}
-    return {
-        bridge: {
-            name: replace(port, bfd_status=status(known.get(bridge, {}).get(name), port)) if port.bfd_status else port
-            for name, port in ports.items()
-        }
-        for bridge, ports in now.items()
-    }
+    known = {bridge: (before or {}).get(bridge, {}) for bridge in now}
+    return {b: {name: kept(port, known[b].get(name)) for name, port in ports.items()} for b, ports in now.items()}
 
 
 def port_views(known: Mapping[str, PortState], balancer: Balancer) -> tuple[PortView, ...]:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.datapath.database import BridgeState
 from xenoovs.errors import FleetCacheUnusable
 from xenoovs.evidence.anonymous import Anonymizer
 from xenoovs.evidence.archive import Recorder, write_record
 from xenoovs.evidence.take import take
-from xenoovs.model.balancer import label_of
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.tape import passing_through
 from xenoovs.terminal.agent_client import Where, find_places
@@ -38,14 +35,13 @@ def _between(text: str) -> float:
     return seconds
 
 
-def _ask_for_services(places: AgentPaths, states: Iterable[BridgeState]) -> None:
+def _ask_for_services(places: AgentPaths, bridge: str | None) -> None:
     """Ask for the services of a fleet that agents have saved: the file of a DPU has none."""
     from xenoovs.agent.fleet_config import FleetCache
 
-    for state in states:
-        for label in (state.name, label_of(state.name, int(state.datapath_id or "0", 16))):
-            with suppress(FleetCacheUnusable):
-                FleetCache(places.fleet(label)).load()
+    for path in places.state.glob(f"{bridge or ''}*.fleet"):
+        with suppress(FleetCacheUnusable):
+            FleetCache(path).load()
 
 
 @click.command("record")
@@ -91,7 +87,7 @@ def record_command(
     recorder = Recorder(limit_s=for_s + _ASKING_S)
     with passing_through(recorder):
         states = take(switch, bridge, interval_s=for_s)
-        _ask_for_services(find_places(Where(None, None, db, lab)), states)
+        _ask_for_services(find_places(Where(None, None, db, lab)), bridge)
     names = [state.name for state in states]
     alter = Anonymizer() if anonymous else str
     size = write_record(file, recorder, switch.endpoint, alter=alter, bridges=names, anonymous=anonymous)

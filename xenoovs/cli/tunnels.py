@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import join
 
@@ -85,8 +86,9 @@ def tunnels_command(
         return
     ports, bridge = wanted_ports(balancer), balancer.uplinks.bridge
     there = where_of(endpoint_of(db, lab), config=config, lab=lab)
-    key = f"`{there.text('xenoovs doctor FILE --fix')}` writes it"
-    text = "".join(f"{line}\n" for port in ports for line in _lines(port, bridge, key, there))
+    key = f"its pre-shared key: `{there.text('xenoovs doctor FILE --fix')}` writes it"
+    lines = (line for port in ports for line in _lines(port, bridge, key if port.psk_file else None, there))
+    text = "".join(f"{line}\n" for line in lines)
     none = f"# {config} has no tunnels of Open vSwitch\n"
     output.show(
         lambda: {"bridge": bridge, "ports": [_document(port, bridge, there) for port in ports]},
@@ -94,10 +96,11 @@ def tunnels_command(
     )
 
 
-def _lines(port: WantedPort, bridge: str, key: str, target: CommandTarget) -> tuple[str, ...]:
-    """Return lines of a shell script. `key`: how the port gets its pre-shared key."""
-    needs = f"# {port.name} sends unencrypted until it has its pre-shared key: {key}"
-    return (target.shell(port.command(bridge)), *((needs,) if port.psk_file is not None else ()))
+def _lines(port: WantedPort, bridge: str, needs: str | None, target: CommandTarget = THIS_HOST) -> Iterator[str]:
+    """Yield lines of a shell script. `needs`: without what it sends unencrypted; None: nothing."""
+    yield target.shell(port.command(bridge))
+    if needs is not None:
+        yield f"# {port.name} sends unencrypted until it has {needs}"
 
 
 def _document(port: WantedPort, bridge: str, target: CommandTarget = THIS_HOST) -> dict[str, object]:
@@ -137,11 +140,9 @@ def _no_receiver(balancer: Balancer, backend: str) -> str:
 
 def _script(receiver: Receiver, backend: str, bridge: str) -> str:
     lines = [f"# {backend}: the end of the tunnel that has the address {receiver.address}"]
-    for port in receiver.ports:
-        lines.append(join(port.command(bridge)))
-        if receiver.authenticates_by is not None:
-            needs = f"options:{receiver.authenticates_by} of table Interface, {_OF_BALANCER[receiver.authenticates_by]}"
-            lines.append(f"# {port.name} sends unencrypted until it has {needs}")
+    known_by = receiver.authenticates_by
+    needs = None if known_by is None else f"options:{known_by} of table Interface, {_OF_BALANCER[known_by]}"
+    lines += [line for port in receiver.ports for line in _lines(port, bridge, needs)]
     lines.append(f"{join(('ovs-ofctl', '-O', 'OpenFlow14', '--bundle', 'add-flows', bridge, '-'))} <<'flows'")
     lines += [render_flow_to_send(flow) for flow in sorted_flows(receiver.flows)]
     return "\n".join((*lines, "flows", ""))

@@ -141,11 +141,7 @@ class Collector:
 
     def ipsec(self, outers: Iterable[Encapsulation]) -> Fact[IpsecState]:
         """Return what the kernel must encrypt, and who encrypts it."""
-        from xenoovs.switch.tunnel_facts import read_ipsec
-        from xenoovs.switch.vswitchd import netns_of
-
-        place = netns_of(self.endpoint)
-        return place if isinstance(place, Unknown) else read_ipsec(place, outers)
+        return self.switch.read_ipsec(tuple(outers))
 
     def makers(self, ufids: Iterable[str], cores: Iterable[int]) -> dict[str, str]:
         """Return what ofproto/detrace prints for each ufid. `cores`: of the PMD threads in the dump."""

@@ -12,11 +12,10 @@ import time
 import tty
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import pairwise
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 from unicodedata import east_asian_width
 
 import click
@@ -272,10 +271,6 @@ _PAUSE_RATIO = 9
 S = TypeVar("S")
 
 
-def _failed(error: Exception, _state: object) -> NoReturn:
-    raise error
-
-
 Ask = Callable[[], Callable[[S], S]]
 """A request, which runs in a thread: keys must not wait for it. It returns what its answer makes of the state."""
 
@@ -293,16 +288,16 @@ def run_live(
     `interval_s`: between two refreshes; longer where they take long. `press`: returns the state after a key, and a
     request that the key makes; None: the user quits.
     """
-    answers: SimpleQueue[tuple[Callable[[S], S], float, bool]] = SimpleQueue()
+    answers: SimpleQueue[tuple[Callable[[S], S] | Exception, float, bool]] = SimpleQueue()
     next_s, is_pending = time.monotonic() + interval_s, False
 
     def request(ask: Ask[S], *, is_refresh: bool) -> None:
         def answer() -> None:
             begun_s = time.monotonic()
             try:
-                use = ask()
+                use: Callable[[S], S] | Exception = ask()
             except Exception as error:  # noqa: BLE001 - raised where it ends the view, which would wait for ever
-                use = partial(_failed, error)
+                use = error
             pause_s = max(interval_s, (time.monotonic() - begun_s) * _PAUSE_RATIO) if is_refresh else 0.0
             answers.put((use, time.monotonic() + pause_s, is_refresh))
             terminal.wake()
@@ -324,6 +319,8 @@ def run_live(
                     request(asked, is_refresh=False)
             while not answers.empty():
                 use, next_s, is_refresh = answers.get()
+                if isinstance(use, Exception):
+                    raise use
                 state, is_pending = use(state), is_pending and not is_refresh
             if not is_pending and time.monotonic() >= next_s:
                 is_pending = True

@@ -7,16 +7,13 @@ not be there, nor in a log.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from xenoovs.errors import InterfaceMissing, SwitchUnreachable
-from xenoovs.switch.endpoint import Endpoint, address_of, connected_to
-from xenoovs.switch.ovsdb import DEFAULT_TIMEOUT_S, Messages
-from xenoovs.switch.stderr import unreachable
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.ovsdb import exchange
 
-_READ_BYTES = 1 << 16
 _REQUEST_ID = 1
 
 
@@ -50,26 +47,12 @@ def _options_of(endpoint: Endpoint, interface: str) -> dict[str, str]:
 def _transact(endpoint: Endpoint, operation: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result of one operation. Raises SwitchUnreachable; its text never has what was sent."""
     request = {"method": "transact", "id": _REQUEST_ID, "params": ["Open_vSwitch", operation]}
-    deadline, problem = time.monotonic() + DEFAULT_TIMEOUT_S, ""
-    for target in endpoint.db.split(","):
-        try:
-            with connected_to(address_of(target), max(0.001, deadline - time.monotonic())) as connection:
-                connection.sendall(json.dumps(request).encode())
-                messages = Messages(endpoint.db)
-                while True:
-                    connection.settimeout(max(0.001, deadline - time.monotonic()))
-                    for message in messages.feed(connection.recv(_READ_BYTES)):
-                        if message.get("id") == _REQUEST_ID and "result" in message:
-                            return _result(message, endpoint.db)
-        except TimeoutError:
-            reason = "ovsdb-server does not answer in time; is it busy or hung?"
-            raise SwitchUnreachable(target=endpoint.db, reason=reason) from None
-        except OSError as error:
-            problem = problem or error.strerror or str(error)
-    raise unreachable(endpoint.db, problem)
+    return exchange(endpoint, json.dumps(request).encode(), lambda message, _reply: _result(message, endpoint.db))
 
 
-def _result(message: Mapping[str, Any], db: str) -> dict[str, Any]:
+def _result(message: Mapping[str, Any], db: str) -> dict[str, Any] | None:
+    if message.get("id") != _REQUEST_ID or "result" not in message:
+        return None
     results = message.get("result") or []
     errors = [each["error"] for each in results if isinstance(each, dict) and "error" in each]
     if message.get("error") is not None or errors or not results:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from xenoovs.datapath.database import BridgeState, Controller, Database, Mirror, PortState
 from xenoovs.datapath.ovn import INSTALLED, LOCALNET, BridgeMarks, OvnChassis, chassis_of, use_of
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     import asyncio
 
 DEFAULT_TIMEOUT_S = 10.0
+
+T = TypeVar("T")
 
 Ports = Mapping[str, Mapping[str, PortState]]
 """By name of bridge and of port."""
@@ -74,29 +75,42 @@ def _tupled(value: Any) -> Any:
 
 
 def _read_tables(endpoint: Endpoint, timeout_s: float) -> Tables:
-    deadline = time.monotonic() + timeout_s
-    problems = []
+    tables: Tables = {table: {} for table in _TABLES}
+
+    def take(message: Mapping[str, Any], reply: Callable[[bytes], Any]) -> Tables | None:
+        return tables if _updated(tables, message, endpoint.db, reply=reply) else None
+
+    return exchange(endpoint, _monitor(dict.fromkeys(_TABLES)), take, timeout_s=timeout_s)
+
+
+def exchange(
+    endpoint: Endpoint,
+    request: bytes,
+    take: Callable[[Mapping[str, Any], Callable[[bytes], Any]], T | None],
+    *,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+) -> T:
+    """Send a request, and return what `take` makes of the answer. Raises SwitchUnreachable.
+
+    `take`: gets each message, and what sends a reply; None: it is another one.
+    """
+    deadline, problems = time.monotonic() + timeout_s, list[str]()
     for target in endpoint.db.split(","):
         try:
             with connected_to(address_of(target), max(0.001, deadline - time.monotonic())) as connection:
-                return _first_tables(connection, endpoint.db, deadline)
+                connection.sendall(request)
+                messages = Messages(endpoint.db)
+                while True:
+                    connection.settimeout(max(0.001, deadline - time.monotonic()))
+                    for message in messages.feed(connection.recv(_READ_BYTES)):
+                        if (found := take(message, connection.sendall)) is not None:
+                            return found
         except TimeoutError:
             reason = "ovsdb-server does not answer in time; is it busy or hung?"
             raise SwitchUnreachable(target=endpoint.db, reason=reason) from None
         except OSError as error:
             problems.append(_text_of(error))
     raise unreachable(endpoint.db, problems[0])
-
-
-def _first_tables(connection: socket.socket, db: str, deadline: float) -> Tables:
-    tables: Tables = {table: {} for table in _TABLES}
-    messages = Messages(db)
-    connection.sendall(_monitor(dict.fromkeys(_TABLES)))
-    while True:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        for message in messages.feed(connection.recv(_READ_BYTES)):
-            if _updated(tables, message, db, reply=connection.sendall):
-                return tables
 
 
 async def follow_ports(db: str) -> AsyncIterator[Ports]:

@@ -13,7 +13,6 @@ import click
 from xenoovs.display import printable
 from xenoovs.errors import ListenError, MacUnknown, XenoovsError, did_you_mean
 from xenoovs.model.balancer import Balancer, sought
-from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.command import EXIT_FAILED, fail
 from xenoovs.terminal.defaults import labs
 from xenoovs.terminal.options import OutputFormat
@@ -140,12 +139,7 @@ def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Bal
     except ListenError:
         view = None
     if view is None:
-        who = (
-            "the record has no services of a fleet for"
-            if is_replaying()
-            else "no agent has saved services of a fleet for"
-        )
-        echo(f"{who} {label}, so there are none here", err=True)
+        echo(f"there are no saved services of a fleet for {label}, so there are none here", err=True)
         return alone
     echo(f"services as the agent saved them: generation {view.generation} of fleet {printable(view.name)}", err=True)
     return join(local, {name: each.config for name, each in view.services.items()}, file=file, sources=sources)

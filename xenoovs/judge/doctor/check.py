@@ -106,6 +106,11 @@ class DoctorCase:
         return None if isinstance(self.host.daemon, Unknown) else self.host.daemon
 
     @property
+    def offloads(self) -> bool:
+        """Whether the running Open vSwitch offloads, as far as that is known."""
+        return self.daemon is not None and not isinstance(self.daemon.offload, Unknown) and self.daemon.offload.is_on
+
+    @property
     def has_priorities(self) -> bool:
         """Whether the running Open vSwitch reads hw-offload-priority."""
         version = None if self.daemon is None else self.daemon.version

@@ -361,19 +361,21 @@ def check_ingress_qdisc(case: DoctorCase) -> Iterator[CheckResult]:
     check = HostCheck(
         "ingress qdisc", "Open vSwitch attaches its TC rules to it; without it every flow stays in software"
     )
-    daemon = case.daemon
-    for port in case.kernel_ports:
-        device = case.device(port)
-        ingress = device if isinstance(device, Unknown) else device.ingress
-        if isinstance(device, Unknown) or isinstance(ingress, Unknown):
-            yield check.unknown(ingress.reason if isinstance(ingress, Unknown) else "not read", port)
-        elif ingress:
-            yield check.ok("present", port)
-        elif daemon is None or isinstance(daemon.offload, Unknown) or not daemon.offload.is_on:
-            yield check.unknown("missing; Open vSwitch creates it when offload begins", port)
-        else:
-            fix = _new_qdisc(port, is_member=device.master not in (None, "ovs-system"))
-            yield check.wrong("missing: another program removed it", port, fix=fix)
+    return (judge_ingress(check, case, port) for port in case.kernel_ports)
+
+
+def judge_ingress(check: HostCheck, case: DoctorCase, name: str) -> CheckResult:
+    """Return whether a device has the qdisc to which Open vSwitch attaches rules."""
+    device = case.device(name)
+    ingress = device if isinstance(device, Unknown) else device.ingress
+    if isinstance(device, Unknown) or isinstance(ingress, Unknown):
+        return check.unknown(ingress.reason if isinstance(ingress, Unknown) else "not read", name)
+    if ingress:
+        return check.ok("present", name)
+    if not case.offloads:
+        return check.unknown("missing; Open vSwitch creates it when offload begins", name)
+    fix = _new_qdisc(name, is_member=device.master not in (None, "ovs-system"))
+    return check.wrong("missing: another program removed it", name, fix=fix)
 
 
 def check_tc_rules(case: DoctorCase) -> Iterator[CheckResult]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 
 from xenoovs.compile.tunnel_ports import WantedPort, settings_of
 from xenoovs.datapath.database import BridgeState, PortState
@@ -12,6 +12,7 @@ from xenoovs.datapath.ipsec import PACKET, IpsecState, RouteTo, address_text
 from xenoovs.datapath.tunnel_facts import ESP_OVERHEAD, TunnelEnd, TunnelFacts
 from xenoovs.errors import counted
 from xenoovs.judge.doctor.check import WRITE_KEYS, CheckResult, CheckState, DoctorCase, Fix, HostCheck, vsctl
+from xenoovs.judge.doctor.nic import judge_ingress
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
 
 _ANSWERS = HostCheck("reflector answers", "without answers nothing is known of the paths, and no block moves")
@@ -116,32 +117,22 @@ def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
     for state in bridge.ports:
         if state.mark is not None and state.name not in {*wanted, *case.required.egress}:
             fix = Fix((vsctl("del-port", bridge.name, state.name),))
-            remote, shared = state.options.get("remote_ip"), _shared_beside(state, wanted.values())
-            if shared is None:
+            remote, options = state.options.get("remote_ip"), state.options
+            shared = (one for one in wanted.values() if _takes_from(state.type, options, one.type, dict(one.options)))
+            if (loser := next(shared, None)) is None:
                 yield _UNUSED.unknown("xenoovs made it, and no backend of this config is behind it", state.name, fix)
             else:
-                seen = f"Open vSwitch gives it the packets from {remote} instead of {shared.name}; no flow takes them"
+                seen = f"Open vSwitch gives it the packets from {remote} instead of {loser.name}; no flow takes them"
                 yield _LOSING.wrong(seen, state.name, fix)
 
 
-def _shared_beside(state: PortState, wanted: Iterable[WantedPort]) -> WantedPort | None:
-    """Return the port to all remotes that loses the packets of one remote to this port; None: there is none.
+def _takes_from(kind: str, options: Mapping[str, str], shared_kind: str, shared: Mapping[str, str]) -> bool:
+    """Return whether a port of one remote gets the packets of this remote that a port to all remotes would get.
 
     Open vSwitch asks ports with a remote of their own first (tnl_find() of ofproto/tunnel.c).
     """
-    if state.options.get("remote_ip") in (None, _FLOW):
-        return None
-    same = ("local_ip", "dst_port")
-    return next(
-        (
-            port
-            for port in wanted
-            if port.type == state.type
-            and (options := dict(port.options)).get("remote_ip") == _FLOW
-            and all(options.get(key) == state.options.get(key) for key in same)
-        ),
-        None,
-    )
+    is_of_one = options.get("remote_ip", _FLOW) != _FLOW and shared.get("remote_ip") == _FLOW
+    return is_of_one and kind == shared_kind and all(options.get(k) == shared.get(k) for k in ("local_ip", "dst_port"))
 
 
 def _check_copied(state: PortState) -> Iterator[CheckResult]:
@@ -162,9 +153,7 @@ def _check_session(state: PortState) -> CheckResult:
         return _SESSION.ok("up at both ends", state.name)
     match status.get("state"):
         case "down":
-            why = (
-                f"no message comes from {remote}; `xenoovs tunnels FILE --far-end BACKEND` prints what its bridge needs"
-            )
+            why = f"no message comes from {remote}; what its bridge needs: `xenoovs tunnels FILE --far-end BACKEND`"
         case "init":
             why = f"messages come from {remote}, and ours do not reach it: is there a firewall, or a route of one way?"
         case "admin_down":
@@ -177,16 +166,10 @@ def _check_session(state: PortState) -> CheckResult:
 def _interrupts(bridge: BridgeState, wanted: WantedPort) -> str:
     """Return what making a port breaks until the flows for it are there: a port to all remotes has its answers now."""
     options = dict(wanted.options)
-    remote, ends = options["remote_ip"], ("local_ip", "dst_port")
-    loses = any(
-        port.type == wanted.type
-        and port.options.get("remote_ip") == _FLOW
-        and all(port.options.get(key) == options.get(key) for key in ends)
-        for port in bridge.ports
-    )
-    if remote == _FLOW or not loses:
+    if not any(_takes_from(wanted.type, options, port.type, port.options) for port in bridge.ports):
         return ""
-    return f"; once it is made, answers from {remote} are lost until `xenoovs apply`: run both without a pause"
+    lost = f"answers from {options['remote_ip']} are lost until `xenoovs apply`"
+    return f"; once it is made, {lost}: run both without a pause"
 
 
 def _check_port(bridge: BridgeState, wanted: WantedPort, state: PortState | None) -> CheckResult:
@@ -376,21 +359,8 @@ def _check_neighbour(facts: TunnelFacts, end: TunnelEnd, route: RouteTo, subject
 
 def _check_devices(case: DoctorCase, facts: TunnelFacts) -> Iterator[CheckResult]:
     """Check what tunnels of one type share: the device, and whether checksums are asked for."""
-    daemon = case.daemon
-    is_on = daemon is not None and not isinstance(daemon.offload, Unknown) and daemon.offload.is_on
     for name in dict.fromkeys(end.device for end in facts.ends if not end.is_userspace):
-        device = case.device(name)
-        if isinstance(device, Unknown):
-            yield _QDISC.unknown(device.reason, name)
-        elif isinstance(device.ingress, Unknown):
-            yield _QDISC.unknown(device.ingress.reason, name)
-        elif device.ingress:
-            yield _QDISC.ok("present", name)
-        elif not is_on:
-            yield _QDISC.unknown("missing; Open vSwitch creates it when offload begins", name)
-        else:
-            fix = Fix((("tc", "qdisc", "add", "dev", name, "ingress"),))
-            yield _QDISC.wrong("missing: another program removed it", name, fix)
+        yield judge_ingress(_QDISC, case, name)
     for port in dict.fromkeys(end.port for end in facts.ends if end.has_checksum and end.dst_port is not None):
         seen = "option csum=true: compare packets that the NIC sent with `tcpdump -v` at the remote"
         yield _CHECKSUM.unknown(seen, port)
@@ -481,8 +451,7 @@ def _check_offload(
     if PACKET in modes:
         return _OFFLOAD.ok(f"packet, on {route.device}", subject)
     seen = f"{', '.join(modes)} on {route.device}" if modes else "none"
-    daemon = case.daemon
-    if daemon is None or isinstance(daemon.offload, Unknown) or not daemon.offload.is_on:
+    if not case.offloads:
         return _OFFLOAD.ok(f"{seen}: the CPU encapsulates and encrypts", subject)
     text = f"{seen}, and Open vSwitch offloads: right only while the CPU encapsulates; see `xenoovs verify-offload`"
     return _OFFLOAD.unknown(text, subject)
