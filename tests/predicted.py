@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice, product
 
 from xenoovs.judge.simulate.classifier import PREFIX_FIELDS
 from xenoovs.judge.simulate.headers import Headers
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
-from xenoovs.model.packet import Packet
+from xenoovs.model.address import IPAddress, family_of, holds, prefix_of
+from xenoovs.model.balancer import Balancer, Service
+from xenoovs.model.packet import Packet, service_of
 from xenoovs.openflow.flow import Field, Flow
+
+
+def packets_of_every_region(balancer: Balancer, service: Service, sources: Iterable[IPAddress]) -> Iterator[Packet]:
+    """Packets to each part of a service's prefixes that longer VIPs cut out; of one protocol and port each."""
+    vips = {vip for each in balancer.services for vip in each.claim.vips}
+    kinds = list(product((17, 6, 1), (*(ports.first for ports in service.claim.ports), 53, 80, 999)))
+    for own, source in product(service.claim.vips, sources):
+        inside = [first for first, length in map(prefix_of, vips) if holds(own, first)]
+        bits = own.max_prefixlen - prefix_of(own)[1]
+        found = {type(first)(int(first) ^ (1 << bit >> 1)) for first in inside for bit in range(bits + 1)}
+        for address, in_port in product(sorted(found, key=int), balancer.uplinks.ingress):
+            if family_of(address) is family_of(source):
+                packets = (Packet(in_port, source, address, number, 8, port) for number, port in kinds)
+                yield from islice((p for p in packets if service_of(balancer, p) is service), 1)
 
 
 def predict_megaflows(

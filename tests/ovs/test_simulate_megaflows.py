@@ -18,8 +18,9 @@ from tests.compiled import draining, observed
 from tests.golden.cases import CASES, balancer_of, examples_of, program_of
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.simulated import Shape, install, observed_shapes, packet_text, predicted_shape, send, trace_text
-from tests.predicted import predict_megaflows
+from tests.predicted import packets_of_every_region, predict_megaflows
 from tests.property.programs import Block, balance_flows, random_packets, random_program
+from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import compile_config
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
@@ -239,6 +240,20 @@ def in_datapath(actions: tuple[str, ...], devices: Mapping[str, str]) -> tuple[o
     )
 
 
+@pytest.mark.each_release
+def test_nested_prefixes_have_as_many_megaflows_as_are_counted(bridge: DummyBridge) -> None:
+    program = program_of("prefix")
+    sources: list[IPAddress] = [first + n for first in (CLIENT4, CLIENT6) for n in range(4)]
+    sent = {made: list(packets_of_every_region(program.balancer, made.service, sources)) for made in program.services}
+    install(bridge, list(program.flows))
+    bridge.settle(removed_s=0)
+    for made, packets in sent.items():
+        before = observed_shapes(bridge)
+        send(bridge, packets)
+        assert len(observed_shapes(bridge) - before) == hardware_entries(made)
+
+
+CLIENT4, CLIENT6 = IPv4Address("198.51.100.0"), IPv6Address("2001:db8:c::")
 VIP, OTHER = 0x0A030A2D, 0x0A030A70
 ARP_FLOWS = [
     parse_flow(text)

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from tests.compiled import compiled
 from tests.flow_oracle import moved, pieces
-from tests.strategies import NESTED, VIPS4, VIPS6, balancers, edits, packets, port_numbers, sources
+from tests.predicted import packets_of_every_region
+from tests.strategies import NESTED, NETS4, VIPS4, VIPS6, balancers, edits, packets, port_numbers, sources
+from tests.unit import balancer as small
 from xenoovs.compile.encoding import arrives, key_match, port_masks
 from xenoovs.compile.pipeline import GENERATION, Stage
 from xenoovs.compile.plan import hardware_entries, plan
@@ -23,7 +25,7 @@ from xenoovs.judge.simulate.headers import headers_of
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Outcome, tables_of
 from xenoovs.model.address import Family, Vip, address_in
-from xenoovs.model.balancer import Balancer, OtherTraffic, Protocol, Service
+from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
 from xenoovs.model.block_key import KeyField
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet, service_of
 from xenoovs.openflow.flow import decode_cookie
@@ -196,6 +198,35 @@ def test_entries_are_as_predicted_beside_other_services(balancer: Balancer) -> N
     for service in program.services:
         if hardware_entries(service) <= _MOST:
             assert megaflows(program, service, balancer) == hardware_entries(service)
+
+
+@st.composite
+def nested(draw: st.DrawFn) -> Balancer:
+    """Up to five services with prefixes of IPv4, of which most are inside others."""
+    claims = st.builds(
+        lambda vips, protocol, port: Claim(
+            frozenset({Family.IPV4}), tuple(vips), protocol, (PortRange(port, port),) if protocol and port else ()
+        ),
+        st.lists(st.sampled_from((*VIPS4, *NETS4)), min_size=1, max_size=2, unique=True),
+        st.sampled_from((None, Protocol.UDP, Protocol.TCP)),
+        st.sampled_from((0, 53, 80)),
+    )
+    kept: list[Claim] = []
+    for claim in draw(st.lists(claims, min_size=2, max_size=5)):
+        if not any(claim.overlaps(other) for other in kept):
+            kept.append(claim)
+    drawn = (small.service(claim, 1, 1, name=f"s{i}") for i, claim in enumerate(kept))
+    return small.balancer(*drawn)
+
+
+@settings(max_examples=200)
+@given(nested())
+def test_entries_of_nested_prefixes_are_as_predicted(balancer: Balancer) -> None:
+    program, sources = compiled(balancer), [IPv4Address("198.51.100.2"), IPv4Address("198.51.100.3")]
+    pipeline = pipeline_of(program.flows)
+    for made in program.services:
+        packets = packets_of_every_region(balancer, made.service, sources)
+        assert len({pipeline.predict(packet)[0] for packet in packets}) == hardware_entries(made)
 
 
 @settings(max_examples=40)

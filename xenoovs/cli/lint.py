@@ -182,7 +182,7 @@ def lint_command(
     else:
         program = compile_config(balancer)
         foreign = None if dumped is None else tuple(flow for flow in dumped if is_foreign(flow.cookie))
-        costs = check_cost(program, client_macs=client_macs, table_size=table_size)
+        costs = check_cost(program, client_macs=client_macs, table_size=table_size, version=version)
         lint = Lint(
             profile,
             version,

@@ -118,7 +118,8 @@ def _command(change: FlowChange) -> Command:
 def hardware_entries(service: ServiceProgram) -> int:
     """Return the megaflows of a service: its flows in `classify` times its blocks.
 
-    Every ingress port, VIP and port mask is matched exactly, so each multiplies the blocks. Counted for one client-side
+    Every ingress port, VIP and port mask is matched exactly, so each multiplies the blocks; and so does each part of a
+    prefix that longer VIPs cut out. Counted for one client-side
     MAC (`rewrite_source_mac` needs as many again for each further one) and, where a service takes any IPv6 protocol but
     not neighbour discovery, for one IP protocol. Where paths rewrite the source port, each port of the host is one
     megaflow, because Open vSwitch matches what an action writes (xlate_sub_field() and OFPACT_SET_L4_SRC_PORT in
@@ -126,8 +127,8 @@ def hardware_entries(service: ServiceProgram) -> int:
     """
     ports = service.service.rewritten_ports
     if ports is not None:
-        return len(service.classify) * len(ports)
-    return len(service.classify) * len(service.rows.rows) + return_entries(service)
+        return service.ways * len(ports)
+    return service.ways * len(service.rows.rows) + return_entries(service)
 
 
 def most_entries(service: ServiceProgram) -> int:
@@ -135,7 +136,7 @@ def most_entries(service: ServiceProgram) -> int:
     if not any(is_tunneled(backend.next_hop) for backend in service.service.backends):
         return hardware_entries(service)
     behind = sum(is_tunneled(hop) for block in service.blocks if (hop := hop_of(block.flow.actions)) is not None)
-    return hardware_entries(service) + behind * len(service.classify) * (ECN_CODE_POINTS - 1)
+    return hardware_entries(service) + behind * service.ways * (ECN_CODE_POINTS - 1)
 
 
 def return_entries(service: ServiceProgram) -> int:

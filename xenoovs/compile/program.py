@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import product
@@ -58,7 +59,7 @@ from xenoovs.decision.decision import (
 )
 from xenoovs.decision.heirs import owners_of, successions
 from xenoovs.errors import CompileError
-from xenoovs.model.address import Family, IPNetwork, Mac, Vip, prefix_of
+from xenoovs.model.address import Family, IPNetwork, Mac, Vip, merge_ports, prefix_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids
 from xenoovs.model.next_hop import NextHop, SourcePort, with_mac
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
@@ -361,6 +362,7 @@ class ServiceProgram:
         returns: Flows for what its backends send back, where it is not from the VIP.
         watch: What the switch moves by itself; None: nothing.
         rows: The blocks as they are once drains are over; the owner is one of `decision.heirs.successions`.
+        splits: How many more ways packets have to it than flows in `classify`, as longer VIPs are in its prefixes.
     """
 
     service: Service
@@ -375,11 +377,17 @@ class ServiceProgram:
     returns: tuple[ReturnFlow, ...] = ()
     watch: Watch | None = None
     rows: Blocks = Blocks()
+    splits: int = 0
 
     @property
     def flows(self) -> tuple[Flow, ...]:
         blocks, returns = (each.flow for each in self.blocks), (each.flow for each in self.returns)
         return (*self.classify, *blocks, *self.home, *self.drain, *returns)
+
+    @property
+    def ways(self) -> int:
+        """Megaflows of each block."""
+        return len(self.classify) + self.splits
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
@@ -464,7 +472,7 @@ def compile_program(
             bare = replace(bare, leaving=tuple(_leaving(bare, was, ofports or {}, used)))
             made = _with_blocks(bare, ofports or {})
         services.append(made)
-    services = _with_returns(services, port=balancer.uplinks.ingress[0])
+    services = with_splits(_with_returns(services, port=balancer.uplinks.ingress[0]))
     balancer = replace(balancer, leaving=tuple(dict.fromkeys(hop for made in services for hop in made.leaving)))
     shared = (
         *arp_flows(balancer),
@@ -549,6 +557,57 @@ def _with_returns(services: list[ServiceProgram], *, port: str) -> list[ServiceP
         made if made.returns == (every := tuple(own.values())) else replace(made, returns=every)
         for made, own in zip(services, found, strict=True)
     ]
+
+
+def with_splits(services: list[ServiceProgram]) -> list[ServiceProgram]:
+    """Return the programs with the number of megaflows that nested prefixes cost.
+
+    Open vSwitch matches as many bits of a destination as distinguish it from all longer VIPs (`trie_lookup()` of
+    lib/classifier.c). What a longer one leaves to the service counts once, for one protocol and one port.
+    """
+    takers = defaultdict[Vip, list[Claim]](list)
+    for made in services:
+        for vip in made.service.claim.vips if not made.service.is_remote else ():
+            takers[vip].append(made.service.claim)
+    if not any(isinstance(vip, IPNetwork) for vip in takers):
+        return services
+    found = list[ServiceProgram]()
+    for made in services:
+        claim = made.service.claim
+        regions = sum(_regions(claim, vip, takers) - 1 for vip in claim.vips if isinstance(vip, IPNetwork))
+        splits = regions * len(made.classify) // max(1, len(claim.vips))
+        found.append(made if made.splits == splits else replace(made, splits=splits))
+    return found
+
+
+def _regions(claim: Claim, net: IPNetwork, takers: Mapping[Vip, list[Claim]]) -> int:
+    """Return the number of longer prefixes under which packets of a claim to a prefix are matched; 1: of itself."""
+    width = net.max_prefixlen
+    inside = {
+        (length, int(first) >> width - length): claims
+        for vip, claims in takers.items()
+        for first, length in (prefix_of(vip),)
+        if length > net.prefixlen and first in net
+    }
+    nodes = {(n, value >> length - n) for length, value in inside for n in range(net.prefixlen, length + 1)}
+    top = net.prefixlen, int(net.network_address) >> width - net.prefixlen
+    regions, left = 0, [(*top, list[Claim]())]
+    while left:
+        length, value, taken = left.pop()
+        taken = [*taken, *inside.get((length, value), ())]
+        below = [(length + 1, value << 1 | bit) for bit in (0, 1)]
+        if not _covers(taken, claim):
+            is_cut = any(node in nodes for node in below)
+            left += [(*node, taken) for node in below if is_cut]
+            regions += not is_cut
+    return regions
+
+
+def _covers(claims: Iterable[Claim], claim: Claim) -> bool:
+    """Return whether claims for the same destinations leave nothing to this one."""
+    same = [other.ports for other in claims if other.protocol in (None, claim.protocol)]
+    taken = merge_ports(ports for listed in same for ports in listed)
+    return () in same or (claim.ports != () and merge_ports((*taken, *claim.ports)) == taken)
 
 
 def broken_returns(program: Program) -> tuple[tuple[str, Owner, str], ...]:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
+from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Version
 from xenoovs.compile.plan import hardware_entries, most_entries, return_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.dataclass import dataclass
 from xenoovs.decision.heirs import lone_port
 from xenoovs.errors import counted, first_names
-from xenoovs.model.address import Family
+from xenoovs.model.address import Family, prefix_of
 from xenoovs.model.balancer import Backend, Balancer, DrainMode, KeyField, Protocol, Service, probe_port
 from xenoovs.model.next_hop import l4_port_of
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
 
 SOME_CLIENT_MACS = 16
 """Assumed if `--client-macs` is not given: a small layer 2 network in front of the NIC."""
+
+IPV6_TRIES = (3, 5)
+"""Since this version Flow_Table has prefix tries of IPv6 addresses by default (ovs-vswitchd.conf.db(5), `prefixes`)."""
 
 SOME_PROTOCOLS = 3
 """TCP, UDP and ICMPv6."""
@@ -29,6 +33,8 @@ class CostKind(Enum):
     SOURCE_MAC = "source-mac"
     MATCH_COMBINATIONS = "match-combinations"
     """Ingress ports, VIPs and port ranges, each of which is matched exactly."""
+    PREFIXES = "prefixes"
+    """Destinations are distinguished from longer VIPs."""
     ANY_PROTOCOL = "any-protocol"
     DRAIN = "drain"
     FOREIGN_FLOWS = "foreign-flows"
@@ -67,7 +73,11 @@ def program_entries(program: Program, *, client_macs: int = 1) -> int:
 
 
 def check_cost(
-    program: Program, *, client_macs: int | None = None, table_size: int | None = None
+    program: Program,
+    *,
+    client_macs: int | None = None,
+    table_size: int | None = None,
+    version: Version = DEFAULT_VERSION,
 ) -> tuple[CostFinding, ...]:
     """Return what makes the program expensive.
 
@@ -76,6 +86,7 @@ def check_cost(
         table_size: entries that the NIC's table holds; None: unknown.
     """
     found = [finding for service in program.services for finding in _service(service, client_macs)]
+    found += _ipv6_prefixes(program) if version < IPV6_TRIES else ()
     entries = program_entries(program, client_macs=client_macs or 1)
     if table_size is not None and entries > table_size:
         rest = entries - table_size
@@ -107,6 +118,7 @@ def _entry_count(number: int) -> str:
 
 def _service(service: ServiceProgram, client_macs: int | None) -> Iterator[CostFinding]:
     yield from _match_combinations(service)
+    yield from _prefixes(service)
     yield from _any_protocol(service)
     yield from _source_mac(service, client_macs)
     yield from _drain(service)
@@ -115,8 +127,8 @@ def _service(service: ServiceProgram, client_macs: int | None) -> Iterator[CostF
 
 
 def _match_combinations(service: ServiceProgram) -> Iterator[CostFinding]:
-    times, entries = len(service.classify), hardware_entries(service) - return_entries(service)
-    if times > 1:
+    times, entries = service.ways, hardware_entries(service) - return_entries(service)
+    if times > 1 and not service.splits:
         claim = service.service.claim
         ports = len({flow.match.in_port for flow in service.classify})
         vips = max(1, len(claim.vips))
@@ -129,6 +141,33 @@ def _match_combinations(service: ServiceProgram) -> Iterator[CostFinding]:
         product = f"{times} times {counted(entries // times, 'block')} = {_entry_count(entries)}"
         text = f"{factors} = {product}, because each is matched exactly"
         yield CostFinding(CostKind.MATCH_COMBINATIONS, service.service.name, entries, text)
+
+
+def _prefixes(made: ServiceProgram) -> Iterator[CostFinding]:
+    if made.splits:
+        entries = hardware_entries(made)
+        text = (
+            f"{_entry_count(entries)} instead of {len(made.classify) * entries // made.ways}, as other VIPs are in its "
+            "prefixes: packets are matched by as many bits of their destination as distinguish it from these; where "
+            "these leave it some packets, for each protocol or range of ports of its clients"
+        )
+        yield CostFinding(CostKind.PREFIXES, made.service.name, entries, text)
+
+
+def _ipv6_prefixes(program: Program) -> Iterator[CostFinding]:
+    """Yield the services with a prefix of IPv6 whose packets are looked up among longer VIPs without a trie."""
+    vips = {vip for made in program.services for vip in made.service.claim.vips_of(Family.IPV6)}
+    longest = max((prefix_of(vip)[1] for vip in vips), default=0)
+    for made in program.services:
+        shorter = [vip for vip in made.service.claim.vips_of(Family.IPV6) if prefix_of(vip)[1] < longest]
+        if shorter:
+            text = (
+                f"{shorter[0]}: an entry for each destination of its clients, as longer VIPs of IPv6 are looked up "
+                "first, and before 3.5 Open vSwitch has prefix tries for IPv4 only; `ovs-vsctl -- --id=@t create "
+                f"Flow_Table prefixes=ip_dst,ipv6_dst,ipv6_src -- set Bridge {program.balancer.uplinks.bridge} "
+                "flow_tables:0=@t`"
+            )
+            yield CostFinding(CostKind.PREFIXES, made.service.name, hardware_entries(made), text)
 
 
 def _any_protocol(service: ServiceProgram) -> Iterator[CostFinding]:
