@@ -42,7 +42,7 @@ DIFFERENCES = (
         "it has no flow monitoring by OpenFlow 1.4 (commit c3e64047d); a round corrects the flows later",
     ),
     Difference(
-        r"test_agent_lab.py::test_a_(backend_dies_and_comes_back\[.*tunnels-both-ways|remote_whose_bfd)",
+        r"test_agent_lab.py::test_(a_backend_dies_and_comes_back\[.*tunnels-both-ways|a_remote_whose|the_switch_leaves)",
         (2, 15),
         "labs with tunnels for both ways need `fdb/add` (commit ccc24fc88)",
     ),

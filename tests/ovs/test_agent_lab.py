@@ -273,11 +273,22 @@ def test_only_clients_of_the_dead_backend_lose_packets_and_only_until_the_flows_
 BFD = TUNNELS.replace("key: 5001", "key: 5001, bfd: {interval: 100ms, multiplier: 3}")
 
 
+def watched_by_bfd() -> str:
+    """A service behind tunnels that are watched by BFD; no backend is probed."""
+    text = behind_tunnels("switch").replace(TUNNELS, BFD)
+    return "\n".join(line for line in text.splitlines() if not line.startswith("health:"))
+
+
+def live_tunnels(lab: Lab) -> set[str]:
+    """The tunnel ports that fast failover groups and controllers take for live."""
+    text = ofctl(lab.ovs, "-O", "OpenFlow14", "dump-ports-desc", f"unix:{lab.ovs.directory}/ovsbr1.mgmt")
+    return set(re.findall(r"\((gnv0-\w+)\).*\n.*\n *state: +LIVE", text))
+
+
 @pytest.mark.each_release
 def test_a_remote_whose_bfd_goes_down_is_left_until_it_is_up(path: Path, tmp_path: Path, xenoovs: CommandLine) -> None:
-    """No backend is probed. BFD costs no megaflow: what comes out of a tunnel has one for each remote."""
-    text = behind_tunnels("switch").replace(TUNNELS, BFD)
-    path.write_text("\n".join(line for line in text.splitlines() if not line.startswith("health:")))
+    """BFD costs no megaflow: what comes out of a tunnel has one for each remote."""
+    path.write_text(watched_by_bfd())
     balancer = load_config(path)
     with running_lab("bfd", balancer, tmp_path / "labs") as lab:
         machines = {m.names[0]: m for m in lab.topology.machines}
@@ -299,10 +310,7 @@ def test_a_remote_whose_bfd_goes_down_is_left_until_it_is_up(path: Path, tmp_pat
             assert {client for client in before if before[client] != during[client]} == {
                 client for client in before if before[client] == "one"
             }
-            # What fast failover groups and controllers go by.
-            described = ofctl(lab.ovs, "-O", "OpenFlow14", "dump-ports-desc", f"unix:{lab.ovs.directory}/ovsbr1.mgmt")
-            live = re.findall(r"\((gnv0-\w+)\).*\n.*\n *state: +LIVE", described)
-            assert sorted(live) == sorted(balancer.bfd_ports - {"gnv0-c0a84d0b"})
+            assert live_tunnels(lab) == balancer.bfd_ports - {"gnv0-c0a84d0b"}
             [service] = agent.snapshot().services
             assert {each.name: (each.state.value, each.reason) for each in service.backends} == {
                 "one": ("down", "BFD of port gnv0-c0a84d0b is down"),
@@ -322,4 +330,30 @@ def test_a_remote_whose_bfd_goes_down_is_left_until_it_is_up(path: Path, tmp_pat
             heal(lab, [machines["one"]], balancer)
             eventually(lambda: agent.state.round.rounds == 3, "clients given back")
             assert our_flows(lab) == flows
+            assert servers(lab, balancer) == before
+
+
+@pytest.mark.each_release
+def test_the_switch_leaves_a_dead_remote_without_an_agent(path: Path, tmp_path: Path) -> None:
+    """The agent that comes later moves nobody again."""
+    path.write_text(watched_by_bfd().replace("egress: p1}", "egress: p1, failover: in_switch}"))
+    balancer = load_config(path)
+    with running_lab("bfdff", balancer, tmp_path / "labs") as lab:
+        machines = {m.names[0]: m for m in lab.topology.machines}
+        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
+            eventually(lambda: agent.state.round.rounds == 1, "flows at first")
+        eventually(lambda: live_tunnels(lab) == balancer.bfd_ports, "sessions that are up")
+        before = servers(lab, balancer)
+        fail(lab, machines["one"], Failure.LINK, balancer)
+        eventually(lambda: live_tunnels(lab) == balancer.bfd_ports - {"gnv0-c0a84d0b"}, "a port that is not live")
+        during = servers(lab, balancer)
+        assert {client for client in before if before[client] != during[client]} == {
+            client for client in before if before[client] == "one"
+        }
+        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
+            eventually(lambda: agent.state.ejected == {"web": frozenset({"one"})}, "what the agent knows")
+            eventually(lambda: agent.state.round.rounds == 1, "clients at their backends")
+            assert servers(lab, balancer) == during
+            heal(lab, [machines["one"]], balancer)
+            eventually(lambda: agent.state.round.rounds == 2, "clients given back")
             assert servers(lab, balancer) == before
