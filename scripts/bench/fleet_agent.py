@@ -87,8 +87,8 @@ class _Fleet:
                 other.write_text(changed)
                 yield from self.change(name, agent, controller, "apply", str(other), "--now", "--yes")
             costs = [
-                list(self.change("a drain", agent, controller, command, "service-7", "backend-7-3"))
-                for command in ("drain", "reset") * (_DRAINS // 2)
+                list(self.change("a drain", agent, controller, *words, "service-7", "backend-7-3"))
+                for words in (("drain", "--yes"), ("reset",)) * (_DRAINS // 2)
             ]
             for same in zip(*costs, strict=True):
                 yield Row(same[0].name, statistics.median(each.value for each in same), "s", same[0].bound)

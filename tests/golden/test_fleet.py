@@ -11,6 +11,8 @@ import click
 import pytest
 
 from tests.unit.store.test_cluster import LEADER, facts
+from xenoovs.dataclass import replace
+from xenoovs.fleet.commands import status
 from xenoovs.fleet.commands.top import FleetScreen, fleet_frame
 from xenoovs.fleet.dpus import DpuRow, DpuState
 from xenoovs.fleet.snapshot import FleetSnapshot
@@ -62,6 +64,34 @@ def frame(snapshot: FleetSnapshot) -> str:
 
 def documents() -> str:
     return json.dumps({name: table.documents(SNAPSHOT) for name, table in DOCUMENTS.items()}, indent=1) + "\n"
+
+
+def status_of_200(capsys: pytest.CaptureFixture[str]) -> str:
+    """`fleet status` of a fleet in which nine DPUs need an operator."""
+    wrong = {5: DpuState.SILENT, 17: DpuState.FAILED, **dict.fromkeys(range(90, 97), DpuState.BEHIND)}
+    rows = [
+        DpuRow(
+            f"dpu{number}",
+            wrong.get(number, DpuState.APPLIED),
+            DpuStatus(f"dpu{number}", applied=41, verdicts={"HW": 3}, error="no port p9" if number == 17 else ""),
+            3.0,
+            groups=frozenset({"edge" if number % 2 else "core"}),
+            certificate_left_s=86_400.0 * (number + 20),
+        )
+        for number in range(200)
+    ]
+    assert SNAPSHOT.view is not None
+    snapshot = replace(SNAPSHOT, rows=tuple(rows), problems=("no controller is active",), targets=())
+    status._show(SNAPSHOT.view, snapshot, status._shortened(snapshot), {})
+    return capsys.readouterr().out
+
+
+def test_a_fleet_of_200_fits_a_screen(capsys: pytest.CaptureFixture[str], *, update_golden: bool) -> None:
+    text = status_of_200(capsys)
+    if update_golden:
+        (HERE / "status-200.txt").write_text(text)
+    assert text == (HERE / "status-200.txt").read_text()
+    assert text.count("\n") <= 24
 
 
 DOCUMENTS = {"dpus": DPUS, "servers": SERVERS, "targets": TARGETS}

@@ -26,6 +26,7 @@ LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_p
 
 WAITING = ("apply", "rollback", "drain", "reset", "weight")
 """Commands that wait until all DPUs have the new generation."""
+ASKING = ("drain", "weight", "drain-dpu")
 
 
 @dataclass
@@ -100,7 +101,8 @@ class FleetServers:
     def fleet(self, command: str, *arguments: object) -> CommandResult:
         """Run a command, which waits for DPUs as long as they may take on a busy machine."""
         patience = ("--timeout", f"{PATIENCE_S:g}s") if command in WAITING and "--timeout" not in arguments else ()
-        return self.xenoovs("fleet", command, *arguments, *patience, "--directory", self.directory)
+        sure = ("--yes",) if command in ASKING and "--dry-run" not in arguments else ()
+        return self.xenoovs("fleet", command, *arguments, *sure, *patience, "--directory", self.directory)
 
     def create(self, *servers: RaftServer) -> None:
         create_databases(self.directory, name="test", servers=servers)

@@ -189,7 +189,7 @@ def test_services_with_nat_are_the_same_on_all_dpus_in_both_directions(store: Fl
     # A change of an address moves no client.
     file = store.directory.parent / "services.yaml"
     file.write_text(NAT.replace("10.4.0.2", "10.4.0.3"))
-    assert store.fleet("plan", file).out.splitlines()[1].split() == ["web", "changed", "0", "0%"]
+    assert store.fleet("plan", file).out.splitlines()[1].split()[-3:] == ["changed", "0", "0%"]
 
 
 def without_counters(dpu: FleetDpu) -> list[str]:

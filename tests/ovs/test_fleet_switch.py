@@ -87,7 +87,8 @@ def switch_at_ms(store: FleetServers) -> int:
 def overriding(store: FleetServers, command: str) -> Iterator[subprocess.Popen[str]]:
     """`fleet drain` or `reset`, once the store has the time at which DPUs switch."""
     before = switch_at_ms(store)
-    with running("fleet", command, "dns", "fips2", "--directory", store.directory) as process:
+    sure = ("--yes",) if command == "drain" else ()
+    with running("fleet", command, "dns", "fips2", *sure, "--directory", store.directory) as process:
         eventually(lambda: switch_at_ms(store) not in (0, before), "the time")
         yield process
 

@@ -266,7 +266,7 @@ class Story:
             again = f'[ "$(systemctl show --value -p NRestarts {unit})" -ge 1 ] && systemctl -q is-active {unit}'
             self._must(_until(again))
         self._say("flows while the fleet was away", _FLOWS)
-        self._say("fleet drain", "xenoovs fleet drain web web2 --timeout 15m")
+        self._say("fleet drain", "xenoovs fleet drain web web2 --yes --timeout 15m")
         self._say("flows after the drain", _FLOWS)
 
     def _fleet_stops(self) -> None:

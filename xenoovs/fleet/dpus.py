@@ -59,6 +59,13 @@ class DpuRow:
     is_unfit: bool = False
     groups: frozenset[str] = frozenset()
     certificate_left_s: float | None = None
+    rack: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether there is nothing to look after."""
+        is_ending = self.certificate_left_s is not None and self.certificate_left_s <= CERTIFICATE_WARNING_S
+        return self.state is DpuState.APPLIED and not self.note and not is_ending
 
     @property
     def hw_share(self) -> Fraction | None:
@@ -103,7 +110,7 @@ def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float
         state, dpu = _state(view, name, status), view.dpus.get(name, Dpu(name, frozenset()))
         found = status or DpuStatus(name)
         left_s = found.certificate_ends_s - now_s if found.certificate_ends_s else None
-        rows.append(DpuRow(name, state, found, seen_s, dpu.is_out, dpu.is_unfit, dpu.groups, left_s))
+        rows.append(DpuRow(name, state, found, seen_s, dpu.is_out, dpu.is_unfit, dpu.groups, left_s, dpu.rack))
     return rows
 
 

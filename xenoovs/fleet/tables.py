@@ -15,6 +15,7 @@ from xenoovs.model.values import split_site
 from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
 from xenoovs.store.view import FleetView
+from xenoovs.switch.certificates import CERTIFICATE_WARNING_S
 
 _STORE, _REPORTS, _SERVERS = "the store", "reports of agents", "`cluster/status` of ovsdb-server"
 
@@ -26,6 +27,20 @@ def _column(doc: str, *metrics: Metric, of: Callable[[Any], Any] | None = None, 
 
 def _rounded(digits: int) -> Callable[[float | None], float | None]:
     return lambda number: None if number is None else round(float(number), digits)
+
+
+_CERTIFICATE = number(
+    "CERT ENDS IN",
+    lambda left_s: "-" if left_s is None else f"{int(left_s // 86_400)}d",
+    keep=2,
+    only_if=lambda row: getattr(row.value, "facts", row.value).certificate_left_s is not None,
+    style=lambda row: _certificate_style(getattr(row.value, "facts", row.value).certificate_left_s),
+)
+"""In whole days."""
+
+
+def _certificate_style(left_s: float | None) -> str:
+    return "bad" if left_s is not None and left_s <= CERTIFICATE_WARNING_S else "plain"
 
 
 # DPUs.
@@ -58,6 +73,7 @@ DPUS = Table(
                 only_if=lambda row: bool(row.value.groups),
             ),
         ),
+        rack=_column("Where it stands; empty: not known."),
         state=_column(
             "How a DPU stands to the newest generation.",
             gauge("xenoovs_fleet_dpu_state", _REPORTS, of=lambda dpu: _states(dpu.state), labels=("state",)),
@@ -96,6 +112,7 @@ DPUS = Table(
             "Time until its certificate ends; none: not known, or without TLS.",
             gauge("xenoovs_fleet_dpu_certificate_seconds", _REPORTS),
             json=_rounded(0),
+            shown=_CERTIFICATE,
         ),
         _note=_column("What is wrong.", of=lambda dpu: dpu.note, shown=text("NOTE", live=10)),
         error=_column("Why it does not follow the store.", of=lambda dpu: dpu.status.error),
@@ -299,8 +316,9 @@ SERVERS = Table(
         certificate_left_s=_column(
             "Time until its certificate ends; none: without TLS.",
             gauge("xenoovs_store_certificate_seconds", "`openssl x509`"),
-            of=lambda server: server.facts.certificate_left_s,
+            of=lambda server: _of_host(server, server.facts.certificate_left_s),
             json=_rounded(0),
+            shown=_CERTIFICATE,
         ),
         members=_column("The servers of its cluster.", of=_members),
     ),

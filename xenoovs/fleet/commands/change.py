@@ -6,7 +6,7 @@ import functools
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from hashlib import sha256
 from math import ceil
@@ -20,19 +20,30 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import FleetRefused, FleetUndecided, counted, first_names
-from xenoovs.fleet.commands.client import Command, FleetStore, changes_fleet, on_fleet, timeout_option
+from xenoovs.fleet.commands.client import (
+    Command,
+    FleetStore,
+    changes_fleet,
+    dry_run_option,
+    on_fleet,
+    timeout_option,
+    yes_option,
+)
 from xenoovs.fleet.history import MAX_COMMENT
 from xenoovs.fleet.plan import (
     FleetChange,
+    ServiceStep,
     concerned,
     known_intent,
     newest_intent,
+    next_change,
     parse_intent,
     rolling_intent,
     with_intent,
     with_override,
 )
 from xenoovs.fleet.rollout import SETTLE_S, SOAK_S, FleetProgress, planned_waves, uncompared
+from xenoovs.fleet.services import Memo
 from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES
@@ -53,7 +64,6 @@ from xenoovs.terminal.output import confirm, echo, print_table
 
 _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 _file_argument = click.argument("file", type=_FILE)
-_yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 _now_option = click.option("--now", is_flag=True, help="Change all DPUs at once.")
 _soak_option = click.option(
     "--soak",
@@ -157,7 +167,7 @@ def _wave_options(command: Command) -> Command:
 @click.command("apply")
 @_file_argument
 @_wave_options
-@_yes_option
+@yes_option
 @timeout_option
 @changes_fleet
 def apply_command(*, file: Path, roll_out: _RollOut | None, yes: bool, timeout_s: float, store: FleetStore) -> int:
@@ -183,7 +193,7 @@ def apply_command(*, file: Path, roll_out: _RollOut | None, yes: bool, timeout_s
 @click.command("rollback")
 @click.argument("number", type=click.IntRange(min=1), required=False)
 @_wave_options
-@_yes_option
+@yes_option
 @timeout_option
 @changes_fleet
 def rollback_command(
@@ -210,19 +220,20 @@ def rollback_command(
 @backend_argument
 @_group_option
 @_for_option
+@dry_run_option
+@yes_option
 @timeout_option
 @changes_fleet
-def drain_command(
-    *, words: tuple[str, ...], group: str, for_s: float | None, timeout_s: float, store: FleetStore
-) -> int:
+def drain_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore, **options: Any) -> int:
     """Drain BACKEND of SERVICE in the whole fleet: its clients go to the other backends, by weight.
 
     Without SERVICE, drain a server in all services, in one change: BACKEND is then a name, or the MAC or the address of
     the server. SERVICE/BACKEND is the same as SERVICE BACKEND.
 
-    It stays drained until `fleet reset`, until --for is over, or until a new config gives it another weight.
+    It stays drained until `fleet reset`, until --for is over, or until a new config gives it another weight. Shows which
+    clients move, and asks for confirmation (unless --yes).
     """
-    return _override(store, backend_words(words), group, Fraction(0), "is drained", timeout_s, for_s)
+    return _override(store, backend_words(words), Fraction(0), "is drained", timeout_s, **options)
 
 
 @click.command("reset")
@@ -232,28 +243,27 @@ def drain_command(
 @changes_fleet
 def reset_command(*, words: tuple[str, ...], group: str, timeout_s: float, store: FleetStore) -> int:
     """Return BACKEND of SERVICE, or a server in all services, to its weight in the config: end a drain, or a weight."""
-    return _override(store, backend_words(words), group, None, "has the weight of the config", timeout_s)
+    return _override(store, backend_words(words), None, "has the weight of the config", timeout_s, group=group)
 
 
 @click.command("weight")
 @click.argument("words", nargs=-1, required=True, metavar="SERVICE BACKEND WEIGHT")
 @_group_option
 @_for_option
+@dry_run_option
+@yes_option
 @timeout_option
 @changes_fleet
-def weight_command(
-    *, words: tuple[str, ...], group: str, for_s: float | None, timeout_s: float, store: FleetStore
-) -> int:
+def weight_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore, **options: Any) -> int:
     """Override the weight of BACKEND of SERVICE in the whole fleet, until `fleet reset` or another config weight.
 
-    With --for it ends after that time.
-
-    SERVICE/BACKEND is the same as SERVICE BACKEND.
+    With --for it ends after that time. SERVICE/BACKEND is the same as SERVICE BACKEND. Shows which clients move, and
+    asks for confirmation (unless --yes).
     """
     service, backend, weight = backend_and_weight(words)
     if weight is None:
         raise click.UsageError("WEIGHT is missing; `xenoovs fleet status` shows the weights that were overridden.")
-    return _override(store, (service, backend), group, weight, f"has the weight {decimal(weight)}", timeout_s, for_s)
+    return _override(store, (service, backend), weight, f"has the weight {decimal(weight)}", timeout_s, **options)
 
 
 def _read(file: Path) -> tuple[str, FleetServices]:
@@ -371,13 +381,19 @@ def _stall(store: FleetStore, view: FleetView, progress: FleetProgress) -> str:
 def _override(
     store: FleetStore,
     words: tuple[str, ...],
-    group: str,
     value: Fraction | None,
     done: str,
     timeout_s: float,
+    *,
+    group: str,
     for_s: float | None = None,
+    dry_run: bool = False,
+    yes: bool = True,
 ) -> int:
-    """Write the overrides of a backend, or of a server in all services. `value`: None: end them."""
+    """Show which clients move, ask, and write the overrides of a backend, or of a server in all services.
+
+    `value`: None: end them.
+    """
     verb = "reset" if value is None else f"weight {decimal(value)}" if value else "drain"
     names = tuple[BackendName, ...]()
 
@@ -397,6 +413,12 @@ def _override(
             view = replace(view, overrides={key: each for key, each in left.items() if each is not None})
         return Changes(overrides=made)
 
+    view = store.view()
+    moves = _show_moves(view, compute(view), store.memo)
+    if dry_run:
+        return EXIT_DIFFERS if moves else EXIT_OK
+    if moves:
+        confirm("Change the fleet?", yes=yes, instead=", or see what it changes with --dry-run")
     options = (f" --group {group}" if group else "") + (f" --for {duration(for_s)}" if for_s else "")
     store.change(f"{verb} {'/'.join(words)}{options}", compute)
     store.settled()
@@ -404,6 +426,34 @@ def _override(
         name, of = split_site(service)
         echo(f"{name}/{backend} {done} in the {f'group {of}' if of else 'fleet'}")
     return _wait(store, timeout_s)
+
+
+def _show_moves(view: FleetView, changes: Changes, memo: Memo) -> bool:
+    """Print which clients overrides move, and which backends then have more than by the config; return whether any."""
+    left, intent = {**view.overrides, **changes.overrides}, newest_intent(view)
+    after = replace(view, overrides={key: each for key, each in left.items() if each is not None})
+    steps = next_change(after, memo=memo).steps
+    if intent is None or not steps:
+        echo("no client moves")
+        return False
+    _show_steps(view, steps)
+    config = parse_intent(intent.text, file=f"config {intent.number}")
+    configured, rows = {each.name: each for each in config.balancer.services}, list[list[str]]()
+    for step in steps:
+        weights = config.weights(configured[step.name], min(step.groups, default=""))
+        total = sum(weights[each.name] for each in configured[step.name].backends if not each.is_backup) or 1
+        now, then = ({} if each is None else each.active.shares() for each in (step.was, step.now))
+        for name in sorted(name for name in {*now, *then} if now.get(name) != then.get(name)):
+            had, gets = now.get(name, Fraction(0)), then.get(name, Fraction(0))
+            over = gets - weights.get(name, Fraction(0)) / total
+            rows.append(
+                [step.name, _where(step), name, percent(had), percent(gets), percent(over) if over > 0 else "-"]
+            )
+    if rows:
+        echo()
+        heads = ["SERVICE", "GROUPS", "BACKEND", "NOW", "THEN", "OVER CONFIG"]
+        print_table(heads, rows[:_ROWS_SHOWN], right=(3, 4, 5))
+    return True
 
 
 def _of_groups(view: FleetView, name: BackendName) -> list[BackendName]:
@@ -464,17 +514,7 @@ def _show(view: FleetView, change: FleetChange, services: FleetServices) -> None
     if not change.steps:
         echo("nothing to do: services and blocks are as they should be")
         return
-    has_groups = any(each.groups or each.old_groups for each in change.steps)
-    rows = [
-        [each.name]
-        + [", ".join(sorted(each.groups or each.old_groups)) or "all"] * has_groups
-        + [each.kind, str(each.blocks), "-" if each.kind != "changed" else percent(each.clients)]
-        for each in change.steps[:_ROWS_SHOWN]
-    ]
-    heads = ["SERVICE", *["GROUPS"] * has_groups, "CHANGE", "BLOCKS", "CLIENTS MOVED"]
-    print_table(heads, rows, right=(len(heads) - 2, len(heads) - 1))
-    if len(change.steps) > _ROWS_SHOWN:
-        echo(f"... and {counted(len(change.steps) - _ROWS_SHOWN, 'more service')}; `fleet plan -o json` has them all")
+    _show_steps(view, change.steps)
     for each in change.steps[:_ROWS_SHOWN]:
         if each.kind == "changed" and each.old_groups != each.groups:
             old, new = (", ".join(sorted(groups)) or "all DPUs" for groups in (each.old_groups, each.groups))
@@ -486,6 +526,25 @@ def _show(view: FleetView, change: FleetChange, services: FleetServices) -> None
             [[name or "all", str(dpus), str(len(names))] for name, dpus, names in _groups(view, services)],
             right=(1, 2),
         )
+
+
+def _where(step: ServiceStep) -> str:
+    return ", ".join(sorted(step.groups or step.old_groups)) or "all"
+
+
+def _show_steps(view: FleetView, steps: Sequence[ServiceStep]) -> None:
+    """Print what changes, a line for each site."""
+    rows = [
+        [
+            *(each.name, _where(each), str(sum(not groups or bool(groups & dpu.groups) for dpu in view.dpus.values()))),
+            *(each.kind, str(each.blocks), "-" if each.kind != "changed" else percent(each.clients)),
+        ]
+        for each in steps[:_ROWS_SHOWN]
+        for groups in (each.groups | each.old_groups,)
+    ]
+    print_table(["SERVICE", "GROUPS", "DPUS", "CHANGE", "BLOCKS", "CLIENTS MOVED"], rows, right=(2, 4, 5))
+    if len(steps) > _ROWS_SHOWN:
+        echo(f"... and {counted(len(steps) - _ROWS_SHOWN, 'more service')}; `fleet plan -o json` has them all")
 
 
 def _runs_alone(service: Service) -> bool:

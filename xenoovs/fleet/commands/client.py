@@ -42,6 +42,8 @@ def directory_option(
     return click.option("--directory", type=directory, metavar="DIR", default=default, show_default=True, help=text)
 
 
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what changes, and change nothing.")
 timeout_option = click.option(
     "--timeout",
     "timeout_s",

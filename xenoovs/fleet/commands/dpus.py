@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import click
 
-from xenoovs.display import duration, printable
+from xenoovs.display import duration, percent, printable
 from xenoovs.errors import FleetRefused, did_you_mean, first_names
-from xenoovs.fleet.commands.client import FleetStore, changes_fleet
+from xenoovs.fleet.commands.client import FleetStore, changes_fleet, dry_run_option, yes_option
 from xenoovs.fleet.dpus import clocks_ms
 from xenoovs.fleet.plan import DrainWatch, require_groups
 from xenoovs.fleet.rollout import CANARY, LATER_WAVE
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
 from xenoovs.store.view import Changes, Dpu, FleetView, is_name
-from xenoovs.terminal.output import echo
+from xenoovs.terminal.output import confirm, echo, print_table
 
 _POLL_S = 0.2
 
@@ -130,8 +132,10 @@ _now_option = click.option("--now", is_flag=True, help="Do not wait for drains o
 @click.command("drain-dpu")
 @click.argument("name")
 @_now_option
+@dry_run_option
+@yes_option
 @changes_fleet
-def drain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
+def drain_dpu_command(*, name: str, now: bool, dry_run: bool, yes: bool, store: FleetStore) -> None:
     """Take the DPU NAME out of service, such as for maintenance: routers should send no clients to it.
 
     `/ready` of its agent answers 503, so that the check of a BGP speaker withdraws its routes, and an agent with
@@ -139,7 +143,14 @@ def drain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
 
     It first waits for drains of services with `drain: {mode: pin}`: routers move connections to other DPUs, and those
     that begin during a drain are reset there.
+
+    Shows how many DPUs stay in service for each service, and asks for confirmation (unless --yes).
     """
+    _show_left(store.view(), name)
+    if dry_run:
+        return
+    question = f"Take {name} out of service?"
+    confirm(question, yes=yes, instead=", or see which DPUs stay with --dry-run")
     _set_out(store, name, is_out=True, now=now)
     echo(f"{name} is out of service: `/ready` there answers 503; `xenoovs fleet undrain-dpu {name}` ends it")
 
@@ -152,6 +163,21 @@ def undrain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
     """Return the DPU NAME to service. Like `drain-dpu`, it first waits for drains of services."""
     _set_out(store, name, is_out=False, now=now)
     echo(f"{name} is in service")
+
+
+def _show_left(view: FleetView, name: str) -> None:
+    """Print how many DPUs are in service now and without this one, for the services of the same groups together."""
+    if name not in view.dpus:
+        raise _unknown(name, view)
+    services, rows = Counter(each.groups for each in view.of_dpu(name).services.values()), list[list[str]]()
+    for groups, count in sorted(services.items(), key=lambda each: sorted(each[0])):
+        dpus = [dpu for dpu in view.dpus.values() if not groups or groups & dpu.groups]
+        now = {dpu.name for dpu in dpus if not (dpu.is_out or dpu.is_unfit)}
+        moved = percent(Fraction(1, len(now))) if name in now else "-"
+        rows.append([", ".join(sorted(groups)) or "all", str(count), str(len(now)), str(len(now - {name})), moved])
+    print_table(["GROUPS", "SERVICES", "DPUS NOW", "THEN", "CLIENTS THAT MOVE"], rows, right=(1, 2, 3, 4))
+    if any(row[3] == "0" for row in rows):
+        echo("routers then have no DPU in service for some services", err=True)
 
 
 def _set_out(store: FleetStore, name: str, *, is_out: bool, now: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from xenoovs.dataclass import replace
 from xenoovs.display import decimal, duration, printable
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
@@ -29,14 +30,25 @@ from xenoovs.terminal.options import OutputFormat, output_option
 from xenoovs.terminal.output import echo, print_columns, print_text
 
 _POLL_S = 0.2
+_DPUS_SHOWN = 6
+"""With as many problems, and a cluster of three, a screen of 24 lines is enough."""
 _ENTRIES_SHOWN = 40
 
 
 @click.command("status")
+@click.option("--group", metavar="NAME", help="Only DPUs of this group.")
+@click.option("--rack", metavar="NAME", help="Only DPUs of this rack.")
+@click.option("--state", type=click.Choice([state.name.lower() for state in DpuState]), help="Only DPUs in this state.")
+@click.option("--all", "shows_all", is_flag=True, help="List DPUs that are well too, however many there are.")
 @output_option
 @on_fleet
-def status_command(*, output: OutputFormat, store: FleetStore) -> int:
+def status_command(
+    *, group: str | None, rack: str | None, state: str | None, shows_all: bool, output: OutputFormat, store: FleetStore
+) -> int:
     """Show the generation of the fleet, its overrides, and which DPUs have applied it.
+
+    Of more than six DPUs it lists only those that need an operator, the worst first. With --all, or with a filter, it
+    lists all of them; the exit status and the problems are of the whole fleet.
 
     A DPU is `behind` with an older generation, `ahead of the store` with a newer one (the store was rolled back), `of
     another store` with one of a store that this one replaced, `failed` with an error, `drifted` where its flows say
@@ -69,6 +81,14 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
         unwritten=late,
         problems=no_controller(store.directory, is_leader=connection.is_leader),
     )
+    chosen = [
+        row
+        for row in snapshot.rows
+        if (group is None or group in row.groups)
+        and rack in (None, row.rack)
+        and state in (None, row.state.name.lower())
+    ]
+    listed, is_short = replace(snapshot, rows=tuple(chosen)), not (shows_all or group or rack or state)
     drains = pinned_drains(view, now_ms=int(time.time() * 1000))
     output.show(
         lambda: {
@@ -77,7 +97,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
             "intent": view.intent,
             "services": len(view.services),
             "server": {"remote": connection.remote, "leads": connection.is_leader},
-            "dpus": DPUS.documents(snapshot),
+            "dpus": DPUS.documents(listed),
             "overrides": OVERRIDES.documents(view),
             "servers": SERVERS.documents(snapshot),
             "problems": [*snapshot.problems, *snapshot.roll_out],
@@ -85,7 +105,7 @@ def status_command(*, output: OutputFormat, store: FleetStore) -> int:
             "frozen": freeze_text(view, now_ms=int(time.time() * 1000)),
             "drains": [{"service": name, "left_s": round(left_s, 3)} for name, left_s in sorted(drains.items())],
         },
-        lambda: _show(view, snapshot, drains),
+        lambda: _show(view, snapshot, _shortened(snapshot) if is_short else listed, drains),
     )
     return EXIT_OK if snapshot.is_well else EXIT_DIFFERS
 
@@ -166,7 +186,14 @@ def _show_drifts(drifts: list[Row[Any]], unknown: list[str], older: list[str]) -
         echo(click.style(f"not reported yet: {printable(first_names(unknown))}", fg="red"))
 
 
-def _show(view: FleetView, snapshot: FleetSnapshot, drains: Mapping[str, float]) -> None:
+def _shortened(snapshot: FleetSnapshot) -> FleetSnapshot:
+    """Return the snapshot with the DPUs that a short list has."""
+    if len(snapshot.rows) <= _DPUS_SHOWN:
+        return snapshot
+    return replace(snapshot, rows=tuple(row for row in snapshot.worst_first() if not row.is_well)[:_DPUS_SHOWN])
+
+
+def _show(view: FleetView, snapshot: FleetSnapshot, listed: FleetSnapshot, drains: Mapping[str, float]) -> None:
     role, counts = "leads" if snapshot.is_active else "follows", Counter(row.state for row in snapshot.rows)
     echo(
         f"{printable(view.name)}: generation {view.generation}, config {view.intent or 'none'}, "
@@ -174,8 +201,14 @@ def _show(view: FleetView, snapshot: FleetSnapshot, drains: Mapping[str, float])
     )
     if counts:
         states = ", ".join(f"{n} {state.value}" for state, n in counts.items())
-        echo(f"{counted(len(snapshot.rows), 'DPU')}: {states}\n")
-        print_columns(DPUS.columns, DPUS.shown(snapshot))
+        echo(f"{counted(len(snapshot.rows), 'DPU')}: {states}")
+        if ends := [(row.certificate_left_s, row.name) for row in snapshot.rows if row.certificate_left_s is not None]:
+            echo(f"the first certificate ends in {duration(min(ends)[0])}: that of {printable(min(ends)[1])}")
+        if listed.rows:
+            echo()
+            print_columns(DPUS.columns, DPUS.shown(listed))
+        if left := len(snapshot.rows) - len(listed.rows):
+            echo(f"... and {left} more: `xenoovs fleet status --all` lists every DPU")
     echo()
     print_columns(SERVER_LIST.columns, SERVER_LIST.shown(snapshot))
     if snapshot.problems or snapshot.roll_out or view.overrides or drains:
