@@ -230,8 +230,8 @@ def drain_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore
     Without SERVICE, drain a server in all services, in one change: BACKEND is then a name, or the MAC or the address of
     the server. SERVICE/BACKEND is the same as SERVICE BACKEND.
 
-    It stays drained until `fleet reset`, until --for is over, or until a new config gives it another weight. Shows which
-    clients move, and asks for confirmation (unless --yes).
+    It stays drained until `fleet reset`, until --for is over, or until a new config gives it another weight. Shows
+    which clients move, and asks for confirmation (unless --yes).
     """
     return _override(store, backend_words(words), Fraction(0), "is drained", timeout_s, **options)
 
