@@ -124,6 +124,12 @@ def machine_directory(place: Path) -> Path:
     return place / _MACHINE
 
 
+def check_built(name: str, state: LabState) -> None:
+    """Raise LabError where `lab up` did not finish."""
+    if not state.complete:
+        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --lab {name}`")
+
+
 def open_lab(name: str, *, directory: Path | None = None) -> Lab:
     """Return a lab that is up. Raises LabError when there is none, or it is incomplete."""
     place = directory_of(name, directory)
@@ -132,8 +138,7 @@ def open_lab(name: str, *, directory: Path | None = None) -> Lab:
         names = lab_names(directory)
         others = f"; labs here: {first_names(names)}{did_you_mean(name, names, ' (did you mean {}?)')}" if names else ""
         raise LabError(f"there is no lab {name} ({place}){others}; make it with `xenoovs lab up --lab {name}`")
-    if not state.complete:
-        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --lab {name}`")
+    check_built(name, state)
     if state.nic:
         raise LabError(f"lab {name} is in a virtual machine: `xenoovs lab exec --lab {name} -- COMMAND` runs in it")
     if isinstance(state.topology, Fabric):
@@ -151,8 +156,7 @@ def fabric_of(name: str, *, directory: Path | None = None) -> FabricLab | None:
     state = read_state(place)
     if state is None or not isinstance(state.topology, Fabric):
         return None
-    if not state.complete:
-        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --lab {name}`")
+    check_built(name, state)
     return FabricLab(place, state.topology)
 
 

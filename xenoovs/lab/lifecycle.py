@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -130,10 +130,7 @@ class LabBuilder:
         ]
         for machine in self.topology.machines:
             steps.append((f"backend {'/'.join(machine.names)}", partial(self._start_machine, machine)))
-        for done, (what, step) in enumerate(steps):
-            self.progress(what, done, len(steps))
-            step()
-        self.progress("ready", len(steps), len(steps))
+        take_steps(steps, self.progress)
 
     def add_namespaces(self) -> None:
         self.add_new_namespaces(self.topology.namespaces)
@@ -261,6 +258,13 @@ class LabBuilder:
             if (":" in address) in families:
                 yield f"neigh replace {address} lladdr {device.mac} dev {dev} nud permanent"
                 yield f"route add {address} dev {dev}"
+
+
+def take_steps(steps: Sequence[tuple[str, Callable[[], None]]], progress: Progress) -> None:
+    for done, (what, step) in enumerate(steps):
+        progress(what, done, len(steps))
+        step()
+    progress("ready", len(steps), len(steps))
 
 
 def add_namespaces(netns: LabNetns, namespaces: Iterable[str]) -> None:

@@ -12,7 +12,17 @@ import click
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
-from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, directory_of, lab_names, machine_directory, open_lab, read_state
+from xenoovs.lab.lab import (
+    CONFIG,
+    CONFIG_SOURCE,
+    Lab,
+    check_built,
+    directory_of,
+    lab_names,
+    machine_directory,
+    open_lab,
+    read_state,
+)
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.terminal.defaults import CONFIG_VARIABLE, FORWARDED, LAB_VARIABLE
 
@@ -93,8 +103,7 @@ def vm_of(name: str) -> VirtualMachine | None:
     state = read_state(place)
     if state is None or not state.nic:
         return None
-    if not state.complete:
-        raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --lab {name}`")
+    check_built(name, state)
     from xenoovs.lab.nic.machine import VirtualMachine
 
     machine = VirtualMachine(machine_directory(place))

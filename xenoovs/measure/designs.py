@@ -19,7 +19,6 @@ from xenoovs.measure.ipvs import ipvs_program, running_ipvs, why_no_ipvs
 from xenoovs.measure.load import LoadBench
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement
-from xenoovs.measure.switch_load import megaflow_totals, read_switch
 
 CLIENTS = (10, 1_000, 100_000)
 _QUICK_CLIENTS = (10, 100_000)
@@ -62,14 +61,7 @@ class DesignsExperiment(Experiment[Bed]):
         profile = self.profile(bed, int(point["clients"]))
         with _installed(bed, program), running_ipvs(bed) if program.design is Design.IPVS else nullcontext():
             self.bench.announce_backends()
-            at_first = read_switch(bed.dpu)
             values, suspect = forwarded_load(self.bench, profile, frame_bytes=self._frame_bytes(bed), times=self.times)
-            at_last = read_switch(bed.dpu)
-            values["upcalls"] = max(0, at_last.missed - at_first.missed)
-            if at_last.missed < at_first.missed:
-                suspect.append("the counters of the datapath went back: ovs-vswitchd was restarted meanwhile")
-            values["memory_bytes"] = max(0, at_last.memory_bytes - at_first.memory_bytes)
-            values |= megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress).values
             if bed.kind is not BedKind.MACHINES:
                 newcomers = new_clients(profile, self.times.newcomers)
                 values["first_packet_us"], lost = arrival_times(

@@ -20,7 +20,6 @@ from xenoovs.measure.forwarding import (
     LOAD_TIMES,
     LoadTimes,
     arrival_times,
-    costs,
     forget_megaflows,
     forwarded_load,
     rule_times,
@@ -94,14 +93,12 @@ class EntriesExperiment(Experiment[Bed]):
             self.bench.announce_backends()
             forget_megaflows(bed.dpu)
             values, suspect = forwarded_load(self.bench, profile, frame_bytes=size, times=times)
-            values |= costs(values, frame_bytes=size)
-            totals = megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress)
             if bed.kind is not BedKind.MACHINES:
                 known = sources(profile)[: self.times.newcomers]
                 values["packet_us"], _ = arrival_times(bed, profile, known, frame_bytes=size)
-        if totals.megaflows < entries * _FEW_SHARE:
-            suspect.append(f"{totals.megaflows} megaflows for {entries} entries: not all of them were active")
-        return Measurement({**values, **totals.values}, tuple(suspect))
+        if (active := cast(int, values["megaflows"])) < entries * _FEW_SHARE:
+            suspect.append(f"{active} megaflows for {entries} entries: not all of them were active")
+        return Measurement(values, tuple(suspect))
 
 
 @dataclass(slots=True)

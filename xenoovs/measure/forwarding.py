@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import cast
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, MeasureError
@@ -15,7 +14,7 @@ from xenoovs.measure.counters import read_counts
 from xenoovs.measure.frames import LoadProfile, frame
 from xenoovs.measure.load import LoadBench, LoadReading
 from xenoovs.measure.samples import BedKind, Value
-from xenoovs.measure.switch_load import read_switch
+from xenoovs.measure.switch_load import megaflow_totals, read_switch
 from xenoovs.model.address import IPAddress
 
 _SETTLE_S = 0.3
@@ -50,10 +49,13 @@ LOAD_TIMES = {
 def forwarded_load(
     bench: LoadBench, profile: LoadProfile, *, frame_bytes: int, times: LoadTimes
 ) -> tuple[dict[str, Value], list[str]]:
-    """Send a load, and count once the switch has megaflows. Returns a sample's values, and why they may be wrong."""
+    """Send a load, and count once the switch has megaflows: how much it forwards, and what that costs it.
+
+    Returns a sample's values, and why they may be wrong. Raises MeasureError.
+    """
     bed = bench.bed
     begun_s = time.monotonic()
-    read_switch(bed.dpu)
+    at_first = read_switch(bed.dpu)
     before = LoadReading(read_counts(bench.counted))
     reading_s = time.monotonic() - begun_s
     # All readings have to be within the load.
@@ -78,17 +80,17 @@ def forwarded_load(
     received = sum(max(0, end[name].rx - middle[name].rx) for name in bed.backends)
     if not received:
         suspect.append("the load had ended when the counters were read: the machine is too slow or too busy")
-    values["forwarding_pps"] = received / (end_s - middle_s)
+    pps = values["forwarding_pps"] = received / (end_s - middle_s)
     # The readings of the switch enclose those of the backends.
-    packets = received * (last.at_s - first.at_s) / (end_s - middle_s)
-    values |= last.since(first, packets=max(1.0, packets))
-    return values, suspect
-
-
-def costs(values: Mapping[str, Value], *, frame_bytes: int) -> dict[str, Value]:
-    """Return the rate in bits of frames, and the cores of the switch that it took: what offloading gives back."""
-    pps, cpu_us = cast(float, values["forwarding_pps"]), cast(float, values["cpu_us"])
-    return {"forwarding_bps": pps * frame_bytes * 8, "cpu_cores": pps * cpu_us / 1e6}
+    spent = last.since(first, packets=max(1.0, pps * (last.at_s - first.at_s)))
+    # Bits are those of frames; cores are what offloading gives back.
+    values |= {**spent, "forwarding_bps": pps * frame_bytes * 8, "cpu_cores": pps * spent["cpu_us"] / 1e6}
+    at_last = read_switch(bed.dpu)
+    values["upcalls"] = max(0, at_last.missed - at_first.missed)
+    if at_last.missed < at_first.missed:
+        suspect.append("the counters of the datapath went back: ovs-vswitchd was restarted meanwhile")
+    values["memory_bytes"] = max(0, at_last.memory_bytes - at_first.memory_bytes)
+    return values | megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress).values, suspect
 
 
 _PROGRAM = Path(__file__).with_name("packet_program.py").read_text()

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 
 from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Bed
-from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes, costs, forget_megaflows, forwarded_load
+from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes, forget_megaflows, forwarded_load
 from xenoovs.measure.load import load_bench
 from xenoovs.measure.samples import Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement
-from xenoovs.measure.switch_load import megaflow_totals, read_switch
 from xenoovs.model.balancer import Balancer, Protocol, Service
 from xenoovs.model.next_hop import NextHop
 from xenoovs.model.switch_tunnel import remote_end_of
@@ -69,11 +68,7 @@ class NextHopsExperiment(Experiment[Bed]):
             bench.generator.prepare(profile, frame_bytes=frame_bytes)
             bench.announce_backends()
             forget_megaflows(bed.dpu)
-            before = read_switch(bed.dpu)
             values, suspect = forwarded_load(bench, profile, frame_bytes=frame_bytes, times=self.times)
-            values["upcalls"] = max(0, read_switch(bed.dpu).missed - before.missed)
-            values |= costs(values, frame_bytes=frame_bytes)
-            values |= megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress).values
         return Measurement(values, tuple(suspect))
 
 

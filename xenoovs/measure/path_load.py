@@ -130,8 +130,7 @@ class PathBench:
         done = [one.stop() for one in running]
         after = settled_counts(self._ends(loads))
         late = () if in_time else ("a load ended before the rates were read: the machine is too slow or too busy",)
-        window = _Window(before, first, last, after)
-        trials = tuple(_trials(self.bed, loads, done, window, late))
+        trials = tuple(_trials(self.bed, loads, done, (before, first, last, after), late))
         least = sum(trial.received - slack(0) for trial in trials)
         by_switch = counters.frames_since(at_first, received=least)
         return PathWindow(trials, first_switch, last_switch, by_switch)
@@ -210,34 +209,29 @@ class PathBench:
         return frame(profile, source, port, frame_bytes=_LATENCY_FRAME_BYTES).hex()
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """The counters by role: before the loads, twice while all of them run, and after them."""
-
-    before: Mapping[str, InterfaceCounts]
-    first: Mapping[str, InterfaceCounts]
-    last: Mapping[str, InterfaceCounts]
-    after: Mapping[str, InterfaceCounts]
-
-
 def _trials(
-    bed: Bed, loads: Sequence[PathLoad], done: Sequence[GeneratorResult], window: _Window, late: tuple[str, ...]
+    bed: Bed,
+    loads: Sequence[PathLoad],
+    done: Sequence[GeneratorResult],
+    counts: Sequence[Mapping[str, InterfaceCounts]],
+    late: tuple[str, ...],
 ) -> Iterator[PathTrial]:
-    """Yield the result of each load.
+    """Yield the result of each load. `counts`: by role, before the loads, twice while all of them run, and after them.
 
     Two loads from one interface are distinguished by the counts of their generators, which must add up to its counter.
     """
+    before, first, last, after = counts
     senders = [load.path.sender(bed, load.direction).role for load in loads]
     for load, result, sender in zip(loads, done, senders, strict=True):
         receiver = load.path.receiver(bed, load.direction).role
         total = sum(other.sent for other, role in zip(done, senders, strict=True) if role == sender)
-        counted = window.after[sender].tx - window.before[sender].tx
+        counted = after[sender].tx - before[sender].tx
         alone = senders.count(sender) == 1
         sent = counted if alone else result.sent
         part = 1.0 if alone else result.sent / max(1, total)
-        received = window.after[receiver].rx - window.before[receiver].rx
-        took = window.last[sender].at_s - window.first[sender].at_s
-        seconds_s = window.last[receiver].at_s - window.first[receiver].at_s
+        received = after[receiver].rx - before[receiver].rx
+        took = last[sender].at_s - first[sender].at_s
+        seconds_s = last[receiver].at_s - first[receiver].at_s
         suspect = [*late, *result.suspect]
         if abs(total - counted) > slack(counted):
             suspect.append(
@@ -253,8 +247,8 @@ def _trials(
         yield PathTrial(
             max(0, sent),
             max(0, min(sent, received)),
-            max(0.0, part * _rate(window.first[sender].tx, window.last[sender].tx, took)),
-            max(0.0, _rate(window.first[receiver].rx, window.last[receiver].rx, seconds_s)),
+            max(0.0, part * _rate(first[sender].tx, last[sender].tx, took)),
+            max(0.0, _rate(first[receiver].rx, last[receiver].rx, seconds_s)),
             max(0.0, seconds_s),
             tuple(suspect),
         )

@@ -53,12 +53,12 @@ _pps, _bps, _bytes, _share); a key without a unit is a count. All experiments us
               blocks: blocks (of all senders), moves (from the disturbance to the end), moves_by_reason, moves_back (of
               the receiver), least_blocks (of the emptiest path of each sender, at the end), emptied_s (from the start
               of the disturbance until a path of each sender had no block)
-    designs   forwarding_pps, first_packet_us (list), megaflows, upcalls, upcalls_pps, memory_bytes,
+    designs   forwarding_pps, forwarding_bps, cpu_cores (of the switch, meanwhile), first_packet_us (list), megaflows,
+              upcalls, upcalls_pps, memory_bytes,
               cpu_us (of the switch, for each packet; vswitchd_cpu_s and softirq_cpu_s are its parts), upcalls_lost
               (packets dropped on their way to an upcall), flow_limit_hits (upcalls that got no megaflow),
               offloaded_megaflows; megaflow_packets and offloaded_packets count a packet in each megaflow that it took
-    next-hops forwarding_pps, forwarding_bps, megaflows, upcalls, upcalls_pps, cpu_us and its parts, cpu_cores (of the
-              switch, meanwhile), and the counts of megaflows as in designs
+    next-hops as designs but for first_packet_us
     entries   as next-hops, and packet_us (list: of single packets of known clients, in labs)
     insert    first_packet_us, rule_us (lists, in labs: until a packet of a new client arrived, and until its rule was
               in the NIC, without one in the datapath), inserts_pps (megaflows), offloads_pps (of these into the NIC),

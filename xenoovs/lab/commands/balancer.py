@@ -192,7 +192,17 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
     """
     if fabric := fabric_of(name):
         context.exit(lab_fabric.show_status(fabric, output=output))
-    context.exit(show_status(name, output=output))
+    status = lab_status(open_lab(name))
+    exit_status = EXIT_OK if status.is_healthy else EXIT_DIFFERS
+    if output is OutputFormat.JSON:
+        print_json(_document(status))
+        context.exit(exit_status)
+    daemons = "runs" if len(status.ovs_pids) == 2 else click.style("does not run", fg="red")
+    echo(f"lab {name} in {status.directory}\nOpen vSwitch {daemons} at {status.db}")
+    echo(f"bridge {status.bridge}: {', '.join(status.ports)}\n")
+    rows = [[", ".join(m.names), m.namespace, m.address, _state(m), _answer(m), _received(m)] for m in status.machines]
+    print_table(["BACKEND", "NAMESPACE", "ADDRESS", "STATE", "ANSWER", "RECEIVED"], rows, right=[5])
+    context.exit(exit_status)
 
 
 @click.command("fail")
@@ -225,7 +235,18 @@ def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> 
     if fabric := fabric_of(name):
         lab_fabric.fail(fabric, backend, how, output=output)
         return
-    fail(name, backend, Failure(how), output=output)
+    check_root(probe_host())
+    lab = open_lab(name)
+    machine, balancer = servers.find_machine(lab, backend), config_of(lab)
+    failure = Failure(how)
+    servers.fail(lab, machine, failure, balancer)
+    if output is OutputFormat.JSON:
+        print_json({"lab": name, "backend": _label(machine), "failure": how})
+        return
+    echo(f"{_label(machine)} fails ({how}): {failure.effect}")
+    for service, probe in _unaware(balancer, machine, failure):
+        echo(f"health check of {service} does not notice: the kernel still answers {probe.value} probes")
+    echo(f"next: xenoovs lab heal {machine.names[0]} --lab {name}")
 
 
 @click.command("heal")
@@ -237,7 +258,16 @@ def heal_command(backend: str | None, name: str, *, output: OutputFormat) -> Non
     if fabric := fabric_of(name):
         lab_fabric.heal(fabric, backend, output=output)
         return
-    heal(name, backend, output=output)
+    check_root(probe_host())
+    lab = open_lab(name)
+    machines = lab.topology.machines if backend is None else (servers.find_machine(lab, backend),)
+    healed = servers.heal(lab, machines, config_of(lab))
+    if output is OutputFormat.JSON:
+        print_json({"lab": name, "healed": [_label(machine) for machine in healed]})
+    elif healed:
+        echo(f"{', '.join(map(_label, healed))} answers again" if len(healed) == 1 else f"{len(healed)} answer again")
+    else:
+        echo("nothing to do: " + ("no backend has failed" if backend is None else f"{backend} has not failed"))
 
 
 @click.command("traffic")
@@ -481,49 +511,6 @@ def _progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", title=title, total=None)
         yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
-
-
-def fail(name: str, backend: str, how: Failure, *, output: OutputFormat) -> None:
-    """Make a backend fail, and say which health checks do not notice. Raises LabError."""
-    check_root(probe_host())
-    lab = open_lab(name)
-    machine, balancer = servers.find_machine(lab, backend), config_of(lab)
-    servers.fail(lab, machine, how, balancer)
-    if output is OutputFormat.JSON:
-        print_json({"lab": name, "backend": _label(machine), "failure": how.value})
-        return
-    echo(f"{_label(machine)} fails ({how.value}): {how.effect}")
-    for service, probe in _unaware(balancer, machine, how):
-        echo(f"health check of {service} does not notice: the kernel still answers {probe.value} probes")
-    echo(f"next: xenoovs lab heal {machine.names[0]} --lab {name}")
-
-
-def heal(name: str, backend: str | None, *, output: OutputFormat) -> None:
-    """Make one backend, or all of them, work again. Raises LabError."""
-    check_root(probe_host())
-    lab = open_lab(name)
-    machines = lab.topology.machines if backend is None else (servers.find_machine(lab, backend),)
-    healed = servers.heal(lab, machines, config_of(lab))
-    if output is OutputFormat.JSON:
-        print_json({"lab": name, "healed": [_label(machine) for machine in healed]})
-    elif healed:
-        echo(f"{', '.join(map(_label, healed))} answers again" if len(healed) == 1 else f"{len(healed)} answer again")
-    else:
-        echo("nothing to do: " + ("no backend has failed" if backend is None else f"{backend} has not failed"))
-
-
-def show_status(name: str, *, output: OutputFormat) -> int:
-    """Show which parts of a lab work. Return the exit status. Raises LabError."""
-    status = lab_status(open_lab(name))
-    if output is OutputFormat.JSON:
-        print_json(_document(status))
-        return EXIT_OK if status.is_healthy else EXIT_DIFFERS
-    daemons = "runs" if len(status.ovs_pids) == 2 else click.style("does not run", fg="red")
-    echo(f"lab {name} in {status.directory}\nOpen vSwitch {daemons} at {status.db}")
-    echo(f"bridge {status.bridge}: {', '.join(status.ports)}\n")
-    rows = [[", ".join(m.names), m.namespace, m.address, _state(m), _answer(m), _received(m)] for m in status.machines]
-    print_table(["BACKEND", "NAMESPACE", "ADDRESS", "STATE", "ANSWER", "RECEIVED"], rows, right=[5])
-    return EXIT_OK if status.is_healthy else EXIT_DIFFERS
 
 
 def _document(status: LabStatus) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from xenoovs.lab.fabric.plan import (
@@ -24,7 +24,7 @@ from xenoovs.lab.fabric.plan import (
 )
 from xenoovs.lab.host import LabNetns, Progress, check_host, no_progress, probe_host
 from xenoovs.lab.lab import FabricLab
-from xenoovs.lab.lifecycle import add_namespaces, isolate, link_line, new_lab
+from xenoovs.lab.lifecycle import add_namespaces, isolate, link_line, new_lab, take_steps
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath, start_private_ovs
 from xenoovs.lab.topology import HOST_PORT, End, Link
 
@@ -76,7 +76,7 @@ class FabricBuilder:
         self.netns = LabNetns(lab.marks)
 
     def build(self) -> None:
-        steps: list[tuple[str, Callable[[], None]]] = [
+        steps = [
             ("namespaces", self._add_namespaces),
             ("links", self._add_links),
             ("routers", self._configure_routers),
@@ -84,10 +84,7 @@ class FabricBuilder:
             ("queues", self._limit_rates),
             ("Open vSwitch", self._start_switches),
         ]
-        for done, (what, step) in enumerate(steps):
-            self.progress(what, done, len(steps))
-            step()
-        self.progress("ready", len(steps), len(steps))
+        take_steps(steps, self.progress)
 
     def _add_namespaces(self) -> None:
         add_namespaces(self.netns, self.fabric.namespaces)
