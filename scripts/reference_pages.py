@@ -22,6 +22,7 @@ from xenoovs.compile.pipeline import (
     SERVICE_ID,
     SERVICE_PRIORITY,
     SWAPPED_MAC,
+    VLAN_STEP,
     DrainPriority,
     Stage,
 )
@@ -164,6 +165,7 @@ tunnel, with their source ports.
 | packets to an alias of the host | {Stage.CLASSIFY.table} | {ALIAS_PRIORITY} |
 | neighbour discovery | {Stage.CLASSIFY.table} | {NEIGHBOUR_DISCOVERY_PRIORITY} |
 | packets of a service | {Stage.CLASSIFY.table} | {SERVICE_PRIORITY}, less the more specific the claim |
+| the same in a VLAN | {Stage.CLASSIFY.table} | {SERVICE_PRIORITY + VLAN_STEP}, likewise |
 | ARP for a VIP | {Stage.CLASSIFY.table} | {ARP_PRIORITY} |
 | what a backend of `mode: nat` sends back | {Stage.CLASSIFY.table} | {RETURN_PRIORITY}, less the more specific |
 | other traffic | {Stage.CLASSIFY.table} | {OTHER_PRIORITY} |

@@ -24,8 +24,9 @@ from xenoovs.model.balancer import (
     Service,
     Uplinks,
 )
-from xenoovs.model.next_hop import Direct, Unchanged
+from xenoovs.model.next_hop import NO_TAG, Direct, Unchanged
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet
+from xenoovs.openflow.flow import tag_of
 
 VIPS4 = tuple(map(IPv4Address, ("10.3.10.45", "10.3.10.46", "10.3.10.61", "10.7.0.1")))
 VIPS6 = (IPv6Address("2001:db8::45"), IPv6Address("2001:db8::46"), IPv6Address("2001:db8:1::1"))
@@ -38,6 +39,7 @@ VIP_MAC = Mac(0xC470BDA056AC)
 SOURCE_MAC = Mac(0xC470BDA056BD)
 INGRESS = ("p0", "p2", "p3")
 EGRESS = ("p1", "pf0hpf", "en3f0pf0sf0")
+VLANS = (None, None, NO_TAG, 100, 200)
 _EDGES = (0, 1, 53, 80, 8000, 32767, 32768, 65534, 65535)
 _TOLERANCES = (Fraction(1, 10), Fraction(1, 4), Fraction(1))
 _POSITIONS_NEEDED = 10
@@ -66,20 +68,25 @@ def claims(draw: st.DrawFn, vips: Sequence[Vip] = VIPS) -> Claim:
     families = frozenset(family_of(vip) for vip in drawn) or draw(
         st.sets(st.sampled_from(Family), min_size=1).map(frozenset)
     )
-    return Claim(families, drawn, protocol, ports)
+    return Claim(families, drawn, protocol, ports, vlan=draw(st.sampled_from(VLANS)))
 
 
 @st.composite
-def backends_of(draw: st.DrawFn, *, most: int = 5) -> tuple[Backend, ...]:
-    """Up to `most` backends on up to three ports, at least one with a weight; the first may take packets unchanged."""
+def backends_of(draw: st.DrawFn, *, most: int = 5, vlans: Sequence[int | None] = (None,)) -> tuple[Backend, ...]:
+    """Up to `most` backends on up to three ports, at least one with a weight; the first may take packets unchanged.
+
+    `vlans`: those that packets may leave with.
+    """
     weights = draw(
         st.lists(st.integers(0, 20).map(Fraction) | st.just(Fraction(1, 2)), min_size=1, max_size=most).filter(any)
     )
     ports = [draw(st.sampled_from(EGRESS)) for _ in weights]
     unchanged = draw(st.sampled_from((None, None, 0)))
     backups = draw(st.sets(st.integers(0, most - 1)) | st.just(set[int]()))
+    vlan = draw(st.sampled_from(vlans))
     hops = [
-        Unchanged(port) if i == unchanged else Direct(Mac(0x0A0000000000 + i), port) for i, port in enumerate(ports)
+        Unchanged(port, vlan) if i == unchanged else Direct(Mac(0x0A0000000000 + i), port, vlan)
+        for i, port in enumerate(ports)
     ]
     return tuple(
         Backend(f"b{i}", hop, weight, is_backup=i in backups)
@@ -110,7 +117,7 @@ def services(draw: st.DrawFn, claim: Claim, name: str) -> Service:
     return Service(
         name=name,
         claim=claim,
-        backends=draw(backends_of()),
+        backends=draw(backends_of(vlans=[vlan for vlan in (None, None, NO_TAG, 300) if vlan != claim.vlan] or [None])),
         key=draw(block_keys(claim)),
         tolerance=draw(st.sampled_from(_TOLERANCES)),
         vip_mac=draw(st.none() | st.just(VIP_MAC)) if claim.vips else None,
@@ -192,6 +199,7 @@ def claimed_packets(draw: st.DrawFn, claim: Claim, uplinks: Uplinks) -> Packet:
         protocol=protocol,
         sport=128 if protocol == 58 else 8 if protocol == 1 else draw(port_numbers),
         dport=0 if protocol in (1, 58) else draw(st.integers(ports.first, ports.last)),
+        vlan=tag_of(draw(st.sampled_from((NO_TAG, 100))) if claim.vlan is None else claim.vlan),
     )
 
 
@@ -217,6 +225,7 @@ def _near_packets(draw: st.DrawFn, balancer: Balancer) -> Packet:
         protocol=protocol,
         sport=sport,
         dport=dport,
+        vlan=tag_of(draw(st.sampled_from((NO_TAG, claimed.vlan or 100, 200)))),
     )
 
 

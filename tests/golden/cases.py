@@ -15,6 +15,7 @@ from xenoovs.model.address import family_of
 from xenoovs.model.balancer import Balancer, Protocol
 from xenoovs.model.load import load_config
 from xenoovs.model.packet import Packet
+from xenoovs.openflow.flow import tag_of
 
 ROOT = Path(__file__).parents[2] / "flows"
 CASES = tuple(sorted(folder.name for folder in ROOT.iterdir() if folder.is_dir()))
@@ -56,5 +57,6 @@ def _example(entry: dict[str, Any]) -> Example:
         sport=entry.get("type", entry.get("sport", 40000)),
         dport=entry.get("port", 0),
         tos=entry.get("tos", 0),
+        vlan=tag_of(entry.get("vlan", 0)),
     )
     return Example(packet, entry.get("backend"), entry.get("other"))

@@ -10,7 +10,7 @@ from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow
 from xenoovs.model.address import Family
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import Command, Flow, FlowMod
+from xenoovs.openflow.flow import TAGGED, Command, Flow, FlowMod
 from xenoovs.openflow.text import render_flow_mod
 
 _L4_KEY = {6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "icmpv6"}
@@ -26,11 +26,13 @@ def packet_text(packet: Packet) -> str:
     names = ("type", "code") if l4.startswith("icmp") else ("src", "dst")
     life = f"tos={packet.tos},ttl=64" if kind == "ipv4" else f"tclass={packet.tos},hlimit=64"
     label = "" if kind == "ipv4" else "label=0,"
-    return (
-        f"in_port(1),packet_type(ns=0,id=0),eth(src={packet.dl_src},dst={packet.dl_dst}),eth_type({family}),"
+    inner = (
+        f"eth_type({family}),"
         f"{kind}(src={packet.source},dst={packet.destination},{label}proto={packet.protocol},{life},frag=no),"
         f"{l4}({names[0]}={packet.sport},{names[1]}={packet.dport})"
     )
+    tagged = f"eth_type(0x8100),vlan(vid={packet.vlan & ~TAGGED},pcp=0),encap({inner})" if packet.vlan else inner
+    return f"in_port(1),packet_type(ns=0,id=0),eth(src={packet.dl_src},dst={packet.dl_dst}),{tagged}"
 
 
 def trace_text(packet: Packet) -> str:
@@ -43,7 +45,8 @@ def trace_text(packet: Packet) -> str:
     names = (f"{l4}_type", f"{l4}_code") if l4.startswith("icmp") else (f"{l4}_src", f"{l4}_dst")
     ports = f"{names[0]}={packet.sport},{names[1]}={packet.dport}"
     macs = f"dl_src={packet.dl_src},dl_dst={packet.dl_dst}"
-    return f"in_port={packet.in_port},{keyword},{macs},{addresses},{ports}"
+    tag = f"dl_vlan={packet.vlan & ~TAGGED}," if packet.vlan else ""
+    return f"in_port={packet.in_port},{keyword},{tag}{macs},{addresses},{ports}"
 
 
 def install(bridge: DummyBridge, flows: Sequence[Flow]) -> None:

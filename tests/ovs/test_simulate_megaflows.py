@@ -313,7 +313,7 @@ services:
     rewrite_source_mac: 02:00:5e:10:00:01
     backends:
       - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
-      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
+      - {name: two, mac: 02:00:5e:10:00:03, weight: 1, vlan: 300}
   - name: dns
     vip: 192.0.2.2
     protocol: udp

@@ -38,7 +38,7 @@ HIGHEST_TABLE = 253
 
 _TUNNEL = (Field.TUN_ID, Field.TUN_SRC, Field.TUN_DST)
 _REGISTERS = (Field.PKT_MARK, Field.REG0, Field.REG1, Field.REG2, Field.REG3, *_TUNNEL, Field.METADATA)
-_ETHERNET = (Field.DL_SRC, Field.DL_DST)
+_ETHERNET = (Field.VLAN, Field.DL_SRC, Field.DL_DST)
 _ARP = (Field.ARP_SPA, Field.ARP_TPA, Field.ARP_SHA, Field.ARP_THA)
 _IPV4 = (Field.NW_SRC, Field.NW_DST)
 _IPV6 = (Field.IPV6_SRC, Field.IPV6_DST)

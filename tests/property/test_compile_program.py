@@ -27,8 +27,9 @@ from xenoovs.judge.simulate.walk import Outcome, tables_of
 from xenoovs.model.address import Family, Vip, address_in
 from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
 from xenoovs.model.block_key import KeyField
+from xenoovs.model.next_hop import NO_TAG
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet, service_of
-from xenoovs.openflow.flow import decode_cookie
+from xenoovs.openflow.flow import decode_cookie, tag_of
 
 
 @given(st.data(), balancers())
@@ -269,7 +270,8 @@ def all_clients(service: ServiceProgram, balancer: Balancer) -> Iterator[Packet]
                 by_address = chosen, sport ^ rest if claim.protocol and claim.protocol.has_ports else sport
                 source, source_port = by_address if of_address else (rest, chosen)
                 address = IPv4Address(source) if family is Family.IPV4 else IPv6Address(source)
-                yield Packet(in_port, address, address_in(vip), protocol, source_port, port)
+                tag = tag_of(claim.vlan or NO_TAG)
+                yield Packet(in_port, address, address_in(vip), protocol, source_port, port, vlan=tag)
 
 
 def submasks(mask: int) -> Iterator[int]:

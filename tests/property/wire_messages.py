@@ -37,7 +37,7 @@ _FOREIGN = (
     "instruction:0006000800000001",
 )
 _CONDITIONS = (
-    *("dl_vlan=5", "dl_vlan_pcp=3", "nw_ecn=2", "nw_ttl=64", "vlan_tci=0x1000/0x1000"),
+    *("dl_vlan_pcp=3", "nw_ecn=2", "nw_ttl=64"),
     *("reg7=0x1/0xf", "nd_target=fd00::1", "nd_target=fd00::/8", "nd_sll=02:00:00:00:00:01", "ct_mark=0x7"),
     "oxm:0001d408000000210000002f",
 )

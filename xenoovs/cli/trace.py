@@ -16,12 +16,12 @@ from xenoovs.judge.simulate.headers import Headers, headers_of
 from xenoovs.judge.simulate.walk import Copy, Outcome, tables_of
 from xenoovs.judge.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
 from xenoovs.model.address import IPAddress, Mac, address_in, family_of
-from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids
-from xenoovs.model.next_hop import is_tunneled, written_and_port
+from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids, share_frames
+from xenoovs.model.next_hop import MAX_VLAN, is_tunneled, written_and_port
 from xenoovs.model.packet import Packet, service_of
 from xenoovs.model.remote import every_service
 from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
-from xenoovs.openflow.flow import Field, ObservedFlow
+from xenoovs.openflow.flow import TAGGED, Field, ObservedFlow, tag_of
 from xenoovs.openflow.flow import service_of as cookie_service
 from xenoovs.openflow.text import render_flow
 from xenoovs.switch.management import ManagementSwitch
@@ -62,6 +62,9 @@ class SwitchCheck:
     help="Port of the client; it selects the backend of services with match.field source_port.",
 )
 @click.option("--dport", type=click.IntRange(0, 65535), help="Default: the first port of the service.")
+@click.option(
+    "--vlan", type=click.IntRange(0, MAX_VLAN), help="VLAN of the packet, 0 for none. Default: that of the service."
+)
 @click.option("--in-port", metavar="PORT", help="Port where the packet enters. Default: the first ingress port.")
 @click.option("--offline", is_flag=True, help="Do not ask a switch.")
 @click.pass_context
@@ -77,6 +80,7 @@ def trace_command(
     protocol: str | None,
     sport: int,
     dport: int | None,
+    vlan: int | None,
     in_port: str | None,
     offline: bool,
     output: OutputFormat,
@@ -90,7 +94,7 @@ def trace_command(
     balancer = load_resolved(config)
     bridge = balancer.uplinks.bridge
     kind = Protocol(protocol) if protocol else None
-    packet = _packet(balancer, src, dst, protocol=kind, sport=sport, dport=dport, in_port=in_port)
+    packet = _packet(balancer, src, dst, protocol=kind, sport=sport, dport=dport, vlan=vlan, in_port=in_port)
     switch: ManagementSwitch | None = None
     observed: tuple[ObservedFlow, ...] = ()
     check: SwitchCheck | None = None
@@ -128,11 +132,12 @@ def _packet(
     protocol: Protocol | None,
     sport: int,
     dport: int | None,
+    vlan: int | None,
     in_port: str | None,
 ) -> Packet:
     """Return the packet; what the user did not give fits a service. Raises click.UsageError for mixed IP versions."""
     family = family_of(src)
-    service = _guess_service(_for_addresses(balancer, src, dst), protocol=protocol, dport=dport)
+    service = _guess_service(_for_addresses(balancer, src, dst), protocol=protocol, dport=dport, vlan=vlan)
     claim = service.claim if service else None
     kind = protocol or (claim.protocol if claim and claim.protocol else Protocol.UDP)
     vips = claim.vips_of(family) if claim else ()
@@ -147,6 +152,7 @@ def _packet(
         protocol=kind.number(family),
         sport=sport if kind.has_ports else _ECHO_REQUEST[src.version],
         dport=port if kind.has_ports else 0,
+        vlan=tag_of(vlan if vlan is not None else claim.vlan or 0 if claim else 0),
         dl_dst=service.vip_mac if service and service.vip_mac else Mac(0x020000000002),
     )
 
@@ -164,11 +170,13 @@ def _for_addresses(balancer: Balancer, src: IPAddress, dst: IPAddress | None) ->
     return [s for length, s in sorted(lengths, key=lambda pair: -pair[0]) if length]
 
 
-def _guess_service(services: list[Service], *, protocol: Protocol | None, dport: int | None) -> Service | None:
+def _guess_service(
+    services: list[Service], *, protocol: Protocol | None, dport: int | None, vlan: int | None
+) -> Service | None:
     """Return the first service that such a packet can belong to, else the first one."""
 
     def fits(claim: Claim) -> bool:
-        speaks = protocol is None or claim.protocol in (None, protocol)
+        speaks = share_frames(vlan, claim.vlan) and (protocol is None or claim.protocol in (None, protocol))
         return speaks and (dport is None or not claim.ports or any(p.first <= dport <= p.last for p in claim.ports))
 
     return next((service for service in services if fits(service.claim)), services[0] if services else None)
@@ -179,7 +187,7 @@ def _check(packet: Packet, outcome: Outcome, end: RemoteEnd | None, answer: Trac
     if end is not None:
         verdict: bool | None = enters_tunnel(packet, end, answer)
     else:
-        verdict = agrees(packet, [(str(Mac(copy.dl_dst)), copy.port) for copy in outcome.copies], answer)
+        verdict = agrees(packet, [(str(Mac(copy.dl_dst)), copy.vlan, copy.port) for copy in outcome.copies], answer)
     if verdict is None:
         return SwitchCheck(agrees=None, text=f"MAC learning decides (NORMAL); ofproto/trace gives {result}")
     if verdict:
@@ -193,10 +201,10 @@ def _check_recorded(packet: Packet, outcome: Outcome, flows: Iterable[ObservedFl
         copies = tables_of(seen.flow for seen in flows).run(packet).copies
     except SimulateError as error:
         return SwitchCheck(agrees=None, text=f"the recorded flows were not followed: {error}")
-    sent, wanted = ([(Mac(copy.dl_dst), copy.port) for copy in each] for each in (copies, outcome.copies))
+    sent, wanted = ([(Mac(copy.dl_dst), copy.vlan, copy.port) for copy in each] for each in (copies, outcome.copies))
     if sent == wanted:
         return SwitchCheck(agrees=True, text="the recorded flows give the same")
-    result = ", ".join(f"{mac} by {port or 'NORMAL'}" for mac, port in sent) or "drop"
+    result = ", ".join(f"{mac} by {port or 'NORMAL'}" for mac, _, port in sent) or "drop"
     return SwitchCheck(agrees=False, text=f"the recorded flows give {result}")
 
 
@@ -205,7 +213,7 @@ def _show(
 ) -> None:
     service = service_of(balancer, packet)
     backend = _backend(balancer, packet, outcome)
-    copies = [{"dl_dst": str(Mac(copy.dl_dst)), "port": copy.port} for copy in outcome.copies]
+    copies = [{"dl_dst": str(Mac(copy.dl_dst)), "port": copy.port, **_tag(copy)} for copy in outcome.copies]
     flows = [render_flow(flow) for flow in outcome.flows]
     if output is OutputFormat.JSON:
         answer = None if check is None else {"agrees": check.agrees, "text": check.text}
@@ -233,6 +241,10 @@ def _show(
         echo(f"switch: {click.style(check.text, fg=colour)}")
 
 
+def _tag(copy: Copy) -> dict[str, int]:
+    return {"vlan": copy.vlan & ~TAGGED} if copy.vlan else {}
+
+
 def _answering(balancer: Balancer, outcome: Outcome) -> Service | None:
     """Return the service whose flow makes a packet of its VIP out of one from a backend; None: there is none."""
     ids = service_ids(service.claim for service in every_service(balancer))
@@ -241,9 +253,10 @@ def _answering(balancer: Balancer, outcome: Outcome) -> Service | None:
 
 
 def _translated(copy: Copy, before: Headers) -> str:
-    """Return the source and destination that were written into a copy, as the middle of a sentence."""
+    """Return the tag, source and destination that were written into a copy, as the middle of a sentence."""
     ends = (("from", Field.NW_SRC, Field.TP_SRC), ("to", Field.NW_DST, Field.TP_DST))
-    return "".join(
+    tag = f" in VLAN {copy.vlan & ~TAGGED}" if copy.vlan else " without a tag"
+    return ("" if copy.vlan == before.get(Field.VLAN) else tag) + "".join(
         f" {what} {IPv4Address(copy.headers.get(address))}:{copy.headers.get(port)}"
         for what, address, port in ends
         if copy.headers.get(address) != before.get(address)

@@ -20,10 +20,12 @@ from xenoovs.model.next_hop import (
     Unchanged,
     mac_of,
     remote_of_port,
+    vlan_of,
 )
 from xenoovs.openflow.flow import (
     ETH_IPV4,
     ETH_IPV6,
+    TAGGED,
     Action,
     Failover,
     Field,
@@ -33,6 +35,7 @@ from xenoovs.openflow.flow import (
     SetField,
     alternatives,
     exact,
+    tag_of,
 )
 from xenoovs.partition.block import Block, spread, unspread
 
@@ -46,6 +49,11 @@ _ETHER_TYPE = {Family.IPV4: ETH_IPV4, Family.IPV6: ETH_IPV6}
 
 def family_is(family: Family) -> Masked:
     return exact(Field.DL_TYPE, _ETHER_TYPE[family])
+
+
+def vlan_is(vlan: int | None) -> tuple[Masked, ...]:
+    """Return the condition on the tag; None: none, so that frames of every VLAN and those without a tag match."""
+    return () if vlan is None else (exact(Field.VLAN, tag_of(vlan)),)
 
 
 def destination_is(vip: Vip) -> Masked:
@@ -209,7 +217,7 @@ def block_of(value: int, mask: int, key: BlockKey) -> Block:
 # Next hops in OpenFlow's actions: the only translation, both ways.
 
 
-WRITTEN = (Field.DL_DST, Field.TP_SRC, Field.NW_DST, Field.TP_DST, Field.TUN_ID, Field.TUN_DST)
+WRITTEN = (Field.VLAN, Field.DL_DST, Field.TP_SRC, Field.NW_DST, Field.TP_DST, Field.TUN_ID, Field.TUN_DST)
 """The fields by which next hops differ."""
 
 
@@ -233,6 +241,8 @@ def rewrites(hop: NextHop, source_mac: Mac | None) -> tuple[SetField, ...]:
             pass
         case _:
             assert_never(hop)
+    vlan = vlan_of(hop)
+    path += () if vlan is None else (SetField(Field.VLAN, tag_of(vlan)),)
     return (*(SetField(field, mac.value) for field, mac in macs.items() if mac is not None), *path)
 
 
@@ -276,13 +286,15 @@ def hop_of(actions: Iterable[Action]) -> NextHop | None:
         return None
     if (key := written.get(Field.TUN_ID)) is not None:
         return _tunneled(written, port, key)
-    mac, address = written.get(Field.DL_DST), written.get(Field.NW_DST)
-    if mac is not None:
-        l4_port = written.get(Field.TP_DST)
-        return Direct(Mac(mac), port) if address is None else Translated(Mac(mac), port, IPv4Address(address), l4_port)
+    mac, address, tag = written.get(Field.DL_DST), written.get(Field.NW_DST), written.get(Field.VLAN)
+    vlan = None if tag is None else tag & ~TAGGED
+    if mac is not None and address is None:
+        return Direct(Mac(mac), port, vlan)
+    if mac is not None and address is not None:
+        return Translated(Mac(mac), port, IPv4Address(address), written.get(Field.TP_DST), vlan)
     if (source_port := written.get(Field.TP_SRC)) is not None:
         return SourcePort(source_port, port)
-    return Unchanged(port) if address is None else ToAddress(IPv4Address(address), port)
+    return Unchanged(port, vlan) if address is None else ToAddress(IPv4Address(address), port)
 
 
 def _tunneled(written: Mapping[Field, int], port: str, key: int) -> Tunneled | None:

@@ -81,12 +81,13 @@ NEIGHBOUR_DISCOVERY_PRIORITY = 2000
 """Above all services, so that none of them takes it."""
 
 SERVICE_PRIORITY = 1000
+VLAN_STEP = 500
+"""Claims of a VLAN are above all others, from 1001 to 1500, in the same order."""
 _VIP_STEP = 64
 """More than all other conditions together take: 1 for the protocol and 2 for each of 16 bits of the port."""
 _PREFIX_PRIORITY = 501
 _PREFIX_STEP = {Family.IPV4: 16, Family.IPV6: 4}
-"""Priorities of each length of a prefix: all end at 884, above ARP and below whole addresses. Whatever is to be above
-all of these services, in an order like theirs, has as much room from 1001 to 1500."""
+"""Priorities of each length of a prefix: all end at 884, above ARP and below whole addresses."""
 
 BLOCK_PRIORITY = 1000
 
@@ -98,6 +99,8 @@ would make every packet pass it first and be matched by its destination. Those o
 RETURN_PRIORITY = 400
 """What backends send back: below ARP and all services, which no packet of a client then passes it for, and above other
 traffic."""
+_RETURN_VLAN_STEP = 150
+"""More than all other conditions on them take."""
 
 TUNNEL_RETURN_PRIORITY = 100
 """Answers that come out of tunnels: below all services and ARP, which enter by other ports. Those of prefixes are below
@@ -122,12 +125,12 @@ def service_priority(claim: Claim, vip: Vip | None, *, port_bits: int) -> int:
         vip: None: the claim has none.
         port_bits: Bits of the destination port that the flow matches, 0..16.
     """
-    has_protocol = claim.protocol is not None
+    has_protocol, base = claim.protocol is not None, VLAN_STEP * (claim.vlan is not None)
     if isinstance(vip, IPNetwork):
         step = _PREFIX_STEP[family_of(vip)]
         rank = min(step - 3, 16 - port_bits) if port_bits else step - 1 - has_protocol
-        return _PREFIX_PRIORITY + step * (vip.prefixlen - SHORTEST_PREFIX[vip.version]) + rank
-    return SERVICE_PRIORITY - has_protocol - 2 * port_bits - _VIP_STEP * (vip is not None)
+        return base + _PREFIX_PRIORITY + step * (vip.prefixlen - SHORTEST_PREFIX[vip.version]) + rank
+    return base + SERVICE_PRIORITY - has_protocol - 2 * port_bits - _VIP_STEP * (vip is not None)
 
 
 def below(priority: int, vip: Vip) -> int:
@@ -135,7 +138,7 @@ def below(priority: int, vip: Vip) -> int:
     return priority - (family_of(vip).bits - vip.prefixlen if isinstance(vip, IPNetwork) else 0)
 
 
-def return_priority(*, has_protocol: bool, port_bits: int, client_bits: int) -> int:
+def return_priority(*, has_protocol: bool, port_bits: int, client_bits: int, has_vlan: bool = False) -> int:
     """Priority of a flow for what a backend sends back.
 
     As in `service_priority`, fewer conditions first. Bits of the client's address come last: packets that pass such a
@@ -144,7 +147,8 @@ def return_priority(*, has_protocol: bool, port_bits: int, client_bits: int) -> 
     Args:
         port_bits: Of the source port, 0..16; `client_bits`: of the destination, 0..32.
     """
-    return RETURN_PRIORITY - has_protocol - 2 * port_bits - _VIP_STEP * bool(client_bits) - client_bits
+    priority = RETURN_PRIORITY - _RETURN_VLAN_STEP * has_vlan
+    return priority - has_protocol - 2 * port_bits - _VIP_STEP * bool(client_bits) - client_bits
 
 
 def block_priority(depth: int) -> int:

@@ -19,6 +19,7 @@ from xenoovs.compile.encoding import (
     port_masks,
     rewrites,
     rule_of,
+    vlan_is,
 )
 from xenoovs.compile.pipeline import (
     ARP_PRIORITY,
@@ -114,15 +115,17 @@ def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]
 def arp_flows(balancer: Balancer) -> Iterator[Flow]:
     """Yield flows that answer ARP requests for the IPv4 VIPs with the VIP's MAC, inside the switch (RFC 826).
 
-    Services can share a VIP (DNS over UDP and over TCP), so that an answer belongs to none of them. Every address of a
-    prefix is answered for, also its first and its last: the service gets packets to them too.
+    Services can share a VIP (DNS over UDP and over TCP), so that an answer belongs to none of them. It has the tag of
+    the request. Every address of a prefix is answered for, also its first and its last: the service gets packets to
+    them too.
 
     Raises:
         CompileError: Two services give one VIP two MACs.
     """
-    macs = sorted(_vip_macs(balancer.services).items(), key=lambda item: prefix_of(item[0]))
-    for in_port, (vip, mac) in product(balancer.uplinks.ingress, macs):
-        conditions = (exact(Field.DL_TYPE, ETH_ARP), exact(Field.ARP_OP, _ARP_REQUEST), in_prefix(Field.ARP_TPA, vip))
+    macs = sorted(_vip_macs(balancer.services).items(), key=lambda item: (item[0][0] or 0, prefix_of(item[0][1])))
+    for in_port, ((vlan, vip), mac) in product(balancer.uplinks.ingress, macs):
+        ether = (exact(Field.DL_TYPE, ETH_ARP), *vlan_is(vlan))
+        conditions = (*ether, exact(Field.ARP_OP, _ARP_REQUEST), in_prefix(Field.ARP_TPA, vip))
         key = FlowKey(_TABLE, below(ARP_PRIORITY, vip), match_of(conditions, in_port=in_port))
         yield Flow(key, cookie_of(Stage.CLASSIFY), _arp_reply(mac, vip))
 
@@ -173,7 +176,7 @@ def _conditions(claim: Claim) -> Iterator[tuple[tuple[Masked, ...], int]]:
     """Yield the conditions of each flow of a claim, and its priority."""
     masks: tuple[PortMask | None, ...] = port_masks(claim.ports) or (None,)
     for family in claim.served_families:
-        first = [family_is(family)]
+        first = [family_is(family), *vlan_is(claim.vlan)]
         if claim.protocol is not None:
             first.append(exact(Field.NW_PROTO, claim.protocol.number(family)))
         vips: tuple[Vip | None, ...] = claim.vips_of(family) or (None,)
@@ -187,14 +190,15 @@ def _swallows_neighbour_discovery(claim: Claim) -> bool:
     return Family.IPV6 in claim.served_families and claim.protocol in (None, Protocol.ICMP)
 
 
-def _vip_macs(services: Iterable[Service]) -> dict[Vip, Mac]:
-    found: dict[Vip, Mac] = {}
+def _vip_macs(services: Iterable[Service]) -> dict[tuple[int | None, Vip], Mac]:
+    """Return the MACs by VLAN, as `Claim.vlan`, and VIP."""
+    found: dict[tuple[int | None, Vip], Mac] = {}
     for service in services:
         mac = service.vip_mac
         if mac is None:
             continue
         for vip in service.claim.vips_of(Family.IPV4):
-            other = found.setdefault(vip, mac)
+            other = found.setdefault((service.claim.vlan, vip), mac)
             if other != mac:
                 reason = f"{mac} cannot answer for {vip}, for which {other} answers; write one vip_mac for one address"
                 raise CompileError(service=service.name, reason=reason)

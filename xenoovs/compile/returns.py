@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Network
 from itertools import product
 
-from xenoovs.compile.encoding import PortMask, comes_from, family_is, port_masks, source_is
+from xenoovs.compile.encoding import PortMask, comes_from, family_is, port_masks, source_is, vlan_is
 from xenoovs.compile.pipeline import TUNNEL_RETURN_PRIORITY, Stage, below, cookie_of, return_priority
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, IPNetwork
 from xenoovs.model.balancer import Balancer, Claim, Nat, Returns, Service
 from xenoovs.model.next_hop import NextHop, Translated, is_tunneled
-from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Masked, Output, SetField, exact, match_of
+from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Masked, Output, SetField, exact, match_of, tag_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def return_flows(service: Service, hops: Iterable[NextHop], *, service_id: int, 
     clients: tuple[IPv4Network | None, ...] = nat.clients or (None,)
     for hop in hops:
         if isinstance(hop, Translated):
-            actions: tuple[Action, ...] = (*_rewrites(service, nat, hop), Output(port))
+            actions: tuple[Action, ...] = (*_rewrites(service, nat, hop), *_retag(service, hop), Output(port))
             for net, ports in product(clients, _ports(service, hop)):
                 yield ReturnFlow(_flow(service, hop, net, ports, actions, service_id), hop)
 
@@ -51,7 +51,8 @@ def _flow(
     service_id: int,
 ) -> Flow:
     protocol = service.claim.protocol
-    conditions = [family_is(Family.IPV4), exact(Field.NW_SRC, int(hop.address))]
+    vlan = service.claim.vlan if hop.vlan is None else hop.vlan
+    conditions = [family_is(Family.IPV4), *vlan_is(vlan), exact(Field.NW_SRC, int(hop.address))]
     if protocol is not None:
         conditions.append(exact(Field.NW_PROTO, protocol.number(Family.IPV4)))
     if ports is not None:
@@ -62,6 +63,7 @@ def _flow(
         has_protocol=protocol is not None,
         port_bits=0 if ports is None else ports.bits,
         client_bits=0 if net is None else net.prefixlen,
+        has_vlan=vlan is not None,
     )
     key = FlowKey(Stage.CLASSIFY.table, priority, match_of(conditions, in_port=hop.port))
     return Flow(key, cookie_of(Stage.CLASSIFY, service_id), actions)
@@ -71,6 +73,15 @@ def _ports(service: Service, hop: Translated) -> tuple[PortMask | None, ...]:
     """Return the ports from which a server answers; None: from any."""
     own = hop.l4_port
     return (PortMask(own, 16),) if own is not None else port_masks(service.claim.ports) or (None,)
+
+
+def _retag(service: Service, hop: Translated) -> Iterator[SetField]:
+    """Yield what gives a server's packets the tag of the clients'."""
+    if hop.vlan is None:
+        return
+    if service.claim.vlan is None:
+        raise CompileError(service=service.name, reason="NAT into another VLAN needs the VLAN of the service")
+    yield SetField(Field.VLAN, tag_of(service.claim.vlan))
 
 
 def _rewrites(service: Service, nat: Nat, hop: Translated) -> Iterator[SetField]:

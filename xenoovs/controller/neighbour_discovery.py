@@ -9,13 +9,15 @@ from struct import Struct
 from threading import Event, Lock, Thread
 from time import monotonic
 
+from xenoovs.compile.encoding import vlan_is
 from xenoovs.compile.pipeline import NEIGHBOUR_DISCOVERY_PRIORITY, Stage
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.log import ControllerLog, full_bucket, surviving, take
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, WireError
 from xenoovs.model.address import Family, checksum, prefix_of
-from xenoovs.model.balancer import Balancer, Protocol
+from xenoovs.model.balancer import Balancer, Protocol, share_frames
+from xenoovs.model.next_hop import NO_TAG
 from xenoovs.openflow.flow import (
     ANSWER_OWNER,
     ETH_IPV6,
@@ -77,6 +79,11 @@ class Solicitation:
     source: bytes
     mac: bytes
     tags: bytes = b""
+
+    @property
+    def vlan(self) -> int:
+        """The VLAN id of the outer tag; NO_TAG without one."""
+        return int.from_bytes(self.tags[2:4], "big") & 0xFFF if self.tags else NO_TAG
 
 
 def parse_solicitation(frame: bytes) -> Solicitation | None:
@@ -149,26 +156,29 @@ _ICMPV6_SOLICITATION = 135
 """RFC 4861, 4.3."""
 _TO_CONTROLLER = Foreign(f"CONTROLLER:{WHOLE_PACKET}")
 
-Macs = Mapping[int, Mapping[int, bytes]]
-"""The MAC that answers for IPv6 addresses, 6 bytes: by the length of a prefix, longest first, and its first address."""
+Macs = Mapping[tuple[int | None, int], Mapping[int, bytes]]
+"""The MAC that answers for IPv6 addresses, 6 bytes: by the VLAN, as `Claim.vlan`, with the length of a prefix, longest
+first, and its first address."""
 
 
 def macs_of(balancer: Balancer) -> Macs:
     """Return those of all services with a `vip_mac`, as ARP for their IPv4 addresses is answered."""
-    found = defaultdict[int, dict[int, bytes]](dict)
+    found = defaultdict[tuple[int | None, int], dict[int, bytes]](dict)
     for service in balancer.services:
         if service.vip_mac is not None:
             for first, length in map(prefix_of, service.claim.vips_of(Family.IPV6)):
-                found[length][int(first)] = service.vip_mac.value.to_bytes(6, "big")
-    return dict(sorted(found.items(), reverse=True))
+                found[service.claim.vlan, length][int(first)] = service.vip_mac.value.to_bytes(6, "big")
+    return dict(sorted(found.items(), key=lambda item: item[0][1], reverse=True))
 
 
 def answer_flows(balancer: Balancer) -> Iterator[Flow]:
-    """Yield the flows that send solicitations here: one for each ingress port and VIP."""
-    vips = sorted((first, length) for length, macs in macs_of(balancer).items() for first in macs)
-    for in_port, (first, length) in product(balancer.uplinks.ingress, vips):
+    """Yield the flows that send solicitations here: one for each ingress port, VLAN and VIP."""
+    vips = [(vlan, first, length) for (vlan, length), macs in macs_of(balancer).items() for first in macs]
+    vips.sort(key=lambda each: (each[0] or 0, *each[1:]))
+    for in_port, (vlan, first, length) in product(balancer.uplinks.ingress, vips):
         conditions = (
             exact(Field.DL_TYPE, ETH_IPV6),
+            *vlan_is(vlan),
             exact(Field.NW_PROTO, Protocol.ICMP.number(Family.IPV6)),
             exact(Field.ICMP_TYPE, _ICMPV6_SOLICITATION),
             exact(Field.ICMP_CODE, 0),
@@ -185,7 +195,11 @@ def answer(packet: PacketIn, macs: Macs) -> PacketOut | None:
     if solicitation is None or packet.match.in_port is None:
         return None
     target = int.from_bytes(solicitation.target, "big")
-    found = (by_first.get(target >> _BITS - length << _BITS - length) for length, by_first in macs.items())
+    found = (
+        by_first.get(target >> _BITS - length << _BITS - length)
+        for (vlan, length), by_first in macs.items()
+        if share_frames(vlan, solicitation.vlan)
+    )
     mac = next((mac for mac in found if mac is not None), None)
     return None if mac is None else PacketOut((Output(packet.match.in_port),), advertisement(solicitation, mac))
 

@@ -194,6 +194,17 @@ def output_ports(megaflow: Megaflow) -> tuple[str, ...]:
     return tuple(action for action in megaflow.actions if "(" not in action and action not in _WORDS)
 
 
+_PUSH_VLAN = re.compile(r"push_vlan\(vid=([0-9]{1,4})[,)]", re.ASCII)
+
+
+def tag_written(action: str) -> int | None:
+    """Return the outer tag after an action that changes it, as `match_of` has it, 0 for none; None: another action."""
+    if action == "pop_vlan":
+        return 0
+    pushed = _PUSH_VLAN.match(action)
+    return None if pushed is None else _TAGGED | int(pushed[1])
+
+
 def innermost(keys: tuple[Key, ...], name: str) -> str | None:
     """The text inside the key of this name that lies deepest in nested `encap(...)`."""
     own = next((key.inner for key in keys if key.name == name), None)
@@ -287,11 +298,15 @@ _LONG = 256
 """Characters. Longer text is neither address nor number, and is not cached."""
 
 _FLAG = re.compile(r"([+-])([a-z]+)", re.ASCII)
-_PARSED = frozenset({name for name, _ in _ATTRIBUTES} | set(_WHOLE) | {"tcp_flags"})
+_VLAN, _TAGGED = "dl_vlan", 0x1000
+"""The outer tag: its id below a bit for the tag itself, as `openflow.flow.Field.VLAN` has it. The megaflow of a packet
+without a tag has no such field, and that of one with a tag always matches the bit (ovs-fields(7), "VLAN")."""
+NO_VALUES = "vid=0,pcp=0"
+_PARSED = frozenset({name for name, _ in _ATTRIBUTES} | set(_WHOLE) | {"tcp_flags", "vlan"})
 
 
 def match_of(megaflow: Megaflow) -> dict[str, MaskedValue]:
-    """Return the match: field name of ovs-fields(7) -> value and mask, for known fields, behind VLAN tags."""
+    """Return the match: field name of ovs-fields(7) -> value and mask, for known fields, also behind VLAN tags."""
     return _match_of(megaflow.keys)
 
 
@@ -306,7 +321,10 @@ def _match_of(keys: tuple[Key, ...]) -> dict[str, MaskedValue]:
             inside = _match_of(split_keys(key.inner))
         elif fields is None:
             match.update(fields_of(key.name, key.inner))
+    outer = match.get(_VLAN)
     match.update(inside)
+    if outer is not None:
+        match[_VLAN] = outer
     return match
 
 
@@ -318,6 +336,10 @@ def fields_of(name: str, inner: str) -> Mapping[str, MaskedValue]:
         return {field: found} if found.mask else {}
     if name not in _PARSED or not inner:
         return {}
+    if name == "vlan":
+        # The kernel's traffic control shows a rule for any tag so.
+        vid = read_masked("0/0" if inner == NO_VALUES else attributes_of(inner).get("vid", "0/0"), 12)
+        return {_VLAN: MaskedValue(_TAGGED | vid.value, _TAGGED | vid.mask)}
     if name == "tcp_flags":
         flags = [(sign, 1 << _FLAGS.index(flag)) for sign, flag in _FLAG.findall(inner) if flag in _FLAGS]
         on, seen = sum(bit for sign, bit in flags if sign == "+"), sum(bit for _, bit in flags)

@@ -12,7 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from xenoovs.datapath.megaflow import Key, KeyTextError, Megaflow, Offloaded, fields_of, parse_number, split_keys
+from xenoovs.datapath.megaflow import (
+    NO_VALUES,
+    Key,
+    KeyTextError,
+    Megaflow,
+    Offloaded,
+    fields_of,
+    parse_number,
+    split_keys,
+)
 from xenoovs.datapath.outer import check_action, parse_outer
 from xenoovs.errors import ParseError, counted
 
@@ -324,7 +333,6 @@ def _offloaded(text: str | None) -> Offloaded | None:
 _REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
 _PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
 _TAG = re.compile(r"\bvlan\((vid=[^)]*)\)")
-_NO_VALUES = "vid=0,pcp=0"
 """Open vSwitch prints this for a rule of traffic control that matches the EtherType of the tag alone (lib/tc.c)."""
 _VENDOR = ", dpe_packets:"
 _MAX_REASONS_SHOWN = 5
@@ -364,7 +372,7 @@ class Hints:
                 self.dummies += ", dp:dummy" in line
                 self.has_vendor_counters = self.has_vendor_counters or _VENDOR in line
                 if "vlan(vid=" in line and (found := _TAG.search(line)) and len(self.tags) < _MAX_COUNTED:
-                    tag = "any VLAN" if found[1] == _NO_VALUES and ", dp:tc," in line else found[1]
+                    tag = "any VLAN" if found[1] == NO_VALUES and ", dp:tc," in line else found[1]
                     self.tags[tag] = self.tags.get(tag, 0) + 1
                 if ", dp-" in line and (found := _REASON.search(line.rstrip())):
                     self._count(found[1])

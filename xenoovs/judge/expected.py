@@ -12,13 +12,13 @@ from operator import or_
 from xenoovs.compile.encoding import WRITTEN, comes_from, key_of, leaves_with
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.dataclass import dataclass, field
-from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of, read_masked
+from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of, read_masked, tag_written
 from xenoovs.datapath.outer import encapsulations, parse_outer
 from xenoovs.model.balancer import Backend, Returns, Service
 from xenoovs.model.next_hop import NextHop, is_tunneled
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
 from xenoovs.model.switch_tunnel import SwitchTunnel, remote_end_of
-from xenoovs.openflow.flow import ETH_ARP, Field, Flow, Masked, Match
+from xenoovs.openflow.flow import ETH_ARP, UNTAGGED, Field, Flow, Masked, Match
 from xenoovs.openflow.flow import match_of as match_of_conditions
 from xenoovs.openflow.text import parse_value
 
@@ -26,6 +26,8 @@ Fields = Mapping[str, MaskedValue]
 """The match of a megaflow: field names of ovs-fields(7) to values and masks."""
 
 ANY = MaskedValue(0, 0)
+_VLAN, _NO_TAG = Field.VLAN.ovs_name, MaskedValue(UNTAGGED, Field.VLAN.all_ones)
+"""Of a megaflow without a condition on tags, as the EtherType says that there is none."""
 FIELD_BY_NAME: Mapping[str, Field] = {field.ovs_name: field for field in Field}
 
 
@@ -261,8 +263,8 @@ def _values(fields: Fields, masks: _Masks) -> tuple[int, ...] | None:
     """Return the values under all masks; None: the megaflow does not match all those bits."""
     values = []
     for name, mask in masks:
-        found = fields.get(name)
-        if found is None or found.mask & mask != mask:
+        found = fields.get(name, _NO_TAG if name == _VLAN else ANY)
+        if found.mask & mask != mask:
             return None
         values.append(found.value & mask)
     return tuple(values)
@@ -293,6 +295,7 @@ def _delivers_to(megaflow: Megaflow, fields: Fields, hop: NextHop, local: int | 
         return False
     expected = {write.field: write.value for write in leaves_with(hop)}
     before = {field: found.value for field in WRITTEN if (found := fields.get(field.ovs_name)) is not None}
+    before.setdefault(Field.VLAN, UNTAGGED)
     # A packet that already has what a next hop writes is not rewritten.
     return any(
         all(
@@ -327,6 +330,8 @@ def _written(actions: tuple[str, ...], egress: str) -> tuple[tuple[Mapping[Field
     for action in actions:
         if action == egress:
             found.append((dict(written), None))
+        if (tag := tag_written(action)) is not None:
+            written[Field.VLAN] = tag
         for rewrites, pattern in _SET.items():
             if (rewritten := pattern.match(action)) is not None:
                 written[rewrites] = parse_value(rewrites, rewritten[1])

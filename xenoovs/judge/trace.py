@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable
 
 from xenoovs.dataclass import dataclass, replace
+from xenoovs.datapath.megaflow import tag_written
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.errors import ParseError
 from xenoovs.model.packet import Packet
 from xenoovs.model.switch_tunnel import RemoteEnd
+from xenoovs.openflow.flow import TAGGED
 from xenoovs.openflow.text import split_list
 
 _ACTIONS = re.compile(r"^Datapath actions: (.*)$", re.MULTILINE)
@@ -22,12 +24,13 @@ _ICMP = {4: 1, 6: 58}
 
 @dataclass(frozen=True, slots=True)
 class TraceResult:
-    """The result of a trace. `dl_dst`: destination MAC that is written; None: unchanged."""
+    """The result of a trace. `dl_dst`, `vlan`: destination MAC and tag that are written; None: unchanged."""
 
     dl_dst: str | None
     ports: tuple[str, ...]
     megaflow: str
     actions: tuple[str, ...] = ()
+    vlan: int | None = None
 
 
 def render_packet(packet: Packet) -> str:
@@ -36,6 +39,7 @@ def render_packet(packet: Packet) -> str:
     addresses = ("ipv6_src", "ipv6_dst") if six else ("nw_src", "nw_dst")
     parts = {
         "in_port": packet.in_port,
+        **({"dl_vlan": packet.vlan & ~TAGGED} if packet.vlan else {}),
         "dl_src": packet.dl_src,
         "dl_dst": packet.dl_dst,
         **_protocol(packet, six),
@@ -73,16 +77,18 @@ def parse_trace(text: str) -> TraceResult:
         raise ParseError(text=text, offset=len(text), expected="'Megaflow:' and 'Datapath actions:' of ofproto/trace")
     parts = split_list(actions[1])
     written = _ETH_DST.search(actions[1])
-    ports = tuple(part for part in parts if "(" not in part and part not in ("drop", ""))
-    return TraceResult(written[1] if written else None, ports, megaflow[1], tuple(parts))
+    tags = [tag for part in parts if (tag := tag_written(part)) is not None]
+    ports = tuple(part for part in parts if "(" not in part and part not in ("drop", "pop_vlan", ""))
+    return TraceResult(written[1] if written else None, ports, megaflow[1], tuple(parts), tags[-1] if tags else None)
 
 
-def agrees(packet: Packet, expected: Iterable[tuple[str, str | None]], result: TraceResult) -> bool | None:
-    """Return whether the packet goes to these pairs of dl_dst and port (None: NORMAL); None if MAC learning decides."""
+def agrees(packet: Packet, expected: Iterable[tuple[str, int, str | None]], result: TraceResult) -> bool | None:
+    """Return whether the packet goes to these dl_dst, tags and ports (None: NORMAL); None if MAC learning decides."""
     copies = list(expected)
-    if any(port is None for _, port in copies):
+    if any(port is None for _, _, port in copies):
         return None
-    return copies == [(result.dl_dst or str(packet.dl_dst), port) for port in result.ports]
+    tag = packet.vlan if result.vlan is None else result.vlan
+    return copies == [(result.dl_dst or str(packet.dl_dst), tag, port) for port in result.ports]
 
 
 def enters_tunnel(packet: Packet, end: RemoteEnd, result: TraceResult) -> bool:

@@ -40,6 +40,7 @@ from xenoovs.lab.topology import (
     Underlay,
     families_of,
     plan_topology,
+    tagged,
 )
 from xenoovs.lab.underlay import (
     UNDERLAY_BRIDGE,
@@ -168,10 +169,15 @@ class LabBuilder:
         ovs.vsctl("set", "Open_vSwitch", ".", f"other_config:max-idle={LAB_MAX_IDLE_MS}")
         for bridge in self.topology.bridges:
             ovs.add_bridge(bridge.name, bridge.ports, datapath=Datapath.USERSPACE, secure=bridge.secure)
+        for end in self.ends:
+            if end.vlan and end.bridge is not None:
+                ovs.vsctl("set", "Port", end.interface, f"tag={end.vlan}")
         # What never sends would be unknown to these bridges, and answers to it would flood all machines.
         for link in self.topology.links:
             if link.far.namespace == self.topology.clients.namespace and link.near.bridge in self.fabrics:
-                ovs.appctl("fdb/add", str(link.near.bridge), link.near.interface, "0", str(link.far.mac))
+                ovs.appctl(
+                    "fdb/add", str(link.near.bridge), link.near.interface, str(link.near.vlan), str(link.far.mac)
+                )
         if self.topology.underlay is not None:
             add_underlay_bridge(ovs, self.topology.underlay)
 
@@ -205,11 +211,20 @@ class LabBuilder:
     def _configure_clients(self) -> None:
         """Make every address of the clients' nets local (`ip route add local`), so that none needs a set-up."""
         clients, dev = self.topology.clients, self.topology.clients.interface
+        to = clients.device_to
+        known = {*clients.arp_vips, *(vip for vip, _ in clients.fixed_vips)}
         lines = [
             *_route_lines(dev, clients.gateway_mac, nets=clients.nets, families=clients.nets),
-            *(f"route add {vip} dev {dev}" for vip in clients.arp_vips),
-            *(f"route add {vip}/128 dev {dev}" for vip, _ in clients.fixed_vips),
-            *(f"neigh replace {vip} lladdr {mac} dev {dev} nud permanent" for vip, mac in clients.fixed_vips),
+            *(
+                line
+                for vlan, there in clients.vlans
+                for place in there
+                if place not in known
+                for line in _way_lines(tagged(dev, vlan), clients.gateway_mac, place)
+            ),
+            *(f"route add {vip} dev {to(vip)}" for vip in clients.arp_vips),
+            *(f"route add {vip}/128 dev {to(vip)}" for vip, _ in clients.fixed_vips),
+            *(f"neigh replace {vip} lladdr {mac} dev {to(vip)} nud permanent" for vip, mac in clients.fixed_vips),
         ]
         self.netns.batch(lines, namespace=clients.namespace)
 
@@ -221,7 +236,7 @@ class LabBuilder:
                 self.netns.write_sysctls(switch, [f"ipv6/conf/{device.interface}/disable_ipv6"], value=0)
             lines = [_address_line(address, device.interface) for address in self.topology.probe_addresses]
             for machine in self.topology.machines:
-                if machine.egress == device.egress:
+                if (machine.egress, machine.vlan) == (device.egress, device.vlan):
                     # An own address that is the remote of a tunnel has a route, which is that of outer packets.
                     own = (address for address in machine.own_addresses if address != machine.outer_address)
                     lines += [f"route replace {address} dev {device.interface}" for address in own]
@@ -251,7 +266,8 @@ class LabBuilder:
     def _probe_lines(self, machine: Machine, dev: str) -> Iterator[str]:
         """Yield the commands for a backend's own addresses, and for the way of its answers to health checks."""
         families = {":" in address for address in machine.own_addresses}
-        (device,) = (device for device in self.topology.probe_devices if device.egress == machine.egress)
+        place = machine.egress, machine.vlan
+        (device,) = (device for device in self.topology.probe_devices if (device.egress, device.vlan) == place)
         own = (address for address in machine.own_addresses if address != machine.outer_address)
         yield from (_address_line(address, dev) for address in own)
         for address in self.topology.probe_addresses:
@@ -303,10 +319,17 @@ def _route_lines(dev: str, gateway_mac: str, *, nets: Iterable[str], families: I
     """Return commands for local nets and the default route; `families`: addresses or nets of the IP versions in use."""
     lines = [f"route add local {net} dev lo" for net in nets]
     for is_ipv6 in sorted({":" in text for text in families}):
-        gateway, everything = _GATEWAYS[is_ipv6]
-        lines.append(f"neigh replace {gateway} lladdr {gateway_mac} dev {dev} nud permanent")
-        lines.append(f"route add {everything} via {gateway} dev {dev} onlink")
+        lines += _way_lines(dev, gateway_mac, _GATEWAYS[is_ipv6][1])
     return lines
+
+
+def _way_lines(dev: str, gateway_mac: str, destination: str) -> list[str]:
+    """Return commands for a route by the next hop of everything."""
+    gateway, _ = _GATEWAYS[":" in destination]
+    return [
+        f"neigh replace {gateway} lladdr {gateway_mac} dev {dev} nud permanent",
+        f"route add {destination} via {gateway} dev {dev} onlink",
+    ]
 
 
 _FIRST_TABLE = 100
@@ -332,7 +355,7 @@ def add_clients(netns: LabNetns, clients: ClientHost, addresses: Iterable[str]) 
 
 def forget_neighbours(netns: LabNetns, clients: ClientHost) -> None:
     """Let clients ask by ARP again; fixed entries stay (ip-neighbour(8), flush)."""
-    netns.batch([f"neigh flush dev {clients.interface}"], namespace=clients.namespace)
+    netns.batch(["neigh flush all"], namespace=clients.namespace)
 
 
 _ROUNDS = 20

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from xenoovs.lab.responder import STATUS_PORT, CheckAnswer, Job
-from xenoovs.lab.topology import Machine, Topology, mac_in_lab, parse_address
+from xenoovs.lab.topology import Machine, Topology, mac_in_lab, parse_address, vlan_in_lab
 from xenoovs.model.balancer import Backend, Balancer, Health, ProbeKind, Service, probe_port
 
 _ANSWERED = (ProbeKind.UDP, ProbeKind.DNS, ProbeKind.HTTP, ProbeKind.HTTPS)
@@ -35,8 +35,8 @@ def _service_in_lab(service: Service, topology: Topology) -> Service:
 def _health_in_lab(service: Service, health: Health, topology: Topology) -> Health:
     # Routes choose the device, but an ARP probe needs its name.
     machines = [_machine_of(service, backend, topology) for backend in service.backends]
-    egresses = {machine.egress for machine in machines if machine is not None}
-    devices = (device.interface for device in topology.probe_devices if device.egress in egresses)
+    egresses = {(machine.egress, machine.vlan) for machine in machines if machine is not None}
+    devices = (device.interface for device in topology.probe_devices if (device.egress, device.vlan) in egresses)
     interface = next(devices, None) if health.probe is ProbeKind.ARP else None
     health = replace(health, netns=topology.switch_namespace, interface=interface)
     return replace(health, insecure=True, ca_file=None) if health.probe is ProbeKind.HTTPS else health
@@ -54,7 +54,9 @@ def _machine_of(service: Service, backend: Backend, topology: Topology) -> Machi
     if backend.follows:
         return next((one for one in topology.machines if str(backend.address) in one.own_addresses), None)
     mac, ports = mac_in_lab(service, backend, gateway_mac=topology.clients.gateway_mac), backend.next_hop.ports
-    return next((one for one in topology.machines if mac in one.macs and not one.ports.isdisjoint(ports)), None)
+    vlan = vlan_in_lab(service, backend)
+    named = (one for one in topology.machines if mac in one.macs and not one.ports.isdisjoint(ports))
+    return next((one for one in named if one.ends or one.vlan == vlan), None)
 
 
 def job_of(

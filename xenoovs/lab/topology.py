@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, ip_address, ip_network
 from itertools import accumulate
 
-from xenoovs.dataclass import dataclass
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of, prefix_text
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Returns, Service
-from xenoovs.model.next_hop import UNCHANGED, l4_port_of, mac_and_port, mac_of
+from xenoovs.model.next_hop import NO_TAG, UNCHANGED, l4_port_of, mac_and_port, mac_of, vlan_of
 from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
 
 MAX_NAME_LENGTH = 16
@@ -215,6 +215,7 @@ class Machine:
         own_addresses: Its own addresses, to which health checks go, and packets that the switch translates.
         answer_paths: For addresses whose answers do not go to `gateway_mac`.
         translated: Those of `listen` at which clients arrive by address translation: at an own address.
+        vlan: Of its port on the switch in front of it, which adds and removes the tag; NO_TAG: none.
     """
 
     label: str
@@ -231,6 +232,7 @@ class Machine:
     ends: tuple[MachineTunnelEnd, ...] = ()
     answer_paths: tuple[AnswerPath, ...] = ()
     translated: tuple[tuple[str, int], ...] = ()
+    vlan: int = NO_TAG
 
     @property
     def macs(self) -> frozenset[str]:
@@ -253,6 +255,12 @@ class _Role:
 
     service: Service
     backend: Backend
+
+
+def vlan_in_lab(service: Service, backend: Backend) -> int:
+    """Return the VLAN in which a backend's machine is; NO_TAG: none."""
+    written = vlan_of(backend.next_hop)
+    return (service.claim.vlan or NO_TAG) if written is None else written
 
 
 def mac_in_lab(service: Service, backend: Backend, *, gateway_mac: str) -> str:
@@ -286,20 +294,21 @@ def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, 
     Raises:
         LabError: There are more than MAX_MACHINES, or two that one machine of the lab cannot be.
     """
-    served: dict[tuple[str, str], list[_Role]] = {}
-    found_macs: dict[IPAddress | None, str] = {}
+    served: dict[tuple[str, str, int], list[_Role]] = {}
+    found_macs: dict[tuple[IPAddress | None, int], str] = {}
     for service in balancer.services:
         for backend in service.backends:
             end = remote_end_of(backend.next_hop, balancer.switch_tunnels)
             _, egress = mac_and_port(backend.next_hop)
+            vlan = vlan_in_lab(service, backend)
             if end is not None:
-                key = str(end.remote), UNDERLAY
+                key = str(end.remote), UNDERLAY, NO_TAG
             elif not backend.follows:
-                key = mac_in_lab(service, backend, gateway_mac=macs.gateway), egress
+                key = mac_in_lab(service, backend, gateway_mac=macs.gateway), egress, vlan
             else:
-                if backend.address not in found_macs:
-                    found_macs[backend.address] = next(macs.free)
-                key = found_macs[backend.address], egress
+                if (backend.address, vlan) not in found_macs:
+                    found_macs[backend.address, vlan] = next(macs.free)
+                key = found_macs[backend.address, vlan], egress, vlan
             served.setdefault(key, []).append(_Role(service, backend))
     if len(served) > MAX_MACHINES:
         raise LabError(
@@ -308,13 +317,13 @@ def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, 
         )
     free = map(str, free_addresses(balancer))
     machines = []
-    for number, ((place, egress), roles) in enumerate(served.items(), start=1):
+    for number, ((place, egress, vlan), roles) in enumerate(served.items(), start=1):
         own = tuple(dict.fromkeys(str(role.backend.address) for role in roles if role.backend.address is not None))
         ends = tuple(_ends(roles, balancer))
         mac = next(macs.free) if ends else place
-        machines.append(
-            _machine(name, number, mac=mac, egress=egress, roles=roles, ends=ends, own=own or (next(free),), macs=macs)
-        )
+        own = own or (next(free),)
+        machine = _machine(name, number, mac=mac, egress=egress, roles=roles, ends=ends, own=own, macs=macs)
+        machines.append(replace(machine, vlan=vlan))
     return tuple(machines)
 
 
@@ -419,12 +428,14 @@ def _tried(ports: PortRange) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of a veth pair (veth(4)). `mac` None: the kernel chooses. `bridge` None: not a port of a bridge."""
+    """One end of a veth pair (veth(4)). `mac` None: the kernel chooses. `bridge` None: not a port of a bridge. `vlan`:
+    That of a port which adds and removes its tag; NO_TAG: it carries all frames as they are."""
 
     namespace: str
     interface: str
     mac: str | None = None
     bridge: str | None = None
+    vlan: int = NO_TAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,6 +452,9 @@ HOST_PORT = "pf0hpf"
 
 UNDERLAY = f"{RESERVED_PREFIX}ul"
 """The port by which packets leave in tunnels. It is on no bridge of the config, as NICs require."""
+
+TRUNK = f"{RESERVED_PREFIX}tr"
+"""The bridge that stands for the switch between clients in VLANs and the first ingress port."""
 
 UNDERLAY_MTU = 1600
 """Room for packets of 1500 bytes in any tunnel: Geneve with options, or ESP around it, adds less than 100 bytes."""
@@ -476,6 +490,7 @@ class ClientHost:
     """The namespace that sends as all clients.
 
     `gateway_mac`: The next hop for all destinations but the VIPs below. `arp_vips`: VIPs whose MAC it finds by ARP.
+    `vlans`: VLANs of which it has a device, each with the destinations there.
     """
 
     namespace: str
@@ -484,6 +499,11 @@ class ClientHost:
     gateway_mac: str
     arp_vips: tuple[str, ...]
     fixed_vips: tuple[tuple[str, str], ...]
+    vlans: tuple[tuple[int, tuple[str, ...]], ...] = ()
+
+    def device_to(self, destination: str) -> str:
+        """Return the device by which packets to a VIP leave."""
+        return tagged(self.interface, next((vlan for vlan, there in self.vlans if destination in there), NO_TAG))
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,6 +513,7 @@ class ProbeDevice:
     egress: str
     interface: str
     mac: str
+    vlan: int = NO_TAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -586,9 +607,16 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
     ingress_macs[uplinks.ingress[0]] = first_mac
     return_macs = {port: next(macs) if port in cabled else first_mac for port in fabrics}
 
+    inside = {
+        (backend.next_hop.ports[0], vlan_in_lab(service, backend))
+        for service in balancer.services
+        for backend in service.backends
+    }
+    places = [(port, NO_TAG) for port in fabrics] + sorted(place for place in inside if place[1])
     probe_devices = tuple(
-        ProbeDevice(port, f"{RESERVED_PREFIX}probe{i}", next(macs)) for i, port in enumerate(fabrics, start=1)
+        ProbeDevice(port, f"{RESERVED_PREFIX}probe{i}", next(macs), vlan) for i, (port, vlan) in enumerate(places, 1)
     )
+    vlans = _vlans(balancer)
     machines = machines_of(name, balancer, LabMacs(gateway_mac, return_macs, through_switch, macs))
     underlay = _underlay(balancer, macs)
     links = []
@@ -597,15 +625,21 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
         if fabric is not None:
             links.append(Link(inner, End(switch, f"{RESERVED_PREFIX}up{i}", bridge=fabric), _mtu(port)))
             inner = End(switch, f"{RESERVED_PREFIX}cl{i}", bridge=fabric)
-        if port in ingress_macs:
+        if port == uplinks.ingress[0] and vlans:
+            # Clients have a port on a switch for each VLAN; to the bridge it has a trunk.
+            links.append(Link(inner, End(switch, f"{TRUNK}-up", bridge=TRUNK)))
+            for vlan in (NO_TAG, *(vlan for vlan, _ in vlans)):
+                near = End(switch, tagged(TRUNK, vlan) if vlan else f"{TRUNK}-cl", bridge=TRUNK, vlan=vlan)
+                links.append(Link(near, End(clients, tagged(f"cl{i}", vlan), ingress_macs[port])))
+        elif port in ingress_macs:
             links.append(Link(inner, End(clients, f"cl{i}", ingress_macs[port])))
         elif fabric is None:
             links.append(Link(inner, End(switch, f"{RESERVED_PREFIX}idle{i}")))
     for machine in machines:
-        near = End(switch, machine.switch_interface, bridge=fabrics[machine.egress])
+        near = End(switch, machine.switch_interface, bridge=fabrics[machine.egress], vlan=machine.vlan)
         links.append(Link(near, End(machine.namespace, "eth0", machine.mac), _mtu(machine.egress)))
     for i, device in enumerate(probe_devices, start=1):
-        near = End(switch, f"{RESERVED_PREFIX}probing{i}", bridge=fabrics[device.egress])
+        near = End(switch, f"{RESERVED_PREFIX}probing{i}", bridge=fabrics[device.egress], vlan=device.vlan)
         links.append(Link(near, End(switch, device.interface, device.mac)))
     for i, port in enumerate(cabled, start=1):
         near = End(switch, f"{RESERVED_PREFIX}ret{i}", bridge=fabrics[port])
@@ -620,11 +654,13 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
             LabBridge(uplinks.bridge, ports, secure=True),
             *(
                 LabBridge(fabric, tuple(end.interface for end in ends if end.bridge == fabric), secure=False)
-                for fabric in fabrics.values()
+                for fabric in (*fabrics.values(), *([TRUNK] if vlans else []))
             ),
         ),
         links=tuple(links),
-        clients=_clients(balancer, namespace=clients, interface=interface, gateway_mac=gateway_mac),
+        clients=replace(
+            _clients(balancer, namespace=clients, interface=interface, gateway_mac=gateway_mac), vlans=vlans
+        ),
         machines=machines,
         probe_devices=probe_devices,
         probe_addresses=tuple(_probe_addresses(balancer, machines)),
@@ -651,6 +687,31 @@ def _probe_addresses(balancer: Balancer, machines: Iterable[Machine]) -> Iterato
     for family in (family for family in Family if family in families):
         net = probe_net(family, vips_of(balancer))
         yield str(next(address for at in range(2, 256) if (address := net[-at]) not in used))
+
+
+def tagged(interface: str, vlan: int) -> str:
+    """Return the name of the interface beside another one that is in a VLAN; NO_TAG: that itself."""
+    return f"{interface}.{vlan}" if vlan else interface
+
+
+def _vlans(balancer: Balancer) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Return the VLANs of services and backends, each with the destinations of its services."""
+    found, places = dict[int, dict[str, None]](), dict[str, int]()
+    for service in balancer.services:
+        vlan = service.claim.vlan or NO_TAG
+        claimed = service.claim.vips or map(server_net, sorted(service.claim.families, key=str))
+        for place in map(str, claimed):
+            if places.setdefault(place, vlan) != vlan:
+                raise LabError(
+                    f"{place} is in several VLANs; clients of the lab have one way to it: try one of the services alone"
+                )
+            found.setdefault(vlan, {})[place] = None
+        for backend in service.backends:
+            found.setdefault(vlan_in_lab(service, backend), {})
+    found.pop(NO_TAG, None)
+    if found and balancer.uplinks.other_traffic in (OtherTraffic.DROP, OtherTraffic.LEAVE):
+        raise LabError("answers in VLANs need `other_traffic: passthrough` or normal in the lab")
+    return tuple((vlan, tuple(there)) for vlan, there in found.items())
 
 
 def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac: str) -> ClientHost:

@@ -58,6 +58,8 @@ def load_profile(
             f"service {service.name} serves {service.claim.protocol.value}, and the load is UDP: name another with "
             "--service"
         )
+    if service.claim.vlan:
+        raise MeasureError(f"service {service.name} is in a VLAN and the load has no tags: name another with --service")
     family = sorted(service.claim.families, key=lambda each: each.bits)[0]
     vips = service.claim.vips_of(family)
     return LoadProfile(

@@ -14,6 +14,7 @@ from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
 from xenoovs.model.emit import render_decimal, render_text
 from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.model.tunnel import Reflect, TunnelType
+from xenoovs.model.values import UNTAGGED
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 _LONGEST_NAME = 63
@@ -133,6 +134,7 @@ class DraftBackend:
     egress: str | None = None
     is_backup: bool = False
     l4_port: int | None = None
+    vlan: int | None = None
 
 
 @dataclass(slots=True)
@@ -152,6 +154,7 @@ class DraftService:
     omissions: Omissions = field(default_factory=Omissions)
     agent_check: dict[str, str] = field(default_factory=dict)
     is_nat: bool = False
+    vlan: int | None = None
 
     def why_no_nat(self, others: Iterable[DraftService]) -> str | None:
         """Return why the config cannot have NAT for this service beside others; None: it can."""
@@ -161,6 +164,8 @@ class DraftService:
             return "NAT is for one IPv4 address"
         if self.protocol is None or len(self.ports) != 1 or len(self.ports[0]) != 1:
             return "NAT is for one protocol and port here"
+        if self.vlan is None and any(backend.vlan is not None for backend in self.backends):
+            return "NAT into another VLAN needs the VLAN of clients"
         if any(mine & other._answers() for other in others if other.is_nat):
             return "NAT cannot know to which of two services a server's packets belong"
         return None
@@ -318,6 +323,8 @@ def _service(service: DraftService, source: str) -> Iterator[str]:
     if service.ports:
         ports = [str(each) if each.first == each.last else f'"{each}"' for each in service.ports]
         yield f"    ports: [{', '.join(ports)}]"
+    if service.vlan is not None:
+        yield f"    vlan: {service.vlan or UNTAGGED}"
     if service.is_nat:
         yield "    mode: nat  # what servers send to clients has to pass the bridge: make it their default route"
     if service.source_mac is not None:
@@ -342,6 +349,8 @@ def _backend(backend: DraftBackend) -> str:
         parts.append(f"address: {render_text(str(backend.address))}")
     if backend.l4_port is not None:
         parts.append(f"port: {backend.l4_port}")
+    if backend.vlan is not None:
+        parts.append(f"vlan: {backend.vlan or UNTAGGED}")
     if backend.is_backup:
         parts.append("backup: true")
     return f"      - {{{', '.join(parts)}}}"

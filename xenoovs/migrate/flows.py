@@ -17,11 +17,13 @@ from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, DraftTunnel, Word, name_from, use, whole_weights
 from xenoovs.model.address import IPAddress, Mac
 from xenoovs.model.balancer import BlockKey, OtherTraffic, PortRange, Protocol
+from xenoovs.model.next_hop import NO_TAG, vlan_text
 from xenoovs.model.tunnel import Reflect, TunnelType
 from xenoovs.openflow.flow import (
     ETH_ARP,
     ETH_IPV4,
     ETH_IPV6,
+    TAGGED,
     Action,
     Field,
     Flow,
@@ -48,7 +50,11 @@ _HEADER = re.compile(r"[A-Z]+_(?:FLOW|GROUP_DESC) reply (?:\(OF1\.[0-5]\) )?\(xi
 _SELECT = re.compile(r"group_id=([0-9]+),type=select(?:,selection_[^=]+=[^,]+)*((?:,bucket=.+)+)", re.ASCII)
 _BUCKET = re.compile(r"(?:bucket_id:\d+,)?(?:weight:(\d+),)?(?:watch_(?:port|group):[^,]+,)*actions=(.+)", re.ASCII)
 _PROTOCOLS = {6: Protocol.TCP, 17: Protocol.UDP, 132: Protocol.SCTP, 1: Protocol.ICMP, 58: Protocol.ICMP}
-_OF_A_CLAIM = (Field.DL_TYPE, Field.NW_PROTO, Field.NW_DST, Field.IPV6_DST, Field.TP_DST)
+_OF_A_CLAIM = (Field.VLAN, Field.DL_TYPE, Field.NW_PROTO, Field.NW_DST, Field.IPV6_DST, Field.TP_DST)
+_TAG_ACTION = re.compile(
+    r"(?:mod|set)_vlan_vid:(\d+)|set_field:(\d+|0x[0-9a-f]+)->vlan_vid|(strip_vlan|pop_vlan)|push_vlan:0x8100",
+    re.ASCII,
+)
 _OF_A_KEY = (Field.NW_SRC, Field.IPV6_SRC)
 
 
@@ -63,12 +69,13 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Delivery:
-    """What a flow does with a packet. macs, address: as the flow sets them; None: they stay."""
+    """What a flow does with a packet. macs, address, vlan: as the flow sets them; None: they stay."""
 
     port: str
     mac: Mac | None
     source_mac: Mac | None
     address: IPv4Address | None
+    vlan: int | None = None
 
 
 @dataclass(slots=True)
@@ -153,7 +160,8 @@ def _flows(text: str, draft: Draft) -> Iterable[_Line]:
                 draft.switch.bridge = draft.switch.bridge or command[1]
             if _OVS_OFCTL.match(written) or (command and command[1] != draft.switch.bridge):
                 raise ValueError
-            flow = parse_flow(as_dumped(written))
+            # So a dump shows dl_vlan=0xffff of OpenFlow 1.0 (match_set_dl_vlan() of lib/match.c): no tag.
+            flow = parse_flow(as_dumped(written.replace("vlan_tci=0x0000,", "dl_vlan=0xffff,")))
             select = selects.get(flow.actions[0]) if len(flow.actions) == 1 else None
             lines = [] if select is None else _bucket_lines(word, flow, select[1])
             yield from lines or (_Line(word, flow),)
@@ -257,20 +265,37 @@ def _is_of_a_client(match: Match) -> bool:
     return any(condition.field in _OF_A_KEY and condition.is_exact for condition in match.masked)
 
 
+_PUSHED = -1
+"""Stands for a tag whose VLAN is not known yet."""
+
+
 def _delivery(flow: Flow) -> _Delivery | None:
-    """Return None for a flow that does more, or less, than set addresses and send to one port."""
+    """Return None for a flow that does more, or less, than set addresses or a tag and send to one port."""
     macs, port, address = dict[Field, Mac](), None, None
+    tag = flow.match.get(Field.VLAN)
+    before = tag.value if tag is not None and tag.is_exact else None
+    vlan = None
     for action in flow.actions:
         match action:
             case SetField(Field.DL_DST | Field.DL_SRC as which, value) if port is None:
                 macs[which] = Mac(value)
             case SetField(Field.NW_DST, value) if port is None:
                 address = IPv4Address(value)
+            case SetField(Field.VLAN, value) if port is None:
+                vlan = value & ~TAGGED
+            case Foreign(text) if port is None and (found := _TAG_ACTION.fullmatch(text)):
+                is_push = text.startswith("push")
+                if is_push and (before or 0) & TAGGED and vlan != NO_TAG:
+                    return None
+                number = found[1] or found[2]
+                vlan = NO_TAG if found[3] else _PUSHED if is_push else int(number, 0) & ~TAGGED
             case Output(name) if port is None:
                 port = name
             case _:
                 return None
-    return None if port is None else _Delivery(port, macs.get(Field.DL_DST), macs.get(Field.DL_SRC), address)
+    if port is None or vlan == _PUSHED:
+        return None
+    return _Delivery(port, macs.get(Field.DL_DST), macs.get(Field.DL_SRC), address, vlan)
 
 
 def _policy(flow: Flow) -> OtherTraffic | None:
@@ -286,6 +311,8 @@ def _reason(flow: Flow) -> str:
     ether = flow.match.get(Field.DL_TYPE)
     if ether is None or ether.value not in (ETH_IPV4, ETH_IPV6):
         return "not IP: other_traffic decides, and vip_mac answers ARP for a VIP"
+    if any(isinstance(action, Foreign) and action.text.startswith("push_vlan") for action in flow.actions):
+        return "it adds a second tag, or one without a VLAN; xenoovs writes one tag"
     return "more than to set MACs and send to one port"
 
 
@@ -301,10 +328,17 @@ def _add_service(draft: Draft, group: _Group) -> bool:
     conditions = Match(None, group.conditions)
     protocol, vip, port = _protocol(conditions), _vip(conditions), conditions.get(Field.TP_DST)
     ports = () if port is None else (_ports(port),)
-    parts = ("service", str(vip or ""), protocol.value if protocol else "", *map(str, ports))
+    tag = conditions.get(Field.VLAN)
+    vlan = None if tag is None else tag.value & ~TAGGED
+    words = ("service", vlan_text(vlan).removeprefix("+"), str(vip or ""), protocol.value if protocol else "")
+    parts = (*words, *map(str, ports))
     name = "-".join(filter(None, parts)).replace(":", "-")
     service = DraftService(
-        name_from(name, (other.name for other in draft.services)), () if vip is None else (vip,), protocol, ports
+        name_from(name, (other.name for other in draft.services)),
+        () if vip is None else (vip,),
+        protocol,
+        ports,
+        vlan=vlan,
     )
     key = infer_key(key_bits(line.flow)[1] for line, _ in rows)
     shares = _counted(rows)
@@ -325,6 +359,7 @@ def _add_service(draft: Draft, group: _Group) -> bool:
         found = by_owner[owner]
         egress = None if found.port == usual else found.port
         service.backends.append(DraftBackend(f"server-{number}", weight, found.mac, found.address, egress))
+        service.backends[-1].vlan = None if found.vlan == vlan else found.vlan
     draft.switch.egress = draft.switch.egress or usual
     if any(backend.address for backend in service.backends):
         reason = service.why_no_nat(draft.services[:-1])
@@ -362,6 +397,8 @@ def _is_usable(condition: Masked) -> bool:
     if condition.field is Field.TP_DST:
         # A prefix of the 16 bits is a range of ports.
         return (~condition.mask & 0xFFFF) & ((~condition.mask & 0xFFFF) + 1) == 0
+    if condition.field is Field.VLAN and not condition.value:
+        return bool(condition.mask & TAGGED)
     if condition.field is Field.DL_TYPE:
         return condition.value in (ETH_IPV4, ETH_IPV6)
     return condition.is_exact and (condition.field is not Field.NW_PROTO or condition.value in _PROTOCOLS)
@@ -382,7 +419,7 @@ def _blocks(rows: Iterable[tuple[_Line, _Delivery]], key: BlockKey, service: Dra
 
 
 def _owner(delivery: _Delivery) -> str:
-    return f"{delivery.mac}@{delivery.port}"
+    return f"{delivery.mac}{vlan_text(delivery.vlan)}@{delivery.port}"
 
 
 def _set_source_mac(service: DraftService, rows: Iterable[tuple[_Line, _Delivery]]) -> None:

@@ -21,7 +21,7 @@ from xenoovs.model.block_key import MAX_KEY_BITS as MAX_KEY_BITS
 from xenoovs.model.block_key import BlockKey as BlockKey
 from xenoovs.model.block_key import KeyField as KeyField
 from xenoovs.model.form import Listed
-from xenoovs.model.next_hop import NextHop, is_tunneled, l4_port_of, with_mac
+from xenoovs.model.next_hop import NextHop, is_tunneled, l4_port_of, vlan_text, with_mac
 from xenoovs.model.switch_tunnel import RemoteEnd, SwitchTunnel, remote_end_of
 from xenoovs.model.tunnel import HostTunnel
 from xenoovs.model.values import NO_QUERY as NO_QUERY
@@ -391,10 +391,12 @@ class Claim:
     """The packets a service is for. No vips: every packet of `families`. No protocol: any. No ports: any.
 
     Ports stand only beside a protocol that has some. With vips, a family that none of them has gets no packet. Of two
-    claims with nested prefixes, or an address in a prefix, the longer one has the packets that both describe.
+    claims with nested prefixes, or an address in a prefix, the longer one has the packets that both describe, but a
+    claim of a VLAN goes before one of every VLAN.
 
     Attributes:
         in_port: The port of the bridge that they enter by; None: the ingress ports of the bridge.
+        vlan: Of their frames, or NO_TAG; None: every VLAN, and frames without a tag.
     """
 
     families: frozenset[Family]
@@ -402,6 +404,7 @@ class Claim:
     protocol: Protocol | None = None
     ports: tuple[PortRange, ...] = ()
     in_port: str | None = None
+    vlan: int | None = None
 
     @property
     def served_families(self) -> tuple[Family, ...]:
@@ -422,11 +425,17 @@ class Claim:
         """Whether some packet belongs to both: no prefix of one is longer."""
         return (
             self.in_port == other.in_port
+            and share_frames(self.vlan, other.vlan)
             and bool(self.families & other.families)
             and (not self.vips or not other.vips or not set(self.vips).isdisjoint(other.vips))
             and (self.protocol is None or other.protocol is None or self.protocol is other.protocol)
             and (not self.ports or not other.ports or any(a.overlaps(b) for a in self.ports for b in other.ports))
         )
+
+
+def share_frames(vlan: int | None, other: int | None) -> bool:
+    """Return whether some frame is in both, as `Claim.vlan`."""
+    return vlan is None or other is None or vlan == other
 
 
 _NOTHING = Fraction(0)
@@ -541,7 +550,7 @@ def claim_text(claim: Claim) -> str:
     ports = map(str, merge_ports(claim.ports))
     protocol = claim.protocol.value if claim.protocol else "any"
     entered = "" if claim.in_port is None else f" by {claim.in_port}"
-    return f"{','.join(families)} {','.join(vips)} {protocol} {','.join(ports)}{entered}"
+    return f"{','.join(families)} {','.join(vips)} {protocol} {','.join(ports)}{entered}{vlan_text(claim.vlan)}"
 
 
 class OtherTraffic(Enum):

@@ -153,7 +153,7 @@ def _service(service: ServiceForm, config: FileForm, tunnels: Tunnels) -> Servic
     return Service(
         name=service.name,
         claim=service.claim,
-        backends=tuple([_backend(backend, service.mode, egress, tunnels) for backend in service.backends]),
+        backends=tuple([_backend(backend, service, egress, tunnels) for backend in service.backends]),
         key=service.key,
         tolerance=service.tolerance,
         max_flows=service.max_flows,
@@ -170,10 +170,10 @@ def _service(service: ServiceForm, config: FileForm, tunnels: Tunnels) -> Servic
     )
 
 
-def _backend(backend: BackendForm, mode: ServiceMode, default_egress: str, tunnels: Tunnels) -> Backend:
+def _backend(backend: BackendForm, service: ServiceForm, default_egress: str, tunnels: Tunnels) -> Backend:
     return Backend(
         backend.name,
-        tunneled(backend, tunnels) or _next_hop(backend, mode, backend.egress or default_egress),
+        tunneled(backend, tunnels) or _next_hop(backend, service, backend.egress or default_egress),
         backend.weight,
         backend.address,
         follows=backend.mac is None,
@@ -181,10 +181,12 @@ def _backend(backend: BackendForm, mode: ServiceMode, default_egress: str, tunne
     )
 
 
-def _next_hop(backend: BackendForm, mode: ServiceMode, port: str) -> NextHop:
+def _next_hop(backend: BackendForm, service: ServiceForm, port: str) -> NextHop:
+    # Frames that have the tag already are not written, so that their priority stays unmatched.
+    vlan = None if backend.vlan == service.vlan else backend.vlan
     if backend.mac == "unchanged":
-        return Unchanged(port)
+        return Unchanged(port, vlan)
     mac = backend.mac or UNKNOWN_MAC
-    if mode is ServiceMode.NAT and isinstance(backend.address, IPv4Address):
-        return Translated(mac, port, backend.address, backend.port)
-    return Direct(mac, port)
+    if service.mode is ServiceMode.NAT and isinstance(backend.address, IPv4Address):
+        return Translated(mac, port, backend.address, backend.port, vlan)
+    return Direct(mac, port, vlan)

@@ -115,7 +115,7 @@ def _check_backend_macs(service: ServiceForm, path: KeyPath, *, default_egress: 
         if service.mode is ServiceMode.NAT and backend.address is not None:
             # Servers behind one router have its MAC; `check_nat` compares their addresses.
             continue
-        place = port, backend.remote, backend.key
+        place = port, backend.remote, backend.key, service.vlan if backend.vlan is None else backend.vlan
         if key is None:
             yield Remark(
                 (*path, "backends", index), "a backend needs `mac:`, or `address:` by which its MAC can be found"
@@ -200,7 +200,7 @@ def claimant_of(service: ServiceForm) -> Claimant:
     """Return what a service shares with no other one."""
     claim = service.claim
     answers = (
-        (index, answers_of(claim, backend.address, backend.port))
+        (index, answers_of(claim, backend.address, backend.port, backend.vlan))
         for index, backend in enumerate(service.backends if service.mode is ServiceMode.NAT else ())
         if backend.address is not None
     )

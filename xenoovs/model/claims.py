@@ -6,18 +6,20 @@ Claims are intervals of ports, which avoids comparing all pairs of services.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of
-from xenoovs.model.balancer import Claim, PortRange, Protocol, Service
-from xenoovs.model.next_hop import l4_port_of
+from xenoovs.model.balancer import Claim, PortRange, Protocol, Service, share_frames
+from xenoovs.model.next_hop import l4_port_of, vlan_of
 from xenoovs.model.values import OTHER, Remark
 
 _ALL_PORTS = PortRange(0, 65_535)
 
 # None stands for the protocols that have no name in a config: a claim without a protocol holds them too.
-_Space = tuple[Family | Vip, Protocol | None]
+_Space = tuple[Family | Vip, Protocol | None, int | None]
 
 
 def family_label(family: Family) -> str:
@@ -32,9 +34,11 @@ class Clash:
     place: Family | Vip
     protocol: Protocol | None
     ports: PortRange
+    vlan: int | None = None
 
     def __str__(self) -> str:
-        where = family_label(self.place) if isinstance(self.place, Family) else str(self.place)
+        tag = "" if self.vlan is None else f"VLAN {self.vlan}, " if self.vlan else "untagged, "
+        where = tag + (family_label(self.place) if isinstance(self.place, Family) else str(self.place))
         if self.protocol is None:
             return f"{where}, any protocol"
         if self.ports == _ALL_PORTS:
@@ -50,27 +54,32 @@ class Occupancy:
     prefix is another place: routing gives it its packets."""
 
     _held: dict[_Space, list[tuple[PortRange, int]]] = field(default_factory=dict)
+    _vlans: dict[int | None, None] = field(default_factory=lambda: {None: None})
 
     def add(self, claim: Claim, *, owner: int) -> Clash | None:
         """Hold the packets of `claim`; the first packets that are held already, if any, and then nothing is added."""
         wanted = tuple(_spaces(claim))
         for place, protocol, ports in wanted:
-            clash = self._holder(place, protocol, ports)
+            clash = self._holder(place, protocol, ports, claim.vlan)
             if clash is not None:
                 return clash
         for place, protocol, ports in wanted:
-            insort(self._held.setdefault((place, protocol), []), (ports, owner))
+            insort(self._held.setdefault((place, protocol, claim.vlan), []), (ports, owner))
+        self._vlans[claim.vlan] = None
         return None
 
-    def _holder(self, place: Family | Vip, protocol: Protocol | None, ports: PortRange) -> Clash | None:
-        for where in (place,) if isinstance(place, Family) else (family_of(place), place):
-            held = self._held.get((where, protocol), [])
+    def _holder(
+        self, place: Family | Vip, protocol: Protocol | None, ports: PortRange, vlan: int | None
+    ) -> Clash | None:
+        places = (place,) if isinstance(place, Family) else (family_of(place), place)
+        for where, tag in product(places, self._vlans if vlan is None else (None, vlan)):
+            held = self._held.get((where, protocol, tag), [])
             index = bisect_left(held, (ports, -1))
             # Held intervals are disjoint, so that only the neighbours can overlap.
             for other, owner in held[max(index - 1, 0) : index + 1]:
                 if other.overlaps(ports):
                     common = PortRange(max(other.first, ports.first), min(other.last, ports.last))
-                    return Clash(owner, place, protocol, common)
+                    return Clash(owner, place, protocol, common, tag if vlan is None else vlan)
         return None
 
 
@@ -102,21 +111,22 @@ class Claimant:
     def of(cls, service: Service) -> Claimant:
         """Return that of a service without mistakes."""
         answers = (
-            (index, answers_of(service.claim, backend.address, l4_port_of(backend.next_hop)))
+            (index, answers_of(service.claim, backend.address, l4_port_of(backend.next_hop), vlan_of(backend.next_hop)))
             for index, backend in enumerate(service.backends if service.nat is not None else ())
             if backend.address is not None
         )
         return cls(service.name, service.claim, service.vip_mac, tuple(answers))
 
 
-def answers_of(claim: Claim, address: IPAddress, port: int | None) -> Claim:
+def answers_of(claim: Claim, address: IPAddress, port: int | None, vlan: int | None) -> Claim:
     """Return the packets that a server sends to clients, with its address and ports in place of a VIP.
 
     Args:
         port: Where the server listens; None: at the ports of the service.
+        vlan: Of its frames, or NO_TAG; None: that of the service.
     """
     ports = claim.ports if port is None else (PortRange(port, port),)
-    return Claim(frozenset({Family.IPV4}), (address,), claim.protocol, ports)
+    return Claim(frozenset({Family.IPV4}), (address,), claim.protocol, ports, vlan=claim.vlan if vlan is None else vlan)
 
 
 Numbered = tuple[int, Claimant]
@@ -156,26 +166,33 @@ def _check_names(services: Iterable[Numbered]) -> Iterator[Remark]:
 
 def _check_claims(services: tuple[Numbered, ...]) -> Iterator[Remark]:
     """Services without a VIP go first: they claim packets of every VIP."""
-    occupancy, names = Occupancy(), {i: service.name for i, service in services}
+    occupancy, by_index = Occupancy(), dict(services)
     for i, service in sorted(services, key=lambda numbered: bool(numbered[1].claim.vips)):
         clash = occupancy.add(service.claim, owner=i)
         if clash is not None:
             one, other = sorted((i, clash.owner))
+            anywhere = [each.name for each in (by_index[one], by_index[other]) if each.claim.vlan is None]
+            advice = "change vip, protocol or ports of one"
+            if len(anywhere) == 1:
+                advice = f"{anywhere[0]} has no `vlan` and claims every VLAN; write `vlan: untagged` or an id there"
             yield Remark(
                 ("services", other),
-                f"{names[other]} claims packets that {OTHER} ({names[one]}) claims too ({clash}); change vip, protocol "
-                "or ports of one",
+                f"{by_index[other].name} claims packets that {OTHER} ({by_index[one].name}) claims too ({clash}); "
+                f"{advice}",
                 other=("services", one),
             )
 
 
 def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:
-    first: dict[Vip, tuple[Mac, int]] = {}
+    first = defaultdict[Vip, dict[int | None, tuple[Mac, int]]](dict)
     for i, service in services:
         if service.vip_mac is None:
             continue
         for vip in service.claim.vips:
-            mac, other = first.setdefault(vip, (service.vip_mac, i))
+            known = first[vip]
+            known.setdefault(service.claim.vlan, (service.vip_mac, i))
+            shared = (found for vlan, found in known.items() if share_frames(vlan, service.claim.vlan))
+            mac, other = next((found for found in shared if found[0] != service.vip_mac), (service.vip_mac, i))
             if mac != service.vip_mac:
                 yield Remark(
                     ("services", i, "vip_mac"),
@@ -189,18 +206,23 @@ def _check_vip_macs(services: Iterable[Numbered]) -> Iterator[Remark]:
 def _check_answers(services: tuple[Numbered, ...]) -> Iterator[Remark]:
     """Find servers of NAT whose packets two services would both take for their own."""
     occupancy = Occupancy()
-    vips = {vip: i for i, service in services for vip in service.claim.vips}
+    vips = defaultdict[Vip, list[tuple[int | None, int]]](list)
+    for i, service in services:
+        for vip in service.claim.vips:
+            vips[vip].insert(0, (service.claim.vlan, i))
     nets = [vip for vip in vips if isinstance(vip, IPNetwork)]
     for i, service in services:
         for j, answers in service.answers:
             here, (address,) = ("services", i, "backends", j, "address"), answers.vips
-            vip = address if address in vips else next((net for net in nets if address in net), None)
-            if vip is not None:
-                which = "" if vip == address else f" in {vip},"
+            places = (address, *(net for net in nets if address in net))
+            near = ((place, *claimed) for place in places for claimed in vips.get(place, ()))
+            taken = next((each for each in near if share_frames(each[1], answers.vlan)), None)
+            if taken is not None:
+                which = "" if taken[0] == address else f" in {taken[0]},"
                 yield Remark(
                     here,
                     f"{address} is{which} a VIP of {OTHER}; NAT needs an address that only the server has",
-                    other=("services", vips[vip]),
+                    other=("services", taken[2]),
                 )
                 continue
             clash = occupancy.add(answers, owner=i)

@@ -22,7 +22,7 @@ from xenoovs.model.balancer import (
     usual_positions,
 )
 from xenoovs.model.form import form_of
-from xenoovs.model.next_hop import Tunneled, l4_port_of, mac_of
+from xenoovs.model.next_hop import Tunneled, l4_port_of, mac_of, vlan_of
 from xenoovs.model.schema import SWITCH, BackendForm, MatchForm, ServiceForm
 from xenoovs.model.switch_tunnel import SwitchTunnel
 from xenoovs.model.tunnel import HostTunnel, PathSelector
@@ -114,6 +114,7 @@ def service_tree(service: Service) -> Tree:
         vip=service.claim.vips,
         protocol=service.claim.protocol,
         ports=service.claim.ports,
+        vlan=service.claim.vlan,
         vip_mac=service.vip_mac,
         mode=service.mode,
         nat=service.nat,
@@ -155,6 +156,7 @@ def _backend(backend: Backend) -> BackendForm:
         key=None if end is None else end.key,
         address=backend.address,
         port=l4_port_of(hop),
+        vlan=vlan_of(hop),
         backup=backend.is_backup,
     )
 

@@ -19,13 +19,13 @@ def check_nat(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
         yield from _check_dsr(service, path)
         return
     yield from _check_vip(service, path)
-    first = dict[tuple[IPAddress, int | None], int]()
+    first = dict[tuple[IPAddress, int | None, int | None], int]()
     for index, backend in enumerate(service.backends):
         here = (*path, "backends", index)
         yield from _check_backend(service, backend, here)
         if backend.address is None:
             continue
-        other = first.setdefault((backend.address, backend.port), index)
+        other = first.setdefault((backend.address, backend.port, backend.vlan), index)
         if other != index:
             yield Remark(
                 (*here, "address"),
@@ -71,6 +71,12 @@ def _check_backend(service: ServiceForm, backend: BackendForm, here: KeyPath) ->
         yield Remark((*here, "address"), f"{backend.address} is IPv6, and mode nat is for IPv4; write the IPv4 address")
     if backend.mac == "unchanged":
         yield Remark((*here, "mac"), "mode nat needs the MAC of the server or of its router; write it or leave it out")
+    if backend.vlan is not None and service.vlan is None:
+        yield Remark(
+            (*here, "vlan"),
+            "what the server sends gets the tag of the clients' frames, which the service does not name; add `vlan:` "
+            "or `vlan: untagged` to the service",
+        )
     if backend.port is not None and _only_port(service) is None:
         yield Remark(
             (*here, "port"),

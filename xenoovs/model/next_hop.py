@@ -9,8 +9,19 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.model.address import Mac, parse_mac
 
 MAX_PORT = 65_535
+MAX_VLAN = 4_094
+"""IEEE 802.1Q, 9.6: 4095 is reserved."""
 UNKNOWN_MAC = Mac(0)
 """The target address of an ARP request (RFC 826); no machine has it (docs/adr/0012)."""
+
+
+NO_TAG = 0
+"""Stands for no tag among VLAN ids, of which 0 is none (IEEE 802.1Q, 9.6)."""
+
+
+def vlan_text(vlan: int | None) -> str:
+    """Return a VLAN, or that there is no tag, as the end of what packets get; empty for None."""
+    return "" if vlan is None else "+untagged" if vlan == NO_TAG else f"+vlan{vlan}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,10 +30,12 @@ class Direct:
 
     Attributes:
         mac: Its address there; UNKNOWN_MAC until it is found.
+        vlan: Of packets that leave for it, or NO_TAG; None: they keep the tag, or none, that they came with.
     """
 
     mac: Mac
     port: str
+    vlan: int | None = None
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -35,7 +48,7 @@ class Direct:
         return self.mac != UNKNOWN_MAC
 
     def __str__(self) -> str:
-        return f"{self.mac}@{self.port}"
+        return f"{self.mac}{vlan_text(self.vlan)}@{self.port}"
 
 
 UNCHANGED = "unchanged"
@@ -44,9 +57,14 @@ UNCHANGED = "unchanged"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Unchanged:
-    """Whatever is behind a port of the bridge: packets leave by it with the destination MAC that they came with."""
+    """Whatever is behind a port of the bridge: packets leave by it with the destination MAC that they came with.
+
+    Attributes:
+        vlan: As that of `Direct`.
+    """
 
     port: str
+    vlan: int | None = None
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -57,7 +75,7 @@ class Unchanged:
         return True
 
     def __str__(self) -> str:
-        return f"{UNCHANGED}@{self.port}"
+        return f"{UNCHANGED}{vlan_text(self.vlan)}@{self.port}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -114,12 +132,14 @@ class Translated:
         mac: Of the server, or of the router in front of it; UNKNOWN_MAC until it is found.
         address: Written into packets as their destination.
         l4_port: Written as their destination port, 1..65535; None: they keep theirs.
+        vlan: As that of `Direct`.
     """
 
     mac: Mac
     port: str
     address: IPv4Address
     l4_port: int | None = None
+    vlan: int | None = None
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -135,7 +155,7 @@ class Translated:
         return str(self.address) if self.l4_port is None else f"{self.address}:{self.l4_port}"
 
     def __str__(self) -> str:
-        return f"{self.mac}>{self.endpoint}@{self.port}"
+        return f"{self.mac}>{self.endpoint}{vlan_text(self.vlan)}@{self.port}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -207,11 +227,15 @@ def parse_next_hop(text: str) -> NextHop:
     what, _, port = text.partition("@")
     if not port:
         raise ValueError(f"{text!r} is not a next hop; write MAC@PORT, such as 02:00:5e:10:00:02@p1")
+    what, is_tagged, tag = what.partition("+")
+    vlan = _parse_vlan(tag) if is_tagged else None
     if what == UNCHANGED:
-        return Unchanged(port)
+        return Unchanged(port, vlan)
     mac, is_translated, endpoint = what.partition(">")
     if is_translated:
-        return Translated(parse_mac(mac), port, *_parse_endpoint(endpoint))
+        return Translated(parse_mac(mac), port, *_parse_endpoint(endpoint), vlan)
+    if is_tagged:
+        return Direct(parse_mac(what), port, vlan)
     if "/" in what:
         return _parse_tunneled(what, port)
     if what.isascii() and what.isdigit():
@@ -219,6 +243,14 @@ def parse_next_hop(text: str) -> NextHop:
             raise ValueError(f"{what!r} is not a source port; write one from 1 to {MAX_PORT}")
         return SourcePort(int(what), port)
     return ToAddress(IPv4Address(what), port) if "." in what else Direct(parse_mac(what), port)
+
+
+def _parse_vlan(text: str) -> int:
+    number = text.removeprefix("vlan")
+    vlan = NO_TAG if text == "untagged" else int(number) if number.isascii() and number.isdigit() else -1
+    if vlan_text(vlan) != f"+{text}" or vlan > MAX_VLAN:
+        raise ValueError(f"{text!r} is not a VLAN; write `untagged`, or one from vlan1 to vlan{MAX_VLAN}")
+    return vlan
 
 
 def _parse_endpoint(text: str) -> tuple[IPv4Address, int | None]:
@@ -248,6 +280,11 @@ def l4_port_of(hop: NextHop) -> int | None:
     return hop.l4_port if isinstance(hop, Translated) else None
 
 
+def vlan_of(hop: NextHop) -> int | None:
+    """Return the VLAN of packets to a next hop, or NO_TAG; None: they keep theirs."""
+    return hop.vlan if isinstance(hop, Direct | Unchanged | Translated) else None
+
+
 def is_tunneled(hop: NextHop) -> bool:
     """Return whether a server is behind a tunnel of Open vSwitch."""
     return isinstance(hop, Tunneled)
@@ -266,11 +303,12 @@ def written_and_port(hop: NextHop | None) -> tuple[str, str]:
         case ToAddress(address, port):
             return f"to {address}", port
         case Translated(mac, port):
-            return f"{mac} to {hop.endpoint}", port
+            return f"{mac} to {hop.endpoint}{vlan_text(hop.vlan)}", port
         case Tunneled(mac, port, remote, key):
             return f"{mac} to {remote}, key {key}", port
         case _:
-            return mac_and_port(hop)
+            mac_text, port = mac_and_port(hop)
+            return f"{mac_text}{'' if hop is None else vlan_text(vlan_of(hop))}", port
 
 
 def mac_and_port(hop: NextHop | None) -> tuple[str, str]:

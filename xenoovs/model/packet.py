@@ -6,6 +6,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.model.address import Family, IPAddress, Mac, family_of
 from xenoovs.model.balancer import Balancer, Claim, Protocol, Service
 from xenoovs.model.remote import every_service
+from xenoovs.openflow.flow import UNTAGGED, tag_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,7 @@ class Packet:
 
     For ICMP, `sport` is the type and `dport` the code, as Open vSwitch keeps them (ovs-fields(7), "ICMP").
     tos: the type of service with the ECN bits, or the traffic class of IPv6.
+    vlan: as `openflow.flow.Field.VLAN`.
     tcp_flags: of a TCP packet, as the header has them (RFC 9293, 3.1): ACK, the middle of a connection, or 0x002, SYN.
     """
 
@@ -28,6 +30,7 @@ class Packet:
     ttl: int = 64
     tcp_flags: int = 0x010
     tos: int = 0
+    vlan: int = UNTAGGED
 
     @property
     def family(self) -> Family:
@@ -44,6 +47,8 @@ def claims(claim: Claim, packet: Packet) -> bool:
         return False
     if _is_neighbour_discovery(packet):
         return False
+    if claim.vlan is not None and packet.vlan != tag_of(claim.vlan):
+        return False
     if claim.protocol is not None and packet.protocol != claim.protocol.number(packet.family):
         return False
     return not claim.ports or any(packet.dport in ports for ports in claim.ports)
@@ -55,7 +60,10 @@ def _is_neighbour_discovery(packet: Packet) -> bool:
 
 
 def service_of(balancer: Balancer, packet: Packet) -> Service | None:
-    """The service of clients, or of a remote, whose packet this is; None: other traffic."""
+    """The service of clients, or of a remote, whose packet this is; None: other traffic.
+
+    Of nested claims one of a VLAN goes first, then the longest prefix.
+    """
     ingress = balancer.uplinks.ingress
     claimed = (
         service
@@ -63,4 +71,8 @@ def service_of(balancer: Balancer, packet: Packet) -> Service | None:
         if packet.in_port in (ingress if service.claim.in_port is None else (service.claim.in_port,))
         and claims(service.claim, packet)
     )
-    return max(claimed, key=lambda service: service.claim.prefix_length(packet.destination) or 0, default=None)
+
+    def precedence(service: Service) -> tuple[bool, int]:
+        return service.claim.vlan is not None, service.claim.prefix_length(packet.destination) or 0
+
+    return max(claimed, key=precedence, default=None)

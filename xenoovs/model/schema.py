@@ -133,6 +133,15 @@ class BackendForm:
             values.port, "Port at which it serves, with `mode: nat`; left out: the port that clients connect to.", 8080
         ),
     ] = None
+    vlan: Annotated[
+        int | None,
+        Key(
+            values.vlan,
+            "VLAN with which packets leave for it, or untagged; left out: with the tag, or none, that they came with.",
+            200,
+            "untagged",
+        ),
+    ] = None
     backup: Annotated[
         bool,
         Key(
@@ -205,6 +214,17 @@ class ServiceForm:
             [80, "8000-8003"],
         ),
     ] = ()
+    vlan: Annotated[
+        int | None,
+        Key(
+            values.vlan,
+            "VLAN of clients' frames, or untagged: those without a tag alone. Answers to ARP and neighbour "
+            "solicitations carry it too; services in different VLANs may share VIPs. Left out: every VLAN, and frames "
+            "without a tag.",
+            100,
+            "untagged",
+        ),
+    ] = None
     vip_mac: Annotated[
         Mac | None,
         Key(
@@ -311,7 +331,7 @@ class ServiceForm:
 
     @property
     def claim(self) -> Claim:
-        return Claim(self.families, self.vip, self.protocol, self.ports)
+        return Claim(self.families, self.vip, self.protocol, self.ports, vlan=self.vlan)
 
     @property
     def key(self) -> BlockKey:

@@ -144,6 +144,12 @@ def check_tunnelled_backends(
             yield Remark(
                 (*here, "egress"), f"{tunnel.name} is a tunnel, through which there is no NAT; use `mode: dsr`"
             )
+        elif service.vlan or backend.vlan is not None:
+            yield Remark(
+                here,
+                f"{tunnel.name} is a tunnel, in which frames would keep their tag; write `vlan: untagged` in the "
+                "service and none here",
+            )
         else:
             yield from _check_backend(backend, tunnel, here)
     if service.returns is Returns.SWITCH:

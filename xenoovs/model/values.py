@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 from xenoovs.dataclass import MISSING, dataclass
 from xenoovs.model.address import IPAddress, Mac, PortRange, Vip, parse_mac
 from xenoovs.model.block_key import MAX_KEY_BITS, KeyField
-from xenoovs.model.next_hop import UNCHANGED
+from xenoovs.model.next_hop import MAX_VLAN, NO_TAG, UNCHANGED
 from xenoovs.openflow.flow import why_unusable
 
 # The tree of plain values in a YAML text, and the position of each.
@@ -295,6 +295,7 @@ lib/packets.c of Open vSwitch), so that it cannot match under masks of the first
 SHORTEST_PREFIX = {4: 8, 6: 32}
 """Of a VIP, by IP version: what IANA gave to one registry, and what a provider gets at least (ripe-738, 5.1.1)."""
 MAX_PORT = 65_535
+UNTAGGED = "untagged"
 MAX_FLOWS = 2**MAX_KEY_BITS
 MAX_COUNT = 100
 MAX_WORDS = 100
@@ -671,6 +672,22 @@ def margin_us(value: object) -> int | None:
     if microseconds != int(microseconds) or not 1 <= microseconds <= LONGEST_MARGIN_US:
         raise ValueError(f"{show(value)} is not a time from 1us to 1000ms; write auto, or one such as 30us or 5ms")
     return int(microseconds)
+
+
+@accepts(
+    write=lambda value: UNTAGGED if value == NO_TAG else value,
+    anyOf=[{"const": UNTAGGED}, {"type": "integer", "minimum": 1, "maximum": MAX_VLAN}],
+)
+def vlan(value: object) -> int:
+    """Read a VLAN id, or `untagged`."""
+    if value == UNTAGGED:
+        return NO_TAG
+    if not is_int(value) or not 1 <= value <= MAX_VLAN:
+        raise ValueError(
+            f"{show(value)} is not a VLAN; write one from 1 to {MAX_VLAN}, or untagged; frames with two tags "
+            "(IEEE 802.1ad) are not supported"
+        )
+    return value
 
 
 @accepts(write=lambda value: value or None, type="integer", minimum=1, maximum=MAX_PORT)

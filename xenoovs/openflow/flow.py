@@ -21,6 +21,7 @@ class Format(Enum):
     IPV4 = "ipv4"
     IPV6 = "ipv6"
     FLAGS = "flags"
+    VLAN = "vlan"
 
 
 class Field(Enum):
@@ -35,6 +36,7 @@ class Field(Enum):
     TUN_SRC = ("tun_src", 32, Format.IPV4, "NXM_NX_TUN_IPV4_SRC")
     TUN_DST = ("tun_dst", 32, Format.IPV4, "NXM_NX_TUN_IPV4_DST")
     METADATA = ("metadata", 64, Format.HEX, "OXM_OF_METADATA")
+    VLAN = ("dl_vlan", 13, Format.VLAN, "NXM_OF_VLAN_TCI")
     DL_SRC = ("dl_src", 48, Format.MAC, "NXM_OF_ETH_SRC")
     DL_DST = ("dl_dst", 48, Format.MAC, "NXM_OF_ETH_DST")
     DL_TYPE = ("dl_type", 16, Format.HEX, "NXM_OF_ETH_TYPE")
@@ -64,8 +66,25 @@ class Field(Enum):
         self.all_ones = 0xFC if ovs_name == "nw_tos" else (1 << width) - 1
         self.rank = len(type(self).__members__)
 
+    @property
+    def place(self) -> str:
+        """What actions write, as Open vSwitch prints it: the priority in a tag is no part of `VLAN`."""
+        return f"{self.nxm}[0..12]" if self is Field.VLAN else f"{self.nxm}[]"
+
     # Enum hashes its name in Python at each look-up; members are singletons, so identity serves and is 10 times faster.
     __hash__ = object.__hash__
+
+
+UNTAGGED = 0
+"""`Field.VLAN` of a frame without a tag."""
+TAGGED = 0x1000
+"""The bit of `Field.VLAN` that says that there is a tag; the VLAN id is below it (OpenFlow 1.4.0, 7.2.2.7:
+OFPVID_PRESENT). Written, the value adds a tag, changes its id or removes it, and keeps the priority."""
+
+
+def tag_of(vlan: int) -> int:
+    """Return what `Field.VLAN` has of frames in a VLAN; 0: of those without a tag."""
+    return TAGGED | vlan if vlan else UNTAGGED
 
 
 ETH_IPV4 = 0x0800

@@ -18,6 +18,8 @@ from xenoovs.openflow.flow import (
     LOCAL,
     MAX_PRIORITY,
     MAX_TABLE,
+    TAGGED,
+    UNTAGGED,
     WIDEST_LOAD,
     Action,
     Bundle,
@@ -170,6 +172,8 @@ def render_value(field: Field, value: int) -> str:
             return render_ipv4(value)
         case Format.IPV6:
             return render_ipv6(value)
+        case Format.VLAN:
+            return str(value & ~TAGGED) if value & TAGGED else "none"
 
 
 def render_bits(name: str, bits: int) -> str:
@@ -190,6 +194,8 @@ def parse_value(field: Field, text: str) -> int:
             value = int(_address(IPv4Address, text))
         case Format.IPV6:
             value = int(_address(IPv6Address, text))
+        case Format.VLAN:
+            value = _parse_number(text) + TAGGED
     if value > field.all_ones:
         raise ValueError(f"{text!r} does not fit the {field.width} bits of {field.ovs_name}")
     return value
@@ -206,6 +212,8 @@ def render_mask(field: Field, mask: int) -> str:
             return f"{mask:#x}"
         case Format.HEX | Format.MAC | Format.FLAGS:
             return render_value(field, mask)
+        case Format.VLAN:
+            return f"0x{mask:04x}"
 
 
 def render_mask_to_send(field: Field, mask: int) -> str:
@@ -435,6 +443,9 @@ def _condition(masked: Masked, render: Callable[[Field, int], str]) -> str:
     field = masked.field
     if field.form is Format.FLAGS:
         return f"{field.ovs_name}={render_flags(masked.value, masked.mask)}"
+    if field is Field.VLAN and not (masked.is_exact and masked.value & TAGGED):
+        # format_vlan() of lib/match.c
+        return f"vlan_tci=0x{masked.value:04x}/{render(field, masked.mask)}"
     if masked.is_exact:
         return f"{field.ovs_name}={render_value(field, masked.value)}"
     value = f"{masked.value:#x}" if field.form is Format.L4_PORT else render_value(field, masked.value)
@@ -470,11 +481,11 @@ def _render_action(action: Action) -> str:
 
 
 def _render_part(field: Field, width: int) -> str:
-    return f"{field.nxm}[]" if width == field.width else f"{field.nxm}[0..{width - 1}]"
+    return field.place if width == field.width else f"{field.nxm}[0..{width - 1}]"
 
 
 def _render_load(action: SetField) -> str:
-    return f"load:{render_hex(action.value)}->{action.field.nxm}[]"
+    return f"load:{render_hex(action.value)}->{action.field.place}"
 
 
 def _render_learn(learn: Learn) -> str:
@@ -488,9 +499,9 @@ def _render_learn(learn: Learn) -> str:
         f"limit={learn.limit}",
         f"eth_type={learn.dl_type:#x}",
         f"nw_proto={learn.nw_proto}",
-        *(f"{field.nxm}[]" for field in learn.same),
+        *(field.place for field in learn.same),
         *map(_render_load, learn.writes),
-        f"output:{learn.output.nxm}[]",
+        f"output:{learn.output.place}",
     )
     return f"learn({','.join(words)})"
 
@@ -499,6 +510,7 @@ def _render_learn(learn: Learn) -> str:
 
 
 _BY_NXM = {field.nxm: field for field in Field}
+_BY_PLACE = {field.place: field for field in Field}
 _BY_MOD = {word: field for field, word in _MOD.items()}
 _SET_FIELD_NAMES = {"eth": "dl", "ip": "nw", "tcp": "tp", "udp": "tp", "sctp": "tp"}
 """What begins the names of fields in `set_field` and in `mod_`; `_src` or `_dst` ends them."""
@@ -510,7 +522,7 @@ _BY_SET_FIELD = {
         for end in ("src", "dst")
     },
 }
-_LOAD = re.compile(r"load:(0x[0-9a-f]+|[0-9]+)->([A-Z0-9_]+)\[\]", re.ASCII)
+_LOAD = re.compile(r"load:(0x[0-9a-f]+|[0-9]+)->([A-Z0-9_]+\[[0-9.]*\])", re.ASCII)
 _SET_ANY_FIELD = re.compile(r"set_field:([^>/]+)->([a-z0-9_]+)", re.ASCII)
 _MOVE = re.compile(r"move:(([A-Z0-9_]+)\[[0-9.]*\])->(([A-Z0-9_]+)\[[0-9.]*\])", re.ASCII)
 _LEARN = re.compile(
@@ -599,7 +611,7 @@ def _parse_output(text: str, argument: str) -> Action:
 
 def _parse_set(text: str) -> Action:
     if found := _LOAD.fullmatch(text):
-        field = _BY_NXM.get(found[2])
+        field = _BY_PLACE.get(found[2])
         return Foreign(text) if field is None else SetField(field, _fitting(field, int(found[1], 0)))
     if found := _SET_ANY_FIELD.fullmatch(text):
         field = _BY_SET_FIELD.get(found[2])
@@ -796,6 +808,8 @@ def _parse_condition(token: str) -> tuple[Masked, ...]:
     name, is_condition, text = token.partition("=")
     if not is_condition:
         return _parse_keyword(name)
+    if name == "vlan_tci" or (name, text) == ("dl_vlan", "0xffff"):
+        return _parse_tci(name, text)
     field = _BY_NAME.get(name)
     if field is None:
         return ()
@@ -806,6 +820,15 @@ def _parse_condition(token: str) -> tuple[Masked, ...]:
     if is_masked:
         return (Masked(field, parse_value(field, value), parse_mask(field, mask)),)
     return (exact(field, parse_value(field, value)),)
+
+
+def _parse_tci(name: str, text: str) -> tuple[Masked, ...]:
+    """Return no condition for one that asks for the priority too. dl_vlan=0xffff: no tag (ovs-fields(7), "VLAN")."""
+    if name == "dl_vlan":
+        return (exact(Field.VLAN, UNTAGGED),)
+    value, _, mask = text.partition("/")
+    bits = _parse_number(mask) if mask else 0xFFFF
+    return (Masked(Field.VLAN, _parse_number(value), bits),) if bits <= Field.VLAN.all_ones else ()
 
 
 def _parse_keyword(name: str) -> tuple[Masked, ...]:

@@ -168,7 +168,7 @@ def _packet(frame: bytes, *, in_port: str | None = "p0") -> PacketIn:
 
 
 def test_only_ipv6_addresses_with_a_mac_are_answered_for() -> None:
-    assert {128: {int(IPv6Address("2001:db8::80")): VIP_MAC}} == _MACS
+    assert {(None, 128): {int(IPv6Address("2001:db8::80")): VIP_MAC}} == _MACS
 
 
 def test_the_answer_leaves_by_the_port_of_the_solicitation() -> None:
@@ -176,6 +176,17 @@ def test_the_answer_leaves_by_the_port_of_the_solicitation() -> None:
     assert isinstance(out, PacketOut)
     assert out.actions == (Output("p2"),)
     assert out.data[:12] == HOST_MAC + VIP_MAC
+
+
+def test_only_solicitations_in_the_vlan_of_a_service_are_answered() -> None:
+    macs = macs_of(balancer(replace(_BOTH, claim=replace(_BOTH.claim, vlan=100))))
+    tagged = [
+        solicitation()[:12] + b"\x81\x00" + tag.to_bytes(2, "big") + solicitation()[12:] for tag in (0x6064, 0xC8)
+    ]
+    answers = [answer(_packet(frame), macs) for frame in (*tagged, solicitation())]
+    assert [out is not None for out in answers] == [True, False, False]
+    assert answers[0] is not None
+    assert answers[0].data[12:16] == bytes.fromhex("81006064")
 
 
 def test_other_packets_get_no_answer() -> None:

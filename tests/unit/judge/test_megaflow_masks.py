@@ -108,7 +108,7 @@ def test_every_field_lies_in_the_stage_of_its_layer() -> None:
     assert {name for name, stage in stages.items() if stage is Segment.L4} == {
         "arp_sha", "arp_tha", "tcp_flags", "tp_src", "tp_dst", "icmp_type", "icmp_code",
     }  # fmt: skip
-    assert {name for name, stage in stages.items() if stage is Segment.L2} == {"dl_src", "dl_dst", "dl_type"}
+    assert {name for name, stage in stages.items() if stage is Segment.L2} == {"dl_vlan", "dl_src", "dl_dst", "dl_type"}
     metadata = {name for name, stage in stages.items() if stage is Segment.METADATA}
     registers = {"pkt_mark", "reg0", "reg1", "reg2", "reg3", "metadata"}
     assert metadata == {*registers, "tun_id", "tun_src", "tun_dst"}

@@ -247,12 +247,14 @@ def _role(flow: Flow) -> FlowRole:
     return FlowRole.RESOLUTION if is_arp or flow.match.get(Field.ICMP_TYPE) is not None else FlowRole.OTHER
 
 
-_TAG = re.compile(r"(?:dl_vlan(?!=0xffff\b)|dl_vlan_pcp|vlan_vid|vlan_pcp|vlan_tci(?==0x1))=", re.ASCII)
-"""Only packets with a VLAN tag meet them (ovs-fields(7)): dl_vlan=0xffff is none, 0x1000 of vlan_tci is one."""
+_TAG = re.compile(r"(?:dl_vlan_pcp|vlan_vid|vlan_pcp|vlan_tci(?==0x1))=", re.ASCII)
+"""Only packets with a VLAN tag meet them (ovs-fields(7)), as they meet `Field.VLAN` with 0x1000."""
 
 
 def _foreign_role(flow: Flow) -> FlowRole:
-    is_drop = not flow.actions and any(_TAG.match(condition) for condition in flow.match.foreign)
+    tag = flow.match.get(Field.VLAN)
+    is_tagged = (tag is not None and bool(tag.value)) or any(map(_TAG.match, flow.match.foreign))
+    is_drop = not flow.actions and is_tagged
     return FlowRole.TAGGED_DROP if is_drop else FlowRole.OTHER
 
 

@@ -187,6 +187,8 @@ def _condition_topic(masked: Masked, *, is_ipv6: bool, protocol: int | None) -> 
         return "no-pkt-mark"
     if field in (Field.ICMP_TYPE, Field.ICMP_CODE) and is_ipv6:
         return "icmpv6"
+    if field is Field.VLAN:
+        return "vlan" if masked.is_exact and masked.value else "vlan-masked" if masked.value else "header"
     family = family_of(field.ovs_name)
     return "header" if family is None else family.match
 

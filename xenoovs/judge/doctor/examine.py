@@ -162,6 +162,7 @@ HOST_CHECKS: tuple[CheckFunction, ...] = (
     openvswitch.check_fork,
     openvswitch.check_leftovers,
     openvswitch.check_restore_wait,
+    openvswitch.check_vlan_limit,
     openvswitch.check_hw_offload,
     openvswitch.check_offload_in_effect,
     openvswitch.check_offload_priority,

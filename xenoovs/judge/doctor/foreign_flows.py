@@ -14,7 +14,7 @@ from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.model.address import Family, IPAddress, address_in
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import Field, Flow, Output, decode_cookie, is_foreign, match_of
+from xenoovs.openflow.flow import Field, Flow, Output, decode_cookie, is_foreign, match_of, tag_of
 from xenoovs.openflow.text import render_flow
 
 MAX_PACKETS = 2048
@@ -156,7 +156,7 @@ def _packet(service: Service, family: Family, *, in_port: str, number: int) -> P
     protocol = claim.protocol.number(family) if claim.protocol else 6
     has_ports = claim.protocol is None or claim.protocol.has_ports
     sport, dport = (1024 + spread % 60000, claim.ports[0].first if claim.ports else 80) if has_ports else (8, 0)
-    return Packet(in_port, _address(family, spread), destination, protocol, sport, dport)
+    return Packet(in_port, _address(family, spread), destination, protocol, sport, dport, vlan=tag_of(claim.vlan or 0))
 
 
 def _address(family: Family, low: int) -> IPAddress:

@@ -93,6 +93,14 @@ def check_restore_wait(case: DoctorCase) -> Iterator[CheckResult]:
     )
 
 
+def check_vlan_limit(case: DoctorCase) -> Iterator[CheckResult]:
+    """Report vlan-limit if Open vSwitch reads more than one tag: flows match and write the outer one alone."""
+    check = HostCheck("vlan-limit", "above 1, or 0, services get frames with two tags, whose inner tag stays")
+    limit = "1" if case.database is None else case.database.config.get("vlan-limit", "1")
+    if limit != "1":
+        yield check.wrong(f"{limit}: two tags are not supported", fix=Fix((unset_config("vlan-limit"),)))
+
+
 def check_fork(case: DoctorCase) -> Iterator[CheckResult]:
     """Report the build of Open vSwitch: versions of NVIDIA's fork are not those of upstream."""
     check = HostCheck("build", "OVS-DOCA offloads other flows, with other settings, than upstream of the same version")

@@ -34,6 +34,7 @@ class Segment(IntEnum):
 
 
 _STAGES: Mapping[Field, Segment] = {
+    Field.VLAN: Segment.L2,
     Field.DL_SRC: Segment.L2,
     Field.DL_DST: Segment.L2,
     Field.DL_TYPE: Segment.L2,
@@ -107,6 +108,7 @@ def headers_of(packet: Packet) -> Headers:
     return Headers(
         packet.in_port,
         {
+            Field.VLAN: packet.vlan,
             Field.DL_SRC: packet.dl_src.value,
             Field.DL_DST: packet.dl_dst.value,
             Field.DL_TYPE: ETH_IPV4 if is_ipv4 else ETH_IPV6,

@@ -7,7 +7,7 @@ are the same for all packets here (0, Ethernet, none), so they are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address
 
 from xenoovs.dataclass import dataclass, field
@@ -17,7 +17,7 @@ from xenoovs.judge.simulate.headers import Headers, field_of, headers_of, slot_o
 from xenoovs.judge.simulate.walk import Copy, Outcome, check_known, walk
 from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import Field, Flow, Masked
+from xenoovs.openflow.flow import TAGGED, Field, Flow, Masked
 from xenoovs.openflow.text import render_value
 
 _TUNNEL = (Field.TUN_ID, Field.TUN_SRC, Field.TUN_DST)
@@ -82,6 +82,14 @@ def pipeline_of(flows: Iterable[Flow], prefix_fields: Iterable[Field] = PREFIX_F
     return Pipeline({table: classifier_of(tables[table], prefix_fields=tries) for table in sorted(tables)})
 
 
+def _retagged(before: int, after: int) -> Iterator[str]:
+    """Yield the actions that change a tag (commit_vlan_action of lib/odp-util.c)."""
+    if before != after and before & TAGGED:
+        yield "pop_vlan"
+    if before != after and after & TAGGED:
+        yield f"push_vlan(vid={after & ~TAGGED},pcp=0)"
+
+
 @dataclass(slots=True)
 class _Translation:
     """Collects the mask and the datapath actions of one packet. `base`: the packet at the last output."""
@@ -118,6 +126,7 @@ class _Translation:
                 if header == "ipv4":
                     # Only packets with a protocol have addresses to set (commit_set_nw_action of lib/odp-util.c).
                     self.wildcards.add(Field.NW_PROTO, Field.NW_PROTO.all_ones)
+        self.actions += _retagged(self.base.get(Field.VLAN), copy.headers.get(Field.VLAN))
         self.slow = self.slow or any(self._is_arp_change(slot, copy) for slot in copy.headers.values)
         self.base = copy.headers
         self.actions.append(copy.port or "NORMAL")
@@ -132,6 +141,7 @@ class _Translation:
         return _L4_NAMES.get(self.headers.get(Field.NW_PROTO), header) if header == "l4" else header
 
     def megaflow(self, outcome: Outcome) -> PredictedMegaflow:
+        self.wildcards.add(Field.VLAN, TAGGED)
         masks = {field_of(slot, self.headers): mask for slot, mask in self.wildcards.masks.items()}
         if Field.ARP_OP in masks:
             # ovs-vswitchd stores 8 bits; the datapath matches all 16.
@@ -141,6 +151,8 @@ class _Translation:
             for name, mask in masks.items()
             if name not in _NO_HEADER
             and (bits := mask & (name.all_ones | (_ECN if name is Field.NW_TOS else 0)))
+            # The EtherType says that there is no tag.
+            and (name is not Field.VLAN or self.headers.get(name))
             # The datapath has flags only in keys of TCP (odp_flow_key_from_flow__, lib/odp-util.c).
             and (name is not Field.TCP_FLAGS or self.headers.has(name))
         )

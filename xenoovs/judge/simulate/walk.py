@@ -64,6 +64,10 @@ class Copy:
     def dl_dst(self) -> int:
         return self.headers.get(Field.DL_DST)
 
+    @property
+    def vlan(self) -> int:
+        return self.headers.get(Field.VLAN)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -127,6 +131,7 @@ class _Walk:
             case Normal():
                 self.observer.touched(Field.DL_SRC)
                 self.observer.touched(Field.DL_DST)
+                self.observer.touched(Field.VLAN)
                 self.send(None)
             case SetField(target, value):
                 self.set(target, value)

@@ -49,6 +49,8 @@ def up(
 
 def check_ports(topology: Topology) -> None:
     """Raises LabError when the NIC cannot have these ports."""
+    if topology.clients.vlans:
+        raise LabError("the switches beside the emulated NIC know no VLANs; build the lab without --nic")
     ports = topology.nic_ports
     if len(ports) > MAX_PORTS:
         raise LabError(f"the emulated NIC has {MAX_PORTS} ports, the config needs {len(ports)}: {', '.join(ports)}")

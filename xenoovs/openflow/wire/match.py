@@ -56,6 +56,7 @@ _PLAIN = {
     Field.TUN_SRC: (NXM_NX, 31),
     Field.TUN_DST: (NXM_NX, 32),
     Field.METADATA: (OXM, 2),
+    Field.VLAN: (OXM, 6),
     Field.DL_DST: (OXM, 3),
     Field.DL_SRC: (OXM, 4),
     Field.DL_TYPE: (OXM, 5),
@@ -83,6 +84,7 @@ _ICMP = {(ETH_IPV4, 1): (19, 20), (ETH_IPV6, 58): (29, 30)}
 
 _NXM = {
     Field.TUN_ID: (NXM_NX, 16),
+    Field.VLAN: (NXM_OF, 4),
     Field.DL_DST: (NXM_OF, 1),
     Field.DL_SRC: (NXM_OF, 2),
     Field.DL_TYPE: (NXM_OF, 3),
@@ -128,7 +130,9 @@ HEADERS = {field: header(*place, width=field.width) for field, place in _PLAIN.i
 
 _BY_PROTOCOL = _by_protocol()
 
-_IN_ACTIONS: dict[Field, int] = {field: head for field, head in HEADERS.items() if field is not Field.NW_TOS}
+_VLAN = frozenset((Field.VLAN,))
+"""In actions it has another number, of all 16 bits of the tag: that of matches would need a packet with a tag."""
+_IN_ACTIONS = {field: head for field, head in HEADERS.items() if field not in {Field.NW_TOS, *_VLAN}}
 """No action of xenoovs writes the type of service."""
 
 ACTION_HEADERS = {**_IN_ACTIONS, **{field: header(*place, width=field.width) for field, place in _NXM.items()}}
@@ -145,7 +149,7 @@ def match_header(field: Field, *, ether: int | None, protocol: int | None) -> in
 
 
 def _fields() -> dict[int, Field]:
-    known = {plain >> 9: field for field, plain in ACTION_HEADERS.items()}
+    known = {plain >> 9: field for field, plain in ACTION_HEADERS.items() if field not in _VLAN}
     known |= {plain >> 9: field for field, plain in HEADERS.items()}
     known |= {plain >> 9: field for (field, _, _), plain in _BY_PROTOCOL.items()}
     known |= {header(NXM_OF, number, width=16) >> 9: field for field, number in _NXM_ONLY_READ}
@@ -161,8 +165,8 @@ ACTION_FIELD_OF = {plain >> 9: field for heads in (_IN_ACTIONS, ACTION_HEADERS) 
 
 _PORT_FIELDS = {head >> 9: field for (field, ether, _), head in _BY_PROTOCOL.items() if ether is None}
 
-SET_FIELD_OF = {**ACTION_FIELD_OF, **_PORT_FIELDS}
-"""Likewise for OFPAT_SET_FIELD, whose ports are those of whichever protocol the flow matches."""
+SET_FIELD_OF = {number: field for number, field in {**ACTION_FIELD_OF, **_PORT_FIELDS}.items() if field not in _VLAN}
+"""Likewise for OFPAT_SET_FIELD, which sets whole fields, and ports of whichever protocol the flow matches."""
 
 PROTOCOL_OF = {head >> 9: protocol for (_, ether, protocol), head in _BY_PROTOCOL.items() if ether is None}
 """Class and number of a port -> IP protocol."""
@@ -190,12 +194,6 @@ value; the length counts both."""
 
 
 _RAW = "oxm:"
-_VLAN_PRESENT = 0x1000
-"""OFPVID_PRESENT: the packet has a tag (7.2.2.7)."""
-_VLAN_VID_BITS = 0x1FFF
-"""That bit and the VLAN id; the priority is a field of its own."""
-
-
 _IPV6_BYTES = 16
 
 _parse_number, _parse_mac = partial(parse_value, Field.METADATA), partial(parse_value, Field.DL_SRC)
@@ -219,7 +217,7 @@ class _OxmField:
 def foreign_condition(condition: bytes) -> str:
     """Return the text of one condition, header and value, of a field that is not in `Field`."""
     number, value = int.from_bytes(condition[:4], "big"), condition[4:]
-    kind = _VLAN_TCI if number == masked_header(_VLAN_TCI.header) else _BY_NUMBER.get(number >> 9)
+    kind = _BY_NUMBER.get(number >> 9)
     if kind is not None:
         if number == kind.header and len(value) == kind.size:
             text = f"{kind.name}={kind.render(int.from_bytes(value, 'big'))}"
@@ -261,8 +259,7 @@ def _parse_known(text: str) -> bytes | None:
     try:
         packed = kind.parse(value).to_bytes(kind.size, "big")
         if not is_masked:
-            # Without a mask `vlan_tci` includes the priority, which is another field.
-            return None if kind is _VLAN_TCI else U32.pack(kind.header) + packed
+            return U32.pack(kind.header) + packed
         bits = parse_mask(Field.IPV6_SRC, mask) if kind.size == _IPV6_BYTES else kind.parse(mask)
         return U32.pack(kind.header | HAS_MASK)[:3] + bytes((2 * kind.size,)) + packed + bits.to_bytes(kind.size, "big")
     except (ValueError, OverflowError):
@@ -277,22 +274,7 @@ def _hex(name: str, place: tuple[int, int], width: int) -> _OxmField:
     return _OxmField(name, header(*place, width=width), render_hex, _parse_number)
 
 
-def _parse_vlan_tci(text: str) -> int:
-    value = _parse_number(text)
-    if value > _VLAN_VID_BITS:
-        raise ValueError(text)
-    return value
-
-
-def _render_vlan(value: int) -> str:
-    return str(value & ~_VLAN_PRESENT) if value & _VLAN_PRESENT else ""
-
-
-# A mask on the VLAN id has no form as `dl_vlan`, so ovs-ofctl writes `vlan_tci` (format_vlan() of lib/match.c).
-_VLAN_TCI = _OxmField("vlan_tci", header(OXM, 6, width=16), "0x{:04x}".format, _parse_vlan_tci)
-
 _KINDS = (
-    _OxmField("dl_vlan", header(OXM, 6, width=16), _render_vlan, lambda text: _parse_number(text) | _VLAN_PRESENT),
     _decimal("dl_vlan_pcp", (OXM, 7), 8),
     # The specification counts in codepoints, ovs-ofctl in the whole byte, whose last two bits are ECN.
     _OxmField("nw_tos", header(OXM, 8, width=8), lambda v: str(v << 2), lambda text: _parse_number(text) >> 2),
@@ -307,7 +289,7 @@ _KINDS = (
     *(_hex(f"reg{number}", (NXM_NX, number), 32) for number in range(4, 16)),
 )
 _BY_NUMBER = {kind.header >> 9: kind for kind in _KINDS}
-_BY_NAME = {kind.name: kind for kind in (*_KINDS, _VLAN_TCI)}
+_BY_NAME = {kind.name: kind for kind in _KINDS}
 
 
 _MATCH = Struct("!HH")
