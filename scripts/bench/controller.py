@@ -24,9 +24,8 @@ from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.server import ControllerSettings, Server
 from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.decision.decision import DesiredState
-from xenoovs.engine.appointment import Appointment
 from xenoovs.engine.change import Change
-from xenoovs.engine.engine import Engine
+from xenoovs.engine.engine import Appointment, Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Bundle, Command, FlowMod

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.strategies import balancers, edits
 from xenoovs.decision.decision import DesiredState
-from xenoovs.engine.appointment import Appointment
-from xenoovs.engine.engine import Engine
+from xenoovs.engine.engine import Appointment, Engine
 from xenoovs.errors import AppointmentCancelled, XenoovsError
 from xenoovs.openflow.flow import FlowKey
 

@@ -273,7 +273,6 @@ class Agent:
             self.reloader.appointment.cancel()
 
     async def next_round(self) -> Outcome:
-        """Start a round and return its outcome."""
         outcome = self._waiters.next_outcome()
         self.request_round()
         return await outcome

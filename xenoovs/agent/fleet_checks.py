@@ -27,7 +27,6 @@ class FleetWatches:
 
     @classmethod
     def of(cls, view: FleetView, dpu: str) -> FleetWatches:
-        """Return what a view has for a DPU."""
         watches = view.watches.values()
         return cls(
             view.generation,

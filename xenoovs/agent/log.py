@@ -165,7 +165,6 @@ class RepeatFilter(logging.Filter):
         self._lock = Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to log it now."""
         with self._lock:
             return self._is_allowed(record)
 

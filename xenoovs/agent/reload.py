@@ -42,9 +42,8 @@ from xenoovs.agent.store import Store
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.slow_start import KnownShares
-from xenoovs.engine.appointment import Appointment
 from xenoovs.engine.change import Change
-from xenoovs.engine.engine import Engine
+from xenoovs.engine.engine import Appointment, Engine
 from xenoovs.errors import (
     AppointmentCancelled,
     ChangesHeld,

@@ -15,8 +15,6 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of one call."""
-
     configs: tuple[Path, ...]
     db: str | None
     lab: str | None

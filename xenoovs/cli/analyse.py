@@ -8,12 +8,11 @@ from pathlib import Path
 import click
 
 from xenoovs.compile.program import compile_config
-from xenoovs.compile.spread import Spread, check_spread
+from xenoovs.compile.spread import Clients, Spread, check_spread, parse_clients
 from xenoovs.display import percent
 from xenoovs.errors import counted
 from xenoovs.evidence.record import open_lines
 from xenoovs.model.balancer import Balancer, KeyField
-from xenoovs.model.clients import Clients, parse_clients
 from xenoovs.partition.analyse import Suggestion
 from xenoovs.terminal.command import EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.load import check_service, load

@@ -322,7 +322,6 @@ class Question:
         return self.switch.endpoint
 
     def read(self) -> DoctorCase:
-        """Read all facts."""
         collector = Collector(self.switch, target=self.target)
         host = collector.host(TC_MODULES)
         if self.balancer is not None and self.balancer.announce is not None:

@@ -121,7 +121,6 @@ class SavedPlan(SavedDecision):
     sha256: str | None = None
 
     def signed(self) -> SavedPlan:
-        """Return the plan with its `sha256`."""
         return self.model_copy(update={"sha256": self._digest()})
 
     def _digest(self) -> str:

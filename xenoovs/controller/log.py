@@ -14,8 +14,6 @@ from xenoovs.openflow.wire.frame import Error
 
 
 class LogEvent(Protocol):
-    """Logs one event with its facts."""
-
     def __call__(self, event: str, **facts: object) -> None: ...
 
 

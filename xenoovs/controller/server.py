@@ -45,7 +45,6 @@ class ServedBridge:
 
 
 def serve_bridge(expected: ExpectedBridge, *, log: ControllerLog) -> ServedBridge:
-    """Start to serve a bridge."""
     proxy = NeighbourProxy(lambda: expected.connections, log=log)
     expected.receive_packet = proxy.receive
     return ServedBridge(expected, proxy, Mastership(expected, log=log) if expected.is_shared else None)

@@ -44,7 +44,6 @@ class Orders:
         return self._ports.get(owner, f"port of {owner}")
 
     def behind(self, port: str) -> frozenset[Owner]:
-        """Return the backends behind a port."""
         return frozenset(name for name, of_backend in self._ports.items() if of_backend == port)
 
     def first(self, block: Block, down: Collection[Owner], closed: Collection[Owner] = ()) -> Owner | None:

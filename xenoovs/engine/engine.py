@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from fractions import Fraction
-from threading import Lock
+from threading import Event, Lock
 
 from xenoovs.compile.drains import Quiet, Times, drains_of, leftover, old_packets, opened_connections
 from xenoovs.compile.encoding import hop_of
@@ -20,12 +20,14 @@ from xenoovs.compile.pipeline import LEARNED, PROGRAM, of_service
 from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_of_drain, read, with_paths
+from xenoovs.compile.tunnel_ports import encapsulation_to, wanted_ports
 from xenoovs.dataclass import dataclass, replace
+from xenoovs.datapath.database import UNKNOWN_TYPE
+from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.megaflow import MAX_IDLE_S
 from xenoovs.decision.advance import ServiceMove, settle_s
 from xenoovs.decision.decide import parts_served
 from xenoovs.decision.decision import BackendName, Decision, DesiredState, Transition, next_hops
-from xenoovs.engine.appointment import Appointment
 from xenoovs.engine.change import (
     Change,
     Circumstances,
@@ -42,7 +44,6 @@ from xenoovs.engine.change import (
     settling_moves,
     step,
 )
-from xenoovs.engine.tunnels import misleading, with_policies
 from xenoovs.errors import (
     AppointmentCancelled,
     BundleRejected,
@@ -584,3 +585,88 @@ def _dead(desired: DesiredState) -> dict[int, frozenset[NextHop]]:
         )
         for service in desired.balancer.services
     }
+
+
+# What IPsec leaves in the clear.
+
+
+def misleading(balancer: Balancer, found: PortCheck) -> dict[str, str]:
+    """Return the ports of tunnels that lead elsewhere, or unencrypted, with the reason."""
+    reasons, used = dict[str, str](), set(balancer.tunnel_ports)
+    for wanted in wanted_ports(balancer) if balancer.switch_tunnels else ():
+        state = found.state.port(wanted.name)
+        if wanted.name not in used or state is None or wanted.name in found.unusable or state.type == UNKNOWN_TYPE:
+            continue
+        if state.type != wanted.type:
+            reason: str | None = f"is of type {state.type}, not {wanted.type}"
+        else:
+            reason = wanted.misleads(state.options)
+        if reason is not None:
+            reasons[wanted.name] = f"{reason}: `xenoovs doctor FILE --fix` corrects it"
+    return reasons
+
+
+def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortCheck:
+    """Return the ports with the remotes to which packets would leave unencrypted, against a policy or the config.
+
+    Where the policies cannot be read, it names no remote, but the reason if the config requires IPsec. A tunnel with
+    `ipsec: {offload: none}` or `crypto` is left to the CPU: what the NIC would do with it is not asked. What the config
+    wants encrypted never is in a userspace datapath, whatever the policies.
+    """
+    is_userspace = found.is_userspace
+    passes_kernel = not (is_userspace or found.state.hw_offload)
+    # A port that cannot be used has its own reason.
+    usable = {port.name for port in found.state.ports} - found.missing.keys() - found.unusable.keys()
+    ends = tuple(end for end in balancer.remote_ends if end.port in usable)
+    wanted = tuple(end for end in ends if end.tunnel.ipsec is not None)
+    past_kernel = () if passes_kernel else tuple(end for end in ends if not end.tunnel.is_encrypted_by_cpu)
+    if is_userspace:
+        found = replace(found, uncovered=tuple(dict.fromkeys((end.port, end.remote) for end in wanted)))
+        wanted, past_kernel = (), tuple(end for end in past_kernel if end not in wanted)
+    outers = {end: encapsulation_to(end) for end in (*wanted, *past_kernel)}
+    if not outers:
+        return found
+    # Imported here: most configs have no tunnels.
+    from xenoovs.datapath.ipsec import EncapsulationUse, cleartext, uncovered
+
+    state = switch.read_ipsec(tuple(dict.fromkeys(outers.values())))
+    if isinstance(state, Unknown):
+        return replace(found, unread_policies=state.reason if wanted else "")
+    uses = {end: EncapsulationUse(outer, 0, 0, is_userspace) for end, outer in outers.items()}
+    clear = {(end.port, end.remote): cleartext((uses[end],), state) for end in past_kernel}
+    return replace(
+        found,
+        unencrypted={end: f"({each.policy}): {each.reason}" for end, each_of in clear.items() for each in each_of},
+        uncovered=(
+            *found.uncovered,
+            *dict.fromkeys((end.port, end.remote) for end in wanted if uncovered((uses[end],), state)),
+        ),
+    )
+
+
+# A time at which a change is made.
+
+
+class Appointment:
+    """A time that a round waits for, in its thread, unless something else happens first.
+
+    Attributes:
+        at_s: On the clock of `time.monotonic()`.
+    """
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+        self._cancelled = Event()
+
+    def cancel(self) -> None:
+        """End the wait: the round makes no change, and the next one plans again."""
+        self._cancelled.set()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until then; 0: it has come."""
+        return max(0.0, self.at_s - time.monotonic())
+
+    def wait(self, *, ahead_s: float = 0.0) -> bool:
+        """Wait until so many seconds before it. Return False if it was cancelled."""
+        return not self._cancelled.wait(max(0.0, self.left_s - ahead_s))

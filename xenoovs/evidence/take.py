@@ -73,7 +73,6 @@ def _worst(megaflows: Iterable[Megaflow]) -> list[str]:
 
 
 def _ask_more(switch: ManagementSwitch, states: Collection[BridgeState]) -> None:
-    """Ask what no judge asks."""
     place = netns_of(switch.endpoint)
     where = HERE if isinstance(place, Unknown) else place
     for words in _OF_VSWITCHD:

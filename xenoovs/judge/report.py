@@ -376,7 +376,6 @@ def _block(block: ExpectedBlock) -> dict[str, object]:
 
 
 def block_to_json(found: BlockOffload) -> dict[str, object]:
-    """Return one block for JSON."""
     return {
         **_block(found.block),
         "verdict": found.verdict.value,

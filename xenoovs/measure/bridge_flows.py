@@ -44,7 +44,6 @@ def restored_flows(bed: Bed) -> Iterator[str]:
 
 @contextmanager
 def flows_of_switch_restored(dpu: Station, bridge: str) -> Iterator[str]:
-    """Restore the flows of a bridge as `restored_flows`."""
     before = _ofctl(dpu, bridge, "--names", "--no-stats", "dump-flows", bridge)
     with dpu.undone_at_end(*_OFCTL, "--bundle", "replace-flows", bridge, "-", stdin=before):
         yield before

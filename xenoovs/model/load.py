@@ -257,7 +257,6 @@ class _Composer:
         self._skip(path)
 
     def _skip(self, path: KeyPath) -> None:
-        """Skip one value."""
         depth = len(path)
         while True:
             event = self.next_event()

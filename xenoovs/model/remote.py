@@ -107,7 +107,6 @@ def _service(uplink: str, tunnel: HostTunnel, remote: Remote, found: tuple[int, 
 
 
 def _paths(uplink: str, tunnel: HostTunnel, remote: Remote, found: tuple[int, ...]) -> Iterator[tuple[str, NextHop]]:
-    """Yield the name and the next hop of each path."""
     paths = tunnel.paths
     match paths.by:
         case PathSelector.SOURCE_PORT:

@@ -70,7 +70,6 @@ def used_resources(paths: Iterable[ListedPath]) -> tuple[str, ...]:
 
 
 def _paths(ports: list[BridgePort]) -> Iterator[ListedPath]:
-    """Yield the paths from each uplink of one bridge."""
     uplinks = [port for port in ports if port.kind is PathKind.WIRE]
     for uplink in uplinks:
         for port in ports:

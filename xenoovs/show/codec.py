@@ -65,7 +65,6 @@ def _keyed(value: Mapping[Any, object]) -> dict[object, object]:
 
 
 def to_json(value: object) -> str:
-    """Return a record as JSON."""
     return json.dumps(value, default=_encoded, separators=(",", ":"))
 
 

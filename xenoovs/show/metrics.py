@@ -37,7 +37,6 @@ class Timings:
         (found.labels(*labels) if labels else found).observe(seconds)
 
     def text(self) -> bytes:
-        """Return all of them."""
         return generate_latest(self.registry)
 
 

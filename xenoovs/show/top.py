@@ -38,8 +38,6 @@ class Task(Enum):
 
 
 class Quit(Enum):
-    """The user quits."""
-
     QUIT = "quit"
 
 

@@ -210,7 +210,6 @@ def host_facts(directory: Path, *, reads_files: bool = False) -> tuple[ServerFac
 
 
 def all_problems(facts: Sequence[ServerFacts]) -> list[str]:
-    """Return the problems of all servers."""
     return [problem for each in facts for problem in each.problems()]
 
 

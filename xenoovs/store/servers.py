@@ -179,7 +179,6 @@ class ServerFiles:
 
 
 def files_of(directory: Path, database: StoreDatabase) -> ServerFiles:
-    """Return the files of the server of a database in the directory of a host."""
     return ServerFiles(directory.absolute(), database.value)
 
 

@@ -26,8 +26,7 @@ from xenoovs.agent.daemon import Agent
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.decision.decision import DesiredState
-from xenoovs.engine.appointment import Appointment
-from xenoovs.engine.engine import Engine
+from xenoovs.engine.engine import Appointment, Engine
 from xenoovs.errors import AppointmentCancelled, BundleRejected, ChangesHeld, SwitchError
 from xenoovs.model.balancer import Protocol
 from xenoovs.openflow.flow import Cookies, Flow, service_of

@@ -6,8 +6,8 @@ from ipaddress import ip_address
 
 import pytest
 
+from xenoovs.compile.spread import parse_clients
 from xenoovs.model.address import Family
-from xenoovs.model.clients import parse_clients
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,6 @@ def spine(path: int) -> str:
 
 
 def site_net(leaf: str) -> str:
-    """Return the net of all hosts at a leaf."""
     return "10.1.0.0/16" if leaf == "leafa" else "10.2.0.0/16"
 
 

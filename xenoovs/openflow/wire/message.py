@@ -154,12 +154,10 @@ ALL_TABLES = 0xFF
 
 
 def encode_ports_request(xid: int) -> bytes:
-    """Return the request for the descriptions of all ports."""
     return message(MULTIPART_REQUEST, _MULTIPART.pack(_PORT_DESC, 0), xid=xid)
 
 
 def encode_groups_request(xid: int) -> bytes:
-    """Return the request for the descriptions of all groups."""
     return message(MULTIPART_REQUEST, _MULTIPART.pack(_GROUP_DESC, 0), xid=xid)
 
 
