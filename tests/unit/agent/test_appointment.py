@@ -22,7 +22,7 @@ from tests.unit import balancer as small
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.control.paths import bound_socket
 from xenoovs.agent.control.serve import serve, unix_listener
-from xenoovs.agent.daemon import Agent
+from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.decision.decision import DesiredState
@@ -235,7 +235,7 @@ def running(
     path = directory / "dpu.yaml"
     path.write_text(LOCAL)
     config = FleetConfig(path, view, "dpu1")
-    agent = Agent(config, Engine(switch), probe=all_answer, clock=MonotonicClock())
+    agent = Agent(config, Engine(switch), probe=all_answer, clock=MonotonicClock(), settings=Settings(resync_s=1e6))
     with bound_socket(directory / "agent.sock") as sock:
         agent.add_task(partial(serve, agent, unix_listener(sock), ()))
         loop = asyncio.new_event_loop()
