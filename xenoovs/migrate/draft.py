@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 from itertools import groupby
 
 from xenoovs.dataclass import dataclass, field
-from xenoovs.model.address import IPAddress, Mac
+from xenoovs.model.address import IPAddress, Mac, Vip
 from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
 from xenoovs.model.emit import render_decimal, render_text
 from xenoovs.model.next_hop import UNCHANGED
@@ -145,7 +145,7 @@ class DraftService:
     """
 
     name: str
-    vips: tuple[IPAddress, ...] = ()
+    vips: tuple[Vip, ...] = ()
     protocol: Protocol | None = None
     ports: tuple[PortRange, ...] = ()
     health: dict[str, str] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class DraftService:
         """Return why the config cannot have NAT for this service beside others; None: it can."""
         mine = self._answers()
         addresses = (*self.vips, *(backend.address for backend in self.backends if backend.address))
-        if len(self.vips) != 1 or any(address.version != 4 for address in addresses):
+        if len(self.vips) != 1 or any(not isinstance(address, IPv4Address) for address in addresses):
             return "NAT is for one IPv4 address"
         if self.protocol is None or len(self.ports) != 1 or len(self.ports[0]) != 1:
             return "NAT is for one protocol and port here"

@@ -15,7 +15,8 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, DraftTunnel, Word, name_from, use, whole_weights
-from xenoovs.model.address import IPAddress, Mac
+from xenoovs.model import values
+from xenoovs.model.address import Mac, Vip
 from xenoovs.model.balancer import BlockKey, OtherTraffic, PortRange, Protocol
 from xenoovs.model.next_hop import NO_TAG, vlan_text
 from xenoovs.model.tunnel import Reflect, TunnelType
@@ -401,6 +402,8 @@ def _is_usable(condition: Masked) -> bool:
         return bool(condition.mask & TAGGED)
     if condition.field is Field.DL_TYPE:
         return condition.value in (ETH_IPV4, ETH_IPV6)
+    if condition.field in (Field.NW_DST, Field.IPV6_DST):
+        return _vip_of(condition) is not None
     return condition.is_exact and (condition.field is not Field.NW_PROTO or condition.value in _PROTOCOLS)
 
 
@@ -437,11 +440,23 @@ def _protocol(match: Match) -> Protocol | None:
     return None if found is None else _PROTOCOLS[found.value]
 
 
-def _vip(match: Match) -> IPAddress | None:
-    if (ipv4 := match.get(Field.NW_DST)) is not None:
-        return IPv4Address(ipv4.value)
-    ipv6 = match.get(Field.IPV6_DST)
-    return None if ipv6 is None else IPv6Address(ipv6.value)
+def _vip(match: Match) -> Vip | None:
+    condition = match.get(Field.NW_DST) or match.get(Field.IPV6_DST)
+    return None if condition is None else _vip_of(condition)
+
+
+def _vip_of(condition: Masked) -> Vip | None:
+    """Return the address or the prefix that a config can have as a VIP; None: it can have none such."""
+    address = IPv4Address if condition.field is Field.NW_DST else IPv6Address
+    try:
+        return values.vip(f"{address(condition.value)}/{condition.mask.bit_count()}") if _is_prefix(condition) else None
+    except ValueError:
+        return None
+
+
+def _is_prefix(condition: Masked) -> bool:
+    free = condition.mask ^ condition.field.all_ones
+    return not free & (free + 1)
 
 
 def _ports(condition: Masked) -> PortRange:

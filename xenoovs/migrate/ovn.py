@@ -60,8 +60,8 @@ def _add(draft: Draft, name: str, row: list[Word], lb: list[Word]) -> None:
         service.protocol, service.ports = found, (PortRange(port, port),)
     suffix = "" if port is None else f"-{port}"
     service.name = name_from(name.strip("-._/") + suffix, (other.name for other in draft.services))
-    for text in rest[0].split(",") if rest else ():
-        _add_backend(service, Word(text, protocol.line), port)
+    texts = [Word(text, protocol.line) for text in rest[0].split(",")] if rest else []
+    _add_backends(service, texts, port, draft.services)
     if service.backends:
         use((*lb, *row[:3]))
         draft.services.append(service)
@@ -70,21 +70,35 @@ def _add(draft: Draft, name: str, row: list[Word], lb: list[Word]) -> None:
         draft.omissions.add((*lb, *row), "this VIP has no backend, and OVN rejects its packets; a service needs one")
 
 
-def _add_backend(service: DraftService, text: Word, port: int | None) -> None:
-    try:
-        address, own_port = _address(text)
-    except ValueError:
-        service.omissions.add((text,), "not ADDRESS or ADDRESS:PORT; left out")
+def _add_backends(service: DraftService, texts: list[Word], port: int | None, others: list[DraftService]) -> None:
+    """Add the servers; where one has another port than the VIP, with NAT if the config can have it."""
+    found = dict[tuple[IPAddress, int | None], tuple[Word, DraftBackend]]()
+    for text in texts:
+        try:
+            address, own_port = _address(text)
+        except ValueError:
+            service.omissions.add((text,), "not ADDRESS or ADDRESS:PORT; left out")
+            continue
+        name = name_from(str(address).replace(":", "-"), (backend.name for _, backend in found.values()))
+        l4_port = None if own_port == port else own_port
+        found.setdefault((address, own_port), (text, DraftBackend(name, Fraction(1), address=address, l4_port=l4_port)))
+    service.backends = [backend for _, backend in found.values()]
+    if all(backend.l4_port is None for backend in service.backends):
         return
-    known = [backend for backend in service.backends if backend.address == address]
-    if known:
-        service.omissions.add((text,), f"{address} is a backend already; one with two ports has twice the weight")
-        known[0].weight += 1
-        return
-    if own_port != port:
-        wanted = "every port" if port is None else f"port {port}"
-        service.omissions.add((text,), f"packets keep their port: the server has to listen on {wanted}")
-    service.backends.append(DraftBackend(str(address).replace(":", "-"), Fraction(1), address=address))
+    reason = service.why_no_nat(others)
+    service.is_nat = reason is None
+    first = dict[IPAddress, DraftBackend]()
+    for (address, _), (text, backend) in found.items() if reason else ():
+        known = first.setdefault(address, backend)
+        if known is not backend:
+            service.omissions.add((text,), f"{address} is a backend already; one with two ports has twice the weight")
+            known.weight += 1
+        elif backend.l4_port is not None:
+            wanted = "every port" if port is None else f"port {port}"
+            advice = f"packets keep their port, as {reason}: the server has to listen on {wanted}"
+            service.omissions.add((text,), advice)
+        backend.l4_port = None
+    service.backends = list(first.values()) or service.backends
 
 
 def _address(text: str) -> tuple[IPAddress, int | None]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from xenoovs.errors import ParseError
-from xenoovs.migrate.draft import Draft
+from xenoovs.migrate.draft import Draft, DraftSwitch, render
 from xenoovs.migrate.flows import read_flows
 from xenoovs.model.balancer import OtherTraffic
+from xenoovs.model.load import parse_config
 
 ONE, TWO = "mod_dl_dst:02:00:00:00:00:01,output:p1", "mod_dl_dst:02:00:00:00:00:02,output:p1"
 
@@ -77,3 +78,24 @@ def test_bug_answers_of_servers_became_a_service_without_clients() -> None:
 
 def test_commands_name_the_bridge() -> None:
     assert read_flows(f"ovs-ofctl -O OpenFlow14 add-flow traffic 'ip,actions={ONE}'").switch.bridge == "traffic"
+
+
+@pytest.mark.parametrize(
+    ("match", "vip"),
+    [
+        ("ip,nw_dst=10.3.10.0/24", "10.3.10.0/24"),
+        ("ip,nw_dst=10.3.10.9/32", "10.3.10.9"),
+        ("ipv6,ipv6_dst=2001:db8::/64", "2001:db8::/64"),
+    ],
+)
+def test_prefixes_are_vips(match: str, vip: str) -> None:
+    draft = read_flows(f"{match},actions={ONE}")
+    assert [tuple(map(str, service.vips)) for service in draft.services] == [(vip,)]
+    config = parse_config(render(draft, source="f", switch=DraftSwitch()), file="f")
+    assert [tuple(map(str, service.claim.vips)) for service in config.services] == [(vip,)]
+
+
+@pytest.mark.parametrize("mask", ["10.3.0.10/255.255.0.255", "10.0.0.0/255.0.0.128", "16.0.0.0/4"])
+def test_other_masks_of_a_destination_are_named(mask: str) -> None:
+    draft = read_flows(f"ip,nw_dst={mask},actions={ONE}")
+    assert ([o.reason for o in draft.omissions], draft.services) == (["a service does not match nw_dst"], [])

@@ -71,3 +71,19 @@ def test_ipv6_in_brackets() -> None:
     row = "x         lb6      tcp        [fd00::1]:80       [fd00::2]:80,[fd00::3]:8080"
     (service,) = read_lb_list(HEADER + row).services
     assert ([str(b.address) for b in service.backends], len(service.omissions)) == (["fd00::2", "fd00::3"], 1)
+
+
+def test_a_server_of_ovn_keeps_its_port_where_nat_can_do_it() -> None:
+    row = "x         lb       tcp        192.0.2.1:80       198.51.100.1:80,198.51.100.1:8080,198.51.100.2:8080"
+    (service,) = read_lb_list(HEADER + row).services
+    assert service.is_nat
+    assert [(b.name, b.l4_port) for b in service.backends] == [
+        ("198.51.100.1", None),
+        ("198.51.100.1-2", 8080),
+        ("198.51.100.2", 8080),
+    ]
+    (six,) = read_lb_list(
+        HEADER + "x         lb       tcp        [fd00::1]:80       [fd00::2]:80,[fd00::2]:8080"
+    ).services
+    assert not six.is_nat
+    assert [(str(b.address), int(b.weight), b.l4_port) for b in six.backends] == [("fd00::2", 2, None)]
