@@ -83,6 +83,18 @@ def test_other_addresses_are_passed_on(server: Server, bridge: DummyBridge) -> N
     assert server.expect(bridge.name).proxy.answered == 0
 
 
+def test_a_solicitation_is_answered_in_its_own_vlan(server: Server, bridge: DummyBridge) -> None:
+    tagged = balancer(replace(service(replace(claim(ip_address(_VIP)), vlan=100)), vip_mac=_MAC))
+    server.expect(bridge.name).proxy.follow(tagged)
+    wanted = sorted(render_flow(flow) for flow in answer_flows(tagged))
+    eventually(lambda: _flows(bridge) == wanted, "the flows of the VLAN")
+    mine, other = (solicitation(tags=bytes.fromhex(tag)) for tag in ("81006064", "810000c8"))
+    _receive(bridge, other, mine, solicitation())
+    eventually(lambda: len(bridge.sent("p0")) == 1, "an answer")
+    assert bridge.sent("p0")[0][:16] == HOST_MAC + VIP_MAC + bytes.fromhex("81006064")
+    eventually(lambda: bridge.sent("p1") == [other, solicitation()], "the others are passed on")
+
+
 def test_a_new_config_moves_the_flows(server: Server, bridge: DummyBridge) -> None:
     server.expect(bridge.name).proxy.follow(_MOVED)
     wanted = sorted(render_flow(flow) for flow in answer_flows(_MOVED))

@@ -694,13 +694,23 @@ def tagged(interface: str, vlan: int) -> str:
     return f"{interface}.{vlan}" if vlan else interface
 
 
+def _destinations(claim: Claim) -> Iterator[str]:
+    """Yield the destinations of a service to which clients have routes, as `ClientHost` names them."""
+    if not claim.vips:
+        yield from map(str, map(server_net, sorted(claim.families, key=str)))
+    for vip in claim.vips:
+        if family_of(vip) is Family.IPV4:
+            yield prefix_text(vip)
+        else:
+            yield from map(str, tried_addresses(vip))
+
+
 def _vlans(balancer: Balancer) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Return the VLANs of services and backends, each with the destinations of its services."""
     found, places = dict[int, dict[str, None]](), dict[str, int]()
     for service in balancer.services:
         vlan = service.claim.vlan or NO_TAG
-        claimed = service.claim.vips or map(server_net, sorted(service.claim.families, key=str))
-        for place in map(str, claimed):
+        for place in _destinations(service.claim):
             if places.setdefault(place, vlan) != vlan:
                 raise LabError(
                     f"{place} is in several VLANs; clients of the lab have one way to it: try one of the services alone"

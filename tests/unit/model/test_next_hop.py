@@ -8,10 +8,13 @@ from ipaddress import IPv4Address
 
 import pytest
 
+from xenoovs.compile.encoding import deliver, hop_of
 from xenoovs.decision.decision import Blocks
 from xenoovs.model.address import Mac, PortRange
 from xenoovs.model.balancer import Balancer, OtherTraffic, Service, Uplinks, service_ids
 from xenoovs.model.next_hop import (
+    MAX_VLAN,
+    NO_TAG,
     UNKNOWN_MAC,
     Direct,
     NextHop,
@@ -21,6 +24,7 @@ from xenoovs.model.next_hop import (
     Unchanged,
     mac_and_port,
     parse_next_hop,
+    vlan_of,
     with_mac,
 )
 from xenoovs.model.remote import every_service, unknown_paths, with_source_ports
@@ -29,6 +33,14 @@ from xenoovs.partition.solve import partition
 
 HOP = Direct(Mac(0x02005E100002), "p1")
 """A new kind of next hop is written here and nowhere else."""
+
+
+@pytest.mark.parametrize("what", ["02:00:5e:10:00:02", "unchanged", "02:00:5e:10:00:02>10.3.20.11:80"])
+@pytest.mark.parametrize(("tag", "vlan"), [("", None), ("+untagged", NO_TAG), ("+vlan1", 1), ("+vlan4094", MAX_VLAN)])
+def test_the_vlan_of_a_hop_is_read_back_from_its_text(what: str, tag: str, vlan: int | None) -> None:
+    hop = parse_next_hop(f"{what}{tag}@p+1")
+    assert (str(hop), vlan_of(hop)) == (f"{what}{tag}@p+1", vlan)
+    assert hop_of(deliver(hop, None)) == hop
 
 
 @pytest.mark.parametrize("port", ["p1", "0", "pf0hpf", "en3f0pf0sf0.5@p0"])
@@ -48,6 +60,7 @@ def test_it_is_read_back_from_its_text(port: str) -> None:
         "02:00:5e:10:00:02@",
         "2:0:5e:10:0:2@p1",
         "02:00:5e:10:00:02/192.0.2.1/x@p1",
+        *(f"02:00:5e:10:00:02+{tag}@p1" for tag in ("", "vlan", "vlan0", "vlan05", "vlan4095", "vlan-1", "tagged")),
     ],
 )
 def test_other_texts_are_refused(text: str) -> None:

@@ -234,6 +234,14 @@ def test_what_a_killed_run_left(leftovers: tuple[str, ...], state: CheckState) -
     assert (row.state, row.has_safe_fix) == (state, state is CheckState.WRONG)
 
 
+@pytest.mark.parametrize("limit", ["0", "2"])
+def test_frames_with_two_tags(limit: str) -> None:
+    assert [list(openvswitch.check_vlan_limit(case)) for case in (GOOD, with_config(vlan_limit="1"))] == [[], []]
+    row = only(openvswitch.check_vlan_limit, with_config(vlan_limit=limit))
+    assert row.fix is not None
+    assert row.fix.commands == (("ovs-vsctl", "remove", "Open_vSwitch", ".", "other_config", "vlan-limit"),)
+
+
 def test_a_restart_that_was_cut_off() -> None:
     assert list(openvswitch.check_restore_wait(GOOD)) == []
     row = only(openvswitch.check_restore_wait, with_config(flow_restore_wait="true"))
