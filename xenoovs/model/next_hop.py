@@ -247,7 +247,7 @@ def parse_next_hop(text: str) -> NextHop:
 
 def _parse_vlan(text: str) -> int:
     number = text.removeprefix("vlan")
-    vlan = NO_TAG if text == "untagged" else int(number) if number.isascii() and number.isdigit() else -1
+    vlan = NO_TAG if text == "untagged" else int(number) if number.isascii() and number.isdigit() else MAX_VLAN + 1
     if vlan_text(vlan) != f"+{text}" or vlan > MAX_VLAN:
         raise ValueError(f"{text!r} is not a VLAN; write `untagged`, or one from vlan1 to vlan{MAX_VLAN}")
     return vlan

@@ -13,7 +13,7 @@ from xenoovs.decision.heirs import lone_port
 from xenoovs.errors import counted, first_names
 from xenoovs.model.address import Family, prefix_of
 from xenoovs.model.balancer import Backend, Balancer, DrainMode, KeyField, Protocol, Service, probe_port
-from xenoovs.model.next_hop import l4_port_of
+from xenoovs.model.next_hop import NO_TAG, l4_port_of, vlan_of
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
 
 SOME_CLIENT_MACS = 16
@@ -51,6 +51,8 @@ class CostKind(Enum):
     """Tunnels that the CPU encrypts."""
     ECN = "ecn"
     """Behind a tunnel a block has an entry for each ECN code point."""
+    VLAN = "vlan"
+    """A changed tag is matched with its priority."""
     BACKUP = "backup"
     """Backups of a service without a health check."""
     FAILOVER = "failover"
@@ -121,6 +123,7 @@ def _service(service: ServiceProgram, client_macs: int | None) -> Iterator[CostF
     yield from _prefixes(service)
     yield from _any_protocol(service)
     yield from _source_mac(service, client_macs)
+    yield from _vlan(service)
     yield from _drain(service)
     yield from _nat(service)
     yield from _clients(service)
@@ -191,6 +194,17 @@ def _source_mac(service: ServiceProgram, client_macs: int | None) -> Iterator[Co
             "remove it unless the backends need it"
         )
         yield CostFinding(CostKind.SOURCE_MAC, service.service.name, each * macs, text)
+
+
+def _vlan(service: ServiceProgram) -> Iterator[CostFinding]:
+    claim, name = service.service.claim, service.service.name
+    retagged = [backend.name for backend in service.service.backends if vlan_of(backend.next_hop) is not None]
+    if retagged and claim.vlan != NO_TAG:
+        text = (
+            f"vlan: blocks of {first_names(retagged)} have an entry for each priority (PCP) of clients' tags, because "
+            "a tag that is changed is matched as a whole"
+        )
+        yield CostFinding(CostKind.VLAN, name, 0, text)
 
 
 def _drain(service: ServiceProgram) -> Iterator[CostFinding]:
