@@ -21,8 +21,9 @@ from xenoovs.model.balancer import (
     Uplinks,
 )
 from xenoovs.model.next_hop import Tunneled, mac_of
-from xenoovs.model.switch_tunnel import MAX_MULTIPLIER, Bfd, Ipsec, IpsecOffload, SwitchTunnel, TunnelPorts
+from xenoovs.model.switch_tunnel import Bfd, Ipsec, IpsecOffload, SwitchTunnel, TunnelPorts
 from xenoovs.model.tunnel import TunnelType
+from xenoovs.model.values import MAX_COUNT
 
 LOCAL = IPv4Address("192.168.77.1")
 REMOTES = (IPv4Address("192.168.77.11"), IPv4Address("192.168.77.12"))
@@ -59,14 +60,14 @@ def _tunnels(draw: st.DrawFn, number: int) -> SwitchTunnel:
         | st.builds(Ipsec, psk_file=st.just("/etc/psk"), offload=st.sampled_from(IpsecOffload))
         | st.builds(Ipsec, remote_name=st.just("rack 7".replace(" ", ".")))
     )
-    bfd = draw(st.none() | st.builds(Bfd, st.integers(1, 3_600_000), st.integers(1, MAX_MULTIPLIER)))
+    bfd = draw(st.none() | st.builds(Bfd, st.integers(1, 3_600_000), st.integers(1, MAX_COUNT)))
     return SwitchTunnel(
         f"t{number}",
         kind,
         IPv4Address(f"172.16.{number}.1"),
         draw(st.none() | _keys(kind)),
         draw(st.sampled_from(TunnelPorts)) if ipsec is None and bfd is None else TunnelPorts.EACH,
-        draw(st.sampled_from((kind.dst_port, 7000))) if kind.dst_port and ipsec is None else kind.dst_port,
+        draw(st.sampled_from((kind.dst_port, kind.dst_port + 1))) if kind.dst_port and ipsec is None else kind.dst_port,
         ipsec,
         bfd,
     )

@@ -187,16 +187,12 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
 
 
 def _dead_ports(switch: Switch, balancer: Balancer) -> dict[str, str]:
-    """Return the ports of the config that carry nothing, each with the reason. Missing ports are among the flows that
-    differ."""
-    states = {port.name: port for port in switch.describe(balancer.uplinks.bridge).ports}
-    silent = {name for name in balancer.bfd_ports if name in states and states[name].is_silent}
-    down = {name for name in balancer.ports if name in states and states[name].link_up is False}
-    return {
-        name: f"port {name} has no link" if name in down else f"BFD of port {name} is {states[name].bfd_state}"
-        for name in balancer.ports
-        if name in down | silent
-    }
+    """Return the ports of the config that carry nothing, with the reasons. Missing ones are among flows that differ."""
+    from xenoovs.agent.bridge_watch import port_views
+
+    known = {port.name: port for port in switch.describe(balancer.uplinks.bridge).ports}
+    views = (view for view in port_views(known, balancer) if view.ofport is not None)
+    return {view.name: view.problem for view in views if view.problem}
 
 
 def _reports(

@@ -33,15 +33,11 @@ class TunnelEnd:
     """One remote of a tunnel port.
 
     Attributes:
-        port: on the bridge.
-        kind: type of the interface, such as `geneve`.
         device: the tunnel's port in the datapath, such as `genev_sys_6081`.
-        remote: its address as text.
         local: option local_ip; None: the route decides.
         dst_port: UDP port; None: GRE.
         is_userspace: the datapath of its bridge is not the kernel's.
         is_encrypted: the port has options for ovs-monitor-ipsec, or the config requires IPsec.
-        has_checksum: option csum.
     """
 
     port: str
@@ -134,9 +130,7 @@ class TunnelFacts:
     """What the host has for tunnels.
 
     Attributes:
-        routes: by remote.
-        addresses: device -> addresses.
-        neighbours: by address.
+        routes: by remote; addresses: by device; neighbours: by address.
         cached: address -> MAC in the cache of a userspace datapath (`tnl/neigh/show`); empty for the kernel's.
         programs: which of ovs-monitor-ipsec, charon (strongSwan) and pluto (Libreswan) run.
         ike_failures: by the address of the remote or by the port.

@@ -12,15 +12,11 @@ from xenoovs.model import values
 from xenoovs.model.address import Mac
 from xenoovs.model.next_hop import NextHop, Tunneled, port_of_remote
 from xenoovs.model.tunnel import TunnelType, tunnel_key
-from xenoovs.model.values import Key, accepts, choice, is_int, show
+from xenoovs.model.values import Key, choice
 
 ECN_CODE_POINTS = 4
 """Not-ECT, ECT(1), ECT(0) and CE (RFC 3168, 5). Open vSwitch copies them to the outer header, so that a block behind a
 tunnel has a megaflow for each one that its packets have (compose_output_action__() of ofproto/ofproto-dpif-xlate.c)."""
-
-
-MAX_MULTIPLIER = 255
-"""Of BFD (RFC 5880, 4.1, Detect Mult; ovs-vswitchd.conf.db(5), table Interface, bfd:mult)."""
 
 
 class TunnelPorts(Enum):
@@ -70,21 +66,13 @@ class Ipsec:
         return "remote_name" if self.remote_cert is None else "remote_cert"
 
 
-@accepts(type="integer", minimum=1, maximum=MAX_MULTIPLIER)
-def multiplier(value: object) -> int:
-    """Read how many messages may be lost."""
-    if not is_int(value) or not 1 <= value <= MAX_MULTIPLIER:
-        raise ValueError(f"{show(value)} is not a whole number from 1 to {MAX_MULTIPLIER}; write 3")
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class Bfd:
     """Sessions of Open vSwitch itself with the other ends (RFC 5880), over the tunnel. Both ends need the same."""
 
     interval_ms: Annotated[int, Key(values.duration_ms, "Time between two messages, each way.", "100ms")] = 100
     multiplier: Annotated[
-        int, Key(multiplier, "After so many lost messages in a row the session is down, and the remote is left.")
+        int, Key(values.count, "After so many lost messages in a row the session is down, and the remote is left.")
     ] = 3
 
 
@@ -146,15 +134,7 @@ class SwitchTunnel:
 
 @dataclass(frozen=True, slots=True)
 class RemoteEnd:
-    """The far end of a tunnel, where a backend is.
-
-    Attributes:
-        tunnel: The tunnel, as this end of it is configured.
-        port: The port of the bridge that packets leave by.
-        remote: The address of the far end.
-        key: VNI, or GRE key, that packets are sent with.
-        mac: Of the backend, inside of the tunnel.
-    """
+    """The far end of a tunnel, where a backend is. `tunnel`: as configured at this end. `mac`: of the backend, inside."""
 
     tunnel: SwitchTunnel
     port: str

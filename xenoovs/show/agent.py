@@ -562,11 +562,20 @@ class PortView:
             "xenoovs_port_up",
             "the database of Open vSwitch",
             "1 while a port of the config works, has a link, and its BFD session, if it has one, is up.",
-            lambda v: v.ofport is not None and v.link_up is not False and v.bfd in ("", "up"),
+            lambda v: not v.problem,
         ),
     )
     error: str = column("Why it does not work, by Open vSwitch.", default="")
     bfd: str = column("State of its BFD session, and why it is not up; empty: the config wants none.", default="")
+
+    @property
+    def problem(self) -> str:
+        """Why it carries nothing, as a sentence; empty: it carries packets, as far as that is known."""
+        if self.ofport is None:
+            return f"port {self.name} does not work: {self.error or 'it is not on the bridge'}"
+        if self.link_up is False:
+            return f"port {self.name} has no link"
+        return "" if self.bfd in ("", "up") else f"BFD of port {self.name} is {self.bfd}"
 
 
 @record

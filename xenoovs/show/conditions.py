@@ -115,13 +115,7 @@ def _override(override: Override, now_s: float) -> str:
 
 
 def _ports_down(snapshot: Snapshot) -> Iterator[str]:
-    for port in snapshot.ports or ():
-        if port.ofport is None:
-            yield f"port {port.name} does not work: {port.error or 'it is not on the bridge'}"
-        elif port.link_up is False:
-            yield f"port {port.name} has no link"
-        elif port.bfd not in ("", "up"):
-            yield f"BFD of port {port.name} is {port.bfd}"
+    return (port.problem for port in snapshot.ports or () if port.problem)
 
 
 def _unanswered(snapshot: Snapshot) -> Iterator[str]:

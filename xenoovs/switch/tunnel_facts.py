@@ -182,12 +182,7 @@ _MAX_ROUTES = 256
 
 
 def read_ipsec(place: Netns, outers: Iterable[Encapsulation]) -> Fact[IpsecState]:
-    """Return policies, SAs and the routes to remotes; without a policy that needs IPsec, neither SAs nor routes.
-
-    Args:
-        place: where the devices are.
-        outers: tunnels; routes of the first 256 remotes are read.
-    """
+    """Return policies, SAs and the routes to the first 256 remotes; if no policy needs IPsec, the policies alone."""
     policies = place.read(POLICIES, parse_policies)
     if isinstance(policies, Unknown):
         return policies
