@@ -134,7 +134,7 @@ class SwitchTunnel:
 
 @dataclass(frozen=True, slots=True)
 class RemoteEnd:
-    """The far end of a tunnel, where a backend is. `tunnel`: as configured at this end. `mac`: of the backend, inside."""
+    """The far end of a tunnel, where a backend is. `tunnel`: as it is at this end. `mac`: of the backend, inside."""
 
     tunnel: SwitchTunnel
     port: str

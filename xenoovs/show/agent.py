@@ -561,7 +561,7 @@ class PortView:
         gauge(
             "xenoovs_port_up",
             "the database of Open vSwitch",
-            "1 while a port of the config works, has a link, and its BFD session, if it has one, is up.",
+            "1 while a port of the config works and has a link, and a BFD session that is up if BFD is configured.",
             lambda v: not v.problem,
         ),
     )
