@@ -13,8 +13,9 @@ from tests.command_line import CommandLine
 from tests.nic.recorded import Story
 
 CONFIGS = Path(__file__).parent / "balancers"
-WHOLE = ("accepted", "copying", "foreign_port", "switched", "skip_hw")
-"""Scenarios with a look that is recorded: the NIC takes all, some, is switched off, is not asked."""
+WHOLE = ("accepted", "copying", "foreign_port", "switched", "skip_hw", "limits", "ageing")
+"""Scenarios with a look that is recorded: the NIC takes all, some, is switched off, is not asked, is full; and where
+megaflows have gone."""
 
 
 def _archives(story: Story, directory: Path) -> list[tuple[dict[str, Any], Path]]:

@@ -32,7 +32,7 @@ def limits(bench: Bench) -> None:
     bench.look("primed")
     bench.send(packets_each=5)
     bench.look("full table")
-    bench.judge("dns", "verify-offload", "why")
+    bench.judge("dns", "verify-offload", "why", is_recorded=True)
     set_max_rules(64)
     bench.send(packets_each=5)
     bench.look("larger table")
