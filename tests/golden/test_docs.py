@@ -106,6 +106,13 @@ def _problem(words: list[str]) -> str | None:
     command: click.Command = cli
     context = click.Context(cli, info_name="xenoovs")
     while isinstance(command, click.Group):
+        if words and any(words[0] in each.opts for each in command.params):
+            if len(words) == 1:
+                return None
+            try:
+                _, words, _ = command.make_parser(context).parse_args(words)
+            except click.UsageError as error:
+                return error.format_message()
         name, *words = words or [""]
         if name in ("", "COMMAND", "--help", "--version", "--completion"):
             return None

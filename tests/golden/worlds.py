@@ -221,7 +221,7 @@ def in_memory_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", fleet.sleep)
     monkeypatch.setenv("SUDO_USER", "operator")
     monkeypatch.setattr(socket, "gethostname", lambda: "store1")
-    monkeypatch.setattr(client, "fleet_store", lambda _: nullcontext(client.FleetStore(fleet, fleet, Path("fleet"))))
+    monkeypatch.setattr(client, "fleet_store", lambda *_: nullcontext(client.FleetStore(fleet, fleet, Path("fleet"))))
     _write_configs()
 
 

@@ -37,7 +37,7 @@ from xenoovs.store.servers import (
     start_server,
     stop_server,
 )
-from xenoovs.store.view import Changes, DpuStatus
+from xenoovs.store.view import Action, Changes, Dpu, DpuStatus
 from xenoovs.switch.process import run
 
 CLIENTS = 20
@@ -174,6 +174,45 @@ def test_after_an_upgrade_dpus_may_write_the_new_columns(
     assert len(json.loads(ask(files, *permissions))["data"]) == 1
     roles = json.loads(ask(files, "dump", "--format=json", "xenoovs_state", "RBAC_Role", "name"))["data"]
     assert sorted(role for (role,) in roles) == ["dpu", "reader"]
+
+
+def test_a_store_of_1_0_0_keeps_its_history_and_gets_the_role_of_operators(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: Starts
+) -> None:
+    files = files_of(tmp_path / "store", StoreDatabase.FLEET)
+    lacks = {
+        "Action": ("host", "certificate", "comment", "changed", "config"),
+        "Override": ("until_ms",),
+        "Intent": ("is_paused",),
+    }
+
+    def edit(tables: dict[str, Any]) -> None:
+        tables.pop("Freeze", None)
+        for table, columns in lacks.items():
+            for column in columns if table in tables else ():
+                del tables[table]["columns"][column]
+
+    with monkeypatch.context() as patch:
+        as_written_by(patch, "1.9.0", edit)
+        patch.setattr("xenoovs.store.servers.role_operations", lambda _: [])
+        create_databases(tmp_path / "store", name="test")
+    server = StoreServer(files)
+    server.start()
+    rows: dict[str, dict[str, object]] = {
+        "Action": {"number": 1, "author": "ann", "text": "drain a"},
+        "Override": {"service": "dns", "backend": "a", "weight": "0", "configured": "1"},
+        "Dpu": {"name": "dpu1", "wave": 3},
+    }
+    ask(files, "transact", json.dumps(["xenoovs", *({"op": "insert", "table": t, "row": r} for t, r in rows.items())]))
+    server.kill()
+    assert start(files) == ""
+    with StoreClient(files.remote, with_intents=True) as client:
+        view = first_view(client)
+        assert view.actions == {1: Action(1, 0, "ann", "drain a")}
+        assert (view.overrides["dns", "a"].until_ms, view.freezes) == (0, {})
+        assert client.commit(0, Changes(dpus={"dpu1": Dpu("dpu1", frozenset(), wave=9)})) is CommitOutcome.COMMITTED
+    roles = json.loads(ask(files, "dump", "--format=json", "xenoovs", "RBAC_Role", "name"))["data"]
+    assert sorted(role for (role,) in roles) == ["operator", "reader"]
 
 
 def test_a_report_that_an_older_schema_allowed_does_not_prevent_an_upgrade(

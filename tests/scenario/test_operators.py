@@ -146,5 +146,5 @@ def test_it_is_as_the_file_says(file: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(time, "monotonic", lambda: world.now_s)
     monkeypatch.setattr(time, "sleep", world.sleep)
     store: Any = world
-    monkeypatch.setattr(client, "fleet_store", lambda _: nullcontext(client.FleetStore(store, store, Path("fleet"))))
+    monkeypatch.setattr(client, "fleet_store", lambda *_: nullcontext(client.FleetStore(store, store, Path("fleet"))))
     world.play()

@@ -39,7 +39,7 @@ _FILES_S = 60.0
 class FleetWatch:
     """Makes snapshots of a fleet, from any thread."""
 
-    def __init__(self, store: StoreClient, states: DpuStatusReader, directory: Path) -> None:
+    def __init__(self, store: StoreClient, states: DpuStatusReader, directory: Path | None) -> None:
         self._store, self._states, self._directory = store, states, directory
         self._lock = threading.Lock()
         self._servers = tuple[ServerFacts, ...]()

@@ -61,9 +61,9 @@ class ActiveSign:
                 fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_RDLCK))
 
 
-def no_controller(directory: Path, *, is_leader: bool) -> list[str]:
+def no_controller(directory: Path | None, *, is_leader: bool) -> list[str]:
     """Return the problem that no controller of this host decides although its server leads; otherwise nothing."""
-    if not is_leader or is_shown(directory):
+    if directory is None or not is_leader or is_shown(directory):
         return []
     return ["no controller is active on this host, whose server leads: start `xenoovs fleet serve`"]
 

@@ -207,8 +207,9 @@ def next_change(
     intent, rolling, memo = newest_intent(view), rolling_intent(view), memo or Memo()
     in_use, rolled_out = (None, None) if availability is None else (availability.in_use, availability.rolled_out)
     has_begun = bool(view.staged or view.removed)
-    if view.wave and (rolling is None or not has_begun):
-        # Not by this program. All DPUs up to this wave would get the next config at once.
+    if (view.wave and not has_begun) or (rolling is None and (view.wave or has_begun)):
+        # Stopped by an operator, who writes no services, or not by this program: without it, all DPUs up to this wave
+        # would get the next config at once.
         return FleetChange(_without_roll_out(view))
     if rolling is not None and view.wave and next_wave(replace(view, wave=0)) is None:
         # Without DPUs there is no wave to wait for.

@@ -47,12 +47,8 @@ def shares_before(names: Iterable[str], statuses: Mapping[str, DpuStatus]) -> di
 def hw_problem(before: int | None, status: DpuStatus, *, ack: int) -> tuple[str, bool] | None:
     """Return what keeps a DPU from passing its wave, and whether it is a failure; None: nothing.
 
-    A DPU without hardware offload before the wave is not judged, and neither is one that has no traffic now.
-
-    Args:
-        before: As in `Intent.hw_before`; None: not known.
-        status: What the DPU reports; it has applied `ack`.
-        ack: The generation whose megaflows are judged.
+    A DPU without hardware offload `before` the wave, as in `Intent.hw_before`, is not judged, and neither is one that
+    has no traffic now. `ack`: the generation whose megaflows are judged; the DPU has applied it.
     """
     if before is None or Fraction(before, _SCALE) <= TOLERANCE:
         return None
@@ -180,10 +176,9 @@ def next_step(
     drift, fit, and with as large a share of megaflows in hardware; at most 5 % may lack it in the end without an error.
     Backends of its services must not have gone down. A problem that lasts 10 s ends the roll-out, also in a pause.
 
-    Args:
-        view: `plan.next_change` has nothing to add to it.
-        watched_s: Since when the caller knows this wave and `view.ack`.
-        lasted_s: How long each problem has been there without a break, as far as known; None: since the wave began.
+    `view`: `plan.next_change` has nothing to add to it. `watched_s`: since when the caller knows this wave and
+    `view.ack`. `lasted_s`: how long each problem has been there without a break, as far as known; None: since the wave
+    began.
     """
     intent = rolling_intent(view)
     if intent is None or not view.wave:
@@ -224,10 +219,7 @@ class WaveWatch:
     def step(
         self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, at_most_s: float | None = None
     ) -> WaveStep:
-        """Return the next step. Call it repeatedly with the newest view and reports.
-
-        `now_s`: on a clock that never goes back. `at_most_s`: as if it had watched for no longer.
-        """
+        """Return the next step. Call it repeatedly. `at_most_s`: as if it had watched for no longer."""
         wave = view.wave, view.ack
         if wave != self._wave:
             self._wave, self._began_s, self._since_s = wave, now_s, {}
@@ -370,10 +362,8 @@ class FleetProgress:
         """Return what no controller has written though it was due, in words; empty: one may yet write it.
 
         A controller that has taken over watches the wave from the beginning. So the next step has to be overdue even
-        for one that took over when it was due. Call it repeatedly with the newest view and reports.
-
-        Args:
-            now_s: On a clock that never goes back.
+        for one that took over when it was due. Call it repeatedly with the newest view and reports. `now_s` never goes
+        back.
         """
         if view is not self._view:
             self._view, self._seen_s, self.change = view, now_s, next_change(view, memo=self.memo)

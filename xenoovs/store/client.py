@@ -60,14 +60,10 @@ class CommitOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreConnection:
-    """Whether a client is connected.
+    """Whether a client is connected, since when (`time.time()`), or why not.
 
-    Attributes:
-        remote: The server, as it is written in the remotes; an empty text while there is none.
-        since_s: When it was connected, or lost, on the clock of `time.time()`.
-        reason: Why there is no connection; an empty text while there is one.
-        is_leader: Whether the server leads its cluster, or is alone.
-        problem: Why the newest rows are not in the view; an empty text: they are.
+    `remote`: as in the remotes; empty while there is none. `is_leader`: whether the server leads its cluster, or is
+    alone. `problem`: why the newest rows are not in the view; empty: they are.
     """
 
     is_connected: bool
@@ -340,15 +336,9 @@ class _Attempt:
 class StoreClient(_Reading):
     """Reads the database `xenoovs` as views, and changes it.
 
-    Args:
-        remotes: Active connection methods of ovsdb(7), divided by commas: `unix:PATH`, `tcp:IP:PORT`, `ssl:IP:PORT`.
-            One of them is used at a time, the first is chosen at random.
-        with_intents: Read the table of intents too, and be able to commit: for the controller and the command line.
-        on_change: Called in the thread of the client after each change of the view or the connection.
-        tls: For `ssl:` remotes.
-
-    Raises:
-        StoreError: Remotes have another form.
+    `remotes`: active connection methods of ovsdb(7), divided by commas; the first is chosen at random. `with_intents`:
+    to be able to commit: for the controller and the command line. `on_change`: called in the thread of the client after
+    each change of the view or the connection. `tls`: for `ssl:` remotes. Raises StoreError: Remotes have another form.
     """
 
     def __init__(
@@ -382,20 +372,12 @@ class StoreClient(_Reading):
         """Write all changes and the generation `expected_generation + 1` in one transaction.
 
         Waits for a connection and the answer. A connection that is lost meanwhile is made again, and the transaction
-        sent again: it can come true once only. After COMMITTED the view has the changes.
+        sent again: it can come true once only. After COMMITTED the view has the changes. `expected_generation`: of the
+        view that the changes were computed from. `comment`: for the log of the database.
 
-        Args:
-            expected_generation: Of the view that the changes were computed from.
-            changes: What differs from that view.
-            timeout_s: How long to try.
-            comment: For the log of the database.
-
-        Raises:
-            StoreError: The library is too old, as Debian 12 has it.
-            StoreUnreachable: There was no connection within the timeout; nothing was sent.
-            StoreRejected: The store refuses the rows, such as two services with one claim, or this client may not
-                write. Nothing was written.
-            StoreMalformed, StoreNewer: The store has rows that are no values, or those of a newer version.
+        Raises StoreError: the library is too old, as Debian 12 has it; StoreUnreachable: there was no connection within
+        the timeout; StoreRejected: the store refuses the rows, such as two services with one claim, or this client may
+        not write; StoreMalformed, StoreNewer: the store has rows that cannot be read. Nothing was written then.
         """
         if not self._can_commit:
             raise ValueError("a client that commits needs with_intents=True")

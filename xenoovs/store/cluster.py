@@ -37,14 +37,10 @@ class ServerRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterMember:
-    """A server in the list of `cluster/status`.
+    """A server in the list of `cluster/status`. `id`: its first four digits.
 
-    Attributes:
-        id: The first four digits of its id.
-        address: Of RAFT.
-        is_self: Whether it is the server that was asked.
-        silent_s: Since its last message; None: there was none.
-        match_index: The newest log entry that it has; None where the server that was asked does not lead.
+    `silent_s`: since its last message; None: there was none. `match_index`: the newest log entry that it has; None
+    where the server that was asked does not lead.
     """
 
     id: str
@@ -58,14 +54,9 @@ class ClusterMember:
 class ClusterStatus:
     """The answer to `cluster/status` (ovsdb-server(1), raft_unixctl_status in ovsdb/raft.c).
 
-    Attributes:
-        status: `cluster member`, or why it is none.
-        term: Grows by one with each election.
-        leader: `self`, the first digits of an id, or `unknown`.
-        election_timer_s: How long a follower waits for its leader.
-        index: Of its newest log entry.
-        uncommitted: Entries that most servers do not have yet.
-        unapplied: Entries that clients do not see yet.
+    `status`: `cluster member`, or why it is none. `leader`: `self`, the first digits of an id, or `unknown`. `index`:
+    of its newest log entry. `uncommitted`: entries that most servers lack. `unapplied`: entries that clients do not see
+    yet.
     """
 
     status: str
@@ -147,13 +138,10 @@ def _member(found: re.Match[str]) -> ClusterMember:
 class ServerFacts:
     """The server of one database on this host.
 
-    Attributes:
-        is_connected: Whether it serves: it stands alone, or is in contact with most of its cluster.
-        cluster: What it says of its cluster; None: it stands alone, or does not answer.
-        size_bytes: Of the database, with its log; None: there is no file.
-        free_bytes: What is left on its disk.
-        gap: Why no server can start with the file of a cluster; an empty text: it can, or the file was not read.
-        certificate_left_s: Until the certificate of the server ends; None: it has none, or the file was not read.
+    `is_connected`: it stands alone, or is in contact with most of its cluster. `cluster`: None: it stands alone, or
+    does not answer. `size_bytes`: of the file with its log; None: there is none. `gap`: why no server can start with
+    the file of a cluster; empty: it can, or was not read. `certificate_left_s`: until that of the server ends; None: it
+    has none, or was not read.
     """
 
     database: StoreDatabase
@@ -197,15 +185,14 @@ class ServerFacts:
             yield f"server {member.address} of {name} has not answered{since}; look whether it runs"
 
 
-def host_facts(directory: Path, *, reads_files: bool = False) -> tuple[ServerFacts, ...]:
-    """Return what is known of the two servers in the directory of a host.
+def host_facts(directory: Path | None, *, reads_files: bool = False) -> tuple[ServerFacts, ...]:
+    """Return what is known of the two servers in the directory of a host. None: it is another host.
 
-    Args:
-        reads_files: Whether to look for a gap in their files, which takes 0.02 s of processor time for each MB.
-
-    Raises:
-        StoreError: A server answers in an unknown form.
+    `reads_files`: look for a gap in their files, 0.02 s of processor time for each MB. Raises StoreError: A server
+    answers in an unknown form.
     """
+    if directory is None:
+        return ()
     return tuple(_facts(files_of(directory, database), database, reads_file=reads_files) for database in StoreDatabase)
 
 

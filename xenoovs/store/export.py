@@ -131,13 +131,9 @@ def export_text(view: FleetView) -> str:
 
 
 def parse_export(data: bytes, *, file: str) -> FleetView:
-    """Return the view that was exported.
+    """Return the view that was exported. `file`: its name in messages.
 
-    Args:
-        file: Its name in messages.
-
-    Raises:
-        ExportMalformed: It is no export, of a newer version, or damaged; with the place.
+    Raises ExportMalformed: it is no export, of a newer version, or damaged; with the place.
     """
     try:
         return _view(_document(data))

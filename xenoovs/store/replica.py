@@ -180,12 +180,9 @@ def open_session(remotes: list[str]) -> Any:
 
 
 class StoreSession:
-    """Observes a session of `ovs.jsonrpc`.
+    """Observes a session of `ovs.jsonrpc`. `reason`: why it was lost last. `error`: the newest refusal of a request.
 
-    Attributes:
-        reason: Why it was lost last.
-        error: The newest message that refuses a request.
-        dpus: How many DPUs may lose the same server at the same time; they do not all come back at once.
+    `dpus`: how many DPUs may lose the same server at the same time; they do not all come back at once.
     """
 
     _instances = count()
@@ -246,11 +243,8 @@ class StoreSession:
 class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
     """A copy of some tables of a database.
 
-    Its monitor has no conditions: one condition ends the cached text that servers send to all clients (docs/adr/0028).
-
-    Attributes:
-        touched: Names of tables and ids of rows that have changed since the set was emptied.
-        commit_ids: Of the newest transactions that it has seen, where it reads them.
+    Its monitor has no conditions: one ends the cached text that servers send to all clients (docs/adr/0028). `touched`:
+    tables and ids of rows that have changed since it was emptied. `commit_ids`: of the newest transactions.
     """
 
     def __init__(self, remotes: list[str], database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> None:

@@ -60,8 +60,8 @@ def schema_text(database: StoreDatabase) -> str:
     return (files("xenoovs.store") / "schema" / f"{database.value}.ovsschema").read_text()
 
 
-READER_ROLE, DPU_ROLE = "reader", "dpu"
-"""Roles of network ports: of those that change nothing, and of that where DPUs report."""
+READER_ROLE, DPU_ROLE, OPERATOR_ROLE = "reader", "dpu", "operator"
+"""Roles of network ports: of those that change nothing, of that where DPUs report, and of that of operators."""
 _ROLES, _PERMISSIONS = "RBAC_Role", "RBAC_Permission"
 
 
@@ -79,17 +79,27 @@ def role_operations(database: StoreDatabase) -> list[Operation]:
     """Return the operations that make the roles of a new database. What a role is not given is refused to it.
 
     A DPU may insert and delete the row whose name is the CN of its certificate, and change all of it but the name.
+    Operators change what the table in SECURITY.md says.
     """
     roles: list[Operation] = [{"op": "insert", "table": _ROLES, "row": {"name": READER_ROLE}}]
-    if database is StoreDatabase.STATES:
-        columns = frozenset((*STATUSES.columns, *_EARLIER_STATUS)) - {"name"}
-        permission = {"table": STATUSES.name, "authorization": "name", "insert_delete": True, "update": atom(columns)}
-        permissions = ["map", [[STATUSES.name, ["named-uuid", "own_row"]]]]
-        roles += [
-            {"op": "insert", "table": _PERMISSIONS, "row": permission, "uuid-name": "own_row"},
-            {"op": "insert", "table": _ROLES, "row": {"name": DPU_ROLE, "permissions": permissions}},
-        ]
-    return roles
+    if database is StoreDatabase.FLEET:
+        return roles + _role(OPERATOR_ROLE, _OPERATORS)
+    columns = frozenset((*STATUSES.columns, *_EARLIER_STATUS)) - {"name"}
+    return roles + _role(DPU_ROLE, {STATUSES.name: (columns, "name", True)})
+
+
+_Permission = tuple[frozenset[str], str, bool]
+"""Of a role in a table: the columns that it updates, the column that has the CN of the client in rows that it may touch
+(empty: any row), and whether it inserts and deletes rows."""
+
+
+def _role(name: str, permissions: Mapping[str, _Permission]) -> list[Operation]:
+    made: list[Operation] = []
+    for table, (updates, owner, inserts) in permissions.items():
+        row = {"table": table, "authorization": owner, "insert_delete": inserts, "update": atom(updates)}
+        made.append({"op": "insert", "table": _PERMISSIONS, "row": row, "uuid-name": table})
+    given = ["map", [[table, ["named-uuid", table]] for table in permissions]]
+    return [*made, {"op": "insert", "table": _ROLES, "row": {"name": name, "permissions": given}}]
 
 
 def renewed_roles(database: StoreDatabase) -> list[Operation]:
@@ -151,14 +161,9 @@ class _RowReader:
 
 @dataclass(frozen=True, slots=True)
 class StoreTable(Generic[_Value]):
-    """A table whose rows are values.
+    """A table whose rows are values. `columns`: in the order in which they are asked for.
 
-    Attributes:
-        name: In the schema.
-        columns: In the order in which they are asked for.
-        key: Returns the key of a row: its columns of the index.
-        parse: Returns the value of a row.
-        row: Returns the row of a value.
+    `key`: returns the columns of the index of a row. `parse` and `row` turn a row into a value, and back.
     """
 
     name: str
@@ -307,6 +312,16 @@ _FLEET_COLUMNS = ("name", "format", "generation", COMMIT_ID, "intent", "ack", "w
 _SILENT = "silent"
 """The column with the DPUs that the controller has not heard of; DPUs do not ask for it."""
 
+_OPERATORS: Mapping[str, _Permission] = {
+    FLEET: (frozenset(("generation", COMMIT_ID, "wave")), "", False),
+    INTENTS.name: (frozenset(("state", "comment", "is_paused", "hw_before", "down_before", "unfit_before")), "", True),
+    OVERRIDES.name: (frozenset(OVERRIDES.columns), "", True),
+    FREEZES.name: (frozenset(FREEZES.columns), "", True),
+    DPUS.name: (frozenset(("wave", "is_out")), "", False),
+    ACTIONS.name: (frozenset(), "certificate", True),
+}
+"""What operators may change who are no administrators. Nobody else's name gets into the history."""
+
 VIEW_TABLES: Mapping[str, StoreTable[Any]] = {
     "services": SERVICES,
     "staged": STAGED,
@@ -331,14 +346,9 @@ def fleet_columns(*, with_intents: bool) -> dict[str, tuple[str, ...]]:
 
 
 def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]], *, store_id: str) -> FleetView:
-    """Return the view of a row of `Fleet`, and of the values of other tables by name of the table and key.
+    """Return the view of a row of `Fleet`, whose UUID is `store_id`, and of the values of tables, by name and key.
 
-    Args:
-        store_id: The UUID of the row.
-
-    Raises:
-        StoreMalformed: There is no row.
-        StoreNewer: It needs a newer version.
+    Raises StoreMalformed: there is no row; StoreNewer: it needs a newer version.
     """
     if fleet is None:
         reason = "there is no row; create the database with `xenoovs fleet init`"

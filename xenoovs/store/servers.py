@@ -26,6 +26,7 @@ from xenoovs.store.replica import is_loopback, parse_remotes
 from xenoovs.store.rows import (
     DPU_ROLE,
     FLEET,
+    OPERATOR_ROLE,
     READER_ROLE,
     STATUSES,
     StoreDatabase,
@@ -62,12 +63,7 @@ _CONVERT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class RaftServer:
-    """Where a server of a cluster is reached by the other ones.
-
-    Attributes:
-        host: Its address; IPv6 in brackets.
-        port: Of the database `xenoovs`.
-    """
+    """Where a server of a cluster is reached by the other ones. `host`: IPv6 in brackets. `port`: of `xenoovs`."""
 
     host: str
     port: int = RAFT_PORT
@@ -88,18 +84,17 @@ def parse_server(text: str) -> RaftServer:
 
 @dataclass(frozen=True, slots=True)
 class StorePort:
-    """A TCP port of a server.
+    """A TCP port of a server. `host`: IPv6 in brackets.
 
-    Attributes:
-        host: The address at which it listens; IPv6 in brackets.
-        is_read_only: Whether its clients may change nothing.
-        is_tls: Whether its clients need a certificate. Without, other hosts must not reach the address.
+    `is_tls`: clients need a certificate; without, other hosts must not reach the address. `is_for_operators`: clients
+    may change a fleet; their authority is another one than that of DPUs.
     """
 
     host: str
     port: int
     is_read_only: bool
     is_tls: bool = False
+    is_for_operators: bool = False
 
     @property
     def target(self) -> str:
@@ -116,6 +111,8 @@ class StorePort:
         """The role of its clients (ovsdb(7), "RBAC"); an empty text: they may change all, as those of the socket."""
         if self.is_read_only:
             return READER_ROLE
+        if self.is_for_operators:
+            return OPERATOR_ROLE
         # A server knows a client by the CN of its certificate, and has no name for one without.
         return DPU_ROLE if self.is_tls else ""
 
@@ -132,12 +129,7 @@ def parse_listen(text: str, *, is_read_only: bool, is_tls: bool = False) -> Stor
 
 @dataclass(frozen=True, slots=True)
 class ServerFiles:
-    """The files of one ovsdb-server.
-
-    Attributes:
-        directory: Where they are; only its owner may enter.
-        name: Their first part: that of the database, or of a relay.
-    """
+    """The files of one ovsdb-server, in a directory that only its owner may enter. `name`: their first part."""
 
     directory: Path
     name: str
@@ -178,6 +170,11 @@ class ServerFiles:
         return self._file("log")
 
 
+def operator_files(directory: Path) -> ServerFiles:
+    """Return the files of the relay of a host through which operators change the fleet."""
+    return ServerFiles(directory.absolute(), "operators")
+
+
 def files_of(directory: Path, database: StoreDatabase) -> ServerFiles:
     return ServerFiles(directory.absolute(), database.value)
 
@@ -191,9 +188,8 @@ def create_databases(
     """Create the files of both databases on one host, or none.
 
     Args:
-        directory: Of the host; it is created.
-        servers: Of the cluster; none: both databases stand alone. The first server makes the cluster and the row of
-            the fleet; the other ones join it when they run.
+        servers: Of the cluster; none: both databases stand alone. The first server makes the cluster and the row of the
+            fleet; the other ones join it when they run.
         local: Which of the servers this host is.
         is_tls: Whether the servers talk to each other with TLS.
 
@@ -271,12 +267,7 @@ def _transact(file: Path, database: str, *operations: dict[str, Any]) -> None:
 
 
 def transact(files: ServerFiles, database: StoreDatabase, *operations: dict[str, Any]) -> None:
-    """Change a database by its server (RFC 7047, 4.1.3).
-
-    Raises:
-        CommandFailed: The server does not answer.
-        StoreError: It refuses an operation; nothing is changed.
-    """
+    """Change a database by its server (RFC 7047, 4.1.3). Raises CommandFailed: it does not answer; StoreError."""
     request = json.dumps([database.value, *operations])
     _require_done(run(["ovsdb-client", "--timeout=5", "transact", files.remote, request]).stdout)
 
@@ -294,22 +285,26 @@ def _require_done(output: str) -> None:
 
 
 def server_command(
-    files: ServerFiles, listen: Sequence[StorePort] = (), *, source: str = "", tls: Certificates | None = None
+    files: ServerFiles,
+    listen: Sequence[StorePort] = (),
+    *,
+    source: str = "",
+    states: str = "",
+    tls: Certificates | None = None,
 ) -> list[str]:
-    """Make the database of the ports, and return the command of a server in the foreground.
+    """Make the database of the ports, and return the command of a server in the foreground. Raises StoreError.
 
     Args:
         listen: Its TCP ports, beside the unix socket. Those with a role need another process than those without.
         source: Of a relay: the servers that it asks, as active connection methods divided by commas.
+        states: The same for the database of states, if it relays that too.
         tls: Of this server. Its clients and the other servers need a certificate of the authority.
-
-    Raises:
-        StoreError: Files cannot be made.
     """
     remotes = [f"--remote=p{files.remote}"]
     databases = [f"relay:{StoreDatabase.FLEET.value}:{source}" if source else str(files.database)]
     # A server serves all its databases at all its ports. Whoever may write `Local_Config` lets a server of root listen
     # anywhere, and delete any file (`punix:`). So it is not there beside a port whose clients may change all.
+    databases += [f"relay:{StoreDatabase.STATES.value}:{states}"] if states else []
     remotes += [f"--remote={port.target}" for port in listen if not port.role]
     if bound := [port for port in listen if port.role]:
         _make_local(files, bound)
@@ -371,14 +366,17 @@ def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
 
 
 def start_server(
-    files: ServerFiles, listen: Sequence[StorePort] = (), *, source: str = "", tls: Certificates | None = None
+    files: ServerFiles,
+    listen: Sequence[StorePort] = (),
+    *,
+    source: str = "",
+    states: str = "",
+    tls: Certificates | None = None,
 ) -> str:
     """Start a server or relay in the background. Return why it does not serve yet; an empty text: it serves.
 
-    Raises:
-        StoreError: It runs already, there is no database, its schema cannot be upgraded, its cluster lacks TLS, or
-            ovsdb-server refuses to start.
-        CertificateUnusable: A file cannot be used: ovsdb-server would only log it, and refuse all clients.
+    Raises StoreError: it runs already, there is no database, its schema cannot be upgraded, its cluster lacks TLS, or
+    ovsdb-server refuses to start; CertificateUnusable: ovsdb-server would only log it, and refuse all clients.
     """
     if tls is not None:
         tls.context()
@@ -398,7 +396,7 @@ def start_server(
     files.socket.unlink(missing_ok=True)
     # Sockets have the permissions that the umask leaves (bind_unix_socket in lib/socket-util-unix.c).
     try:
-        run([*server_command(files, listen, source=source, tls=tls), "--detach"], umask=0o077)
+        run([*server_command(files, listen, source=source, states=states, tls=tls), "--detach"], umask=0o077)
     except CommandFailed as error:
         reason = error.stderr.strip()
         if "reading record" in reason:
@@ -529,12 +527,9 @@ def is_running(files: ServerFiles) -> bool:
 def stop_server(files: ServerFiles, *, patience_s: float = 30) -> bool:
     """Let a server hand over its leadership and end. Return whether one ran.
 
-    After `exit` of ovs-appctl(8) another server leads within 0.06 s; after SIGTERM the others wait for an election.
-    A server of a cluster writes its file again before: after a full disk its log may have a gap, with which it does not
-    start.
-
-    Raises:
-        StoreError: It does not answer, or does not end in time.
+    After `exit` of ovs-appctl(8) another server leads within 0.06 s; after SIGTERM the others wait for an election. A
+    server of a cluster writes its file again before: after a full disk its log may have a gap, with which it does not
+    start. Raises StoreError: It does not answer, or does not end in time.
     """
     pid = _pid(files)
     if try_run(["ovsdb-tool", "db-is-clustered", str(files.database)]).exit_code == 0:
@@ -569,11 +564,8 @@ def _pid(files: ServerFiles) -> int | None:
 class ServerState:
     """The row of a database in `_Server` of its server (ovsdb-server(5), "Database").
 
-    Attributes:
-        model: `standalone`, `clustered` or `relay`.
-        is_connected: Whether it serves: it is in contact with most of its cluster, or with its source.
-        is_leader: Whether it leads its cluster, or stands alone.
-        index: Of the newest log entry; None outside of clusters.
+    `model`: `standalone`, `clustered` or `relay`. `is_connected`: in contact with most of its cluster, or with its
+    source. `index`: of the newest log entry; None outside of clusters.
     """
 
     model: str

@@ -38,8 +38,7 @@ def blocks_to_map(blocks: Blocks) -> dict[str, str]:
 def blocks_from_map(columns: Mapping[str, str]) -> Blocks:
     """Return the blocks of the map of a row.
 
-    Raises:
-        ValueError: A key is no block, a value is no name, blocks overlap, or two of them are one larger block.
+    Raises ValueError: A key is no block, a value is no name, blocks overlap, or two of them are one larger block.
     """
     rows = tuple((_block(key), _named(key, owner)) for key, owner in columns.items())
     blocks = Blocks.of(rows)
@@ -65,15 +64,10 @@ def _named(key: str, owner: str) -> str:
 class StoredService:
     """A service of the fleet, and which backend has which of its clients.
 
-    Attributes:
-        name: Of the service; where its DPUs do not have it alike, a `site_name` for each site.
-        groups: Names of the groups of DPUs that serve it; a DPU serves it if it is in one of them. Empty: all DPUs do.
-        config: Its entry of `services:` as JSON in normal form.
-        claim: The packets it is for, as text; no two services of one DPU have the same.
-        generation: The generation that changed it last.
-        active: The blocks in use now.
-        home: The blocks that the weights give.
-        content: A hash of all of its row but the generation; empty: it was not read from a row.
+    `name`: of the service; where its DPUs do not have it alike, a `site_name` for each site. `groups`: a DPU serves it
+    if it is in one of them; empty: all do. `config`: its entry of `services:` as JSON in normal form. `claim`: no two
+    services of one DPU have the same. `home`: the blocks that the weights give. `content`: a hash of all of its row but
+    the generation; empty: it was not read from a row.
     """
 
     name: str
@@ -97,15 +91,10 @@ class StoredService:
 
 @dataclass(frozen=True, slots=True)
 class Dpu:
-    """A DPU that belongs to the fleet.
+    """A DPU that belongs to the fleet. `name`: the common name of its certificate.
 
-    Attributes:
-        name: The common name of its certificate.
-        groups: Names of its groups: it serves their services, and those without groups.
-        rack: Where it stands; an empty text: not known.
-        wave: When it gets a new intent in a roll-out: 1 (canary), 2, or from 3 on as the newest one has split the rest.
-        is_out: Whether an operator took it out of service.
-        is_unfit: Whether the controller agrees that it is not fit (`fleet.health`).
+    `wave`: when it gets a new intent in a roll-out: 1 (canary), 2, or from 3 on as the newest one has split the rest.
+    `is_unfit`: whether the controller agrees that it is not fit (`fleet.health`).
     """
 
     name: str
@@ -120,13 +109,9 @@ class Dpu:
 class FleetOverride:
     """A weight set at run time for the whole fleet, until the config changes it (docs/adr/0009).
 
-    Attributes:
-        service: Its name, or its `site_name` in the group that has the weight.
-        weight: In place of the configured weight; 0 is a drain.
-        configured: Weight in the config when it was set. Another weight in the config ends the override.
-        author: Who set it.
-        since_ms: When, in milliseconds since 1970 on the clock of the writer.
-        until_ms: When the controller ends it, likewise; 0: never.
+    `service`: its name, or its `site_name` in the group that has the weight. `weight`: 0 is a drain. `configured`:
+    another weight in the config ends the override. `since_ms`: on the clock of the writer. `until_ms`: likewise; 0: for
+    ever.
     """
 
     service: str
@@ -140,14 +125,10 @@ class FleetOverride:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A target of health checks: its state in the fleet, and its witnesses.
+    """A target of health checks: its state in the fleet by the last votes, and its witnesses.
 
-    Attributes:
-        target: `ADDRESS/PROBE/PORT`, as `fleet.votes.target_of` makes it.
-        witnesses: Names of the DPUs that vote.
-        is_down: The last result of their votes.
-        since_ms: When it became so, in milliseconds since 1970 on the clock of the writer.
-        generation: The generation that chose these witnesses.
+    `target`: `ADDRESS/PROBE/PORT`, as `fleet.votes.target_of` makes it. `since_ms`: when `is_down` became so, on the
+    clock of the writer. `generation`: the one that chose these witnesses.
     """
 
     target: str
@@ -169,18 +150,12 @@ class IntentState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A config that was given to the fleet.
+    """A config that was given to the fleet, as YAML in `text`. `created_ms`: on the clock of the writer.
 
-    Attributes:
-        number: 1 for the first.
-        text: YAML as it was given.
-        created_ms: When it was given, in milliseconds since 1970 on the clock of the writer.
-        soak_s: How long each wave of its roll-out is watched, in seconds.
-        is_paused: During its roll-out: whether the next wave waits for an operator.
-        hw_before: During its roll-out: the share of each DPU's megaflows that were in hardware when its wave began, in
-            thousandths; without DPUs of which it was not known.
-        down_before: During its roll-out: the targets of health checks that were down when it began.
-        unfit_before: During its roll-out: the DPUs that were not fit when their wave began.
+    Of its roll-out: `soak_s`: how long each wave is watched. `hw_before`: the share of each DPU's megaflows that were
+    in hardware when its wave began, in thousandths, where it was known. `down_before`: the targets of health checks
+    that were down when it began. `unfit_before`: the DPUs that were not fit when their wave began. `is_paused`: whether
+    the next wave waits for an operator.
     """
 
     number: int
@@ -214,17 +189,11 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An entry of the history: a change of the fleet, who made it, and why.
+    """An entry of the history: a change of the fleet, who made it, and why. `at_ms`: on the clock of the writer.
 
-    Attributes:
-        number: 1 for the first.
-        at_ms: When, in milliseconds since 1970 on the clock of the writer.
-        author: The user, by its own account.
-        text: What, in the words of the command.
-        host: Where the command ran.
-        certificate: The name (CN) in the certificate of the connection; empty: it had none, as at the unix socket.
-        changed: What it changed, from what to what.
-        config: The number of the config that it gave; 0: it gave none.
+    `author`, `host`: by their own account. `text`: what, in the words of the command. `certificate`: the name (CN) in
+    that of the connection; empty: it had none, as at the unix socket. `changed`: from what to what. `config`: the
+    number of the one that it gave; 0: none.
     """
 
     number: int
@@ -240,29 +209,15 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """What the store holds at one generation.
+    """What the store holds at one generation. Clients that do not write have no intents, actions, freezes, silent.
 
-    Attributes:
-        format: The form of rows that a reader must know.
-        generation: Counts the changes; each adds 1. It orders the views of one store, and identifies none: a store that
-            is created anew, or whose files are of a backup, reaches the same number with other rows.
-        store_id: Id of the store: the UUID of its row of `Fleet`, which relays pass on too.
-        commit_id: A random number of the transaction that made the view.
-        content: A hash of its services.
-        intent: The number of the current intent; 0: none yet.
-        ack: The generation that the DPUs of a wave are waited for.
-        wave: DPUs of this wave and of earlier ones have the services of the roll-out; 0: there is none.
-        switch_at_ms: When DPUs switch to it, in milliseconds since 1970; in the past, or 0: at once.
-        removed: Names of services that the roll-out removes.
-        silent: Names of DPUs that have not reported for long by the clock of the controller; empty for clients without
-            intents.
-        actions: By number; empty for clients without intents. `freezes` likewise, by scope.
-        services: By name.
-        staged: Services that the roll-out adds or changes, by name.
-        dpus: By name.
-        overrides: By the names of service and backend.
-        watches: Targets of health checks, by target.
-        intents: By number; empty for clients that do not read them.
+    `format`: what a reader must know. `generation` orders the views of one store, and identifies none: a store that is
+    created anew, or whose files are of a backup, reaches the same number with other rows. `store_id`: the UUID of its
+    row of `Fleet`, which relays pass on too. `commit_id`: a random number of the transaction. `content`: a hash of its
+    services. `intent`: the current one; 0: none yet. `ack`: the generation that the DPUs of a wave are waited for.
+    `wave`: DPUs of this wave and of earlier ones have the services of the roll-out: those in `staged`, and not those in
+    `removed`; 0: there is none. `switch_at_ms`: when DPUs switch to it; in the past, or 0: at once. `silent`: DPUs that
+    have not reported for long by the clock of the controller.
     """
 
     name: str
@@ -329,14 +284,8 @@ class Changes:
     """What a transaction changes; all that is missing stays as it is. A value of None removes the row of that key.
 
     Values are whole: of the blocks of a service only those that differ are sent. Services that differ get the new
-    generation, whatever their own says.
-
-    Attributes:
-        ack: The new generation that the DPUs of a wave are waited for; `ACK_THIS`: the one of this transaction.
-        removed: The names of all services that the roll-out removes.
-        silent: The names of all DPUs that have not reported for long.
-        switch_at_ms: When DPUs switch to it, in milliseconds since 1970; 0: at once.
-        generation: The new generation, above the one before; None: the next one. Only a restore gives it.
+    generation, whatever their own says. `removed`, `silent`: all names. `ack`: `ACK_THIS`: the generation of this
+    transaction. `generation`: above the one before; None: the next one. Only a restore gives it.
     """
 
     services: Mapping[str, StoredService | None] = field(default_factory=dict)
@@ -362,23 +311,14 @@ ACK_THIS = -1
 
 @dataclass(frozen=True, slots=True)
 class DpuStatus:
-    """What a DPU reports of itself: its row in the database of states.
+    """What a DPU reports of itself: its row in the database of states. Times are those of its clock.
 
-    Attributes:
-        format: The newest form of rows that it reads.
-        seen_ms: When it reported, in milliseconds since 1970 on its clock.
-        applied: The generation that its bridge has.
-        store: The `FleetView.store_id` of what its bridge has; empty: not known, as of an earlier version.
-        commit: The `FleetView.commit` of it, likewise.
-        certificate_ends_s: When its certificate ends, in seconds since 1970; 0: not known, or it has none.
-        applied_ms: When its bridge had `applied` first, in milliseconds since 1970 on its clock.
-        error: Why a newer generation is not applied; an empty text: none.
-        drift: Digests of the blocks read back from the bridge, by name of the service; only those that differ.
-        verdicts: Number of megaflows by verdict; empty: not known.
-        sampled: The generation that its bridge had when these were counted.
-        down: Targets of which it is a witness and that its health checks cannot reach.
-        voted: The generation whose witnesses `down` is about; 0: it does not vote.
-        is_fit: Whether its bridge is right, and it can reach most backends that are up by votes.
+    `applied`: the generation that its bridge has, since `applied_ms`; `store`, `commit`: the `store_id` and the
+    `commit` of that view; empty: not known. `certificate_ends_s`: since 1970; 0: not known, or it has none. `error`:
+    why a newer generation is not applied. `drift`: digests of the blocks read back from the bridge, of services that
+    differ. `verdicts`: megaflows by verdict, counted when the bridge had the generation `sampled`. `down`: targets of
+    which it is a witness and that it cannot reach, by the witnesses of generation `voted`; 0: it does not vote.
+    `is_fit`: its bridge is right, and it can reach most backends that are up by votes.
     """
 
     name: str
@@ -448,8 +388,7 @@ def standing(view: FleetView, status: DpuStatus) -> Standing:
 def lacks(view: FleetView, status: DpuStatus, *, least: int | None = None) -> str:
     """Return in words why a DPU does not have what the store has; an empty text: it has.
 
-    Args:
-        least: A generation that is enough, of the store as it is; None: only the newest one is.
+    `least`: a generation that is enough, of the store as it is; None: only the newest one is.
     """
     now = standing(view, status)
     if now is Standing.APPLIED or (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,6 +60,17 @@ def certificate_end_s(file: Path) -> float | None:
     """Return when the certificate in a file ends, in seconds since 1970; None: not known."""
     found = read_certificate(str(file))
     return None if isinstance(found, Unknown) else found.ends
+
+
+def common_name(file: Path) -> str:
+    """Return the CN of the certificate in a file, by which servers know its owner; empty: not known."""
+    found = read_certificate(str(file))
+    name = None if isinstance(found, Unknown) else _COMMON_NAME.search(found.subject)
+    return re.sub(r"\\(.)", r"\1", name[1]) if name else ""
+
+
+_COMMON_NAME = re.compile(r"(?:^|[,+])CN=((?:[^,+\\]|\\.)+)")
+"""In a subject as RFC 2253 writes it."""
 
 
 def certificate_problem(left_s: float | None, *, whose: str) -> str:

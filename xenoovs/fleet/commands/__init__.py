@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from xenoovs.terminal.command import LazyGroup
+from xenoovs.terminal.options import tls_options
+
+if TYPE_CHECKING:
+    from xenoovs.switch.certificates import Certificates
 
 # Each command with the module that has it as `NAME_command`, and its one line, so that help imports no command.
 _COMMANDS = {
@@ -42,11 +48,19 @@ _COMMANDS = {
     sections={"Commands": {name: text for name, (_, text) in _COMMANDS.items()}},
     modules={name: f"{__name__}.{module}" for name, (module, _) in _COMMANDS.items()},
 )
-def fleet_command() -> None:
+@click.option(
+    "--remote",
+    metavar="REMOTES",
+    help="The store is on other hosts: the port of its operators, such as ssl:192.0.2.1:6664,ssl:192.0.2.2:6664, or to "
+    "read, that of agents.",
+)
+@click.option("--remote-states", metavar="REMOTES", help="The same for reports of DPUs.  [default: --remote]")
+@tls_options
+def fleet_command(*, remote: str | None, remote_states: str | None, tls: Certificates | None) -> None:
     """Run many DPUs with the same services and the same blocks, from one store.
 
     The controller (`fleet serve`) decides which backend has which blocks, and writes them to the store. Agents with
-    --fleet install exactly these. The commands run on the host of the store.
+    --fleet install exactly these. The commands run on a host of the store, or elsewhere with --remote.
 
     \b
     Example:
@@ -56,3 +70,13 @@ def fleet_command() -> None:
       xenoovs fleet apply services.yaml --now
       xenoovs fleet status
     """
+    context = click.get_current_context()
+    if remote is None:
+        if remote_states is not None or tls is not None:
+            raise click.UsageError("--remote-states, --tls-key, --tls-cert and --tls-ca go with --remote here.")
+        return
+    if context.invoked_subcommand in ("init", "server", "relay", "serve"):
+        raise click.UsageError(f"--remote has no use for {context.invoked_subcommand}: it is for this host.")
+    from xenoovs.fleet.commands.client import FleetRemote
+
+    context.obj = FleetRemote(remote, remote_states or remote, tls)

@@ -6,7 +6,7 @@ import functools
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from hashlib import sha256
 from math import ceil
@@ -103,25 +103,15 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _RollOut:
-    """A roll-out in waves, each watched for `soak_s`; further as of `planned_waves`."""
+    """A roll-out in waves, each watched for `soak_s`. `plan`: `planned_waves` with the options."""
 
     soak_s: int
-    canaries: int | None = None
-    second: int | None = None
-    at_once: int | None = None
-    by: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.soak_s > _MAX_SOAK_S:
-            raise click.UsageError(f"--soak {self.soak_s}s is more than a day; watch each wave for at most 24h.")
-
-    def plan(self, dpus: Mapping[str, Dpu]) -> dict[str, Dpu]:
-        """Return the DPUs whose wave changes."""
-        return planned_waves(dpus, canaries=self.canaries, second=self.second, at_once=self.at_once, by=self.by)
+    plan: Callable[[Mapping[str, Dpu]], dict[str, Dpu]]
 
 
 _canary_option = click.option(
     "--canary",
+    "canaries",
     type=click.IntRange(min=1),
     metavar="N",
     help="At least so many DPUs are canaries: those of `add-dpu --wave 1`, then others, of racks with the fewest; they "
@@ -150,12 +140,10 @@ def _wave_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*arguments: Any, now: bool, soak_s: float, **options: Any) -> object:
-        waves = {name: options.pop(name) for name in ("canary", "second", "by", "at_once")}
-        roll_out = (
-            None
-            if now
-            else _RollOut(ceil(soak_s), waves["canary"], waves["second"], waves["at_once"], waves["by"] or "")
-        )
+        if soak_s > _MAX_SOAK_S:
+            raise click.UsageError(f"--soak {soak_s:g}s is more than a day; watch each wave for at most 24h.")
+        waves = {name: options.pop(name) for name in ("canaries", "second", "at_once", "by")}
+        roll_out = None if now else _RollOut(ceil(soak_s), functools.partial(planned_waves, **waves))
         return command(*arguments, roll_out=roll_out, **options)
 
     made = cast(Command, run)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from xenoovs.dataclass import dataclass, field, replace
-from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreUnreachable
+from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreRejected, StoreUnreachable
 from xenoovs.fleet.history import freeze_text, with_entry
 from xenoovs.fleet.plan import next_change
 from xenoovs.fleet.rollout import SETTLE_S
@@ -22,6 +22,7 @@ from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
 from xenoovs.store.view import Action, Changes, DpuStatus, FleetView, lacks
+from xenoovs.switch.certificates import Certificates, common_name
 from xenoovs.terminal.command import EXIT_DIFFERS, user_name
 from xenoovs.terminal.options import duration
 from xenoovs.terminal.output import echo
@@ -57,16 +58,18 @@ timeout_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class FleetStore:
-    """Both databases of a fleet, while connected. `states`: what DPUs report. `directory`: of this host's servers.
+    """Both databases of a fleet, while connected. `states`: what DPUs report.
 
-    `comment`: of the operator, for the history.
+    `directory`: of this host's servers; None: they are on other hosts. `comment`: of the operator, for the history.
+    `certificate`: the name in that of the connection; empty: it has none.
     """
 
     fleet: StoreClient
     states: DpuStatusReader
-    directory: Path
+    directory: Path | None
     memo: Memo = field(default_factory=Memo)
     comment: str = ""
+    certificate: str = ""
 
     def view(self) -> FleetView:
         """Return the newest view. Raises StoreUnreachable, and StoreError for rows that cannot be read."""
@@ -102,7 +105,7 @@ class FleetStore:
             if not in_freeze and (frozen := freeze_text(view, now_ms=now_ms)):
                 raise FleetRefused(f"{frozen}; `xenoovs fleet freeze --end` ends it")
             changes = compute(view)
-            entry = Action(0, now_ms, user_name(), action, socket.gethostname(), comment=self.comment)
+            entry = Action(0, now_ms, user_name(), action, socket.gethostname(), self.certificate, self.comment)
             match self.fleet.commit(view.generation, with_entry(view, changes, entry, changed=changed)):
                 case CommitOutcome.COMMITTED:
                     return self.view()
@@ -148,13 +151,25 @@ def _reason(newest: FleetView, status: DpuStatus | None, least: int) -> str:
     return lack and (status.error or lack)
 
 
+@dataclass(frozen=True, slots=True)
+class FleetRemote:
+    """Where a store is on other hosts, as `xenoovs fleet --remote` says."""
+
+    fleet: str
+    states: str
+    tls: Certificates | None = None
+
+
 @contextmanager
-def fleet_store(directory: Path) -> Iterator[FleetStore]:
-    """Connect with both databases of this host, for the time of a `with`."""
+def fleet_store(directory: Path, remote: FleetRemote | None = None) -> Iterator[FleetStore]:
+    """Connect with both databases, for the time of a `with`. `remote`: None: of this host, in its directory."""
+    fleet_remote, states_remote = (files_of(directory, each).remote for each in StoreDatabase)
+    made = remote or FleetRemote(fleet_remote, states_remote)
+    name = "" if made.tls is None else common_name(made.tls.certificate)
     with ExitStack() as stack:
-        remotes = [files_of(directory, database).remote for database in (StoreDatabase.FLEET, StoreDatabase.STATES)]
-        fleet = stack.enter_context(StoreClient(remotes[0], with_intents=True))
-        yield FleetStore(fleet, stack.enter_context(DpuStatusReader(remotes[1])), directory)
+        fleet = stack.enter_context(StoreClient(made.fleet, with_intents=True, tls=made.tls))
+        states = stack.enter_context(DpuStatusReader(made.states, tls=made.tls))
+        yield FleetStore(fleet, states, directory if remote is None else None, certificate=name)
 
 
 def changes_fleet(command: Command) -> Command:
@@ -173,11 +188,18 @@ def on_fleet(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*arguments: Any, directory: Path, **options: Any) -> object:
-        with fleet_store(directory) as store:
+        with fleet_store(directory, click.get_current_context().find_object(FleetRemote)) as store:
             try:
                 return command(*arguments, store=store, **options)
             except FleetUndecided as problem:
                 echo(str(problem), err=True)
                 return EXIT_DIFFERS
+            except StoreRejected as problem:
+                if "RBAC" not in str(problem):
+                    raise
+                raise FleetRefused(
+                    f"{problem}; readers change nothing, and operators no DPUs and no store: run it on a host of the "
+                    "store (the table in SECURITY.md)"
+                ) from None
 
     return directory_option()(cast(Command, run))

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import click
 
@@ -217,7 +216,6 @@ def _wait_for_drains(store: FleetStore) -> None:
 @changes_fleet
 def forget_command(*, name: str, store: FleetStore) -> None:
     """Remove the DPU NAME, and what it has reported. Its agent goes on until it is stopped; so stop it first."""
-    directory: Path = click.get_current_context().params["directory"]
     has_state = name in (store.statuses() or {})
 
     def compute(view: FleetView) -> Changes:
@@ -226,7 +224,7 @@ def forget_command(*, name: str, store: FleetStore) -> None:
         return Changes(dpus={name: None})
 
     store.change(f"forget {name}", compute)
-    if has_state:
+    if has_state and store.directory is not None:
         report = {"op": "delete", "table": STATUSES.name, "where": [["name", "==", name]]}
-        transact(files_of(directory, StoreDatabase.STATES), StoreDatabase.STATES, report)
+        transact(files_of(store.directory, StoreDatabase.STATES), StoreDatabase.STATES, report)
     echo(f"{printable(name)} is no DPU of the fleet any more; what it has installed stays there")

@@ -11,8 +11,8 @@ from xenoovs.dataclass import replace
 from xenoovs.errors import FleetRefused
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet
 from xenoovs.fleet.history import freeze_text
-from xenoovs.fleet.plan import refusal, rolling_intent
-from xenoovs.store.view import Changes, FleetView, Freeze, Intent
+from xenoovs.fleet.plan import rolling_intent
+from xenoovs.store.view import Changes, FleetView, Freeze, Intent, IntentState
 from xenoovs.terminal.command import user_name
 from xenoovs.terminal.options import duration
 from xenoovs.terminal.output import echo
@@ -31,7 +31,9 @@ def stop_command(*, store: FleetStore) -> None:
         nonlocal number
         intent = _rolled_out(view)
         number = intent.number
-        return refusal(view, intent, f"stopped by {user_name()}")
+        ended = intent.ended(IntentState.REFUSED, f"refused: stopped by {user_name()}")
+        # No DPU uses what is staged from then on, and the controller removes it.
+        return Changes(intents={number: ended}, wave=0)
 
     store.change("stop", compute, in_freeze=True)
     echo(f"the roll-out of config {number} is taken back")

@@ -15,6 +15,7 @@ from xenoovs.agent import log as events
 from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.agent.fleet_watch import FleetWatch, served_beside
 from xenoovs.agent.log import LogForm, notify, start_logging
+from xenoovs.dataclass import replace
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, fleet_store, on_fleet
@@ -29,6 +30,7 @@ from xenoovs.store.servers import (
     create_databases,
     files_of,
     is_running,
+    operator_files,
     parse_listen,
     parse_server,
     server_state,
@@ -45,6 +47,8 @@ from xenoovs.terminal.output import confirm, echo
 _RELAY_DIRECTORY = Path("/var/lib/xenoovs/relay")
 _READERS, _RELAYED, _STATES = "127.0.0.1:6661", "127.0.0.1:6662", "127.0.0.1:6663"
 _FILES = "Directory of the files on this host."
+_OPERATORS = "operators"
+_READ_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("init")
@@ -106,9 +110,20 @@ def init_command(*, directory: Path, name: str, servers: str, local: str, tls: C
     f"user of the host could report for any DPU.  [default: {_STATES} with TLS, else the unix socket alone]",
 )
 @click.option(
+    "--listen-operators",
+    metavar="ADDRESS:PORT",
+    help="Where operators read and change the fleet from other hosts (`xenoovs fleet --remote`), by a relay.",
+)
+@click.option(
+    "--operators-ca",
+    type=_READ_FILE,
+    metavar="FILE",
+    help="Certificate authority of operators, PEM: another one than --tls-ca, whose certificates DPUs have.",
+)
+@click.option(
     "--only",
-    type=click.Choice([database.value for database in StoreDatabase]),
-    help="Only the server of this database; systemd has a unit for each.",
+    type=click.Choice([*(database.value for database in StoreDatabase), _OPERATORS]),
+    help="Only the server of this database, or the relay of operators; systemd has a unit for each.",
 )
 @tls_options
 @click.option("--stop", is_flag=True, help="Hand over the leadership, and stop the servers.")
@@ -118,11 +133,13 @@ def server_command(
     directory: Path,
     listen: str | None,
     listen_states: str | None,
+    listen_operators: str | None,
+    operators_ca: Path | None,
     only: str | None,
     stop: bool,
     tls: Certificates | None,
 ) -> int:
-    """Start the two servers of this host in the background, or stop them with --stop.
+    """Start the two servers of this host in the background, and the relay of operators; or stop them with --stop.
 
     If one of them runs, only the other one is started. Controllers, commands and agents of this host use unix sockets
     in --directory, which only their owner can open. Ports beyond loopback need TLS, and clients with a certificate.
@@ -132,8 +149,10 @@ def server_command(
       xenoovs fleet server --listen 192.0.2.1:6661 --listen-states 192.0.2.1:6663
     """
     files = {database: files_of(directory, database) for database in StoreDatabase if only in (None, database.value)}
+    gate = operator_files(directory) if only in (None, _OPERATORS) else None
     if stop:
-        return _stop(*files.values())
+        return _stop(*([gate] if gate and (only or is_running(gate)) else []), *files.values())
+    gate_port = _operators_port(listen_operators, operators_ca, tls, is_required=only == _OPERATORS)
     given = {
         StoreDatabase.FLEET: listen or (None if tls is None else _READERS),
         StoreDatabase.STATES: listen_states or (None if tls is None else _STATES),
@@ -148,11 +167,18 @@ def server_command(
     try:
         waiting = dict[StoreDatabase, str]()
         # If all of them run, the first one is refused.
-        for database, found in (lacking or files).items():
+        for database, found in (lacking or ({} if gate_port and gate else files)).items():
             reason = start_server(found, [ports[database]] if database in ports else [], tls=tls)
             started.append(found)
             if reason:
                 waiting[database] = reason
+        gate_reason = ""
+        if gate is not None and gate_port is not None and tls is not None and operators_ca is not None:
+            if not is_running(gate) or not lacking:
+                sources = [files_of(directory, database).remote for database in StoreDatabase]
+                own = Certificates(tls.key, tls.certificate, operators_ca)
+                gate_reason = start_server(gate, [gate_port], source=sources[0], states=sources[1], tls=own)
+            _show(gate, StoreDatabase.FLEET, gate_port, gate_reason)
     except StoreError:
         for found in started:
             stop_server(found)
@@ -168,7 +194,24 @@ def server_command(
             f"backends; agents of this host can use --fleet-state {files_of(directory, StoreDatabase.STATES).remote}",
             err=True,
         )
-    return 2 if waiting else 0
+    return 2 if waiting or gate_reason else 0
+
+
+def _operators_port(
+    listen: str | None, authority: Path | None, tls: Certificates | None, *, is_required: bool
+) -> StorePort | None:
+    """Return the port of operators; None: there is none. Raises click.UsageError, StoreError."""
+    if listen is None and authority is None and not is_required:
+        return None
+    if listen is None or authority is None or tls is None:
+        raise click.UsageError("--listen-operators, --operators-ca and the options of TLS go together.")
+    try:
+        is_same = authority.read_bytes() == tls.authority.read_bytes()
+    except OSError as error:
+        raise FileUnusable(file=str(authority), reason=f"it cannot be read: {error.strerror or error}") from None
+    if is_same:
+        raise click.UsageError("--operators-ca is --tls-ca: every DPU could change the fleet. Make another authority.")
+    return replace(parse_listen(listen, is_read_only=False, is_tls=True), is_for_operators=True)
 
 
 @click.command("relay")
@@ -314,9 +357,6 @@ def _read(file: Path) -> bytes:
             return stream.read(MAX_SIZE_BYTES + 1)
     except OSError as error:
         raise FileUnusable(file=str(file), reason=f"it cannot be read: {error.strerror or error}") from None
-
-
-_READ_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("serve")

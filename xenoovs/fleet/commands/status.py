@@ -105,7 +105,13 @@ def status_command(
             "frozen": freeze_text(view, now_ms=int(time.time() * 1000)),
             "drains": [{"service": name, "left_s": round(left_s, 3)} for name, left_s in sorted(drains.items())],
         },
-        lambda: _show(view, snapshot, _shortened(snapshot) if is_short else listed, drains),
+        lambda: _show(
+            view,
+            snapshot,
+            _shortened(snapshot) if is_short else listed,
+            drains,
+            source="" if store.directory is not None else f"read from {store.remote}",
+        ),
     )
     return EXIT_OK if snapshot.is_well else EXIT_DIFFERS
 
@@ -193,11 +199,14 @@ def _shortened(snapshot: FleetSnapshot) -> FleetSnapshot:
     return replace(snapshot, rows=tuple(row for row in snapshot.worst_first() if not row.is_well)[:_DPUS_SHOWN])
 
 
-def _show(view: FleetView, snapshot: FleetSnapshot, listed: FleetSnapshot, drains: Mapping[str, float]) -> None:
-    role, counts = "leads" if snapshot.is_active else "follows", Counter(row.state for row in snapshot.rows)
+def _show(
+    view: FleetView, snapshot: FleetSnapshot, listed: FleetSnapshot, drains: Mapping[str, float], *, source: str = ""
+) -> None:
+    role = source or f"the server of this host {'leads' if snapshot.is_active else 'follows'}"
+    counts = Counter(row.state for row in snapshot.rows)
     echo(
         f"{printable(view.name)}: generation {view.generation}, config {view.intent or 'none'}, "
-        f"{counted(len(view.services), 'service')}; the server of this host {role}"
+        f"{counted(len(view.services), 'service')}; {role}"
     )
     if counts:
         states = ", ".join(f"{n} {state.value}" for state, n in counts.items())
@@ -209,8 +218,9 @@ def _show(view: FleetView, snapshot: FleetSnapshot, listed: FleetSnapshot, drain
             print_columns(DPUS.columns, DPUS.shown(listed))
         if left := len(snapshot.rows) - len(listed.rows):
             echo(f"... and {left} more: `xenoovs fleet status --all` lists every DPU")
-    echo()
-    print_columns(SERVER_LIST.columns, SERVER_LIST.shown(snapshot))
+    if snapshot.servers:
+        echo()
+        print_columns(SERVER_LIST.columns, SERVER_LIST.shown(snapshot))
     if snapshot.problems or snapshot.roll_out or view.overrides or drains:
         echo()
     for problem in snapshot.problems:

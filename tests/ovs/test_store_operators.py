@@ -1,0 +1,235 @@
+"""Operators on other hosts: what the role of their port admits, on real servers with TLS, and their commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult
+from tests.ovs.certificates import certificates
+from tests.ovs.fleets import FleetServers
+from tests.ovs.stores import loopback
+from tests.patience import eventually
+from xenoovs.store.rows import StoreDatabase, schema_text
+from xenoovs.store.servers import files_of, operator_files, stop_server
+from xenoovs.switch.certificates import Certificates
+
+NETWORK = 240
+SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"
+TABLES: dict[str, Any] = json.loads(schema_text(StoreDatabase.FLEET))["tables"]
+ROWS: dict[str, dict[str, object]] = {
+    "Fleet": {"name": "other", "format": 1},
+    "Intent": {"number": 1, "state": "refused"},
+    "Freeze": {"scope": "fleet"},
+    "Action": {"number": 1, "certificate": "bob"},
+    "Service": {"name": "dns", "claim": "a"},
+    "Staged": {"name": "dns", "claim": "a"},
+    "Override": {"service": "dns", "backend": "fips2"},
+    "Dpu": {"name": "dpu1", "wave": 3},
+    "Watch": {"target": "a"},
+    "RBAC_Role": {"name": "other"},
+    "RBAC_Permission": {"table": "Service"},
+}
+"""One of each table, which no operator has written."""
+
+
+@dataclass
+class Gate:
+    """A store with a port for operators. `fleet`: of the host of the store."""
+
+    fleet: FleetServers
+    remote: str
+    reading: str
+    states: str
+    ann: Certificates
+    dpu1: Certificates
+
+    def command(self, *words: object, remote: tuple[str, ...] = (), who: Certificates | None = None) -> CommandResult:
+        """What a command says to an operator on another host."""
+        tls = who or self.ann
+        files = ("--tls-key", tls.key, "--tls-cert", tls.certificate, "--tls-ca", self.dpu1.authority)
+        return self.fleet.xenoovs("fleet", "--remote", *(remote or (self.remote,)), *files, *words)
+
+    def refusal(
+        self, operation: Mapping[str, object], *, database: str = "xenoovs", who: Certificates | None = None
+    ) -> str:
+        """Why an operation at the port of operators is refused; empty: it is done, and undone."""
+        tls = who or self.ann
+        files = ["-p", str(tls.key), "-c", str(tls.certificate), "-C", str(self.dpu1.authority)]
+        request = json.dumps([database, operation, {"op": "abort"}])
+        said = subprocess.run(
+            ["ovsdb-client", "--timeout=10", *files, "transact", self.remote, request],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if said.returncode:
+            return said.stderr
+        first = json.loads(said.stdout)[0]
+        return f"{first['error']}: {first['details']}" if "error" in first else ""
+
+
+@pytest.fixture
+def gate(tmp_path: Path, xenoovs: CommandLine) -> Iterator[Gate]:
+    fleet_authority, operators = trustme.CA(), trustme.CA()
+    server = certificates(fleet_authority, tmp_path, "server")
+    dpu1, ann = certificates(fleet_authority, tmp_path, "dpu1"), certificates(operators, tmp_path, "ann")
+    store = FleetServers(tmp_path / "store", xenoovs)
+    store.create()
+    host = loopback(1, NETWORK)
+    ports = ["--listen", f"{host}:6661", "--listen-states", f"{host}:6663", "--listen-operators", f"{host}:6664"]
+    tls = ["--tls-key", server.key, "--tls-cert", server.certificate, "--tls-ca", server.authority]
+    try:
+        same = store.fleet("server", *ports, *tls, "--operators-ca", server.authority)
+        assert (same.status, "every DPU could change the fleet" in same.err) == (64, True)
+        started = store.fleet("server", *ports, *tls, "--operators-ca", ann.authority)
+        assert started.status == 0, started.out + started.err
+        assert f"operators serves at ssl:{host}:6664" in started.out
+        yield Gate(store, f"ssl:{host}:6664", f"ssl:{host}:6661", f"ssl:{host}:6663", ann, dpu1)
+    finally:
+        stop_server(operator_files(store.directory))
+        for database in StoreDatabase:
+            stop_server(files_of(store.directory, database))
+
+
+def documented() -> dict[str, tuple[set[str], bool, bool]]:
+    """The columns of each table that operators may update, and whether they insert and delete, by SECURITY.md."""
+    found = dict[str, tuple[set[str], bool, bool]]()
+    for line in SECURITY.read_text().partition("## Who may write what")[2].splitlines():
+        if row := re.fullmatch(r"\| `(\w+)` \| (.*) \| (.*) \|", line):
+            updates = set(re.findall(r"`(\w+)`", row[2]))
+            found[row[1]] = (
+                updates if row[2] != "all" else TABLES[row[1]]["columns"].keys(),
+                row[3].startswith("yes"),
+                "own" in row[3],
+            )
+    return found
+
+
+def sample(declared: Any) -> object:
+    """A value that a column accepts."""
+    if isinstance(declared, str):
+        return {"string": "x", "integer": 1, "boolean": True}[declared]
+    if "max" in declared:
+        return ["map", []] if "value" in declared else ["set", []]
+    key = declared["key"]
+    return sample(key) if isinstance(key, str) else key["enum"][1][0] if "enum" in key else sample(key["type"])
+
+
+def test_who_may_write_which_column_is_as_documented(gate: Gate) -> None:
+    gate.fleet.transact(
+        *({"op": "insert", "table": table, "row": row} for table, row in ROWS.items() if table != "Fleet")
+    )
+    told = documented()
+    assert ROWS.keys() == TABLES.keys() == told.keys()
+    for table, (updates, inserts, is_own) in told.items():
+        for column, declared in TABLES[table]["columns"].items():
+            operation = {"op": "update", "table": table, "where": [], "row": {column: sample(declared["type"])}}
+            said = gate.refusal(operation)
+            assert (said == "") is (column in updates), (table, column, said)
+            assert not said or said.startswith('permission error: RBAC rules for client "ann" role "operator"'), said
+        row = {**ROWS[table], "number": 2} if "number" in ROWS[table] else ROWS[table]
+        insert: dict[str, object] = {"op": "insert", "table": table, "row": row}
+        said = gate.refusal(insert)
+        assert ("permission error" not in said) is (inserts and not is_own), (table, said)
+        said = gate.refusal({"op": "delete", "table": table, "where": []})
+        assert ("permission error" not in said) is (inserts and not is_own), (table, said)
+    own: dict[str, object] = {"op": "insert", "table": "Action", "row": {"number": 2, "certificate": "ann"}}
+    assert gate.refusal(own) == ""
+    report: dict[str, object] = {"op": "insert", "table": "Dpu_State", "row": {"name": "ann"}}
+    assert "permission error" in gate.refusal(report, database="xenoovs_state")
+    assert "permission error" in gate.refusal(
+        {"op": "delete", "table": "Connection", "where": []}, database="Local_Config"
+    )
+    # The certificate of a DPU is of another authority.
+    assert "RBAC" not in gate.refusal(own, who=gate.dpu1)
+    assert gate.refusal(own, who=gate.dpu1) != ""
+
+
+def test_an_operator_changes_the_fleet_from_another_host_and_administers_nothing(gate: Gate, tmp_path: Path) -> None:
+    store = gate.fleet
+    config = tmp_path / "services.yaml"
+    config.write_text(SMALL_CONFIG)
+    store.start_controller()
+    try:
+        store.wait_active()
+        assert store.fleet("add-dpu", "dpu1").status == 0
+        config_words = ("apply", config, "--now", "--yes", "--timeout", "1s", "--comment", "first")
+        given = gate.command(*config_words)
+        assert (given.status, "applied by 0 of 1 DPU" in given.out) == (2, True), given.out + given.err
+        said = gate.command("drain", "dns", "fips2", "--yes", "--timeout", "0.1s")
+        assert said.status == 2, said.err
+        assert gate.command("drain-dpu", "dpu1", "--now", "--yes").status == 0
+        assert gate.command("freeze", "--for", "1h", "--comment", "sales").status == 0
+        assert (said := gate.command("reset", "dns", "fips2")).status == 1
+        assert ": sales; `xenoovs fleet freeze --end`" in said.err
+        assert gate.command("freeze", "--end").status == 0
+        assert gate.command("undrain-dpu", "dpu1", "--now").status == 0
+        for words in (("add-dpu", "dpu2"), ("set-dpu", "dpu1", "--rack", "r2"), ("forget", "dpu1")):
+            refused = gate.command(*words)
+            assert (refused.status, "the table in SECURITY.md" in refused.err) == (1, True), refused.err
+        shown = gate.command("status")
+        assert f"read from {gate.remote}" in shown.out
+        assert gate.command("server").status == 64
+
+        reading = (gate.reading, "--remote-states", gate.states)
+        read = gate.command("history", "-o", "json", remote=reading, who=gate.dpu1)
+        entries = json.loads(read.out)["history"]
+        assert [(each["action"], each["certificate"]) for each in entries] == [
+            ("undrain-dpu dpu1", "ann"),
+            ("freeze --end", "ann"),
+            ("freeze", "ann"),
+            ("drain-dpu dpu1", "ann"),
+            ("drain dns/fips2", "ann"),
+            ("apply", "ann"),
+            ("add-dpu dpu1", ""),
+        ]
+        refused = gate.command("drain", "dns", "fips3", "--yes", remote=reading, who=gate.dpu1)
+        assert refused.status == 1, refused.out
+        assert store.fleet("status").status == 2
+    finally:
+        store.kill_controllers()
+
+
+def test_a_roll_out_is_stopped_by_an_operator_who_may_write_no_service(gate: Gate, tmp_path: Path) -> None:
+    store = gate.fleet
+    config = tmp_path / "services.yaml"
+    config.write_text(SMALL_CONFIG)
+    store.start_controller()
+    try:
+        store.wait_active()
+        assert store.fleet("add-dpu", "dpu1").status == 0
+        assert gate.command("apply", config, "--now", "--yes", "--timeout", "0.1s").status == 2
+        rolling = {
+            "op": "insert",
+            "table": "Intent",
+            "row": {
+                "number": 2,
+                "text": SMALL_CONFIG.replace("30", "50", 1),
+                "state": "rolling",
+                "soak_s": 3600,
+                "author": "ann",
+            },
+        }
+        raised = {"op": "mutate", "table": "Fleet", "where": [], "mutations": [["generation", "+=", 1]]}
+        store.transact(rolling, raised)
+        eventually(lambda: bool(store.select("Staged")) and store.select("Fleet")[0]["wave"] == 3, "the wave")
+        assert gate.command("pause").status == 0
+        assert gate.command("stop", "--comment", "errors").status == 0
+        eventually(lambda: not store.select("Staged"), "the end of what is staged")
+        assert store.select("Fleet")[0]["wave"] == 0
+        assert {each["config"]: each["state"] for each in store.history() if each["config"]} == {
+            1: "current",
+            2: "refused",
+        }
+        assert [each["certificate"] for each in store.history()[:2]] == ["ann", "ann"]
+    finally:
+        store.kill_controllers()
