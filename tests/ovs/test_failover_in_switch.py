@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -77,8 +78,10 @@ def dump(lab: Lab) -> list[str]:
     return sorted(line for line in lines if "actions=" in line)
 
 
-def megaflows(lab: Lab) -> list[str]:
-    return [line for line in lab.ovs.appctl("dpctl/dump-flows").splitlines() if "10.3.10.45" in line]
+def matches(lab: Lab) -> set[str]:
+    """What the megaflows of the clients match."""
+    lines = lab.ovs.appctl("dpctl/dump-flows").splitlines()
+    return {line.partition(", packets:")[0] for line in lines if "10.3.10.45" in line and "in_port(" in line}
 
 
 def owners(xenoovs: CommandLine) -> str:
@@ -130,3 +133,57 @@ def test_each_client_moves_once_and_returns_once(when: str, lab: Lab, config: Pa
     assert all(len(each) == 3 and each[2] == "b1" and each[1] in ("b2", "b3") for each in moved)
     assert all(len(each) == 1 for each in found.values() if each[0] != "b1")
     assert {each[1] for each in moved} == {"b2", "b3"}
+
+
+def test_hardware_entries_are_those_of_plain_flows(
+    lab: Lab, config: Path, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    """Before a cut, and afterwards, when verify-offload and trace know which next hop is in use."""
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(CONFIG.replace(", failover: in_switch, depth: 3", ""))
+    with steady_stream(lab, clients=CLIENTS, rate_pps=RATE_PPS) as stream:
+
+        def seen() -> set[str]:
+            lab.ovs.appctl("revalidator/purge")
+            stream.say("again")
+            return matches(lab)
+
+        assert xenoovs("apply", str(plain), "--lab", NAME, "--yes").status == 0
+        wanted = seen()
+        assert xenoovs("apply", str(config), "--lab", NAME, "--yes").status == 0
+        assert seen() == wanted
+        assert "the switch" not in xenoovs("verify-offload", str(config), "--lab", NAME).out
+        set_link(lab, "down")
+        stream.say("again")
+        try:
+            assert seen() == wanted
+            said = xenoovs("verify-offload", str(config), "--lab", NAME)
+            assert re.search(
+                r"^dns: \d blocks? of one: the switch sends to (two|three), as p1 is dead$", said.out, re.M
+            )
+            assert "misdelivered" not in said.out
+            assert "the switch sends to" in xenoovs("status", str(config), "--lab", NAME).out
+            for client in range(8):
+                said = xenoovs("trace", str(config), "--lab", NAME, "--src", f"198.51.100.{client}")
+                assert said.status == 0, said.out
+                assert "-> backend one" not in said.out
+        finally:
+            set_link(lab, "up")
+        stream.say("again")
+
+
+def test_a_port_that_is_deleted_loses_its_clients_and_gets_them_back(
+    lab: Lab, config: Path, xenoovs: CommandLine
+) -> None:
+    with steady_stream(lab, clients=CLIENTS, rate_pps=RATE_PPS) as stream:
+        stream.say("again")
+        lab.ovs.vsctl("del-port", "ovsbr1", "p2")
+        stream.say("again")
+        lab.ovs.vsctl("add-port", "ovsbr1", "p2")
+        assert xenoovs("apply", str(config), "--lab", NAME, "--yes").status == 0
+        stream.say("again")
+        found = [route(each) for each in stream.end().values()]
+    assert {len(each) for each in found} == {1, 3}
+    assert all(each[0] == each[2] == "b2" != each[1] for each in found if len(each) == 3)
+    assert all(each[0] != "b2" for each in found if len(each) == 1)
+    assert xenoovs("plan", str(config), "--lab", NAME).status == 0

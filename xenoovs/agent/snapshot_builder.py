@@ -16,10 +16,12 @@ from xenoovs.compile.encoding import block_of, key_match
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
 from xenoovs.dataclass import dataclass, field, replace
+from xenoovs.datapath.database import live_ports
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.slow_start import Ramps
 from xenoovs.engine.engine import Engine
+from xenoovs.judge.expected import moved_by_switch
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import mac_and_port
@@ -111,12 +113,20 @@ class SnapshotBuilder:
         def snapshot() -> Snapshot:
             installed = {} if program is None else self._installed.of(program)
             services = service_views(replace(moment, installed=installed, blocks=self._blocks(state.offload)))
-            return replace(frame, services=services, flows=0 if program is None else self._flows.of(program))
+            flows, moved = (0, ()) if program is None else (self._flows.of(program), _moved(program, state))
+            return replace(frame, services=services, flows=flows, moved_by_switch=moved)
 
         return LazySnapshot(snapshot, lambda service: blocks_of(program, self._blocks(state.offload), service))
 
     def _blocks(self, sample: OffloadSample) -> Sampled:
         return {} if sample.findings is None else self._sampled.of(sample.findings)
+
+
+def _moved(program: Program, state: AgentState) -> tuple[str, ...]:
+    """Return what groups of the switch do because ports are dead, as far as these are known."""
+    uplinks = program.balancer.uplinks
+    ports = state.ports.of(uplinks.bridge) if uplinks.buckets else None
+    return () if ports is None else tuple(moved_by_switch(program, live_ports(ports.values()) - state.ports_down))
 
 
 def _with_utc(override: Override, utc_offset_s: float) -> Override:

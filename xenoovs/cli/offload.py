@@ -32,7 +32,7 @@ from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.record import open_dump
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.judge.check import check_dump
-from xenoovs.judge.expected import expected_services
+from xenoovs.judge.expected import expected_services, moved_by_switch
 from xenoovs.judge.findings import Anomaly, OffloadFindings
 from xenoovs.judge.foreign import OwnMask, attribute
 from xenoovs.judge.traffic import missing_flows
@@ -86,7 +86,11 @@ class BlockChecker:
         bridge = balancer.uplinks.bridge
         ingress = frozenset(entry.in_port for each in services for entry in each.entries if entry.in_port is not None)
         evidence = self.collector.megaflows(bridge, ingress=ingress)
+        state = evidence.bridge(bridge)
+        live = None if state is None else state.live_ports
         with uncollected():
+            if live is not None and balancer.uplinks.buckets:
+                services = expected_services(self.program, live=live)
             own_mask = own_mask_of(self.program, lambda: read_version(self.collector.endpoint))
             lines = hints.watch(evidence.lines)
             findings = check_dump(services, lines, evidence, own_mask=own_mask, is_listing=is_listing)
@@ -99,12 +103,12 @@ class BlockChecker:
         encrypted = tuple(end for end in balancer.remote_ends if end.tunnel.ipsec is not None)
         clear, unread = _cleartext(self.collector, findings.tunnels, wanted_encryption(encrypted, findings))
         findings = replace(findings, cleartext=clear, cpu_ports=balancer.cpu_encrypted_ports)
-        state = evidence.bridge(bridge)
         is_off = state is not None and not state.hw_offload
         is_off = is_off and any(each.megaflows and each.verdict.badness > 1 for each in findings.judged)
         remarks = (*self.remarks, *evidence.remarks, *unread, *((_NOT_SET,) if is_off else ()))
         remarks = (*remarks, *hints.reason_summary(), *hints.remarks(is_filtered=False))
-        remarks = (*remarks, *growth_remarks(findings, evidence))
+        moved = () if live is None else moved_by_switch(self.program, live)
+        remarks = (*remarks, *growth_remarks(findings, evidence), *moved)
         expired = "" if any(block.megaflows for block in findings.blocks) else self._expired(evidence.max_idle_s)
         return DatapathCheck(findings, remarks, self._origins(findings, hints.cores), expired)
 

@@ -172,7 +172,8 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
         if options.output is OutputFormat.TEXT:
             echo(f"{source}:\n")
         dead = _dead_ports(switch, balancer)
-        _show(report, before, options, apart_s=apart_s, dead=dead)
+        moved = _moved_by_switch(switch, balancer) if dead and balancer.uplinks.buckets else ()
+        _show(report, before, options, apart_s=apart_s, dead=dead, moved=moved)
         if options.output is OutputFormat.TEXT and not report.is_as_configured:
             missing = counted(report.missing, "flow")
             text = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} unexpected"
@@ -193,6 +194,14 @@ def _dead_ports(switch: Switch, balancer: Balancer) -> dict[str, str]:
     known = {port.name: port for port in switch.describe(balancer.uplinks.bridge).ports}
     views = (view for view in port_views(known, balancer) if view.ofport is not None)
     return {view.name: view.problem for view in views if view.problem}
+
+
+def _moved_by_switch(switch: Switch, balancer: Balancer) -> tuple[str, ...]:
+    from xenoovs.compile.program import compile_onto
+    from xenoovs.judge.expected import moved_by_switch
+
+    state = switch.describe(balancer.uplinks.bridge)
+    return tuple(moved_by_switch(compile_onto(balancer, switch.dump_flows(state.name)), state.live_ports))
 
 
 def _reports(
@@ -228,6 +237,7 @@ def _show(
     *,
     apart_s: float,
     dead: dict[str, str],
+    moved: tuple[str, ...],
 ) -> None:
     from xenoovs.cli.plan import drain_document, drain_line
 
@@ -236,12 +246,20 @@ def _show(
     if options.output is OutputFormat.JSON:
         facts = {"missing_flows": report.missing, "foreign_flows": report.foreign, "ports_without_link": list(dead)}
         drains = [drain_document(drain) for drain in report.drains]
-        print_json({"from": "bridge", **facts, "backends": _TRAFFIC.documents(rows), "drains": drains})
+        print_json(
+            {
+                "from": "bridge",
+                **facts,
+                "backends": _TRAFFIC.documents(rows),
+                "drains": drains,
+                "moved_by_switch": moved,
+            }
+        )
         return
     print_columns(_TRAFFIC.columns, _TRAFFIC.shown(rows))
     for drain in report.drains:
         echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
-    for reason in dead.values():
+    for reason in (*dead.values(), *moved):
         echo(click.style(f"\n{reason}", fg="red"))
 
 

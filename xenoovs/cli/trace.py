@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 
@@ -112,9 +112,11 @@ def trace_command(
         if in_port not in names:
             there = first_names(names) or "no port"
             raise click.UsageError(f"--in-port {in_port}: bridge {bridge} has {there}.{did_you_mean(in_port, names)}")
-    outcome = tables_of(compile_onto(balancer, observed).flows).run(packet)
+    has_groups = switch is not None and balancer.uplinks.buckets
+    live = switch.describe(bridge).live_ports if switch is not None and has_groups else None
+    outcome = tables_of(compile_onto(balancer, observed).flows).run(packet, live=live)
     if switch is not None and is_replaying():
-        check = _check_recorded(packet, outcome, (*observed, *switch.dump_foreign_flows(bridge)))
+        check = _check_recorded(packet, outcome, (*observed, *switch.dump_foreign_flows(bridge)), live=live)
     elif switch is not None:
         answer = parse_trace(switch.trace(bridge, render_packet(packet)))
         backend = _backend(balancer, packet, outcome)
@@ -195,10 +197,12 @@ def _check(packet: Packet, outcome: Outcome, end: RemoteEnd | None, answer: Trac
     return SwitchCheck(agrees=False, text=f"ofproto/trace gives {result}; see `xenoovs plan`")
 
 
-def _check_recorded(packet: Packet, outcome: Outcome, flows: Iterable[ObservedFlow]) -> SwitchCheck:
+def _check_recorded(
+    packet: Packet, outcome: Outcome, flows: Iterable[ObservedFlow], *, live: Collection[str] | None
+) -> SwitchCheck:
     """Compare with what all flows of the bridge do in the simulator: a record answers no ofproto/trace."""
     try:
-        copies = tables_of(seen.flow for seen in flows).run(packet).copies
+        copies = tables_of(seen.flow for seen in flows).run(packet, live=live).copies
     except SimulateError as error:
         return SwitchCheck(agrees=None, text=f"the recorded flows were not followed: {error}")
     sent, wanted = ([(Mac(copy.dl_dst), copy.vlan, copy.port) for copy in each] for each in (copies, outcome.copies))

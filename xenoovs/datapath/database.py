@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.ovn import OvnChassis, OvnUse
@@ -72,6 +72,12 @@ class PortState:
         return tuple(names[: names.index("none")] if "none" in names else names)
 
 
+def live_ports(ports: Iterable[PortState]) -> frozenset[str]:
+    """Return the names of ports with a link, if that is known, and with a BFD session that is up, if they have one."""
+    there = (port for port in ports if port.ofport is not None and port.link_up is not False)
+    return frozenset(port.name for port in there if port.bfd_status.get("forwarding") != "false")
+
+
 @dataclass(frozen=True, slots=True)
 class Controller:
     """A row of table Controller. `role`: `master`, `slave` or `other`; None: none yet."""
@@ -122,6 +128,11 @@ class BridgeState:
 
     def port(self, name: str) -> PortState | None:
         return next((port for port in self.ports if port.name == name), None)
+
+    @property
+    def live_ports(self) -> frozenset[str]:
+        """Ports with a link, if that is known, and with a BFD session that is up, if they have one."""
+        return live_ports(self.ports)
 
     @property
     def ofports(self) -> dict[str, int]:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from enum import Enum
 from functools import lru_cache, reduce
 from operator import or_
 
-from xenoovs.compile.encoding import WRITTEN, comes_from, key_of, leaves_with
+from xenoovs.compile.encoding import WRITTEN, comes_from, hop_of, key_of, leaves_with
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of, read_masked, tag_written
 from xenoovs.datapath.outer import encapsulations, parse_outer
+from xenoovs.decision.decision import next_hops
+from xenoovs.errors import counted
 from xenoovs.model.balancer import Backend, Returns, Service
 from xenoovs.model.next_hop import NextHop, is_tunneled
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
 from xenoovs.model.switch_tunnel import SwitchTunnel, remote_end_of
-from xenoovs.openflow.flow import ETH_ARP, UNTAGGED, Field, Flow, Masked, Match
+from xenoovs.openflow.flow import ETH_ARP, UNTAGGED, Field, Flow, Masked, Match, alternatives, output_ports
 from xenoovs.openflow.flow import match_of as match_of_conditions
 from xenoovs.openflow.text import parse_value
 
@@ -89,17 +91,47 @@ class ExpectedService:
     origins: frozenset[tuple[int, int]] = frozenset()
 
 
-def expected_services(program: Program) -> tuple[ExpectedService, ...]:
-    """Return the services of a compiled program, in its order."""
+def expected_services(program: Program, *, live: Collection[str] | None = None) -> tuple[ExpectedService, ...]:
+    """Return the services of a compiled program, in its order.
+
+    `live`: Ports that are live, by which groups choose; None: not known, and any of a group's next hops may be in use.
+    """
     tunnels = program.balancer.switch_tunnels
-    return tuple(_expected_service(service, tunnels) for service in program.services if service.classify)
+    return tuple(_expected_service(service, tunnels, live) for service in program.services if service.classify)
 
 
-def _expected_service(service: ServiceProgram, tunnels: tuple[SwitchTunnel, ...]) -> ExpectedService:
+def moved_by_switch(program: Program, live: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each backend whose clients groups of the switch have moved, or have nowhere to move."""
+    for made in program.services:
+        names = {hop: name for name, hop in next_hops(made.service).items()}
+        found = Counter[tuple[str, str, tuple[str, ...]]]()
+        for block in made.blocks:
+            ports = tuple(output_ports(block.flow.actions))
+            if made.watch is not None and block.move is None and ports[0] not in live:
+                hop = next(iter(_hops_in_use(block.flow, live)), None)
+                heir = "" if hop is None else names.get(hop, str(hop))
+                found[block.backend.name, heir, ports if hop is None else ports[:1]] += 1
+        for (backend, heir, ports), blocks in sorted(found.items()):
+            what = f"{made.service.name}: {counted(blocks, 'block')} of {backend}"
+            dead = f"{', '.join(ports)} {'is' if len(ports) == 1 else 'are'} dead"
+            yield f"{what}: {f'the switch sends to {heir}' if heir else 'packets are dropped'}, as {dead}"
+
+
+def _hops_in_use(flow: Flow, live: Collection[str] | None) -> tuple[NextHop, ...]:
+    """Return the next hops that a flow may use; empty: all ports are dead."""
+    ways = alternatives(flow.actions)
+    if live is not None and len(ways) > 1:
+        ways = tuple(way for way in ways if next(output_ports(way), "") in live)[:1]
+    return tuple(hop for way in ways if (hop := hop_of(way)) is not None)
+
+
+def _expected_service(
+    service: ServiceProgram, tunnels: tuple[SwitchTunnel, ...], live: Collection[str] | None
+) -> ExpectedService:
     return ExpectedService(
         name=service.service.name,
         entries=tuple(flow.match for flow in service.classify),
-        blocks=tuple(_blocks(service, tunnels)),
+        blocks=tuple(_blocks(service, tunnels, live)),
         priority=min(flow.priority for flow in service.classify),
         # What comes back from a remote is a tunnel of its own.
         ports=frozenset()
@@ -118,7 +150,9 @@ def _origins(service: Service) -> Iterator[tuple[int, int]]:
             yield found[Field.TUN_SRC], found[Field.TUN_ID]
 
 
-def _blocks(service: ServiceProgram, tunnels: tuple[SwitchTunnel, ...]) -> Iterator[ExpectedBlock]:
+def _blocks(
+    service: ServiceProgram, tunnels: tuple[SwitchTunnel, ...], live: Collection[str] | None
+) -> Iterator[ExpectedBlock]:
     # Connections that open during a drain may be with any backend that the block was to go to.
     backends = {backend.next_hop for backend in service.service.backends}
     all_hops = tuple(sorted(backends | {service.hop(move.old) for move in service.moves}, key=str))
@@ -131,7 +165,7 @@ def _blocks(service: ServiceProgram, tunnels: tuple[SwitchTunnel, ...]) -> Itera
             flow=block.flow,
             eth_type=eth_type_of(block.flow.match),
             key=key_of(block.flow, service.service.key.field),
-            hops=all_hops if block.move is not None else (block.backend.next_hop,),
+            hops=all_hops if block.move is not None else _hops_in_use(block.flow, live),
             is_moving=block.move is not None,
             has_answers=not service.service.is_remote and not _answers_elsewhere(service.service, block.backend),
             megaflows=_source_ports(service.service, key_of(block.flow, service.service.key.field)),

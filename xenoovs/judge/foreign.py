@@ -29,7 +29,7 @@ from xenoovs.judge.expected import (
     outside_kind_of,
 )
 from xenoovs.judge.findings import OffloadFindings, OverriddenBlocks, Unwildcarding
-from xenoovs.openflow.flow import TAGGED, Action, Field, Flow, Match, SetField
+from xenoovs.openflow.flow import TAGGED, Action, Field, Flow, Match, SetField, alternatives
 
 # Overrides. Megaflows are disjoint, and the datapath treats all packets of one alike (lib/classifier.c). So a megaflow
 # that overlaps a block without lying in it holds packets of the block. If it does not deliver them as the block does,
@@ -207,15 +207,16 @@ _CONNECTION = (
 
 def minimum_mask(entry: Match, block: ExpectedBlock) -> dict[str, int]:
     """Return what a megaflow of the block matches at least: its entry, its key, and the MACs that are rewritten."""
+    actions = alternatives(block.flow.actions)[0]
     mask: dict[str, int] = {field.ovs_name: field.all_ones for field in _CONNECTION} if block.is_moving else {}
     mask[Field.VLAN.ovs_name] = TAGGED
     rewritten = (
         (action.field.ovs_name, action.field.all_ones)
-        for action in block.flow.actions
+        for action in actions
         if isinstance(action, SetField) and action.field in (Field.DL_SRC, Field.DL_DST, Field.VLAN)
     )
     matched = ((masked.field.ovs_name, masked.mask) for masked in (*entry.masked, block.key))
-    copied = ((Field.NW_TOS.ovs_name, ECN_BITS) for action in block.flow.actions if _is_tunnel_key(action))
+    copied = ((Field.NW_TOS.ovs_name, ECN_BITS) for action in actions if _is_tunnel_key(action))
     for name, bits in (*matched, *rewritten, *copied):
         mask[name] = mask.get(name, 0) | bits
     return mask

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
 from operator import attrgetter
 
@@ -288,6 +288,11 @@ class Failover:
     def ports(self) -> tuple[str, ...]:
         """The port that each bucket watches and sends to."""
         return tuple(action.port for bucket in self.buckets for action in bucket if isinstance(action, Output))
+
+    def live_bucket(self, live: Collection[str]) -> tuple[SetField | Output, ...]:
+        """Return the actions of the first bucket whose port is among these; empty: of none."""
+        pairs = zip(self.ports, self.buckets, strict=True)
+        return next((bucket for port, bucket in pairs if port in live), ())
 
 
 Action = Output | OutputInPort | Normal | SetField | Move | Resubmit | Learn | Failover | Foreign

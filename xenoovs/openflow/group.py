@@ -8,7 +8,7 @@ part; groups of other owners are never touched.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import chain
@@ -28,7 +28,7 @@ from xenoovs.openflow.flow import (
     ObservedFlow,
     SetField,
 )
-from xenoovs.openflow.text import render_actions
+from xenoovs.openflow.text import PROTOCOL_KEYWORDS, failover_of, parse_actions, parse_name, render_actions
 
 _FIRST, _COUNT = OWNER << 16, 1 << 16
 """The owner is that of cookies."""
@@ -130,6 +130,29 @@ def _resolved(flow: Flow, known: Mapping[int, Group]) -> Flow:
     if group is None or group.failover is None or group.protocol != _protocol(flow, group.failover):
         return flow
     return replace(flow, actions=(group.failover,))
+
+
+_DUMPED = re.compile(r"\s*group_id=([0-9]{1,10}),type=(?:ff|fast_failover),bucket=(.+)", re.ASCII)
+_BUCKET = re.compile(r"(?:bucket_id:\d+,)?(?:weight:\d+,)?watch_port:([^,]+),actions=(.+)", re.ASCII)
+_SETS_PORT = re.compile(r"->(tcp|udp|sctp)_(?:src|dst)", re.ASCII)
+
+
+def parse_group_dump(text: str) -> Iterator[Group]:
+    """Yield the groups in the output of `ovs-ofctl --names dump-groups` that xenoovs could have made."""
+    for line in text.splitlines():
+        head = _DUMPED.fullmatch(line)
+        parts = [_BUCKET.fullmatch(part.rstrip(",")) for part in head[2].split(",bucket=")] if head else []
+        found = [part for part in parts if part is not None]
+        if head is None or len(found) < len(parts):
+            continue
+        try:
+            failover = failover_of(parse_actions(part[2]) for part in found)
+            watched = tuple(parse_name(part[1]) for part in found)
+        except ValueError:
+            continue
+        protocols = {PROTOCOL_KEYWORDS[word][1] for word in _SETS_PORT.findall(line)}
+        if failover is not None and failover.ports == watched and len(protocols) < 2:
+            yield Group(int(head[1]), failover, next(iter(protocols), None))
 
 
 def group_number(actions: tuple[Action, ...]) -> int | None:

@@ -775,6 +775,9 @@ class Snapshot:
         read=lambda a: a.ports(),
         default=None,
     )
+    moved_by_switch: tuple[str, ...] = column(
+        "What groups of the switch do now because ports are dead: a sentence for each backend.", default=()
+    )
     ports_problem: str = column(
         "Why port and link state is unavailable; empty while it is available.",
         read=lambda a: a.state.ports.problem,

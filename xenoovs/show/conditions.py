@@ -262,6 +262,7 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[Snapshot], Iterable[str]]], ...] = 
     ("reconcile fails", "bad", lambda s: _if(s.last_error, f"reconcile fails: {s.last_error}")),
     ("partly as configured", "bad", lambda s: (f"not as configured: {problem}" for problem in s.problems)),
     ("a port is down", "bad", _ports_down),
+    ("the switch has moved clients", "warn", lambda s: s.moved_by_switch),
     (
         "database unreachable",
         "bad",

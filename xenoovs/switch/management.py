@@ -13,7 +13,7 @@ from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import BridgeMissing, CommandFailed, CommandMissing, NotEncodable, SwitchError, UnknownTableName
 from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, CookieMask, Cookies, ObservedFlow, is_foreign
-from xenoovs.openflow.group import resolved_text
+from xenoovs.openflow.group import group_number, parse_group_dump, resolved, resolved_text
 from xenoovs.openflow.text import parse_dump, parse_name, render_bundle, render_flow
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
@@ -160,8 +160,11 @@ class ManagementSwitch:
     def dump_flows(self, bridge: str, *, only: Cookies = OURS) -> tuple[ObservedFlow, ...]:
         if is_taped():
             # A record has the text of a tool, which a person can read.
-            found = Ofctl(self.endpoint).dump_flows(bridge)
-            return tuple(seen for seen in found if any(seen.flow.cookie in each for each in only))
+            tool = Ofctl(self.endpoint)
+            flows = [seen for seen in tool.dump_flows(bridge) if any(seen.flow.cookie in each for each in only)]
+            if all(group_number(seen.flow.actions) is None for seen in flows):
+                return tuple(flows)
+            return resolved(flows, parse_group_dump(tool.run("dump-groups", bridge, version="OpenFlow15")))
         with connected(self.endpoint, bridge) as connection:
             return decode_flows(request_flows(connection, only), connection.names)
 

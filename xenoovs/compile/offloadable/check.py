@@ -27,7 +27,20 @@ from xenoovs.compile.offloadable.table import TOPIC_OF, TOPICS, Offload, Profile
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import counted, worded
-from xenoovs.openflow.flow import ETH_ARP, LOCAL, Action, Field, Flow, Masked, Output, SetField, is_ours
+from xenoovs.openflow.flow import (
+    ETH_ARP,
+    LOCAL,
+    Action,
+    Failover,
+    Field,
+    Flow,
+    Masked,
+    Output,
+    SetField,
+    alternatives,
+    is_ours,
+    output_ports,
+)
 
 if TYPE_CHECKING:
     from xenoovs.datapath.megaflow import Megaflow
@@ -82,7 +95,8 @@ def flow_topics(path: Iterable[Flow], *, groups: Mapping[int, OpenFlowGroup] = N
         uses += match_topics(flow.match)
         uses += reader.read(flow.actions) if flow.actions else (TopicUse("drop", "drop"),)
         outputs, actions = outputs + reader.outputs, actions + reader.count
-    written = (action.field for flow in flows for action in flow.actions if isinstance(action, SetField))
+    done = (action for flow in flows for actions in alternatives(flow.actions) for action in actions)
+    written = (action.field for action in done if isinstance(action, SetField))
     size = match_bytes((flow.match for flow in flows), written=written)
     return each_topic_once((*uses, *combinations(uses, outputs=outputs, actions=actions, match_bytes=size)))
 
@@ -132,9 +146,9 @@ class ProgramOffload:
     @property
     def to_encrypt(self) -> tuple[JudgedFlow, ...]:
         """Flows that the NIC could take if the CPU did not encrypt, and so encapsulate, their packets."""
-        ports = {Output(port) for port in self.encrypted}
         others = {*self.in_software, *self.undetermined}
-        return tuple(each for each in self.flows if ports.intersection(each.flow.actions) and each not in others)
+        named = (each for each in self.flows if self.encrypted.intersection(output_ports(each.flow.actions)))
+        return tuple(each for each in named if each not in others)
 
     @property
     def in_software(self) -> tuple[JudgedFlow, ...]:
@@ -237,6 +251,8 @@ def _action_shape(action: Action) -> object:
             return port == LOCAL
         case SetField(field, _):
             return field
+        case Failover(buckets):
+            return tuple(tuple(map(_action_shape, bucket)) for bucket in buckets)
         case _:
             return action
 

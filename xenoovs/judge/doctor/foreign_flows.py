@@ -14,7 +14,7 @@ from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.model.address import Family, IPAddress, address_in
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import Field, Flow, Output, decode_cookie, is_foreign, match_of, tag_of
+from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of, output_ports, tag_of
 from xenoovs.openflow.text import render_flow
 
 MAX_PACKETS = 2048
@@ -79,7 +79,7 @@ def foreign_flows(
     varying = _varying(balancer, program, passed, tries) if is_unknown else ()
     taken = _taken(balancer, program, passed, tries) if is_unknown else ()
     named = {each.match.in_port for each in all_foreign if each.match.in_port is not None}
-    named.update(action.port for each in all_foreign for action in each.actions if isinstance(action, Output))
+    named.update(port for each in all_foreign for port in output_ports(each.actions))
     gone = tuple(sorted(port for port in named if port.isascii() and port.isdigit()))
     return ForeignFlows(tuple(map(render_flow, passed)), len(all_foreign) - len(passed), cost, varying, taken, gone)
 

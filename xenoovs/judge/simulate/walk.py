@@ -105,7 +105,7 @@ class _Walk:
     lookup: Lookup
     observer: Observer
     headers: Headers
-    dead: Collection[str] = ()
+    live: Collection[str] | None = None
     copies: list[Copy] = field(default_factory=list)
     flows: list[Flow] = field(default_factory=list)
     learned: list[Flow] = field(default_factory=list)
@@ -143,8 +143,7 @@ class _Walk:
             case Resubmit(table):
                 self.enter(table, depth + 1)
             case Failover(buckets):
-                live = (each for each, port in zip(buckets, action.ports, strict=True) if port not in self.dead)
-                for each in next(live, ()):
+                for each in buckets[0] if self.live is None else action.live_bucket(self.live):
                     self.execute(each, flow, depth)
             case Learn():
                 self.learned.append(learned_flow(action, self.headers))
@@ -164,9 +163,9 @@ class _Walk:
             self.headers = self.headers.with_value(target, value)
 
 
-def walk(headers: Headers, lookup: Lookup, observer: Observer, *, dead: Collection[str] = ()) -> Outcome:
-    """Send a packet into table 0. `dead`: ports without link. Raises SimulateError for an unsupported action."""
-    state = _Walk(lookup, observer, headers, dead)
+def walk(headers: Headers, lookup: Lookup, observer: Observer, *, live: Collection[str] | None = None) -> Outcome:
+    """Send a packet into table 0. `live`: ports with a link; None: all. Raises SimulateError for an unknown action."""
+    state = _Walk(lookup, observer, headers, live)
     try:
         state.enter(0, 0)
     except _TooDeep:
@@ -184,10 +183,10 @@ class FlowTables:
         """Return the matching flow of highest priority; of several, which OpenFlow leaves undefined, the first."""
         return next((flow for flow in self.flows.get(table, ()) if matches(flow.match, headers)), None)
 
-    def run(self, packet: Packet | Headers) -> Outcome:
-        """Return the outcome for a packet. Raises SimulateError for an unsupported action."""
+    def run(self, packet: Packet | Headers, *, live: Collection[str] | None = None) -> Outcome:
+        """Return the outcome for a packet. `live`: as of `walk`. Raises SimulateError for an unsupported action."""
         headers = headers_of(packet) if isinstance(packet, Packet) else packet
-        return walk(headers, self.lookup, NullObserver())
+        return walk(headers, self.lookup, NullObserver(), live=live)
 
 
 def tables_of(flows: Iterable[Flow]) -> FlowTables:
