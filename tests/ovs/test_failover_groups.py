@@ -77,6 +77,11 @@ def test_groups_come_and_go_with_the_flows_that_name_them(bridge: DummyBridge) -
     assert _groups(bridge) == []
 
 
+def test_a_bucket_writes_the_vlan_of_its_backend(bridge: DummyBridge) -> None:
+    tagged = "mod_dl_dst:02:00:00:00:00:02,load:0x100a->NXM_OF_VLAN_TCI[0..12],output:p2"
+    _apply(bridge, _flow(0, _to("p1"), tagged))
+
+
 def test_foreign_groups_stay_and_those_that_foreign_flows_name(bridge: DummyBridge) -> None:
     pair = (_to("p1"), _to("p2", 2))
     _apply(bridge, _flow(0, *pair))
