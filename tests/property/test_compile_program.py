@@ -21,6 +21,7 @@ from xenoovs.compile.pipeline import GENERATION, Stage
 from xenoovs.compile.plan import hardware_entries, plan
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.errors import assert_never
+from xenoovs.judge.expected import expected_services, index_blocks
 from xenoovs.judge.simulate.headers import headers_of
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Outcome, tables_of
@@ -222,12 +223,15 @@ def nested(draw: st.DrawFn) -> Balancer:
 
 @settings(max_examples=200)
 @given(nested())
-def test_entries_of_nested_prefixes_are_as_predicted(balancer: Balancer) -> None:
+def test_entries_of_nested_prefixes_are_as_predicted_and_those_of_their_service(balancer: Balancer) -> None:
     program, sources = compiled(balancer), [IPv4Address("198.51.100.2"), IPv4Address("198.51.100.3")]
-    pipeline = pipeline_of(program.flows)
+    pipeline, index = pipeline_of(program.flows), index_blocks(expected_services(program))
     for made in program.services:
         packets = packets_of_every_region(balancer, made.service, sources)
-        assert len({pipeline.predict(packet)[0] for packet in packets}) == hardware_entries(made)
+        found = {pipeline.predict(packet)[0] for packet in packets}
+        assert len(found) == hardware_entries(made)
+        located = [index.locate(megaflow.in_port, megaflow.fields()) for megaflow in found]
+        assert {at and at[0].service.name for at in located} <= {made.service.name}
 
 
 @settings(max_examples=40)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from fractions import Fraction
-from ipaddress import IPv4Address, IPv4Network, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -112,7 +112,8 @@ def checks(draw: st.DrawFn) -> Health | None:
 def services(draw: st.DrawFn, *, index: int) -> Service:
     """`index` keeps the VIPs of several services apart."""
     v4, v6 = IPv4Address(0xC0000200 + index), IPv6Address((0x20010DB8 << 96) + index)
-    forms: list[tuple[IPAddress, ...]] = [(v4,), (v6,), (v4, v6), (v6, v4)]
+    net4, net6 = IPv4Network((0x0A000000 + (index << 8), 24)), IPv6Network((0x20010DB9 << 96, 32 + index))
+    forms: list[tuple[Vip, ...]] = [(v4,), (v6,), (v4, v6), (v6, v4), (net4,), (v6, net4), (net6, v4)]
     vips = draw(st.sampled_from(forms))
     protocol = draw(st.none() | st.sampled_from(Protocol))
     edges = sorted(draw(st.sets(st.integers(0, 65535), max_size=6)))

@@ -11,7 +11,7 @@ from tests.compiled import observed
 from tests.flow_oracle import blocks_by_service, pieces
 from tests.property.decisions import OFPORTS, decided
 from tests.property.rules import BITS, UNITS, nested_rules, owners, rules
-from tests.strategies import balancers
+from tests.strategies import NESTED, balancers
 from tests.unit import balancer as small
 from xenoovs.compile.encoding import block_of, key_bits
 from xenoovs.compile.pipeline import Stage
@@ -61,7 +61,7 @@ def is_of(flow: Flow, family: int) -> bool:
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[Balancer, list[Flow]]:
     """The flows of any decision, in another order, some of them deleted."""
-    balancer = draw(balancers(most=2).filter(lambda balancer: balancer.services))
+    balancer = draw(balancers(most=2, vips=NESTED).filter(lambda balancer: balancer.services))
     program = compile_program(balancer, *draw(decided(balancer)), ofports=OFPORTS)
     flows = draw(st.permutations(program.flows))
     gone = draw(st.sets(st.integers(0, len(flows)), max_size=6))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import product
+from operator import itemgetter
 
 from xenoovs.compile.encoding import (
     BlockRule,
@@ -60,7 +62,7 @@ from xenoovs.decision.decision import (
 )
 from xenoovs.decision.heirs import owners_of, successions
 from xenoovs.errors import CompileError
-from xenoovs.model.address import Family, IPNetwork, Mac, Vip, merge_ports, prefix_of
+from xenoovs.model.address import Family, IPNetwork, Mac, Vip, family_of, merge_ports, prefix_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids
 from xenoovs.model.next_hop import NextHop, SourcePort, with_mac
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
@@ -563,38 +565,51 @@ def _with_returns(services: list[ServiceProgram], *, port: str) -> list[ServiceP
     ]
 
 
+_Takers = defaultdict[tuple[int, int], list[Claim]]
+
+
 def with_splits(services: list[ServiceProgram]) -> list[ServiceProgram]:
     """Return the programs with the number of megaflows that nested prefixes cost.
 
     Open vSwitch matches as many bits of a destination as distinguish it from all longer VIPs (`trie_lookup()` of
     lib/classifier.c). What a longer one leaves to the service counts once, for one protocol and one port.
     """
-    takers = defaultdict[Vip, list[Claim]](list)
-    for made in services:
-        for vip in made.service.claim.vips if not made.service.is_remote else ():
-            takers[vip].append(made.service.claim)
-    if not any(isinstance(vip, IPNetwork) for vip in takers):
+    if not any(isinstance(vip, IPNetwork) for made in services for vip in made.service.claim.vips):
         return services
-    found = list[ServiceProgram]()
+    takers = defaultdict[tuple[int | None, Family], _Takers](lambda: defaultdict(list))
     for made in services:
         claim = made.service.claim
-        regions = sum(_regions(claim, vip, takers) - 1 for vip in claim.vips if isinstance(vip, IPNetwork))
+        for vip in claim.vips if not made.service.is_remote else ():
+            first, length = prefix_of(vip)
+            takers[claim.vlan, family_of(vip)][int(first), length].append(claim)
+    ordered = {key: sorted(found.items()) for key, found in takers.items()}
+    found = list[ServiceProgram]()
+    for made in services:
+        claim, regions = made.service.claim, 0
+        for vip in claim.vips:
+            if isinstance(vip, IPNetwork):
+                regions += _regions(claim, vip, ordered[claim.vlan, family_of(vip)]) - 1
         splits = regions * len(made.classify) // max(1, len(claim.vips))
         found.append(made if made.splits == splits else replace(made, splits=splits))
     return found
 
 
-def _regions(claim: Claim, net: IPNetwork, takers: Mapping[Vip, list[Claim]]) -> int:
-    """Return the number of longer prefixes under which packets of a claim to a prefix are matched; 1: of itself."""
-    width = net.max_prefixlen
+def _regions(claim: Claim, net: IPNetwork, takers: list[tuple[tuple[int, int], list[Claim]]]) -> int:
+    """Return the number of longer prefixes under which packets of a claim to a prefix are matched; 1: of itself.
+
+    Args:
+        takers: Claims by first address and length of a prefix, sorted.
+    """
+    width, first = net.max_prefixlen, int(net.network_address)
+    bounds = (first, 0), (first + net.num_addresses, 0)
+    start, end = (bisect_left(takers, bound, key=itemgetter(0)) for bound in bounds)
     inside = {
-        (length, int(first) >> width - length): claims
-        for vip, claims in takers.items()
-        for first, length in (prefix_of(vip),)
-        if length > net.prefixlen and first in net
+        (length, value >> width - length): claims
+        for (value, length), claims in takers[start:end]
+        if length > net.prefixlen
     }
     nodes = {(n, value >> length - n) for length, value in inside for n in range(net.prefixlen, length + 1)}
-    top = net.prefixlen, int(net.network_address) >> width - net.prefixlen
+    top = net.prefixlen, first >> width - net.prefixlen
     regions, left = 0, [(*top, list[Claim]())]
     while left:
         length, value, taken = left.pop()
