@@ -219,7 +219,7 @@ def next_change(
         try:
             change = _towards(view, intent, _parsed(intent), memo, IN_USE, in_use)
             if intent.state is not IntentState.CURRENT:
-                _require_uncontested(change)
+                _require_uncontested(change.contested)
         except XenoovsError as problem:
             if intent.state is IntentState.CURRENT:
                 raise
@@ -268,7 +268,7 @@ def with_intent(view: FleetView, text: str, services: FleetServices, *, memo: Me
     number = max(view.intents, default=0) + 1
     intent = Intent(number, text, "", "", "", 0, IntentState.STAGED)
     change = _towards(view, intent, services, memo or Memo(), IN_USE)
-    _require_uncontested(change)
+    _require_uncontested(change.contested)
     return change
 
 
@@ -292,21 +292,13 @@ def with_override(
     (service, group), backend = split_site(name[0]), name[1]
     found = {each.name: each for each in services.balancer.services}
     if service not in found:
-        raise FleetRefused(
-            f"the fleet has no service {service}; it has {first_names(sorted(found))}"
-            f"{did_you_mean(service, found, ' (did you mean {}?)')}"
-        )
-    if group and group not in (groups := services.groups[service]):
-        has = f"its groups are {first_names(sorted(groups))}" if groups else "it has none: write `groups` in its config"
-        raise FleetRefused(
-            f"service {service} has no group {group}; {has}{did_you_mean(group, groups, ' (did you mean {}?)')}"
-        )
+        raise _unknown(f"the fleet has no service {service}", service, found)
+    if group and group not in services.groups[service]:
+        raise _unknown(f"service {service} has no group {group}", group, services.groups[service])
     weights = services.weights(found[service], group)
     if backend not in weights:
-        raise FleetRefused(
-            f"service {service} of the fleet has no backend {backend}{f' in the group {group}' if group else ''}; it "
-            f"has {first_names(list(weights))}{did_you_mean(backend, weights, ' (did you mean {}?)')}"
-        )
+        where = f" in the group {group}" if group else ""
+        raise _unknown(f"service {service} of the fleet has no backend {backend}{where}", backend, weights)
     overrides = dict(view.overrides)
     if weight is None:
         if name not in overrides:
@@ -317,8 +309,13 @@ def with_override(
         overrides[name] = made
     after = _towards(replace(view, overrides=overrides), intent, services, memo, IN_USE)
     if after.contested and after.contested != _towards(view, intent, services, memo, IN_USE).contested:
-        _require_uncontested(after)
+        _require_uncontested(after.contested)
     return made
+
+
+def _unknown(text: str, name: str, known: Collection[str]) -> FleetRefused:
+    guess = did_you_mean(name, known, " (did you mean {}?)")
+    return FleetRefused(f"{text}; it has {first_names(sorted(known)) or 'none'}{guess}")
 
 
 def _parsed(intent: Intent) -> FleetServices:
@@ -479,7 +476,7 @@ def _towards(
         intent=None if view.intent == intent.number else intent.number,
     )
     steps = _steps(view, made, services, gone.keys(), before, stored, decided)
-    return FleetChange(changes, steps, ended, tuple(unusable), _contested(view, made, results))
+    return FleetChange(changes, steps, ended, tuple(unusable), _contested(view, made))
 
 
 def _predecessors(view: FleetView, sites: Mapping[str, _Site], usable: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -537,43 +534,27 @@ def _steps(
     return tuple(sorted(steps, key=lambda each: (each.name, sorted(each.groups), sorted(each.old_groups))))
 
 
-def _contested(view: FleetView, sites: Mapping[str, _Site], results: Memo) -> dict[str, str]:
+def _contested(view: FleetView, sites: Mapping[str, _Site]) -> dict[str, str]:
     """Return the DPUs that would have two services which no DPU can have together, each with a sentence."""
     # Services of one group are compared when the config is read.
-    crossing = frozenset(dpu.groups for dpu in view.dpus.values() if len(dpu.groups) > 1)
-    if not crossing or not any(site.groups for site in sites.values()):
-        return {}
-    claims = tuple((site.claimant, site.groups) for site in sites.values())
-    clashes = results.each(_clashes, {"": (claims, crossing)})[""]
+    crossing = {dpu.groups for dpu in view.dpus.values() if len(dpu.groups) > 1}
+    listed, clashes = list(sites.values()), dict[frozenset[str], str]()
+    claimants = [(index, site.claimant) for index, site in enumerate(listed)] if crossing else []
+    for groups in crossing if any(check_between(claimants)) else ():
+        served = [each for each in claimants if not (of := listed[each[0]].groups) or of & groups]
+        for remark in islice(check_between(served), 1):
+            numbers = (path[1] for path in (remark.other or (), remark.path))
+            clashes[groups] = " and of ".join(listed[each].service.name for each in numbers if isinstance(each, int))
     return {
-        name: f"{name} is in groups of {one} and of {other}, which no DPU can have together; give it other groups with "
-        f"`xenoovs fleet set-dpu {name} --groups ...`"
+        name: f"{name} is in groups of {clashes[dpu.groups]}, which no DPU can have together; give it other groups "
+        f"with `xenoovs fleet set-dpu {name} --groups ...`"
         for name, dpu in sorted(view.dpus.items())
-        for one, other in clashes.get(dpu.groups, ())
+        if dpu.groups in clashes
     }
 
 
-def _clashes(
-    claims: tuple[tuple[Claimant, frozenset[str]], ...], crossing: frozenset[frozenset[str]]
-) -> dict[frozenset[str], list[tuple[str, str]]]:
-    """Return the first two services that clash for each set of groups of DPUs."""
-    claimants, found = (
-        [(i, claimant) for i, (claimant, _) in enumerate(claims)],
-        dict[frozenset[str], list[tuple[str, str]]](),
-    )
-    if not any(check_between(claimants)):
-        return found
-    for groups in crossing:
-        served = [each for each in claimants if not (of := claims[each[0]][1]) or of & groups]
-        for remark in islice(check_between(served), 1):
-            numbers = (path[1] for path in (remark.other or (), remark.path))
-            one, other = (claims[number][0].name for number in numbers if isinstance(number, int))
-            found[groups] = [(one, other)]
-    return found
-
-
-def _require_uncontested(change: FleetChange) -> None:
-    for problem in change.contested.values():
+def _require_uncontested(contested: Mapping[str, str]) -> None:
+    for problem in contested.values():
         raise FleetRefused(problem)
 
 
@@ -581,9 +562,7 @@ def require_groups(view: FleetView, dpu: Dpu) -> None:
     """Check the groups of a DPU. Raises FleetRefused: It would have services that no DPU can have together."""
     view = replace(view, dpus={dpu.name: dpu})
     for intent in filter(None, (newest_intent(view), rolling_intent(view)) if len(dpu.groups) > 1 else ()):
-        sites, _ = _sites(view, _parsed(intent), Memo(), IN_USE)
-        for problem in _contested(view, sites, Memo()).values():
-            raise FleetRefused(problem)
+        _require_uncontested(_contested(view, _sites(view, _parsed(intent), Memo(), IN_USE)[0]))
 
 
 _ALL_AVAILABLE = Availability()
@@ -737,7 +716,7 @@ def pinned_drains(view: FleetView, *, now_ms: int) -> dict[str, float]:
 
     Raises XenoovsError: A config of the store cannot be read.
     """
-    return _longest((each, each.most_s - max(0.0, (now_ms - each.began_ms) / 1000)) for each in _drains(view))
+    return DrainWatch().left(view, clocks_ms=(now_ms,), now_s=0)
 
 
 class DrainWatch:
@@ -751,21 +730,14 @@ class DrainWatch:
 
         `clocks_ms`: the time by each clock that may be that of a writer, in ms since 1970. The least age counts.
         """
-        found = list[tuple[_Drain, float]]()
+        left = dict[str, float]()
         for each in _drains(view):
             watched_s = now_s - self._seen_s.setdefault(each, now_s)
             # A clock that is behind the begin is not that of its writer.
             aged_s = min((aged / 1000 for ms in clocks_ms if (aged := ms - each.began_ms) >= 0), default=0.0)
-            found.append((each, each.most_s - max(watched_s, aged_s)))
-        return _longest(found)
-
-
-def _longest(found: Iterable[tuple[_Drain, float]]) -> dict[str, float]:
-    left = dict[str, float]()
-    for drain, left_s in found:
-        if left_s > left.get(drain.service, 0):
-            left[drain.service] = left_s
-    return left
+            if (left_s := each.most_s - max(watched_s, aged_s)) > left.get(each.service, 0):
+                left[each.service] = left_s
+        return left
 
 
 # What a restore of an exported fleet writes into an empty store.
@@ -821,8 +793,3 @@ def _ended(intent: Intent) -> Intent:
     if intent.state is not IntentState.ROLLING:
         return intent
     return intent.ended(IntentState.REFUSED, "refused: its roll-out was running when the fleet was exported")
-
-
-def services_to_move(view: FleetView) -> list[str]:
-    """Return the names of services that the controller will change after a restore; usually none."""
-    return [step.name for step in next_change(view).steps]

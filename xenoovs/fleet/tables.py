@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 from xenoovs.dataclass import dataclass
@@ -29,18 +30,19 @@ def _rounded(digits: int) -> Callable[[float | None], float | None]:
     return lambda number: None if number is None else round(float(number), digits)
 
 
+def _certificate_left_s(row: Row[Any]) -> float | None:
+    left_s: float | None = getattr(row.value, "facts", row.value).certificate_left_s
+    return left_s
+
+
 _CERTIFICATE = number(
     "CERT ENDS IN",
     lambda left_s: "-" if left_s is None else f"{int(left_s // 86_400)}d",
     keep=2,
-    only_if=lambda row: getattr(row.value, "facts", row.value).certificate_left_s is not None,
-    style=lambda row: _certificate_style(getattr(row.value, "facts", row.value).certificate_left_s),
+    only_if=lambda row: _certificate_left_s(row) is not None,
+    style=lambda row: "bad" if (_certificate_left_s(row) or inf) <= CERTIFICATE_WARNING_S else "plain",
 )
 """In whole days."""
-
-
-def _certificate_style(left_s: float | None) -> str:
-    return "bad" if left_s is not None and left_s <= CERTIFICATE_WARNING_S else "plain"
 
 
 # DPUs.

@@ -121,39 +121,29 @@ def parse_fleet(text: str | bytes, *, file: str) -> FleetServices:
     """
     joined, findings = join_config(text, file=file), list[Finding]()
     root = joined.root
-    taken, listed = list[_Taken](), root.get("services") if isinstance(root, dict) else None
-    if isinstance(root, dict) and isinstance(listed, list):
-        taken = [_taken(service, ("services", index), joined, findings) for index, service in enumerate(listed)]
-        root = {**root, "services": [each.tree for each in taken]}
+    taken = list[tuple[Value, frozenset[str], dict[str, Placement]]]()
+    if isinstance(root, dict) and isinstance(listed := root.get("services"), list):
+        taken = [_taken(each, ("services", index), joined, findings) for index, each in enumerate(listed)]
+        root = {**root, "services": [tree for tree, _, _ in taken]}
     if isinstance(root, dict) and isinstance(tunnels := root.get("tunnels"), list):
         root = {**root, "tunnels": [_with_local(tunnel, index) for index, tunnel in enumerate(tunnels)]}
     try:
-        balancer = check_config(replace(joined, root=root), groups=[each.groups for each in taken])
+        balancer = check_config(replace(joined, root=root), groups=[groups for _, groups, _ in taken])
     except ConfigError as error:
         raise ConfigError([*findings, *error.findings]) from None
-    names = [service.name for service in balancer.services]
-    made = FleetServices(
-        balancer,
-        {name: each.groups for name, each in zip(names, taken, strict=True)},
-        {name: each.placements for name, each in zip(names, taken, strict=True) if each.placements},
-    )
+    named = [(service.name, *each[1:]) for service, each in zip(balancer.services, taken, strict=True)]
+    placements = {name: placed for name, _, placed in named if placed}
+    made = FleetServices(balancer, {name: groups for name, groups, _ in named}, placements)
     findings += _check_sites(made, joined)
     if findings:
         raise ConfigError(findings)
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
-    """A service without the keys that only the config of a fleet has, and what these say."""
-
-    tree: Value
-    groups: frozenset[str] = frozenset()
-    placements: Mapping[str, Placement] = field(default_factory=dict)
-
-
-def _taken(service: Value, path: KeyPath, joined: JoinedConfig, findings: list[Finding]) -> _Taken:
-    """Return a service; add mistakes to `findings`."""
+def _taken(
+    service: Value, path: KeyPath, joined: JoinedConfig, findings: list[Finding]
+) -> tuple[Value, frozenset[str], dict[str, Placement]]:
+    """Return a service without the keys that only fleets have, and what these say; add mistakes to `findings`."""
 
     def own(tree: Value, form: Form, path: KeyPath) -> tuple[Value, dict[str, Any]]:
         values = dict[str, Any]()
@@ -176,7 +166,7 @@ def _taken(service: Value, path: KeyPath, joined: JoinedConfig, findings: list[F
             for each, said in backends
             if said and isinstance(each, dict) and "name" in each
         }
-    return _Taken(tree, groups, placements)
+    return tree, groups, placements
 
 
 def _check_sites(made: FleetServices, joined: JoinedConfig) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, fleet_store, on_fleet
 from xenoovs.fleet.controller import ActiveSign, FleetController
-from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S, restoring, services_to_move
+from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S, next_change, restoring
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
 from xenoovs.store.rows import StoreDatabase
@@ -335,7 +335,7 @@ def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
 
     view = store.change("restore", compute, changed=f"generation {exported.generation}, {_contents(exported)}")
     echo(f"restored as generation {view.generation}; `xenoovs fleet status` shows which DPUs have it")
-    if moving := services_to_move(view):
+    if moving := [step.name for step in next_change(view).steps]:
         echo(f"clients of {first_names(moving, most=3)} may move: the controller decides about them again", err=True)
 
 
