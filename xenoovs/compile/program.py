@@ -58,9 +58,10 @@ from xenoovs.decision.decision import (
     Transition,
     next_hop_of,
     next_hops,
+    owners_of,
     split,
 )
-from xenoovs.decision.heirs import owners_of, successions
+from xenoovs.decision.heirs import successions
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, IPNetwork, Mac, Vip, family_of, merge_ports, prefix_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids

@@ -21,6 +21,15 @@ from xenoovs.partition.block import Assignment, Block, Piece, Table, reverse_bit
 Owner = str
 """The name of a backend, or `str(next_hop)` where no backend of the config has that next hop."""
 
+IN_TURN = "\n"
+"""Between the owners of one block, each for when the ports of those before are dead: no name of a backend has it."""
+
+
+def owners_of(row: Owner) -> tuple[Owner, ...]:
+    """Return the owners in a row of `heirs.successions`, which may be one of plain blocks."""
+    return tuple(row.split(IN_TURN))
+
+
 Row = tuple[Block, Owner]
 
 Interval = tuple[int, int, Owner]

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from heapq import heapify, heapreplace
 from math import log
 
-from xenoovs.decision.decision import Blocks, Owner, ServiceDecision
+from xenoovs.decision.decision import IN_TURN, Blocks, Owner, ServiceDecision
 from xenoovs.model.balancer import Service
 from xenoovs.partition.block import Block
 from xenoovs.partition.solve import whole_weights
@@ -143,10 +143,6 @@ def served(
     return Blocks.of((block, owner_of(block, owner)) for block, owner in home.rows)
 
 
-_SEPARATOR = "\n"
-"""Between the owners in a row of `successions`: no name of a backend has it."""
-
-
 def successions(
     service: Service, found: ServiceDecision, *, depth: int, ejected: Collection[Owner], closed: Collection[Owner]
 ) -> Blocks:
@@ -174,14 +170,7 @@ def successions(
             heir = orders.first(block, gone if slow >= serving - gone else gone | slow, closed)
 
     rows = ((block, part, owner) for block, part, owner in found.active.within(block for block, _ in found.home.rows))
-    return Blocks.of(
-        (part, _SEPARATOR.join(succession(block, owner))) for block, part, owner in rows if owner is not None
-    )
-
-
-def owners_of(row: Owner) -> tuple[Owner, ...]:
-    """Return the owners in a row of `successions`, which may be one of plain blocks."""
-    return tuple(row.split(_SEPARATOR))
+    return Blocks.of((part, IN_TURN.join(succession(block, owner))) for block, part, owner in rows if owner is not None)
 
 
 def lone_port(service: Service) -> str | None:
