@@ -22,7 +22,8 @@ from tests.ovs.certificates import certificates
 from tests.ovs.fleets import LOCAL, running_fleet
 from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
 from tests.patience import eventually
-from xenoovs.errors import StoreError
+from xenoovs.errors import StoreError, StoreRejected
+from xenoovs.fleet.history import with_entry
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
 from xenoovs.store.servers import (
@@ -30,10 +31,11 @@ from xenoovs.store.servers import (
     StorePort,
     create_databases,
     files_of,
+    operator_files,
     start_server,
     stop_server,
 )
-from xenoovs.store.view import Changes, DpuStatus
+from xenoovs.store.view import Action, Changes, DpuStatus, Freeze
 from xenoovs.switch.certificates import Certificates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -295,12 +297,28 @@ def test_three_servers_talk_to_each_other_by_tls(xenoovs: CommandLine, authority
         reader_files = certificates(authority, tmp_path, "dpu1")
         with StoreClient(f"ssl:{hosts[2]}:6661", tls=reader_files) as reader:
             assert set(wait_generation(reader, 1).services) == {"dns"}
+        # An operator at a follower, whose relay is beside it: the leader decides.
+        operators = trustme.CA()
+        ann = certificates(operators, tmp_path, "ann")
+        gate = ["--only", "operators", "--listen-operators", f"{hosts[1]}:6664", "--operators-ca", ann.authority]
+        assert xenoovs("fleet", "server", *gate, *given[1], "--directory", directories[1]).status == 0
+        ann_here = replace(ann, authority=reader_files.authority)
+        with StoreClient(f"ssl:{hosts[1]}:6664", with_intents=True, tls=ann_here) as operator:
+            view = wait_generation(operator, 1)
+            freeze = Changes(freezes={"fleet": Freeze("fleet", 1, "ann")})
+            assert operator.commit(1, with_entry(view, freeze, Action(0, 1, "ann", "freeze", certificate="ann"))) is (
+                CommitOutcome.COMMITTED
+            )
+            for refused in (Changes(services={"dns": None}), with_entry(view, freeze, Action(0, 1, "ann", "freeze"))):
+                with pytest.raises(StoreRejected, match="RBAC rules"):
+                    operator.commit(2, refused)
         dpu2 = status_operation("insert", row={"name": "dpu2"})
         for host in hosts:
             said = refusal(transact(f"ssl:{host}:6663", reader_files, dpu2, database="xenoovs_state"))
             assert said.startswith("permission error"), "a server that joined has the roles too"
     finally:
         for directory in directories:
+            stop_server(operator_files(directory))
             for database in StoreDatabase:
                 stop_server(files_of(directory, database))
 

@@ -277,13 +277,9 @@ def with_override(
 ) -> FleetOverride:
     """Return the override of a backend, after a check that the fleet can have it.
 
-    Args:
-        weight: 0: a drain; None: that of the config, and the override that is returned is the one to end.
-        memo: As of `next_change`.
-
-    Raises:
-        FleetRefused: There is no such service or backend, or no override to end.
-        XenoovsError: No blocks can have these weights.
+    `weight`: 0: a drain; None: that of the config, and the override that is returned is the one to end. Raises
+    FleetRefused: there is no such service or backend, or no override to end; XenoovsError: no blocks can have these
+    weights.
     """
     intent = newest_intent(view)
     if intent is None:

@@ -186,10 +186,7 @@ class Silence:
         """Return the names of the DPUs whose report has not changed for `SILENT_S`.
 
         The first report that it sees counts as new, except of a DPU that was silent by another controller. Without
-        `statuses` nothing is heard of any DPU, so nothing changes.
-
-        Args:
-            now_s: On a clock that never goes back.
+        `statuses` nothing is heard of any DPU, so nothing changes. `now_s` never goes back.
         """
         if statuses is None:
             self._heard = {}

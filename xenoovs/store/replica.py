@@ -147,9 +147,8 @@ def is_loopback(host: str) -> bool:
 def parse_remotes(text: str, tls: Certificates | None) -> list[str]:
     """Return the active connection methods in a text, and set the identity of this process for TLS (`ovs.stream`).
 
-    Raises:
-        StoreError: One of them has another form, is `ssl:` without certificates, or is another host without TLS.
-        CertificateUnusable: A file cannot be used.
+    Raises StoreError: one has another form, is `ssl:` without certificates, or is another host without TLS;
+    CertificateUnusable.
     """
     remotes = [part.strip() for part in text.split(",")]
     for remote in remotes:

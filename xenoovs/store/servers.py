@@ -187,14 +187,9 @@ def create_databases(
 ) -> None:
     """Create the files of both databases on one host, or none.
 
-    Args:
-        servers: Of the cluster; none: both databases stand alone. The first server makes the cluster and the row of the
-            fleet; the other ones join it when they run.
-        local: Which of the servers this host is.
-        is_tls: Whether the servers talk to each other with TLS.
-
-    Raises:
-        StoreError: A file exists already, or cannot be made; or other hosts reach a server that has no TLS.
+    `servers`: of the cluster; none: both databases stand alone. The first server makes the cluster and the row of the
+    fleet; the other ones join it when they run. `local`: which of them this host is. Raises StoreError: a file exists
+    already, or cannot be made; or other hosts reach a server that has no TLS.
     """
     addresses = {database: [each.address(database, is_tls=is_tls) for each in servers] for database in StoreDatabase}
     for server in servers:
