@@ -10,8 +10,7 @@ import pytest
 from xenoovs.errors import InterfaceMissing
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.interface_options import has_options, write_options
-from xenoovs.switch.ovsdb import read_bridges
+from xenoovs.switch.ovsdb import has_options, read_bridges, write_options
 
 SECRET = 'swordfish "with quotes" \\ and ü'
 

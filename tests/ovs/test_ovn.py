@@ -18,8 +18,8 @@ from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.ovs.ovn import VIP, Ovn, two_chassis
 from tests.patience import eventually
 from xenoovs.datapath.fact import Unknown
+from xenoovs.switch.ovsdb import read_logical_flows
 from xenoovs.switch.process import run
-from xenoovs.switch.southbound import read_logical_flows
 
 _REQUESTS = 50
 

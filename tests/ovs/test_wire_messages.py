@@ -15,7 +15,7 @@ from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.ovs.ways import live_switch
 from tests.property.flows import flows
 from tests.property.wire_messages import OFPORTS
-from xenoovs.controller.monitor import monitor_request
+from xenoovs.controller.bridge import monitor_request
 from xenoovs.errors import BundleRejected, SwitchError
 from xenoovs.openflow.flow import (
     LOCAL,

@@ -24,7 +24,7 @@ from xenoovs.model.balancer import AgentExit, Announce, Balancer
 from xenoovs.show.agent import AnnouncementView
 
 if TYPE_CHECKING:
-    from xenoovs.switch.frr import BgpRoute
+    from xenoovs.switch.vip_routes import BgpRoute
 
 GRACE_S = 3.0
 """For so long rounds may fail: a restart of Open vSwitch takes a second."""

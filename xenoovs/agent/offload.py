@@ -39,9 +39,9 @@ from xenoovs.judge.traffic import traffic_report
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
 from xenoovs.show.agent import Counted, Insertion, Rate, Traffic
 from xenoovs.switch.api import Switch
+from xenoovs.switch.devices import read_port_packets
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.netns import HERE, Netns
-from xenoovs.switch.port_counters import read_port_packets
 from xenoovs.switch.tc import dump_filters
 from xenoovs.switch.vswitchd import netns_of, read_offload_counters
 

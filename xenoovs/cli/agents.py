@@ -48,9 +48,8 @@ from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge,
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.model.load import parse_config, read_config
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.frr import read_bgp_routes
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.vip_routes import VipRoutes, device_of
+from xenoovs.switch.vip_routes import VipRoutes, device_of, read_bgp_routes
 from xenoovs.switch.vswitchd import find_process, same_namespace
 from xenoovs.terminal.defaults import labs
 from xenoovs.terminal.options import listen_address

@@ -53,11 +53,11 @@ from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.tunnel import PathSelector
 from xenoovs.switch.devices import read_backend
 from xenoovs.switch.endpoint import Endpoint, require_answers
-from xenoovs.switch.frr import read_bgp
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.netns import HERE, Netns, run_changes
 from xenoovs.switch.tape import is_replaying
+from xenoovs.switch.vip_routes import read_bgp
 from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config, labs

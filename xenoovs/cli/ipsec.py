@@ -12,7 +12,7 @@ from xenoovs.judge.doctor.check import RequiredKey
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.switch_tunnel import Ipsec
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.interface_options import has_options, write_options
+from xenoovs.switch.ovsdb import has_options, write_options
 
 
 def key_options(ipsec: Ipsec) -> dict[str, str]:

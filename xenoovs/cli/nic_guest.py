@@ -24,7 +24,7 @@ PRELOADED = (
     "xenoovs.model.load",
     "xenoovs.model.emit",
     "xenoovs.switch.management",
-    "xenoovs.switch.port_counters",
+    "xenoovs.switch.devices",
     "xenoovs.cli.saved",
     "xenoovs.agent.runtime_file",
 )

@@ -205,7 +205,7 @@ def _with_flows(findings: BridgeFindings, state: BridgeState, collector: Collect
     At most 100 links and 20 s, as ovs-vswitchd traces in its main thread. Raises SwitchError.
     """
     from xenoovs.judge.trace import parse_visited
-    from xenoovs.switch.southbound import read_logical_flows
+    from xenoovs.switch.ovsdb import read_logical_flows
 
     links, remarks = list(findings.links), list(findings.remarks)
     judged = [number for number, link in enumerate(links) if link.is_judged]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from xenoovs.errors import FleetCacheUnusable
-from xenoovs.evidence.anonymous import Anonymizer
 from xenoovs.evidence.archive import Recorder, write_record
-from xenoovs.evidence.take import take
+from xenoovs.evidence.take import Anonymizer, take
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.tape import passing_through
 from xenoovs.terminal.agent_client import Where, find_places

@@ -70,14 +70,9 @@ class HostView:
 
 
 class BridgeConnection:
-    """One connected bridge.
-
-    Attributes:
-        label: Its unique name, for messages (`ExpectedBridge.label`).
-        generation: Changes when the bridge has lost its flows; None until that is known.
-        is_here: Whether it is of this host; None: not checked yet.
-        host_view: The host's bridges, as `ControllerSwitch` last read them.
-    """
+    """One connected bridge. `label`: its unique name, for messages (`ExpectedBridge.label`). `generation`: changes when
+    the bridge has lost its flows; None until that is known. `is_here`: whether it is of this host; None: not checked
+    yet. `host_view`: the host's bridges, as `ControllerSwitch` last read them."""
 
     def __init__(self, session: Session, *, bridge: str, label: str) -> None:
         self.session, self.bridge, self.label = session, bridge, label

@@ -249,13 +249,8 @@ def _is_in_use(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An accepted connection.
-
-    Attributes:
-        peer: ADDRESS:PORT of the other side; the socket for one that came by it.
-        at_s: When, monotonic.
-        admitted: To be called when the bridge is admitted.
-    """
+    """An accepted connection. `peer`: ADDRESS:PORT of the other side; the socket for one that came by it. `at_s`: when,
+    monotonic. `admitted`: to be called when the bridge is admitted."""
 
     peer: str
     at_s: float

@@ -130,12 +130,8 @@ class Mastership:
         return self._state
 
     def share(self, identity: str, adopt: Callable[[bytes], None]) -> None:
-        """Start to hand over the run-time state.
-
-        Args:
-            identity: This controller, for messages at the others.
-            adopt: Takes the state of another controller; called in a thread, returns when it is in force.
-        """
+        """Start to hand over the run-time state. `identity`: this controller, for messages at the others. `adopt`:
+        takes the state of another controller; called in a thread, returns when it is in force."""
         with self._lock:
             self._identity, self._adopt = identity, adopt
         self._send_lease()

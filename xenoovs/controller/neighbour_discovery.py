@@ -68,12 +68,8 @@ _SOLICITED_NODE = bytes.fromhex("ff0200000000000000000001ff")
 
 @dataclass(frozen=True, slots=True)
 class Solicitation:
-    """A neighbour solicitation: who has `target`? Addresses are 16 bytes, MACs 6.
-
-    Attributes:
-        source: All zeros where a host checks whether an address is free (RFC 4862, 5.4).
-        tags: Bytes of VLAN tags.
-    """
+    """A neighbour solicitation: who has `target`? Addresses are 16 bytes, MACs 6. `source`: all zeros where a host
+    checks whether an address is free (RFC 4862, 5.4). `tags`: bytes of VLAN tags."""
 
     target: bytes
     source: bytes

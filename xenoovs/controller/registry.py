@@ -6,10 +6,9 @@ from collections.abc import Callable
 from threading import Lock
 from time import monotonic
 
-from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
+from xenoovs.controller.bridge import ConnectHint, ExpectedBridge, is_refusal, monitor_request, touches_ours
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.log import ControllerLog, LogEvent, LogLimit, describe_error
-from xenoovs.controller.monitor import is_refusal, monitor_request, touches_ours
 from xenoovs.controller.session import Session
 from xenoovs.errors import OpenFlowVersionDisabled
 from xenoovs.openflow.flow import OURS
@@ -35,11 +34,8 @@ _RECONNECTED = "the switch has reconnected"
 
 class Registry:
     """All connections. Implements `Handler`; admits bridges that are expected, by name or by name and datapath id.
-
-    Attributes:
-        claim: Takes a session and whether its bridge is expected; returns whether another part decides about it.
-        listener: Called when a bridge has connected (True) and when its connection is lost, with that connection.
-    """
+    `claim`: takes a session and whether its bridge is expected; returns whether another part decides about it.
+    `listener`: called when a bridge has connected (True) and when its connection is lost, with that connection."""
 
     def __init__(self, *, log: ControllerLog, is_redundant: bool = False) -> None:
         self._expected: tuple[ExpectedBridge, ...] = ()

@@ -123,14 +123,9 @@ _XID = 0
 
 
 class Session:
-    """One connection of a switch.
-
-    Attributes:
-        version: The version agreed upon, as a number on the wire; 0 before.
-        spoken, offered: The versions that the switch offers, and that we do.
-        is_settled: Whether it was admitted or refused; until then the time of the handshake runs.
-        is_released: Whether another reader has the connection.
-    """
+    """One connection of a switch. `version`: the version agreed upon, as a number on the wire; 0 before. `spoken`,
+    `offered`: the versions that the switch offers, and that we do. `is_settled`: whether it was admitted or refused;
+    until then the time of the handshake runs. `is_released`: whether another reader has the connection."""
 
     def __init__(
         self,
@@ -233,7 +228,7 @@ class Session:
 
     def _receive(self, frame: bytes) -> None:
         version, kind, _, xid = HEADER.unpack_from(frame)
-        # Errors have other versions too (`monitor.is_refusal`).
+        # Errors have other versions too (`bridge.is_refusal`).
         if self.version and version != self.version and kind != ERROR:
             raise MalformedOpenFlow(f"a message of version {version:#04x} where {self.version:#04x} was agreed on")
         if kind == ECHO_REQUEST:

@@ -27,13 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ControllerSwitch:
-    """Implements `Switch` for bridges that are connected.
-
-    Attributes:
-        local: The Open vSwitch of this host, for megaflows, traces and its database; None: the switch is elsewhere.
-        timeout_s: How long a call waits for a bridge that is not connected.
-        only: The one bridge that may be changed; None: any, which is admitted as soon as it is used.
-    """
+    """Implements `Switch` for bridges that are connected. `local`: the Open vSwitch of this host, for megaflows, traces
+    and its database; None: the switch is elsewhere. `timeout_s`: how long a call waits for a bridge that is not
+    connected. `only`: the one bridge that may be changed; None: any, which is admitted as soon as it is used."""
 
     registry: Registry
     local: ManagementSwitch | None = None

@@ -30,14 +30,8 @@ _PEM = re.compile(r"-----BEGIN PUBLIC KEY-----\s(.*?)-----END PUBLIC KEY-----", 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate (RFC 5280).
-
-    Attributes:
-        subject: as RFC 2253 writes it.
-        names: DNS names in subjectAltName.
-        begins, ends: its validity, Unix time in seconds.
-        public_key: in DER.
-    """
+    """A certificate (RFC 5280). `subject`: as RFC 2253 writes it. `names`: DNS names in subjectAltName. `begins`,
+    `ends`: its validity, Unix time in seconds. `public_key`: in DER."""
 
     subject: str
     names: tuple[str, ...]

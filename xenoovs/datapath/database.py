@@ -89,12 +89,8 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """A row of table Mirror: packets of some ports are copied.
-
-    Attributes:
-        output: the port that copies leave by; None: the VLAN `output_vlan`, if any.
-        snaplen: copies are shortened to so many bytes; None: they are whole.
-    """
+    """A row of table Mirror: packets of some ports are copied. `output`: the port that copies leave by; None: the VLAN
+    `output_vlan`, if any. `snaplen`: copies are shortened to so many bytes; None: they are whole."""
 
     name: str
     output: str | None = None

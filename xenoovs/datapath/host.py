@@ -64,13 +64,8 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Subfunction:
-    """The scalable function behind a representor (devlink-port(8)).
-
-    Attributes:
-        handle: `pci/0000:03:00.0/229408`.
-        state: `active` or `inactive`.
-        opstate: `attached` or `detached`.
-    """
+    """The scalable function behind a representor (devlink-port(8)). `handle`: `pci/0000:03:00.0/229408`. `state`:
+    `active` or `inactive`. `opstate`: `attached` or `detached`."""
 
     handle: str
     state: str
@@ -125,14 +120,9 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Eswitch:
-    """The eSwitch of a NIC function (devlink-dev(8)).
-
-    Attributes:
-        mode: `switchdev` or `legacy`.
-        steering: `dmfs`, `smfs` or `hmfs`.
-        multiport: whether all uplinks of the NIC are on one eSwitch (mlx5 parameter esw_multiport).
-        device_id: of PCI, `0xa2dc` for BlueField-3; None: unknown.
-    """
+    """The eSwitch of a NIC function (devlink-dev(8)). `mode`: `switchdev` or `legacy`. `steering`: `dmfs`, `smfs` or
+    `hmfs`. `multiport`: whether all uplinks of the NIC are on one eSwitch (mlx5 parameter esw_multiport). `device_id`:
+    of PCI, `0xa2dc` for BlueField-3; None: unknown."""
 
     pci: str
     mode: Fact[str]
@@ -143,14 +133,10 @@ class Eswitch:
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """Facts about the kernel.
-
-    Attributes:
-        modules: name -> whether it is present (loaded, built in, or loaded on demand).
-        hugepages_bytes: reserved huge pages of all sizes.
-        has_tc_chains: whether it is built with CONFIG_NET_TC_SKB_EXT, without which Open vSwitch offloads no megaflow
-            that recirculates packets (dpif_netlink_set_features() and netdev_tc_flow_put() of Open vSwitch).
-    """
+    """Facts about the kernel. `modules`: name -> whether it is present (loaded, built in, or loaded on demand).
+    `hugepages_bytes`: reserved huge pages of all sizes. `has_tc_chains`: whether it is built with
+    CONFIG_NET_TC_SKB_EXT, without which Open vSwitch offloads no megaflow that recirculates packets
+    (dpif_netlink_set_features() and netdev_tc_flow_put() of Open vSwitch)."""
 
     release: str
     modules: Fact[Mapping[str, bool]]

@@ -92,13 +92,8 @@ _PLUTO = (
 
 @dataclass(frozen=True, slots=True)
 class IkeFailure:
-    """Why the last attempt to make an SA failed.
-
-    Attributes:
-        at: when, as journalctl(1) prints it.
-        cause: a clause in which `it` is the remote.
-        is_weak: it says less than another one of the last minutes.
-    """
+    """Why the last attempt to make an SA failed. `at`: when, as journalctl(1) prints it. `cause`: a clause in which
+    `it` is the remote. `is_weak`: it says less than another one of the last minutes."""
 
     at: str
     cause: str

@@ -118,14 +118,9 @@ class SecurityAssociation:
 
 @dataclass(frozen=True, slots=True)
 class RouteTo:
-    """The route to an address (ip-route(8), `get`).
-
-    Attributes:
-        source: the address that they get; None: not printed.
-        gateway: the next hop; None: the address itself.
-        mtu: of the route; None: that of the device.
-        is_local: the address is one of this host.
-    """
+    """The route to an address (ip-route(8), `get`). `source`: the address that they get; None: not printed. `gateway`:
+    the next hop; None: the address itself. `mtu`: of the route; None: that of the device. `is_local`: the address is
+    one of this host."""
 
     device: str
     source: int | None = None
@@ -280,13 +275,9 @@ class EncapsulationUse:
 
 @dataclass(frozen=True, slots=True)
 class Cleartext:
-    """Packets of a tunnel that leave unencrypted although a policy, or the config, requires IPsec.
-
-    Attributes:
-        device: by which they leave; empty: not known.
-        policy: its selector; None: none covers them, and the config requires IPsec.
-        reason: a clause.
-    """
+    """Packets of a tunnel that leave unencrypted although a policy, or the config, requires IPsec. `device`: by which
+    they leave; empty: not known. `policy`: its selector; None: none covers them, and the config requires IPsec.
+    `reason`: a clause."""
 
     use: EncapsulationUse
     local: int

@@ -36,14 +36,8 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class GeneveOption:
-    """One option of Geneve (RFC 8926, 3.5).
-
-    Attributes:
-        option_class: None: not matched.
-        type: None: not matched.
-        length: of the data in bytes.
-        data: None: there is none, or none is matched.
-    """
+    """One option of Geneve (RFC 8926, 3.5). `option_class`: None: not matched. `type`: None: not matched. `length`: of
+    the data in bytes. `data`: None: there is none, or none is matched."""
 
     option_class: MaskedValue | None
     type: MaskedValue | None

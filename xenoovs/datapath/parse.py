@@ -347,13 +347,9 @@ MAYBE_FILTERED = (
 
 @dataclass(slots=True)
 class Hints:
-    """Collects remarks from lines on their way to the parser.
-
-    Attributes:
-        cores: CPU cores of the PMD threads in the dump.
-        has_vendor_counters: whether a vendor's Open vSwitch added counters of its own.
-        tags: what megaflows of tagged packets match of the tag, as text, with the number of megaflows.
-    """
+    """Collects remarks from lines on their way to the parser. `cores`: CPU cores of the PMD threads in the dump.
+    `has_vendor_counters`: whether a vendor's Open vSwitch added counters of its own. `tags`: what megaflows of tagged
+    packets match of the tag, as text, with the number of megaflows."""
 
     megaflows: int = 0
     offloaded: int = 0

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
 from xenoovs.dataclass import dataclass, field, replace
-from xenoovs.datapath.outer import Encapsulation, OuterHeader
-from xenoovs.datapath.tc_foreign import ForeignRule, foreign_rule
-from xenoovs.datapath.tc_tunnel import TunnelValueError, encapsulations_of, outer_of
+from xenoovs.datapath.megaflow import MaskedValue, read_masked
+from xenoovs.datapath.outer import GRE, UDP, Encapsulation, GeneveOption, OuterHeader
 from xenoovs.errors import ParseError
 
 _UFID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
@@ -284,3 +283,212 @@ def has_hw_counters(kernel: str, iproute2: str) -> bool:
     if running is None or tool is None or (int(running[1]), int(running[2])) < (4, 20):
         return False
     return int(tool[1]) >= _SNAPSHOT_4_20 if tool[1] else (int(tool[2]), int(tool[3])) >= (4, 20)
+
+
+# Tunnels: keys `enc_*` of flower, and the action `tunnel_key`. Forms: flower_print_opt() of tc/f_flower.c and
+# print_tunnel_key() of tc/m_tunnel_key.c, iproute2 4.19 to 7.1. A mask that is not full is a key of its own, such as
+# `enc_tos_mask`, or stands behind an address.
+
+
+_NUMBERS = {"enc_key_id": ("tun_id", 64), "enc_dst_port": ("tp_dst", 16), "enc_tos": ("tos", 8), "enc_ttl": ("ttl", 8)}
+_ADDRESSES = {"enc_src_ip": "src", "enc_dst_ip": "dst"}
+
+
+class TunnelValueError(ValueError):
+    """A key of a tunnel has a value that tc does not print. `name`: the key."""
+
+    def __init__(self, name: str, expected: str) -> None:
+        super().__init__(f"{name}: {expected}")
+        self.name, self.expected = name, expected
+
+
+def outer_of(keys: Mapping[str, Any]) -> OuterHeader | None:
+    """Return the outer header that a filter matches; None: it matches none. Raises TunnelValueError."""
+    fields = tuple(_outer_fields(keys))
+    options = tuple(_geneve_options(keys)) if "geneve_opt_key" in keys else None
+    return OuterHeader(fields, geneve=options) if fields or options is not None else None
+
+
+def _outer_fields(keys: Mapping[str, Any]) -> Iterator[tuple[str, MaskedValue]]:
+    for name, (part, width) in _NUMBERS.items():
+        if name in keys:
+            yield part, _masked(name, keys[name], keys.get(f"{name}_mask"), width)
+    for name, end in _ADDRESSES.items():
+        if name in keys:
+            is_ipv6 = ":" in str(keys[name])
+            yield f"ipv6_{end}" if is_ipv6 else end, _masked(name, keys[name], None, 128 if is_ipv6 else 32)
+
+
+def _masked(name: str, value: object, mask: object, width: int) -> MaskedValue:
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise TunnelValueError(name, f"a number or an address, not {value!r}")
+    try:
+        # Masks have hexadecimal digits without 0x (print_color_hex() of lib/json_print.c).
+        return read_masked(str(value) if mask is None else f"{value}/0x{mask}", width)
+    except ValueError as error:
+        raise TunnelValueError(name, str(error)) from None
+
+
+def _geneve_options(keys: Mapping[str, Any]) -> Iterator[GeneveOption]:
+    values, masks = keys["geneve_opt_key"], keys.get("geneve_opt_mask") or []
+    if not isinstance(values, list) or not isinstance(masks, list) or (masks and len(masks) != len(values)):
+        raise TunnelValueError("geneve_opt_key", "a list of options, and as many masks")
+    full = [{"class": 0xFFFF, "type": 0xFF, "data": [0xFF] * len(_bytes_of(option))} for option in values]
+    for option, mask in zip(values, masks or full, strict=True):
+        data, data_mask = _bytes_of(option), _bytes_of(mask)
+        yield GeneveOption(
+            _under(_bits_of(option, "class", 16), _bits_of(mask, "class", 16)),
+            _under(_bits_of(option, "type", 8), _bits_of(mask, "type", 8)),
+            len(data),
+            _under(int.from_bytes(data, "big"), int.from_bytes(data_mask, "big")) if data else None,
+        )
+
+
+def _under(value: int, mask: int) -> MaskedValue:
+    return MaskedValue(value & mask, mask)
+
+
+def _bits_of(option: object, name: str, width: int) -> int:
+    value = option.get(name) if isinstance(option, Mapping) else None
+    if not isinstance(value, int) or value >> width:
+        raise TunnelValueError("geneve_opt_key", f"{name} as a number of {width} bits, not {value!r}")
+    return value
+
+
+def _bytes_of(option: object) -> bytes:
+    try:
+        return bytes(option["data"])  # type: ignore[index]
+    except (KeyError, TypeError, ValueError):
+        raise TunnelValueError("geneve_opt_key", f"data as a list of bytes in {option!r}") from None
+
+
+def encapsulations_of(actions: list[Mapping[str, Any]]) -> tuple[Encapsulation, ...]:
+    """Return the tunnels by which packets of a filter leave, in the order of its actions. Raises TunnelValueError."""
+    found = list[Encapsulation]()
+    key: Mapping[str, Any] | None = None
+    for action in actions:
+        if action.get("kind") == "tunnel_key":
+            key = action if action.get("mode") == "set" else None
+        elif action.get("kind") == "mirred" and key is not None and "dst_ip" in key:
+            found.append(_encapsulation(key, str(action.get("to_dev", ""))))
+    return tuple(found)
+
+
+def _encapsulation(key: Mapping[str, Any], device: str) -> Encapsulation:
+    is_ipv6 = ":" in str(key["dst_ip"])
+    width = 128 if is_ipv6 else 32
+    port = _exact(key, "dst_port", 16)
+    return Encapsulation(
+        device=device,
+        remote=_masked("dst_ip", key["dst_ip"], None, width).value,
+        local=_exact(key, "src_ip", width),
+        protocol=UDP if port else GRE,
+        dst_port=port or None,
+        key=_exact(key, "key_id", 64),
+        is_ipv6=is_ipv6,
+    )
+
+
+def _exact(key: Mapping[str, Any], name: str, width: int) -> int | None:
+    return _masked(name, key[name], None, width).value if name in key else None
+
+
+# Rules that are not of Open vSwitch.
+
+
+_ETH_TYPES = {"ip": 0x0800, "ipv4": 0x0800, "ipv6": 0x86DD, "arp": 0x0806}
+_PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132}
+_MACS = {"src_mac": "dl_src", "dst_mac": "dl_dst"}
+_PORTS = {"src_port": "tp_src", "dst_port": "tp_dst"}
+"""Keys of f_flower.c of iproute2 -> fields of ovs-fields(7)."""
+_GOES_ON = ("continue",)
+"""Control actions after which the kernel tries the next rule (tc-actions(8)); any other one ends the search."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRule:
+    """What a rule of another program matches and does.
+
+    Attributes:
+        kind: its classifier: flower, matchall, u32, bpf ...
+        match: its conditions as text; empty: none is known.
+        actions: its actions as text, such as `drop` or `mirred redirect pf0hpf`.
+        packets: what it has handled.
+        fields: its conditions as far as they are known; it may have further ones.
+        eth_type: the EtherType of its packets; None: any.
+        is_final: whether rules behind it do not see its packets.
+    """
+
+    kind: str
+    match: str
+    actions: str
+    packets: int
+    fields: Mapping[str, MaskedValue] = field(default_factory=dict, hash=False)
+    eth_type: int | None = None
+    is_final: bool = True
+
+
+def foreign_rule(row: Mapping[str, Any]) -> ForeignRule:
+    """Return the match and the effect of one row. Raises KeyError and the like for what tc does not print."""
+    options = row["options"]
+    keys = options.get("keys") or {}
+    actions = options.get("actions") or []
+    protocol = str(keys.get("eth_type", row.get("protocol", "all")))
+    eth_type = _ETH_TYPES.get(protocol)
+    if eth_type is None and protocol != "all":
+        eth_type = int(protocol, 16) if protocol[:2] == "0x" else _OTHER_PROTOCOL
+    ends = [str((action.get("control_action") or {}).get("type", "")) for action in actions]
+    return ForeignRule(
+        kind=str(row["kind"]),
+        match=" ".join(f"{name} {_shown(value)}" for name, value in keys.items()),
+        actions=", ".join(map(_effect, actions)) or "no action",
+        packets=max((int(action.get("stats", {}).get("packets", 0)) for action in actions), default=0),
+        fields=_known_fields(keys, eth_type),
+        eth_type=eth_type,
+        is_final=not ends or ends[-1] not in _GOES_ON,
+    )
+
+
+_OTHER_PROTOCOL = 0xFFFF
+"""Stands for 802.1Q and other protocols by name, none of which is the EtherType of an untagged packet of a service."""
+
+
+def _known_fields(keys: Mapping[str, Any], eth_type: int | None) -> dict[str, MaskedValue]:
+    found: dict[str, tuple[str, int]] = {}
+    for name, value in keys.items():
+        if not isinstance(value, str | int):
+            continue
+        text = str(value)
+        if name in _MACS:
+            found[_MACS[name]] = text, 48
+        elif name in _PORTS:
+            found[_PORTS[name]] = text, 16
+        elif name == "ip_proto":
+            found["nw_proto"] = str(_PROTOCOLS.get(text, text)), 8
+        elif name in ("src_ip", "dst_ip"):
+            is_ipv6 = eth_type == _ETH_TYPES["ipv6"]
+            found[f"{'ipv6' if is_ipv6 else 'nw'}_{name[:3]}"] = text, 128 if is_ipv6 else 32
+    fields = {}
+    for name, (text, width) in found.items():
+        try:
+            fields[name] = read_masked(text, width)
+        except ValueError:
+            # A range of ports, or what a later release prints: the condition stays unknown.
+            continue
+    return {name: masked for name, masked in fields.items() if masked.mask}
+
+
+def _effect(action: Mapping[str, Any]) -> str:
+    kind = str(action.get("kind", "?"))
+    control = str((action.get("control_action") or {}).get("type", ""))
+    if kind == "gact":
+        return control or kind
+    if kind == "mirred":
+        return f"mirred {action.get('mirred_action', '')} {action.get('to_dev', '')}".strip()
+    return kind
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={part}" for name, part in value.items())
+    return str(value)

@@ -74,12 +74,8 @@ class TunnelEnd:
 
 
 def tunnel_ends(bridge: BridgeState, remotes: Mapping[str, Iterable[str]]) -> Iterator[TunnelEnd]:
-    """Yield the remotes of the tunnel ports of a bridge.
-
-    Args:
-        bridge: with the options of its ports.
-        remotes: port -> remotes that flows choose (remote_ip=flow).
-    """
+    """Yield the remotes of the tunnel ports of a bridge. `bridge`: with the options of its ports. `remotes`: port ->
+    remotes that flows choose (remote_ip=flow)."""
     for port in bridge.ports:
         if port.type not in TUNNEL_DEVICES:
             continue

@@ -107,7 +107,7 @@ class Collector:
         self, evidence: Evidence, others: Iterable[str], ingress: Set[str]
     ) -> tuple[Evidence, DatapathSample | None]:
         """Return the evidence with a dump and its filters; and the sample, if the NIC holds rules."""
-        from xenoovs.switch.port_counters import read_port_packets
+        from xenoovs.switch.devices import read_port_packets
         from xenoovs.switch.vswitchd import netns_of
 
         place = netns_of(self.endpoint)
@@ -195,7 +195,7 @@ class Collector:
 
         facts = read_tunnel_facts(self.endpoint, place, ends)
         if any(end.is_encrypted for end in ends):
-            from xenoovs.switch.x509 import read_certificate_files
+            from xenoovs.switch.certificates import read_certificate_files
 
             options = (port.options for bridge in host.database.bridges for port in bridge.ports)
             certificates = (each["remote_cert"] for each in options if "remote_cert" in each)
@@ -357,12 +357,8 @@ def read_flows(path: Path) -> tuple[ObservedFlow, ...]:
 def recorded_evidence(log: Path | None = None, *, version: str | None = None, config: Path | None = None) -> Evidence:
     """Return what is known beside a recorded dump. Raises OSError, FileUnusable.
 
-    A dump does not show for how long its host keeps megaflows, so none is judged by its age.
-
-    Args:
-        log: of the same ovs-vswitchd.
-        version: of Open vSwitch; None: as the log says.
-        config: the file of the config, for commands.
+    A dump does not show for how long its host keeps megaflows, so none is judged by its age. `log`: of the same
+    ovs-vswitchd. `version`: of Open vSwitch; None: as the log says. `config`: the file of the config, for commands.
     """
     target = CommandTarget(config=None if config is None or str(config) == "-" else str(config))
     evidence = Evidence(is_recorded=True, max_idle_s=inf, given_version=version, target=target)

@@ -95,13 +95,8 @@ def filter_of(megaflow: Megaflow, filters: Mapping[str, TcFilter] | None) -> TcF
 
 @dataclass(frozen=True, slots=True)
 class DatapathSample:
-    """The counters of one moment.
-
-    Attributes:
-        megaflows: by identity.
-        ports_before: packets for the CPU by port, read before the megaflows; ports without such a counter are absent.
-        ports_after: likewise, read after the megaflows.
-    """
+    """The counters of one moment. `megaflows`: by identity. `ports_before`: packets for the CPU by port, read before
+    the megaflows; ports without such a counter are absent. `ports_after`: likewise, read after the megaflows."""
 
     megaflows: Mapping[MegaflowId, SampledMegaflow]
     ports_before: Mapping[str, PortPackets] = field(default_factory=dict)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from xenoovs.compile.pipeline import Stage
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of
-from xenoovs.datapath.tc import TcFilter
-from xenoovs.datapath.tc_foreign import ForeignRule
+from xenoovs.datapath.tc import ForeignRule, TcFilter
 from xenoovs.errors import counted, first_names
 from xenoovs.judge.expected import (
     ANY,

@@ -95,10 +95,7 @@ class Omissions(list[Omission]):
 
     def one_check(self, kind: str, servers: Iterable[tuple[str, Sequence[Word], dict[str, str]]]) -> dict[str, str]:
         """Return the check of a service: that of its first server with one. Name the servers that have another one.
-
-        Args:
-            servers: For each its name, what says so in the source, and its check; empty: it has none.
-        """
+        `servers`: for each its name, what says so in the source, and its check; empty: it has none."""
         checks = list(servers)
         first = next((check for _, _, check in checks if check), {})
         for name, words, check in checks:

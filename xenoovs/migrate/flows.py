@@ -89,11 +89,8 @@ class _Group:
 
 
 def read_flows(text: str) -> Draft:
-    """Return the draft of flows: those that set a MAC and send to a port become services.
-
-    Raises:
-        ParseError: No line is a flow.
-    """
+    """Return the draft of flows: those that set a MAC and send to a port become services. Raises ParseError: no line is
+    a flow."""
     draft = Draft(is_dsr=True)
     lines, links = list(_flows(text, draft)), list(_links(text))
     draft.words += [word for words in links for word in words]

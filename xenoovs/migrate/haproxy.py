@@ -186,10 +186,7 @@ class _Proxy:
 
 def read_haproxy(text: str) -> Draft:
     """Return the draft of a haproxy.cfg: services for each listen section, and for each frontend with its backend.
-
-    Raises:
-        ParseError: The file has not the form of a HAProxy config.
-    """
+    Raises ParseError: the file has not the form of a HAProxy config."""
     sections = parse_sections(text)
     draft = Draft([word for section in sections for word in section.words])
     last, named = _Proxy(), dict[str, tuple[Section, _Proxy]]()

@@ -184,11 +184,8 @@ _VALUE = re.compile(r"[!-~]{1,253}", re.ASCII)
 
 
 def read_keepalived(text: str) -> Draft:
-    """Return the draft of a keepalived.conf: a service for each port of each virtual_server.
-
-    Raises:
-        ParseError: The file has not the form of keepalived.conf(5).
-    """
+    """Return the draft of a keepalived.conf: a service for each port of each virtual_server. Raises ParseError: the
+    file has not the form of keepalived.conf(5)."""
     statements = parse_statements(text)
     draft = Draft([word for statement in statements for word in statement.words], is_dsr=True)
     groups = {one.argument: one for one in statements if one.name == "virtual_server_group"}

@@ -17,10 +17,8 @@ _COLUMNS = ("LB", "PROTO", "VIP", "IPs")
 def read_lb_list(text: str) -> Draft:
     """Return the draft of the output of `ovn-nbctl lb-list`, `ls-lb-list` or `lr-lb-list`.
 
-    The name of a load balancer stands in the first of its lines only, cut to 19 characters.
-
-    Raises:
-        ParseError: There is no header line.
+    The name of a load balancer stands in the first of its lines only, cut to 19 characters. Raises ParseError: there is
+    no header line.
     """
     lines = text.split("\n")
     header = next((number for number, line in enumerate(lines) if all(word in line.split() for word in _COLUMNS)), None)

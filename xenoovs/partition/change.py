@@ -682,10 +682,8 @@ def slow_start(home: Assignment, below: Assignment, *, parts: Mapping[int, Fract
     """Return `below` with the part `parts[i]` (0..1) of the home blocks of backend i given back to it.
 
     What a smaller part gives, a larger one gives too. Parts are cut finer than blocks only as far as `max_width` bits
-    allow; then the part is rounded up to whole units.
-
-    Args:
-        below: The failover assignment while all these backends serve nothing.
+    allow; then the part is rounded up to whole units. `below`: the failover assignment while all these backends serve
+    nothing.
     """
     width = min(max(home.width, below.width) + _STEP_BITS, max(max_width, home.width, below.width))
     whole = Table.of(home, width)

@@ -6,13 +6,13 @@ Accelerating Distributed Systems", OSDI 2023): enumerate, rank, combine. All num
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from fractions import Fraction
 from math import gcd, lcm
+from typing import NamedTuple
 
 from xenoovs.dataclass import dataclass, replace
-from xenoovs.paths.simplex import maximise
 
 MAX_PATHS = 64
 MAX_RESOURCES = 64
@@ -158,10 +158,8 @@ def plan_paths(
     """Rank paths, and combine them in turn until they are saturated or `demand` is met.
 
     Of all splits with the greatest sum, the result loads the first path of the ranking as much as possible, then the
-    second, and so on. So the order of the input does not matter.
-
-    Raises:
-        ValueError: There is no path, or nothing limits one, with a sentence that names it.
+    second, and so on. So the order of the input does not matter. Raises ValueError: there is no path, or nothing limits
+    one, with a sentence that names it.
     """
     if not paths:
         raise ValueError("there is no path; list at least one")
@@ -304,3 +302,159 @@ def advice(plan: PathPlan) -> tuple[str, ...]:
     if len(plan.ranking) == 1:
         sentences.append("There is one path: one alone does not saturate a DPU; add paths in the opposite direction.")
     return tuple(sentences)
+
+
+# An exact linear program in fractions: the simplex method with Bland's rule.
+
+
+Row = list[Fraction]
+
+
+class Optimum(NamedTuple):
+    """The best x, and of each constraint how much the first objective gains by a unit more of its limit."""
+
+    x: list[Fraction]
+    prices: list[Fraction]
+
+
+class Unbounded(ValueError):
+    """No constraint limits a variable. `variable`: its index."""
+
+    def __init__(self, variable: int) -> None:
+        self.variable = variable
+        super().__init__(f"variable {variable} has no limit")
+
+
+def maximise(
+    objectives: Sequence[Sequence[Fraction]], rows: Sequence[Sequence[Fraction]], limits: Sequence[Fraction]
+) -> Optimum:
+    """Return the x >= 0 with `rows` x <= `limits` that is best by the first objective, then by the second, and so on.
+
+    Bland's rule makes it end (R. Bland, New finite pivoting rules for the simplex method, 1977). `limits`: none below
+    0, so that x = 0 is a first solution. Raises Unbounded: an objective can grow without a limit.
+    """
+    size = len(objectives[0]) if objectives else 0
+    # Columns: the variables, a slack of each constraint, the right side.
+    table = [
+        [*map(Fraction, row), *(Fraction(int(index == other)) for other in range(len(rows))), Fraction(limit)]
+        for index, (row, limit) in enumerate(zip(rows, limits, strict=True))
+    ]
+    basis = [size + index for index in range(len(rows))]
+    usable = set(range(size + len(rows)))
+    prices = list[Fraction]()
+    for objective in objectives:
+        costs = _reduced([*objective, *([Fraction(0)] * (len(rows) + 1))], table, basis)
+        while (entering := min((c for c in usable if costs[c] > 0), default=None)) is not None:
+            costs = _pivot(table, basis, costs, entering)
+        # The reduced costs of the slacks are the dual solution, with the sign turned.
+        prices = prices or [-cost for cost in costs[size:-1]]
+        # A column that would lower this objective stays at 0 for all later ones.
+        usable -= {column for column in usable if costs[column] < 0}
+    solution = [Fraction(0)] * (size + len(rows))
+    for row, column in zip(table, basis, strict=True):
+        solution[column] = row[-1]
+    return Optimum(solution[:size], prices)
+
+
+def _reduced(costs: Row, table: list[Row], basis: list[int]) -> Row:
+    """Return the costs without the columns of the basis."""
+    for row, column in zip(table, basis, strict=True):
+        if factor := costs[column]:
+            costs = [cost - factor * value for cost, value in zip(costs, row, strict=True)]
+    return costs
+
+
+def _pivot(table: list[Row], basis: list[int], costs: Row, entering: int) -> Row:
+    """Bring a column into the basis, and return the costs without it."""
+    steps = [(row[-1] / row[entering], basis[index], index) for index, row in enumerate(table) if row[entering] > 0]
+    if not steps:
+        raise Unbounded(entering)
+    _, _, leaving = min(steps)
+    pivot = table[leaving][entering]
+    table[leaving] = [value / pivot for value in table[leaving]]
+    for index, row in enumerate(table):
+        if index != leaving and (factor := row[entering]):
+            table[index] = [a - factor * b for a, b in zip(row, table[leaving], strict=True)]
+    basis[leaving] = entering
+    factor = costs[entering]
+    return [cost - factor * value for cost, value in zip(costs, table[leaving], strict=True)]
+
+
+# The paths through a bridge, as a file to which measured capacities are to be added.
+
+
+DUPLEX = "pcie-switch"
+"""The resource whose two directions have a capacity each."""
+
+_RESOURCES = {
+    "nic-cores": "the NIC's packet processing, shared by all paths in hardware",
+    DUPLEX: "PCIe to the host and to the Arm cores",
+    "arm-cores": "software on the DPU",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BridgePort:
+    """A port of a bridge, and what is behind it. `is_offloadable`: the NIC itself can forward to it."""
+
+    name: str
+    kind: PathKind
+    is_offloadable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPath:
+    """A path from an uplink of a bridge to another port of it. `resources`: those that it uses, by name."""
+
+    name: str
+    kind: PathKind
+    resources: tuple[str, ...]
+
+
+def listed_paths(bridges: Iterable[Iterable[BridgePort]]) -> tuple[ListedPath, ...]:
+    """Return each path from an uplink to another port of the same bridge, in hardware and in software."""
+    found = list[ListedPath]()
+    for ports in bridges:
+        found += _paths(sorted(ports, key=lambda port: port.name))
+    return tuple(found)
+
+
+def paths_file(bridges: Iterable[Iterable[BridgePort]]) -> Iterator[str]:
+    """Yield the lines of a file of paths through bridges. Capacities are empty: the planner names what to measure."""
+    paths = listed_paths(bridges)
+    yield "# Add the measured capacities, in one unit; latency_us and cpu of a path, if you rank by them."
+    yield "# Remove the paths and resources that you do not use."
+    yield "version: 1"
+    yield "unit: Mpps"
+    yield "resources:"
+    for name in used_resources(paths):
+        duplex = ", duplex: true" if name == DUPLEX else ""
+        yield f"  - {{name: {name}, capacity: {duplex}}}  # {_RESOURCES[name]}"
+    yield "paths:"
+    for path in paths:
+        shown = ", ".join(
+            f"{{resource: {resource}, direction: in}}" if resource == DUPLEX else f"{{resource: {resource}}}"
+            for resource in path.resources
+        )
+        yield f"  - {{name: {path.name}, kind: {path.kind.value}, capacity: , uses: [{shown}]}}"
+
+
+def used_resources(paths: Iterable[ListedPath]) -> tuple[str, ...]:
+    """Return the resources that the paths use, in the order of a packet's way."""
+    used = {resource for path in paths for resource in path.resources}
+    return tuple(name for name in _RESOURCES if name in used)
+
+
+def _paths(ports: list[BridgePort]) -> Iterator[ListedPath]:
+    uplinks = [port for port in ports if port.kind is PathKind.WIRE]
+    for uplink in uplinks:
+        for port in ports:
+            # Back to the wire only where a NIC has one uplink: a port of a lab has no machine behind it twice.
+            if port is uplink and (len(uplinks) > 1 or not uplink.is_offloadable):
+                continue
+            name = f"{uplink.name}-{port.name}"
+            if uplink.is_offloadable and port.is_offloadable:
+                pcie = (DUPLEX,) if port.kind in (PathKind.HOST, PathKind.SOC) else ()
+                yield ListedPath(name, port.kind, ("nic-cores", *pcie))
+                name += "-software"
+            yield ListedPath(name, PathKind.SOFTWARE, ("arm-cores",))

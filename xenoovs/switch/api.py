@@ -161,15 +161,9 @@ def require_not_of_ovn(state: BridgeState) -> None:
 def check_ports(
     switch: Switch, bridge: str, ports: Iterable[str], *, datapath_id: int | None = None, tunnels: Iterable[str] = ()
 ) -> PortCheck:
-    """Compare the ports that flows will name with a bridge.
-
-    Args:
-        datapath_id: The one that the bridge has to have; None: any.
-        tunnels: Those of `ports` that xenoovs can make.
-
-    Raises:
-        BridgeMissing, BridgeOfOvn, OtherDatapath, SwitchError.
-    """
+    """Compare the ports that flows will name with a bridge. `datapath_id`: the one that the bridge has to have; None:
+    any. `tunnels`: those of `ports` that xenoovs can make. Raises BridgeMissing, BridgeOfOvn, OtherDatapath,
+    SwitchError."""
     states = switch.bridges()
     state = next((candidate for candidate in states if candidate.name == bridge), None)
     if state is None:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from xenoovs.dataclass import dataclass
-from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.certificate import (
+    AUTHORITIES,
+    PRINT_CERTIFICATE,
+    PRINT_PUBLIC_KEY,
+    Certificate,
+    CertificateFiles,
+    PrivateKey,
+    parse_certificate,
+    parse_public_key,
+)
+from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.display import duration
-from xenoovs.errors import CertificateUnusable
-from xenoovs.switch.x509 import read_certificate
+from xenoovs.errors import CertificateUnusable, CommandMissing, CommandTimeout, ParseError, SystemFailure
+from xenoovs.switch.process import try_run
+from xenoovs.switch.tape import Answer, answered, asked, list_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +91,91 @@ def certificate_problem(left_s: float | None, *, whose: str) -> str:
         return ""
     when = f"ends in {duration(left_s)}" if left_s > 0 else f"ended {duration(-left_s)} ago"
     return f"the certificate of {whose} {when}: make another one, and restart what uses it"
+
+
+# Certificates and private keys of IPsec by openssl(1), which ovs-monitor-ipsec(8) uses too.
+
+
+_TIMEOUT_S = 10.0
+_MOST = 64
+"""The most files that are read, some milliseconds each."""
+
+
+def read_certificate_files(config: Mapping[str, str], remotes: Iterable[str]) -> CertificateFiles:
+    """Return what the files say. Changes and raises nothing. `config`: column other_config of table Open_vSwitch.
+    `remotes`: certificates of remotes."""
+    own, key, authority = (config.get(name) for name in ("certificate", "private_key", "ca_cert"))
+    paths = [path for path in dict.fromkeys((own, authority, *remotes)) if path]
+    trusted = [f"{AUTHORITIES}/{name}" for name in list_files(Path(AUTHORITIES))[:_MOST]]
+    return CertificateFiles(
+        read_at=float(asked(("date", "+%s"), lambda: str(time.time())) or 0),
+        certificates={path: read_certificate(path) for path in paths[:_MOST]},
+        private_key=read_private_key(key) if key else None,
+        is_signed=_is_signed(own, authority) if own and authority else None,
+        authorities=frozenset(
+            found.public_key for found in map(read_certificate, trusted) if isinstance(found, Certificate)
+        ),
+    )
+
+
+def read_certificate(path: str) -> Fact[Certificate]:
+    """Return the certificate in a file in PEM."""
+    text = _openssl((*PRINT_CERTIFICATE, path), path, "a certificate")
+    if isinstance(text, Unknown):
+        return text
+    try:
+        return parse_certificate(text)
+    except ParseError as error:
+        return Unknown(f"{path} is not understood: {error}")
+
+
+def read_private_key(path: str) -> Fact[PrivateKey]:
+    """Return the private key in a file in PEM, without the secret."""
+    text = _openssl((*PRINT_PUBLIC_KEY, path), path, "a private key without a passphrase")
+    if isinstance(text, Unknown):
+        return text
+    try:
+        return PrivateKey(parse_public_key(text), is_readable_by_all=bool(_mode(path) & 0o077))
+    except (ValueError, ParseError) as error:
+        return Unknown(f"{path} cannot be read: {error}")
+
+
+def _mode(path: str) -> int:
+    def read() -> str | None:
+        with suppress(OSError):
+            return f"{Path(path).stat().st_mode:o}"
+        return None
+
+    return int(asked(("stat", path), read) or "not there", 8)
+
+
+def _openssl(argv: tuple[str, ...], path: str, kind: str) -> Fact[str]:
+    def ask() -> Answer:
+        text = _run_openssl(argv, path, kind)
+        return Answer(failure=text.reason) if isinstance(text, Unknown) else Answer(text)
+
+    # The secret is in the file alone: what is printed are certificates and public keys.
+    answer = answered(argv, ask)
+    return Unknown(answer.failure) if answer.failure else answer.text
+
+
+def _run_openssl(argv: tuple[str, ...], path: str, kind: str) -> Fact[str]:
+    try:
+        # The path is what a database says: reading a FIFO would not end.
+        if not Path(path).is_file():
+            return Unknown(f"{path} is no file" if Path(path).exists() else f"{path} does not exist")
+        with Path(path).open("rb"):
+            done = try_run(argv, timeout_s=_TIMEOUT_S)
+    except (OSError, ValueError) as error:
+        return Unknown(f"{path} cannot be read: {error.strerror if isinstance(error, OSError) else error}")
+    except CommandMissing:
+        return Unknown("openssl is not installed, and ovs-monitor-ipsec needs it")
+    except (CommandTimeout, SystemFailure) as error:
+        return Unknown(f"{path} cannot be read: {error}")
+    return done.stdout if done.exit_code == 0 else Unknown(f"{path} is not {kind} in PEM")
+
+
+def _is_signed(certificate: str, authority: str) -> bool:
+    """Return whether openssl-verify(1) finds that the authority signed the certificate, and that both are valid."""
+    argv = ("openssl", "verify", "-no-CApath", "-no-CAstore", "-CAfile", authority, certificate)
+    return not isinstance(_openssl(argv, certificate, "signed"), Unknown)

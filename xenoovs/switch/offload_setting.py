@@ -62,16 +62,9 @@ class OffloadSwitch:
                 )
 
     def change(self, *, wanted: bool, restart: Callable[[Callable[[], None]], PlannedRestart]) -> PlannedRestart:
-        """Set it, restart, and wait until it is in effect.
-
-        Args:
-            wanted: On or off.
-            restart: Makes a planned restart; calls its argument immediately before Open vSwitch is restarted.
-
-        Raises:
-            SwitchError: The restart failed. The setting is what ovs-vswitchd does then.
-            OffloadUnchanged: It is not in effect after the restart.
-        """
+        """Set it, restart by `restart`, and wait until it is in effect. `restart`: makes a planned restart; calls its
+        argument immediately before Open vSwitch is restarted. Raises SwitchError: the restart failed, and the setting
+        is what ovs-vswitchd does then; OffloadUnchanged: it is not in effect after the restart."""
         with self._journal.held():
             self._settle()
             process = find_process(self.endpoint)

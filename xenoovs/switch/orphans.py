@@ -24,13 +24,9 @@ _PATIENCE_S, _RETRY_S = 5.0, 0.01
 
 
 def kill_holders(pipes: Collection[int], *, session: int, spared: Collection[int]) -> bool:
-    """Kill all processes that hold one of these pipes, and their groups; return whether there was any.
-
-    Args:
-        pipes: Inodes.
-        session: The session of the process that has died: groups in it are those of others too.
-        spared: Processes to leave alone.
-    """
+    """Kill all processes that hold one of these pipes, and their groups; return whether there was any. `pipes`: inodes.
+    `session`: the session of the process that has died: groups in it are those of others too. `spared`: processes to
+    leave alone."""
     names, is_any = {f"pipe:[{pipe}]" for pipe in pipes}, False
     for process in list(Path("/proc").iterdir()):
         if not process.name.isdecimal() or (pid := int(process.name)) in spared or not _holds(process, names):

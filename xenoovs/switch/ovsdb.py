@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xenoovs.datapath.database import BridgeState, Controller, Database, Mirror, PortState
-from xenoovs.datapath.ovn import INSTALLED, LOCALNET, BridgeMarks, OvnChassis, chassis_of, use_of
-from xenoovs.errors import SwitchUnreachable
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.ovn import (
+    INSTALLED,
+    LOCALNET,
+    BridgeMarks,
+    LogicalFlow,
+    OvnChassis,
+    chassis_of,
+    parse_logical_flows,
+    use_of,
+)
+from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, InterfaceMissing, SwitchUnreachable
 from xenoovs.switch.endpoint import Endpoint, address_of, connected_to
+from xenoovs.switch.process import run
 from xenoovs.switch.stderr import explain, unreachable
 from xenoovs.switch.tape import NO_ANSWER, asked, is_taped
 
@@ -378,3 +390,92 @@ def _one(value: Any) -> Any:
 
 def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
+
+
+# The southbound database of OVN by ovn-sbctl(8): which logical flows are behind the cookies of OpenFlow flows.
+
+
+_SBCTL_TIMEOUT_S = 20
+
+
+def read_logical_flows(
+    remote: str | None, cookies: Iterable[int], *, timeout_s: int = _SBCTL_TIMEOUT_S
+) -> Fact[dict[int, LogicalFlow]]:
+    """Return the logical flows with these cookies (32 bits). Physical flows, such as those of ports, have none.
+    `remote`: as ovn-controller has it (external_ids:ovn-remote); None: not known. `timeout_s`: for all of it; the
+    database may be large."""
+    if remote is None:
+        return Unknown("external_ids:ovn-remote of table Open_vSwitch is not set")
+    if "ssl:" in remote:
+        return Unknown(f"{remote} needs keys; `ovn-sbctl lflow-list COOKIE` with yours shows a logical flow")
+    wanted = [f"{cookie:#010x}" for cookie in sorted(set(cookies)) if 0 < cookie < 1 << 32]
+    if not wanted:
+        return {}
+    # A follower of a cluster has them too; this saves the leader the load.
+    options = (f"--db={remote}", f"--timeout={timeout_s}", "--no-leader-only", "--uuid")
+    try:
+        output = run(["ovn-sbctl", *options, "lflow-list", *wanted], timeout_s=timeout_s + 5)
+    except CommandMissing:
+        return Unknown("ovn-sbctl is not installed")
+    except CommandTimeout:
+        return Unknown(f"{remote} did not answer within {timeout_s} s")
+    except CommandFailed as failed:
+        # ovn-sbctl ends itself by SIGALRM.
+        if failed.exit_code == -signal.SIGALRM:
+            return Unknown(f"{remote} did not answer within {timeout_s} s")
+        lines = [line for line in failed.stderr.splitlines() if line.strip()]
+        return Unknown(lines[-1].strip() if lines else f"ovn-sbctl ended with {failed.exit_code}")
+    return parse_logical_flows(output.stdout)
+
+
+# Options of an interface by transactions (RFC 7047, 4.1.3, 5.2). ovs-vsctl(8) takes values as arguments, which every
+# user of the host can read (proc(5), cmdline). A pre-shared key must not be there, nor in a log.
+
+
+_TRANSACTION_ID = 1
+
+
+def has_options(endpoint: Endpoint, interface: str, options: Mapping[str, str]) -> bool:
+    """Return whether an interface has these options with these values. Raises SwitchUnreachable, InterfaceMissing."""
+    return options.items() <= _options_of(endpoint, interface).items()
+
+
+def write_options(endpoint: Endpoint, interface: str, options: Mapping[str, str], *, without: tuple[str, ...]) -> None:
+    """Set options of an interface and remove those `without`, in one transaction; it is not waited for ovs-vswitchd.
+    `options` stay also if `without` names them. Raises SwitchUnreachable, InterfaceMissing: nothing was changed."""
+    _options_of(endpoint, interface)
+    removed = ["set", [*{*without, *options}]]
+    mutations = [
+        ["options", "delete", removed],
+        ["options", "insert", ["map", [list(pair) for pair in options.items()]]],
+    ]
+    where = [["name", "==", interface]]
+    _transact(endpoint, {"op": "mutate", "table": "Interface", "where": where, "mutations": mutations})
+
+
+def _options_of(endpoint: Endpoint, interface: str) -> dict[str, str]:
+    where = [["name", "==", interface]]
+    found = _transact(endpoint, {"op": "select", "table": "Interface", "where": where, "columns": ["options"]})
+    rows = found.get("rows") or []
+    if not rows:
+        raise InterfaceMissing(interface=interface)
+    return dict(rows[0]["options"][1])
+
+
+def _transact(endpoint: Endpoint, operation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of one operation. Raises SwitchUnreachable; its text never has what was sent."""
+    request = {"method": "transact", "id": _TRANSACTION_ID, "params": ["Open_vSwitch", operation]}
+    return exchange(endpoint, json.dumps(request).encode(), lambda message, _reply: _result(message, endpoint.db))
+
+
+def _result(message: Mapping[str, Any], db: str) -> dict[str, Any] | None:
+    if message.get("id") != _TRANSACTION_ID or "result" not in message:
+        return None
+    results = message.get("result") or []
+    errors = [each["error"] for each in results if isinstance(each, dict) and "error" in each]
+    if message.get("error") is not None or errors or not results:
+        # `details` may quote the value.
+        reason = f"ovsdb-server refuses the change: {errors[0] if errors else 'no result'}"
+        raise SwitchUnreachable(target=db, reason=reason)
+    found: dict[str, Any] = results[0]
+    return found

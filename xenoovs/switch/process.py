@@ -58,14 +58,9 @@ def run(
     env: Mapping[str, str] | None = None,
     umask: int = -1,
 ) -> Completed:
-    """Run to the end and return its status and output.
-
-    Args:
-        env: Added to the environment of this process.
-        umask: Of the program; -1: that of this process.
-
-    Raises CommandMissing, CommandTimeout (the program was killed), CommandFailed (status other than 0).
-    """
+    """Run to the end and return its status and output. `env`: added to the environment of this process. `umask`: of the
+    program; -1: that of this process. Raises CommandMissing, CommandTimeout (the program was killed), CommandFailed
+    (status other than 0)."""
     done = try_run(argv, stdin=stdin, timeout_s=timeout_s, env=env, umask=umask)
     if done.exit_code != 0:
         raise CommandFailed(argv=done.argv, exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
@@ -110,7 +105,7 @@ def try_run(
 
     answer = answered((*argv, "<", stdin) if stdin else argv, ask)
     if answer.failure == MISSING:
-        raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0]))
+        raise _missing(argv)
     if answer.failure == TIMEOUT:
         raise CommandTimeout(argv=argv, timeout_s=timeout_s)
     if answer.failure and answer != ABSENT:
@@ -121,13 +116,8 @@ def try_run(
 def start(argv: Sequence[str], *, output: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a program as leader of a session of its own, with nothing to read. The caller ends and reaps it.
 
-    It dies with this process within `killed_with_this_process(output)`.
-
-    Args:
-        output: Descriptor for stdout and stderr.
-
-    Raises:
-        OSError: It cannot be started.
+    It dies with this process within `killed_with_this_process(output)`. `output`: descriptor for stdout and stderr.
+    Raises OSError: it cannot be started.
     """
     return subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=env
@@ -194,11 +184,20 @@ def killed_with_this_process(output: int) -> Iterator[None]:
 def start_piped(argv: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start a program in a session of its own with pipes for its streams. The caller ends and reaps it. Raises
     CommandMissing."""
-    pipe = subprocess.PIPE
+    return _popen(argv, output=subprocess.PIPE)
+
+
+def _popen(argv: Sequence[str], *, output: int, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        return subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True, env=env
+        )
     except FileNotFoundError:
-        raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0])) from None
+        raise _missing(argv) from None
+
+
+def _missing(argv: Sequence[str]) -> CommandMissing:
+    return CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0]))
 
 
 @contextmanager
@@ -207,13 +206,7 @@ def open_pipe_to(argv: Sequence[str]) -> Iterator[IO[bytes]]:
 
     It outlives this process where that is killed: its pipe ends then. Raises CommandMissing.
     """
-    try:
-        child = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-    except FileNotFoundError:
-        raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0])) from None
-    with child:
+    with _popen(argv, output=subprocess.DEVNULL) as child:
         if child.stdin is None:
             raise RuntimeError("Popen gave no pipe")
         yield child.stdin
@@ -222,21 +215,8 @@ def open_pipe_to(argv: Sequence[str]) -> Iterator[IO[bytes]]:
 @contextmanager
 def open_conversation(argv: Sequence[str], *, stdin: str, env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program in a session of its own; stdout and stderr are pipes. It is killed at the end, if it still runs.
-
-    Args:
-        env: Added to the environment of this process.
-
-    Raises:
-        CommandMissing.
-    """
-    pipe = subprocess.PIPE
-    try:
-        child = subprocess.Popen(
-            argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env={**environ, "LC_ALL": "C", **env}
-        )
-    except FileNotFoundError:
-        raise CommandMissing(program=argv[0], package=PACKAGES.get(argv[0], argv[0])) from None
-    with child:
+    `env`: added to the environment of this process. Raises CommandMissing."""
+    with _popen(argv, output=subprocess.PIPE, env={**environ, "LC_ALL": "C", **env}) as child:
         try:
             if child.stdin is not None:
                 with suppress(BrokenPipeError), child.stdin as stream:

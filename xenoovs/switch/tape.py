@@ -21,12 +21,8 @@ MISSING, TIMEOUT = "missing", "timeout"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back.
-
-    Attributes:
-        text: stdout of a program, contents of a file.
-        failure: why there is no answer, MISSING, TIMEOUT or a reason; empty: there is one.
-    """
+    """What came back. `text`: stdout of a program, contents of a file. `failure`: why there is no answer, MISSING,
+    TIMEOUT or a reason; empty: there is one."""
 
     text: str = ""
     exit_code: int = 0

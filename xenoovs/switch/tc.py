@@ -20,12 +20,8 @@ from xenoovs.switch.tape import is_taped, kernel_release
 
 @dataclass(frozen=True, slots=True)
 class FilterDump:
-    """The filters of some devices.
-
-    Attributes:
-        unread: device and why its filters could not be read.
-        by_device: the filters with their device, for devices that share no block.
-    """
+    """The filters of some devices. `unread`: device and why its filters could not be read. `by_device`: the filters
+    with their device, for devices that share no block."""
 
     filters: tuple[TcFilter, ...]
     unread: tuple[tuple[str, str], ...] = ()
@@ -45,14 +41,8 @@ def dump_filters(devices: Iterable[str], place: Netns = HERE, *, perhaps: Iterab
     """The ingress filters of network devices, by name; of tunnels, the device is e.g. `vxlan_sys_4789`.
 
     A device that shares a block (a bond that Linux made) has its filters in the block. A device that cannot be read is
-    in `unread`.
-
-    Args:
-        place: the network namespace of the devices.
-        perhaps: devices that are read too if they have a qdisc for what comes in.
-
-    Raises:
-        CommandMissing, CommandTimeout.
+    in `unread`. `place`: the network namespace of the devices. `perhaps`: devices that are read too if they have a
+    qdisc for what comes in. Raises CommandMissing, CommandTimeout.
     """
     try:
         qdiscs = run(place.argv(*QDISCS)).stdout

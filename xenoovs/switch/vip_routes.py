@@ -16,15 +16,20 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2s
+from itertools import islice
 from typing import Any
 
+from xenoovs.dataclass import dataclass
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.datapath.host import Bgp
 from xenoovs.display import span
 from xenoovs.errors import CommandTimeout, SwitchError
-from xenoovs.model.address import Vip, prefix_text, vip_of
+from xenoovs.model.address import Vip, family_of, prefix_text, vip_of
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
 from xenoovs.switch.process import Completed, try_run
 
@@ -62,11 +67,8 @@ class VipRoutes:
         self._tun: int | None = None
 
     def open(self, *, ends_with_process: bool) -> None:
-        """Make the device unless it is there. A device of the other kind is replaced.
-
-        Raises:
-            VipRoutesUnusable: It cannot be made, or another program has made one of this name.
-        """
+        """Make the device unless it is there. A device of the other kind is replaced. Raises VipRoutesUnusable: it
+        cannot be made, or another program has made one of this name."""
         kind, is_up, is_own = self._state()
         if self._tun is not None and (kind != "tun" or not ends_with_process):
             self._close_tun()
@@ -101,11 +103,8 @@ class VipRoutes:
         return frozenset(found)
 
     def change(self, *, add: Iterable[Vip], remove: Iterable[Vip]) -> frozenset[Vip]:
-        """Add and remove routes, and return the VIPs that have one then.
-
-        Raises:
-            VipRoutesUnusable: Some could not be changed. All others were.
-        """
+        """Add and remove routes, and return the VIPs that have one then. Raises VipRoutesUnusable: some could not be
+        changed. All others were."""
         added, removed = tuple(add), tuple(remove)
         words = f"dev {self.device} proto {PROTOCOL}"
         failure = self._ip_batch(f"route delete {prefix_text(vip)} {words}" for vip in removed)
@@ -205,3 +204,104 @@ def _advised(reason: str) -> str:
 def _reason(done: Completed) -> str:
     lines = done.stderr.strip().splitlines() if done.exit_code else []
     return lines[0] if lines else f"status {done.exit_code}" if done.exit_code else ""
+
+
+# What FRR's bgpd says of routes, asked through vtysh(1). Nothing in FRR is ever changed.
+
+
+_VIPS = 64
+"""In one call."""
+
+
+class FrrUnavailable(SwitchError):
+    """FRR's bgpd does not answer through vtysh."""
+
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class BgpRoute:
+    """A route in bgpd. `is_known` False: bgpd does not have it. peers: the neighbours that it is advertised to."""
+
+    is_known: bool
+    peers: tuple[str, ...] = ()
+
+
+def read_bgp_routes(vips: Iterable[Vip]) -> dict[Vip, BgpRoute]:
+    """Return what bgpd has of each VIP, as a route of its own (/32, /128). Raises FrrUnavailable."""
+    routes, left = dict[Vip, BgpRoute](), iter(vips)
+    while some := tuple(islice(left, _VIPS)):
+        commands = (f"show bgp {_family(vip)} unicast {prefix_text(vip)} json" for vip in some)
+        documents = list(_documents(_vtysh(*commands)))
+        if len(documents) != len(some):
+            raise FrrUnavailable("vtysh answers in another form than that of FRR 8; `show bgp ... json` is not JSON")
+        routes.update(zip(some, map(_route, documents), strict=True))
+    return routes
+
+
+def read_bgp(vips: Iterable[Vip]) -> Fact[Bgp]:
+    """Return the neighbours of bgpd, and which VIPs its configuration would announce once they have a route."""
+    try:
+        (summary,) = _documents(_vtysh("show bgp summary json")) or ({},)
+        config = _vtysh("show running-config bgpd")
+    except (FrrUnavailable, ValueError) as problem:
+        return Unknown(str(problem))
+    peers: dict[str, bool] = {}
+    for family in summary.values():
+        for name, peer in family.get("peers", {}).items() if isinstance(family, Mapping) else ():
+            peers[name] = peers.get(name, False) or peer.get("state") == "Established"
+    allowed = {name for name in ("ipv4", "ipv6") if re.search(r"^  redistribute kernel", _section(config, name), re.M)}
+    named = set(re.findall(r"^  network (\S+)", config, re.M))
+    return Bgp(
+        established=tuple(name for name, is_up in peers.items() if is_up),
+        others=tuple(name for name, is_up in peers.items() if not is_up),
+        refused=tuple(str(vip) for vip in vips if _family(vip) not in allowed and prefix_text(vip) not in named),
+    )
+
+
+def _section(config: str, family: str) -> str:
+    found = re.search(rf"^ address-family {family} unicast\n(.*?)^ exit-address-family", config, re.M | re.S)
+    return found[1] if found else ""
+
+
+def _family(vip: Vip) -> str:
+    return family_of(vip).name.lower()
+
+
+def _route(document: Mapping[str, Any]) -> BgpRoute:
+    return BgpRoute(bool(document.get("paths")), tuple(document.get("advertisedTo") or ()))
+
+
+def _documents(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a text, one after the other; stops where there is none."""
+    decoder, position = json.JSONDecoder(), 0
+    while (position := text.find("{", position)) >= 0:
+        try:
+            document, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return
+        yield document
+
+
+def _vtysh(*commands: str) -> str:
+    argv = ["vtysh", *(word for command in commands for word in ("-c", command))]
+    try:
+        done = try_run(argv, timeout_s=_TIMEOUT_S)
+    except CommandTimeout:
+        raise FrrUnavailable(f"vtysh did not answer within {span(_TIMEOUT_S)}; is a daemon of FRR stopped?") from None
+    except SwitchError as error:
+        raise FrrUnavailable(str(error)) from None
+    if done.exit_code:
+        lines = (f"{done.stderr}\n{done.stdout}").strip().splitlines() or [f"status {done.exit_code}"]
+        raise FrrUnavailable(_vtysh_advice(lines[0].strip()))
+    return done.stdout
+
+
+def _vtysh_advice(message: str) -> str:
+    if "bgpd is not running" in message:
+        return "bgpd is not running; set `bgpd=yes` in /etc/frr/daemons and restart FRR"
+    if "ermission denied" in message:
+        return f"vtysh: {message}; run as root, or as a member of the group frrvty"
+    if "failed to connect" in message:
+        return "FRR does not run (vtysh connects to no daemon); start it: `systemctl start frr`"
+    return f"vtysh: {message}"

@@ -21,15 +21,9 @@ ports share what is left. More than the controller answers, and far less than wo
 
 
 def attach(endpoint: Endpoint, bridge: str, *, target: str, beside: frozenset[str] | None = None) -> None:
-    """Connect `bridge` to `target`, such as `unix:xenoovs.controller`, with fail_mode secure.
-
-    Args:
-        beside: Other controllers that may stay; None: any.
-
-    Raises:
-        BridgeMissing, BridgeOfOvn, CommandFailed.
-        ControllerPresent: Nothing was changed.
-    """
+    """Connect `bridge` to `target`, such as `unix:xenoovs.controller`, with fail_mode secure. `beside`: other
+    controllers that may stay; None: any. Raises BridgeMissing, BridgeOfOvn, CommandFailed; ControllerPresent: nothing
+    was changed."""
     states = {state.name: state for state in read_bridges(endpoint)}
     if bridge not in states:
         raise BridgeMissing(bridge=bridge, present=states)

@@ -29,10 +29,8 @@ Result = TypeVar("Result")
 def run_detached(work: Callable[[], Result]) -> Result:
     """Run `work` to its end in a second process, also when this one is interrupted or killed; return its result.
 
-    Call it in a process without other threads. The result has to be picklable.
-
-    Raises:
-        SwitchError: With the text, hint and commands of the XenoovsError or OSError that `work` raised.
+    Call it in a process without other threads. The result has to be picklable. Raises SwitchError: with the text, hint
+    and commands of the XenoovsError or OSError that `work` raised.
     """
     read_end, write_end = os.pipe()
     sys.stdout.flush()

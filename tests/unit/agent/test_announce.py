@@ -33,7 +33,7 @@ from xenoovs.model.balancer import Announce, Balancer, BgpSpeaker, Protocol
 from xenoovs.model.load import parse_config
 from xenoovs.show.agent import AnnouncementView, Snapshot
 from xenoovs.show.conditions import headline, is_as_desired, notices, troubles
-from xenoovs.switch.frr import BgpRoute
+from xenoovs.switch.vip_routes import BgpRoute
 
 ONE, OTHER = ip_address("192.0.2.10"), ip_address("192.0.2.11")
 

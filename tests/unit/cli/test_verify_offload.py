@@ -11,7 +11,7 @@ from tests.command_line import CommandLine
 from tests.fake_switch import FakeSwitch, fake_bridge
 from xenoovs.cli import verify_offload
 from xenoovs.datapath.host import CpuCounter, PortPackets
-from xenoovs.switch import port_counters, tc
+from xenoovs.switch import devices, tc
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.tc import FilterDump
 
@@ -39,7 +39,7 @@ def test_any_bridge_is_judged_by_its_own_max_idle(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(verify_offload, "reach", lambda *_: switch)
     monkeypatch.setattr(tc, "dump_filters", lambda *_, **__: FilterDump(()))
     monkeypatch.setattr(
-        port_counters, "read_port_packets", lambda *_: {"p0": PortPackets(next(received), CpuCounter.CPU, "rx")}
+        devices, "read_port_packets", lambda *_: {"p0": PortPackets(next(received), CpuCounter.CPU, "rx")}
     )
     result = xenoovs("verify-offload", "--bridge", "br-int", "--interval", "10ms")
     assert "1 megaflow with recent packets expired or changed between the two samples" in result.out, result.out

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.patience import PATIENCE_S
-from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
+from xenoovs.controller.bridge import ConnectHint, ExpectedBridge, Throttle, touches_ours
 from xenoovs.controller.listen import PendingConnections, parse_address
 from xenoovs.controller.log import WARNINGS, ControllerLog, LogLimit, full_bucket, take
 from xenoovs.controller.mastership import MISSED_READS, HeartbeatWatch, Lease, ObservedLease, decode_lease
-from xenoovs.controller.monitor import Throttle, touches_ours
 from xenoovs.errors import MalformedOpenFlow, SwitchUnreachable
 from xenoovs.openflow.wire.flow import note_action, note_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ovn import LogicalFlow, parse_logical_flows
-from xenoovs.switch.southbound import read_logical_flows
+from xenoovs.switch.ovsdb import read_logical_flows
 
 LFLOW_LIST = """\
 Datapath: "sw0" (451be7a8-e743-4b6e-a550-dc12bbf43520)  Pipeline: ingress

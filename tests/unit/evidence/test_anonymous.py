@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xenoovs.evidence.anonymous import Anonymizer
+from xenoovs.evidence.take import Anonymizer
 
 KEYS = st.binary(min_size=32, max_size=32)
 V4, V6 = st.integers(1 << 24, (127 << 24) - 1), st.integers(1 << 112, (0xFF00 << 112) - 1)

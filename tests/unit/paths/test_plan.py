@@ -10,19 +10,22 @@ import pytest
 
 from xenoovs.errors import ConfigError
 from xenoovs.measure.paths_file import load_paths
-from xenoovs.paths.enumerate import BridgePort, listed_paths, paths_file
 from xenoovs.paths.plan import (
+    BridgePort,
     Criterion,
     DpuPath,
     MeasuredPair,
     PathKind,
     Resource,
     ResourceUse,
+    Unbounded,
     advice,
+    listed_paths,
+    maximise,
+    paths_file,
     plan_paths,
     share_bottlenecks,
 )
-from xenoovs.paths.simplex import Unbounded, maximise
 
 
 def _path(name: str, capacity: int | None = None, /, latency: int | None = None, **uses: Fraction | int) -> DpuPath:

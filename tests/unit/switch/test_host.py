@@ -27,6 +27,9 @@ from xenoovs.errors import ParseError
 from xenoovs.switch.devices import (
     device_pci,
     parse_addresses,
+    parse_cpu_hits,
+    parse_entered,
+    parse_ethtool,
     parse_feature,
     parse_ingress,
     parse_links,
@@ -36,11 +39,11 @@ from xenoovs.switch.devices import (
     parse_parameter,
     parse_subfunctions,
     read_kernel,
+    read_port_packets,
     read_tc_chains,
 )
-from xenoovs.switch.frr import BgpRoute, FrrUnavailable, read_bgp, read_bgp_routes
-from xenoovs.switch.port_counters import parse_cpu_hits, parse_entered, parse_ethtool, read_port_packets
 from xenoovs.switch.tc import count_rules
+from xenoovs.switch.vip_routes import BgpRoute, FrrUnavailable, read_bgp, read_bgp_routes
 from xenoovs.switch.vlog import ModuleLevel, offload_modules, parse_levels
 from xenoovs.switch.vswitchd import (
     judge_offload,

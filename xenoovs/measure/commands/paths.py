@@ -38,8 +38,21 @@ from xenoovs.measure.paths import paths_experiment
 from xenoovs.measure.paths_file import load_paths
 from xenoovs.measure.samples import RecordedRun, read_recorded
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, require_libraries
-from xenoovs.paths.enumerate import DUPLEX, BridgePort, ListedPath, listed_paths, paths_file, used_resources
-from xenoovs.paths.plan import Criterion, PairVerdict, PathKind, PathPlan, Usage, advice, plan_paths
+from xenoovs.paths.plan import (
+    DUPLEX,
+    BridgePort,
+    Criterion,
+    ListedPath,
+    PairVerdict,
+    PathKind,
+    PathPlan,
+    Usage,
+    advice,
+    listed_paths,
+    paths_file,
+    plan_paths,
+    used_resources,
+)
 from xenoovs.switch.host_facts import check_reachable, gather
 from xenoovs.terminal.defaults import announce, find_lab
 from xenoovs.terminal.options import OutputFormat, enum_option

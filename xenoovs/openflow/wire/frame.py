@@ -292,13 +292,9 @@ _ERROR = Struct("!HH")
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """What a switch refused and why (OpenFlow 1.4.0, 7.5.4).
-
-    Attributes:
-        kind: ofp_error_msg.type; 0xffff for the errors that Open vSwitch itself defines.
-        code: ofp_error_msg.code.
-        data: As it came, mostly the start of the refused message; for kind 0xffff behind 4 bytes of the vendor.
-    """
+    """What a switch refused and why (OpenFlow 1.4.0, 7.5.4). `kind`: ofp_error_msg.type; 0xffff for the errors that
+    Open vSwitch itself defines. `code`: ofp_error_msg.code. `data`: as it came, mostly the start of the refused
+    message; for kind 0xffff behind 4 bytes of the vendor."""
 
     kind: int
     code: int

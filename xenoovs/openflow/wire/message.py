@@ -323,11 +323,8 @@ class Role(Enum):
 
 
 def encode_role_request(role: Role, generation_id: int, xid: int) -> bytes:
-    """Return the request for a role.
-
-    Args:
-        generation_id: 64 bits; MASTER and SLAVE with an older one than the switch saw are refused (OFPRRFC_STALE).
-    """
+    """Return the request for a role. `generation_id`: 64 bits; MASTER and SLAVE with an older one than the switch saw
+    are refused (OFPRRFC_STALE)."""
     return message(ROLE_REQUEST, _ROLE.pack(role.value, generation_id), xid=xid)
 
 
