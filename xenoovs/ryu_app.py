@@ -51,9 +51,8 @@ from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.listen import Stream
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.registry import Registry
-from xenoovs.controller.server import serve_bridge
+from xenoovs.controller.server import ControllerSwitch, serve_bridge
 from xenoovs.controller.session import OFFERED, Session
-from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.decision.decision import BackendName
 from xenoovs.engine.change import Change
 from xenoovs.errors import ConfigUnreadable, FrameworkMissing, ListenError, RequestRefused, XenoovsError

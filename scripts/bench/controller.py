@@ -21,8 +21,7 @@ from xenoovs.agent.tasks import LoopCall
 from xenoovs.compile.program import compile_config
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.log import ControllerLog
-from xenoovs.controller.server import ControllerSettings, Server
-from xenoovs.controller.switch import ControllerSwitch
+from xenoovs.controller.server import ControllerSettings, ControllerSwitch, Server
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Appointment, Engine

@@ -13,8 +13,8 @@ from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.scripted_switch import HELLO, peer, read_to_end
 from tests.ovs.ways import Record, Way, connect, live_switch, running_server
 from tests.patience import eventually
+from xenoovs.controller.server import ControllerSwitch
 from xenoovs.controller.session import Timeouts
-from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.errors import OpenFlowVersionDisabled, SwitchError, SwitchUnreachable
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow

@@ -40,8 +40,7 @@ from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import solicitation
 from xenoovs.controller.bridge import PORT_EVENTS
 from xenoovs.controller.neighbour_discovery import BURST, NeighbourProxy
-from xenoovs.controller.server import Server
-from xenoovs.controller.switch import ControllerSwitch
+from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.errors import BundleRejected, MalformedOpenFlow, SwitchUnreachable
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow

@@ -22,8 +22,7 @@ from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitat
 from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.neighbour_discovery import BURST, NeighbourProxy, answer_flows
-from xenoovs.controller.server import ControllerSettings, Server
-from xenoovs.controller.switch import ControllerSwitch
+from xenoovs.controller.server import ControllerSettings, ControllerSwitch, Server
 from xenoovs.lab.lab import Lab
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol

@@ -15,8 +15,7 @@ from tests.ovs.ways import Record, connect, live_switch, running_server
 from tests.patience import eventually
 from xenoovs.controller import mastership
 from xenoovs.controller.connection import BridgeConnection
-from xenoovs.controller.server import Server
-from xenoovs.controller.switch import ControllerSwitch
+from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.errors import StandingBy
 from xenoovs.openflow.flow import FOREIGN, LEASE_OWNER, OWNER_MASK, Bundle, Command, CookieMask, FlowMod, ObservedFlow
 from xenoovs.openflow.text import parse_flow

@@ -30,7 +30,7 @@ from tests.ovs.test_drain_dummy import (
 from tests.ovs.test_drain_first_packets import in_use
 from tests.ovs.ways import Record, connect, live_switch, running_server
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.controller.switch import ControllerSwitch
+from xenoovs.controller.server import ControllerSwitch
 from xenoovs.decision.advance import SETTLE_S
 from xenoovs.errors import CommandFailed
 from xenoovs.switch.api import Switch

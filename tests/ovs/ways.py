@@ -12,9 +12,8 @@ from tests.ovs.dummy import DummyOvs
 from tests.patience import PATIENCE_S as PATIENCE_S
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.log import ControllerLog
-from xenoovs.controller.server import ControllerSettings, Server
+from xenoovs.controller.server import ControllerSettings, ControllerSwitch, Server
 from xenoovs.controller.session import Timeouts
-from xenoovs.controller.switch import ControllerSwitch
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.switch.api import Switch
 from xenoovs.switch.certificates import Certificates

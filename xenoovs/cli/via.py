@@ -15,8 +15,7 @@ from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.listen import Address, UnixAddress, parse_address
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
-from xenoovs.controller.server import ControllerSettings, ServedBridge, Server
-from xenoovs.controller.switch import ControllerSwitch, port_states
+from xenoovs.controller.server import ControllerSettings, ControllerSwitch, ServedBridge, Server, port_states
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.engine.engine import Engine

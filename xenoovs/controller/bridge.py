@@ -131,7 +131,6 @@ class ExpectedBridge:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Something has changed."""
         with self._changed:
             self._changed.notify_all()
         self._wake()
@@ -196,7 +195,6 @@ def touches_ours(frame: bytes) -> bool:
 
 
 def _changed(frame: bytes) -> Iterator[int]:
-    """Yield the cookies of the changed flows."""
     offset = HEADER.size + _PART.size
     while len(frame) - offset >= _UPDATE.size:
         length, event = _UPDATE.unpack_from(frame, offset)
@@ -218,7 +216,6 @@ class Throttle:
         self._is_waiting = False
 
     def trigger(self) -> None:
-        """Call `act` now, or when the pause is over."""
         with self._lock:
             if self._is_waiting:
                 return

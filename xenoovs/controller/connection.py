@@ -135,7 +135,6 @@ class BridgeConnection:
 
     @property
     def names(self) -> dict[int, str]:
-        """Names of ports by their numbers."""
         return names_of(self.ports)
 
     @property

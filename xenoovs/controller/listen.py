@@ -295,7 +295,6 @@ class SwitchListener:
         return self.address.for_this_host.target(is_tls=self._context is not None)
 
     def close(self) -> None:
-        """Stop accepting."""
         self._closing.set()
         self._accepting.join()
         self._socket.close()

@@ -80,13 +80,11 @@ class HeartbeatWatch:
     unchanged: int = 0
 
     def after(self, observed: ObservedLease) -> HeartbeatWatch:
-        """Return the watch after one more read."""
         mark = (observed.cookie, observed.packets)
         return HeartbeatWatch(mark, self.unchanged + 1 if mark == self.mark else 0)
 
     @property
     def is_over(self) -> bool:
-        """Whether the master is gone."""
         return self.unchanged >= MISSED_READS
 
 

@@ -65,7 +65,6 @@ class Registry:
         return tuple(connection for expected in by_label for connection in expected.connections)
 
     def session_opened(self, session: Session) -> None:
-        """Admit or refuse a switch."""
         expected = self._match(session)
         if self.claim(session, expected is not None):
             return
@@ -132,7 +131,6 @@ class Registry:
         self.log_limit.warn("internal error; a connection is closed", **facts)
 
     def session_closed(self, session: Session, reason: str) -> None:
-        """Forget a switch."""
         with self._lock:
             expected, connection = self._sessions.pop(session, (None, None))
         if expected is None or connection is None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from threading import Thread
 from time import monotonic, sleep
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from xenoovs.controller.bridge import ExpectedBridge
+from xenoovs.controller.connection import BridgeConnection, HostView, count, dump, send_bundle, wait_in_step
 from xenoovs.controller.listen import Accepted, Address, Stream, SwitchListener
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
@@ -14,7 +19,19 @@ from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.controller.registry import Registry
 from xenoovs.controller.session import Session, Timeouts
 from xenoovs.dataclass import dataclass, field
+from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState, Controller, PortState
+from xenoovs.datapath.fact import Fact, Unknown
+from xenoovs.errors import BridgeMissing, NotInOpenFlow, OtherBridge, StandingBy, SwitchError
+from xenoovs.openflow.flow import OURS, Bundle, Cookies, ObservedFlow
+from xenoovs.openflow.text import render_mac
+from xenoovs.openflow.wire.message import Port
 from xenoovs.switch.certificates import Certificates
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.openflow import render_dump
+
+if TYPE_CHECKING:
+    from xenoovs.datapath.ipsec import IpsecState
+    from xenoovs.datapath.outer import Encapsulation
 
 _END_S = 2.0
 _TICK_S = 0.01
@@ -122,3 +139,155 @@ class Server:
                 session.serve()
         finally:
             self._sessions.discard(session)
+
+
+# A switch that connects to the controller. What OpenFlow cannot do is done on the host, where the switch is local.
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSwitch:
+    """Implements `Switch` for bridges that are connected. `local`: the Open vSwitch of this host, for megaflows, traces
+    and its database; None: the switch is elsewhere. `timeout_s`: how long a call waits for a bridge that is not
+    connected. `only`: the one bridge that may be changed; None: any, which is admitted as soon as it is used."""
+
+    registry: Registry
+    local: ManagementSwitch | None = None
+    timeout_s: float = 0.0
+    only: ExpectedBridge | None = None
+
+    def bridges(self) -> tuple[BridgeState, ...]:
+        """Return all bridges of this host where the switch is local, else those that are connected.
+
+        The database is read again when a bridge reports that a port has appeared or vanished, and always for bridges
+        with ports of tunnels: nothing reports their options. Reading takes longer than all the rest of what has to be
+        done when a port goes down. `describe` always reads it.
+        """
+        connections = self.registry.connections if self.only is None else self.only.connections
+        if self.local is None or not all(map(self._is_here, connections)):
+            return tuple(_state(connection) for connection in connections)
+        if not connections:
+            return self.local.bridges()
+        key = tuple((connection, port.number, port.name) for connection in connections for port in connection.ports)
+        view = connections[0].host_view
+        if view is None or view.key != key or _has_tunnels(view, connections):
+            view = connections[0].host_view = HostView(key, self.local.bridges())
+        return view.states
+
+    def describe(self, bridge: str) -> BridgeState:
+        connection = self._connection(bridge)
+        return (
+            self.local.describe(bridge) if self.local is not None and self._is_here(connection) else _state(connection)
+        )
+
+    def incarnation(self, bridge: str) -> str | None:
+        connection = self._expected(bridge).connection
+        return None if connection is None else f"{connection.datapath_id:016x}-{connection.generation}"
+
+    def dump_flows(self, bridge: str, *, only: Cookies = OURS) -> tuple[ObservedFlow, ...]:
+        return dump(self._connection(bridge), only)
+
+    def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
+        """Raises StandingBy too: a standby may change nothing, so it needs no dump."""
+        connection = self._connection(bridge)
+        if connection.is_standby:
+            raise StandingBy(bridge=bridge)
+        return render_dump(dump(connection, only))
+
+    def count_flows(self, bridge: str, *, only: Cookies = OURS) -> int:
+        return count(self._connection(bridge), only)
+
+    def apply(self, bridge: str, bundle: Bundle) -> None:
+        """All flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable."""
+        if not bundle.mods:
+            return
+        connection = self._connection(bridge)
+        if connection.is_standby:
+            raise StandingBy(bridge=bridge)
+        send_bundle(connection, bundle)
+
+    @contextmanager
+    def prepared(self, bridge: str, bundle: Bundle) -> Iterator[Callable[[], None]]:
+        """Send nothing before the last step: the connection also carries heartbeats, which cannot wait."""
+        yield partial(self.apply, bridge, bundle)
+
+    def wait_revalidated(self, bridge: str) -> None:
+        """Wait for the fact where the switch is local; OpenFlow reports none, so else for a switch that answers."""
+        connection = self._connection(bridge)
+        if self.local is not None and self._is_here(connection):
+            self.local.wait_revalidated(bridge)
+        else:
+            wait_in_step(connection)
+
+    def dump_megaflows(self) -> str:
+        return self._host("megaflows").dump_megaflows()
+
+    def trace(self, bridge: str, flow: str) -> str:
+        return self._host("a trace").trace(bridge, flow)
+
+    def read_ipsec(self, outers: Sequence[Encapsulation]) -> Fact[IpsecState]:
+        try:
+            return self._host("policies of IPsec").read_ipsec(outers)
+        except NotInOpenFlow as problem:
+            return Unknown(str(problem))
+
+    def _expected(self, bridge: str) -> ExpectedBridge:
+        if self.only is None:
+            return self.registry.expect(bridge)
+        if self.only.bridge != bridge:
+            raise OtherBridge(mine=self.only.label, wanted=bridge)
+        return self.only
+
+    def _connection(self, bridge: str) -> BridgeConnection:
+        expected = self._expected(bridge)
+        if self.local is not None and expected.connection is None:
+            present = self.local.endpoint.bridges_with_socket()
+            if present and bridge not in present:
+                raise BridgeMissing(bridge=bridge, present=present)
+        return expected.connected(timeout_s=self.timeout_s)
+
+    def _is_here(self, connection: BridgeConnection) -> bool:
+        """Return whether it is a bridge of this host, and not another one of the same name."""
+        if connection.is_here is None and self.local is not None:
+            mine = connection.bridge, f"{connection.datapath_id:016x}"
+            try:
+                connection.is_here = mine in {(state.name, state.datapath_id) for state in self.local.bridges()}
+            except SwitchError:
+                return False
+        return bool(connection.is_here)
+
+    def _host(self, wanted: str) -> ManagementSwitch:
+        connections = () if self.only is None else self.only.connections
+        if self.local is None or not all(map(self._is_here, connections)):
+            raise NotInOpenFlow(wanted=wanted)
+        return self.local
+
+
+def _has_tunnels(view: HostView, connections: Iterable[BridgeConnection]) -> bool:
+    names = {connection.bridge for connection in connections}
+    ports = (port for state in view.states if state.name in names for port in state.ports)
+    return any("remote_ip" in port.options for port in ports)
+
+
+def port_states(connections: Iterable[BridgeConnection]) -> dict[str, PortState] | None:
+    """Return the ports of a bridge by their names, as OpenFlow describes them; None while it is not connected."""
+    return next(
+        ({state.name: state for state in map(_port_state, connection.ports)} for connection in connections), None
+    )
+
+
+def _port_state(port: Port) -> PortState:
+    # Open vSwitch counts its ports in 16 bits (ovs-vswitchd.conf.db(5), column ofport).
+    number, kind = port.number & 0xFFFF, "internal" if port.is_local else UNKNOWN_TYPE
+    status = {"forwarding": "true" if port.is_live else "false"}
+    return PortState(port.name, number, kind, link_up=port.is_up, mac=render_mac(port.mac), bfd_status=status)
+
+
+def _state(connection: BridgeConnection) -> BridgeState:
+    """Return what is known of a bridge by OpenFlow alone."""
+    states = tuple(sorted(map(_port_state, connection.ports), key=lambda port: port.name))
+    return BridgeState(
+        connection.bridge,
+        states,
+        datapath_id=f"{connection.datapath_id:016x}",
+        controllers=(Controller(connection.session.peer, is_connected=True),),
+    )

@@ -162,7 +162,6 @@ class Session:
         return tuple(self._ports.values())
 
     def settle(self) -> None:
-        """Admit the bridge."""
         self.is_settled = True
         self._admitted()
 

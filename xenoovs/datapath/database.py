@@ -100,14 +100,10 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class BridgeState:
-    """A bridge (ovs-vswitchd.conf.db(5), table Bridge) and what of table Open_vSwitch concerns it.
-
-    Attributes:
-        ports: Sorted by name; among them the bridge's own, of the bridge's name.
-        hw_offload, max_idle_ms, max_revalidator_ms: of other_config; None: not set, or the database is not at hand.
-        exporters: columns that are set of `sflow`, `ipfix` and `netflow`.
-        ovn: what OVN has to do with it; None: nothing, or the database is not at hand.
-    """
+    """A bridge (ovs-vswitchd.conf.db(5), table Bridge) and what of table Open_vSwitch concerns it. `ports`: sorted by
+    name, with the bridge's own. `hw_offload`, `max_idle_ms`, `max_revalidator_ms`: of other_config. `exporters`:
+    columns that are set of `sflow`, `ipfix` and `netflow`. `ovn`: what OVN has to do with it. None: not set, or the
+    database is not at hand."""
 
     name: str
     ports: tuple[PortState, ...] = ()
@@ -127,7 +123,6 @@ class BridgeState:
 
     @property
     def live_ports(self) -> frozenset[str]:
-        """Ports with a link, if that is known, and with a BFD session that is up, if they have one."""
         return live_ports(self.ports)
 
     @property
@@ -156,5 +151,4 @@ class Database:
         return next((bridge for bridge in self.bridges if bridge.name == name), None)
 
     def bridge_of(self, port: str) -> BridgeState | None:
-        """The bridge that has `port`."""
         return next((bridge for bridge in self.bridges if bridge.port(port) is not None), None)

@@ -26,14 +26,9 @@ class OffloadState:
 @dataclass(frozen=True, slots=True)
 class OffloadHistory:
     """What ovs-vswitchd has done about offload since it started, by its log or, since 3.7, by its own answer.
-
-    Attributes:
-        has_started: it has turned offload on.
-        had_ports_before: it had ports before that, so some megaflows may never have been offered to hardware.
-        providers: port -> `linux_tc`, `dpdk_flow_api`, `dummy` ... (since 3.7: `tc`, `dpdk`, `dummy`).
-        failures: port -> why it has no provider.
-        is_complete: the log reaches back to the start of this process.
-    """
+    `had_ports_before`: before it turned offload on, so some megaflows may never have been offered to hardware.
+    `providers`: port -> `linux_tc`, `dpdk_flow_api`, `dummy` ... (since 3.7: `tc`, `dpdk`, `dummy`). `failures`: port
+    -> why it has no provider. `is_complete`: the log reaches back to the start of this process."""
 
     has_started: bool = False
     had_ports_before: bool = False
@@ -85,15 +80,9 @@ class TcRules:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A network device of the kernel.
-
-    Attributes:
-        pci: its PCI device, `0000:03:00.0`; None: none.
-        switch_id: its eSwitch (phys_switch_id); None: none.
-        port_name: `p0` for the first uplink, `pf0`, `pf0vf0`, `pf0sf0` for representors (phys_port_name).
-        master: its bond or bridge.
-        ingress: whether it has the qdisc to which OVS attaches rules.
-    """
+    """A network device of the kernel. `pci`: `0000:03:00.0`. `switch_id`: its eSwitch (phys_switch_id). `port_name`:
+    `p0` for the first uplink, `pf0`, `pf0vf0`, `pf0sf0` for representors (phys_port_name). `master`: its bond or
+    bridge. `ingress`: whether it has the qdisc to which OVS attaches rules."""
 
     name: str
     is_up: bool
@@ -175,17 +164,9 @@ class Bgp:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """All facts about a host.
-
-    Attributes:
-        is_local: Open vSwitch runs on this host, so its process and devices are visible.
-        database: Unknown if no ovsdb-server answers.
-        devices: existing devices by name.
-        learned: bridge -> MAC -> port, from MAC learning.
-        leftovers: changes that killed runs of xenoovs left behind.
-        bgp: None: the config announces no VIP.
-        tunnels: None: Open vSwitch has no tunnels, or they were not read.
-    """
+    """All facts about a host. `is_local`: Open vSwitch runs on this host, so its process and devices are visible.
+    `learned`: bridge -> MAC -> port, from MAC learning. `leftovers`: changes that killed runs of xenoovs left behind.
+    `bgp`: None: the config announces no VIP. `tunnels`: None: Open vSwitch has no tunnels, or they were not read."""
 
     is_local: bool
     database: Fact[Database]

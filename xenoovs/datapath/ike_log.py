@@ -100,7 +100,6 @@ class IkeFailure:
     is_weak: bool = False
 
     def __str__(self) -> str:
-        """Return the cause with the time of day."""
         time = self.at.partition("T")[2][:8]
         return f"{self.cause} (at {time})" if time else self.cause
 

@@ -45,18 +45,10 @@ _CURRENT = re.compile(r"\s+[0-9]+\(bytes\), (?P<packets>[0-9]+)\(packets\)", re.
 
 @dataclass(frozen=True, slots=True)
 class IpsecPolicy:
-    """One policy: which packets need IPsec, or are exempt.
-
-    Attributes:
-        text: its selector, as ip prints it.
-        direction: `in`, `out` or `fwd`.
-        priority: of policies that match a packet, the lowest number counts.
-        protocol: None: any.
-        source_port, destination_port: None: any.
-        device: by which packets leave, or enter; None: any.
-        has_more: it matches more than that, such as a user.
-        requires: whether packets leave with IPsec alone, or not at all. False for an exemption.
-    """
+    """One policy: which packets need IPsec, or are exempt. `text`: its selector, as ip prints it. `direction`: `in`,
+    `out` or `fwd`. `priority`: of policies that match a packet, the lowest number counts. Protocol, ports and device:
+    None: any. `has_more`: it matches more than that, such as a user. `requires`: whether packets leave with IPsec
+    alone, or not at all; False for an exemption."""
 
     text: str
     direction: str
@@ -95,16 +87,10 @@ def _contains(masked: MaskedValue, value: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SecurityAssociation:
-    """One security association (SA).
-
-    Attributes:
-        source, destination: outer addresses.
-        spi: its number (RFC 4303, 2.1).
-        device: the device to which it is offloaded; None: it is not.
-        direction: `in` or `out` where it is offloaded; None: ip does not print it.
-        offload: `crypto` or `packet`; None: not offloaded, or iproute2 before 6.2 does not print the mode.
-        packets: that it has handled; None: not printed.
-    """
+    """One security association (SA). `source`, `destination`: outer addresses. `spi`: its number (RFC 4303, 2.1).
+    `device`: to which it is offloaded; None: it is not. `direction`: `in` or `out`; None: not offloaded, or ip does not
+    print it. `offload`: `crypto` or `packet`; None: likewise, as iproute2 before 6.2 prints no mode. `packets`: None:
+    not printed."""
 
     source: int
     destination: int

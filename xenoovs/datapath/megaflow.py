@@ -190,7 +190,6 @@ _WORDS = frozenset(("drop", "pop_vlan", "ct_clear", "pop_eth", "pop_nsh", "ct"))
 
 
 def output_ports(megaflow: Megaflow) -> tuple[str, ...]:
-    """Return the ports in the actions, in their order."""
     return tuple(action for action in megaflow.actions if "(" not in action and action not in _WORDS)
 
 

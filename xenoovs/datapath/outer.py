@@ -47,14 +47,10 @@ class GeneveOption:
 
 @dataclass(frozen=True, slots=True)
 class OuterHeader:
-    """The outer header that a megaflow matches, or that it gives a packet.
-
-    Attributes:
-        fields: by their names in the dump: tun_id, src, dst, ipv6_src, ipv6_dst, tos, ttl, tp_src, tp_dst.
-        flags: such as `key`, `csum` and `df`, each with whether it is set; of actions only those that are.
-        geneve: options of Geneve; None: the dump has no `geneve(..)`.
-        other: what has no field here, such as `vxlan(gbp(..))`.
-    """
+    """The outer header that a megaflow matches, or that it gives a packet. `fields`: by their names in the dump:
+    tun_id, src, dst, ipv6_src, ipv6_dst, tos, ttl, tp_src, tp_dst. `flags`: such as `key`, `csum` and `df`, each with
+    whether it is set; of actions only those that are. `geneve`: None: the dump has no `geneve(..)`. `other`: what has
+    no field here, such as `vxlan(gbp(..))`."""
 
     fields: tuple[tuple[str, MaskedValue], ...]
     flags: tuple[tuple[str, bool], ...] = ()

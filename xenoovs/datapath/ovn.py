@@ -38,15 +38,9 @@ class OvnUse:
 
 @dataclass(frozen=True, slots=True)
 class OvnChassis:
-    """An ovn-controller of this host, as external_ids of table Open_vSwitch configure it.
-
-    Attributes:
-        name: of the chassis; None: not set.
-        bridge: the integration bridge, which it owns.
-        encap: types and addresses of its tunnels, such as `geneve` and `192.0.2.1`; empty: not set.
-        networks: bridge -> physical networks that are mapped to it.
-        remote: of the southbound database.
-    """
+    """An ovn-controller of this host, as external_ids of table Open_vSwitch configure it. `bridge`: the integration
+    bridge, which it owns. `encap`: types and addresses of its tunnels, such as `geneve` and `192.0.2.1`. `networks`:
+    bridge -> physical networks that are mapped to it. `remote`: of the southbound database."""
 
     name: str | None
     bridge: str
@@ -125,16 +119,10 @@ _FLOW = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LogicalFlow:
-    """One logical flow (ovn-sb(5), table Logical_Flow).
-
-    Attributes:
-        cookie: the first 32 bits of its UUID, which are the cookie of the OpenFlow flows that it becomes
-            (ovn-architecture(7)).
-        datapath: name of the logical switch or router; the first one, if several share the flow.
-        pipeline: `ingress` or `egress`.
-        table: of the logical pipeline.
-        stage: name of the table, such as `ls_in_acl`.
-    """
+    """One logical flow (ovn-sb(5), table Logical_Flow). `cookie`: the first 32 bits of its UUID, which are the cookie
+    of the OpenFlow flows that it becomes (ovn-architecture(7)). `datapath`: name of the logical switch or router; the
+    first one, if several share the flow. `pipeline`: `ingress` or `egress`. `stage`: name of the table, such as
+    `ls_in_acl`."""
 
     cookie: int
     datapath: str

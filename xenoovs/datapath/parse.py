@@ -360,7 +360,6 @@ class Hints:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def watch(self, lines: Iterable[str]) -> Iterator[str]:
-        """Count the lines and yield them unchanged."""
         for line in lines:
             if " actions:" in line or ",actions:" in line:
                 self.megaflows += 1

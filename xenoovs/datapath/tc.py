@@ -407,17 +407,10 @@ _GOES_ON = ("continue",)
 
 @dataclass(frozen=True, slots=True)
 class ForeignRule:
-    """What a rule of another program matches and does.
-
-    Attributes:
-        kind: its classifier: flower, matchall, u32, bpf ...
-        match: its conditions as text; empty: none is known.
-        actions: its actions as text, such as `drop` or `mirred redirect pf0hpf`.
-        packets: what it has handled.
-        fields: its conditions as far as they are known; it may have further ones.
-        eth_type: the EtherType of its packets; None: any.
-        is_final: whether rules behind it do not see its packets.
-    """
+    """What a rule of another program matches and does. `kind`: its classifier: flower, matchall, u32, bpf ... `match`:
+    its conditions as text; empty: none is known. `actions`: as text, such as `drop` or `mirred redirect pf0hpf`.
+    `fields`: its conditions as far as they are known; it may have further ones. `eth_type`: of its packets; None: any.
+    `is_final`: whether rules behind it do not see its packets."""
 
     kind: str
     match: str

@@ -30,15 +30,9 @@ _SECRETS = ("psk", "remote_cert", "remote_name")
 
 @dataclass(frozen=True, slots=True)
 class TunnelEnd:
-    """One remote of a tunnel port.
-
-    Attributes:
-        device: the tunnel's port in the datapath, such as `genev_sys_6081`.
-        local: option local_ip; None: the route decides.
-        dst_port: UDP port; None: GRE.
-        is_userspace: the datapath of its bridge is not the kernel's.
-        is_encrypted: the port has options for ovs-monitor-ipsec, or the config requires IPsec.
-    """
+    """One remote of a tunnel port. `device`: the tunnel's port in the datapath, such as `genev_sys_6081`. `local`:
+    None: the route decides. `dst_port`: UDP port; None: GRE. `is_userspace`: the datapath of its bridge is not the
+    kernel's. `is_encrypted`: the port has options for ovs-monitor-ipsec, or the config requires IPsec."""
 
     port: str
     kind: str
@@ -123,14 +117,9 @@ class NeighbourEntry:
 
 @dataclass(frozen=True, slots=True)
 class TunnelFacts:
-    """What the host has for tunnels.
-
-    Attributes:
-        routes: by remote; addresses: by device; neighbours: by address.
-        cached: address -> MAC in the cache of a userspace datapath (`tnl/neigh/show`); empty for the kernel's.
-        programs: which of ovs-monitor-ipsec, charon (strongSwan) and pluto (Libreswan) run.
-        ike_failures: by the address of the remote or by the port.
-    """
+    """What the host has for tunnels. `routes`: by remote; `addresses`: by device; `neighbours`: by address. `cached`:
+    address -> MAC in the cache of a userspace datapath (`tnl/neigh/show`). `programs`: which of ovs-monitor-ipsec,
+    charon (strongSwan) and pluto (Libreswan) run. `ike_failures`: by the address of the remote or by the port."""
 
     ends: tuple[TunnelEnd, ...]
     routes: Mapping[str, Fact[RouteTo]] = field(default_factory=dict, hash=False)

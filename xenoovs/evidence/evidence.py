@@ -111,7 +111,6 @@ class Evidence:
 
     @property
     def version(self) -> str | None:
-        """Version of Open vSwitch as it prints it."""
         return self.given_version or (None if isinstance(self.host.daemon, Unknown) else self.host.daemon.version)
 
     @property
@@ -122,7 +121,6 @@ class Evidence:
 
     @property
     def history(self) -> OffloadHistory | None:
-        """What it has done about offload."""
         daemon = self.host.daemon
         return None if isinstance(daemon, Unknown) or isinstance(daemon.history, Unknown) else daemon.history
 

@@ -39,21 +39,14 @@ MegaflowId = tuple[str | None, tuple[str, ...]]
 
 
 def id_of(megaflow: Megaflow) -> MegaflowId:
-    """Return what identifies a megaflow over time."""
     return megaflow.ufid, megaflow.actions
 
 
 @dataclass(frozen=True, slots=True)
 class SampledMegaflow:
-    """The counters of one megaflow.
-
-    Attributes:
-        packets: in all, by its tc filter if it has one.
-        hw_packets: those that the NIC forwarded.
-        is_active: whether it had a packet so recently that it does not expire before the next sample.
-        is_held: whether the NIC holds it by a rule of traffic control.
-        is_first: whether its packets come right from the port, not from another megaflow.
-    """
+    """The counters of one megaflow. `packets`: by its tc filter if it has one. `is_active`: whether it had a packet so
+    recently that it does not expire before the next sample. `is_held`: whether the NIC holds it by a rule of traffic
+    control. `is_first`: whether its packets come right from the port, not from another megaflow."""
 
     in_port: str
     layer: str | None
@@ -213,15 +206,10 @@ def merged_packets(packets: int, size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PortGrowth:
-    """What the megaflows of one port grew by between two samples.
-
-    Attributes:
-        merged: further packets that they may have had (`merged_packets`).
-        new: number of megaflows that are new.
-        held: packets that the NIC has counted for all of them since they were installed.
-        new_packets: those of new ones.
-        twice: packets that their rules may have counted in software and in hardware.
-    """
+    """What the megaflows of one port grew by between two samples. `merged`: further packets that they may have had
+    (`merged_packets`). `new`: how many are new; `new_packets`: theirs. `held`: packets that the NIC has counted for all
+    of them since they were installed. `twice`: packets that their rules may have counted in software and in
+    hardware."""
 
     growth: Growth = NO_GROWTH
     merged: int = 0

@@ -42,7 +42,6 @@ class Word(str):
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of a text."""
     return tuple(text.split())
 
 
@@ -221,7 +220,6 @@ class Draft:
 
     @property
     def every_omission(self) -> tuple[Omission, ...]:
-        """All of them, by line."""
         of_services = (omission for service in self.services for omission in service.omissions)
         return tuple(sorted((*self.omissions, *of_services), key=lambda omission: omission.line))
 

@@ -228,7 +228,6 @@ def _add_services(draft: Draft, statement: Statement, groups: dict[str, Statemen
 def _targets(
     statement: Statement, groups: dict[str, Statement], omissions: Omissions
 ) -> Iterator[tuple[IPAddress, PortRange | None]]:
-    """Yield the addresses and ports that a virtual server is for."""
     kind, *words = statement.head
     use((kind,))
     lines = [tuple(words)]
@@ -282,7 +281,6 @@ def _inner(settings: Settings, statement: Statement) -> Settings:
 
 
 def _fill(service: DraftService, statement: Statement) -> None:
-    """Read the body of a virtual server."""
     service.protocol = Protocol.TCP
     settings = _inner({}, statement)
     servers = [each for each in statement.body or () if each.name in ("real_server", "sorry_server")]

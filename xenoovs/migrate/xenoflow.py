@@ -70,6 +70,5 @@ def read_xenoflow(text: str) -> Draft:
 
 
 def _words(text: str) -> list[Word]:
-    """Return the keys and values of a JSON text."""
     found = ((each[0], text.count("\n", 0, each.start()) + 1) for each in _JSON.finditer(text))
     return [Word(json.loads(word) if word.startswith('"') else word, line) for word, line in found]

@@ -729,7 +729,6 @@ def _aligned(start: int, length: int, owner: int) -> list[Piece]:
 
 
 def _outside(piece: Piece, covered: Table) -> list[Piece]:
-    """Return the parts of a piece that no piece of `covered` covers."""
     if any(t.start <= piece.start and piece.start + piece.size <= t.start + t.size for t in covered):
         return []
     if not any(piece.start <= t.start < piece.start + piece.size for t in covered):

@@ -158,7 +158,6 @@ def read_kernel(modules: Iterable[str], *, root: Path = Path("/"), release: str 
 
 
 def device_pci(device: str, *, root: Path = Path("/")) -> str | None:
-    """The PCI device behind a network device."""
     parent = real_path(root / "sys/class/net" / device / "device").name
     return parent if _PCI.fullmatch(parent) else None
 

@@ -29,7 +29,6 @@ class Netns:
         return [*(["nsenter", f"--net={self.netns}"] if self.netns else []), *argv]
 
     def ask(self, *argv: str, stdin: str = "") -> Fact[str]:
-        """What the command prints."""
         try:
             return run(self.argv(*argv), stdin=stdin, timeout_s=_TIMEOUT_S).stdout
         except CommandMissing as missing:

@@ -395,12 +395,10 @@ class Connection:
 
     @property
     def names(self) -> dict[int, str]:
-        """Port names by number, for `decode_flows`."""
         return names_of(self._ports)
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Port numbers by name, for `send_bundle`."""
         return numbers_of(self._ports)
 
     def take_xids(self, number: int) -> int:

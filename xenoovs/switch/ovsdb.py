@@ -259,7 +259,6 @@ def _text_of(error: OSError) -> str:
 
 
 def database_of(tables: Tables) -> Database:
-    """Return the tables as values."""
     switch = next(iter(tables["Open_vSwitch"].values()), {})
     return Database(
         config=dict(sorted(switch.get("other_config", {}).items())),

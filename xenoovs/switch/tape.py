@@ -58,7 +58,6 @@ def passing_through(tape: Tape) -> Iterator[None]:
 
 
 def is_taped() -> bool:
-    """Return whether a tape records or replays."""
     return _TAPE.get() is not None
 
 
@@ -102,7 +101,6 @@ def read_file(path: Path) -> str | None:
 
 
 def read_link(path: Path) -> str | None:
-    """Return where a symbolic link leads."""
 
     def read() -> str | None:
         with suppress(OSError):
@@ -124,7 +122,6 @@ def list_files(directory: Path, pattern: str = "*") -> list[str]:
 
 
 def real_path(path: Path) -> Path:
-    """Return a path without symbolic links."""
     return Path(asked(("realpath", str(path)), lambda: str(path.resolve())) or path)
 
 

@@ -255,7 +255,6 @@ def logged_version(log: str) -> str | None:
 
 
 def read_history(endpoint: Endpoint) -> Fact[OffloadHistory]:
-    """Return what the log says about offload."""
     process = find_process(endpoint)
     if process is None:
         return Unknown("the process ovs-vswitchd is not found, and so not its log")

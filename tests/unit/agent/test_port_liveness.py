@@ -10,7 +10,7 @@ import pytest
 from tests.switch_tunnels import GENEVE, behind_tunnels
 from xenoovs.agent.bridge_watch import with_earlier_sessions
 from xenoovs.agent.state import AgentState, BridgePorts, Observed, PortsChanged, Tick, after
-from xenoovs.controller.switch import port_states
+from xenoovs.controller.server import port_states
 from xenoovs.datapath.database import PortState
 from xenoovs.model.switch_tunnel import Bfd, TunnelPorts
 from xenoovs.openflow.wire.message import Port

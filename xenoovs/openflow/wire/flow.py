@@ -461,7 +461,6 @@ def decode_groups(body: Reader, names: Mapping[int, str]) -> Iterator[Group]:
 
 
 def _protocols_of(actions: Reader) -> Iterator[int]:
-    """Yield the protocols whose ports a list of actions sets."""
     while actions.left:
         kind, action = actions.element("an action")
         if kind == _TYPE_SET_FIELD and (protocol := PROTOCOL_OF.get(int.from_bytes(action[4:8], "big") >> 9)):
@@ -532,7 +531,6 @@ _WIDTH = (1 << 11) - 1
 
 
 def encode_learn(learn: Learn) -> bytes:
-    """Return a whole action."""
     specs = b"".join(
         (
             _given(Field.DL_TYPE, learn.dl_type),

@@ -99,7 +99,6 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes from here to the end."""
         return self.end - self.offset
 
     def unpack(self, layout: Struct, expected: str) -> tuple[Any, ...]:
@@ -118,7 +117,6 @@ class Reader:
         return self.data[start : self.offset]
 
     def rest(self) -> bytes:
-        """All bytes up to the end."""
         return self.take(self.left, "the rest")
 
     def part(self, size: int, expected: str) -> Reader:

@@ -61,15 +61,8 @@ class PortReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port as a switch describes it.
-
-    Attributes:
-        number: 32 bits, also a reserved one.
-        name: At most 15 bytes, as the switch cut it.
-        mac: 48 bits.
-        config: OFPPC_* bits.
-        state: OFPPS_* bits.
-    """
+    """A port as a switch describes it. `number`: 32 bits, also a reserved one. `name`: at most 15 bytes, as the switch
+    cut it. `mac`: 48 bits. `config`, `state`: OFPPC_* and OFPPS_* bits."""
 
     number: int
     name: str
@@ -251,7 +244,6 @@ def encode_bundle(bundle: Bundle, *, bundle_id: int, first_xid: int, ofports: Ma
 
 
 def encode_discard(bundle_id: int, xid: int) -> bytes:
-    """Return the message that drops an open bundle."""
     return _bundle_control(bundle_id, _DISCARD, xid)
 
 
