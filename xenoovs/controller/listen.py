@@ -20,6 +20,7 @@ from xenoovs.controller.log import ControllerLog, surviving
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CannotListen
 from xenoovs.switch.certificates import Certificates
+from xenoovs.switch.endpoint import MAX_PATH_BYTES
 
 MAX_PENDING = 64
 """Connections, at one time, that have not identified themselves as expected bridges."""
@@ -131,8 +132,6 @@ _TLS_TIMEOUT_S = 5.0
 _ACCEPT_TICK_S = 0.2
 _EXHAUSTED_PAUSE_S = 0.5
 """Between two tries to accept while the process or the system has no file descriptor or no memory left."""
-_MAX_PATH_BYTES = 107
-"""sun_path of unix(7), without its final zero."""
 _LOOPBACK = {4: "127.0.0.1", 6: "::1"}
 
 
@@ -202,8 +201,8 @@ class UnixAddress:
 
     def listen(self) -> socket.socket:
         """Replace a socket that a killed process left behind. Raises OSError."""
-        if len(os.fsencode(self.path)) > _MAX_PATH_BYTES:
-            raise OSError(0, f"the path is longer than the {_MAX_PATH_BYTES} bytes that a socket's name may have")
+        if len(os.fsencode(self.path)) > MAX_PATH_BYTES:
+            raise OSError(0, f"the path is longer than the {MAX_PATH_BYTES} bytes that a socket's name may have")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             if self.path.is_socket() and not _is_in_use(self.path):

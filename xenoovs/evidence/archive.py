@@ -159,10 +159,6 @@ class Record:
         rundir = self.manifest["rundir"]
         return Endpoint(self.manifest["db"], None if rundir is None else Path(rundir))
 
-    def answers_to(self, *question: str) -> list[Recorded]:
-        """Return the answers to a question, the oldest first."""
-        return [each for each in self.found if each.question == question]
-
 
 class Replay:
     """The tape that answers from a record: to the same question in the order of the answers, the last one again."""

@@ -150,10 +150,15 @@ class Collector:
         return detrace(self.endpoint, ufids, cores=cores)
 
     def trace(self, key: str, *, datapath_type: str) -> str:
-        """Return what ofproto/trace prints for a packet of a megaflow. Raises SwitchError."""
+        """Return what ofproto/trace prints for one packet of a megaflow: the flows that it visits now.
+
+        Unlike ofproto/detrace (3.4 and newer), every version has it. For a recirculated packet Open vSwitch goes on
+        where the pass before has stopped, by its recirc_id (xlate_in_init() of ofproto/ofproto-dpif-xlate.c). `key`:
+        as in a dump, without the ufid; its masks are ignored. Raises SwitchError, also for a megaflow that is gone.
+        """
         from xenoovs.switch.appctl import Appctl
 
-        return Appctl(self.endpoint).trace_megaflow(key, datapath_type=datapath_type)
+        return Appctl(self.endpoint).run("ofproto/trace", datapath_type, key)
 
     def chains(self, evidence: Evidence, *, is_of_kernel: bool) -> Evidence:
         """Return the evidence with the version, and on whether the kernel can offload chains.

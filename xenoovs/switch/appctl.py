@@ -53,20 +53,6 @@ class Appctl:
                 raise
         return _with_names(self.run("ofproto/trace", bridge, flow), bridge, self.run("dpif/show"))
 
-    def trace_megaflow(self, key: str, *, datapath_type: str) -> str:
-        """The text of `ofproto/trace` for one packet of a megaflow: the flows that it visits now.
-
-        Unlike ofproto/detrace (3.4 and newer), every version has it. For a recirculated packet Open vSwitch goes on
-        where the pass before has stopped, by its recirc_id (xlate_in_init() of ofproto/ofproto-dpif-xlate.c).
-
-        Args:
-            key: the match as in a dump, without the ufid; Open vSwitch takes its values and ignores its masks.
-            datapath_type: of the bridge, `system` or `netdev`.
-
-        Raises CommandFailed for a megaflow that is gone, and for a text that Open vSwitch does not understand.
-        """
-        return self.run("ofproto/trace", datapath_type, key)
-
     def wait_revalidated(self) -> None:
         """Return when every megaflow was compared with the flows that the bridges had at the call.
 

@@ -37,7 +37,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _json_of(command: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[str, P], T]]:
+def json_of(command: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[str, P], T]]:
     """Let a function of JSON take the text that a command printed; none at all is an empty list, as of `ip -j`.
 
     It raises ParseError for text that is no JSON, and where a part is missing or of another type.
@@ -76,7 +76,7 @@ _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _DEAD = frozenset(("FAILED", "INCOMPLETE"))
 
 
-@_json_of("ip -j -d link show")
+@json_of("ip -j -d link show")
 def parse_links(links: list[Row]) -> dict[str, Device]:
     """The answer to LINKS, by name."""
     return {row["ifname"]: _link(row) for row in _rows(links)}
@@ -95,19 +95,19 @@ def _link(row: Row) -> Device:
     )
 
 
-@_json_of("tc -j qdisc show")
+@json_of("tc -j qdisc show")
 def parse_ingress(qdiscs: list[Row]) -> frozenset[str]:
     """The answer to QDISCS: devices that have a qdisc for what comes in, `ingress` or `clsact`."""
     return frozenset(row["dev"] for row in _rows(qdiscs) if row["kind"] in ("ingress", "clsact") and "dev" in row)
 
 
-@_json_of("tc -j qdisc show")
+@json_of("tc -j qdisc show")
 def parse_blocks(qdiscs: list[Row]) -> dict[str, str]:
     """The answer to QDISCS: device -> number of the block that holds its ingress filters (tc(8), "BLOCK")."""
     return {row["dev"]: str(row["ingress_block"]) for row in _rows(qdiscs) if "ingress_block" in row}
 
 
-@_json_of("ip -j neigh show")
+@json_of("ip -j neigh show")
 def parse_neighbours(entries: list[Row]) -> tuple[Neighbour, ...]:
     """The answer to NEIGHBOURS: those that have answered."""
     return tuple(
@@ -117,13 +117,13 @@ def parse_neighbours(entries: list[Row]) -> tuple[Neighbour, ...]:
     )
 
 
-@_json_of("ip -j address show")
+@json_of("ip -j address show")
 def parse_addresses(links: list[Row]) -> tuple[str, ...]:
     """The answer to LOOPBACK: addresses without their prefix lengths."""
     return tuple(info["local"] for row in _rows(links) for info in _rows(row.get("addr_info", [])))
 
 
-@_json_of("ip -j -d link show")
+@json_of("ip -j -d link show")
 def parse_macs(links: list[Row]) -> tuple[str, ...]:
     """The answer to LINKS: Ethernet addresses of devices."""
     return tuple(row["address"].lower() for row in _rows(links) if row.get("link_type") == "ether")
@@ -249,13 +249,13 @@ def read_eswitch(place: Netns, pci: str) -> Eswitch:
     )
 
 
-@_json_of("devlink -j dev eswitch show")
+@json_of("devlink -j dev eswitch show")
 def parse_mode(document: Row, pci: str) -> Fact[str]:
     """The answer of `devlink -j dev eswitch show pci/PCI`."""
     return document["dev"][f"pci/{pci}"].get("mode") or Unknown("devlink reports no mode")
 
 
-@_json_of("devlink -j dev param show")
+@json_of("devlink -j dev param show")
 def parse_parameter(document: Row, pci: str, name: str) -> Fact[object]:
     """The runtime value in the answer of `devlink -j dev param show pci/PCI name NAME`; some kernels list none."""
     parameters = (row for row in _rows(document["param"][f"pci/{pci}"]) if row["name"] == name)
@@ -263,7 +263,7 @@ def parse_parameter(document: Row, pci: str, name: str) -> Fact[object]:
     return next((value["value"] for value in values), Unknown(f"devlink reports no value of {name}"))
 
 
-@_json_of("devlink -j port show")
+@json_of("devlink -j port show")
 def parse_subfunctions(document: Row) -> dict[str, Subfunction]:
     """The answer of `devlink -j port show`: representor -> what is behind it, for scalable functions."""
     return {

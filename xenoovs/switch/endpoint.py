@@ -127,7 +127,7 @@ _VERSION = b'{"id":0,"method":"version","params":[]}'
 _ECHO = b'{"id":0,"method":"echo","params":[]}'
 """RFC 7047, 4.1.11."""
 _AGAIN_S = 0.05
-_MAX_PATH_BYTES = 107
+MAX_PATH_BYTES = 107
 """sun_path of unix(7), without its final zero."""
 _TCP = re.compile(r"tcp:(?:\[([^]]+)\]|([^:]+)):([0-9]+)")
 
@@ -209,7 +209,7 @@ def connected_to(address: str | tuple[str, int], timeout_s: float) -> socket.soc
 
 
 def _connect(sock: socket.socket, path: Path) -> None:
-    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         sock.connect(str(path))
         return
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from xenoovs.dataclass import dataclass
@@ -16,7 +16,7 @@ from xenoovs.switch.api import Switch, require_ports
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint
 from xenoovs.switch.management import Ofctl
 from xenoovs.switch.process import run, try_run
-from xenoovs.switch.restore_wait import waiting_for_flows
+from xenoovs.switch.restore_wait import retry, waiting_for_flows
 
 RESTART_WARNING = """\
 A restart removes all flows and restores them, foreign ones too; packets are
@@ -115,7 +115,6 @@ DEFAULT_TIMEOUT_S = 60.0
 """How long all flows may take to be back after the restart."""
 _SLOWER = 10
 """Where the restart has taken so long that this many times as long is more, they may take that."""
-_STEP_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +190,8 @@ def _put_back(switch: Switch, endpoint: Endpoint, saved: Mapping[str, _Saved], *
     failed: dict[str, str] = {}
     for bridge, tables in saved.items():
         try:
-            _until(deadline, lambda bridge=bridge, tables=tables: _restore(switch, endpoint, bridge, tables))  # type: ignore[misc]
+            # The bridge, its socket and its ports come back one after the other.
+            retry(partial(_restore, switch, endpoint, bridge, tables), deadline=deadline)
         except SwitchError as error:
             failed[bridge] = str(error)
     if failed:
@@ -201,12 +201,3 @@ def _put_back(switch: Switch, endpoint: Endpoint, saved: Mapping[str, _Saved], *
 def _restore(switch: Switch, endpoint: Endpoint, bridge: str, saved: _Saved) -> None:
     require_ports(switch, bridge, saved.ports)
     restore_tables(endpoint, bridge, saved.tables)
-
-
-def _until(deadline: float, action: Callable[[], None]) -> None:
-    # The bridge, its socket and its ports come back one after the other.
-    while time.monotonic() < deadline:
-        with suppress(SwitchError):
-            return action()
-        time.sleep(_STEP_S)
-    return action()

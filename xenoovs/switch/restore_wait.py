@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from xenoovs.errors import SwitchError
@@ -19,7 +19,7 @@ _WAIT = ("set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
 _FORGET = ("remove", "Open_vSwitch", ".", "other_config", "flow-restore-wait")
 _DONE = b"done\n"
 _PATIENCE_S = 120.0
-_STEP_S = 0.2
+_STEP_S = 0.05
 _VSCTL_TIMEOUT_S = 10
 
 
@@ -48,12 +48,17 @@ def waiting_for_flows(db: str) -> Iterator[None]:
 def forget_wait(db: str) -> None:
     """Let Open vSwitch go to work. Raises SwitchError when the database does not answer for long."""
     deadline = time.monotonic() + _PATIENCE_S
+    retry(lambda: run_vsctl(db, "--no-wait", *_FORGET, timeout_s=_VSCTL_TIMEOUT_S), deadline=deadline)
+
+
+def retry(action: Callable[[], object], *, deadline: float) -> None:
+    """Do it again until it raises no SwitchError, for the last time at the `deadline` (time.monotonic())."""
     while time.monotonic() < deadline:
         with suppress(SwitchError):
-            run_vsctl(db, "--no-wait", *_FORGET, timeout_s=_VSCTL_TIMEOUT_S)
+            action()
             return
         time.sleep(_STEP_S)
-    run_vsctl(db, "--no-wait", *_FORGET, timeout_s=_VSCTL_TIMEOUT_S)
+    action()
 
 
 def _watch(db: str) -> None:

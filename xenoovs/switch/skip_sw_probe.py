@@ -132,22 +132,13 @@ def preference_of(body: bytes) -> int:
     return int(TCMSG.unpack_from(body)[4]) >> 16
 
 
-def info_of(preference: int, protocol: int) -> int:
-    """tcm_info of a rule."""
-    return preference << 16 | _swap16(protocol)
-
-
 def trial_options(rule: FlowerRule) -> bytes:
     """The attributes of the same rule for hardware alone (skip_sw), without what ties it to its megaflow."""
     return encode_attributes((*_as_requested(rule), (_FLAGS, struct.pack("=I", _SKIP_SW))))
 
 
-def is_same_rule(rule: FlowerRule, other: FlowerRule) -> bool:
-    """Whether two rules of a dump match the same packets and do the same with them, at whatever preference."""
-    return _essence(rule) == _essence(other)
-
-
 def _essence(rule: FlowerRule) -> tuple[object, ...]:
+    """Two rules of a dump with the same one match the same packets and do the same with them, at any preference."""
     return rule.protocol, rule.chain or 0, sorted(_lasting(rule, is_compared=True))
 
 
@@ -260,7 +251,7 @@ class _Trial:
     def body(self, *attributes: tuple[int, bytes]) -> bytes:
         """The message that adds it, with its options among `attributes`, or deletes it."""
         chain = () if self.chain is None else ((TCA_CHAIN, struct.pack("=I", self.chain)),)
-        head = self.place.pack(handle=_HANDLE, info=info_of(self.preference, self.protocol))
+        head = self.place.pack(handle=_HANDLE, info=self.preference << 16 | _swap16(self.protocol))
         return head + encode_attributes(((TCA_KIND, b"flower\0"), *chain, *attributes))
 
     def find(self, bodies: Iterable[bytes]) -> bytes | None:
@@ -336,7 +327,7 @@ class SkipSwProber:
             self.netlink.request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body)
             held = trial.find(self._dump(RTM_GETTFILTER, trial.place.pack()))
             accepted = None if held is None else parse_rule(held)
-            return DriverAnswer(None, is_about_trial=accepted is None or not is_same_rule(rule, accepted))
+            return DriverAnswer(None, is_about_trial=accepted is None or _essence(rule) != _essence(accepted))
         except Refused as refused:
             objection = objection_of(refused.error, refused.text)
             is_about_trial = objection is Objection.PREFERENCE or (objection is Objection.CHAIN and not rule.chain)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.ike_log import READ_LOG, IkeFailure, parse_ike_log
@@ -24,8 +22,9 @@ from xenoovs.datapath.ipsec import (
 from xenoovs.datapath.megaflow import parse_value
 from xenoovs.datapath.outer import Encapsulation
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts
-from xenoovs.errors import CommandMissing, CommandTimeout, ParseError, SwitchError, SystemFailure
+from xenoovs.errors import CommandMissing, CommandTimeout, SwitchError, SystemFailure
 from xenoovs.switch.appctl import Appctl
+from xenoovs.switch.devices import Row, json_of
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.process import try_run
@@ -106,28 +105,23 @@ def parse_cache(text: str) -> dict[str, str]:
     return {found[1]: found[2] for found in _CACHED.finditer(text)}
 
 
-def parse_addresses_by_device(text: str) -> Fact[dict[str, tuple[str, ...]]]:
-    """Parse the answer of `ip -j address show`. Raises ParseError."""
+@json_of("ip -j address show")
+def parse_addresses_by_device(links: list[Row]) -> dict[str, tuple[str, ...]]:
     return {
         row["ifname"]: tuple(info["local"] for info in row.get("addr_info", ()) if "local" in info)
-        for row in _rows(text, "ip -j address show", "ifname")
+        for row in links
+        if "ifname" in row
     }
 
 
-def parse_entries(text: str) -> Fact[dict[str, NeighbourEntry]]:
-    """Parse the answer of `ip -j neigh show`, with entries that have failed. Raises ParseError."""
+@json_of("ip -j neigh show")
+def parse_entries(entries: list[Row]) -> dict[str, NeighbourEntry]:
+    """The answer with entries that have failed."""
     return {
         row["dst"]: NeighbourEntry(row.get("lladdr"), str(next(iter(row.get("state", ())), "NONE")))
-        for row in _rows(text, "ip -j neigh show", "dst")
+        for row in entries
+        if "dst" in row
     }
-
-
-def _rows(text: str, command: str, key: str) -> list[dict[str, Any]]:
-    try:
-        return [row for row in json.loads(text or "[]") if key in row]
-    except (TypeError, ValueError) as error:
-        offset = error.pos if isinstance(error, json.JSONDecodeError) else 0
-        raise ParseError(text=text, offset=offset, expected=f"JSON as `{command}` prints it") from None
 
 
 def running_programs(root: Path = Path("/proc")) -> frozenset[str]:
@@ -153,25 +147,20 @@ def read_route(place: Netns, address: str) -> Fact[RouteTo]:
     return place.read(("ip", "-j", "route", "get", address), parse_route)
 
 
-def parse_route(text: str) -> Fact[RouteTo]:
-    """Parse the answer of `ip -j route get ADDRESS` (print_route() of ip/iproute.c). Raises ParseError."""
-    try:
-        rows: list[dict[str, Any]] = json.loads(text)
-        row = next((row for row in rows if "dst" in row), None)
-        if row is None or row.get("type") in ("unreachable", "blackhole", "prohibit"):
-            return Unknown("there is no route to it")
-        source = row.get("prefsrc")
-        metrics: list[dict[str, Any]] = row.get("metrics", [])
-        return RouteTo(
-            device=str(row["dev"]),
-            source=None if source is None else parse_value(source, 128 if ":" in source else 32),
-            gateway=row.get("gateway") or row.get("via", {}).get("host"),
-            mtu=next((int(metric["mtu"]) for metric in metrics if "mtu" in metric), None),
-            is_local=row.get("type") == "local",
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        offset = error.pos if isinstance(error, json.JSONDecodeError) else 0
-        raise ParseError(text=text, offset=offset, expected="JSON as `ip -j route get` prints it") from None
+@json_of("ip -j route get")
+def parse_route(rows: list[Row]) -> Fact[RouteTo]:
+    """The answer of `ip -j route get ADDRESS` (print_route() of ip/iproute.c)."""
+    row = next((row for row in rows if "dst" in row), None)
+    if row is None or row.get("type") in ("unreachable", "blackhole", "prohibit"):
+        return Unknown("there is no route to it")
+    source = row.get("prefsrc")
+    return RouteTo(
+        device=str(row["dev"]),
+        source=None if source is None else parse_value(source, 128 if ":" in source else 32),
+        gateway=row.get("gateway") or row.get("via", {}).get("host"),
+        mtu=next((int(metric["mtu"]) for metric in row.get("metrics", []) if "mtu" in metric), None),
+        is_local=row.get("type") == "local",
+    )
 
 
 # IPsec of the kernel by ip-xfrm(8): what must leave encrypted, and who encrypts it.

@@ -13,7 +13,7 @@ from shlex import quote
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import AgentRuns, ListenError
-from xenoovs.switch.endpoint import Endpoint, find_endpoint
+from xenoovs.switch.endpoint import MAX_PATH_BYTES, Endpoint, find_endpoint
 
 _SYSTEM_RUN, _SYSTEM_STATE = Path("/run/xenoovs"), Path("/var/lib/xenoovs")
 _DIGITS = 8
@@ -103,8 +103,6 @@ def _resolved(db: str) -> str:
 
 
 _BACKLOG = 64
-_MAX_PATH_BYTES = 107
-"""sun_path of unix(7), less its final zero."""
 
 
 @contextmanager
@@ -152,8 +150,8 @@ def bound_socket(path: Path) -> Iterator[socket.socket]:
 
     Raises ListenError: the socket cannot be made, or another process listens there.
     """
-    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
-        raise ListenError(f"{path} is longer than the {_MAX_PATH_BYTES} bytes that a socket's name may have")
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise ListenError(f"{path} is longer than the {MAX_PATH_BYTES} bytes that a socket's name may have")
     with _directory(path.parent), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
             _bind(sock, path)
@@ -210,7 +208,7 @@ def _locked(path: Path, bridge: str) -> int:
 def _named_in(lock: Path) -> Path | None:
     """Return the socket that a lock file names; None: there is no file, no name in it, or no permission to read it."""
     try:
-        name = os.fsdecode(lock.read_bytes()[: _MAX_PATH_BYTES + 1])
+        name = os.fsdecode(lock.read_bytes()[: MAX_PATH_BYTES + 1])
     except OSError:
         return None
     return Path(name) if name and "\0" not in name else None
