@@ -21,8 +21,7 @@ from xenoovs.model.balancer import (
     Uplinks,
 )
 from xenoovs.model.next_hop import Tunneled, mac_of
-from xenoovs.model.switch_tunnel import Bfd, Ipsec, IpsecOffload, SwitchTunnel, TunnelPorts
-from xenoovs.model.tunnel import TunnelType
+from xenoovs.model.tunnel import Bfd, Ipsec, IpsecOffload, SwitchTunnel, TunnelPorts, TunnelType
 from xenoovs.model.values import MAX_COUNT
 
 LOCAL = IPv4Address("192.168.77.1")

@@ -15,8 +15,7 @@ from tests.browser.chromium import CONTRASTS, new_tab
 from tests.unit.store.test_cluster import CANDIDATE, LEADER, facts
 from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.agent.fleet_watch import FleetWatch, served_beside
-from xenoovs.fleet.dpus import DpuRow, DpuState
-from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.snapshot import DpuRow, DpuState, FleetSnapshot
 from xenoovs.store.view import DpuStatus, FleetView
 
 SHOWN = "[...document.querySelectorAll('.dpu th')].filter(name => name.offsetParent).map(name => name.innerText)"

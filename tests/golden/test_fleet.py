@@ -14,10 +14,8 @@ from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.dataclass import replace
 from xenoovs.fleet.commands import status
 from xenoovs.fleet.commands.top import FleetScreen, fleet_frame
-from xenoovs.fleet.dpus import DpuRow, DpuState
-from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.snapshot import DpuRow, DpuState, FleetSnapshot, TargetRow, TargetState
 from xenoovs.fleet.tables import DPUS, DRIFTS, FLEET_TABLES, HISTORY, SERVER_LIST, SERVERS, TARGETS
-from xenoovs.fleet.targets import TargetRow, TargetState
 from xenoovs.fleet.votes import Votes
 from xenoovs.show.metrics import exposition
 from xenoovs.show.screen import Size

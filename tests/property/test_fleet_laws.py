@@ -36,8 +36,7 @@ from xenoovs.model.emit import render_config
 from xenoovs.model.fleet import NEUTRAL, neutral_service, parse_fleet, read_services, service_text
 from xenoovs.model.load import compose, compose_json
 from xenoovs.model.next_hop import Direct, Tunneled
-from xenoovs.model.switch_tunnel import SwitchTunnel
-from xenoovs.model.tunnel import TunnelType
+from xenoovs.model.tunnel import SwitchTunnel, TunnelType
 from xenoovs.model.values import site_name
 from xenoovs.store.export import export_text, parse_export
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetOverride, FleetView, IntentState, StoredService

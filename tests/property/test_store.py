@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from xenoovs.decision.decision import Blocks
 from xenoovs.partition.block import MAX_WIDTH, Block
-from xenoovs.store.message_parser import MessageParser
+from xenoovs.store.replica import MessageParser
 from xenoovs.store.rows import SERVICES, StoredRow, fleet_view, operations
 from xenoovs.store.view import Changes, FleetView, StoredService, blocks_from_map, blocks_to_map
 

@@ -16,8 +16,7 @@ from xenoovs.judge.expected import expected_services
 from xenoovs.judge.foreign import minimum_mask
 from xenoovs.model.balancer import Balancer, OtherTraffic, Returns
 from xenoovs.model.next_hop import parse_next_hop
-from xenoovs.model.switch_tunnel import SwitchTunnel, TunnelPorts
-from xenoovs.model.tunnel import TunnelType
+from xenoovs.model.tunnel import SwitchTunnel, TunnelPorts, TunnelType
 from xenoovs.openflow.flow import Match, ObservedFlow
 from xenoovs.openflow.text import parse_flow, render_flow
 

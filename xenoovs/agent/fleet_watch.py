@@ -22,9 +22,8 @@ from xenoovs.agent.web.page import mount_page
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.controller import no_controller
 from xenoovs.fleet.rollout import FleetProgress
-from xenoovs.fleet.snapshot import FleetSnapshot, fleet_snapshot
+from xenoovs.fleet.snapshot import FleetSnapshot, UnwrittenVotes, fleet_snapshot
 from xenoovs.fleet.tables import FLEET_TABLES, fleet_page
-from xenoovs.fleet.targets import UnwrittenVotes
 from xenoovs.show.metrics import exposition
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.cluster import ServerFacts, host_facts

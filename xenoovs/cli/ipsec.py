@@ -10,7 +10,7 @@ from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import FileUnusable, InterfaceMissing, SwitchError
 from xenoovs.judge.doctor.check import RequiredKey
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.switch_tunnel import Ipsec
+from xenoovs.model.tunnel import Ipsec
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.ovsdb import has_options, write_options
 

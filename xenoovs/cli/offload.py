@@ -37,7 +37,7 @@ from xenoovs.judge.findings import Anomaly, OffloadFindings
 from xenoovs.judge.foreign import OwnMask, attribute
 from xenoovs.judge.traffic import missing_flows
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
+from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours
 
 if TYPE_CHECKING:

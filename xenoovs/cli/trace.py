@@ -20,7 +20,7 @@ from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, 
 from xenoovs.model.next_hop import MAX_VLAN, is_tunneled, written_and_port
 from xenoovs.model.packet import Packet, service_of
 from xenoovs.model.remote import every_service
-from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
+from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import TAGGED, Field, ObservedFlow, tag_of
 from xenoovs.openflow.flow import service_of as cookie_service
 from xenoovs.openflow.text import render_flow

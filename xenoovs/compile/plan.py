@@ -19,7 +19,7 @@ from xenoovs.decision.decision import Decision, ServiceDecision, moved, next_hop
 from xenoovs.decision.heirs import lone_port
 from xenoovs.errors import FlowConflict
 from xenoovs.model.next_hop import NextHop, is_tunneled
-from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
+from xenoovs.model.tunnel import ECN_CODE_POINTS
 from xenoovs.openflow.flow import Bundle, Command, Field, Flow, FlowMod, decode_cookie, is_ours, service_of
 from xenoovs.openflow.group import has_failover
 from xenoovs.openflow.text import render_flow

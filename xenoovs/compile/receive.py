@@ -16,7 +16,7 @@ from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, Vip
 from xenoovs.model.balancer import Balancer, Returns, Service
 from xenoovs.model.next_hop import Tunneled
-from xenoovs.model.switch_tunnel import RemoteEnd, TunnelPorts, remote_end_of
+from xenoovs.model.tunnel import RemoteEnd, TunnelPorts, remote_end_of
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Output, SetField, exact, match_of
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from xenoovs.dataclass import dataclass
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import remote_of_port
-from xenoovs.model.switch_tunnel import Bfd, Ipsec, RemoteEnd, SwitchTunnel, TunnelPorts
-from xenoovs.model.tunnel import TunnelType
+from xenoovs.model.tunnel import Bfd, Ipsec, RemoteEnd, SwitchTunnel, TunnelPorts, TunnelType
 
 if TYPE_CHECKING:
     from xenoovs.datapath.database import PortState

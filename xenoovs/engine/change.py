@@ -18,7 +18,7 @@ from xenoovs.decision.decision import BackendName, Decision, DesiredState, Phase
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import NextHop, remote_of_port
 from xenoovs.model.remote import every_service
-from xenoovs.model.switch_tunnel import remote_end_of
+from xenoovs.model.tunnel import remote_end_of
 from xenoovs.openflow.flow import (
     Bundle,
     Field,

@@ -8,10 +8,8 @@ from typing import Any
 
 from xenoovs.dataclass import dataclass
 from xenoovs.display import decimal, duration, moment, percent, quantity
-from xenoovs.fleet.dpus import WORST_FIRST, DpuState
 from xenoovs.fleet.history import history
-from xenoovs.fleet.snapshot import FleetSnapshot
-from xenoovs.fleet.targets import TargetRow, TargetState
+from xenoovs.fleet.snapshot import WORST_FIRST, DpuState, FleetSnapshot, TargetRow, TargetState
 from xenoovs.model.values import split_site
 from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text
 from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts

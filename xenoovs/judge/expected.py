@@ -19,7 +19,7 @@ from xenoovs.errors import counted
 from xenoovs.model.balancer import Backend, Returns, Service
 from xenoovs.model.next_hop import NextHop, is_tunneled
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
-from xenoovs.model.switch_tunnel import SwitchTunnel, remote_end_of
+from xenoovs.model.tunnel import SwitchTunnel, remote_end_of
 from xenoovs.openflow.flow import ETH_ARP, UNTAGGED, Field, Flow, Masked, Match, alternatives, output_ports
 from xenoovs.openflow.flow import match_of as match_of_conditions
 from xenoovs.openflow.text import parse_value

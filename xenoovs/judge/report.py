@@ -24,7 +24,7 @@ from xenoovs.judge.findings import (
     summed,
 )
 from xenoovs.model.next_hop import is_tunneled
-from xenoovs.model.switch_tunnel import ECN_CODE_POINTS
+from xenoovs.model.tunnel import ECN_CODE_POINTS
 from xenoovs.openflow.text import render_flow, render_match
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from xenoovs.datapath.megaflow import tag_written
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.errors import ParseError
 from xenoovs.model.packet import Packet
-from xenoovs.model.switch_tunnel import RemoteEnd
+from xenoovs.model.tunnel import RemoteEnd
 from xenoovs.openflow.flow import TAGGED
 from xenoovs.openflow.text import split_list
 

@@ -46,15 +46,15 @@ def probe_host() -> Host:
     )
 
 
-def check_root(host: Host) -> None:
-    """Raises LabError unless this process is root."""
-    if not host.is_root:
+def check_root(*, is_root: bool | None = None) -> None:
+    """Raises LabError unless this process is root. `is_root`: None: it looks."""
+    if not (os.geteuid() == 0 if is_root is None else is_root):
         raise LabError("a lab is made of network namespaces, which takes root: run the same command with `sudo`")
 
 
 def check_host(host: Host, *, needs_ipv6: bool) -> None:
     """Raises LabError with the first thing that is missing and the command that adds it."""
-    check_root(host)
+    check_root(is_root=host.is_root)
     if host.missing:
         packages = " ".join(sorted({PACKAGES.get(tool, tool) for tool in host.missing}))
         raise LabError(f"{', '.join(host.missing)} not found; on Debian: `apt-get install {packages}`")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
 from xenoovs.model.balancer import Balancer
-from xenoovs.model.switch_tunnel import RemoteEnd
+from xenoovs.model.tunnel import RemoteEnd
 
 MODULES = ("xfrm_user", "esp4", "gcm", "ctr", "ghash_generic", "seqiv", "drbg")
 """What the kernel needs for it. Without drbg, seqiv cannot begin."""

@@ -7,7 +7,7 @@ import sys
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed
-from xenoovs.lab.host import LabNetns, check_root, namespaces_of, probe_host
+from xenoovs.lab.host import LabNetns, check_root, namespaces_of
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.servers import Failure, failures_of
 from xenoovs.lab.topology import Machine
@@ -66,7 +66,7 @@ class LabStatus:
 
 def lab_status(lab: Lab) -> LabStatus:
     """Return what of a lab works. Raises LabError without root."""
-    check_root(probe_host())
+    check_root()
     topology, failures = lab.topology, failures_of(lab)
     present = namespaces_of(lab.name)
     answers = _answers(lab) if topology.switch_namespace in present else {}

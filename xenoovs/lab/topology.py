@@ -14,7 +14,7 @@ from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of, prefix_text
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Returns, Service
 from xenoovs.model.next_hop import NO_TAG, UNCHANGED, l4_port_of, mac_and_port, mac_of, vlan_of
-from xenoovs.model.switch_tunnel import RemoteEnd, remote_end_of
+from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 
 MAX_NAME_LENGTH = 16
 """Keeps the sockets below the run directory within the 107 characters of a Unix socket's path (unix(7))."""

@@ -18,7 +18,7 @@ from types import FrameType
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import LabError
 from xenoovs.lab.client import AnswerCounts, Flight, Pace, parse_counts, render_round
-from xenoovs.lab.host import LabNetns, Progress, check_root, no_progress, probe_host
+from xenoovs.lab.host import LabNetns, Progress, check_root, no_progress
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.lifecycle import add_clients, forget_neighbours
 from xenoovs.lab.private_ovs import Datapath
@@ -269,7 +269,7 @@ def send(
 ) -> LabReport:
     """Send as the clients, and count the answers by service and backend. Raises LabError, also for another config."""
     load = load or Load()
-    check_root(probe_host())
+    check_root()
     _check_fit(lab, balancer)
     trials, skipped = plan_trials(balancer, load)
     _add_sources(lab, trials)

@@ -17,7 +17,7 @@ from xenoovs.lab.lab import Lab
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs
 from xenoovs.lab.topology import RESERVED_PREFIX, UNDERLAY, UNDERLAY_MTU, Machine, MachineTunnelEnd, Underlay
 from xenoovs.model.balancer import Balancer, Returns
-from xenoovs.model.switch_tunnel import remote_end_of
+from xenoovs.model.tunnel import remote_end_of
 from xenoovs.openflow.flow import LOCAL
 from xenoovs.openflow.text import render_flow_to_send
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from xenoovs.errors import LabError
-from xenoovs.lab.host import check_root, probe_host
+from xenoovs.lab.host import check_root
 from xenoovs.lab.lab import directory_of, machine_directory, open_lab, read_state
 from xenoovs.lab.nic.call import guest_place
 from xenoovs.lab.nic.machine import VirtualMachine
@@ -27,7 +27,7 @@ _KINDS = {
 @contextmanager
 def open_lab_bed(name: str, balancer: Balancer, service: str | None = None) -> Iterator[Bed]:
     """Open lab `name` as a bed for a service of a config; None: the first one. Raises LabError, MeasureError."""
-    check_root(probe_host())
+    check_root()
     directory = directory_of(name, None)
     state = read_state(directory)
     with ExitStack() as stack:

@@ -17,7 +17,7 @@ from xenoovs.measure.samples import Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement
 from xenoovs.model.balancer import Balancer, Protocol, Service
 from xenoovs.model.next_hop import NextHop
-from xenoovs.model.switch_tunnel import remote_end_of
+from xenoovs.model.tunnel import remote_end_of
 
 DIRECT, NAT = "direct", "nat"
 """Ways that are no tunnel; a tunnel is called by its type, with `+ipsec` where it is encrypted."""

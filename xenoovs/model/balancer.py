@@ -22,8 +22,7 @@ from xenoovs.model.block_key import BlockKey as BlockKey
 from xenoovs.model.block_key import KeyField as KeyField
 from xenoovs.model.form import Listed
 from xenoovs.model.next_hop import NextHop, is_tunneled, l4_port_of, vlan_text, with_mac
-from xenoovs.model.switch_tunnel import RemoteEnd, SwitchTunnel, remote_end_of
-from xenoovs.model.tunnel import HostTunnel
+from xenoovs.model.tunnel import HostTunnel, RemoteEnd, SwitchTunnel, remote_end_of
 from xenoovs.model.values import NO_QUERY as NO_QUERY
 from xenoovs.model.values import Key, choice
 

@@ -21,8 +21,8 @@ from xenoovs.model.balancer import (
 )
 from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Translated, Unchanged
 from xenoovs.model.schema import BackendForm, FileForm, Given, ServiceForm
-from xenoovs.model.switch_tunnels import Tunnels, tunneled
 from xenoovs.model.tunnel import HostTunnel
+from xenoovs.model.tunnels import Tunnels, tunneled
 from xenoovs.model.values import KeyPath, Remark
 
 # The health check of a service: its own keys over those of the file, defaults for the rest, and what must hold.

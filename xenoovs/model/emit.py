@@ -24,8 +24,7 @@ from xenoovs.model.balancer import (
 from xenoovs.model.form import form_of
 from xenoovs.model.next_hop import Tunneled, l4_port_of, mac_of, vlan_of
 from xenoovs.model.schema import SWITCH, BackendForm, MatchForm, ServiceForm
-from xenoovs.model.switch_tunnel import SwitchTunnel
-from xenoovs.model.tunnel import HostTunnel, PathSelector
+from xenoovs.model.tunnel import HostTunnel, PathSelector, SwitchTunnel
 from xenoovs.model.values import MatchField, Number, Value, parse_plain_scalar
 from xenoovs.model.values import render_decimal as render_decimal
 

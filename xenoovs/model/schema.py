@@ -27,8 +27,7 @@ from xenoovs.model.balancer import (
     usual_positions,
 )
 from xenoovs.model.form import Form, Listed, form_of, schema_of
-from xenoovs.model.switch_tunnel import SwitchTunnel
-from xenoovs.model.tunnel import HostTunnel, tunnel_key
+from xenoovs.model.tunnel import HostTunnel, SwitchTunnel, tunnel_key
 from xenoovs.model.values import Key, MatchField, Parser, choice
 
 MAX_BACKENDS = 1_000

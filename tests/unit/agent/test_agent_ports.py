@@ -25,7 +25,7 @@ from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchUnreachable, WouldBeUnencrypted
 from xenoovs.model.balancer import Balancer, Drain, DrainMode
 from xenoovs.model.load import load_config
-from xenoovs.model.switch_tunnel import Ipsec, TunnelPorts
+from xenoovs.model.tunnel import Ipsec, TunnelPorts
 
 ONE = small.balancer(small.service(small.claim(), 3, 1))
 PINNING = replace(ONE, services=tuple(replace(s, drain=Drain(DrainMode.PIN)) for s in ONE.services))

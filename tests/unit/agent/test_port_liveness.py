@@ -12,7 +12,7 @@ from xenoovs.agent.bridge_watch import with_earlier_sessions
 from xenoovs.agent.state import AgentState, BridgePorts, Observed, PortsChanged, Tick, after
 from xenoovs.controller.server import port_states
 from xenoovs.datapath.database import PortState
-from xenoovs.model.switch_tunnel import Bfd, TunnelPorts
+from xenoovs.model.tunnel import Bfd, TunnelPorts
 from xenoovs.openflow.wire.message import Port
 
 WATCHED = behind_tunnels(replace(GENEVE, ports=TunnelPorts.EACH, bfd=Bfd()))

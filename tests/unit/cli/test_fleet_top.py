@@ -7,8 +7,7 @@ from dataclasses import replace
 import click
 
 from xenoovs.fleet.commands.top import FleetScreen, fleet_frame, head_height
-from xenoovs.fleet.dpus import DpuRow, DpuState
-from xenoovs.fleet.snapshot import FleetSnapshot
+from xenoovs.fleet.snapshot import DpuRow, DpuState, FleetSnapshot
 from xenoovs.show.screen import Size
 from xenoovs.store.view import DpuStatus, FleetView
 

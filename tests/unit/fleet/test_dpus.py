@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from xenoovs.fleet.dpus import DpuRow, DpuState, dpu_problems, dpu_rows
+from xenoovs.fleet.snapshot import DpuRow, DpuState, dpu_problems, dpu_rows
 from xenoovs.store.view import Dpu, DpuStatus, FleetView
 
 NOW_S = 1_800_000_000.0

@@ -9,8 +9,8 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
-from xenoovs.fleet.dpus import clocks_ms
 from xenoovs.fleet.plan import DrainWatch, pinned_drains, with_override
+from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView
 
 PINNED = SMALL_CONFIG.replace("  - name: dns\n", "  - name: dns\n    drain: {mode: pin, timeout: 60s}\n")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.fleet_support import EMPTY, given, settled
 from tests.unit.fleet.test_health import CONFIG
-from xenoovs.fleet.targets import TargetState, target_problems, target_rows
+from xenoovs.fleet.snapshot import TargetState, target_problems, target_rows
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
 
 NAMES = frozenset(f"d{n}" for n in range(5))

@@ -11,7 +11,6 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
-from xenoovs.fleet.dpus import roll_out_lines
 from xenoovs.fleet.plan import next_change, with_override
 from xenoovs.fleet.rollout import (
     PATIENCE_S,
@@ -24,6 +23,7 @@ from xenoovs.fleet.rollout import (
     waits_for,
     with_baseline,
 )
+from xenoovs.fleet.snapshot import roll_out_lines
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
 SOAK_S = 60

@@ -9,8 +9,7 @@ import pytest
 from xenoovs.judge.trace import enters_tunnel, parse_trace
 from xenoovs.model.address import Mac
 from xenoovs.model.packet import Packet
-from xenoovs.model.switch_tunnel import RemoteEnd, SwitchTunnel
-from xenoovs.model.tunnel import TunnelType
+from xenoovs.model.tunnel import RemoteEnd, SwitchTunnel, TunnelType
 
 PACKET = Packet("p0", IPv4Address("198.51.100.7"), IPv4Address("10.3.10.45"), 17, 40000, 53)
 TUNNEL = SwitchTunnel("gnv0", TunnelType.GENEVE, IPv4Address("192.168.77.1"))

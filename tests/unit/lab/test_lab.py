@@ -24,8 +24,7 @@ from xenoovs.lab.nic import call
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.lab.topology import backend_namespace, check_name, clients_namespace, is_namespace_of, switch_namespace
-from xenoovs.model.switch_tunnel import Ipsec, TunnelPorts
-from xenoovs.model.tunnel import TunnelType
+from xenoovs.model.tunnel import Ipsec, TunnelPorts, TunnelType
 
 GOOD = Host(is_root=True, missing=(), has_tun=True, has_ipv6=True)
 

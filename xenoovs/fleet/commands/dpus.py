@@ -12,9 +12,9 @@ import click
 from xenoovs.display import duration, percent, printable
 from xenoovs.errors import FleetRefused, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet, dry_run_option, yes_option
-from xenoovs.fleet.dpus import clocks_ms
 from xenoovs.fleet.plan import DrainWatch, require_groups
 from xenoovs.fleet.rollout import CANARY, LATER_WAVE
+from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
 from xenoovs.store.view import Changes, Dpu, FleetView, is_name

@@ -22,7 +22,7 @@ from xenoovs.lab import lifecycle, servers, traffic
 from xenoovs.lab.client import Pace
 from xenoovs.lab.commands import fabric as lab_fabric
 from xenoovs.lab.config import config_of, link_config, write_config
-from xenoovs.lab.host import check_root, probe_host
+from xenoovs.lab.host import check_root
 from xenoovs.lab.lab import directory_of, fabric_of, lab_names, open_lab
 from xenoovs.lab.nic import up as nic_up
 from xenoovs.lab.nic.machine import VirtualMachine
@@ -235,7 +235,7 @@ def fail_command(backend: str, name: str, *, how: str, output: OutputFormat) -> 
     if fabric := fabric_of(name):
         lab_fabric.fail(fabric, backend, how, output=output)
         return
-    check_root(probe_host())
+    check_root()
     lab = open_lab(name)
     machine, balancer = servers.find_machine(lab, backend), config_of(lab)
     failure = Failure(how)
@@ -258,7 +258,7 @@ def heal_command(backend: str | None, name: str, *, output: OutputFormat) -> Non
     if fabric := fabric_of(name):
         lab_fabric.heal(fabric, backend, output=output)
         return
-    check_root(probe_host())
+    check_root()
     lab = open_lab(name)
     machines = lab.topology.machines if backend is None else (servers.find_machine(lab, backend),)
     healed = servers.heal(lab, machines, config_of(lab))

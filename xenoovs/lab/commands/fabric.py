@@ -14,7 +14,7 @@ import click
 from xenoovs.errors import LabError, counted, did_you_mean
 from xenoovs.lab.fabric import build, status
 from xenoovs.lab.fabric.plan import FabricShape, elephant_net
-from xenoovs.lab.host import Progress, check_root, probe_host
+from xenoovs.lab.host import Progress, check_root
 from xenoovs.lab.lab import FabricLab, open_fabric
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import CONFIG_VARIABLE, LAB_VARIABLE
@@ -90,7 +90,7 @@ def _colored(state: str) -> str:
 
 def fail(lab: FabricLab, spine: str, how: str, *, output: OutputFormat) -> None:
     """Let a spine swallow every packet. `how` is what the user gave. Raises LabError."""
-    check_root(probe_host())
+    check_root()
     if how != "silent":
         raise LabError(f"a spine of a fabric fails as `--how silent`, not {how}: its links stay up, and nothing passes")
     status.silence(lab, spine)
@@ -102,7 +102,7 @@ def fail(lab: FabricLab, spine: str, how: str, *, output: OutputFormat) -> None:
 
 def heal(lab: FabricLab, spine: str | None, *, output: OutputFormat) -> None:
     """Let one spine, or all of them, forward again. Raises LabError."""
-    check_root(probe_host())
+    check_root()
     healed = status.restore(lab, lab.fabric.spines if spine is None else (spine,))
     message = f"{', '.join(healed)} {'forward' if len(healed) > 1 else 'forwards'} again" if healed else "nothing to do"
     output.show(lambda: {"lab": lab.name, "healed": list(healed)}, lambda: echo(message))
@@ -110,7 +110,7 @@ def heal(lab: FabricLab, spine: str | None, *, output: OutputFormat) -> None:
 
 def enter(name: str, machine: str, argv: Sequence[str]) -> NoReturn:
     """Become a command on a machine of a fabric lab; on a DPU it uses that DPU's Open vSwitch. Raises LabError."""
-    check_root(probe_host())
+    check_root()
     lab = open_fabric(name)
     machines = lab.fabric.machines
     if machine not in machines:

@@ -7,7 +7,7 @@ import json
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
 from xenoovs.lab.fabric.plan import Fabric
-from xenoovs.lab.host import LabNetns, check_root, namespaces_of, probe_host
+from xenoovs.lab.host import LabNetns, check_root, namespaces_of
 from xenoovs.lab.lab import FabricLab, sole_owner
 
 
@@ -51,7 +51,7 @@ _SILENT = "swallows all packets"
 
 def fabric_status(lab: FabricLab) -> FabricStatus:
     """Return what of a fabric lab works. Raises LabError without root."""
-    check_root(probe_host())
+    check_root()
     present = namespaces_of(lab.name)
     machines = tuple(_machine(lab, name, is_there=lab.fabric.namespace(name) in present) for name in _in_order(lab))
     return FabricStatus(lab.name, str(lab.directory), lab.fabric.bridge, machines)

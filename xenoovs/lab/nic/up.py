@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from xenoovs.errors import LabError
-from xenoovs.lab.host import Progress, check_root, no_progress, probe_host
+from xenoovs.lab.host import Progress, check_root, no_progress
 from xenoovs.lab.lab import Lab, machine_directory
 from xenoovs.lab.lifecycle import new_lab
 from xenoovs.lab.nic.call import guest_place, run_inside
@@ -41,7 +41,7 @@ def up(
     """
     topology = plan_topology(name, balancer)
     check_ports(topology)
-    check_root(probe_host())
+    check_root()
     check_needs()
     with new_lab(topology, directory=directory, nic=True) as place:
         return _build(balancer, Lab(place, topology), guest=guest, progress=progress)

@@ -52,7 +52,7 @@ def labs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (programs / "qemu-system-x86_64").chmod(0o755)
         path = os.environ["PATH"]
         monkeypatch.setenv("PATH", f"{programs}:{path}")
-        monkeypatch.setattr(up, "check_root", lambda _host: None)
+        monkeypatch.setattr(up, "check_root", lambda: None)
         monkeypatch.setattr(up, "check_needs", lambda: None)
         monkeypatch.setattr(up, "unpacked_kernel", lambda: GuestKernel(Path("/nowhere"), "6.1"))
         monkeypatch.setattr(up, "build_module", lambda kernel: kernel.root / "eswitch.ko")
