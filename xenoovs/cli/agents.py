@@ -86,15 +86,10 @@ def configured_bridges(
 ) -> tuple[ConfiguredBridge, ...]:
     """Return the bridges of one process, each with its config. Of several files only the bridge is read, if possible.
 
-    Args:
-        switch: The Open vSwitch of this host.
-        is_controller: Whether bridges connect to this process, also from other hosts.
-        lab: The lab whose Open vSwitch this is.
-        fleet: The config of a member of a fleet, in place of those of the files.
-        check: Called with each config that was read.
-
-    Raises:
-        click.UsageError, ConfigError, ConfigUnreadable, LabError, SameBridge.
+    `switch`: the Open vSwitch of this host. `is_controller`: whether bridges connect to this process, also from other
+    hosts. `lab`: the lab whose Open vSwitch this is. `fleet`: the config of a member of a fleet, in place of those of
+    the files. `check`: called with each config that was read. Raises click.UsageError, ConfigError, ConfigUnreadable,
+    LabError, SameBridge.
     """
     # By OpenFlow, a config that names another bridge later is refused by the controller.
     is_bound = len(files) > 1 and not is_controller

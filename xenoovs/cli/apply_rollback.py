@@ -53,14 +53,9 @@ def apply_with_rollback(
 
     A guard process rolls it back also when this process is killed.
 
-    Args:
-        rounds: The drains of the change, which continue meanwhile.
-        places: Where the socket for `xenoovs confirm` is.
-        confirm_s: Time for the confirmation; None: none is needed.
-        offloaded_s: Time until all blocks with traffic have to be in hardware; None: they need not.
-
-    Raises:
-        NotConfirmed, NotOffloaded, RolledBack, SwitchError.
+    `rounds`: the drains of the change, which continue meanwhile. `places`: where the socket for `xenoovs confirm` is.
+    `confirm_s`: time for the confirmation; None: none is needed. `offloaded_s`: time until all blocks with traffic have
+    to be in hardware; None: they need not. Raises NotConfirmed, NotOffloaded, RolledBack, SwitchError.
     """
     # Checked again, as an agent may have started while the user was asked.
     refuse_beside_agent(places, change.bridge)
@@ -149,9 +144,7 @@ def wait_for_confirmation(guard: RollbackWatchdog, sock: socket, rounds: DrainRo
 
     The guard keeps the time, also while this process is stopped (Ctrl-Z).
 
-    Raises:
-        NotConfirmed: Time is up.
-        RolledBack: The terminal was closed.
+    Raises NotConfirmed: time is up; RolledBack: the terminal was closed.
     """
     guard.limit(within_s)
     has_terminal = sys.stdin.isatty()

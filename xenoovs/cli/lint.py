@@ -71,11 +71,9 @@ _COLOUR = {
 class Lint:
     """The result of a check.
 
-    Attributes:
-        program: The flows of the config; None without one.
-        dump: The flows of --flows, with a config only the foreign ones; None without --flows.
-        entries: Hardware entries of the services; None without a config.
-        rewrites: Mistakes in flows of --flows that rewrite or reflect tunnel packets, and in the order of a script.
+    `program`: the flows of the config; None without one. `dump`: the flows of --flows, with a config only the foreign
+    ones; None without --flows. `entries`: hardware entries of the services; None without a config. `rewrites`: mistakes
+    in flows of --flows that rewrite or reflect tunnel packets, and in the order of a script.
     """
 
     profile: Profile

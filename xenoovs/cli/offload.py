@@ -56,13 +56,9 @@ _EXPIRED = (
 
 @dataclass(frozen=True, slots=True)
 class DatapathCheck:
-    """The result of one check.
-
-    Attributes:
-        remarks: What could not be read, and what explains the findings.
-        origins: The flows behind anomalous megaflows, by ufid.
-        expired: Why there is no megaflow although the flows counted packets; empty: they counted none.
-    """
+    """The result of one check. `remarks`: what could not be read, and what explains the findings. `origins`: the flows
+    behind anomalous megaflows, by ufid. `expired`: why there is no megaflow although the flows counted packets; empty:
+    they counted none."""
 
     findings: OffloadFindings
     remarks: tuple[str, ...] = ()
@@ -146,16 +142,9 @@ def missing_remarks(program: Program, observed: Iterable[ObservedFlow], target: 
 def check_recorded_dump(
     balancer: Balancer, dump: Path, flows: Path | None, *, is_listing: bool = False
 ) -> DatapathCheck:
-    """Check a dump in a file, `-` for standard input.
-
-    Args:
-        dump: The output of `dpctl/dump-flows -m`.
-        flows: The output of `ovs-ofctl dump-flows`, which shows the blocks as they were.
-        is_listing: Whether the findings list every megaflow.
-
-    Raises:
-        OSError, CompileError, ParseError for `flows`.
-    """
+    """Check a dump in a file, `-` for standard input. `dump`: the output of `dpctl/dump-flows -m`. `flows`: the output
+    of `ovs-ofctl dump-flows`, which shows the blocks as they were. `is_listing`: whether the findings list every
+    megaflow. Raises OSError, CompileError, ParseError for `flows`."""
     observed = read_flows(flows) if flows is not None else ()
     program = compile_onto(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
     balancer, hints = program.balancer, Hints()
@@ -268,13 +257,9 @@ def _cleartext(
 
 
 def check_recorded_bridge(bridge: str | None, dump: Path, *, is_listing: bool = False) -> BridgeFindings:
-    """Check all megaflows of a dump, which does not show which bridge has which port. Raises OSError.
-
-    Args:
-        bridge: Its name, whose packets are for the host itself; None: every port that is named like a bridge.
-        dump: The output of `dpctl/dump-flows -m`, `-` for standard input.
-        is_listing: Whether the findings list every megaflow.
-    """
+    """Check all megaflows of a dump, which does not show which bridge has which port. Raises OSError. `bridge`: its
+    name, whose packets are for the host itself; None: every port that is named like a bridge. `dump`: the output of
+    `dpctl/dump-flows -m`, `-` for standard input. `is_listing`: whether the findings list every megaflow."""
     from xenoovs.judge.bridge import check_bridge
 
     hints, inferred = Hints(), NamedBridges()

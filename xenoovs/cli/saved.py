@@ -224,12 +224,8 @@ def save(path: Path, document: SavedPlan | HistoryEntry) -> None:
 
 
 def load(path: Path, kind: type[S]) -> S:
-    """Return what `save` wrote.
-
-    Raises:
-        SavedMalformed: It has another form; the error names line and column.
-        OSError, FileUnusable: It cannot be read, or is too long.
-    """
+    """Return what `save` wrote. Raises SavedMalformed: it has another form; the error names line and column; OSError,
+    FileUnusable: it cannot be read, or is too long."""
     text = read_text(path)
     try:
         return kind.model_validate(json.loads(text, object_pairs_hook=_without_duplicates))

@@ -97,12 +97,8 @@ def _address(text: str | None, local: ManagementSwitch) -> Address:
 
 
 def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, ManagementSwitch | None]) -> None:
-    """Attach the bridges of this host; one that fails is logged.
-
-    Raises:
-        click.UsageError: An option is missing.
-        SwitchError: No bridge could be attached; of the last one.
-    """
+    """Attach the bridges of this host; one that fails is logged. Raises click.UsageError: an option is missing;
+    SwitchError: no bridge could be attached; of the last one."""
     left = len(wanted)
     for uplinks, local in wanted.items():
         try:

@@ -255,12 +255,9 @@ class WhyFindings:
 class LiveQuestion:
     """What to ask of a running Open vSwitch.
 
-    Attributes:
-        bridge: whose megaflows are explained.
-        program: of the config; None: every megaflow is judged by itself.
-        listen_s: how long to listen to ovs-vswitchd; 0: not at all.
-        reinstall: whether Open vSwitch reinstalls all megaflows meanwhile.
-        probe_driver: whether to try refused rules with skip_sw.
+    `bridge`: whose megaflows are explained. `program`: of the config; None: every megaflow is judged by itself.
+    `listen_s`: how long to listen to ovs-vswitchd; 0: not at all. `reinstall`: whether Open vSwitch reinstalls all
+    megaflows meanwhile. `probe_driver`: whether to try refused rules with skip_sw.
     """
 
     bridge: str

@@ -290,11 +290,10 @@ def planned_waves(
     DPUs of later waves join the first two until these have enough. All others are split into waves from the third on.
     DPUs that are out of service or not fit show nothing, so they do not count in the first two.
 
-    Args:
-        canaries: At least so many in wave 1; None: 1 of 100 DPUs, at least one.
-        second: The same for wave 2; None: 1 of 10 DPUs, and none of fewer than 10, or with `by`.
-        at_once: At most so many in each later wave; None: a quarter of all, with `by` all of one place.
-        by: `rack` or `group`: each later wave is of one, a DPU in several groups that of its first; None: of all.
+    `canaries`: at least so many in wave 1; None: 1 of 100 DPUs, at least one. `second`: the same for wave 2; None: 1 of
+    10 DPUs, and none of fewer than 10, or with `by`. `at_once`: at most so many in each later wave; None: a quarter of
+    all, with `by` all of one place. `by`: `rack` or `group`: each later wave is of one, a DPU in several groups that of
+    its first; None: of all.
     """
     found = {name: dpu for name, dpu in dpus.items() if not dpu.is_out and not dpu.is_unfit}
     most = at_once or (len(dpus) if by else ceil(len(dpus) * _AT_ONCE))

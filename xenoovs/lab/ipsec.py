@@ -23,13 +23,9 @@ _FIRST_SPI = 0x1000
 
 @dataclass(frozen=True, slots=True)
 class LabAssociations:
-    """What two ends of a tunnel have in common: an SA each way.
-
-    Attributes:
-        selector: the protocol and port of the tunnel's packets, as ip-xfrm(8) writes them.
-        number: `reqid` of both, unlike that of others.
-        keys: from the switch to the machine, and back.
-    """
+    """What two ends of a tunnel have in common: an SA each way. `selector`: the protocol and port of the tunnel's
+    packets, as ip-xfrm(8) writes them. `number`: `reqid` of both, unlike that of others. `keys`: from the switch to the
+    machine, and back."""
 
     local: str
     remote: str

@@ -50,13 +50,8 @@ class CheckAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a machine answers.
-
-    Attributes:
-        own_addresses: Where health checks are answered.
-        translated: Those of `listen` at which clients ask for an own address.
-        probe_addresses: From which health checks come.
-    """
+    """What a machine answers. `own_addresses`: where health checks are answered. `translated`: those of `listen` at
+    which clients ask for an own address. `probe_addresses`: from which health checks come."""
 
     label: str
     names: tuple[str, ...]

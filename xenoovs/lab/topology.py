@@ -176,13 +176,9 @@ _LISTED_PORTS = 16
 
 @dataclass(frozen=True, slots=True)
 class MachineTunnelEnd:
-    """The end of a tunnel in a machine: a device, behind which clients reach it.
-
-    Attributes:
-        mac: Its MAC: the inner destination of packets.
-        local: Address of the switch, from which packets come.
-        remote: Address of the machine, where they arrive.
-    """
+    """The end of a tunnel in a machine: a device, behind which clients reach it. `mac`: its MAC: the inner destination
+    of packets. `local`: address of the switch, from which packets come. `remote`: address of the machine, where they
+    arrive."""
 
     interface: str
     mac: str
@@ -207,15 +203,12 @@ class AnswerPath:
 class Machine:
     """A backend machine: one for each MAC behind a port, or for each remote of tunnels, whichever services it serves.
 
-    Attributes:
-        egress: The port towards it: of the bridge, or UNDERLAY where it is behind tunnels.
-        addresses: VIPs on its loopback.
-        nets: Nets of which it has every address (services without VIP).
-        gateway_mac: The next hop of its answers.
-        own_addresses: Its own addresses, to which health checks go, and packets that the switch translates.
-        answer_paths: For addresses whose answers do not go to `gateway_mac`.
-        translated: Those of `listen` at which clients arrive by address translation: at an own address.
-        vlan: Of its port on the switch in front of it, which adds and removes the tag; NO_TAG: none.
+    `egress`: the port towards it: of the bridge, or UNDERLAY where it is behind tunnels. `addresses`: VIPs on its
+    loopback. `nets`: nets of which it has every address (services without VIP). `gateway_mac`: the next hop of its
+    answers. `own_addresses`: its own addresses, to which health checks go, and packets that the switch translates.
+    `answer_paths`: for addresses whose answers do not go to `gateway_mac`. `translated`: those of `listen` at which
+    clients arrive by address translation: at an own address. `vlan`: of its port on the switch in front of it, which
+    adds and removes the tag; NO_TAG: none.
     """
 
     label: str
@@ -274,13 +267,9 @@ def mac_in_lab(service: Service, backend: Backend, *, gateway_mac: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LabMacs:
-    """MACs of the lab's own devices, as the machines need them.
-
-    Attributes:
-        gateway: The next hop of clients, to which they send what has no VIP with a MAC.
-        answers: The next hop of machines, by their egress.
-        through_switch: The next hop of answers that go back through the bridge, by egress; UNDERLAY: by tunnels.
-    """
+    """MACs of the lab's own devices, as the machines need them. `gateway`: the next hop of clients, to which they send
+    what has no VIP with a MAC. `answers`: the next hop of machines, by their egress. `through_switch`: the next hop of
+    answers that go back through the bridge, by egress; UNDERLAY: by tunnels."""
 
     gateway: str
     answers: Mapping[str, str]
@@ -289,11 +278,8 @@ class LabMacs:
 
 
 def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, ...]:
-    """Return the machines of lab `name` in the order of the config.
-
-    Raises:
-        LabError: There are more than MAX_MACHINES, or two that one machine of the lab cannot be.
-    """
+    """Return the machines of lab `name` in the order of the config. Raises LabError: there are more than MAX_MACHINES,
+    or two that one machine of the lab cannot be."""
     served: dict[tuple[str, str, int], list[_Role]] = {}
     found_macs: dict[tuple[IPAddress | None, int], str] = {}
     for service in balancer.services:

@@ -47,11 +47,10 @@ from xenoovs.switch.process import open_conversation
 class Load:
     """How much traffic to send.
 
-    Attributes:
-        packets: In all, > 0; for TCP connections. They are split evenly over the services, VIPs, ports and IP versions.
-        protocol: None: that of each service, UDP where it serves any. Services of another protocol are left out.
-        sources: Addresses or nets to draw clients from; empty: the lab's client net, or, for a service that splits by
-            bits which are constant there, all unicast addresses.
+    `packets`: in all, > 0; for TCP connections. They are split evenly over the services, VIPs, ports and IP versions.
+    `protocol`: None: that of each service, UDP where it serves any. Services of another protocol are left out.
+    `sources`: addresses or nets to draw clients from; empty: the lab's client net, or, for a service that splits by
+    bits which are constant there, all unicast addresses.
     """
 
     clients: int = 2000
@@ -308,12 +307,9 @@ _Program = Popen[bytes]
 
 
 def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: Progress) -> AnswerCounts:
-    """Send by one program for each protocol, until all is sent, the time is over, or SIGINT or SIGTERM comes.
-
-    Raises:
-        LabError: A program ends by itself, as when the lab is removed.
-        KeyboardInterrupt: A second signal comes before the last answers.
-    """
+    """Send by one program for each protocol, until all is sent, the time is over, or SIGINT or SIGTERM comes. Raises
+    LabError: a program ends by itself, as when the lab is removed; KeyboardInterrupt: a second signal comes before the
+    last answers."""
     counts, begun_s = AnswerCounts([0] * len(flights)), time.monotonic()
     packets = sum(len(flight.sources) for flight in flights)
     lines: Queue[tuple[list[int], bytes | None]] = Queue()

@@ -252,10 +252,9 @@ class AgentCheck:
 class Backend:
     """One server, reached by its next hop. Weight 0: it gets no clients.
 
-    Attributes:
-        address: Its own address, the target of health probes; clients' packets are sent to it by NAT only.
-        follows: It is configured by its address only. Its MAC is looked up; the next hop has none until then.
-        is_backup: It gets clients only while no other backend serves; backups share them by weight.
+    `address`: its own address, the target of health probes; clients' packets are sent to it by NAT only. `follows`: it
+    is configured by its address only. Its MAC is looked up; the next hop has none until then. `is_backup`: it gets
+    clients only while no other backend serves; backups share them by weight.
     """
 
     name: str
@@ -393,9 +392,8 @@ class Claim:
     claims with nested prefixes, or an address in a prefix, the longer one has the packets that both describe, but a
     claim of a VLAN goes before one of every VLAN.
 
-    Attributes:
-        in_port: The port of the bridge that they enter by; None: the ingress ports of the bridge.
-        vlan: Of their frames, or NO_TAG; None: every VLAN, and frames without a tag.
+    `in_port`: the port of the bridge that they enter by; None: the ingress ports of the bridge. `vlan`: of their
+    frames, or NO_TAG; None: every VLAN, and frames without a tag.
     """
 
     families: frozenset[Family]
@@ -637,13 +635,10 @@ RemoteName = tuple[str, str]
 class Balancer:
     """The whole config of one bridge.
 
-    Attributes:
-        services: Those of clients. `model.remote.every_service` has those of remotes too.
-        announce: None: no VIP is announced.
-        tunnels: Tunnels of hosts, for whose packets paths are chosen.
-        source_ports: Of paths that were found, in their order, by tunnel and remote.
-        switch_tunnels: Tunnels of Open vSwitch itself, behind which backends are.
-        leaving: Next hops of no backend, which a switch still sends clients or open connections to.
+    `services`: those of clients. `model.remote.every_service` has those of remotes too. `announce`: None: no VIP is
+    announced. `tunnels`: tunnels of hosts, for whose packets paths are chosen. `source_ports`: of paths that were
+    found, in their order, by tunnel and remote. `switch_tunnels`: tunnels of Open vSwitch itself, behind which backends
+    are. `leaving`: next hops of no backend, which a switch still sends clients or open connections to.
     """
 
     uplinks: Uplinks

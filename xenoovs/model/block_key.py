@@ -34,13 +34,9 @@ class KeyField(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BlockKey:
-    """The bits that split the clients of a service.
-
-    Attributes:
-        field: The part of the packet that holds them.
-        positions: Bit numbers, 0 the lowest bit of the field, in the order in which blocks use them; None: 0, 1, 2, ...
-        width: How many bits are used at most, 0..16; None: 16. As few are used as the tolerance needs.
-    """
+    """The bits that split the clients of a service. `field`: the part of the packet that holds them. `positions`: bit
+    numbers, 0 the lowest bit of the field, in the order in which blocks use them; None: 0, 1, 2, ... `width`: how many
+    bits are used at most, 0..16; None: 16. As few are used as the tolerance needs."""
 
     field: KeyField = KeyField.SOURCE_ADDRESS
     positions: tuple[int, ...] | None = None

@@ -96,11 +96,8 @@ def _spaces(claim: Claim) -> Iterator[tuple[Family | Vip, Protocol | None, PortR
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """What a service shares with no other one.
-
-    Attributes:
-        answers: With NAT, the packets that its servers send to clients, by index of the backend.
-    """
+    """What a service shares with no other one. `answers`: with NAT, the packets that its servers send to clients, by
+    index of the backend."""
 
     name: str
     claim: Claim
@@ -119,12 +116,9 @@ class Claimant:
 
 
 def answers_of(claim: Claim, address: IPAddress, port: int | None, vlan: int | None) -> Claim:
-    """Return the packets that a server sends to clients, with its address and ports in place of a VIP.
-
-    Args:
-        port: Where the server listens; None: at the ports of the service.
-        vlan: Of its frames, or NO_TAG; None: that of the service.
-    """
+    """Return the packets that a server sends to clients, with its address and ports in place of a VIP. `port`: where
+    the server listens; None: at the ports of the service. `vlan`: of its frames, or NO_TAG; None: that of the
+    service."""
     ports = claim.ports if port is None else (PortRange(port, port),)
     return Claim(frozenset({Family.IPV4}), (address,), claim.protocol, ports, vlan=claim.vlan if vlan is None else vlan)
 
@@ -133,12 +127,8 @@ Numbered = tuple[int, Claimant]
 
 
 def check_between(services: Iterable[Numbered], groups: Sequence[frozenset[str]] = ()) -> Iterator[Remark]:
-    """Find what more than one service claims.
-
-    Args:
-        groups: By the number of a service, the groups of DPUs that have it; empty: all have it. Services without a
-            common group may claim the same.
-    """
+    """Find what more than one service claims. `groups`: by the number of a service, the groups of DPUs that have it;
+    empty: all have it. Services without a common group may claim the same."""
     numbered = tuple(services)
     yield from _check_names(numbered)
     if not (together := tuple(_check_claimed(numbered))) or not any(groups):

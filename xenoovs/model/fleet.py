@@ -54,13 +54,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class FleetServices:
-    """The config of a fleet.
-
-    Attributes:
-        balancer: As of an ordinary config, of which `switch` stands for the ports of every DPU.
-        groups: By the name of a service, the names of the groups of DPUs that serve it; empty: all DPUs do.
-        placements: By the names of a service and of a backend, for those that not all groups have alike.
-    """
+    """The config of a fleet. `balancer`: as of an ordinary config, of which `switch` stands for the ports of every DPU.
+    `groups`: by the name of a service, the names of the groups of DPUs that serve it; empty: all DPUs do. `placements`:
+    by the names of a service and of a backend, for those that not all groups have alike."""
 
     balancer: Balancer
     groups: Mapping[str, frozenset[str]]
@@ -85,11 +81,8 @@ def sites_of(
     overrides: Mapping[tuple[str, str], Fraction],
 ) -> Iterator[tuple[frozenset[str], Service]]:
     """Yield the service as the DPUs of some groups have it: a site is the groups with the same backends and weights.
-
-    Args:
-        placements: By name of backend.
-        overrides: Weights by backend and group; the group is empty for all. That of a group goes first.
-    """
+    `placements`: by name of backend. `overrides`: weights by backend and group; the group is empty for all. That of a
+    group goes first."""
     differing = {group for each in placements.values() for group in (*each.groups, *each.weights)}
     differing |= {group for _, group in overrides if group}
     sites = dict[tuple[Backend, ...], set[str]]()
@@ -113,11 +106,7 @@ def parse_fleet(text: str | bytes, *, file: str) -> FleetServices:
 
     Its tunnels need no `local`: each DPU has its own.
 
-    Args:
-        file: Its name in messages.
-
-    Raises:
-        ConfigError: With all findings.
+    `file`: its name in messages. Raises ConfigError: with all findings.
     """
     joined, findings = join_config(text, file=file), list[Finding]()
     root = joined.root
@@ -206,8 +195,7 @@ def _no_address(number: int) -> str:
 def service_text(service: Service, egress: str) -> str:
     """Return the text of a service: one line of JSON in normal form, which `join` reads.
 
-    Args:
-        egress: The port of backends that the text names no port of.
+    `egress`: the port of backends that the text names no port of.
 
     Raises ValueError for what no config can express, as `render_config`.
     """
@@ -233,17 +221,9 @@ def _neutral_hop(hop: NextHop, egress: str) -> NextHop:
 def join(
     local: str | bytes, services: Mapping[str, str], *, file: str, sources: ConfigSources | None = None
 ) -> Balancer:
-    """Return the config of one DPU.
-
-    Args:
-        local: Its file, with `switch` and without `services`.
-        services: Texts of `service_texts`, by the names that messages use.
-        file: The name of `local` in messages.
-        sources: As of `parse_config`.
-
-    Raises:
-        ConfigError: With all findings; those in a service name it as `service NAME of the fleet`.
-    """
+    """Return the config of one DPU. `local`: its file, with `switch` and without `services`. `services`: texts of
+    `service_texts`, by the names that messages use. `file`: the name of `local` in messages. `sources`: as of
+    `parse_config`. Raises ConfigError: with all findings; those in a service name it as `service NAME of the fleet`."""
     parts = [_part(name, text) for name, text in services.items()]
     return _join(local, services, parts, file=file, sources=sources)
 

@@ -46,12 +46,9 @@ class _Slot:
 class Form:
     """What a mapping may have. Costs nothing until it is used.
 
-    Attributes:
-        model: What it becomes; the fields with a `Key` are its keys.
-        is_partial: Its keys may all be left out, and those that are there are all that is read.
-        without: Keys of the model that it lacks.
-        more: Keys that it has besides, by field.
-        elsewhere: Keys that only other files have, each with what to write instead.
+    `model`: what it becomes; the fields with a `Key` are its keys. `is_partial`: its keys may all be left out, and
+    those that are there are all that is read. `without`: keys of the model that it lacks. `more`: keys that it has
+    besides, by field. `elsewhere`: keys that only other files have, each with what to write instead.
     """
 
     def __init__(
@@ -104,11 +101,8 @@ class Form:
         return {slot.field: slot.declared.default for slot in given if slot.declared.default is not MISSING}
 
     def parse(self, tree: object) -> Any:
-        """Return what a mapping means: the model, or of a partial form a mapping of its fields.
-
-        Raises:
-            Mistakes: All that are in it.
-        """
+        """Return what a mapping means: the model, or of a partial form a mapping of its fields. Raises Mistakes: all
+        that are in it."""
         if not isinstance(tree, dict):
             raise Mistakes(
                 [Remark((), f"{show(tree)} is not a mapping; write keys and values here: {', '.join(self._known)}")]
@@ -222,13 +216,8 @@ def schema_of(parser: Any, described: dict[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list of values or mappings.
-
-    Attributes:
-        item: What reads one.
-        may_be_one: Whether a list of one may be written as its only item.
-        kind: What the reference calls it; empty: as its items.
-    """
+    """A list of values or mappings. `item`: what reads one. `may_be_one`: whether a list of one may be written as its
+    only item. `kind`: what the reference calls it; empty: as its items."""
 
     item: Any
     least: int = 0

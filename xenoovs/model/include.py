@@ -25,13 +25,9 @@ Stamp = tuple[int, int, int]
 
 
 class ConfigSources:
-    """Reads the files of one config, and records them, so that their changes are noticed.
-
-    Attributes:
-        main: The config; None: a text without a file, which cannot include any.
-        stamps: The stat(2) result before each file and directory was read; None: it did not exist.
-        size: How many bytes were read.
-    """
+    """Reads the files of one config, and records them, so that their changes are noticed. `main`: the config; None: a
+    text without a file, which cannot include any. `stamps`: the stat(2) result before each file and directory was read;
+    None: it did not exist. `size`: how many bytes were read."""
 
     def __init__(self, main: Path | None) -> None:
         self.main = main
@@ -50,11 +46,8 @@ class ConfigSources:
         return any(stamp_of(path) != stamp for path, stamp in self.stamps.items())
 
     def read(self, path: Path) -> bytes:
-        """Return the bytes of a regular file. Never waits for the writer of a pipe.
-
-        Raises:
-            ConfigUnreadable: It cannot be read, or the files together are too large.
-        """
+        """Return the bytes of a regular file. Never waits for the writer of a pipe. Raises ConfigUnreadable: it cannot
+        be read, or the files together are too large."""
         self.stamps[path] = stamp_of(path)
         try:
             with open(path, "rb", opener=_open_nonblocking) as stream:
@@ -71,11 +64,8 @@ class ConfigSources:
         return data
 
     def files_in(self, directory: Path) -> list[Path]:
-        """Return the YAML files of a directory by name; hidden ones and those of other suffixes are left out.
-
-        Raises:
-            ConfigUnreadable: It cannot be read.
-        """
+        """Return the YAML files of a directory by name; hidden ones and those of other suffixes are left out. Raises
+        ConfigUnreadable: it cannot be read."""
         self.stamps[directory] = stamp_of(directory)
         try:
             names = sorted(entry.name for entry in os.scandir(directory))
@@ -130,13 +120,8 @@ class ConfigPart:
 
 @dataclass(slots=True)
 class JoinedConfig:
-    """All files of a config.
-
-    Attributes:
-        root: One tree, with the services of all files and the defaults in them.
-        main: The file that includes the others.
-        origins: Of each service, its file and its index there.
-    """
+    """All files of a config. `root`: one tree, with the services of all files and the defaults in them. `main`: the
+    file that includes the others. `origins`: of each service, its file and its index there."""
 
     root: Value
     main: ConfigPart

@@ -127,12 +127,8 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document.
-
-    Attributes:
-        findings: Mistakes in spite of which it can be read (duplicate keys).
-        count: How many values it has, with those of documents before it.
-    """
+    """One YAML document. `findings`: mistakes in spite of which it can be read (duplicate keys). `count`: how many
+    values it has, with those of documents before it."""
 
     root: Value
     places: Positions
@@ -343,16 +339,9 @@ def read_config(path: Path) -> bytes:
 def parse_config(
     text: str | bytes, *, file: str, sources: ConfigSources | None = None, for_lab: bool = False
 ) -> Balancer:
-    """Read a config.
-
-    Args:
-        file: Its name in messages.
-        sources: Reads what it includes; None: it must not include anything.
-        for_lab: Whether health checks need neither addresses of backends nor a device, which a lab has by itself.
-
-    Raises:
-        ConfigError: With all findings.
-    """
+    """Read a config. `file`: its name in messages. `sources`: reads what it includes; None: it must not include
+    anything. `for_lab`: whether health checks need neither addresses of backends nor a device, which a lab has by
+    itself. Raises ConfigError: with all findings."""
     return check_config(join_config(text, file=file, sources=sources), for_lab=for_lab)
 
 
@@ -389,16 +378,9 @@ def _without_services(root: Value) -> Value:
 
 
 def load_form(path: Path, form: type[M], check: Callable[[M], Iterable[Remark]] = lambda _values: ()) -> M:
-    """Read another YAML or JSON file than a config, with line and column of every mistake.
-
-    Args:
-        form: What it has to be: the fields with a `Key`.
-        check: Returns the mistakes between values that have the right form.
-
-    Raises:
-        FileUnusable: It cannot be read.
-        ConfigError: With all findings.
-    """
+    """Read another YAML or JSON file than a config, with line and column of every mistake. `form`: what it has to be:
+    the fields with a `Key`. `check`: returns the mistakes between values that have the right form. Raises FileUnusable:
+    it cannot be read; ConfigError: with all findings."""
     try:
         data = ConfigSources(path).read(path)
     except ConfigUnreadable as error:

@@ -26,12 +26,8 @@ def vlan_text(vlan: int | None) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Direct:
-    """A server on the Ethernet behind a port of the bridge.
-
-    Attributes:
-        mac: Its address there; UNKNOWN_MAC until it is found.
-        vlan: Of packets that leave for it, or NO_TAG; None: they keep the tag, or none, that they came with.
-    """
+    """A server on the Ethernet behind a port of the bridge. `mac`: its address there; UNKNOWN_MAC until it is found.
+    `vlan`: of packets that leave for it, or NO_TAG; None: they keep the tag, or none, that they came with."""
 
     mac: Mac
     port: str
@@ -58,10 +54,7 @@ UNCHANGED = "unchanged"
 @dataclass(frozen=True, slots=True, order=True)
 class Unchanged:
     """Whatever is behind a port of the bridge: packets leave by it with the destination MAC that they came with.
-
-    Attributes:
-        vlan: As that of `Direct`.
-    """
+    `vlan`: as that of `Direct`."""
 
     port: str
     vlan: int | None = None
@@ -81,10 +74,7 @@ class Unchanged:
 @dataclass(frozen=True, slots=True, order=True)
 class SourcePort:
     """The path of the fabric behind a port of the bridge that it selects by the UDP source port of a packet.
-
-    Attributes:
-        source_port: Written into packets, 1..65535; 0 until it is found.
-    """
+    `source_port`: written into packets, 1..65535; 0 until it is found."""
 
     source_port: int
     port: str
@@ -103,11 +93,8 @@ class SourcePort:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ToAddress:
-    """The path behind a port of the bridge that leads to one of several addresses of a remote.
-
-    Attributes:
-        address: Written into packets as their destination.
-    """
+    """The path behind a port of the bridge that leads to one of several addresses of a remote. `address`: written into
+    packets as their destination."""
 
     address: IPv4Address
     port: str
@@ -126,14 +113,9 @@ class ToAddress:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A server that gets packets at its own address instead of the VIP: destination NAT.
-
-    Attributes:
-        mac: Of the server, or of the router in front of it; UNKNOWN_MAC until it is found.
-        address: Written into packets as their destination.
-        l4_port: Written as their destination port, 1..65535; None: they keep theirs.
-        vlan: As that of `Direct`.
-    """
+    """A server that gets packets at its own address instead of the VIP: destination NAT. `mac`: of the server, or of
+    the router in front of it; UNKNOWN_MAC until it is found. `address`: written into packets as their destination.
+    `l4_port`: written as their destination port, 1..65535; None: they keep theirs. `vlan`: as that of `Direct`."""
 
     mac: Mac
     port: str
@@ -160,14 +142,8 @@ class Translated:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tunneled:
-    """A server behind a tunnel of Open vSwitch.
-
-    Attributes:
-        mac: Its address inside of the tunnel.
-        port: The name of the tunnel port of the bridge.
-        remote: The other end of the tunnel.
-        key: VNI, or GRE key, that packets are sent with.
-    """
+    """A server behind a tunnel of Open vSwitch. `mac`: its address inside of the tunnel. `port`: the name of the tunnel
+    port of the bridge. `remote`: the other end of the tunnel. `key`: VNI, or GRE key, that packets are sent with."""
 
     mac: Mac
     port: str
@@ -219,11 +195,7 @@ NextHop = Direct | Unchanged | SourcePort | ToAddress | Translated | Tunneled
 
 
 def parse_next_hop(text: str) -> NextHop:
-    """Return the next hop of which `text` is the `str()`.
-
-    Raises:
-        ValueError: It is the text of none.
-    """
+    """Return the next hop of which `text` is the `str()`. Raises ValueError: it is the text of none."""
     what, _, port = text.partition("@")
     if not port:
         raise ValueError(f"{text!r} is not a next hop; write MAC@PORT, such as 02:00:5e:10:00:02@p1")

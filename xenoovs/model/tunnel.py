@@ -190,12 +190,9 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """How the answers to probes return. The remote's flows recognise it by the TOS of a probe.
-
-    Attributes:
-        tos: Type of service of the probes, and of their answers.
-        source_port: UDP source port of the answers, by which the fabric chooses their path.
-    """
+    """How the answers to probes return. The remote's flows recognise it by the TOS of a probe. `tos`: type of service
+    of the probes, and of their answers. `source_port`: UDP source port of the answers, by which the fabric chooses
+    their path."""
 
     tos: int
     source_port: int

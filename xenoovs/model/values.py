@@ -161,13 +161,8 @@ def parse_plain_scalar(text: str) -> str | int | bool | Number | None:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A mistake.
-
-    Attributes:
-        message: With OTHER in place of the path `other`.
-        at_key: The mistake is the key, not its value.
-        other: What it contradicts.
-    """
+    """A mistake. `message`: with OTHER in place of the path `other`. `at_key`: the mistake is the key, not its value.
+    `other`: what it contradicts."""
 
     path: KeyPath
     message: str
@@ -198,12 +193,8 @@ def plain(value: Any) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Parser(Generic[T]):
-    """Reads one kind of value, and writes it.
-
-    Attributes:
-        schema: What it reads, as JSON Schema.
-        write: Returns what is read as the value, as it stands in a file; None: the key is left out.
-    """
+    """Reads one kind of value, and writes it. `schema`: what it reads, as JSON Schema. `write`: returns what is read as
+    the value, as it stands in a file; None: the key is left out."""
 
     parse: Callable[[object], T]
     schema: Mapping[str, Any]
@@ -216,13 +207,11 @@ class Parser(Generic[T]):
 class Key:
     """How a field of the model is written in a config. As metadata of its type: the form of the file is made of it.
 
-    Attributes:
-        parser: Reads the value: a `Parser`, a list of `model.form`, or the class that a mapping becomes.
-        meaning: For `explain`, the JSON Schema and the reference.
-        name: Of the key; empty: that of the field, without the unit `_ms` or `_us`.
-        default: What stands for a key that is left out, where the field has no default, or another one.
-        elsewhere: Why this file may not have the key, which others have.
-        may_be_default: Whether a required key may be in `defaults`, so that editors do not ask for it.
+    `parser`: reads the value: a `Parser`, a list of `model.form`, or the class that a mapping becomes. `meaning`: for
+    `explain`, the JSON Schema and the reference. `name`: of the key; empty: that of the field, without the unit `_ms`
+    or `_us`. `default`: what stands for a key that is left out, where the field has no default, or another one.
+    `elsewhere`: why this file may not have the key, which others have. `may_be_default`: whether a required key may be
+    in `defaults`, so that editors do not ask for it.
     """
 
     __slots__ = ("default", "elsewhere", "examples", "may_be_default", "meaning", "name", "parser")

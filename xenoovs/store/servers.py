@@ -289,11 +289,10 @@ def server_command(
 ) -> list[str]:
     """Make the database of the ports, and return the command of a server in the foreground. Raises StoreError.
 
-    Args:
-        listen: Its TCP ports, beside the unix socket. Those with a role need another process than those without.
-        source: Of a relay: the servers that it asks, as active connection methods divided by commas.
-        states: The same for the database of states, if it relays that too.
-        tls: Of this server. Its clients and the other servers need a certificate of the authority.
+    `listen`: its TCP ports, beside the unix socket. Those with a role need another process than those without.
+    `source`: of a relay: the servers that it asks, as active connection methods divided by commas. `states`: the same
+    for the database of states, if it relays that too. `tls`: of this server. Its clients and the other servers need a
+    certificate of the authority.
     """
     remotes = [f"--remote=p{files.remote}"]
     databases = [f"relay:{StoreDatabase.FLEET.value}:{source}" if source else str(files.database)]

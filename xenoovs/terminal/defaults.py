@@ -63,12 +63,8 @@ def find_config(lab: str | None, *, instead: str = "") -> Path:
 
     It is that of the environment, else the one that the lab was built for, else the config of the service.
 
-    Args:
-        instead: An option that makes the config needless, for the message.
-
-    Raises:
-        click.UsageError: There is no config.
-        LabError: The name of the lab is not usable.
+    `instead`: an option that makes the config needless, for the message. Raises click.UsageError: there is no config;
+    LabError: the name of the lab is not usable.
     """
     return environment_config() or _usual_config(lab, instead)
 
@@ -105,16 +101,9 @@ def _may_exist(path: Path) -> bool:
 
 
 def find_lab(given: str | None, default: str | None = None) -> tuple[str | None, str]:
-    """Return the lab of a command, and what named it where it was not the user.
-
-    Args:
-        given: The value of --lab: a name, ANY_LAB, or None.
-        default: The lab where neither the user nor the environment names one.
-
-    Raises:
-        click.UsageError: The only lab is meant, and there are none or several.
-        LabError: The labs may not be listed.
-    """
+    """Return the lab of a command, and what named it where it was not the user. `given`: the value of --lab: a name,
+    ANY_LAB, or None. `default`: the lab where neither the user nor the environment names one. Raises click.UsageError:
+    the only lab is meant, and there are none or several; LabError: the labs may not be listed."""
     if given == ANY_LAB:
         return _only_lab(), "the only one"
     if given is not None:

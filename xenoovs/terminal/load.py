@@ -37,14 +37,9 @@ def is_plan(path: Path) -> bool:
 def load(config: Path, *, for_lab: bool = False, of_dpu: bool = False) -> Balancer:
     """Return the model of a config, for the lab of --lab if that is given.
 
-    Args:
-        config: The file; `-`: standard input.
-        for_lab: Whether the config is for a lab that is not up yet.
-        of_dpu: Whether the file of a DPU of a fleet will do, with the services that its agent has saved.
-
-    Raises:
-        ConfigError, ConfigUnreadable, LabError.
-        click.UsageError: --bridge names another bridge than that of the config.
+    `config`: the file; `-`: standard input. `for_lab`: whether the config is for a lab that is not up yet. `of_dpu`:
+    whether the file of a DPU of a fleet will do, with the services that its agent has saved. Raises ConfigError,
+    ConfigUnreadable, LabError; click.UsageError: --bridge names another bridge than that of the config.
     """
     from xenoovs.model.include import MAX_SIZE_BYTES, ConfigSources
     from xenoovs.model.load import check_config, join_config, read_config

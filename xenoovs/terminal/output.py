@@ -95,14 +95,9 @@ def repeat(show: Callable[[], object], pause_s: float) -> NoReturn:
 
 
 def print_error(message: str, *, code: str = "failed", hint: str = "", **facts: object) -> None:
-    """Print one error on stderr: in red on a terminal, as a line of JSON with `-o json`.
-
-    Args:
-        message: What happened, with which value, and what to do.
-        code: The kind of error, for programs.
-        hint: What else can be done, a sentence.
-        facts: More keys of the JSON.
-    """
+    """Print one error on stderr: in red on a terminal, as a line of JSON with `-o json`. `message`: what happened, with
+    which value, and what to do. `code`: the kind of error, for programs. `hint`: what else can be done, a sentence.
+    `facts`: more keys of the JSON."""
     if errors_in_json():
         error = {"code": code, "message": message, "hint": hint or None, **facts}
         click.echo(filtered(json.dumps({"error": error})), err=True)
@@ -113,16 +108,9 @@ def print_error(message: str, *, code: str = "failed", hint: str = "", **facts: 
 
 
 def confirm(question: str, *, yes: bool, instead: str = "") -> None:
-    """Ask the user on stderr; with `yes` ask nothing.
-
-    Args:
-        yes: Whether the command was called with --yes.
-        instead: What else can be done where stdin is no terminal.
-
-    Raises:
-        click.UsageError: Stdin is no terminal.
-        Declined: The user declined.
-    """
+    """Ask the user on stderr; with `yes` ask nothing. `yes`: whether the command was called with --yes. `instead`: what
+    else can be done where stdin is no terminal. Raises click.UsageError: stdin is no terminal; Declined: the user
+    declined."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -191,13 +179,8 @@ def _print(table: TextTable) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SarifResult:
-    """One finding.
-
-    Attributes:
-        level: `error`, `warning` or `note`.
-        file: None: it is about no file.
-        line, column: from 1; None: the whole file.
-    """
+    """One finding. `level`: `error`, `warning` or `note`. `file`: None: it is about no file. `line`, `column`: from 1;
+    None: the whole file."""
 
     rule: str
     level: str

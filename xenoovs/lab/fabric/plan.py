@@ -66,13 +66,8 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A host and its DPU.
-
-    Attributes:
-        port: The host's device, whose address is the tunnel's end.
-        gateway: The leaf's device towards it.
-        overlay: The host's address inside of the tunnel, with the length of its prefix.
-    """
+    """A host and its DPU. `port`: the host's device, whose address is the tunnel's end. `gateway`: the leaf's device
+    towards it. `overlay`: the host's address inside of the tunnel, with the length of its prefix."""
 
     host: str
     dpu: str

@@ -134,9 +134,8 @@ def attach(
 ) -> int:
     """Run a command to its end and return its exit status; on a terminal it gets the keys and the size of that.
 
-    Args:
-        directory: Where it starts; it is created if needed.
-        files: Text of files by absolute path, which are written before the command starts.
+    `directory`: where it starts; it is created if needed. `files`: text of files by absolute path, which are written
+    before the command starts.
 
     Raises LabError when the guest ends meanwhile.
     """

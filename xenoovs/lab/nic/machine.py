@@ -270,14 +270,8 @@ class VirtualMachine:
 
 def boot(kernel: GuestKernel, directory: Path, *, start: str, marks: Mapping[str, str] | None = None) -> VirtualMachine:
     """Start a machine whose root is this machine's, read-only under a scratch layer; it is booting when this returns.
-
-    Args:
-        directory: For its sockets, process id and console; it must exist.
-        start: Text of the program that the guest executes once it has its root.
-
-    Raises:
-        LabError: QEMU does not start.
-    """
+    `directory`: for its sockets, process id and console; it must exist. `start`: text of the program that the guest
+    executes once it has its root. Raises LabError: QEMU does not start."""
     machine = VirtualMachine(directory)
     if len(os.fsencode(machine.socket(0))) > _SOCKET_PATH_BYTES:
         raise LabError(f"{directory} is too long a name for sockets: choose a shorter one")

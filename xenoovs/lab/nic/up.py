@@ -33,11 +33,8 @@ def up(
 
     The first time it downloads a kernel and builds a module for it, which stay in `machine.cache_directory`.
 
-    Args:
-        guest: The module that is the first program in the machine, and calls `guest/agent.py` with commands of its own.
-
-    Raises:
-        LabError: Something is missing or fails. After any error, also Ctrl-C, the machine is removed again.
+    `guest`: the module that is the first program in the machine, and calls `guest/agent.py` with commands of its own.
+    Raises LabError: something is missing or fails. After any error, also Ctrl-C, the machine is removed again.
     """
     topology = plan_topology(name, balancer)
     check_ports(topology)
