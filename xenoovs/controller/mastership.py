@@ -18,6 +18,7 @@ from threading import Event, Lock, Thread
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, dump
 from xenoovs.controller.log import ControllerLog, surviving
+from xenoovs.controller.session import XID
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, StandingBy, SwitchError
 from xenoovs.openflow.flow import LEASE_OWNER, OWNER_MASK, Command, CookieMask, Flow, FlowKey, FlowMod, Match, Resubmit
@@ -102,8 +103,6 @@ _IDLE_S, _RELEASED_S = 60, 3
 """idle_timeout of a lease. The next controller may start within this time and finds the state."""
 _HEARTBEAT = PacketOut((Resubmit(_TABLE),), bytes(60))
 _NO_GENERATION = (1 << 64) - 1
-_XID = 0
-"""Below those of requests (`connection.py`)."""
 
 
 class Mastership:
@@ -172,7 +171,7 @@ class Mastership:
         if not connection.is_standby:
             if observed is None:
                 self._send_lease()
-            connection.session.send(encode_packet_out(_HEARTBEAT, NO_NUMBERS, xid=_XID))
+            connection.session.send(encode_packet_out(_HEARTBEAT, NO_NUMBERS, xid=XID))
             return
         if observed is None or observed.is_released:
             self._take_over(connection)
@@ -241,7 +240,7 @@ class Mastership:
                 lease = Lease(self._version, "" if is_released else self._identity, self._state)
             flow = Flow(_KEY, cookie, (note_action(lease.encode()),), (f"idle_timeout={idle_s}",))
             try:
-                packed = encode_flow_mod(FlowMod(Command.ADD, flow), xid=_XID, ofports=NO_NUMBERS)
+                packed = encode_flow_mod(FlowMod(Command.ADD, flow), xid=XID, ofports=NO_NUMBERS)
             except NotEncodable as problem:
                 event = "the run-time state is too large to be shared with other controllers"
                 self._log.warn(event, bridge=self._expected.label, reason=str(problem))

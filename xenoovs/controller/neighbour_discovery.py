@@ -13,6 +13,7 @@ from xenoovs.compile.encoding import vlan_is
 from xenoovs.compile.pipeline import NEIGHBOUR_DISCOVERY_PRIORITY, Stage
 from xenoovs.controller.connection import BridgeConnection
 from xenoovs.controller.log import ControllerLog, full_bucket, surviving, take
+from xenoovs.controller.session import XID
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, WireError
 from xenoovs.model.address import Family, checksum, prefix_of
@@ -148,8 +149,6 @@ PRIORITY = NEIGHBOUR_DISCOVERY_PRIORITY + 1
 """Above the flows that exclude neighbour discovery from services."""
 
 _BITS = Family.IPV6.bits
-_ICMPV6_SOLICITATION = 135
-"""RFC 4861, 4.3."""
 _TO_CONTROLLER = Foreign(f"CONTROLLER:{WHOLE_PACKET}")
 
 Macs = Mapping[tuple[int | None, int], Mapping[int, bytes]]
@@ -176,7 +175,7 @@ def answer_flows(balancer: Balancer) -> Iterator[Flow]:
             exact(Field.DL_TYPE, ETH_IPV6),
             *vlan_is(vlan),
             exact(Field.NW_PROTO, Protocol.ICMP.number(Family.IPV6)),
-            exact(Field.ICMP_TYPE, _ICMPV6_SOLICITATION),
+            exact(Field.ICMP_TYPE, _SOLICITATION),
             exact(Field.ICMP_CODE, 0),
         )
         mask = "" if length == _BITS else f"/{length}"
@@ -205,8 +204,6 @@ RATE_PER_S, BURST = 200.0, 400.0
 
 _STEP_S = LEASE_S / 3
 _QUIET_S = 60.0
-_XID = 0
-"""Below those of requests (`connection.py`)."""
 
 
 class NeighbourProxy:
@@ -256,7 +253,7 @@ class NeighbourProxy:
         try:
             out = answer(decode_packet_in(frame, connection.names), self._macs)
             if out is not None:
-                packed = encode_packet_out(out, connection.numbers, xid=_XID)
+                packed = encode_packet_out(out, connection.numbers, xid=XID)
                 self.answered += 1
                 connection.session.send(packed)
         except (WireError, NotEncodable) as problem:
@@ -287,7 +284,7 @@ class NeighbourProxy:
         gone = (flow for flow in self._sent.get(connection, ()) if flow.key not in keys)
         mods = [*(FlowMod(Command.ADD, flow) for flow in flows), *(FlowMod(Command.DELETE, flow) for flow in gone)]
         try:
-            packed = b"".join(encode_flow_mod(mod, xid=_XID, ofports=connection.numbers) for mod in mods)
+            packed = b"".join(encode_flow_mod(mod, xid=XID, ofports=connection.numbers) for mod in mods)
         except NotEncodable:
             # A port is missing: the agent reports it, and this is tried again.
             return

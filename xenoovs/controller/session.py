@@ -118,7 +118,7 @@ class _State(Enum):
 
 
 _READ_BYTES = 1 << 18
-_XID = 0
+XID = 0
 """Below those of requests (`connection.py`)."""
 
 
@@ -169,7 +169,7 @@ class Session:
         """Read until the connection ends."""
         self.end = "the switch closed the connection"
         try:
-            self.send(encode_hello(tuple(self.offered), xid=_XID))
+            self.send(encode_hello(tuple(self.offered), xid=XID))
             self._read()
         except MalformedOpenFlow as malformed:
             self.abandon(str(malformed))
@@ -254,7 +254,7 @@ class Session:
             self.abandon(f"it speaks {names}, not OpenFlow14: `ovs-vsctl add bridge BRIDGE protocols OpenFlow14`")
             return
         self.version, self._state = max(common), _State.FEATURES
-        self.send(message(FEATURES_REQUEST, xid=_XID, version=self.version))
+        self.send(message(FEATURES_REQUEST, xid=XID, version=self.version))
 
     def _identify(self, frame: bytes) -> None:
         if self.version == VERSION:
@@ -269,8 +269,8 @@ class Session:
             return
         self._state = _State.PORTS
         # The request looks the same in OpenFlow 1.3 (A.3.5).
-        request = encode_ports_request(_XID)
-        self.send(message(MULTIPART_REQUEST, request[HEADER.size :], xid=_XID, version=self.version))
+        request = encode_ports_request(XID)
+        self.send(message(MULTIPART_REQUEST, request[HEADER.size :], xid=XID, version=self.version))
 
     def _describe(self, frame: bytes) -> None:
         if self.version == VERSION:
@@ -310,4 +310,4 @@ class Session:
             self.abandon(f"the switch has sent nothing for {span(timeouts.silence_s)}, not even to an echo request")
         elif silent_s > timeouts.echo_s and now_s - self._asked_s > timeouts.echo_s:
             self._asked_s = now_s
-            self.send(message(ECHO_REQUEST, xid=_XID, version=self.version or VERSION))
+            self.send(message(ECHO_REQUEST, xid=XID, version=self.version or VERSION))

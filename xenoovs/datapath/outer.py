@@ -183,18 +183,11 @@ def _geneve_option(text: str, offset: int) -> GeneveOption:
 
 @dataclass(frozen=True, slots=True)
 class Encapsulation:
-    """A packet leaves in a tunnel: its outer header, as the actions write it.
-
-    Attributes:
-        device: the datapath port of the tunnel, a name such as `vxlan_sys_4789`, or a number without `-m`.
-        remote: destination address.
-        local: source address; None: that of the route to `remote`.
-        protocol: UDP or GRE.
-        dst_port: UDP port; None: of GRE.
-        key: VNI or GRE key; None: without one.
-        out_port: the port by which a userspace datapath sends the packet; None: the kernel routes it.
-        options: of Geneve; two tunnels that differ in them alone are equal.
-    """
+    """A packet leaves in a tunnel: its outer header, as the actions write it. `device`: the datapath port of the
+    tunnel, a name such as `vxlan_sys_4789`, or a number without `-m`. `local`: None: the address of the route to
+    `remote`. `protocol`: UDP or GRE. `dst_port`: None: of GRE. `key`: VNI or GRE key. `out_port`: the port by which a
+    userspace datapath sends the packet; None: the kernel routes it. `options`: of Geneve; two tunnels that differ in
+    them alone are equal."""
 
     device: str
     remote: int

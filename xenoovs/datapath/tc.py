@@ -73,16 +73,10 @@ class TcFilter:
 
 @dataclass(frozen=True, slots=True)
 class DriverAnswer:
-    """The kernel's answer to the rule of a megaflow, tried with skip_sw.
-
-    Attributes:
-        error: errno(3), e.g. 28 for ENOSPC; None: the rule was accepted.
-        text: strerror(3) of the error.
-        message: the driver's message from the extended acknowledgement; None: it gave none.
-        is_about_trial: it says nothing about the rule: the message is about the preference of the trial, or the kernel
-            accepted the trial as another rule.
-        further: messages of further trials, at other preferences.
-    """
+    """The kernel's answer to the rule of a megaflow, tried with skip_sw. `error`: errno(3); None: the rule was
+    accepted. `text`: strerror(3) of it. `message`: the driver's, from the extended acknowledgement. `is_about_trial`:
+    it says nothing about the rule: the message is about the preference of the trial, or the kernel accepted the trial
+    as another rule. `further`: messages of further trials, at other preferences."""
 
     error: int | None
     text: str = ""

@@ -43,8 +43,6 @@ _TC_PORT = re.compile(r"in_port\(([^)]+)\).*, dp:tc")
 _IN_PORT = re.compile(r"in_port\(([^)]+)\)")
 _IN_TC_HARDWARE = re.compile(r"in_port\(([^)]+)\).*, offloaded:yes, dp:tc")
 _BRIDGE_NAME = re.compile(r"(?:ovs)?br(?:[0-9]+|[-_].+)?", re.ASCII)
-_MAX_REMOTES = 256
-"""Some milliseconds each."""
 _UNTRIED = (
     "the driver was not asked about rules of {device}: for a device without offload of its own, the kernel itself "
     "refuses a rule for hardware alone (tc_setup_cb_add() of net/sched/cls_api.c); dmesg may have the driver's words"
@@ -215,9 +213,9 @@ class Collector:
         outers = (outer for megaflow in held for outer in encapsulations(megaflow.actions))
         remotes = tuple(dict.fromkeys(address_text(outer.remote, is_ipv6=outer.is_ipv6) for outer in outers))
         if remotes and not isinstance(place, Unknown):
-            from xenoovs.switch.tunnel_facts import read_next_hops
+            from xenoovs.switch.tunnel_facts import MAX_REMOTES, read_next_hops
 
-            host = replace(host, tunnels=read_next_hops(place, remotes[:_MAX_REMOTES]))
+            host = replace(host, tunnels=read_next_hops(place, remotes[:MAX_REMOTES]))
         unread = (fact.reason for fact in (host.database, host.daemon, host.devices) if isinstance(fact, Unknown))
         logs = () if process is None else (read_log(process),)
         return replace(evidence, host=host, logs=logs, remarks=tuple(unread))

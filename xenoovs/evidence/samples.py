@@ -109,18 +109,12 @@ def sample_of(
 
 @dataclass(frozen=True, slots=True)
 class PortFinding:
-    """The packets that one port gave to the CPU between two samples, beside those that megaflows explain.
-
-    Attributes:
-        received: by the counter of the port, from the end of the first sample to the begin of the second.
-        explained: by the megaflows that are not in hardware, at most.
-        tolerance: further packets that prove nothing: those that came before a new rule was in the NIC, and what no
-            megaflow counts.
-        silence: why there is no verdict; empty if there is one.
-        source: where `received` is from.
-        entered: all packets that entered the port meanwhile, if the CPU got all of them.
-        twice: packets that traffic control forwarded in software, and that the driver counted as the NIC's too.
-    """
+    """The packets that one port gave to the CPU between two samples, beside those that megaflows explain. `received`:
+    by the counter `source` of the port, from the end of the first sample to the begin of the second. `explained`: by
+    the megaflows that are not in hardware, at most. `tolerance`: further packets that prove nothing: those before a new
+    rule was in the NIC, and what no megaflow counts. `silence`: why there is no verdict. `entered`: all packets that
+    entered the port meanwhile, if the CPU got all of them. `twice`: packets that traffic control forwarded in software,
+    and that the driver counted as the NIC's too."""
 
     port: str
     received: int = 0

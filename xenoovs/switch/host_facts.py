@@ -10,7 +10,7 @@ from os import W_OK, access
 from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import Device, Eswitch, Feature, HostFacts
-from xenoovs.datapath.tunnel import TUNNEL_DEVICES
+from xenoovs.datapath.tunnel import is_tunnel_device
 from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.switch.devices import (
     HW_TC_OFFLOAD,
@@ -36,7 +36,6 @@ from xenoovs.switch.undo_journal import OFFLOAD, TRIAL, VLOG, UndoJournal
 from xenoovs.switch.vswitchd import ELSEWHERE, netns_of, read_daemon, read_learned
 
 _PROGRAMS = ("ovs-vswitchd", "ovs-vsctl")
-_TUNNELS = tuple(TUNNEL_DEVICES.values())
 _LEFTOVERS = {
     VLOG: "log levels of ovs-vswitchd, raised by a `why` that was killed",
     TRIAL: "a trial rule, added by a `why --probe-driver` that was killed",
@@ -105,7 +104,7 @@ def read_devices(place: Netns, ports: Iterable[str]) -> Fact[Mapping[str, Device
     functions = place.read(PORTS, parse_subfunctions)
     behind = {} if isinstance(functions, Unknown) else functions
     # Tunnels of one type share a device, which has another name than their ports.
-    names = (*ports, *(name for name in found if name.startswith(_TUNNELS)))
+    names = (*ports, *(name for name in found if is_tunnel_device(name)))
     more = (
         replace(_more(place, found[name], ingress), subfunction=behind.get(name))
         for name in dict.fromkeys(names)

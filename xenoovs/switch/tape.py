@@ -101,7 +101,6 @@ def read_file(path: Path) -> str | None:
 
 
 def read_link(path: Path) -> str | None:
-
     def read() -> str | None:
         with suppress(OSError):
             return str(path.readlink())

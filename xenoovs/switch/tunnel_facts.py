@@ -30,8 +30,8 @@ from xenoovs.switch.netns import Netns
 from xenoovs.switch.process import try_run
 from xenoovs.switch.tape import asked, is_replaying
 
-_MAX_ENDS = 256
-"""Remotes that are checked, some milliseconds each."""
+MAX_REMOTES = 256
+"""Those that are checked, some milliseconds each."""
 
 _CACHED = re.compile(r"^([0-9a-f.:]+)\s+((?:[0-9a-f]{2}:){5}[0-9a-f]{2})\s+\S+", re.MULTILINE | re.ASCII)
 _LOG_TIMEOUT_S = 10.0
@@ -71,7 +71,7 @@ def _neighbours(place: Netns) -> dict[str, NeighbourEntry]:
 
 def read_tunnel_facts(endpoint: Endpoint, place: Netns, ends: Iterable[TunnelEnd]) -> TunnelFacts:
     """Return the facts about the first 256 ends. Changes and raises nothing."""
-    listed = tuple(ends)[:_MAX_ENDS]
+    listed = tuple(ends)[:MAX_REMOTES]
     addresses = place.read(("ip", "-j", "address", "show"), parse_addresses_by_device)
     return replace(
         read_next_hops(place, (end.remote for end in listed)),
@@ -166,10 +166,6 @@ def parse_route(rows: list[Row]) -> Fact[RouteTo]:
 # IPsec of the kernel by ip-xfrm(8): what must leave encrypted, and who encrypts it.
 
 
-_MAX_ROUTES = 256
-"""Remotes whose route is asked for, some milliseconds each."""
-
-
 def read_ipsec(place: Netns, outers: Iterable[Encapsulation]) -> Fact[IpsecState]:
     """Return policies, SAs and the routes to the first 256 remotes; if no policy needs IPsec, the policies alone."""
     policies = place.read(POLICIES, parse_policies)
@@ -181,6 +177,6 @@ def read_ipsec(place: Netns, outers: Iterable[Encapsulation]) -> Fact[IpsecState
     if isinstance(associations, Unknown):
         return associations
     remotes = dict.fromkeys(address_text(outer.remote, is_ipv6=outer.is_ipv6) for outer in outers)
-    routes = {remote: read_route(place, remote) for remote in list(remotes)[:_MAX_ROUTES]}
+    routes = {remote: read_route(place, remote) for remote in list(remotes)[:MAX_REMOTES]}
     known = {remote: route for remote, route in routes.items() if not isinstance(route, Unknown)}
     return IpsecState(policies, associations, known)

@@ -147,15 +147,14 @@ def _encode_foreign(text: str) -> bytes:
     return unhex(text, behind=_RAW_ACTION)
 
 
-_NOTE = Struct("!HHIH")
 _NX_NOTE = 8
 """NXAST_NOTE: bytes that mean nothing to the switch, filled up with zeros (include/openflow/nicira-ext.h)."""
 
 
 def note_action(data: bytes) -> Foreign:
     """Return the action that stores bytes in a flow."""
-    size = _NOTE.size + len(data)
-    head = _NOTE.pack(_TYPE_EXPERIMENTER, (size + -size % 8) & 0xFFFF, NICIRA, _NX_NOTE)
+    size = _VENDOR.size + len(data)
+    head = _VENDOR.pack(_TYPE_EXPERIMENTER, (size + -size % 8) & 0xFFFF, NICIRA, _NX_NOTE)
     return Foreign(f"{_RAW_ACTION}{padded(head + data).hex()}")
 
 
@@ -164,9 +163,9 @@ def note_of(action: Action) -> bytes | None:
     if not isinstance(action, Foreign) or not action.text.startswith(_RAW_ACTION):
         return None
     packed = unhex(action.text, behind=_RAW_ACTION)
-    kind, _, vendor, subtype = _NOTE.unpack_from(packed.ljust(_NOTE.size, b"\0"))
+    kind, _, vendor, subtype = _VENDOR.unpack_from(packed.ljust(_VENDOR.size, b"\0"))
     is_note = (kind, vendor, subtype) == (_TYPE_EXPERIMENTER, NICIRA, _NX_NOTE)
-    return packed[_NOTE.size :] if is_note else None
+    return packed[_VENDOR.size :] if is_note else None
 
 
 def unhex(text: str, *, behind: str) -> bytes:
