@@ -44,11 +44,9 @@ _UNPACKERS = {_GZIP: "zcat", _XZ: "xzcat", _ZSTD: "zstdcat"}
 
 @contextmanager
 def open_lines(path: Path, *, max_bytes: int | None = None) -> Iterator[Iterator[str]]:
-    """The lines of a text file, or of standard input for `-`; bytes that are no UTF-8 become escapes.
-
-    Raises OSError, and while lines are taken FileUnusable: for what is no text, or longer than `max_bytes`, by default
-    MAX_DUMP_BYTES.
-    """
+    """The lines of a text file, or of standard input for `-`; bytes that are no UTF-8 become escapes. Raises OSError,
+    and while lines are taken FileUnusable: for what is no text, or longer than `max_bytes`, by default
+    MAX_DUMP_BYTES."""
     max_bytes = MAX_DUMP_BYTES if max_bytes is None else max_bytes
     if str(path) == "-":
         yield _lines(cast(BufferedReader, sys.stdin.buffer).read1, "standard input", max_bytes)

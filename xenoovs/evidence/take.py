@@ -45,10 +45,8 @@ _OF_DEVICE = ("-i", "-k", "-S")
 
 
 def take(switch: ManagementSwitch, bridge: str | None, *, interval_s: float) -> tuple[BridgeState, ...]:
-    """Ask everything about one bridge, None: about all, with two looks; return the bridges. Changes nothing.
-
-    Raises SwitchError where there is no such bridge, or no Open vSwitch that answers.
-    """
+    """Ask everything about one bridge, None: about all, with two looks; return the bridges. Changes nothing. Raises
+    SwitchError where there is no such bridge, or no Open vSwitch that answers."""
     # In the order in which a judge asks: the answers to one question are played back in the order of the record.
     states = switch.bridges() if bridge is None else (switch.describe(bridge),)
     ports = frozenset(port.name for state in states for port in state.ports)

@@ -38,10 +38,8 @@ class Appctl:
         return "".join(self.run("dpctl/dump-flows", "-m", datapath) for datapath in datapaths)
 
     def trace(self, bridge: str, flow: str) -> str:
-        """The text of `ofproto/trace BRIDGE FLOW`, with names of ports. `flow`: as ovs-ofctl(8) writes a match.
-
-        Raises BridgeMissing, and CommandFailed for a `flow` that Open vSwitch does not understand.
-        """
+        """The text of `ofproto/trace BRIDGE FLOW`, with names of ports. `flow`: as ovs-ofctl(8) writes a match. Raises
+        BridgeMissing, and CommandFailed for a `flow` that Open vSwitch does not understand."""
         self.endpoint.management(bridge)
         if bridge not in (present := self.run("ofproto/list").split()):
             raise BridgeMissing(bridge=bridge, present=present)

@@ -136,10 +136,8 @@ _TIMEOUT_S = 5.0
 
 
 def read_neighbours(netns: str) -> tuple[Neighbour, ...]:
-    """Return the neighbours that have answered, in a network namespace by name (empty: that of this process).
-
-    Raises SwitchError, ParseError.
-    """
+    """Return the neighbours that have answered, in a network namespace by name (empty: that of this process). Raises
+    SwitchError, ParseError."""
     inside = ["-n", netns] if netns else []
     return parse_neighbours(run(["ip", *inside, "-j", "neigh", "show"], timeout_s=_TIMEOUT_S).stdout)
 
@@ -217,10 +215,8 @@ _FEATURE = re.compile(
 
 
 def parse_feature(text: str, name: str) -> Feature | None:
-    """One feature of the answer of `ethtool -k DEVICE`; None where that kernel does not know it.
-
-    Raises ParseError for text that lists no features.
-    """
+    """One feature of the answer of `ethtool -k DEVICE`; None where that kernel does not know it. Raises ParseError for
+    text that lists no features."""
     found = [match for line in text.splitlines() if (match := _FEATURE.match(line))]
     if not found:
         raise ParseError(text=text, offset=0, expected="the features of `ethtool -k`")

@@ -56,10 +56,8 @@ class Endpoint:
         return self.rundir is not None and self.db != f"unix:{self.rundir / 'db.sock'}"
 
     def management(self, bridge: str) -> str:
-        """Return the OpenFlow socket of a bridge as ovs-ofctl(8) takes it, always the one in this run directory.
-
-        Raises BridgeMissing for a name that no bridge can have (bridge_check_reconfigure of vswitchd/bridge.c).
-        """
+        """Return the OpenFlow socket of a bridge as ovs-ofctl(8) takes it, always the one in this run directory. Raises
+        BridgeMissing for a name that no bridge can have (bridge_check_reconfigure of vswitchd/bridge.c)."""
         if not bridge or "/" in bridge:
             raise BridgeMissing(bridge=bridge, present=self.bridges_with_socket())
         return f"unix:{self.local_rundir / bridge}.mgmt"

@@ -96,10 +96,8 @@ class Exchange(Protocol):
         """Send whole messages. Raises SwitchUnreachable."""
 
     def receive(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
-        """Return the next message that has a transaction id of this exchange.
-
-        Raises SwitchUnreachable where the connection is lost or nothing comes, WireError.
-        """
+        """Return the next message that has a transaction id of this exchange. Raises SwitchUnreachable where the
+        connection is lost or nothing comes, WireError."""
 
 
 def ask(exchange: Exchange, request: Request, name: str) -> bytes:
@@ -143,9 +141,7 @@ def answers(exchange: Exchange, requests: Iterable[Request]) -> tuple[tuple[byte
 
 def request_flows(exchange: Exchange, only: Cookies, *, table: int = ALL_TABLES) -> tuple[bytes, ...]:
     """Return the undecoded messages that list the flows with these cookies, and groups if some name those of xenoovs.
-
-    Raises SwitchError, WireError.
-    """
+    Raises SwitchError, WireError."""
     requests = (partial(encode_flows_request, each, table=table) for each in only)
     frames = tuple(chain.from_iterable(answers(exchange, requests)))
     # Groups are read after the flows that name them: a group that is gone meanwhile has no flows any more.
@@ -280,10 +276,8 @@ def open_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int
 
 
 def with_groups(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int]) -> Bundle:
-    """Return the bundle with the groups that its flows need, and without those that they leave.
-
-    Raises SwitchError, WireError.
-    """
+    """Return the bundle with the groups that its flows need, and without those that they leave. Raises SwitchError,
+    WireError."""
     if not bundle.has_groups:
         return bundle
     names = {number: name for name, number in ofports.items()}
@@ -477,14 +471,9 @@ def _greeted(path: str, bridge: str, *, greetings: int = GREETINGS) -> Connectio
 
 @contextmanager
 def connected(endpoint: Endpoint, bridge: str) -> Iterator[Connection]:
-    """Connect for the time of a `with`.
-
-    Raises, also for what happens within the `with`:
-        BridgeMissing: there is no socket of this name.
-        MalformedOpenFlow: the other side sent what is no OpenFlow.
-        OpenFlowVersionDisabled: the bridge does not allow OpenFlow 1.4.
-        SwitchUnreachable: ovs-vswitchd does not answer in time, or the connection is lost.
-    """
+    """Connect for the time of a `with`. Raises, also for what happens within the `with`: BridgeMissing: there is no
+    socket of this name. MalformedOpenFlow: the other side sent what is no OpenFlow. OpenFlowVersionDisabled: the bridge
+    does not allow OpenFlow 1.4. SwitchUnreachable: ovs-vswitchd does not answer in time, or the connection is lost."""
     target = endpoint.management(bridge)
     try:
         with closing(_greeted(target.removeprefix("unix:"), bridge)) as connection:

@@ -91,10 +91,8 @@ def dump_tables(endpoint: Endpoint, bridge: str) -> SavedTables:
 
 
 def restore_tables(endpoint: Endpoint, bridge: str, tables: SavedTables) -> None:
-    """Put everything back in one atomic bundle and read it back. What is there besides stays.
-
-    Raises SwitchError; ReadBackDiffers with the number of lines that are not there then.
-    """
+    """Put everything back in one atomic bundle and read it back. What is there besides stays. Raises SwitchError;
+    ReadBackDiffers with the number of lines that are not there then."""
     there = dump_tables(endpoint, bridge)
     # A second `group add` of one number is refused.
     missing = SavedTables(tables.flows, tuple(group for group in tables.groups if group not in there.groups))
