@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xenoovs.judge.simulate.headers import Headers
+from xenoovs.judge.simulate.walk import Headers
 from xenoovs.openflow.flow import ETH_ARP, Field
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, product
 
 from xenoovs.judge.simulate.classifier import PREFIX_FIELDS
-from xenoovs.judge.simulate.headers import Headers
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
+from xenoovs.judge.simulate.walk import Headers
 from xenoovs.model.address import IPAddress, family_of, holds, prefix_of
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.packet import Packet, service_of

@@ -17,7 +17,7 @@ from xenoovs.cli.main import cli
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState, shifts
 from xenoovs.display import percent
-from xenoovs.measure.bed_file import load_bed_file
+from xenoovs.measure.machines_bed import load_bed_file
 from xenoovs.model.balancer import Churn
 from xenoovs.model.load import parse_config
 

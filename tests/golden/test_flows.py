@@ -10,9 +10,8 @@ from tests.golden.cases import CASES, ROOT, WITH_ORIGINAL, Example, examples_of,
 from tests.predicted import predict_megaflows
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import sorted_flows
-from xenoovs.judge.simulate.headers import headers_of
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow
-from xenoovs.judge.simulate.walk import Outcome, tables_of
+from xenoovs.judge.simulate.walk import Outcome, headers_of, tables_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import load_config
 from xenoovs.model.packet import service_of

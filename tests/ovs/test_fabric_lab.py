@@ -20,7 +20,7 @@ from xenoovs.lab.fabric.plan import SOURCE_PORTS, FabricShape
 from xenoovs.lab.fabric.status import fabric_status, restore, silence
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab, open_lab
 from xenoovs.lab.lifecycle import down
-from xenoovs.measure.bridge_flows import replace_flows
+from xenoovs.measure.bed import replace_flows
 from xenoovs.measure.fabric_bed import open_fabric_bed
 from xenoovs.switch.process import run
 

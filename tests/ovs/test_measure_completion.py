@@ -17,8 +17,7 @@ from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
 from xenoovs.lab.lifecycle import down
 from xenoovs.measure.completion import CompletionCase, CompletionExperiment, Scene
-from xenoovs.measure.fabric_bed import FabricBed, open_fabric_bed, prepared
-from xenoovs.measure.fabric_load import dying_spine, elephant
+from xenoovs.measure.fabric_bed import FabricBed, dying_spine, elephant, open_fabric_bed, prepared
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
 from xenoovs.measure.samples import Value
 

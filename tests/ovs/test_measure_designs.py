@@ -19,8 +19,8 @@ from xenoovs.measure.design_flows import Design
 from xenoovs.measure.designs import DesignsExperiment, designs_experiment, designs_profile
 from xenoovs.measure.entries import KINDS, EntriesExperiment, InsertExperiment
 from xenoovs.measure.forwarding import LoadTimes
-from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.load import load_bench
+from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
 from xenoovs.model.emit import render_config

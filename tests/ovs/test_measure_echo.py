@@ -18,7 +18,7 @@ from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure import echo
 from xenoovs.measure.echo import EchoExperiment
-from xenoovs.measure.lab_bed import open_lab_bed
+from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.samples import Point
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, OtherTraffic, PortRange, Protocol

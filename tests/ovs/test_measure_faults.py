@@ -22,7 +22,7 @@ from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.lab.place import Place
 from xenoovs.measure.commands import run as measure_run
-from xenoovs.measure.lab_bed import open_lab_bed
+from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.samples import find_runs, read_recorded
 from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run

@@ -17,8 +17,8 @@ from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.frames import load_profile
-from xenoovs.measure.lab_bed import open_lab_bed
 from xenoovs.measure.load import load_bench
+from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.samples import find_runs, read_recorded
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol

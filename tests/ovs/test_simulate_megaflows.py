@@ -25,9 +25,8 @@ from xenoovs.compile.program import compile_config
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.decision.advance import Progress
-from xenoovs.judge.simulate.headers import Headers
 from xenoovs.judge.simulate.megaflows import pipeline_of
-from xenoovs.judge.simulate.walk import tables_of
+from xenoovs.judge.simulate.walk import Headers, tables_of
 from xenoovs.model.address import IPAddress, Mac, parse_mac
 from xenoovs.model.load import load_config
 from xenoovs.model.packet import Packet

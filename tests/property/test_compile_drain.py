@@ -16,8 +16,7 @@ from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_learned, read
 from xenoovs.decision.advance import SETTLE_S, BlockId, Progress
-from xenoovs.judge.simulate.headers import Headers
-from xenoovs.judge.simulate.walk import tables_of
+from xenoovs.judge.simulate.walk import Headers, tables_of
 from xenoovs.model.balancer import Balancer, Drain, DrainMode, Protocol, Service
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Flow, ObservedFlow, Output

@@ -22,9 +22,8 @@ from xenoovs.compile.plan import hardware_entries, plan
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.errors import assert_never
 from xenoovs.judge.expected import expected_services, index_blocks
-from xenoovs.judge.simulate.headers import headers_of
 from xenoovs.judge.simulate.megaflows import pipeline_of
-from xenoovs.judge.simulate.walk import Outcome, tables_of
+from xenoovs.judge.simulate.walk import Outcome, headers_of, tables_of
 from xenoovs.model.address import Family, Vip, address_in
 from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
 from xenoovs.model.block_key import KeyField

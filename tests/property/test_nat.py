@@ -15,9 +15,8 @@ from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import read
 from xenoovs.decision.advance import Progress
-from xenoovs.judge.simulate.headers import headers_of
 from xenoovs.judge.simulate.megaflows import pipeline_of
-from xenoovs.judge.simulate.walk import tables_of
+from xenoovs.judge.simulate.walk import headers_of, tables_of
 from xenoovs.model.address import Family, Mac, address_in
 from xenoovs.model.balancer import (
     Backend,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.path_rounds import Sender
 from tests.unit.measure.made import paths_run
 from xenoovs.agent.paths.decide import HOLD_S, MoveReason
-from xenoovs.measure.path_figures import judge_pair, measured_file, measured_paths
-from xenoovs.measure.paths_file import load_paths
+from xenoovs.measure.path_figures import judge_pair, load_paths, measured_file, measured_paths
 from xenoovs.measure.statistics import FEWEST_REPEATS
 from xenoovs.paths.plan import TOLERANCE, Criterion, DpuPath, PairVerdict, Resource, ResourceUse, plan_paths
 from xenoovs.show.paths import PathState

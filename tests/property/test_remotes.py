@@ -17,8 +17,7 @@ from xenoovs.compile.program import Program, compile_onto, compile_program
 from xenoovs.compile.read import read, with_paths
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import Blocks, Decision, DesiredState, next_hops
-from xenoovs.judge.simulate.headers import headers_of
-from xenoovs.judge.simulate.walk import tables_of
+from xenoovs.judge.simulate.walk import headers_of, tables_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.emit import render_config
 from xenoovs.model.load import parse_config

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from tests.predicted import predict_megaflows
 from tests.property.programs import balance_flows, random_blocks, random_packets, random_program
 from xenoovs.decision.decision import Blocks
-from xenoovs.judge.simulate.headers import Headers, headers_of
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
-from xenoovs.judge.simulate.walk import tables_of
+from xenoovs.judge.simulate.walk import Headers, headers_of, tables_of
 from xenoovs.measure.design_flows import nested_rules
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow

@@ -286,8 +286,8 @@ def own_mask_of(program: Program, version: Callable[[], str | None]) -> OwnMask:
     def own_mask(megaflow: Megaflow) -> Mapping[str, int] | None:
         # Imported here: only megaflows that are narrower than planned need it.
         from xenoovs.judge.simulate.classifier import prefix_fields_of
-        from xenoovs.judge.simulate.headers import Headers, slot_of
         from xenoovs.judge.simulate.megaflows import pipeline_of
+        from xenoovs.judge.simulate.walk import Headers, slot_of
 
         if not built:
             built.append(pipeline_of(program.flows, prefix_fields_of(version())))

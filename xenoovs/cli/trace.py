@@ -12,8 +12,7 @@ from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import compile_onto
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import SimulateError, SwitchError, did_you_mean, first_names
-from xenoovs.judge.simulate.headers import Headers, headers_of
-from xenoovs.judge.simulate.walk import Copy, Outcome, tables_of
+from xenoovs.judge.simulate.walk import Copy, Headers, Outcome, headers_of, tables_of
 from xenoovs.judge.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
 from xenoovs.model.address import IPAddress, Mac, address_in, family_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids, share_frames

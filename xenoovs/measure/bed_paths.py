@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 from ipaddress import ip_network
+from pathlib import Path
 
 from xenoovs.compile.encoding import rewrites
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.host import Device
-from xenoovs.errors import MeasureError
-from xenoovs.measure.bed import Bed, Station
-from xenoovs.measure.frames import LoadProfile
+from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
+from xenoovs.measure.bed import Bed, Station, added_flows
+from xenoovs.measure.counters import (
+    InterfaceCounts,
+    SwitchCounters,
+    SwitchedFrames,
+    SwitchReading,
+    read_counts,
+    read_switch,
+    settled_counts,
+    slack,
+)
+from xenoovs.measure.frames import LoadProfile, frame, sources
+from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
+from xenoovs.measure.load import unanswered
 from xenoovs.measure.samples import BedKind
 from xenoovs.model.address import Family, IPAddress, parse_mac
 from xenoovs.model.next_hop import NextHop, with_mac
@@ -152,3 +169,277 @@ def _flow(in_port: str, address: IPAddress, actions: tuple[Action, ...]) -> str:
     protocol, field = ("udp", "nw_dst") if address.version == 4 else ("udp6", "ipv6_dst")
     match = f"{protocol},in_port={in_port},{field}={address}"
     return f"{match},actions={render_actions(actions)}"
+
+
+# Loads on one or two paths at a time: what each sent, what came through, and at which rate.
+
+_PROGRAM = Path(__file__).with_name("path_program.py").read_text()
+_LATENCY_FRAME_BYTES = 128
+_ANSWER_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 10.0
+_STEP_S = 0.02
+_LONGEST_READINGS_S = 60.0
+"""A load is stopped when all is read; by then it ends by itself."""
+_LEARNING_PPS, _LEARNING_S = 500.0, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class PathLoad:
+    """A load on a path. `offered_pps`: its rate; None: as fast as possible."""
+
+    path: BedPath
+    direction: PathDirection
+    offered_pps: float | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.path.name} {self.direction.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class PathTrial:
+    """What came of a load on a path.
+
+    `sent`, `received`: Frames of the whole load, at the interfaces of its ends. More than were sent are not received:
+    these are frames of other kinds. `sent_pps`, `received_pps`: Rates while all loads ran.
+    """
+
+    sent: int
+    received: int
+    sent_pps: float
+    received_pps: float
+    seconds_s: float
+    suspect: tuple[str, ...] = ()
+
+    @property
+    def lost(self) -> int:
+        return self.sent - self.received
+
+
+@dataclass(frozen=True, slots=True)
+class PathWindow:
+    """The trials of simultaneous loads, and the switch at both ends of their time. `by_switch`: of the whole loads."""
+
+    trials: tuple[PathTrial, ...]
+    first: SwitchReading | None
+    last: SwitchReading | None
+    by_switch: SwitchedFrames
+
+
+@dataclass(slots=True)
+class PathBench:
+    """Sends loads on the paths of a bed. `generators`: By the role of the machine that sends."""
+
+    bed: Bed
+    paths: tuple[BedPath, ...]
+    generators: Mapping[str, PacketGenerator]
+    frame_bytes: int
+    seed: int
+    _profiles: dict[tuple[str, PathDirection], LoadProfile] = field(default_factory=dict)
+
+    def path(self, name: str) -> BedPath:
+        return next(path for path in self.paths if path.name == name)
+
+    def learn(self, loads: Iterable[PathLoad]) -> None:
+        """Send a few frames of each load, so that switches on the way know both ends. Raises MeasureError."""
+        for load in loads:
+            seconds_s = max(_LEARNING_S, 2 / _LEARNING_PPS)
+            before = self._counts([load])
+            self._start(load, offered_pps=_LEARNING_PPS, seconds_s=seconds_s).wait()
+            receiver = load.path.receiver(self.bed, load.direction)
+            if settled_counts(self._ends([load]))[receiver.role].rx == before[receiver.role].rx:
+                sender = load.path.sender(self.bed, load.direction)
+                raise MeasureError(
+                    f"no frame from {sender.role} reached {receiver.role} on path {load.name}: are cables and "
+                    f"interfaces those of the bed, and has the config the right port for {load.path.name}?"
+                    + (" `--directions in` leaves this direction out" if load.direction is PathDirection.OUT else "")
+                )
+
+    def run(self, loads: Sequence[PathLoad], *, seconds_s: float, reads_switch: bool = False) -> PathWindow:
+        """Send loads at the same time, and count. Raises MeasureError.
+
+        Args:
+            loads: One or two, which no machine may receive both of.
+            reads_switch: Whether to read what the switch spent in that time.
+        """
+        counters = SwitchCounters(self.bed, cookie=f"{COOKIE:#x}/-1", ports=self._ports(loads))
+        at_first, before = counters.read(), self._counts(loads)
+        whole_s = seconds_s + _LONGEST_READINGS_S
+        running = [self._start(load, offered_pps=load.offered_pps, seconds_s=whole_s) for load in loads]
+        try:
+            self._await_start(loads, before, running)
+            first_switch = read_switch(self.bed.dpu) if reads_switch else None
+            first = self._counts(loads)
+            time.sleep(seconds_s)
+            last = self._counts(loads)
+            last_switch = read_switch(self.bed.dpu) if reads_switch else None
+            in_time = all(one.command.exit_code is None for one in running)
+        except BaseException:
+            for one in running:
+                one.end()
+            raise
+        done = [one.stop() for one in running]
+        after = settled_counts(self._ends(loads))
+        late = () if in_time else ("a load ended before the rates were read: the machine is too slow or too busy",)
+        trials = tuple(_trials(self.bed, loads, done, (before, first, last, after), late))
+        least = sum(trial.received - slack(0) for trial in trials)
+        by_switch = counters.frames_since(at_first, received=least)
+        return PathWindow(trials, first_switch, last_switch, by_switch)
+
+    def _ports(self, loads: Iterable[PathLoad]) -> list[str]:
+        """Return the ports of the bridge at which the loads enter."""
+        inward = PathDirection.IN
+        return [load.path.ingress if load.direction is inward else load.path.hop.ports[0] for load in loads]
+
+    def _start(self, load: PathLoad, *, offered_pps: float | None, seconds_s: float) -> RunningLoad:
+        profile = self._profile(load)
+        generator = self.generators[load.path.sender(self.bed, load.direction).role]
+        # As fast as possible, tcpreplay knows whole seconds alone.
+        seconds_s = seconds_s if offered_pps is not None else math.ceil(seconds_s)
+        return generator.start(profile, frame_bytes=self.frame_bytes, offered_pps=offered_pps, seconds_s=seconds_s)
+
+    def _profile(self, load: PathLoad) -> LoadProfile:
+        key = load.path.name, load.direction
+        if key not in self._profiles:
+            self._profiles[key] = path_profile(self.bed, load.path, load.direction, seed=self.seed)
+        return self._profiles[key]
+
+    def prepare(self, load: PathLoad) -> None:
+        """Write the frames of a load to its machine, so that no measurement waits for that."""
+        generator = self.generators[load.path.sender(self.bed, load.direction).role]
+        generator.prepare(self._profile(load), frame_bytes=self.frame_bytes)
+
+    def _counts(self, loads: Iterable[PathLoad]) -> dict[str, InterfaceCounts]:
+        return read_counts(self._ends(loads))
+
+    def _ends(self, loads: Iterable[PathLoad]) -> Collection[Station]:
+        stations = dict[str, Station]()
+        for load in loads:
+            for end in (load.path.sender(self.bed, load.direction), load.path.receiver(self.bed, load.direction)):
+                stations[end.role] = end
+        return stations.values()
+
+    def _await_start(
+        self, loads: Sequence[PathLoad], before: Mapping[str, InterfaceCounts], running: Sequence[RunningLoad]
+    ) -> None:
+        """Wait until each load has arrived; where one cannot, the readings will say so."""
+        receivers = [load.path.receiver(self.bed, load.direction).role for load in loads]
+        deadline_s = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline_s and any(one.command.exit_code is None for one in running):
+            counts = self._counts(loads)
+            if all(counts[role].rx > before[role].rx for role in receivers):
+                return
+            time.sleep(_STEP_S)
+
+    def round_trips(self, path: BedPath, *, count: int) -> list[float]:
+        """Return the microseconds of round trips to the end of a path and back, without load. Raises MeasureError."""
+        ends = {
+            direction: (path.receiver(self.bed, direction), str(path.destination(direction)))
+            for direction in PathDirection
+        }
+        backend, inward = ends[PathDirection.IN]
+        asker, outward = ends[PathDirection.OUT]
+        argv = ["python3", "-I", "-c", _PROGRAM, "reflect", backend.interface, inward]
+        reflector = backend.start(*argv, self._request(path, PathDirection.OUT))
+        try:
+            if next(reflector.lines(_ANSWER_TIMEOUT_S), "") != "ready":
+                reason = " ".join(reflector.errors) or reflector.reason or "it says nothing"
+                raise MeasureError(f"{path.name} cannot answer on {backend.place.name}: {reason}")
+            argv = ["python3", "-I", "-c", _PROGRAM, "ask", asker.interface, outward]
+            output = asker.run(*argv, self._request(path, PathDirection.IN), str(count), timeout_s=120.0).stdout
+        except CommandFailed as failed:
+            raise MeasureError(f"round trips on path {path.name} cannot be measured: {failed.stderr.strip()}") from None
+        finally:
+            reflector.end()
+        times: list[float] = json.loads(output)
+        return times
+
+    def _request(self, path: BedPath, direction: PathDirection) -> str:
+        profile = self._profile(PathLoad(path, direction))
+        source, port = sources(profile)[0]
+        return frame(profile, source, port, frame_bytes=_LATENCY_FRAME_BYTES).hex()
+
+
+def _trials(
+    bed: Bed,
+    loads: Sequence[PathLoad],
+    done: Sequence[GeneratorResult],
+    counts: Sequence[Mapping[str, InterfaceCounts]],
+    late: tuple[str, ...],
+) -> Iterator[PathTrial]:
+    """Yield the result of each load. `counts`: by role, before the loads, twice while all of them run, and after them.
+
+    Two loads from one interface are distinguished by the counts of their generators, which must add up to its counter.
+    """
+    before, first, last, after = counts
+    senders = [load.path.sender(bed, load.direction).role for load in loads]
+    for load, result, sender in zip(loads, done, senders, strict=True):
+        receiver = load.path.receiver(bed, load.direction).role
+        total = sum(other.sent for other, role in zip(done, senders, strict=True) if role == sender)
+        counted = after[sender].tx - before[sender].tx
+        alone = senders.count(sender) == 1
+        sent = counted if alone else result.sent
+        part = 1.0 if alone else result.sent / max(1, total)
+        received = after[receiver].rx - before[receiver].rx
+        took = last[sender].at_s - first[sender].at_s
+        seconds_s = last[receiver].at_s - first[receiver].at_s
+        suspect = [*late, *result.suspect]
+        if abs(total - counted) > slack(counted):
+            suspect.append(
+                f"the generators on {sender} say that they sent {total} frames, its interface counted {counted}: other "
+                "traffic left there, or frames were lost before the cable"
+            )
+        if received > sent + slack(sent):
+            suspect.append(
+                f"{receiver} received {received} frames and {sent} were sent to it: other traffic reaches it"
+            )
+        if min(counted, received, took, seconds_s) < 0:
+            suspect.append(f"a counter or the clock of {sender} or {receiver} went back: it wrapped, or was set")
+        yield PathTrial(
+            max(0, sent),
+            max(0, min(sent, received)),
+            max(0.0, part * _rate(first[sender].tx, last[sender].tx, took)),
+            max(0.0, _rate(first[receiver].rx, last[receiver].rx, seconds_s)),
+            max(0.0, seconds_s),
+            tuple(suspect),
+        )
+
+
+def _rate(first: int, last: int, seconds_s: float) -> float:
+    return (last - first) / seconds_s if seconds_s > 0 else 0.0
+
+
+@contextmanager
+def path_bench(
+    bed: Bed, paths: tuple[BedPath, ...], directions: Sequence[PathDirection], *, frame_bytes: int, seed: int
+) -> Iterator[PathBench]:
+    """Prepare a bed for loads on its paths; everything is undone at the end.
+
+    Raises:
+        MeasureError: It cannot be prepared.
+        CommandMissing: The generator's machine has no tcpreplay.
+    """
+    with ExitStack() as stack:
+        if bed.kind is not BedKind.MACHINES:
+            for path in paths:
+                profile = path_profile(bed, path, PathDirection.IN, seed=seed)
+                stack.enter_context(unanswered(path.station, profile))
+        senders = [bed.generator]
+        if PathDirection.OUT in directions:
+            senders += [path.station for path in paths]
+        generators = {station.role: stack.enter_context(_generator(station)) for station in senders}
+        stack.enter_context(added_flows(bed, COOKIE, path_flows(bed, paths)))
+        yield PathBench(bed, paths, generators, frame_bytes, seed)
+
+
+@contextmanager
+def _generator(station: Station) -> Iterator[PacketGenerator]:
+    with ExitStack() as stack:
+        try:
+            generator = stack.enter_context(packet_generator(station))
+        except CommandMissing as missing:
+            raise MeasureError(
+                f"{station.role} on {station.place.name} has no {missing.program}, which sends the load: "
+                f"`apt-get install {missing.package}` there, or measure with `--directions in`"
+            ) from None
+        yield generator

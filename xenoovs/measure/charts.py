@@ -6,13 +6,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import counted
-from xenoovs.measure.chart import Axis, Bars, Box, Cell, Chart, ChartLine, ChartMark, ChartTable, Panel, further_runs
+from xenoovs.measure.chart import (
+    OTHER_HARDWARE,
+    Axis,
+    Bars,
+    Box,
+    Cell,
+    Chart,
+    ChartLine,
+    ChartMark,
+    ChartTable,
+    Panel,
+    further_runs,
+    load_published,
+)
 from xenoovs.measure.completion_chart import completion_chart
-from xenoovs.measure.completion_verdict import acceptance
+from xenoovs.measure.completion_figures import acceptance
 from xenoovs.measure.echo import bytes_text
 from xenoovs.measure.path_chart import paths_chart
-from xenoovs.measure.published import OTHER_HARDWARE, load_published
-from xenoovs.measure.repeats import offloaded_share, repeat_values, trusted
 from xenoovs.measure.samples import RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, change, interval, quantiles
 from xenoovs.measure.verdict import (
@@ -23,6 +34,9 @@ from xenoovs.measure.verdict import (
     line_rate_pps,
     number_list,
     numbers,
+    offloaded_share,
+    repeat_values,
+    trusted,
 )
 
 UDP_OVERHEAD_BYTES = 46

@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from enum import Enum
 
 from xenoovs.dataclass import dataclass, field
-from xenoovs.measure.fabric_bed import FabricBed
-from xenoovs.measure.fabric_load import FlowGroup, dying_spine, elephant
+from xenoovs.measure.fabric_bed import FabricBed, FlowGroup, dying_spine, elephant
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
 from xenoovs.measure.samples import Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement

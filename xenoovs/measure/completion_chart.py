@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from xenoovs.measure.chart import Axis, Bars, Cell, Chart, ChartMark, ChartTable, Panel, further_runs
+from xenoovs.measure.chart import (
+    OTHER_HARDWARE,
+    Axis,
+    Bars,
+    Cell,
+    Chart,
+    ChartMark,
+    ChartTable,
+    Panel,
+    further_runs,
+    load_published,
+)
 from xenoovs.measure.completion import CompletionCase, Scene
 from xenoovs.measure.completion_figures import CompletionFigures, figures_of, scene_title
-from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import RecordedRun
 from xenoovs.measure.statistics import Statistic, interval

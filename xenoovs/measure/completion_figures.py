@@ -1,16 +1,23 @@
-"""Figures of a run of the completion experiment, for each design in each scene."""
+"""Figures of a run of the completion experiment, for each design in each scene, and verdicts on adaptive routing.
+
+Verdicts are on claims with limits that were set before. Limits are for ratios of medians, by the bootstrap of repeats.
+ECMP's time is that of TCP's time-outs, so that its ratio to ours depends on the size of the flows, and has a limit only
+where one was set.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from xenoovs.dataclass import dataclass
+from xenoovs.errors import counted
 from xenoovs.measure.completion import CompletionCase, Scene
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import Point, Sample
-from xenoovs.measure.verdict import number, numbers
+from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
+from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, number, numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +118,161 @@ def _figures(design: str, samples: Sequence[Sample], reference: _Reference) -> C
 def _median(samples: Iterable[Sample], key: str) -> float | None:
     values = numbers(samples, key)
     return statistics.median(values) if values else None
+
+
+_Group = Sequence[Sample]
+_Groups = Mapping[tuple[Scene, RoutingDesign], _Group]
+
+_UNDISTURBED_MOST = {CompletionCase.ELEPHANT: 1.25, CompletionCase.DEAD: 1.5}
+_ECMP_LEAST: Mapping[tuple[CompletionCase, int, int], float] = {
+    (CompletionCase.ELEPHANT, 10, 50_000): 2.5,
+    (CompletionCase.ELEPHANT, 10, 250_000): 2.0,
+    (CompletionCase.ELEPHANT, 50, 50_000): 1.6,
+    (CompletionCase.LATER, 10, 1_000_000): 2.5,
+}
+_PROBED_LEAST = {CompletionCase.ELEPHANT: 1.0, CompletionCase.LATER: 1.8}
+_ALIKE = (0.85, 1.15)
+_EMPTY_MOST_S = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    outcome: ClaimOutcome
+    text: str
+
+
+def acceptance(samples: Iterable[Sample]) -> tuple[ClaimVerdict, ...]:
+    """Return the verdicts on all claims that some scene of a run tests. Suspect samples do not count."""
+    found = defaultdict[tuple[Scene, RoutingDesign], list[Sample]](list)
+    for sample in samples:
+        if not sample.suspect:
+            found[Scene.of(sample.point), RoutingDesign(sample.point["design"])].append(sample)
+    groups = dict(found)
+    # Samples come in random order.
+    scenes = sorted({scene for scene, design in groups if design is RoutingDesign.BLOCKS}, key=_place)
+    return tuple(
+        verdict for claim, judge in _CLAIMS if (verdict := _verdict(claim, (judge(groups, each) for each in scenes)))
+    )
+
+
+def _place(scene: Scene) -> tuple[int, int, int, float]:
+    """Return the order of scenes: by what disturbs the flows, then small ones first."""
+    return [*CompletionCase].index(scene.case), scene.flows * scene.size, scene.flows, scene.load
+
+
+def _verdict(claim: str, found: Iterable[_Finding | None]) -> ClaimVerdict | None:
+    """Return the verdict of several scenes: the worst of theirs; None: no scene tests the claim."""
+    findings = [each for each in found if each is not None]
+    if not findings:
+        return None
+    order = (ClaimOutcome.REFUTED, ClaimOutcome.UNDECIDED, ClaimOutcome.CONFIRMED)
+    outcome = min((each.outcome for each in findings), key=order.index)
+    return ClaimVerdict(claim, outcome, f"{'; '.join(each.text for each in findings)}.")
+
+
+def _near_undisturbed(groups: _Groups, scene: Scene) -> _Finding | None:
+    alone = Scene(CompletionCase.ALONE, scene.flows, scene.size, 0.0)
+    most = _UNDISTURBED_MOST.get(scene.case)
+    undisturbed = groups.get((alone, RoutingDesign.ECMP))
+    return None if most is None else _ratio(scene, undisturbed, _ours(groups, scene), most=most)
+
+
+def _ahead_of_ecmp(groups: _Groups, scene: Scene) -> _Finding | None:
+    least = _ECMP_LEAST.get((scene.case, scene.flows, scene.size))
+    return (
+        None
+        if least is None
+        else _ratio(scene, _ours(groups, scene), groups.get((scene, RoutingDesign.ECMP)), least=least)
+    )
+
+
+def _not_behind_probes(groups: _Groups, scene: Scene) -> _Finding | None:
+    least, other = _PROBED_LEAST.get(scene.case), groups.get((scene, RoutingDesign.DOCA_AR))
+    if least is None:
+        return None
+    found = _ratio(scene, _ours(groups, scene), other, least=least)
+    # In their own scene: not behind by more than the noise.
+    is_noise = scene.case is CompletionCase.ELEPHANT and found is not None and found.outcome is ClaimOutcome.UNDECIDED
+    enough = min(len(_ours(groups, scene)), len(other or ())) >= FEWEST_REPEATS
+    return _Finding(ClaimOutcome.CONFIRMED, found.text) if found is not None and is_noise and enough else found
+
+
+def _alike_alone(groups: _Groups, scene: Scene) -> _Finding | None:
+    if scene.case is not CompletionCase.ALONE:
+        return None
+    ecmp = groups.get((scene, RoutingDesign.ECMP))
+    return _ratio(scene, ecmp, _ours(groups, scene), least=_ALIKE[0], most=_ALIKE[1])
+
+
+def _nothing_moves(groups: _Groups, scene: Scene) -> _Finding | None:
+    is_idle = scene.case is CompletionCase.STEADY and not scene.load
+    if scene.case not in (CompletionCase.ALONE, CompletionCase.REVERSE) and not is_idle:
+        return None
+    moves = numbers(_ours(groups, scene), "moves")
+    if not moves:
+        return None
+    moved = sum(1 for each in moves if each)
+    text = f"{scene_title(scene)}: {sum(moves):g} moves in {moved} of {counted(len(moves), 'sample')}"
+    return _Finding(ClaimOutcome.REFUTED if moved else _if_enough(moves), text)
+
+
+def _dead_path_empty(groups: _Groups, scene: Scene) -> _Finding | None:
+    times = numbers(_ours(groups, scene), "emptied_s") if scene.case is CompletionCase.DEAD else []
+    if not times:
+        return None
+    found = interval(times, Statistic.MEDIAN)
+    return _judged(found, f"{scene_title(scene)}: {found.estimate:.3f} s ({_range(found)})", most=_EMPTY_MOST_S)
+
+
+def _all_completed(groups: _Groups, scene: Scene) -> _Finding | None:
+    ours = _ours(groups, scene)
+    completed, flows = sum(numbers(ours, "completed")), sum(numbers(ours, "flows"))
+    if not flows or scene.case is CompletionCase.STEADY:
+        return None
+    outcome = ClaimOutcome.CONFIRMED if completed == flows else ClaimOutcome.REFUTED
+    return _Finding(outcome, f"{scene_title(scene)}: {completed:g} of {flows:g}")
+
+
+_CLAIMS: tuple[tuple[str, Callable[[_Groups, Scene], _Finding | None]], ...] = (
+    ("moving blocks are nearly as fast as undisturbed (elephant 1.25x, dead spine 1.5x)", _near_undisturbed),
+    ("moving blocks are faster than ECMP (1.6x to 2.5x)", _ahead_of_ecmp),
+    ("moving blocks are not behind a probe per flow; 1.8x ahead of it if the elephant comes later", _not_behind_probes),
+    ("without an elephant moving blocks are as fast as ECMP (0.85x to 1.15x)", _alike_alone),
+    ("no block moves without a congested way out", _nothing_moves),
+    ("a dead path is empty within 0.4 s", _dead_path_empty),
+    ("all flows end", _all_completed),
+)
+
+
+def _ours(groups: _Groups, scene: Scene) -> _Group:
+    return groups.get((scene, RoutingDesign.BLOCKS), ())
+
+
+def _ratio(
+    scene: Scene, base: _Group | None, other: _Group | None, *, least: float = 0.0, most: float = float("inf")
+) -> _Finding | None:
+    """Return whether the medians of two groups have a ratio between two limits; None: one was not measured."""
+    one, two = numbers(base or (), "completion_s"), numbers(other or (), "completion_s")
+    if not one or not two:
+        return None
+    found = change(one, two, Statistic.MEDIAN)
+    ratio = Interval(found.estimate + 1, found.low + 1, found.high + 1, found.count)
+    text = f"{scene_title(scene)}: {ratio.estimate:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+    return _judged(ratio, text, least=least, most=most)
+
+
+def _judged(found: Interval, text: str, *, least: float = 0.0, most: float = float("inf")) -> _Finding:
+    if found.count < FEWEST_REPEATS:
+        return _Finding(ClaimOutcome.UNDECIDED, f"{text}, from {counted(found.count, 'repeat')}")
+    if found.low >= least and found.high <= most:
+        return _Finding(ClaimOutcome.CONFIRMED, text)
+    is_outside = found.high < least or found.low > most
+    return _Finding(ClaimOutcome.REFUTED if is_outside else ClaimOutcome.UNDECIDED, text)
+
+
+def _range(found: Interval) -> str:
+    return f"{found.low:.3f} to {found.high:.3f}"
+
+
+def _if_enough(values: Sequence[float]) -> ClaimOutcome:
+    return ClaimOutcome.CONFIRMED if len(values) >= FEWEST_REPEATS else ClaimOutcome.UNDECIDED

@@ -1,16 +1,24 @@
-"""Frames that interfaces have sent and received: before and after, and the difference."""
+"""What was counted of a load, and what it cost the switch: before and after, and the difference.
+
+The counters of interfaces say what was sent and received. Those of Open vSwitch say whether the service's flows
+forwarded it, and how much of it the NIC did.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from xenoovs.dataclass import dataclass, field
-from xenoovs.errors import CommandFailed, MeasureError
+from xenoovs.compile.pipeline import Stage, of_service
+from xenoovs.dataclass import dataclass, field, fields
+from xenoovs.datapath.megaflow import Verdict, verdict_of
+from xenoovs.datapath.parse import parse_dump
+from xenoovs.errors import CommandFailed, MeasureError, ParseError
 from xenoovs.lab.place import Place
-from xenoovs.measure.bed import Station
+from xenoovs.measure.bed import Bed, Station
+from xenoovs.model.balancer import service_ids
 
 _MARK = "== "
 _STATISTICS = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
@@ -177,3 +185,254 @@ def counted_frames(
     if not suspect and switched > most:
         suspect.append(f"the switch received {switched} frames and the generator sent {sent}: others send to it too")
     return CountedFrames(sent, received, switched, tuple(suspect), went_back)
+
+
+# What Open vSwitch counted of a load: the packets that flows of the service matched, and those of its megaflows.
+
+# The revalidator adds what megaflows counted to the flows that they are made of.
+_FLOWS_SCRIPT = """\
+ovs-appctl revalidator/wait || exit
+ovs-ofctl -O OpenFlow14 dump-aggregate "$1" "$2" || exit
+ovs-appctl dpctl/dump-flows -m | grep -E "$3"
+true
+"""
+_AGGREGATE = re.compile(r"^OFPST_AGGREGATE reply .*packet_count=(\d+) byte_count=\d+ flow_count=\d+$", re.MULTILINE)
+_TIMEOUT_S = 60.0
+_LATE_S = 3.0
+"""Drivers ask their NIC for counters of rules about once a second (mlx5_core: MLX5_FC_STATS_PERIOD)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchCounts:
+    """Counters of the switch at one time.
+
+    Attributes:
+        matched: Packets that the flows matched by which a packet is found to be of the service.
+        megaflows: Packets of each megaflow from an uplink, by ufid.
+        offloaded: The same of those megaflows alone that the NIC forwards.
+    """
+
+    matched: int
+    megaflows: Mapping[str, int]
+    offloaded: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchedFrames:
+    """What the switch counted of a load; the attributes are those of `SwitchCounts`."""
+
+    matched: int
+    megaflows: int
+    offloaded: int
+
+    @property
+    def values(self) -> dict[str, int]:
+        return {"matched": self.matched, "megaflow_packets": self.megaflows, "offloaded_packets": self.offloaded}
+
+    def doubts(self, frames: CountedFrames) -> Iterator[str]:
+        """Yield why these numbers and those of the interfaces cannot both be right."""
+        if self.matched + frames.slack < frames.received:
+            yield (
+                f"the backends received {frames.received} frames, and the flows of the service matched {self.matched}: "
+                "others come another way"
+            )
+        if self.matched > frames.sent + frames.slack:
+            yield (
+                f"the flows of the service matched {self.matched} packets, and the generator sent {frames.sent}: "
+                "others send too"
+            )
+
+
+class SwitchCounters:
+    """Reads the counters of the switch of a bed for some flows: those of its service, or those of an experiment."""
+
+    def __init__(self, bed: Bed, *, cookie: str = "", ports: Sequence[str] = ()) -> None:
+        """`cookie`: of the flows, with its mask; empty: the service's. `ports`: of the load; empty: the uplinks."""
+        self._bed = bed
+        self._ports = [*ports] or [*bed.balancer.uplinks.ingress]
+        self._filter = f"cookie={cookie or _service_cookie(bed)}"
+
+    def read(self) -> SwitchCounts:
+        """Return the counters. Raises MeasureError."""
+        ports = "|".join(rf"in_port\({re.escape(port)}\)" for port in self._ports)
+        bridge = self._bed.balancer.uplinks.bridge
+        done = self._bed.dpu.try_run("sh", "-c", _FLOWS_SCRIPT, "sh", bridge, self._filter, ports, timeout_s=_TIMEOUT_S)
+        if done.exit_code != 0:
+            lines = done.stderr.strip().splitlines() or [f"status {done.exit_code}"]
+            raise MeasureError(f"the counters of {bridge} on {self._bed.dpu.place.name} cannot be read: {lines[-1]}")
+        return parse_switch_counts(done.stdout)
+
+    def frames_since(self, before: SwitchCounts, *, received: int) -> SwitchedFrames:
+        """Return what was counted since then, once it is as much as was received, but not much later."""
+        deadline_s = time.monotonic() + _LATE_S
+        while True:
+            found = switched_frames(before, self.read())
+            if found.matched >= received or time.monotonic() > deadline_s:
+                return found
+
+
+def _service_cookie(bed: Bed) -> str:
+    ids = service_ids(service.claim for service in bed.balancer.services)
+    (cookie,) = of_service(ids[bed.service.claim], (Stage.CLASSIFY,))
+    return f"{cookie.value:#x}/{cookie.mask:#x}"
+
+
+def parse_switch_counts(text: str) -> SwitchCounts:
+    """Return the counters that the script prints. Raises MeasureError."""
+    aggregate = _AGGREGATE.search(text)
+    if aggregate is None:
+        raise MeasureError(f"ovs-ofctl dump-aggregate printed no counters: {shlex.quote(text[:80])}")
+    try:
+        megaflows = parse_dump(text[aggregate.end() :])
+    except ParseError as error:
+        raise MeasureError(f"the megaflows of the switch cannot be read: {error}") from None
+    first = [flow for flow in megaflows if flow.recirc_id == 0 and flow.ufid]
+    return SwitchCounts(
+        int(aggregate[1]),
+        {str(flow.ufid): flow.packets for flow in first},
+        {str(flow.ufid): flow.packets for flow in first if verdict_of(flow) is Verdict.HW},
+    )
+
+
+def switched_frames(before: SwitchCounts, after: SwitchCounts) -> SwitchedFrames:
+    """Return the differences. A megaflow that was deleted and came back counts from 0."""
+    return SwitchedFrames(
+        max(0, after.matched - before.matched),
+        _grown(before.megaflows, after.megaflows),
+        _grown(before.offloaded, after.offloaded),
+    )
+
+
+def _grown(before: Mapping[str, int], after: Mapping[str, int]) -> int:
+    grown = 0
+    for ufid, packets in after.items():
+        known = before.get(ufid, 0)
+        grown += packets - known if packets >= known else packets
+    return grown
+
+
+# What a load costs the switch: CPU time, upcalls, megaflows and memory of Open vSwitch.
+
+# All in one command, so that the counters are of one time.
+_COST_SCRIPT = """\
+pid=$(cat "${OVS_RUNDIR:-/var/run/openvswitch}/ovs-vswitchd.pid") || exit
+getconf CLK_TCK
+head -n 1 /proc/stat
+cat "/proc/$pid/stat" || exit
+grep VmRSS "/proc/$pid/status"
+ovs-appctl dpctl/show || exit
+echo "limit $(ovs-appctl coverage/read-counter upcall_flow_limit_hit)"
+grep -E "^(sw_flow|nf_conntrack) " /proc/slabinfo 2>/dev/null
+true
+"""
+
+_SOFTIRQ, _UTIME, _STIME = 7, 11, 12
+"""Positions in the first line of /proc/stat, and in /proc/PID/stat behind the name (proc(5))."""
+
+_LOOKUPS = re.compile(r"lookups: hit:(\d+) missed:(\d+) lost:(\d+)")
+_SLAB = re.compile(r"^(?:sw_flow|nf_conntrack) +(\d+) +\d+ +(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchReading:
+    """The counters of the switch at one time.
+
+    Attributes:
+        at_s: By the monotonic clock of this process.
+        softirq_cpu_s: CPU time of the whole machine in soft interrupts, where the kernel forwards.
+        kernel_bytes: Memory of flows and connections in the kernel; 0 where it does not show it.
+        missed: Packets without a megaflow, which is an upcall each.
+        limit_hits: Upcalls that installed no megaflow, because there were as many as may be.
+    """
+
+    at_s: float
+    vswitchd_cpu_s: float
+    softirq_cpu_s: float
+    rss_bytes: int
+    kernel_bytes: int
+    missed: int
+    lost: int
+    limit_hits: int
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.rss_bytes + self.kernel_bytes
+
+    def since(self, before: SwitchReading, *, packets: float) -> dict[str, float]:
+        """Return the values of a sample; `packets`: how many were forwarded meanwhile, > 0."""
+        seconds_s = self.at_s - before.at_s
+        vswitchd_cpu_s = self.vswitchd_cpu_s - before.vswitchd_cpu_s
+        softirq_cpu_s = self.softirq_cpu_s - before.softirq_cpu_s
+        return {
+            "vswitchd_cpu_s": vswitchd_cpu_s,
+            "softirq_cpu_s": softirq_cpu_s,
+            "cpu_us": (vswitchd_cpu_s + softirq_cpu_s) * 1e6 / packets,
+            "upcalls_pps": (self.missed - before.missed) / seconds_s,
+            "upcalls_lost": self.lost - before.lost,
+            "flow_limit_hits": self.limit_hits - before.limit_hits,
+        }
+
+
+def read_switch(dpu: Station) -> SwitchReading:
+    """Read the counters. Raises MeasureError when ovs-vswitchd does not run, SwitchError."""
+    done = dpu.try_run("sh", "-c", _COST_SCRIPT)
+    at_s = time.monotonic()
+    if done.exit_code != 0:
+        raise MeasureError(f"ovs-vswitchd on {dpu.place.name} cannot be read: {done.stderr.strip()}; is it running?")
+    return parse_reading(done.stdout, at_s=at_s)
+
+
+def parse_reading(text: str, *, at_s: float) -> SwitchReading:
+    ticks, machine, process, rest = text.split("\n", 3)
+    per_s, cpu = int(ticks), process.rpartition(")")[2].split()
+    lookups = [tuple(map(int, numbers)) for numbers in _LOOKUPS.findall(rest)]
+    resident = re.search(r"VmRSS:\s+(\d+) kB", rest)
+    limit = re.search(r"^limit (\d+)$", rest, re.MULTILINE)
+    return SwitchReading(
+        at_s=at_s,
+        vswitchd_cpu_s=(int(cpu[_UTIME]) + int(cpu[_STIME])) / per_s,
+        softirq_cpu_s=int(machine.split()[_SOFTIRQ]) / per_s,
+        rss_bytes=1024 * int(resident[1]) if resident else 0,
+        kernel_bytes=sum(int(objects) * int(size) for objects, size in _SLAB.findall(rest)),
+        missed=sum(missed for _, missed, _ in lookups),
+        lost=sum(lost for *_, lost in lookups),
+        limit_hits=int(limit[1]) if limit else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadTotals:
+    """Megaflows of packets that entered by some ports, and their packets; `offloaded`: those that the NIC forwards."""
+
+    megaflows: int
+    packets: int
+    offloaded: int
+    offloaded_packets: int
+
+    @property
+    def values(self) -> dict[str, int]:
+        return {
+            "megaflows": self.megaflows,
+            "megaflow_packets": self.packets,
+            "offloaded_megaflows": self.offloaded,
+            "offloaded_packets": self.offloaded_packets,
+        }
+
+
+_TOTALS = """\
+ovs-appctl dpctl/dump-flows -m --names | grep -E "$1" | awk '
+  { packets = match($0, /packets:[0-9]+/) ? substr($0, RSTART + 8, RLENGTH - 8) : 0; flows++; all += packets }
+  /offloaded:yes/ { nic++; by_nic += packets }
+  END { printf "%.0f %.0f %.0f %.0f\\n", flows, all, nic, by_nic }'
+"""
+
+
+def megaflow_totals(dpu: Station, ports: Iterable[str]) -> OffloadTotals:
+    """Return the megaflows of packets that entered by these ports of the bridge. Raises MeasureError."""
+    pattern = "|".join(f"in_port\\({re.escape(port)}\\)" for port in ports)
+    # Counted there: a hundred thousand of them are 40 MB of text.
+    done = dpu.try_run("sh", "-c", _TOTALS, "sh", pattern, timeout_s=120.0)
+    numbers = done.stdout.split()
+    if len(numbers) != len(fields(OffloadTotals)) or done.stderr:
+        raise MeasureError(f"the megaflows on {dpu.place.name} cannot be counted: {done.stderr.strip()}")
+    return OffloadTotals(*map(int, numbers))

@@ -14,12 +14,10 @@ from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.lab.place import RemoteCommand
 from xenoovs.lab.topology import client_net, used_addresses
-from xenoovs.measure.bed import Bed, Station
-from xenoovs.measure.bridge_flows import added_flows
+from xenoovs.measure.bed import Bed, Station, added_flows
+from xenoovs.measure.counters import SwitchCounters, read_switch
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement
-from xenoovs.measure.switch_counts import SwitchCounters
-from xenoovs.measure.switch_load import read_switch
 from xenoovs.model.address import IPAddress, family_of
 from xenoovs.openflow.text import render_actions
 

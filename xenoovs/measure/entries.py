@@ -12,9 +12,8 @@ from typing import cast
 
 from xenoovs.compile.encoding import deliver
 from xenoovs.dataclass import dataclass, field
-from xenoovs.measure.bed import Bed
-from xenoovs.measure.bridge_flows import add_flows, added_flows
-from xenoovs.measure.counters import read_counts
+from xenoovs.measure.bed import Bed, add_flows, added_flows
+from xenoovs.measure.counters import megaflow_totals, read_counts
 from xenoovs.measure.designs import designs_profile
 from xenoovs.measure.forwarding import (
     LOAD_TIMES,
@@ -28,7 +27,6 @@ from xenoovs.measure.frames import LoadProfile, client_bits, new_clients, source
 from xenoovs.measure.load import LoadBench, LoadReading
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement
-from xenoovs.measure.switch_load import megaflow_totals
 from xenoovs.model.address import Family
 from xenoovs.openflow.text import render_actions
 

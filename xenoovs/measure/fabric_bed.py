@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import TracebackType
 
 from xenoovs.agent.control.paths import agent_paths, answers
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import MeasureError
-from xenoovs.lab.fabric.plan import BRIDGE, Fabric, Site
+from xenoovs.lab.fabric.plan import BRIDGE, Fabric, Site, elephant_net
+from xenoovs.lab.fabric.status import forward_lines, silence_lines
 from xenoovs.lab.host import check_root
 from xenoovs.lab.lab import FabricLab, open_fabric
-from xenoovs.lab.place import Place, this_machine
-from xenoovs.measure.bed import Station, hold_lock
-from xenoovs.measure.bridge_flows import flows_of_switch_restored
-from xenoovs.measure.lab_bed import cpu_of
+from xenoovs.lab.place import Place, RemoteCommand, this_machine
+from xenoovs.measure.bed import Station, flows_of_switch_restored, hold_lock
+from xenoovs.measure.machines_bed import cpu_of
 from xenoovs.measure.samples import BedKind
 from xenoovs.switch.endpoint import Endpoint
 
@@ -122,3 +126,124 @@ def prepared(bed: FabricBed, *, txrehash: bool) -> Iterator[None]:
             stack.enter_context(pair.host.undone_at_end("tee", _TXREHASH, stdin=before))
             pair.host.run("tee", _TXREHASH, stdin=f"{int(txrehash)}\n")
         yield
+
+
+# The flows of the completion experiment, and what disturbs them.
+
+_FLOWS = Path(__file__).with_name("flows_program.py")
+_START_TIMEOUT_S, _PATIENCE_S = 30.0, 60.0
+_POLL_S = 0.02
+_KEYS = 1_000_000
+"""Between the flows of two senders."""
+
+
+def wait_for(program: RemoteCommand, what: str) -> str:
+    """Return the first line of a program. Raises MeasureError when it ends before, or prints nothing."""
+    for line in program.lines(_START_TIMEOUT_S):
+        return line
+    reason = " ".join(program.errors) or program.reason or "it says nothing"
+    raise MeasureError(f"{what} does not start: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class EndedFlows:
+    """How a group of flows ended.
+
+    `flow_s`: From the connect of each flow to its last byte, of those that ended. `completion_s`: Of the slowest; the
+    time limit where some did not end.
+    """
+
+    flow_s: tuple[float, ...]
+    completion_s: float
+    suspect: tuple[str, ...]
+
+
+class FlowGroup:
+    """Flows that begin together, from each sender of a bed to the receiver. Use it in a `with`."""
+
+    def __init__(self, bed: FabricBed, *, flows: int, size: int, limit_s: float) -> None:
+        self._bed, self._flows, self._size, self._limit_s = bed, flows, size, limit_s
+        self._programs = list[RemoteCommand]()
+        self._start_s = 0.0
+
+    def __enter__(self) -> FlowGroup:
+        receiver = self._bed.receiver.host
+        try:
+            self._server = self._start(receiver, "serve", receiver.address)
+            port = wait_for(self._server, "the receiver of flows")
+            for number, pair in enumerate(self._bed.senders):
+                sizes = (str(number * _KEYS), str(self._flows), str(self._size), f"{self._limit_s:g}")
+                self._start(pair.host, "send", pair.host.address, receiver.address, port, *sizes)
+            for program in self._programs[1:]:
+                wait_for(program, "a sender of flows")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for program in self._programs:
+            program.end()
+
+    def _start(self, station: Station, *arguments: str) -> RemoteCommand:
+        program = station.start(sys.executable, "-I", str(_FLOWS), *arguments, stdin="")
+        self._programs.append(program)
+        return program
+
+    def begin_at(self, start_s: float) -> None:
+        """Let all flows begin at a time of the monotonic clock."""
+        self._start_s = start_s
+        for program in self._programs[1:]:
+            program.feed(f"{start_s!r}\n")
+
+    def wait(self, meanwhile: Callable[[], None]) -> EndedFlows:
+        """Wait for all flows to end, or the time limit; `meanwhile` is called all the time. Raises MeasureError."""
+        senders, ended = self._programs[1:], dict[int, float]()
+        deadline_s = self._start_s + self._limit_s + _PATIENCE_S
+        while any(sender.exit_code is None for sender in senders):
+            meanwhile()
+            for line in self._server.lines(_POLL_S):
+                key, at_s = json.loads(line)
+                ended[key] = at_s
+            if time.monotonic() > deadline_s:
+                raise MeasureError("the senders of flows do not end: the machine is too busy for this experiment")
+        began = self._began()
+        flow_s = tuple(ended[key] - began_s for key, began_s in began.items() if key in ended)
+        late_s = max(began.values()) - self._start_s
+        suspect = (f"the flows began {late_s * 1000:.0f} ms late: the machine is too busy",) if late_s > 0.05 else ()
+        is_complete = len(flow_s) == len(began)
+        return EndedFlows(flow_s, max(flow_s) if is_complete else self._limit_s, suspect)
+
+    def _began(self) -> dict[int, float]:
+        began = dict[int, float]()
+        for number, sender in enumerate(self._programs[1:]):
+            lines = list(sender.lines(0))
+            if sender.exit_code != 0 or not lines:
+                raise MeasureError(f"a sender of flows fails: {' '.join(sender.errors) or 'it says nothing'}")
+            times = json.loads(lines[-1])["began_s"]
+            began.update({number * _KEYS + flow: at_s for flow, at_s in enumerate(times)})
+        return began
+
+
+@contextmanager
+def elephant(bed: FabricBed, path: int, *, load: float, is_reverse: bool) -> Iterator[Callable[[float], None]]:
+    """Prepare an elephant on one path, with `load` times the rate of its link; yields what lets it begin at a time."""
+    leaf = "leafb" if is_reverse else "leafa"
+    address = elephant_net(leaf, path).replace(".0/24", ".2")
+    argv = (sys.executable, "-P", "-m", "xenoovs.lab.fabric.elephant", address, f"{load * bed.fabric.shape.rate_bps}")
+    program = bed.elephant.start(*argv, stdin="")
+    try:
+        wait_for(program, "the elephant")
+        yield lambda at_s: program.feed(f"{at_s!r}\n")
+    finally:
+        program.end()
+
+
+@contextmanager
+def dying_spine(bed: FabricBed, path: int) -> Iterator[Callable[[], None]]:
+    """Let a spine forward again at the end, also if this process is killed; yields what lets it swallow all packets."""
+    spine = bed.spines[path]
+    with spine.undone_at_end("tc", "-batch", "-", stdin=forward_lines(bed.fabric, spine.role)):
+        yield lambda: spine.start("tc", "-batch", "-", stdin=silence_lines(bed.fabric, spine.role)).close_input()

@@ -10,11 +10,10 @@ from pathlib import Path
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.measure.bed import Bed, Station
-from xenoovs.measure.counters import read_counts
+from xenoovs.measure.counters import megaflow_totals, read_counts, read_switch
 from xenoovs.measure.frames import LoadProfile, frame
 from xenoovs.measure.load import LoadBench, LoadReading
 from xenoovs.measure.samples import BedKind, Value
-from xenoovs.measure.switch_load import megaflow_totals, read_switch
 from xenoovs.model.address import IPAddress
 
 _SETTLE_S = 0.3

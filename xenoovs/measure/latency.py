@@ -14,8 +14,7 @@ from typing import cast
 from xenoovs.compile.program import compile_config
 from xenoovs.display import percent
 from xenoovs.errors import MeasureError
-from xenoovs.measure.bed import Bed
-from xenoovs.measure.bridge_flows import restored_flows, set_program
+from xenoovs.measure.bed import Bed, restored_flows, set_program
 from xenoovs.measure.frames import other_half, sources
 from xenoovs.measure.load import LoadBench, TrialResult
 from xenoovs.measure.samples import BedKind, Plain, Point, Value

@@ -8,12 +8,20 @@ from contextlib import ExitStack, contextmanager
 from xenoovs.dataclass import dataclass
 from xenoovs.display import quantity
 from xenoovs.measure.bed import PKTGEN, Bed, Station
-from xenoovs.measure.counters import CountedFrames, InterfaceCounts, counted_frames, read_counts, settled_counts, slack
+from xenoovs.measure.counters import (
+    CountedFrames,
+    InterfaceCounts,
+    SwitchCounters,
+    SwitchCounts,
+    SwitchedFrames,
+    counted_frames,
+    read_counts,
+    settled_counts,
+    slack,
+)
 from xenoovs.measure.frames import LoadProfile, other_half
-from xenoovs.measure.generator import GeneratorResult, LoadGenerator, RunningLoad, packet_generator
-from xenoovs.measure.pktgen import kernel_generator
+from xenoovs.measure.generator import GeneratorResult, LoadGenerator, RunningLoad, kernel_generator, packet_generator
 from xenoovs.measure.samples import BedKind, Value
-from xenoovs.measure.switch_counts import SwitchCounters, SwitchCounts, SwitchedFrames
 
 _LEARNING_PPS = 2000.0
 _LEARNING_S = 0.5

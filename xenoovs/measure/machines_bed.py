@@ -1,19 +1,29 @@
-"""The machines of a bed file as a bed."""
+"""The beds: the machines of a bed file, or those of a lab."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Annotated
 
-from xenoovs.dataclass import replace
+from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import CommandFailed, LabError, MeasureError, first_names
-from xenoovs.lab.lab import open_lab
+from xenoovs.lab.host import check_root
+from xenoovs.lab.lab import directory_of, machine_directory, open_lab, read_state
+from xenoovs.lab.nic.call import guest_place
+from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.place import Place, machine_by_ssh, this_machine
-from xenoovs.measure.bed import Bed, Station, lock_bed, service_under_test
-from xenoovs.measure.bed_file import BedFile, BedRole, HostName, load_bed_file
+from xenoovs.lab.probing import in_lab
+from xenoovs.lab.topology import Topology
+from xenoovs.measure.bed import PKTGEN, TCPREPLAY, Bed, Station, lock_bed, service_under_test
 from xenoovs.measure.samples import BedKind
+from xenoovs.model import values
 from xenoovs.model.balancer import Balancer, Service
+from xenoovs.model.form import Listed, Mistakes, read
+from xenoovs.model.load import load_form
+from xenoovs.model.values import Key, Remark, accepts, show
 
 # One command, as each round trip to a machine takes time.
 _FACTS = """\
@@ -143,3 +153,208 @@ def _facts(station: Station, script: str) -> dict[str, str]:
         lines = failed.stderr.strip().splitlines() or ["no reason"]
         raise MeasureError(f"the {station.role} on {station.place.name} cannot be asked: {lines[-1]}") from None
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+# The file of a bed. Strict, as a config: every mistake has its line.
+
+_HOST = re.compile(
+    r"(?P<kind>ssh)://(?P<target>[A-Za-z0-9_][\w.@-]*|(?:[\w.-]+@)?\[[0-9a-fA-F:]+\])(?::(?P<port>[0-9]{1,5}))?"
+    r"|(?P<netns>netns):(?P<name>[\w.-]+)|(?P<lab>lab):(?P<lab_name>[a-z0-9-]+)",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostName:
+    """Where a role is. `kind`: `ssh`, `netns` or `lab`. `port`: of ssh; None: that of ssh's settings."""
+
+    text: str
+    kind: str
+    name: str
+    port: int | None = None
+
+
+@accepts()
+def _host(value: object) -> HostName:
+    found = _HOST.fullmatch(value) if isinstance(value, str) else None
+    if found is None or int(found["port"] or 1) > values.MAX_PORT:
+        raise ValueError(f"{show(value)} is no host; write ssh://user@host, ssh://host:port, netns:NAME or lab:NAME")
+    if found["kind"]:
+        port = None if found["port"] is None else int(found["port"])
+        return HostName(found[0], "ssh", found["target"].replace("[", "").replace("]", ""), port)
+    return HostName(found[0], "netns" if found["netns"] else "lab", found["name"] or found["lab_name"])
+
+
+_DRIVERS = {
+    "trafgen": "trafgen sends the frames of a whole second at once when it is given a rate; use tcpreplay",
+    "trex": "TRex is driven by its own console, with the profile of `xenoovs measure trex-profile`; use tcpreplay",
+}
+
+
+@accepts()
+def _driver(value: object) -> str:
+    if value not in (TCPREPLAY, PKTGEN):
+        raise ValueError(_DRIVERS.get(str(value), f"{show(value)} is not known; use tcpreplay or pktgen"))
+    return str(value)
+
+
+_INTERFACE = accepts()(lambda value: (values.device(value),))
+_ADDRESS = Key(accepts()(lambda value: str(values.server_address(value))))
+_MAC = Key(accepts()(lambda value: str(values.mac(value))))
+
+
+@dataclass(frozen=True, slots=True)
+class BedRole:
+    """One machine of a bed file. `role`: `generator`, `client`, `dpu`, or the name of a backend.
+
+    `address`: its own one, or empty. `mac`: that packets to it have; empty: that of its interface.
+    """
+
+    host: Annotated[HostName, Key(_host)]
+    interfaces: Annotated[tuple[str, ...], Key(_INTERFACE, name="interface")]
+    address: Annotated[str, _ADDRESS] = ""
+    mac: Annotated[str, _MAC] = ""
+    driver: str = TCPREPLAY
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorRole(BedRole):
+    """The machine that sends the load."""
+
+    driver: Annotated[str, Key(_driver)] = TCPREPLAY
+
+
+@dataclass(frozen=True, slots=True)
+class DpuRole(BedRole):
+    """The machine with Open vSwitch; its interfaces are the uplinks."""
+
+    interfaces: Annotated[tuple[str, ...], Key(Listed(values.device, least=1), name="uplinks")]
+
+
+@accepts()
+def _backends(value: object) -> tuple[BedRole, ...]:
+    if not isinstance(value, dict) or not value:
+        raise ValueError(
+            f"{show(value)} names no backend; add `NAME: {{host: ..., interface: ...}}` with names of the config"
+        )
+    read_roles = {name: read(BedRole, tree) for name, tree in value.items()}
+    wrong = [replace(each, path=(name, *each.path)) for name, (_, remarks) in read_roles.items() for each in remarks]
+    if wrong:
+        raise Mistakes(wrong)
+    return tuple(replace(role, role=name) for name, (role, _) in read_roles.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BedFile:
+    version: Annotated[int, Key(values.version)]
+    generator: Annotated[BedRole, Key(GeneratorRole)]
+    client: Annotated[BedRole, Key(BedRole)]
+    dpu: Annotated[BedRole, Key(DpuRole)]
+    backends: Annotated[tuple[BedRole, ...], Key(_backends)]
+
+    @property
+    def roles(self) -> tuple[BedRole, ...]:
+        return (self.generator, self.client, self.dpu, *self.backends)
+
+    @property
+    def document(self) -> dict[str, object]:
+        return {
+            role.role if role in (self.generator, self.client, self.dpu) else f"backends.{role.role}": {
+                "host": role.host.text,
+                "interfaces": list(role.interfaces),
+                **({"address": role.address} if role.address else {}),
+                **({"mac": role.mac} if role.mac else {}),
+                **({"driver": role.driver} if role.driver != TCPREPLAY else {}),
+            }
+            for role in self.roles
+        }
+
+
+def load_bed_file(path: Path) -> BedFile:
+    """Read a bed file. Raises FileUnusable, or ConfigError with every mistake and its line."""
+    file = load_form(path, BedFile, _check)
+    single = {name: replace(getattr(file, name), role=name) for name in ("generator", "client", "dpu")}
+    return replace(file, **single)
+
+
+def _check(file: BedFile) -> Iterator[Remark]:
+    if not file.client.address:
+        yield Remark(("client",), "`address` is missing: requests come from it; add `address: 10.3.10.42`")
+
+
+# A lab as a bed: its clients send, its bridge balances, its backends count.
+
+_KINDS = {
+    BedKind.LAB: "userspace datapath, in a lab on one machine",
+    BedKind.EMULATED: "emulated NIC, in a virtual machine",
+}
+
+
+@contextmanager
+def open_lab_bed(name: str, balancer: Balancer, service: str | None = None) -> Iterator[Bed]:
+    """Open lab `name` as a bed for a service of a config; None: the first one. Raises LabError, MeasureError."""
+    check_root()
+    directory = directory_of(name, None)
+    state = read_state(directory)
+    with ExitStack() as stack:
+        if state is not None and state.nic and state.complete and isinstance(state.topology, Topology):
+            place = stack.enter_context(guest_place(VirtualMachine(machine_directory(directory)), name=f"lab {name}"))
+            bed = _lab_bed(place, BedKind.EMULATED, state.topology, balancer, service)
+        else:
+            lab = open_lab(name)
+            bed = _lab_bed(stack.enter_context(this_machine()), BedKind.LAB, lab.topology, balancer, service)
+        lock_bed(bed)
+        yield bed
+
+
+def _lab_bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer, service_name: str | None) -> Bed:
+    name = topology.name
+    # Also in a virtual machine: the lab in there was built by the same code.
+    env = {"OVS_RUNDIR": str(directory_of(name, None if kind is BedKind.LAB else _GUEST_DIRECTORY) / "ovs")}
+    uplinks = balancer.uplinks
+    clients = topology.clients
+    links = {end.interface: end for link in topology.links for end in (link.near, link.far)}
+    generator = Station(
+        "generator", place, clients.interface, clients.namespace, mac=links[clients.interface].mac or "", env=env
+    )
+    version = place.run(["ovs-vswitchd", "--version"], env=env).stdout.splitlines()[0].rpartition(" ")[2]
+    kernel = place.run(["uname", "-r"]).stdout.strip()
+    balancer = in_lab(balancer, topology)
+    machines = {name: machine for machine in topology.machines for name in machine.names}
+    backends = {
+        backend: Station(backend, place, "eth0", machine.namespace, mac=machine.mac, address=machine.own_addresses[0])
+        for backend, machine in machines.items()
+    }
+    service = service_under_test(balancer, service_name)
+    named = [backend.name for backend in service.backends]
+    if missing := sorted(set(named) - set(backends)):
+        raise LabError(
+            f"lab {name} has no backend {missing[0]}: build it again for this config (`xenoovs lab down --lab {name}`, "
+            "`xenoovs lab up`)"
+        )
+    return Bed(
+        name=f"lab {name}",
+        kind=kind,
+        datapath=f"Open vSwitch {version}, {_KINDS[kind]}",
+        balancer=balancer,
+        service=service,
+        generator=generator,
+        client=Station("client", place, clients.interface, clients.namespace, mac=generator.mac),
+        dpu=Station("dpu", place, uplinks.ingress[0], topology.switch_namespace, env=env),
+        backends={name: backends[name] for name in named},
+        uplinks=tuple(dict.fromkeys((*uplinks.ingress, uplinks.egress))),
+        gateway_mac=clients.gateway_mac,
+        document={"lab": name, "nic": "emulated" if kind is BedKind.EMULATED else "none"},
+        stations=backends,
+        versions={"ovs": version, "kernel": kernel, "cpu": cpu_of(place)},
+    )
+
+
+_GUEST_DIRECTORY = Path("/run/xenoovs/lab")
+
+
+def cpu_of(place: Place) -> str:
+    lines = place.run(["cat", "/proc/cpuinfo"]).stdout.splitlines()
+    cpus = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(cpus)} x {cpus[0]}" if cpus else "unknown"

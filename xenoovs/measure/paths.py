@@ -10,9 +10,8 @@ from itertools import combinations, combinations_with_replacement
 from typing import cast
 
 from xenoovs.measure.bed import Bed
-from xenoovs.measure.bed_paths import PathDirection, bed_paths
+from xenoovs.measure.bed_paths import PathBench, PathDirection, PathLoad, PathTrial, bed_paths, path_bench
 from xenoovs.measure.path_figures import KIND_OPTION
-from xenoovs.measure.path_load import PathBench, PathLoad, PathTrial, path_bench
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Measurement
 

@@ -17,9 +17,8 @@ from xenoovs import __version__
 from xenoovs.dataclass import dataclass
 from xenoovs.display import percent
 from xenoovs.errors import MeasureError, counted
-from xenoovs.measure.chart import Cell, Chart, ChartTable
+from xenoovs.measure.chart import OTHER_HARDWARE, Cell, Chart, ChartTable, PublishedSource, load_published
 from xenoovs.measure.charts import chart_of, compare, experiments_of, subtitle_of
-from xenoovs.measure.published import OTHER_HARDWARE, PublishedSource, load_published
 from xenoovs.measure.samples import BedKind, RecordedRun, find_runs, read_recorded
 from xenoovs.measure.verdict import ClaimVerdict
 

@@ -17,9 +17,8 @@ from xenoovs.errors import MeasureError
 from xenoovs.lab.fabric.plan import BRIDGE, PROBE_PORT, UPLINK, VXLAN_PORT, Fabric
 from xenoovs.lab.place import RemoteCommand
 from xenoovs.lab.topology import HOST_PORT
-from xenoovs.measure.bridge_flows import replace_flows
-from xenoovs.measure.fabric_bed import FabricBed, SitePair
-from xenoovs.measure.fabric_load import wait_for
+from xenoovs.measure.bed import replace_flows
+from xenoovs.measure.fabric_bed import FabricBed, SitePair, wait_for
 from xenoovs.measure.samples import Value
 
 _ANSWER_PORT, _PROBE_TOS = 4788, 0x20

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from xenoovs.errors import SimulateError
 from xenoovs.judge.simulate.classifier import PrefixTrie, prefix_fields_of
-from xenoovs.judge.simulate.headers import Segment, segment_of, slot_of
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
-from xenoovs.judge.simulate.walk import FlowTables, tables_of
+from xenoovs.judge.simulate.walk import FlowTables, Segment, segment_of, slot_of, tables_of
 from xenoovs.model.address import Mac
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field

@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from xenoovs.errors import ConfigError, FileUnusable
-from xenoovs.measure.bed_file import BedFile, BedRole, HostName, load_bed_file
-from xenoovs.measure.check import BedFinding, judge_machine, script_of
-from xenoovs.measure.needs import EXPERIMENTS, machine_needs
+from xenoovs.measure.check import EXPERIMENTS, BedFinding, judge_machine, machine_needs, script_of
+from xenoovs.measure.machines_bed import BedFile, BedRole, HostName, load_bed_file
 
 GOOD = """\
 version: 1

@@ -11,14 +11,13 @@ import pytest
 
 from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_run, rate_run, recorded, suspecting
 from xenoovs.display import percent, quantity, span
-from xenoovs.measure.chart import Chart, ChartLine
+from xenoovs.measure.chart import OTHER_HARDWARE, Chart, ChartLine, load_published
 from xenoovs.measure.charts import chart_of, compare, subtitle_of
 from xenoovs.measure.commands import compare as measure_compare
 from xenoovs.measure.commands import echo as measure_echo
 from xenoovs.measure.commands import load as measure_load
 from xenoovs.measure.commands.run import PointTable
 from xenoovs.measure.echo import bytes_text
-from xenoovs.measure.published import OTHER_HARDWARE, load_published
 from xenoovs.measure.samples import RecordedRun, Value
 from xenoovs.measure.verdict import ClaimOutcome, line_rate_pps
 

@@ -10,8 +10,7 @@ import pytest
 from tests.unit.measure.made import recorded
 from xenoovs.measure.charts import chart_of
 from xenoovs.measure.completion import CompletionCase, Scene, points_of, scenes_of
-from xenoovs.measure.completion_figures import figures_of
-from xenoovs.measure.completion_verdict import acceptance
+from xenoovs.measure.completion_figures import acceptance, figures_of
 from xenoovs.measure.pictures import svg_of
 from xenoovs.measure.probe_per_flow import probe_like, with_source_port
 from xenoovs.measure.routing_designs import RoutingDesign

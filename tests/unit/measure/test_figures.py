@@ -12,12 +12,20 @@ import numpy as np
 import pytest
 
 from xenoovs.errors import MeasureError
-from xenoovs.measure.counters import CountedFrames, InterfaceCounts, counted_frames, parse_counts
+from xenoovs.measure.counters import (
+    CountedFrames,
+    InterfaceCounts,
+    SwitchCounts,
+    SwitchedFrames,
+    counted_frames,
+    parse_counts,
+    parse_reading,
+    parse_switch_counts,
+    switched_frames,
+)
 from xenoovs.measure.load import LoadBench, TrialResult
 from xenoovs.measure.samples import Plain, Sample, Value
 from xenoovs.measure.statistics import Statistic, change, interval, quantiles
-from xenoovs.measure.switch_counts import SwitchCounts, SwitchedFrames, parse_switch_counts, switched_frames
-from xenoovs.measure.switch_load import parse_reading
 from xenoovs.measure.throughput import TrialSettings, search_throughput
 from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, judge, line_rate_pps
 

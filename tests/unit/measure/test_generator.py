@@ -17,8 +17,7 @@ from xenoovs.errors import CommandTimeout, MeasureError
 from xenoovs.lab.place import RemoteCommand
 from xenoovs.measure import pktgen_program
 from xenoovs.measure.frames import LoadProfile, frame, load_profile, other_half, pcap_file, sources
-from xenoovs.measure.generator import RunningLoad, _counted
-from xenoovs.measure.pktgen import pktgen_settings
+from xenoovs.measure.generator import RunningLoad, _counted, pktgen_settings
 from xenoovs.model.address import checksum
 from xenoovs.model.balancer import BlockKey, KeyField
 from xenoovs.model.load import parse_config
@@ -165,7 +164,7 @@ def test_pktgen_refuses_what_it_cannot_send(key: BlockKey | None) -> None:
 
 
 def test_the_answer_of_pktgen_is_read_strictly() -> None:
-    from xenoovs.measure.pktgen import _counted as counted
+    from xenoovs.measure.generator import _counted as counted
 
     assert counted(json.dumps({"sent": 5, "seconds_s": 0.5})) == (5, 0.5)
     assert [counted(text) for text in ("", "[]", '{"sent": 1}', '{"sent": "x", "seconds_s": 1}')] == [None] * 4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from xenoovs.errors import ConfigError
-from xenoovs.measure.paths_file import load_paths
+from xenoovs.measure.path_figures import load_paths
 from xenoovs.paths.plan import (
     BridgePort,
     Criterion,

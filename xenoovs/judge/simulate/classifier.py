@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from xenoovs.compile.offloadable.table import parse_version
 from xenoovs.dataclass import dataclass, field
-from xenoovs.judge.simulate.headers import ICMP_PROTOCOLS, Headers, Segment, segment_of, slot_of
+from xenoovs.judge.simulate.walk import ICMP_PROTOCOLS, Headers, Segment, segment_of, slot_of
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
 
 

@@ -13,8 +13,7 @@ from ipaddress import IPv4Address
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue
 from xenoovs.judge.simulate.classifier import PREFIX_FIELDS, Classifier, Wildcards, classifier_of
-from xenoovs.judge.simulate.headers import Headers, field_of, headers_of, slot_of
-from xenoovs.judge.simulate.walk import Copy, Outcome, check_known, walk
+from xenoovs.judge.simulate.walk import Copy, Headers, Outcome, check_known, field_of, headers_of, slot_of, walk
 from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import TAGGED, Field, Flow, Masked

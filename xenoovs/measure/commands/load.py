@@ -27,13 +27,12 @@ from xenoovs.measure.commands.run import (
 from xenoovs.measure.frames import FRAME_BYTES
 from xenoovs.measure.latency import BASE_LOADS, SPLITS, latency_experiment, ratio_of
 from xenoovs.measure.load import LoadBench, load_bench
-from xenoovs.measure.repeats import trusted
 from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample
 from xenoovs.measure.schedule import Experiment
 from xenoovs.measure.statistics import quantile
 from xenoovs.measure.throughput import LossExperiment, RateExperiment, TrialSettings, trial_settings
 from xenoovs.measure.trex_profile import trex_profile
-from xenoovs.measure.verdict import number_list
+from xenoovs.measure.verdict import number_list, trusted
 from xenoovs.model.address import IPNetwork
 from xenoovs.model.balancer import Balancer
 from xenoovs.terminal.load import load

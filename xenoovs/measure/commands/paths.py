@@ -31,11 +31,11 @@ from xenoovs.measure.path_figures import (
     PairFigures,
     PathFigures,
     lacking_samples,
+    load_paths,
     measured_file,
     measured_paths,
 )
 from xenoovs.measure.paths import paths_experiment
-from xenoovs.measure.paths_file import load_paths
 from xenoovs.measure.samples import RecordedRun, read_recorded
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, require_libraries
 from xenoovs.paths.plan import (

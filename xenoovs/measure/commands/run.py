@@ -18,12 +18,8 @@ from xenoovs.dataclass import asdict, dataclass
 from xenoovs.display import duration, percent, quantity, span
 from xenoovs.errors import MeasureError, counted, worded
 from xenoovs.measure.bed import Bed
-from xenoovs.measure.bed_file import load_bed_file
-from xenoovs.measure.check import BedFinding, check_bed
-from xenoovs.measure.lab_bed import open_lab_bed
-from xenoovs.measure.machines_bed import open_machines_bed
-from xenoovs.measure.needs import EXPERIMENTS
-from xenoovs.measure.repeats import mean_value, measured_points, offloaded_share
+from xenoovs.measure.check import EXPERIMENTS, BedFinding, check_bed
+from xenoovs.measure.machines_bed import load_bed_file, open_lab_bed, open_machines_bed
 from xenoovs.measure.samples import (
     Plain,
     Point,
@@ -39,6 +35,7 @@ from xenoovs.measure.samples import (
     utc_text,
 )
 from xenoovs.measure.schedule import AnyBedT, Experiment, RunProgress, carry_out
+from xenoovs.measure.verdict import mean_value, measured_points, offloaded_share
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import load_config, parse_config
