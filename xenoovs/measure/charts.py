@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from xenoovs.dataclass import dataclass, replace
-from xenoovs.errors import counted
+from xenoovs.errors import counted, worded
 from xenoovs.measure.chart import (
     OTHER_HARDWARE,
     Axis,
@@ -20,12 +20,13 @@ from xenoovs.measure.chart import (
     further_runs,
     load_published,
 )
-from xenoovs.measure.completion_chart import completion_chart
-from xenoovs.measure.completion_figures import acceptance
+from xenoovs.measure.completion import CompletionCase, Scene
+from xenoovs.measure.completion_figures import CompletionFigures, acceptance, figures_of, scene_title
 from xenoovs.measure.echo import bytes_text
-from xenoovs.measure.path_chart import paths_chart
+from xenoovs.measure.path_figures import MeasuredPaths, PairFigures, PathFigures, measured_paths
+from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import RecordedRun, Sample
-from xenoovs.measure.statistics import FEWEST_REPEATS, change, interval, quantiles
+from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval, quantiles
 from xenoovs.measure.verdict import (
     WIRE_OVERHEAD_BYTES,
     ClaimVerdict,
@@ -93,12 +94,6 @@ def subtitle_of(recorded: RecordedRun) -> str:
     return "; ".join(marks)
 
 
-def link_bps_of(recorded: RecordedRun) -> float | None:
-    """Return the rate of the slowest link of the bed; None: it is not known."""
-    value = recorded.run.bed.get("link_bps")
-    return float(value) if isinstance(value, (int, float)) and value else None
-
-
 Values = tuple[object, ...]
 """Of keys of a point."""
 
@@ -113,7 +108,9 @@ class _RunSource:
 
     @property
     def link_bps(self) -> float | None:
-        return link_bps_of(self.run)
+        """The rate of the slowest link of the bed; None: it is not known."""
+        value = self.run.run.bed.get("link_bps")
+        return float(value) if isinstance(value, (int, float)) and value else None
 
     def groups(self, *keys: str) -> dict[Values, Sequence[Sample]]:
         """Return the samples of each point; the suspect ones only where there are no others."""
@@ -508,17 +505,213 @@ def _entries_chart(sources: Sequence[_RunSource]) -> Chart:
     )
 
 
+# The completion experiment: each design in each case, and the published figures beside them.
+
+_ROUTING_NAMES = {
+    RoutingDesign.BLOCKS.value: "blocks that move (xenoovs)",
+    RoutingDesign.DOCA_AR.value: "a probe for each flow (DOCA-AR's algorithm)",
+    RoutingDesign.ECMP.value: "ECMP",
+}
+_UNDISTURBED = "ECMP, undisturbed"
+_MS = 1e-3
+_MILLISECONDS = Axis("milliseconds (log scale)", is_log=True)
+_COMPLETION_COLUMNS = (
+    *("run", "case", "flows", "bytes", "elephant load", "design", "min ms", "median ms", "low", "high", "max ms"),
+    *("mean ms", "undisturbed median ms", "times undisturbed", "ECMP/it", "completed", "of flows", "moves"),
+    *("path empty after ms", "samples"),
+)
+
+
+def _completion_chart(sources: Sequence[_RunSource]) -> Chart:
+    first = sources[0].run
+    rows = tuple(row for one in sources for row in _completion_rows(one.run, one.prefix))
+    rehash = "with" if first.run.options.get("txrehash") else "without"
+    return Chart(
+        "completion",
+        "Flow completion time beside an elephant",
+        (_completion_panel(figures_of(first.run.points, first.samples)), _published_completion()),
+        "Some flows begin together, and the time of the slowest counts. Bars are medians of the samples with "
+        "confidence intervals of 95 %; the published figures are means. All designs were measured in random order in "
+        f"one lab, whose hosts send {rehash} txrehash, by TCP CUBIC. Flows that did not end count with the time limit "
+        f"of {first.run.options.get('limit_s')} s. What ECMP loses are time-outs of TCP, so that a ratio depends on "
+        "the undisturbed time.",
+        ChartTable(_COMPLETION_COLUMNS, rows),
+        notes=further_runs(sources),
+    )
+
+
+def _completion_panel(scenes: Mapping[Scene, Sequence[CompletionFigures]]) -> Panel:
+    marks: dict[str, dict[str, ChartMark]] = {name: {} for name in (*_ROUTING_NAMES.values(), _UNDISTURBED)}
+    # Where only ECMP was measured alone, its bar stands in every scene as the undisturbed one.
+    shown = {
+        scene: found for scene, found in scenes.items() if scene.case is not CompletionCase.ALONE or len(found) > 1
+    }
+    for scene, figures in (shown or scenes).items():
+        for one in figures:
+            title = scene_title(scene)
+            times_ms = [value / _MS for value in one.times_s]
+            median = interval(times_ms, Statistic.MEDIAN)
+            marks[_ROUTING_NAMES[one.design]][title] = ChartMark(0, median, is_unfinished=one.is_unfinished)
+            if one.undisturbed_s is not None:
+                marks[_UNDISTURBED][title] = ChartMark.exactly(one.undisturbed_s / _MS)
+    bars = tuple(Bars(name, of_design, color) for color, (name, of_design) in enumerate(marks.items()) if of_design)
+    categories = tuple(map(scene_title, shown or scenes))
+    return Panel("measured here, medians", _MILLISECONDS, Axis(""), bars=bars, categories=categories)
+
+
+def _published_completion() -> Panel:
+    marks: dict[str, dict[str, ChartMark]] = {_ROUTING_NAMES["doca-ar"]: {}, _ROUTING_NAMES["ecmp"]: {}}
+    for figure in load_published().of("completion").figures:
+        scene, _, design = figure.label.rpartition(", ")
+        marks[_ROUTING_NAMES["ecmp" if design == "ECMP" else "doca-ar"]][scene] = ChartMark.exactly(figure.value)
+    scenes = dict.fromkeys(scene for of_design in marks.values() for scene in of_design)
+    colors = {name: color for color, name in enumerate(_ROUTING_NAMES.values())}
+    bars = tuple(Bars(name, of_design, colors[name]) for name, of_design in marks.items())
+    title = f"DOCA-AR on BlueField-2, 5 MB a flow, means ({OTHER_HARDWARE})"
+    return Panel(title, _MILLISECONDS, Axis(""), bars=bars, categories=tuple(scenes))
+
+
+def _completion_rows(recorded: RecordedRun, prefix: str) -> Iterator[tuple[Cell, ...]]:
+    for scene, figures in figures_of(recorded.run.points, recorded.samples).items():
+        for one in figures:
+            found = interval(one.times_s, Statistic.MEDIAN)
+            yield (
+                prefix.rstrip(": "),
+                scene.case.value,
+                scene.flows,
+                scene.size,
+                scene.load,
+                one.design,
+                *(value / _MS for value in (one.least_s, one.median_s, found.low, found.high, one.greatest_s)),
+                one.mean_s / _MS,
+                None if one.undisturbed_s is None else one.undisturbed_s / _MS,
+                None if one.undisturbed_s is None else one.median_s / one.undisturbed_s,
+                one.gain,
+                one.completed,
+                one.flows,
+                one.moves,
+                None if one.emptied_s is None else one.emptied_s / _MS,
+                len(one.times_s),
+            )
+
+
+# Paths: what each carries alone, how long a round trip takes, and what pairs reach together.
+
+_DIRECTIONS = {"in": "in: to the backend", "out": "out: from the backend"}
+_PATH_COLUMNS = (
+    *("run", "path", "direction", "beside", "its direction", "pps", "low", "high", "beside pps", "round trip us"),
+    *("cpu us a packet", "forwarded by the NIC", "reached %", "from %", "to %", "verdict", "repeats"),
+)
+_REACHED = ((0.0, "0 %"), (100.0, "100 %\nshare all"), (200.0, "200 %\nshare nothing"))
+
+
+def _paths_chart(sources: Sequence[_RunSource]) -> Chart:
+    found = [(measured_paths(one.run), one.prefix.removesuffix(": ")) for one in sources]
+    first = found[0][0]
+    rows = [row for one, run in found for row in _path_rows(one, run)]
+    return Chart(
+        "paths",
+        "Paths through the bridge, alone and together",
+        (*_alone_panels(first), *_pair_panels(first)),
+        "A path alone carries what arrives of a load above its rate. Two paths at the same time reach 200 % of their "
+        "rates alone if they share nothing, and 100 % if they share all. Bars are means of the repeats with "
+        "confidence intervals of 95 %. A round trip is there and back, without load.",
+        ChartTable(_PATH_COLUMNS, tuple(rows)),
+        columns=2,
+        notes=(*_undecided_pairs(first), *further_runs(sources)),
+    )
+
+
+def _alone_panels(found: MeasuredPaths) -> Iterator[Panel]:
+    names = tuple(dict.fromkeys(path.end.path for path in found.paths))
+    rates = [
+        Bars(
+            label,
+            {
+                path.end.path: ChartMark(0, path.rate_pps, path.is_suspect)
+                for path in found.paths
+                if path.end.direction == direction
+            },
+            color,
+        )
+        for color, (direction, label) in enumerate(_DIRECTIONS.items())
+    ]
+    rates = [bars for bars in rates if bars.marks]
+    if rates:
+        most = max(path.rate_pps.estimate for path in found.paths)
+        prefix, unit = ("million", 1e6) if most >= 1e6 else ("thousand", 1e3)
+        yield Panel(
+            f"alone, {prefix} packets a second", Axis("", unit=unit), Axis(""), bars=tuple(rates), categories=names
+        )
+    trips = {
+        path.end.path: ChartMark(0, path.rtt_us, path.is_suspect) for path in found.paths if path.rtt_us is not None
+    }
+    if trips:
+        yield Panel("round trip, microseconds", Axis(""), Axis(""), bars=(Bars("", trips, 2),), categories=names)
+
+
+def _pair_panels(found: MeasuredPaths) -> Iterator[Panel]:
+    """Yield a panel for pairs in the same direction, and one for opposite directions; a row says its verdict."""
+    for title, is_same, color in (("at the same time, both in", True, 3), ("at the same time, in and out", False, 4)):
+        pairs = [pair for pair in found.pairs if pair.is_same_direction is is_same]
+        if not pairs:
+            continue
+        marks = {_pair_label(pair): ChartMark(0, _percents(pair.reached), pair.is_suspect) for pair in pairs}
+        yield Panel(title, Axis("", ticks=_REACHED), Axis(""), bars=(Bars("", marks, color),), categories=tuple(marks))
+
+
+def _percents(share: Interval) -> Interval:
+    return Interval(share.estimate * 100, share.low * 100, share.high * 100, share.count)
+
+
+def _pair_label(pair: PairFigures) -> str:
+    names = pair.one.path if pair.one.path == pair.other.path else f"{pair.one.path}, {pair.other.path}"
+    return f"{names}: {pair.verdict.value}"
+
+
+def _undecided_pairs(found: MeasuredPaths) -> Iterator[str]:
+    undecided = dict[str, list[str]]()
+    for pair in found.pairs:
+        if pair.reason:
+            undecided.setdefault(pair.reason, []).append(pair.name)
+    for reason, names in undecided.items():
+        yield f"{', '.join(names)} {worded(len(names), 'is', 'are')} undecided: {reason}."
+    for path in found.paths:
+        if not path.is_full:
+            yield f"{path.end} lost nothing: it may carry more than was sent."
+
+
+def _path_rows(found: MeasuredPaths, run: str) -> Iterator[tuple[Cell, ...]]:
+    yield from (_path_row(run, path) for path in found.paths)
+    yield from (_pair_row(run, pair) for pair in found.pairs)
+
+
+def _path_row(run: str, path: PathFigures) -> tuple[Cell, ...]:
+    rate = path.rate_pps
+    trip, cpu = (None if value is None else value.estimate for value in (path.rtt_us, path.cpu_us))
+    alone: tuple[Cell, ...] = (rate.estimate, *rate.bounds, None, trip, cpu, path.offloaded_share)
+    return (run, path.end.path, path.end.direction, None, None, *alone, None, None, None, None, rate.count)
+
+
+def _pair_row(run: str, pair: PairFigures) -> tuple[Cell, ...]:
+    one, reached = pair.one_pps, _percents(pair.reached)
+    shares = (reached.estimate, *reached.bounds)
+    ends = (pair.one.path, pair.one.direction, pair.other.path, pair.other.direction)
+    rates: tuple[Cell, ...] = (one.estimate, *one.bounds, pair.other_pps.estimate, None, None, pair.offloaded_share)
+    return (run, *ends, *rates, *shares, pair.verdict.value, reached.count)
+
+
 _CHARTS: Mapping[str, Callable[[Sequence[_RunSource]], Chart]] = {
     "rate": _rate_chart,
     "latency": _latency_chart,
     "loss": _loss_chart,
     "echo": _echo_chart,
-    "completion": lambda sources: completion_chart([(one.run, one.prefix) for one in sources]),
+    "completion": _completion_chart,
     "designs": _designs_chart,
     "next-hops": _next_hops_chart,
     "entries": _entries_chart,
     "insert": _insert_chart,
-    "paths": lambda sources: paths_chart([(one.run, one.prefix) for one in sources]),
+    "paths": _paths_chart,
 }
 
 

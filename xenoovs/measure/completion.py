@@ -155,9 +155,10 @@ class CompletionExperiment(Experiment[FabricBed]):
 
     def measure(self, bed: FabricBed, point: Point, basis: Mapping[str, Value]) -> Measurement:
         scene, path = Scene.of(point), self._chance.randint(1, bed.fabric.shape.paths)
+        limit_s = STEADY_LIMIT_S if scene.case is CompletionCase.STEADY else LIMIT_S
         with (
             running_design(bed, RoutingDesign(point["design"])) as running,
-            FlowGroup(bed, flows=scene.flows, size=scene.size, limit_s=_limit_s(scene)) as flows,
+            FlowGroup(bed, flows=scene.flows, size=scene.size, limit_s=limit_s) as flows,
             _disturbance(bed, scene, path) as disturb,
         ):
             running.begin()
@@ -180,10 +181,6 @@ class CompletionExperiment(Experiment[FabricBed]):
             **counted,
         }
         return Measurement(values, ended.suspect)
-
-
-def _limit_s(scene: Scene) -> float:
-    return STEADY_LIMIT_S if scene.case is CompletionCase.STEADY else LIMIT_S
 
 
 def _times(scene: Scene) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from xenoovs.measure.completion import CompletionCase, Scene
 from xenoovs.measure.routing_designs import RoutingDesign
 from xenoovs.measure.samples import Point, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
-from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, number, numbers
+from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, number, numbers, trusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,34 +80,28 @@ def figures_of(points: Iterable[Point], samples: Iterable[Sample]) -> dict[Scene
     groups = defaultdict[tuple[Scene, str], list[Sample]](list)
     for sample in samples:
         groups[Scene.of(sample.point), str(sample.point["design"])].append(sample)
-    trusted = {key: [one for one in group if not one.suspect] or group for key, group in groups.items()}
-    order = dict.fromkeys((Scene.of(point), str(point["design"])) for point in points)
+    counting = {key: trusted(group) for key, group in groups.items()}
     found = defaultdict[Scene, list[CompletionFigures]](list)
-    for key in order:
-        if key in trusted:
-            found[key[0]].append(_figures(key[1], trusted[key], _reference(trusted, key[0])))
+    for scene, design in dict.fromkeys((Scene.of(point), str(point["design"])) for point in points):
+        if samples_of := counting.get((scene, design)):
+            alone, ecmp = _undisturbed(scene), RoutingDesign.ECMP.value
+            ecmp_alone, ecmp_here = counting.get((alone, ecmp), ()), counting.get((scene, ecmp), ())
+            found[scene].append(_figures(design, samples_of, ecmp_alone, ecmp_here))
     return {scene: tuple(figures) for scene, figures in found.items()}
 
 
-_Reference = tuple[float | None, float | None]
+def _undisturbed(scene: Scene) -> Scene:
+    """Return the scene of the same flows that nothing disturbs."""
+    return Scene(CompletionCase.ALONE, scene.flows, scene.size, 0.0)
 
 
-def _reference(groups: dict[tuple[Scene, str], list[Sample]], scene: Scene) -> _Reference:
-    alone = Scene(CompletionCase.ALONE, scene.flows, scene.size, 0.0)
-    ecmp = RoutingDesign.ECMP.value
-    return _median(groups.get((alone, ecmp), ()), "completion_s"), _median(
-        groups.get((scene, ecmp), ()), "completion_s"
-    )
-
-
-def _figures(design: str, samples: Sequence[Sample], reference: _Reference) -> CompletionFigures:
-    undisturbed_s, ecmp_s = reference
+def _figures(design: str, samples: _Group, ecmp_alone: _Group, ecmp_here: _Group) -> CompletionFigures:
     return CompletionFigures(
         design,
         times_s=tuple(numbers(samples, "completion_s")),
         unfinished=sum((number(one.values, "completed") or 0) < (number(one.values, "flows") or 0) for one in samples),
-        undisturbed_s=undisturbed_s,
-        ecmp_s=ecmp_s,
+        undisturbed_s=_median(ecmp_alone, "completion_s"),
+        ecmp_s=_median(ecmp_here, "completion_s"),
         completed=int(sum(numbers(samples, "completed"))),
         flows=int(sum(numbers(samples, "flows"))),
         moves=_median(samples, "moves"),
@@ -171,19 +165,15 @@ def _verdict(claim: str, found: Iterable[_Finding | None]) -> ClaimVerdict | Non
 
 
 def _near_undisturbed(groups: _Groups, scene: Scene) -> _Finding | None:
-    alone = Scene(CompletionCase.ALONE, scene.flows, scene.size, 0.0)
     most = _UNDISTURBED_MOST.get(scene.case)
-    undisturbed = groups.get((alone, RoutingDesign.ECMP))
+    undisturbed = groups.get((_undisturbed(scene), RoutingDesign.ECMP))
     return None if most is None else _ratio(scene, undisturbed, _ours(groups, scene), most=most)
 
 
 def _ahead_of_ecmp(groups: _Groups, scene: Scene) -> _Finding | None:
     least = _ECMP_LEAST.get((scene.case, scene.flows, scene.size))
-    return (
-        None
-        if least is None
-        else _ratio(scene, _ours(groups, scene), groups.get((scene, RoutingDesign.ECMP)), least=least)
-    )
+    ecmp = groups.get((scene, RoutingDesign.ECMP))
+    return None if least is None else _ratio(scene, _ours(groups, scene), ecmp, least=least)
 
 
 def _not_behind_probes(groups: _Groups, scene: Scene) -> _Finding | None:
@@ -221,7 +211,8 @@ def _dead_path_empty(groups: _Groups, scene: Scene) -> _Finding | None:
     if not times:
         return None
     found = interval(times, Statistic.MEDIAN)
-    return _judged(found, f"{scene_title(scene)}: {found.estimate:.3f} s ({_range(found)})", most=_EMPTY_MOST_S)
+    text = f"{scene_title(scene)}: {found.estimate:.3f} s ({found.low:.3f} to {found.high:.3f})"
+    return _judged(found, text, most=_EMPTY_MOST_S)
 
 
 def _all_completed(groups: _Groups, scene: Scene) -> _Finding | None:
@@ -268,10 +259,6 @@ def _judged(found: Interval, text: str, *, least: float = 0.0, most: float = flo
         return _Finding(ClaimOutcome.CONFIRMED, text)
     is_outside = found.high < least or found.low > most
     return _Finding(ClaimOutcome.REFUTED if is_outside else ClaimOutcome.UNDECIDED, text)
-
-
-def _range(found: Interval) -> str:
-    return f"{found.low:.3f} to {found.high:.3f}"
 
 
 def _if_enough(values: Sequence[float]) -> ClaimOutcome:

@@ -14,9 +14,9 @@ import yaml
 from xenoovs.dataclass import dataclass
 from xenoovs.display import decimal, percent
 from xenoovs.errors import MeasureError, counted, did_you_mean, first_names, worded
-from xenoovs.measure.samples import RecordedRun, Sample
+from xenoovs.measure.samples import Plain, RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, interval, median
-from xenoovs.measure.verdict import number, number_list, numbers, offloaded_share, trusted
+from xenoovs.measure.verdict import number, numbers, offloaded_share, repeat_values, trusted
 from xenoovs.model import values
 from xenoovs.model.form import Listed
 from xenoovs.model.load import load_form
@@ -136,7 +136,7 @@ def measured_paths(recorded: RecordedRun) -> MeasuredPaths:
     for sample in sorted(recorded.samples, key=lambda sample: sample.repeat):
         collected.setdefault(_key(sample.point), []).append(sample)
     groups = {key: trusted(group) for key, group in collected.items()}
-    kinds = {name: PathKind(kind) for name, kind in _kinds(recorded).items() if kind}
+    options = recorded.run.options
     paths, pairs = list[PathFigures](), list[PairFigures]()
     for point in recorded.run.points:
         group = groups.get(_key(point))
@@ -144,7 +144,7 @@ def measured_paths(recorded: RecordedRun) -> MeasuredPaths:
             continue
         end = PathEnd(str(point["path"]), str(point["direction"]))
         if "beside" not in point:
-            paths.append(_path(end, group, kinds.get(end.path), offloaded_share(recorded, group)))
+            paths.append(_path(end, group, options.get(KIND_OPTION.format(end.path)), offloaded_share(recorded, group)))
             continue
         other = PathEnd(str(point["beside"]), str(point["beside_direction"]))
         alone = [groups.get((each.path, each.direction, None, None), []) for each in (end, other)]
@@ -157,28 +157,21 @@ def _key(point: Mapping[str, object]) -> tuple[object, ...]:
     return tuple(point.get(key) for key in ("path", "direction", "beside", "beside_direction"))
 
 
-def _kinds(recorded: RecordedRun) -> dict[str, str]:
-    """Return the kinds of the paths, which the options hold as `kind of NAME`."""
-    prefix = KIND_OPTION.format("")
-    return {key.removeprefix(prefix): str(kind) for key, kind in recorded.run.options.items() if key.startswith(prefix)}
-
-
 KIND_OPTION = "kind of {}"
 """Name of the option of a run that has the kind of a path."""
 
 
-def _path(end: PathEnd, group: Sequence[Sample], kind: PathKind | None, offloaded: float | None) -> PathFigures:
+def _path(end: PathEnd, group: Sequence[Sample], kind: Plain | None, offloaded: float | None) -> PathFigures:
     rates = [number(sample.values, "received_pps") or 0.0 for sample in group]
     losses = [number(sample.values, "loss_share") or 0.0 for sample in group]
-    medians = [median(times) for sample in group if (times := number_list(sample.values, "rtt_us"))]
-    cpu = numbers(group, "cpu_us")
+    medians, cpu = repeat_values(group, "rtt_us"), numbers(group, "cpu_us")
     return PathFigures(
         end=end,
         rate_pps=interval(rates),
         is_full=median(losses) >= _FULL_LOSS_SHARE,
         rtt_us=interval(medians) if medians else None,
         cpu_us=interval(cpu) if cpu else None,
-        kind=kind,
+        kind=PathKind(kind) if kind else None,
         offloaded_share=offloaded,
         is_suspect=all(sample.suspect for sample in group),
     )
@@ -336,8 +329,6 @@ class UseForm:
 
 @dataclass(frozen=True, slots=True)
 class ResourceForm:
-    """What paths share."""
-
     name: Annotated[str, _NAME]
     capacity: Annotated[Fraction, _AMOUNT]
     duplex: Annotated[bool, Key(values.flag)] = False
@@ -345,8 +336,6 @@ class ResourceForm:
 
 @dataclass(frozen=True, slots=True)
 class PathForm:
-    """One path."""
-
     name: Annotated[str, _NAME]
     backend: Annotated[str | None, _NAME] = None
     kind: Annotated[PathKind | None, Key(values.choice(PathKind))] = None
@@ -368,8 +357,6 @@ class PairForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathsForm:
-    """The whole file."""
-
     version: Annotated[int, Key(values.version)]
     unit: Annotated[str, Key(values.text)] = "Mpps"
     resources: Annotated[tuple[ResourceForm, ...], Key(Listed(ResourceForm, most=MAX_RESOURCES))] = ()

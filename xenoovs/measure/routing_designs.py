@@ -132,7 +132,9 @@ def running_design(bed: FabricBed, design: RoutingDesign) -> Iterator[RunningDes
         if design is RoutingDesign.BLOCKS:
             # All start before the first is waited for: each needs the reflector of the other.
             agents = [stack.enter_context(_agent(bed, pair)) for pair in bed.pairs]
-            yield _ready(MovingBlocks(bed.fabric, agents[:-1], agents[-1]))
+            blocks = MovingBlocks(bed.fabric, agents[:-1], agents[-1])
+            _wait_until(lambda: blocks.is_ready, None)
+            yield blocks
             return
         replace_flows(bed.receiver.dpu, BRIDGE, "".join((*_reflector(bed.receiver), *_plain())))
         if design is RoutingDesign.DOCA_AR:
@@ -155,11 +157,6 @@ def _agent(bed: FabricBed, pair: SitePair) -> Iterator[Client]:
         yield client
     finally:
         program.end()
-
-
-def _ready(blocks: MovingBlocks) -> MovingBlocks:
-    _wait_until(lambda: blocks.is_ready, None)
-    return blocks
 
 
 def _wait_until(is_so: Callable[[], bool], program: RemoteCommand | None) -> None:

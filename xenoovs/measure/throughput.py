@@ -120,7 +120,11 @@ def search_throughput(trial: Callable[[float | None], TrialResult], settings: Tr
     trials, coarse = [first], 1
     if not first.frames.received:
         trials.append(trial(first.sent_pps * _TRICKLE_SHARE))
-        _check_arrival(trials)
+        if not trials[-1].frames.received:
+            raise MeasureError(
+                "no frame reached a backend: are the flows of the config installed (`xenoovs apply`), and are cables "
+                "and interfaces those of the bed?"
+            )
     for limit in (PARTIAL_DROP_SHARE, 0.0):
         # A rate that arrives when there is too much is near the one that the switch can do.
         guess = min(first.received_pps, first.sent_pps * (1 - settings.resolution)) if len(trials) == 1 else None
@@ -134,14 +138,6 @@ def search_throughput(trial: Callable[[float | None], TrialResult], settings: Tr
             guess = None
         coarse = len(trials) if limit else coarse
     return SearchResult(tuple(trials), coarse)
-
-
-def _check_arrival(trials: Sequence[TrialResult]) -> None:
-    if not any(each.frames.received for each in trials):
-        raise MeasureError(
-            "no frame reached a backend: are the flows of the config installed (`xenoovs apply`), and are cables and "
-            "interfaces those of the bed?"
-        )
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.display import percent, quantity
 from xenoovs.errors import counted
 from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample, Value, point_key
-from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval, median
+from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
 
 LINE_RATE_SHARE = 0.99
 """From this part of the line rate on, it counts as reached: clocks of two NICs differ by up to 200 ppm (IEEE 802.3)."""
@@ -107,12 +107,12 @@ def no_loss(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdic
     limit = "" if link_bps is None else " below line rate"
     worst: tuple[Interval, list[Sample]] | None = None
     for group in points.values():
-        found = interval([_loss(sample) for sample in group])
+        found = interval([number(sample.values, "loss_share") or 0.0 for sample in group])
         if found.count >= FEWEST_REPEATS and found.low > 0 and (worst is None or found.low > worst[0].low):
             worst = found, group
     if worst is not None:
         found, group = worst
-        at = quantity(_mean(group, "sent_pps"))
+        at = quantity(mean_value(group, "sent_pps"))
         size = group[0].point.get("frame_bytes")
         frames = f" of {size} bytes" if size is not None else ""
         lost_there = f"{percent(found.estimate)} of the frames were lost ({_range(found)}) at {at}pps{frames}{limit}"
@@ -175,7 +175,7 @@ def latency_independent_of_load(samples: Sequence[Sample]) -> ClaimVerdict:
     verdict = partial(ClaimVerdict, "latency does not depend on load")
     changes = list[tuple[Interval, str]]()
     for (split,), group in by_point(samples, "split").items():
-        loads = {load: _median_rtt(of_load) for (load,), of_load in by_point(group, "base_load").items()}
+        loads = {load: repeat_values(of_load, "rtt_us") for (load,), of_load in by_point(group, "base_load").items()}
         idle = loads.pop(next((load for load in loads if load == 0), None), [])
         for load, medians in loads.items():
             if min(len(idle), len(medians)) >= FEWEST_REPEATS:
@@ -200,30 +200,13 @@ def latency_independent_of_load(samples: Sequence[Sample]) -> ClaimVerdict:
 
 
 def _is_below_line_rate(sample: Sample, link_bps: float | None) -> bool:
-    size, rate = number(_numbers(sample.point), "frame_bytes"), number(sample.values, "sent_pps")
+    size, rate = number(sample.point, "frame_bytes"), number(sample.values, "sent_pps")
     return link_bps is None or size is None or rate is None or rate <= line_rate_pps(link_bps, size)
-
-
-def _numbers(point: Point) -> Mapping[str, Value]:
-    return {key: value for key, value in point.items() if not isinstance(value, bool)}
-
-
-def _loss(sample: Sample) -> float:
-    return number(sample.values, "loss_share") or 0.0
 
 
 def _lost(sample: Sample) -> float:
     sent, received = number(sample.values, "sent") or 0.0, number(sample.values, "received") or 0.0
     return max(0.0, sent - received)
-
-
-def _median_rtt(samples: Iterable[Sample]) -> list[float]:
-    return [median(times) for sample in samples if (times := number_list(sample.values, "rtt_us"))]
-
-
-def _mean(samples: Sequence[Sample], key: str) -> float | None:
-    values = numbers(samples, key)
-    return sum(values) / len(values) if values else None
 
 
 def _few(groups: Iterable[Sequence[Sample]]) -> str:

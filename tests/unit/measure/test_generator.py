@@ -164,7 +164,7 @@ def test_pktgen_refuses_what_it_cannot_send(key: BlockKey | None) -> None:
 
 
 def test_the_answer_of_pktgen_is_read_strictly() -> None:
-    from xenoovs.measure.generator import _counted as counted
+    from xenoovs.measure.generator import _counted_by_pktgen as counted
 
     assert counted(json.dumps({"sent": 5, "seconds_s": 0.5})) == (5, 0.5)
     assert [counted(text) for text in ("", "[]", '{"sent": 1}', '{"sent": "x", "seconds_s": 1}')] == [None] * 4

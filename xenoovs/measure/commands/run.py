@@ -193,12 +193,12 @@ def bed_of(settings: MeasureSettings) -> Iterator[Bed]:
         raise click.UsageError("Name one bed: a lab with --lab, or a file with --bed.")
     config = settings.config if settings.config is not None else find_config(settings.lab)
     balancer = _load(config, for_lab=settings.lab is not None)
-    if settings.lab is not None:
-        with open_lab_bed(settings.lab, balancer, settings.service) as bed:
-            yield bed
-    elif settings.bed is not None:
-        with open_machines_bed(settings.bed, balancer, settings.service) as bed:
-            yield bed
+    if settings.bed is not None:
+        opened = open_machines_bed(settings.bed, balancer, settings.service)
+    else:
+        opened = open_lab_bed(str(settings.lab), balancer, settings.service)
+    with opened as bed:
+        yield bed
 
 
 def _load(config: Path, *, for_lab: bool) -> Balancer:
