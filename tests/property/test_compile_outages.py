@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.compiled import Ejected, compiled
@@ -75,6 +75,14 @@ def test_no_ejected_backend_gets_clients_and_no_other_loses_a_planned_one(case: 
                 assert moved(planned, now) == lost
 
 
+_SMALL_ONE_SERVES_ITS_OWN_CLIENTS_ALONE = (
+    small.balancer(replace(small.service(small.claim(), 28, 28, 1, 2, 26), tolerance=Fraction(1, 4))),
+    [{"s": frozenset({"b0", "b4"})}, {"s": frozenset({"b4"})}],
+)
+"""While one backend is out, a small one that is up has its home blocks and no others, as one that is held would."""
+
+
+@example(_SMALL_ONE_SERVES_ITS_OWN_CLIENTS_ALONE)
 @given(histories())
 def test_a_repeated_round_changes_nothing_for_any_program(case: tuple[Balancer, list[Ejected]]) -> None:
     balancer, history = case
