@@ -13,7 +13,7 @@ from scripts.reference_metrics import metrics_page
 from scripts.reference_offload import offload_page
 from scripts.reference_pages import GENERATED, cli_page, config_page, pipeline_page
 from xenoovs.agent.control.handlers import ROUTES
-from xenoovs.agent.control.routes import openapi_document
+from xenoovs.agent.control.schemas import openapi_document
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from xenoovs.agent.telemetry import markdown
 from xenoovs.fleet.tables import FLEET_TABLES
 from xenoovs.show.agent import HISTOGRAMS, TABLES
 from xenoovs.show.column import Table
-from xenoovs.show.metrics import markdown
 
 _HEAD = ("| metric | type | labels | meaning | from |", "|---|---|---|---|---|")
 

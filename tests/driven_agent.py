@@ -10,7 +10,7 @@ from xenoovs.agent.scheduler import ProbeQueue
 from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, ProbeAt, Probed, Tick, desired_state
 from xenoovs.agent.store import Clock, Store
 from xenoovs.decision.decision import DesiredState
-from xenoovs.decision.slow_start import KnownShares
+from xenoovs.decision.ejection import KnownShares
 from xenoovs.model.balancer import Balancer
 from xenoovs.show.agent import Override
 

@@ -323,11 +323,8 @@ class SwitchUnresponsive(SwitchUnreachable):
 
 
 class MacUnknown(SwitchError):
-    """Backends with an address only, for which no machine answers.
-
-    Attributes:
-        unknown: Each address with its `service/backend`.
-        is_recorded: Whether no machine was asked, because the input was recorded, maybe on another network.
+    """Backends with an address only, for which no machine answers. `unknown`: Each address with its `service/backend`.
+    `is_recorded`: Whether no machine was asked, because the input was recorded, maybe on another network.
     """
 
     retryable = True

@@ -33,13 +33,12 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
-from xenoovs.agent.bridges import AgentGroup
 from xenoovs.agent.control.app import ask, status_and_code
 from xenoovs.agent.control.auth import is_loopback
 from xenoovs.agent.control.client import ANSWER_TIMEOUT_S
 from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.schemas import ErrorAnswer, ErrorDetail
-from xenoovs.agent.daemon import Agent
+from xenoovs.agent.daemon import Agent, AgentGroup
 from xenoovs.agent.log import LogForm, info, start_logging, warn
 from xenoovs.agent.report import LastChange
 from xenoovs.agent.state import OffloadSample

@@ -31,11 +31,11 @@ from tests.golden.worlds import (
 )
 from tests.unit.agent.test_metrics import fed
 from xenoovs import __version__
+from xenoovs.agent.telemetry import exposition
 from xenoovs.agent.web.page import agent_json
 from xenoovs.cli.main import run
 from xenoovs.show.agent import TABLES, BlockView, LazySnapshot, parse_snapshot
 from xenoovs.show.codec import parse
-from xenoovs.show.metrics import exposition
 
 HERE = Path(__file__).parent / "outputs"
 AGENT = ("--control", "agent.sock")

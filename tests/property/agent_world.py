@@ -17,8 +17,7 @@ from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.servers import find_backend
 from xenoovs.agent.state import Runtime, RuntimeChanged, with_overrides
 from xenoovs.compile.read import is_of_drain
-from xenoovs.decision.ejection import Ejected
-from xenoovs.decision.slow_start import Ramps
+from xenoovs.decision.ejection import Ejected, Ramps
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import CompileError, RequestRefused, XenoovsError

@@ -15,7 +15,7 @@ from tests.unit import balancer as small
 from xenoovs.agent.health import checks_of
 from xenoovs.decision.decide import decide, parts_served, undisturbed
 from xenoovs.decision.decision import Blocks, Decision, DesiredState, ServiceDecision, moved
-from xenoovs.decision.slow_start import KnownShares
+from xenoovs.decision.ejection import KnownShares
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import AllDown, Balancer, Health, ProbeKind, Service, service_ids
 from xenoovs.model.next_hop import Direct

@@ -24,7 +24,7 @@ from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.compile.pipeline import OTHER_PRIORITY, Stage
 from xenoovs.compile.read import read
 from xenoovs.decision.decision import Phase
-from xenoovs.decision.slow_start import Ramps
+from xenoovs.decision.ejection import Ramps
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer

@@ -7,10 +7,14 @@ changes it. `scheduler` sends the probes, `reload` follows the config file, and 
 from __future__ import annotations
 
 import asyncio
+import logging
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager, suppress
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from random import uniform
 from typing import TypeVar
@@ -19,9 +23,18 @@ from xenoovs import __version__
 from xenoovs.agent.announce import not_ready
 from xenoovs.agent.bridge_watch import follow_bridge, port_views
 from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.events import EventLog
 from xenoovs.agent.health import AdvertisedChange, HealthChange
-from xenoovs.agent.log import Readiness, info, notify, warn
+from xenoovs.agent.log import (
+    LOGGER,
+    Readiness,
+    RepeatFilter,
+    bridge_context,
+    current_bridge,
+    facts_of,
+    info,
+    notify,
+    warn,
+)
 from xenoovs.agent.notify import Notifier
 from xenoovs.agent.paths.devices import OpenPort
 from xenoovs.agent.paths.mover import Mover
@@ -48,14 +61,14 @@ from xenoovs.agent.state import (
     impossible_advertised,
 )
 from xenoovs.agent.store import Clock, Store
-from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, kept_running, within
+from xenoovs.agent.tasks import BackgroundTasks, LoopCall, TaskFactory, kept_running, run_all, within
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ChangesHeld, RequestRefused, RoundLate, SystemFailure, XenoovsError
 from xenoovs.model.balancer import Balancer
-from xenoovs.show.agent import LazySnapshot, PortView, Snapshot
+from xenoovs.show.agent import Event, LazySnapshot, PortView, Snapshot
 from xenoovs.show.paths import RemoteView
 
 _POLL_S = 0.2
@@ -522,3 +535,151 @@ class Agent:
             # Backends that go down together, as those of one rack, are ejected in one round.
             await asyncio.sleep(_URGENT_COALESCE_S if self._is_urgent else _COALESCE_S)
         self._wake.clear()
+
+
+# The last log events of an agent, in memory, for `xenoovs logs`, the API and the status page.
+
+
+_MAX_EVENTS = 1_000
+
+
+class EventLog(logging.Handler):
+    """Events numbered from 1 at the start of the agent, of this bridge alone. The oldest are dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
+        self._count, self._bridge = 0, ""
+        self._arrival: asyncio.Event | None = None
+        self._wake: LoopCall | None = None
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record events, and limit how often repeated ones are logged. For the event loop of the agent."""
+        logger, loop = logging.getLogger(LOGGER), asyncio.get_running_loop()
+        self._arrival, self._bridge = asyncio.Event(), current_bridge()
+        self._wake = LoopCall(loop, self._arrived)
+        timers = deque[tuple[float, Callable[[], None]]]()
+
+        def start_timers() -> None:
+            while timers:
+                loop.call_later(*timers.popleft())
+
+        start = LoopCall(loop, start_timers)
+
+        def call_later(after_s: float, callback: Callable[[], None]) -> None:
+            timers.append((after_s, callback))
+            start()
+
+        repeats = RepeatFilter(logger, call_later)
+        logger.addHandler(self)
+        logger.addFilter(repeats)
+        logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.removeFilter(repeats)
+            logger.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._bridge and facts_of(record).get("bridge", self._bridge) != self._bridge:
+            return
+        self._count += 1
+        level = record.levelname.lower()
+        self._events.append(Event(record.created, level, record.getMessage(), facts_of(record), self._count))
+        if self._wake is not None:
+            self._wake()
+
+    @property
+    def last(self) -> int:
+        """The number of the newest event; 0: there is none."""
+        return self._count
+
+    def since(self, number: int) -> tuple[Event, ...]:
+        """Return the events whose number is above `number`, oldest first."""
+        return tuple(event for event in tuple(self._events) if event.number > number)
+
+    async def wait_after(self, number: int) -> None:
+        """Wait for an event whose number is above `number`."""
+        while self._count <= number and self._arrival is not None:
+            await self._arrival.wait()
+
+    def _arrived(self) -> None:
+        if self._arrival is not None:
+            self._arrival.set()
+            self._arrival = asyncio.Event()
+
+
+# Several agents in one process, each with a bridge of its own. They share the event loop and the descriptors.
+
+
+_THREADS = 8
+"""For each agent, more than it ever needs at once: calls that hang at one bridge must not delay those at another."""
+
+
+Starter = Callable[[], Awaitable[Agent | None]]
+"""Makes an agent, with its config; None: the group stops."""
+
+
+class AgentGroup:
+    """The agents of one process, by their bridges' labels. Each runs before the configs of the others are read."""
+
+    def __init__(self) -> None:
+        self.agents: dict[str, Agent] = {}
+        # Held while a config is read. If all were read at once, no bridge would get flows before the end.
+        self.turn, self.is_stopping = asyncio.Lock(), False
+
+    def stop(self) -> None:
+        """Stop all agents, and make no more."""
+        self.is_stopping = True
+        for agent in self.agents.values():
+            agent.stop()
+
+    def reload(self) -> None:
+        """Read all config files now."""
+        for agent in self.agents.values():
+            agent.reload()
+
+    async def run(
+        self, starters: Mapping[str, Starter], *, once: bool = False, beside: TaskFactory | None = None
+    ) -> None:
+        """Make agents and run them, and `beside`, until all are stopped or, with `once`, come to their end. Raises
+        XenoovsError: an agent could not be made, or with `once`: a bridge could not be reconciled. Any other exception
+        of an agent ends all."""
+        loop = asyncio.get_running_loop()
+        if len(starters) > 1:
+            loop.set_default_executor(ThreadPoolExecutor(_THREADS * len(starters), thread_name_prefix="xenoovs-work"))
+        problems, all_made = list[XenoovsError](), asyncio.Event()
+
+        async def run_one(bridge: str, start: Starter) -> None:
+            if (agent := await start()) is None or self.is_stopping:
+                return
+            self.agents[bridge] = agent
+            if len(self.agents) == len(starters):
+                all_made.set()
+            try:
+                await agent.run(once=once)
+            except XenoovsError as problem:
+                problems.append(problem)
+
+        async def run_named(bridge: str, start: Starter) -> None:
+            # A task has a context of its own, and all tasks and threads that the agent makes inherit it.
+            with bridge_context(bridge):
+                await run_one(bridge, start)
+
+        async def run_beside(factory: TaskFactory) -> None:
+            await all_made.wait()
+            await kept_running(factory)
+
+        one_or_named = run_named if len(starters) > 1 else run_one
+        runs = (one_or_named(bridge, start) for bridge, start in starters.items())
+        await run_all(runs, beside=() if beside is None else (run_beside(beside),))
+        if problems:
+            raise problems[0]
+
+
+def handle_signals(loop: asyncio.AbstractEventLoop, group: AgentGroup) -> None:
+    """Stop all agents on SIGTERM and SIGINT, reload all on SIGHUP. For the main thread."""
+    loop.add_signal_handler(signal.SIGTERM, group.stop)
+    loop.add_signal_handler(signal.SIGINT, group.stop)
+    loop.add_signal_handler(signal.SIGHUP, group.reload)

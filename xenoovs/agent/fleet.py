@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from xenoovs import __version__
 from xenoovs.agent.announce import bridge_problem
 from xenoovs.agent.config_file import ConfigVersion
-from xenoovs.agent.fleet_checks import FleetWatches
 from xenoovs.agent.fleet_config import FleetCache, FleetConfig
-from xenoovs.agent.health import HealthChange
+from xenoovs.agent.health import FleetWatches, HealthChange
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.state import (
     AgentState,

@@ -17,14 +17,13 @@ from xenoovs.agent.control.app import bare_app
 from xenoovs.agent.control.limits import ConnectionLimit
 from xenoovs.agent.control.serve import ApiListener, serve_app
 from xenoovs.agent.tasks import kept_running
-from xenoovs.agent.telemetry import mount_metrics
+from xenoovs.agent.telemetry import exposition, mount_metrics
 from xenoovs.agent.web.page import mount_page
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.controller import no_controller
 from xenoovs.fleet.rollout import FleetProgress
 from xenoovs.fleet.snapshot import FleetSnapshot, UnwrittenVotes, fleet_snapshot
 from xenoovs.fleet.tables import FLEET_TABLES, fleet_page
-from xenoovs.show.metrics import exposition
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.cluster import ServerFacts, host_facts
 from xenoovs.store.view import DpuStatus, FleetView

@@ -41,7 +41,7 @@ from xenoovs.agent.state import (
 from xenoovs.agent.store import Store
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import BackendName
-from xenoovs.decision.slow_start import KnownShares
+from xenoovs.decision.ejection import KnownShares
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Appointment, Engine
 from xenoovs.errors import (
@@ -225,11 +225,9 @@ class Reloader:
             )
 
     async def override(self, *requests: OverrideRequest) -> tuple[BackendName, ...]:
-        """Set or end overrides, of all backends or of none. Return the backends that the requests are for.
-
-        Raises:
-            RequestRefused: The config has no such backend, the store of a fleet decides, or it could not be saved.
-            CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights.
+        """Set or end overrides, of all backends or of none. Return the backends that the requests are for. Raises
+        RequestRefused: The config has no such backend, the store of a fleet decides, or it could not be saved. Raises
+        CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights.
         """
         state, balancer, clock = self._store.state, self.config.balancer, self._store.clock
         if state.fleet is not None:

@@ -19,7 +19,7 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.database import live_ports
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
-from xenoovs.decision.slow_start import Ramps
+from xenoovs.decision.ejection import Ramps
 from xenoovs.engine.engine import Engine
 from xenoovs.judge.expected import moved_by_switch
 from xenoovs.judge.findings import BlockOffload, OffloadFindings

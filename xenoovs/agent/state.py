@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from xenoovs.agent.fleet_checks import FleetWatches, fleet_checks, fleet_shares
 from xenoovs.agent.health import (
     AdvertisedChange,
     Check,
+    FleetWatches,
     HealthChange,
     HealthTracker,
     Signal,
     checks_of,
+    fleet_checks,
+    fleet_shares,
     in_maintenance,
     raised_by_operators,
 )
@@ -25,8 +27,17 @@ from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decide import require_decidable
 from xenoovs.decision.decision import BackendName, Blocks, DesiredState, Stored, with_weights
-from xenoovs.decision.ejection import Ejected, held_backends, with_away, with_dead_ports
-from xenoovs.decision.slow_start import KnownShares, Ramps, SlowStarts, ramps, update_slow_starts
+from xenoovs.decision.ejection import (
+    Ejected,
+    KnownShares,
+    Ramps,
+    SlowStarts,
+    held_backends,
+    ramps,
+    update_slow_starts,
+    with_away,
+    with_dead_ports,
+)
 from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.show.agent import AnnouncementView, Counted, FleetMembership, Insertion, Override, Rate, Traffic

@@ -20,13 +20,12 @@ import click
 
 from xenoovs.agent.announce import Announcer
 from xenoovs.agent.bridge_watch import follow_ipsec, open_ipsec_events
-from xenoovs.agent.bridges import AgentGroup, Starter, handle_signals
 from xenoovs.agent.config_file import ConfigFile, parse_bound
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.paths import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
 from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import mount_xenoflow
-from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.daemon import Agent, AgentGroup, Settings, Starter, handle_signals
 from xenoovs.agent.log import LogForm, start_logging, warn
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import RuleUse, SamplePace

@@ -9,8 +9,7 @@ from shlex import join
 import click
 
 from xenoovs.compile.program import sorted_flows
-from xenoovs.compile.receive import Receiver, receiver_of
-from xenoovs.compile.tunnel_ports import WantedPort, wanted_ports
+from xenoovs.compile.tunnel_ports import Receiver, WantedPort, receiver_of, wanted_ports
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import is_tunneled

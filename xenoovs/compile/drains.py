@@ -71,11 +71,8 @@ class Quiet:
     until_s: float = 0.0
 
     def after(self, packets: Mapping[BlockId, int], *, asked_s: float, read_s: float) -> Quiet:
-        """Return what is known after `packets` (of `old_packets`) were counted.
-
-        Args:
-            packets: All that came until `asked_s`, and some of those that came until `read_s`. On a busy switch
-                seconds are between these.
+        """Return what is known after `packets` (of `old_packets`) were counted. `packets`: All that came until
+        `asked_s`, and some of those that came until `read_s`. On a busy switch seconds are between these.
         """
         found = {}
         for block, count in packets.items():
@@ -93,11 +90,8 @@ class Quiet:
 def drains_of(
     program: Program, observed: Iterable[ObservedFlow], times: Times, *, opened: Mapping[int, int] | None = None
 ) -> tuple[Draining, ...]:
-    """Return the drains of a program, in the order of its services.
-
-    Args:
-        observed: Flows of the switch with counters.
-        opened: Connections by service id, where `opened_connections` counted them before; None: count them now.
+    """Return the drains of a program, in the order of its services. `observed`: Flows of the switch with counters.
+    `opened`: Connections by service id, where `opened_connections` counted them before; None: count them now.
     """
     if not any(made.moves for made in program.services):
         return ()

@@ -120,10 +120,7 @@ def service_priority(claim: Claim, vip: Vip | None, *, port_bits: int) -> int:
 
     Claims of prefixes come last, the longest first. Of one length they never overlap, and those with fewer conditions
     come first as far as there is room: of IPv4 masks of up to 3 bits of the port share a priority, of IPv6 all but 16.
-
-    Args:
-        vip: None: the claim has none.
-        port_bits: Bits of the destination port that the flow matches, 0..16.
+    `vip`: None: the claim has none. `port_bits`: Bits of the destination port that the flow matches, 0..16.
     """
     has_protocol, base = claim.protocol is not None, VLAN_STEP * (claim.vlan is not None)
     if isinstance(vip, IPNetwork):
@@ -142,10 +139,8 @@ def return_priority(*, has_protocol: bool, port_bits: int, client_bits: int, has
     """Priority of a flow for what a backend sends back.
 
     As in `service_priority`, fewer conditions first. Bits of the client's address come last: packets that pass such a
-    flow are matched by their destination.
-
-    Args:
-        port_bits: Of the source port, 0..16; `client_bits`: of the destination, 0..32.
+    flow are matched by their destination. `port_bits`: Of the source port, 0..16; `client_bits`: of the destination,
+    0..32.
     """
     priority = RETURN_PRIORITY - _RETURN_VLAN_STEP * has_vlan
     return priority - has_protocol - 2 * port_bits - _VIP_STEP * bool(client_bits) - client_bits

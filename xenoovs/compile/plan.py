@@ -14,9 +14,8 @@ from xenoovs.compile.pipeline import TO_DRAIN, Stage
 from xenoovs.compile.program import Program, ServiceProgram, sorted_flows
 from xenoovs.compile.read import is_block, stage_number
 from xenoovs.dataclass import dataclass, replace
-from xenoovs.decision.decide import tolerance_of
+from xenoovs.decision.decide import lone_port, tolerance_of
 from xenoovs.decision.decision import Decision, ServiceDecision, moved, next_hop_of
-from xenoovs.decision.heirs import lone_port
 from xenoovs.errors import FlowConflict
 from xenoovs.model.next_hop import NextHop, is_tunneled
 from xenoovs.model.tunnel import ECN_CODE_POINTS
@@ -67,10 +66,8 @@ class Plan:
 def plan(desired: Iterable[Flow], observed: Iterable[Flow], *, untouched: int = 0) -> Plan:
     """Return the difference, in the order of `desired`. Both hold each flow key at most once.
 
-    Foreign flows among `observed` stay as they are; a desired flow with the key of one of them is blocked.
-
-    Args:
-        untouched: How many flows besides these are already as desired.
+    Foreign flows among `observed` stay as they are; a desired flow with the key of one of them is blocked. `untouched`:
+    How many flows besides these are already as desired.
     """
     have = {flow.key: flow for flow in observed}
     added, changed, blocked, unchanged = list[Flow](), list[FlowChange](), list[Flow](), untouched
@@ -244,11 +241,8 @@ def summarise(
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """One service on the bridge.
-
-    Attributes:
-        blocks: The flows that choose backends, as they are once drains are over.
-        entries: Hardware entries predicted for them.
+    """One service on the bridge. `blocks`: The flows that choose backends, as they are once drains are over. `entries`:
+    Hardware entries predicted for them.
     """
 
     decision: ServiceDecision | None

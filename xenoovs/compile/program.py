@@ -41,11 +41,10 @@ from xenoovs.compile.pipeline import (
     service_priority,
 )
 from xenoovs.compile.read import drain_ports, read, with_paths
-from xenoovs.compile.returns import ReturnFlow, return_flows, tunnel_return_flows
-from xenoovs.compile.tunnels import tunnel_flows
+from xenoovs.compile.returns import ReturnFlow, return_flows, tunnel_flows, tunnel_return_flows
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.advance import Progress, advance
-from xenoovs.decision.decide import decide, undisturbed
+from xenoovs.decision.decide import decide, successions, undisturbed
 from xenoovs.decision.decision import (
     BlockMove,
     Blocks,
@@ -61,7 +60,6 @@ from xenoovs.decision.decision import (
     owners_of,
     split,
 )
-from xenoovs.decision.heirs import successions
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, IPNetwork, Mac, Vip, family_of, merge_ports, prefix_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Protocol, Service, service_ids
@@ -103,9 +101,7 @@ _ARP_REQUEST, _ARP_REPLY = 1, 2
 
 def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> Iterator[Flow]:
     """Yield one flow for each ingress port, VIP and port mask: it writes the service id and goes on to `balance`.
-
-    Args:
-        ingress: Of the bridge, for services whose claim names no port of its own.
+    `ingress`: Of the bridge, for services whose claim names no port of its own.
     """
     actions = (SetField(SERVICE_ID, service_id), Resubmit(Stage.BALANCE.table))
     cookie, entered = cookie_of(Stage.CLASSIFY, service_id), service.claim.in_port
@@ -120,10 +116,7 @@ def arp_flows(balancer: Balancer) -> Iterator[Flow]:
 
     Services can share a VIP (DNS over UDP and over TCP), so that an answer belongs to none of them. It has the tag of
     the request. Every address of a prefix is answered for, also its first and its last: the service gets packets to
-    them too.
-
-    Raises:
-        CompileError: Two services give one VIP two MACs.
+    them too. Raises CompileError: Two services give one VIP two MACs.
     """
     macs = sorted(_vip_macs(balancer.services).items(), key=lambda item: (item[0][0] or 0, prefix_of(item[0][1])))
     for in_port, ((vlan, vip), mac) in product(balancer.uplinks.ingress, macs):
@@ -265,10 +258,8 @@ _OPENS = Masked(Field.TCP_FLAGS, TCP_SYN, TCP_SYN | TCP_ACK)
 
 @dataclass(frozen=True, slots=True)
 class DrainRule:
-    """The block `rule` moves from `old` to `new`.
-
-    Attributes:
-        is_settling: Megaflows from before may still be there, so that new connections go to `old` for now.
+    """The block `rule` moves from `old` to `new`. `is_settling`: Megaflows from before may still be there, so that new
+    connections go to `old` for now.
     """
 
     rule: BlockRule
@@ -409,11 +400,8 @@ class ServiceProgram:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """All flows of a decision, no two with one key.
-
-    Attributes:
-        shared: Those that belong to no service.
-        balancer: The config, and the next hops that only the decision and the transition still need.
+    """All flows of a decision, no two with one key. `shared`: Those that belong to no service. `balancer`: The config,
+    and the next hops that only the decision and the transition still need.
     """
 
     services: tuple[ServiceProgram, ...]
@@ -597,9 +585,7 @@ def with_splits(services: list[ServiceProgram]) -> list[ServiceProgram]:
 
 def _regions(claim: Claim, net: IPNetwork, takers: list[tuple[tuple[int, int], list[Claim]]]) -> int:
     """Return the number of longer prefixes under which packets of a claim to a prefix are matched; 1: of itself.
-
-    Args:
-        takers: Claims by first address and length of a prefix, sorted.
+    `takers`: Claims by first address and length of a prefix, sorted.
     """
     width, first = net.max_prefixlen, int(net.network_address)
     bounds = (first, 0), (first + net.num_addresses, 0)
@@ -706,10 +692,7 @@ def compile_config(balancer: Balancer) -> Program:
     """Return the program with the fewest blocks, without a switch or a network.
 
     Backends whose MAC is not known have a placeholder in it, and so have paths whose source port is not known: blocks
-    and hardware entries depend on neither.
-
-    Raises:
-        ToleranceUnreachable, BudgetUnreachable, CompileError.
+    and hardware entries depend on neither. Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
     """
     known = replace(balancer, services=tuple(map(_with_placeholders, balancer.services)))
     unknown = frozenset(unknown_paths(known))

@@ -42,20 +42,16 @@ _NO_OWNER = ""
 class Blocks:
     """Blocks and their owners. Clients in no block are dropped.
 
-    The value is canonical: two `Blocks` that send every client to the same owner are equal.
-
-    Attributes:
-        rows: Blocks and their owners, sorted by depth and value, prefix-free and coalesced.
+    The value is canonical: two `Blocks` that send every client to the same owner are equal. `rows`: Blocks and their
+    owners, sorted by depth and value, prefix-free and coalesced.
     """
 
     rows: tuple[Row, ...] = ()
 
     @classmethod
     def of(cls, rows: Iterable[tuple[Block, Owner | None]]) -> Blocks:
-        """Return the canonical form of blocks in any order. Where blocks overlap, the last of them wins.
-
-        Args:
-            rows: Blocks and their owners; None: their clients are dropped.
+        """Return the canonical form of blocks in any order. Where blocks overlap, the last of them wins. `rows`: Blocks
+        and their owners; None: their clients are dropped.
         """
         given = tuple(rows)
         width = max((block.depth for block, _ in given), default=0)
@@ -185,12 +181,9 @@ def _sorted(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ServiceDecision:
-    """Which backend has which clients of one service.
-
-    Attributes:
-        home: What the weights give. Where it has no block, `active` has none either. Of a backend that lost its weight
-            while it served nothing: what it had before.
-        active: The blocks in use now. Other backends have those of ejected backends, and a part of those in slow start.
+    """Which backend has which clients of one service. `home`: What the weights give. Where it has no block, `active`
+    has none either. Of a backend that lost its weight while it served nothing: what it had before. `active`: The blocks
+    in use now. Other backends have those of ejected backends, and a part of those in slow start.
     """
 
     key: BlockKey
@@ -216,11 +209,8 @@ class ServiceDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which backend has which clients, for every service of a bridge.
-
-    Attributes:
-        services: Ids of services (32 bits) and what is decided for them, sorted by id.
-        version: The number of the change in a store of decisions. It is not compared.
+    """Which backend has which clients, for every service of a bridge. `services`: Ids of services (32 bits) and what is
+    decided for them, sorted by id. `version`: The number of the change in a store of decisions. It is not compared.
     """
 
     services: tuple[tuple[int, ServiceDecision], ...] = ()
@@ -244,10 +234,8 @@ class Phase(Enum):
 @dataclass(frozen=True, slots=True)
 class BlockMove:
     """One block that moves from `old` to its owner in the active assignment; open connections stay with `old`.
-
-    Attributes:
-        since_s: When the move began, on the clock of the process that reads the switch.
-        phase: Of a block that came back to `old` before it had moved: OPEN.
+    `since_s`: When the move began, on the clock of the process that reads the switch. `phase`: Of a block that came
+    back to `old` before it had moved: OPEN.
     """
 
     block: Block
@@ -420,11 +408,8 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class ServiceDifference:
-    """One service in two decisions; a service that one of them lacks differs for all clients.
-
-    Attributes:
-        share: Of the clients that have different backends, 0..1.
-        shifts: The largest first.
+    """One service in two decisions; a service that one of them lacks differs for all clients. `share`: Of the clients
+    that have different backends, 0..1. `shifts`: The largest first.
     """
 
     service_id: int

@@ -74,9 +74,7 @@ class Ports:
 
     def check(self, balancer: Balancer, leaving: tuple[NextHop, ...] = ()) -> PortCheck:
         """Return the ports from the database; while it does not answer, from its last answer. Raises SwitchError.
-
-        Args:
-            leaving: Next hops of no backend, to which open connections go: they too must go encrypted.
+        `leaving`: Next hops of no backend, to which open connections go: they too must go encrypted.
         """
         uplinks = balancer.uplinks
         try:
@@ -122,10 +120,8 @@ _DUMPS_BY_SERVICE = 8
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the last round left on a bridge.
-
-    Attributes:
-        dump: The text of all flows; empty where only those of some services were read.
+    """What the last round left on a bridge. `dump`: The text of all flows; empty where only those of some services were
+    read.
     """
 
     asked: DesiredState
@@ -215,9 +211,7 @@ class Engine:
 
     def known(self, balancer: Balancer) -> dict[BackendName, Fraction]:
         """Return which part (0..1) of its clients each backend has; 0 for one that is ejected. Raises SwitchError.
-
-        Args:
-            balancer: The config with the weights of operators: a backend without one has no clients for that reason.
+        `balancer`: The config with the weights of operators: a backend without one has no clients for that reason.
         """
         balancer = self.resolve(balancer)
         decided = dict(self.decision(balancer)[0].services)
@@ -300,13 +294,8 @@ class Engine:
         have to go.
 
         With many connections the dumps take seconds, and revalidation does on a slow switch; no round waits for them.
-        What was read is judged by the program of that time: a round may have begun or ended drains meanwhile.
-
-        Returns:
-            For how many seconds the switch was kept busy with dumps.
-
-        Raises:
-            SwitchError.
+        What was read is judged by the program of that time: a round may have begun or ended drains meanwhile. Returns
+        for how many seconds the switch was kept busy with dumps. Raises SwitchError.
         """
         memory = self._memory
         if memory is None or not memory.target.transition.services:
@@ -648,10 +637,8 @@ def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortC
 
 
 class Appointment:
-    """A time that a round waits for, in its thread, unless something else happens first.
-
-    Attributes:
-        at_s: On the clock of `time.monotonic()`.
+    """A time that a round waits for, in its thread, unless something else happens first. `at_s`: On the clock of
+    `time.monotonic()`.
     """
 
     def __init__(self, at_s: float) -> None:

@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from xenoovs.dataclass import dataclass, field, replace
-from xenoovs.decision.ejection import Ejected, Ejection, decide_ejections, held_backends
-from xenoovs.decision.slow_start import KnownShares, SlowStarts, ramps, update_slow_starts
+from xenoovs.decision.ejection import (
+    Ejected,
+    Ejection,
+    KnownShares,
+    SlowStarts,
+    decide_ejections,
+    held_backends,
+    ramps,
+    update_slow_starts,
+)
 from xenoovs.fleet.plan import Availability, FleetAvailability, configs_of, stored_shares
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo
 from xenoovs.fleet.votes import (

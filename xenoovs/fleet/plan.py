@@ -24,8 +24,7 @@ from xenoovs.decision.decision import (
     follow,
     moved,
 )
-from xenoovs.decision.ejection import Ejected
-from xenoovs.decision.slow_start import KnownShares, Ramps
+from xenoovs.decision.ejection import Ejected, KnownShares, Ramps
 from xenoovs.errors import FleetRefused, XenoovsError, did_you_mean, first_names
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo, Problem, decision_of, stored_services
 from xenoovs.model.balancer import Balancer, DrainMode, OtherTraffic, Service, Uplinks, claim_text, service_ids

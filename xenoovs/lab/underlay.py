@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from xenoovs.compile.receive import Receiver, receiver_of
-from xenoovs.compile.tunnel_ports import wanted_ports
+from xenoovs.compile.tunnel_ports import Receiver, receiver_of, wanted_ports
 from xenoovs.errors import CommandFailed
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab

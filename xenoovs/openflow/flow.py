@@ -413,11 +413,9 @@ class FlowKey:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One rule. `actions` empty: drop.
-
-    Attributes:
-        options: Timeouts, flags and importance as ovs-ofctl writes them (`idle_timeout=10`, `send_flow_rem`), in its
-            order. Programs have none. Only adding the flow again changes them (OpenFlow 1.4.0, 6.4).
+    """One rule. `actions` empty: drop. `options`: Timeouts, flags and importance as ovs-ofctl writes them
+    (`idle_timeout=10`, `send_flow_rem`), in its order. Programs have none. Only adding the flow again changes them
+    (OpenFlow 1.4.0, 6.4).
     """
 
     key: FlowKey
@@ -478,9 +476,7 @@ class FlowMod:
 @dataclass(frozen=True, slots=True)
 class Group:
     """A group of a bridge. `number`: 32 bits. `failover`: None: it is no group that xenoovs could have made.
-
-    Attributes:
-        protocol: That its actions set an L4 port of; None: they set none.
+    `protocol`: That its actions set an L4 port of; None: they set none.
     """
 
     number: int
@@ -499,10 +495,8 @@ class GroupMod:
 @dataclass(frozen=True, slots=True)
 class Bundle:
     """Flow-mods in the order in which they are sent: adds and changes before deletes, so that no packet is lost.
-
-    Attributes:
-        has_groups: Whether flows before or after it have a `Failover`, for which it still needs groups.
-        added, deleted: Groups that are sent before and behind the flow-mods.
+    `has_groups`: Whether flows before or after it have a `Failover`, for which it still needs groups. `added, deleted`:
+    Groups that are sent before and behind the flow-mods.
     """
 
     mods: tuple[FlowMod, ...]

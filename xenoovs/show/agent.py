@@ -836,11 +836,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class LazySnapshot:
-    """One moment of an agent, of which any thread can build the parts that take long.
-
-    Attributes:
-        blocks: Builds the blocks of a service by its name, in the order of the key space.
-        command_options: The options that a command needs to reach this agent, after a space; empty: none.
+    """One moment of an agent, of which any thread can build the parts that take long. `blocks`: Builds the blocks of a
+    service by its name, in the order of the key space. `command_options`: The options that a command needs to reach
+    this agent, after a space; empty: none.
     """
 
     snapshot: Callable[[], Snapshot]

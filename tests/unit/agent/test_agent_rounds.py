@@ -16,9 +16,8 @@ from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import PATIENCE_S
 from tests.unit import balancer as small
 from xenoovs.agent import tasks
-from xenoovs.agent.bridges import AgentGroup, handle_signals
 from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.daemon import Agent
+from xenoovs.agent.daemon import Agent, AgentGroup, handle_signals
 from xenoovs.agent.log import warn
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target
@@ -26,13 +25,12 @@ from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.agent.scheduler import Probe
 from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.store import MonotonicClock
-from xenoovs.agent.telemetry import telemetry
+from xenoovs.agent.telemetry import Timings, telemetry
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import CommandTimeout, PortsMissing
 from xenoovs.model.balancer import Balancer, Protocol
-from xenoovs.show.metrics import Timings
 
 ONE = small.balancer(small.service(small.claim(), 3, 1))
 TWO = small.balancer(

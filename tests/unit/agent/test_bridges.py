@@ -23,9 +23,8 @@ from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import PATIENCE_S
 from tests.unit import balancer as small
 from xenoovs.agent.bridge_watch import PortEvent, port_events
-from xenoovs.agent.bridges import AgentGroup, Starter
 from xenoovs.agent.config_file import ConfigFile
-from xenoovs.agent.daemon import Agent
+from xenoovs.agent.daemon import Agent, AgentGroup, Starter
 from xenoovs.agent.log import LOGGER, Readiness, bridge_context, facts_of, info, notify
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within

@@ -13,7 +13,7 @@ import pytest
 from tests.agent_support import make_scene
 from xenoovs.agent.control.client import READS
 from xenoovs.agent.control.handlers import ROUTES
-from xenoovs.agent.control.routes import READY_PATH, openapi_document
+from xenoovs.agent.control.schemas import READY_PATH, openapi_document
 
 DOCUMENT = openapi_document(ROUTES)
 SCHEMAS = DOCUMENT["components"]["schemas"]

@@ -21,9 +21,9 @@ from tests.fleet_support import EMPTY, given, settled
 from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.agent import fleet, fleet_watch
 from xenoovs.agent.fleet import FleetVoter, VerdictReports, verdict_counts
-from xenoovs.agent.fleet_checks import SELF_CHECK_MS, FleetWatches, fleet_checks
 from xenoovs.agent.fleet_config import FleetCache
 from xenoovs.agent.fleet_watch import FleetWatch
+from xenoovs.agent.health import SELF_CHECK_MS, FleetWatches, fleet_checks
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.state import (
     AgentState,

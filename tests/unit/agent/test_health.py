@@ -31,8 +31,16 @@ from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.agent.state import AgentState, ConfigFollowed, Probed, Tick, advertised_weights, after, desired_state
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import BackendName
-from xenoovs.decision.ejection import Ejection, decide_ejections, select_ejected, with_away, with_dead_ports
-from xenoovs.decision.slow_start import SlowStarts, ramps, update_slow_starts
+from xenoovs.decision.ejection import (
+    Ejection,
+    SlowStarts,
+    decide_ejections,
+    ramps,
+    select_ejected,
+    update_slow_starts,
+    with_away,
+    with_dead_ports,
+)
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Protocol, Service
 from xenoovs.model.load import parse_config

@@ -11,9 +11,8 @@ from tests.agent_support import make_scene
 from tests.patience import PATIENCE_S
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.telemetry import mount_metrics
+from xenoovs.agent.telemetry import exposition, mount_metrics
 from xenoovs.show.agent import TABLES
-from xenoovs.show.metrics import exposition
 
 
 def scrape(path: Path, **headers: str) -> tuple[str | None, bytes]:

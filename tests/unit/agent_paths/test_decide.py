@@ -13,8 +13,7 @@ import pytest
 
 from tests.path_rounds import Sender, always
 from xenoovs.agent.paths.decide import MAX_RESTORE_S, RESTORE_S, MoveReason, Placement
-from xenoovs.agent.paths.discover import DISTANCES, Search, TtlProbe, hops_text, in_places
-from xenoovs.agent.paths.frame import Answer, Quote, Token
+from xenoovs.agent.paths.frame import DISTANCES, Answer, Quote, Search, Token, TtlProbe, hops_text, in_places
 from xenoovs.agent.paths.mover import MAX_SHARE, PROBES_PER_S, ProbeBudget
 from xenoovs.agent.paths.score import FAILED_AFTER, UNKNOWN_AFTER, Record, Rounds
 from xenoovs.show.paths import PathState

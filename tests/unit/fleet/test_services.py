@@ -10,8 +10,7 @@ import pytest
 
 from tests import fleet_support
 from tests.fleet_support import EMPTY
-from xenoovs.agent.fleet_checks import FleetWatches, fleet_checks
-from xenoovs.agent.health import Checks
+from xenoovs.agent.health import Checks, FleetWatches, fleet_checks
 from xenoovs.errors import ConfigError
 from xenoovs.fleet.plan import _parse, next_change, parse_intent, with_intent
 from xenoovs.fleet.services import Memo, ViewReader

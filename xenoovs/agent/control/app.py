@@ -12,13 +12,16 @@ from aiohttp import web
 from xenoovs.agent.control.auth import Auth, facts_of_request
 from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit, add_executor, read_body, run_beside
-from xenoovs.agent.control.routes import READY_PATH, Handler, Route, openapi_document
 from xenoovs.agent.control.schemas import (
     MAX_BODY_BYTES,
+    READY_PATH,
     ErrorAnswer,
     ErrorDetail,
     EventsQuery,
+    Handler,
     ReadyAnswer,
+    Route,
+    openapi_document,
     parse_query,
     parse_request,
 )

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar, get_args, get_origin, get_type_hints
 
 from xenoovs import __version__
-from xenoovs.agent.control.routes import Handler, Route
 from xenoovs.agent.control.schemas import (
     API_VERSION,
     MAX_BLOCKS,
@@ -22,12 +21,14 @@ from xenoovs.agent.control.schemas import (
     EmptyRequest,
     EventList,
     EventsQuery,
+    Handler,
     MovePlan,
     PauseRequest,
     PinRequest,
     RemoteList,
     RemoteReasons,
     RemoteRequest,
+    Route,
     Status,
     TimedRequest,
     WeightRequest,

@@ -9,8 +9,19 @@ from threading import Lock
 
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.paths.devices import Devices
-from xenoovs.agent.paths.discover import CANDIDATES, TRIES, WAIT_S, Search, hops_text, in_places
-from xenoovs.agent.paths.frame import Addresses, Quote, Token, payload, probe_head
+from xenoovs.agent.paths.frame import (
+    CANDIDATES,
+    TRIES,
+    WAIT_S,
+    Addresses,
+    Quote,
+    Search,
+    Token,
+    hops_text,
+    in_places,
+    payload,
+    probe_head,
+)
 from xenoovs.agent.paths.remote import ProbedRemote
 from xenoovs.errors import fault_text
 from xenoovs.model.balancer import Balancer, RemoteName

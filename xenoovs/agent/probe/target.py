@@ -86,13 +86,10 @@ def quoted(data: bytes, *, most: int = 40) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Via:
-    """Where a probe is sent from.
-
-    Attributes:
-        interface: The device (SO_BINDTODEVICE, socket(7)). The scope of an address (fe80::1%eth0, RFC 4007, section 11)
-            counts as its interface. None: the kernel chooses.
-        netns: The network namespace (network_namespaces(7)), by its name below /run/netns (ip-netns(8)) or by a path.
-            None: the namespace of this process.
+    """Where a probe is sent from. `interface`: The device (SO_BINDTODEVICE, socket(7)). The scope of an address
+    (fe80::1%eth0, RFC 4007, section 11) counts as its interface. None: the kernel chooses. `netns`: The network
+    namespace (network_namespaces(7)), by its name below /run/netns (ip-netns(8)) or by a path. None: the namespace of
+    this process.
     """
 
     interface: str | None = None

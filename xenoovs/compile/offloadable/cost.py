@@ -9,7 +9,7 @@ from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Version
 from xenoovs.compile.plan import hardware_entries, most_entries, return_entries
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.dataclass import dataclass
-from xenoovs.decision.heirs import lone_port
+from xenoovs.decision.decide import lone_port
 from xenoovs.errors import counted, first_names
 from xenoovs.model.address import Family, prefix_of
 from xenoovs.model.balancer import Backend, Balancer, DrainMode, KeyField, Protocol, Service, probe_port
@@ -81,11 +81,8 @@ def check_cost(
     table_size: int | None = None,
     version: Version = DEFAULT_VERSION,
 ) -> tuple[CostFinding, ...]:
-    """Return what makes the program expensive.
-
-    Args:
-        client_macs: source MACs of clients' packets; None: unknown.
-        table_size: entries that the NIC's table holds; None: unknown.
+    """Return what makes the program expensive. `client_macs`: Source MACs of clients' packets; None: unknown.
+    `table_size`: Entries that the NIC's table holds; None: unknown.
     """
     found = [finding for service in program.services for finding in _service(service, client_macs)]
     found += _ipv6_prefixes(program) if version < IPV6_TRIES else ()

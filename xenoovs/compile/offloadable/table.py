@@ -122,10 +122,8 @@ class TopicKind(Enum):
 @dataclass(frozen=True, slots=True)
 class TableRow:
     """One verdict on a topic, for versions of Open vSwitch from `first` to `last`, without a limit where it is None.
-
-    Attributes:
-        source: file and function in Open vSwitch or Linux, or the document.
-        message: part of what Open vSwitch logs about it (mostly at debug level); None: it logs nothing.
+    `source`: File and function in Open vSwitch or Linux, or the document. `message`: Part of what Open vSwitch logs
+    about it (mostly at debug level); None: it logs nothing.
     """
 
     profile: Profile
@@ -143,12 +141,9 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One thing that a flow can match or do.
-
-    Attributes:
-        rows: for each profile, rows whose versions leave no gap; none for profiles where the topic cannot occur, or
-            where DOCA has the row.
-        example: a flow as ovs-ofctl prints it, for topics that a flow can show.
+    """One thing that a flow can match or do. `rows`: For each profile, rows whose versions leave no gap; none for
+    profiles where the topic cannot occur, or where DOCA has the row. `example`: A flow as ovs-ofctl prints it, for
+    topics that a flow can show.
     """
 
     name: str
