@@ -151,9 +151,7 @@ class ConfigUnreadable(XenoovsError):
 
 class ToleranceUnreachable(XenoovsError):
     """Weights that no split over the given number of bits meets. `least`: the least tolerance that can be met, or None.
-
-    `smallest`: index of the smallest positive weight, which decides; `backend`: the name of its backend, if known.
-    """
+    `smallest`: index of the smallest positive weight, which decides; `backend`: the name of its backend, if known."""
 
     def __init__(
         self, *, tolerance: Fraction, least: Fraction | None, smallest: int, max_width: int, backend: str | None = None
@@ -183,10 +181,8 @@ class ToleranceUnreachable(XenoovsError):
 
 
 class BudgetUnreachable(XenoovsError):
-    """A budget of flows that no split fits.
-
-    `least`: the least number of flows possible; `service`: the name of the service, if known.
-    """
+    """A budget of flows that no split fits. `least`: the least number of flows possible; `service`: the name of the
+    service, if known."""
 
     def __init__(self, *, max_flows: int, least: int, service: str | None = None) -> None:
         self.max_flows, self.least, self.service = max_flows, least, service
@@ -324,8 +320,7 @@ class SwitchUnresponsive(SwitchUnreachable):
 
 class MacUnknown(SwitchError):
     """Backends with an address only, for which no machine answers. `unknown`: Each address with its `service/backend`.
-    `is_recorded`: Whether no machine was asked, because the input was recorded, maybe on another network.
-    """
+    `is_recorded`: Whether no machine was asked, because the input was recorded, maybe on another network."""
 
     retryable = True
 
@@ -611,10 +606,8 @@ class MalformedOpenFlow(SwitchError):
 
 
 class StandingBy(SwitchError):
-    """Another controller is the master of the bridge; this one changes nothing until that one is gone.
-
-    `master`: which one, as far as that is known.
-    """
+    """Another controller is the master of the bridge; this one changes nothing until that one is gone. `master`: which
+    one, as far as that is known."""
 
     retryable = True
 

@@ -121,10 +121,8 @@ class EventBackendChanged(EventOfBridge):
 
 @dataclass(frozen=True)
 class EventServiceChanged(EventOfBridge):
-    """A service is `new`, `changed` or `removed`.
-
-    `moved`: share of its clients that have another backend now, 0 to 1. `ejected`: get none, whatever their weight.
-    """
+    """A service is `new`, `changed` or `removed`. `moved`: share of its clients that have another backend now, 0 to 1.
+    `ejected`: get none, whatever their weight."""
 
     service: str
     kind: str
@@ -188,10 +186,8 @@ def _refusal(error: Exception) -> tuple[int, str]:
 
 
 class SharedSocket:
-    """The socket of a switch. What came until it is known whose the bridge is can be read again.
-
-    OpenSSL must not be entered twice at once for one connection, so TLS needs `Stream`; ryu has no poll(2) for it.
-    """
+    """The socket of a switch. What came until it is known whose the bridge is can be read again. OpenSSL must not be
+    entered twice at once for one connection, so TLS needs `Stream`; ryu has no poll(2) for it."""
 
     def __init__(self, sock: Any) -> None:
         self._sock: Any = sock

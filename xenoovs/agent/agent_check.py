@@ -81,10 +81,8 @@ _IS_UP = {"up": True, "down": False, "fail": False, "stopped": False}
 
 
 def parse_reply(line: str) -> AgentReply:
-    """Read one line, without its end. `maxconn:N` is accepted and ignored: connections are not counted here.
-
-    Raises ValueError: it has a word that the manual does not, or has two words of one kind.
-    """
+    """Read one line, without its end. `maxconn:N` is accepted and ignored: connections are not counted here. Raises
+    ValueError: it has a word that the manual does not, or has two words of one kind."""
     words, _, description = line.partition("#")
     found: dict[str, object] = {}
     for word in filter(None, re.split(r"[ \t,]+", words.strip(" \t,\r\n").lower())):

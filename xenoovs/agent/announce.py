@@ -68,10 +68,8 @@ def bridge_problem(state: AgentState, now_s: float) -> str:
 
 
 def decide_vips(balancer: Balancer, state: AgentState, now_s: float) -> dict[Vip, VipDecision]:
-    """Return what each VIP is to have. One of several services that share a VIP is enough.
-
-    `balancer`: the config whose flows the bridge has.
-    """
+    """Return what each VIP is to have. One of several services that share a VIP is enough. `balancer`: the config whose
+    flows the bridge has."""
     last, everywhere = state.round, _for_all(state, now_s)
     if everywhere is None and not (last.is_known and last.failing_since_s is None):
         everywhere = VipDecision(VipAction.LEAVE, last.error if last.is_known else "starting")

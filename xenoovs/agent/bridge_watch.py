@@ -108,9 +108,7 @@ async def follow_bridge(
     db: str, store: Store, *, balancer: Callable[[], Balancer], request_round: Callable[[], None]
 ) -> None:
     """Follow the database, and connect again with increasing pauses while it does not answer, until cancelled.
-
-    `request_round`: called when flows may be wrong.
-    """
+    `request_round`: called when flows may be wrong."""
     retry_s, seen = _RETRY_S, BridgePorts()
     while True:
         try:
@@ -167,9 +165,7 @@ async def follow_ipsec(
     request_round: Callable[[], None],
 ) -> None:
     """Follow policies and SAs until cancelled. While that is impossible, the next comparison finds what has changed.
-
-    `locate`: returns the network namespace in which Open vSwitch is now; None: that of this process.
-    """
+    `locate`: returns the network namespace in which Open vSwitch is now; None: that of this process."""
     problem, loop = "", asyncio.get_running_loop()
     while True:
         try:

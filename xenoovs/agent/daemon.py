@@ -291,10 +291,8 @@ class Agent:
         return await outcome
 
     async def change(self, make: Callable[[Reloader], Awaitable[T]]) -> T:
-        """Change overrides, pins or a pause, from the next round on. Return what `make` returns.
-
-        Raises RequestRefused: another controller is master, or as `make`.
-        """
+        """Change overrides, pins or a pause, from the next round on. Return what `make` returns. Raises RequestRefused:
+        another controller is master, or as `make`."""
         self._settings.check_request()
         async with self._change():
             return await make(self.reloader)
@@ -421,8 +419,7 @@ class Agent:
 
     async def _check_for_changes(self) -> None:
         """Request a round if the config file has changed, a rollback or the end of an override is due, or a slow start
-        has a next step.
-        """
+        has a next step."""
         always, self._must_reload = self._must_reload, False
         now_s = self.clock.now_s()
         is_due = self.state.is_due(now_s) or self.state.ramps(now_s) != self.desired.ramps
@@ -436,10 +433,8 @@ class Agent:
             self._publish(self.state.round)
 
     def _is_accepted_without_round(self) -> bool:
-        """Accept a generation of a fleet that changes none of the services here. Return whether it is one.
-
-        The round before has compared the flows, and each of a thousand DPUs would compare all of them for nothing.
-        """
+        """Accept a generation of a fleet that changes none of the services here. Return whether it is one. The round
+        before has compared the flows, and each of a thousand DPUs would compare all of them for nothing."""
         last, is_busy = self.state.round, self._must_round or self._changing.locked()
         is_right = not (last.error or is_busy) and last.last_s is not None
         return bool(self.config.good.stored and is_right and self.reloader.accept_unchanged())

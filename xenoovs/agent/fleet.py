@@ -73,10 +73,8 @@ class FleetMember:
         *,
         request_poll: Callable[[], None],
     ) -> None:
-        """Make the agent a member. Local overrides end: the store decides about weights.
-
-        `cache`: where the last view survives a restart.
-        """
+        """Make the agent a member. Local overrides end: the store decides about weights. `cache`: where the last view
+        survives a restart."""
         self._agent, self._engine, self._config, self._name = agent, engine, config, name
         self._request_poll = request_poll
         self._store, self._states, self._cache = store, states, cache
@@ -361,10 +359,8 @@ def _digest(name: str, decision: ServiceDecision | None) -> str:
 
 
 def verdict_counts(findings: OffloadFindings) -> dict[str, int]:
-    """Return the number of megaflows by verdict: those of blocks and of answers that the NIC should forward.
-
-    A block without a megaflow counts as one that is `ABSENT`.
-    """
+    """Return the number of megaflows by verdict: those of blocks and of answers that the NIC should forward. A block
+    without a megaflow counts as one that is `ABSENT`."""
     counts = Counter[str]()
     for block in findings.nic_blocks:
         counts.update({verdict.value: count for verdict, count in block.verdicts} or {Verdict.ABSENT.value: 1})

@@ -107,9 +107,7 @@ class BackendHealth:
 
 def initial_health(health: Health, *, remembered_up: bool | None, due_s: float, now_s: float) -> BackendHealth:
     """Return the health before any result. `remembered_up`: the state in the flows of the switch; None: a new backend.
-
-    A backend that the switch knows keeps its state, so that a restart of the agent ejects and returns no backend.
-    """
+    A backend that the switch knows keeps its state, so that a restart of the agent ejects and returns no backend."""
     is_known = remembered_up is not None or health.initial is Initial.DOWN
     is_up = health.initial is not Initial.DOWN if remembered_up is None else remembered_up
     return BackendHealth(is_up, is_known, since_s=now_s, due_s=due_s)

@@ -151,10 +151,8 @@ class _Kind:
 
 
 class RepeatFilter(logging.Filter):
-    """Limits how often events of one kind are logged. A suppressed event is counted in the next one of its kind.
-
-    If none follows in time, the last suppressed event is logged by itself.
-    """
+    """Limits how often events of one kind are logged. A suppressed event is counted in the next one of its kind. If
+    none follows in time, the last suppressed event is logged by itself."""
 
     def __init__(
         self, logger: logging.Logger, call_later: CallLater, *, now_s: Callable[[], float] = time.monotonic
@@ -211,9 +209,7 @@ def _key(record: logging.LogRecord) -> tuple[object, ...]:
 
 def notify(message: str) -> bool:
     """Send lines of `KEY=value`, such as WATCHDOG=1. Return False if they were lost, as while systemd does not read.
-
-    Without systemd, return True.
-    """
+    Without systemd, return True."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return True

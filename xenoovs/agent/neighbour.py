@@ -44,9 +44,7 @@ class Neighbours:
 
     def resolve(self, balancer: Balancer) -> Balancer:
         """Return the balancer with the MACs of now. A backend without one gets no clients. Blocks for new addresses.
-
-        Raises MacUnknown: a service has no backend with a MAC.
-        """
+        Raises MacUnknown: a service has no backend with a MAC."""
         if any(address not in self._waited_for for address in sought(balancer)):
             with suppress(SwitchError, ParseError):
                 self.settle(balancer, timeout_s=_FIRST_TIMEOUT_S)

@@ -66,10 +66,8 @@ class Notification:
 
 
 def notifications(state: AgentState) -> Iterator[Notification]:
-    """Yield the states of services that have a command: first those of the backends, then that of the service.
-
-    A backend in maintenance has no state, because it is not probed.
-    """
+    """Yield the states of services that have a command: first those of the backends, then that of the service. A
+    backend in maintenance has no state, because it is not probed."""
     away, stopped = in_maintenance(state.runtime.overrides), state.tracker.advertised_away
     dead = state.dead_ports
     for service in state.judged:
@@ -108,10 +106,8 @@ class Notifier:
     """Runs the commands, within the event loop of an agent."""
 
     def __init__(self, store: Store, probe: Probe, tasks: BackgroundTasks, decides: Callable[[], bool]) -> None:
-        """Bind it to the parts of an agent.
-
-        `decides`: returns whether this agent decides about the bridge; others run no commands.
-        """
+        """Bind it to the parts of an agent. `decides`: returns whether this agent decides about the bridge; others run
+        no commands."""
         self._store, self._probe, self._tasks, self._decides = store, probe, tasks, decides
         self._notified: dict[Subject, str] = {}
         self._running: set[Subject] = set()

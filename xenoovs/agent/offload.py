@@ -129,10 +129,8 @@ class MegaflowCounters:
         self._missing: dict[str, _Count] = {}
 
     def increments(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines of a dump with what their counters have grown by since the dump before; read it to the end.
-
-        A counter that is less than before belongs to a megaflow that was installed again.
-        """
+        """Yield the lines of a dump with what their counters have grown by since the dump before; read it to the end. A
+        counter that is less than before belongs to a megaflow that was installed again."""
         now: dict[str, _Count] = {}
         for line in lines:
             found = _LINE.fullmatch(line)
@@ -195,10 +193,8 @@ _IN_PORT = re.compile(r"in_port\(([^)]+)\)")
 
 @dataclass(frozen=True, slots=True)
 class SamplePace:
-    """Intervals between samples, and the part of the time, 0..1, that samples may take at most.
-
-    Open vSwitch reads the counters of hardware every 2 s (offloaded-stats-delay): more samples than that show nothing.
-    """
+    """Intervals between samples, and the part of the time, 0..1, that samples may take at most. Open vSwitch reads the
+    counters of hardware every 2 s (offloaded-stats-delay): more samples than that show nothing."""
 
     interval_s: float = 10.0
     watched_interval_s: float = 2.0

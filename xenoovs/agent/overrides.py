@@ -152,10 +152,8 @@ def with_weight(
     until_s: float | None = None,
     is_maintenance: bool = False,
 ) -> Runtime:
-    """Return the runtime in which a backend has this weight; None: that of the config. Raises RequestRefused.
-
-    `now_s`: UTC. `until_s`: when it ends, on the agent's clock.
-    """
+    """Return the runtime in which a backend has this weight; None: that of the config. Raises RequestRefused. `now_s`:
+    UTC. `until_s`: when it ends, on the agent's clock."""
     backend, before = find_backend(balancer, name), override_of(runtime, name)
     overrides = [each for each in runtime.overrides if each is not before]
     if weight is not None and (weight != backend.weight or is_maintenance):

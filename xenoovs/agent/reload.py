@@ -82,10 +82,8 @@ class Reloader:
         confirm_s: float | None,
         hold: Callable[[Collection[str]], None],
     ) -> None:
-        """Bind it to the parts of an agent.
-
-        `hold`: holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
-        """
+        """Bind it to the parts of an agent. `hold`: holds the locks of some bridges, and no others. Raises AgentRuns,
+        ListenError."""
         self.config, self.reloads = config, 0
         self.appointment: Appointment | None = None
         self._engine, self._store, self._report, self._file = engine, store, report, file
@@ -227,8 +225,7 @@ class Reloader:
     async def override(self, *requests: OverrideRequest) -> tuple[BackendName, ...]:
         """Set or end overrides, of all backends or of none. Return the backends that the requests are for. Raises
         RequestRefused: The config has no such backend, the store of a fleet decides, or it could not be saved. Raises
-        CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights.
-        """
+        CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights."""
         state, balancer, clock = self._store.state, self.config.balancer, self._store.clock
         if state.fleet is not None:
             raise RequestRefused(
@@ -293,10 +290,8 @@ class Reloader:
         return True
 
     async def _set(self, runtime: Runtime) -> bool:
-        """Save what a request sets, and then set it: a restart must neither lose it nor revive what was before.
-
-        Return False if it was so already. Raises RequestRefused.
-        """
+        """Save what a request sets, and then set it: a restart must neither lose it nor revive what was before. Return
+        False if it was so already. Raises RequestRefused."""
         if runtime == self._store.state.runtime:
             return False
         try:
@@ -346,10 +341,8 @@ class Reloader:
             self._saved = runtime
 
     async def follow(self, merged: Merged | None = None) -> None:
-        """Follow the good config, with what is left of the overrides; None: all of them.
-
-        Raises SwitchError: the config is followed, but the state stored on the bridge is not known.
-        """
+        """Follow the good config, with what is left of the overrides; None: all of them. Raises SwitchError: the config
+        is followed, but the state stored on the bridge is not known."""
         if merged is not None:
             self._set_overrides(merged)
         known: KnownShares = {}

@@ -59,9 +59,7 @@ else, and leave one weight."""
 
 def advertised_weights(service: Service, signals: Mapping[str, Signal]) -> Mapping[str, Fraction]:
     """The default policy: the weights of config and operators, each times what the agent of its server advertises.
-
-    Where none would be left, agents are ignored: they are the more likely fault.
-    """
+    Where none would be left, agents are ignored: they are the more likely fault."""
     parts = {name: signal.advertised for name, signal in signals.items() if signal.advertised is not None}
     weights = {backend.name: backend.weight * parts.get(backend.name, 1) for backend in service.backends}
     return weights if any(weights.values()) else {backend.name: backend.weight for backend in service.backends}

@@ -109,10 +109,8 @@ class BackgroundTasks:
 
 
 async def run_all(coroutines: Iterable[Running], *, beside: Iterable[Running] = ()) -> None:
-    """Run coroutines to their end. The first that fails ends all others, and its exception is raised.
-
-    `beside`: these are cancelled when `coroutines` have ended.
-    """
+    """Run coroutines to their end. The first that fails ends all others, and its exception is raised. `beside`: these
+    are cancelled when `coroutines` have ended."""
     awaited = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     pending = {*awaited, *map(asyncio.ensure_future, beside)}
     tasks = tuple(pending)

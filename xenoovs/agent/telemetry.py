@@ -62,9 +62,7 @@ def telemetry(
     agent: Agent, *, pace: SamplePace, with_blocks: bool = False, is_always: bool, rule_use: RuleUse | None = None
 ) -> tuple[Mount, ...]:
     """Add offload samples to an agent that does not run yet. Return what adds the routes of its metrics and its page.
-
-    `with_blocks`: metrics of blocks too. `is_always`: take samples although no client requests them.
-    """
+    `with_blocks`: metrics of blocks too. `is_always`: take samples although no client requests them."""
     engine, store, timings = agent.engine, agent.store, Timings(HISTOGRAMS)
     sampler = OffloadSampler(
         engine.switch,
@@ -133,18 +131,14 @@ class Timings:
 
 
 def exposition(tables: Iterable[Table], state: object) -> bytes:
-    """Return the metrics of all columns, from any thread.
-
-    prometheus_client takes 30 us for a sample: 10 s for 16,000 backends. This takes a twentieth of that.
-    """
+    """Return the metrics of all columns, from any thread. prometheus_client takes 30 us for a sample: 10 s for 16,000
+    backends. This takes a twentieth of that."""
     return "".join(line for table in tables for line in _lines(table, state)).encode()
 
 
 def open_metrics(text: bytes) -> bytes:
     """Return a text of format 0.0.4 as OpenMetrics 1.0: counters are described without `_total`; the text has an end.
-
-    Source: OpenMetrics 1.0, sections "Text Format" and "Counter".
-    """
+    Source: OpenMetrics 1.0, sections "Text Format" and "Counter"."""
 
     def described(line: re.Match[bytes]) -> bytes:
         return b"# %b %b %b" % (line[1], line[2].removesuffix(b"_total"), line[3].replace(b'"', b'\\"'))

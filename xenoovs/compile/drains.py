@@ -72,8 +72,7 @@ class Quiet:
 
     def after(self, packets: Mapping[BlockId, int], *, asked_s: float, read_s: float) -> Quiet:
         """Return what is known after `packets` (of `old_packets`) were counted. `packets`: All that came until
-        `asked_s`, and some of those that came until `read_s`. On a busy switch seconds are between these.
-        """
+        `asked_s`, and some of those that came until `read_s`. On a busy switch seconds are between these."""
         found = {}
         for block, count in packets.items():
             before, since_s = self.since.get(block, (-1, read_s))
@@ -91,8 +90,7 @@ def drains_of(
     program: Program, observed: Iterable[ObservedFlow], times: Times, *, opened: Mapping[int, int] | None = None
 ) -> tuple[Draining, ...]:
     """Return the drains of a program, in the order of its services. `observed`: Flows of the switch with counters.
-    `opened`: Connections by service id, where `opened_connections` counted them before; None: count them now.
-    """
+    `opened`: Connections by service id, where `opened_connections` counted them before; None: count them now."""
     if not any(made.moves for made in program.services):
         return ()
     seen = tuple(observed)

@@ -153,8 +153,7 @@ def block_conditions(
     """Return what the flows of a block match besides the id of the service. `actions`: Of the flow. To write a port,
     the protocol must be matched (ovs-actions(7), `mod_tp_dst`). All blocks of a service with NAT match it, so that a
     flow keeps its key while the block moves. Raises CompileError: The key is a part of packets that those of the
-    service need not have.
-    """
+    service need not have."""
     key, protocol = service.key.field, service.claim.protocol
     bits = key_match(key, family, rule.value, rule.mask)
     is_translated = service.nat is not None and protocol is not None and protocol.has_ports
@@ -301,7 +300,6 @@ def _tunneled(written: Mapping[Field, int], port: str, key: int) -> Tunneled | N
 
 def arrives(hop: NextHop, *, port: str | None, sent: Callable[[Field], int], original: Callable[[Field], int]) -> bool:
     """Return whether a packet that leaves by this port goes to `hop`. `sent`: Returns a field of the packet that
-    leaves; `original`: of the packet before.
-    """
+    leaves; `original`: of the packet before."""
     written = {write.field: write.value for write in rewrites(hop, None)}
     return hop.port == port and all(sent(f) == written.get(f, original(f)) for f in WRITTEN)

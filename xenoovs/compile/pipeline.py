@@ -177,8 +177,6 @@ _PROGRAM_STAGES = tuple(stage for stage in Stage if stage is not Stage.LEARNED)
 
 
 def of_service(service_id: int, stages: Iterable[Stage] = _PROGRAM_STAGES) -> Cookies:
-    """Return the cookies of one service, 0: of no service, in the stages of its program or in others.
-
-    A switch finds these flows at once, however many it has learned. Flows of another generation are not among them.
-    """
+    """Return the cookies of one service, 0: of no service, in the stages of its program or in others. A switch finds
+    these flows at once, however many it has learned. Flows of another generation are not among them."""
     return tuple(CookieMask(cookie_of(stage, service_id), WHOLE_COOKIE) for stage in stages)

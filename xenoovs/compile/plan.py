@@ -242,8 +242,7 @@ def summarise(
 @dataclass(frozen=True, slots=True)
 class _Before:
     """One service on the bridge. `blocks`: The flows that choose backends, as they are once drains are over. `entries`:
-    Hardware entries predicted for them.
-    """
+    Hardware entries predicted for them."""
 
     decision: ServiceDecision | None
     blocks: frozenset[Flow]

@@ -101,8 +101,7 @@ _ARP_REQUEST, _ARP_REPLY = 1, 2
 
 def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> Iterator[Flow]:
     """Yield one flow for each ingress port, VIP and port mask: it writes the service id and goes on to `balance`.
-    `ingress`: Of the bridge, for services whose claim names no port of its own.
-    """
+    `ingress`: Of the bridge, for services whose claim names no port of its own."""
     actions = (SetField(SERVICE_ID, service_id), Resubmit(Stage.BALANCE.table))
     cookie, entered = cookie_of(Stage.CLASSIFY, service_id), service.claim.in_port
     for in_port, (conditions, priority) in product(
@@ -128,7 +127,8 @@ def arp_flows(balancer: Balancer) -> Iterator[Flow]:
 
 def neighbour_discovery_flows(balancer: Balancer) -> Iterator[Flow]:
     """Yield flows that keep neighbour discovery (RFC 4861) out of services that take every IPv6 packet."""
-    if not any(_swallows_neighbour_discovery(service.claim) for service in balancer.services):
+    claims = (each.claim for each in balancer.services if each.claim.protocol in (None, Protocol.ICMP))
+    if not any(Family.IPV6 in claim.served_families for claim in claims):
         return
     for in_port, icmp_type in product(balancer.uplinks.ingress, NEIGHBOUR_DISCOVERY):
         conditions = (
@@ -180,10 +180,6 @@ def _conditions(claim: Claim) -> Iterator[tuple[tuple[Masked, ...], int]]:
             to = () if vip is None else (destination_is(vip),)
             last = () if ports is None else (Masked(Field.TP_DST, ports.value, ports.mask),)
             yield (*first, *to, *last), service_priority(claim, vip, port_bits=0 if ports is None else ports.bits)
-
-
-def _swallows_neighbour_discovery(claim: Claim) -> bool:
-    return Family.IPV6 in claim.served_families and claim.protocol in (None, Protocol.ICMP)
 
 
 def _vip_macs(services: Iterable[Service]) -> dict[tuple[int | None, Vip], Mac]:
@@ -259,8 +255,7 @@ _OPENS = Masked(Field.TCP_FLAGS, TCP_SYN, TCP_SYN | TCP_ACK)
 @dataclass(frozen=True, slots=True)
 class DrainRule:
     """The block `rule` moves from `old` to `new`. `is_settling`: Megaflows from before may still be there, so that new
-    connections go to `old` for now.
-    """
+    connections go to `old` for now."""
 
     rule: BlockRule
     old: NextHop
@@ -359,7 +354,7 @@ class ServiceProgram:
         drain: Flows for packets of moving blocks, and those that store their new owners.
         returns: Flows for what its backends send back, where it is not from the VIP.
         watch: What the switch moves by itself; None: nothing.
-        rows: The blocks as they are once drains are over; the owner is one of `decision.heirs.successions`.
+        rows: The blocks as they are once drains are over; the owner is one of `decision.decide.successions`.
         splits: How many more ways packets have to it than flows in `classify`, as longer VIPs are in its prefixes.
     """
 
@@ -401,8 +396,7 @@ class ServiceProgram:
 @dataclass(frozen=True, slots=True)
 class Program:
     """All flows of a decision, no two with one key. `shared`: Those that belong to no service. `balancer`: The config,
-    and the next hops that only the decision and the transition still need.
-    """
+    and the next hops that only the decision and the transition still need."""
 
     services: tuple[ServiceProgram, ...]
     shared: tuple[Flow, ...]
@@ -508,7 +502,7 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
     rows = [(rule, owners_of(row)[0], move) for rule, row, move in cut]
     flows = block_flows(service, rules, service_id=service_id)
     targets = [
-        (rule, backends.get(owner) or _unnamed(bare, owner), move)
+        (rule, backends.get(owner) or Backend(owner, bare.hop(owner), Fraction(0)), move)
         for _ in service.claim.served_families
         for rule, owner, move in rows
     ]
@@ -532,10 +526,8 @@ def _actions(ways: tuple[tuple[SetField | Output, ...], ...]) -> tuple[Action, .
 
 
 def _with_returns(services: list[ServiceProgram], *, port: str) -> list[ServiceProgram]:
-    """Return the programs with the flows for what backends send back by this port.
-
-    A backend has them as long as the config has it, and afterwards while blocks that move leave connections with it.
-    """
+    """Return the programs with the flows for what backends send back by this port. A backend has them as long as the
+    config has it, and afterwards while blocks that move leave connections with it."""
     found = list[dict[FlowKey, ReturnFlow]]()
     for made in services:
         configured = (backend.next_hop for backend in made.service.backends)
@@ -585,8 +577,7 @@ def with_splits(services: list[ServiceProgram]) -> list[ServiceProgram]:
 
 def _regions(claim: Claim, net: IPNetwork, takers: list[tuple[tuple[int, int], list[Claim]]]) -> int:
     """Return the number of longer prefixes under which packets of a claim to a prefix are matched; 1: of itself.
-    `takers`: Claims by first address and length of a prefix, sorted.
-    """
+    `takers`: Claims by first address and length of a prefix, sorted."""
     width, first = net.max_prefixlen, int(net.network_address)
     bounds = (first, 0), (first + net.num_addresses, 0)
     start, end = (bisect_left(takers, bound, key=itemgetter(0)) for bound in bounds)
@@ -676,11 +667,6 @@ def _drain_rule(
     return DrainRule(rule, old, new, ofports.get(opens, 0), is_settling)
 
 
-def _unnamed(program: ServiceProgram, owner: Owner) -> Backend:
-    """Return a backend that the config lacks, with the name of its next hop."""
-    return Backend(owner, program.hop(owner), Fraction(0))
-
-
 # A config to a program in one call: on a bridge without flows, or on one that has some.
 
 
@@ -713,9 +699,7 @@ def _with_placeholders(service: Service) -> Service:
 
 def compile_onto(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Program:
     """Return the program that `apply` would leave on a bridge with these flows; drains under way stay where they are.
-
-    Raises what `compile_config` raises.
-    """
+    Raises what `compile_config` raises."""
     seen = tuple(observed)
     balancer = with_paths(balancer, seen)
     before = read(seen, balancer)

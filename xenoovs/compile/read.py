@@ -176,10 +176,8 @@ class _Reader:
         return None if hop is None else owner_of(hop, self._owners)
 
     def _blocks(self, flows: Iterable[ObservedFlow]) -> Iterator[_BlockFlow]:
-        """Yield the flows that are blocks of the key, by rising precedence.
-
-        Both IP families have the same blocks. Where they differ, because another program changed one, IPv4 wins.
-        """
+        """Yield the flows that are blocks of the key, by rising precedence. Both IP families have the same blocks.
+        Where they differ, because another program changed one, IPv4 wins."""
         for each in sorted(flows, key=lambda each: (-_family(each.flow), each.flow.priority)):
             if (block := _block(*key_bits(each.flow), self._key)) is not None:
                 yield _BlockFlow(block, each)

@@ -53,8 +53,7 @@ class ReturnFlow:
 
 def return_flows(service: Service, hops: Iterable[NextHop], *, service_id: int, port: str) -> Iterator[ReturnFlow]:
     """Yield the flows for packets from these next hops to clients, for each of them that NAT was done for. Raises
-    CompileError: The service does not say which address, or port, clients sent to.
-    """
+    CompileError: The service does not say which address, or port, clients sent to."""
     nat = service.nat or Nat()
     clients: tuple[IPv4Network | None, ...] = nat.clients or (None,)
     for hop in hops:
@@ -199,14 +198,13 @@ def _answered(tunnel: HostTunnel) -> tuple[int, ...]:
 
 
 def _reflector(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:
-    """Yield the flows that send the probes of others back by the port that they came by.
-
-    They match no source address: it would split the megaflows of all packets from an uplink by their senders.
-    """
+    """Yield the flows that send the probes of others back by the port that they came by. They match no source address:
+    it would split the megaflows of all packets from an uplink by their senders."""
     probe = tunnel.probe
     if probe is None or tunnel.reflect is Reflect.OFF:
         return
-    swapped = (*_SWAP_MACS, *(_swap_addresses(tunnel) if tunnel.reflect is Reflect.L3 else ()))
+    addresses = Move(Field.NW_SRC, Field.NW_DST), SetField(Field.NW_SRC, int(tunnel.local))
+    swapped = (*_SWAP_MACS, *(addresses if tunnel.reflect is Reflect.L3 else ()))
     for in_port, address, way in product(ingress, (tunnel.local, *tunnel.aliases), probe.ways_back):
         yield _tunnel_flow(in_port, _udp(*_of_probe(way, int(address), tunnel.dst_port)), (*swapped, *_answer(way)))
 
@@ -220,10 +218,6 @@ _SWAP_MACS: tuple[Action, ...] = (
 
 def _answer(way: WayBack) -> tuple[Action, ...]:
     return SetField(Field.TP_SRC, way.source_port), SetField(Field.TP_DST, REFLECTED_PORT), OutputInPort()
-
-
-def _swap_addresses(tunnel: HostTunnel) -> tuple[Action, ...]:
-    return (Move(Field.NW_SRC, Field.NW_DST), SetField(Field.NW_SRC, int(tunnel.local)))
 
 
 def _aliases(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:

@@ -101,9 +101,7 @@ class Clients:
 
 def parse_clients(lines: Iterable[str]) -> Clients:
     """One client a line: `ADDRESS`, `ADDRESS COUNT` or `COUNT ADDRESS` (uniq(1), -c), or a log whose lines begin so.
-
-    Blanks, commas and tabs divide; `#` begins a comment. Any text gives clients: what names no address is unread.
-    """
+    Blanks, commas and tabs divide; `#` begins a comment. Any text gives clients: what names no address is unread."""
     load, unread, unread_lines = Counter[IPAddress](), list[ParseError](), 0
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].replace(",", " ").split(None, _WORDS)[:_WORDS]

@@ -137,9 +137,7 @@ def port_of(tunnel: SwitchTunnel, remote: IPv4Address | None) -> WantedPort:
 
 def _bfd(bfd: Bfd | None) -> dict[str, str]:
     """Return column bfd. Each end sends as fast as the other one receives (ovs-vswitchd.conf.db(5), table Interface).
-
-    An end waits for as many messages as the other end says (bfd_process_packet() of lib/bfd.c).
-    """
+    An end waits for as many messages as the other end says (bfd_process_packet() of lib/bfd.c)."""
     if bfd is None:
         return {}
     interval = str(bfd.interval_ms)
@@ -175,8 +173,7 @@ def encapsulation_to(end: RemoteEnd) -> Encapsulation:
 @dataclass(frozen=True, slots=True)
 class Receiver:
     """The receiving end of a tunnel. `authenticates_by`: The option of the ports by which this end knows the balancer.
-    No config of the balancer says its value; None: without IPsec.
-    """
+    No config of the balancer says its value; None: without IPsec."""
 
     address: IPv4Address
     ports: tuple[WantedPort, ...]
@@ -246,11 +243,8 @@ def _by_key(flows: Iterator[Flow]) -> dict[FlowKey, Flow]:
 
 def _answers(back: Tunneled) -> tuple[Action, ...]:
     """Return the actions that send a packet back; the server has written the MAC that it shall have there."""
-    return tuple(action for action in deliver(back, None) if not _writes_mac(action))
-
-
-def _writes_mac(action: Action) -> bool:
-    return isinstance(action, SetField) and action.field is Field.DL_DST
+    found = deliver(back, None)
+    return tuple(each for each in found if not (isinstance(each, SetField) and each.field is Field.DL_DST))
 
 
 def _arriving(end: RemoteEnd, port: str, family: Family, vip: Vip | None, host_port: str) -> Iterator[Flow]:

@@ -131,7 +131,8 @@ class _Drain:
         old = self._serving(held.old)
         if held.move is None:
             return None if old == new else old
-        is_over = self._age_s(held.move) >= self._drain.timeout_ms / 1000 or self._is_quiet(held)
+        is_over = self._age_s(held.move) >= self._drain.timeout_ms / 1000
+        is_over = is_over or (self._id, held.block) in self._progress.quiet
         if held.new == new:
             return None if is_over else old
         # A second move before the end of the first. Connections to the first target were learned one by one.
@@ -149,9 +150,6 @@ class _Drain:
             return True
         is_seen = revalidated is None or (self._id, move) in revalidated
         return is_seen and settle_s is not None and self._age_s(move) >= settle_s
-
-    def _is_quiet(self, held: _Held) -> bool:
-        return (self._id, held.block) in self._progress.quiet
 
     def _age_s(self, move: BlockMove) -> float:
         return self._progress.now_s - move.since_s

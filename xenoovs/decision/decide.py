@@ -49,8 +49,7 @@ def decide(previous: Decision, desired: DesiredState, *, met: DesiredState | Non
 
 def require_decidable(balancer: Balancer) -> None:
     """Check that flows can have the weights of every service, also those of its backups while no other backend serves.
-    Raises ToleranceUnreachable, BudgetUnreachable: As `decide`.
-    """
+    Raises ToleranceUnreachable, BudgetUnreachable: As `decide`."""
     others = {each.name: frozenset(b.name for b in each.backends if not b.is_backup) for each in balancer.services}
     decide(Decision(), DesiredState(balancer, ejected=others))
 
@@ -141,10 +140,8 @@ def _decide_service(service: Service, before: ServiceDecision | None, desired: D
 def _place(
     service: Service, before: ServiceDecision | None, placed: Blocks | None, ejected: frozenset[str]
 ) -> ServiceDecision:
-    """Return the blocks of a remote: the homes of its paths are equal; a block stays on its path while that exists.
-
-    The blocks of paths that are gone, or ejected, go to those that have the fewest; nothing else moves.
-    """
+    """Return the blocks of a remote: the homes of its paths are equal; a block stays on its path while that exists. The
+    blocks of paths that are gone, or ejected, go to those that have the fewest; nothing else moves."""
     usable = [name for name in _names(service) if name in _weighted(service) - ejected]
     if not usable:
         return ServiceDecision(service.key, Blocks(), Blocks())
@@ -183,10 +180,8 @@ def _names(service: Service) -> tuple[str, ...]:
 
 
 def _home(service: Service, before: ServiceDecision | None) -> Blocks:
-    """Return the blocks for the weights, near those of before.
-
-    A backend without a weight that served nothing before keeps the home that it has, while the others need no change.
-    """
+    """Return the blocks for the weights, near those of before. A backend without a weight that served nothing before
+    keeps the home that it has, while the others need no change."""
     if before is not None and _is_met_without_idle(service, before):
         return before.home
     names = tuple(backend.name for backend in service.backends)
@@ -241,11 +236,8 @@ def _fits(blocks: Assignment, service: Service) -> bool:
 
 
 def _heirs(service: Service, old: Assignment, names: tuple[Owner | None, ...]) -> list[int | None]:
-    """Return the backend index of each old owner; None: it is gone.
-
-    Where owners are gone and backends have nothing yet, the largest take over from each other: a backend with another
-    next hop, or another name, keeps its blocks.
-    """
+    """Return the backend index of each old owner; None: it is gone. Where owners are gone and backends have nothing
+    yet, the largest take over from each other: a backend with another next hop, or another name, keeps its blocks."""
     found = _indices(service, names)
     spaces = old.spaces()
     gone = [i for i, owner in enumerate(found) if owner is None and names[i] is not None]
@@ -467,10 +459,8 @@ def served(
     down: Collection[Owner],
     closed: Collection[Owner],
 ) -> Blocks:
-    """Return the home blocks, those of backends that are down with the first live backend of their orders.
-
-    A block that another backend serves stays there while no backend has come back since, also if `home` has changed.
-    """
+    """Return the home blocks, those of backends that are down with the first live backend of their orders. A block that
+    another backend serves stays there while no backend has come back since, also if `home` has changed."""
     orders = Orders(service, home)
     away = [block for block, owner in home.rows if owner in down]
     others = dict[Block, set[Owner]]()
@@ -493,8 +483,7 @@ def successions(
 ) -> Blocks:
     """Return the active blocks, each with its owner and those who get it when the ports of all before them are dead.
     `depth`: How many they are at most. `ejected`: Backends that get no clients now. Those that the decision shows to be
-    are added.
-    """
+    are added."""
     orders = Orders(service, found.home)
     out = {*ejected, *found.ejected}
     ramps = found.displaced - out

@@ -26,7 +26,7 @@ IN_TURN = "\n"
 
 
 def owners_of(row: Owner) -> tuple[Owner, ...]:
-    """Return the owners in a row of `heirs.successions`, which may be one of plain blocks."""
+    """Return the owners in a row of `decide.successions`, which may be one of plain blocks."""
     return tuple(row.split(IN_TURN))
 
 
@@ -51,8 +51,7 @@ class Blocks:
     @classmethod
     def of(cls, rows: Iterable[tuple[Block, Owner | None]]) -> Blocks:
         """Return the canonical form of blocks in any order. Where blocks overlap, the last of them wins. `rows`: Blocks
-        and their owners; None: their clients are dropped.
-        """
+        and their owners; None: their clients are dropped."""
         given = tuple(rows)
         width = max((block.depth for block, _ in given), default=0)
         space = Space(width)
@@ -183,8 +182,7 @@ def _sorted(rows: Iterable[Row]) -> tuple[Row, ...]:
 class ServiceDecision:
     """Which backend has which clients of one service. `home`: What the weights give. Where it has no block, `active`
     has none either. Of a backend that lost its weight while it served nothing: what it had before. `active`: The blocks
-    in use now. Other backends have those of ejected backends, and a part of those in slow start.
-    """
+    in use now. Other backends have those of ejected backends, and a part of those in slow start."""
 
     key: BlockKey
     home: Blocks
@@ -210,8 +208,7 @@ class ServiceDecision:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """Which backend has which clients, for every service of a bridge. `services`: Ids of services (32 bits) and what is
-    decided for them, sorted by id. `version`: The number of the change in a store of decisions. It is not compared.
-    """
+    decided for them, sorted by id. `version`: The number of the change in a store of decisions. It is not compared."""
 
     services: tuple[tuple[int, ServiceDecision], ...] = ()
     version: int = field(default=0, compare=False)
@@ -235,8 +232,7 @@ class Phase(Enum):
 class BlockMove:
     """One block that moves from `old` to its owner in the active assignment; open connections stay with `old`.
     `since_s`: When the move began, on the clock of the process that reads the switch. `phase`: Of a block that came
-    back to `old` before it had moved: OPEN.
-    """
+    back to `old` before it had moved: OPEN."""
 
     block: Block
     old: Owner
@@ -409,8 +405,7 @@ class Shift:
 @dataclass(frozen=True, slots=True)
 class ServiceDifference:
     """One service in two decisions; a service that one of them lacks differs for all clients. `share`: Of the clients
-    that have different backends, 0..1. `shifts`: The largest first.
-    """
+    that have different backends, 0..1. `shifts`: The largest first."""
 
     service_id: int
     share: Fraction
@@ -456,10 +451,8 @@ def _service(service_id: int, before: ServiceDecision | None, after: ServiceDeci
 
 
 def _common(before: ServiceDecision, after: ServiceDecision) -> Iterator[tuple[Owner, Owner, Fraction]]:
-    """Yield old owner, new owner and share for the blocks of both that have clients in common.
-
-    Blocks under one mask are counted together, so that the work grows with blocks times masks.
-    """
+    """Yield old owner, new owner and share for the blocks of both that have clients in common. Blocks under one mask
+    are counted together, so that the work grows with blocks times masks."""
     if before.key.field is not after.key.field:
         # Different fields are independent of each other.
         for old, share in before.active.shares().items():

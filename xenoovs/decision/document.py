@@ -54,19 +54,15 @@ class _Document(_Strict):
 
 
 def decision_document(decision: Decision, names: Mapping[int, str] | None = None) -> dict[str, Any]:
-    """Return the document of a decision: `format` (1), `version` and `services`.
-
-    A service has `id`, `key`, `home` and, where it differs from `home`, `active`. `names`: Of services by id, for
-    people; a name is no part of the value.
-    """
+    """Return the document of a decision: `format` (1), `version` and `services`. A service has `id`, `key`, `home` and,
+    where it differs from `home`, `active`. `names`: Of services by id, for people; a name is no part of the value."""
     services = [_of_service(i, service, (names or {}).get(i)) for i, service in decision.services]
     return _Document(version=decision.version, services=services).model_dump(mode="json", exclude_none=True)
 
 
 def parse_decision(document: object) -> Decision:
     """Return the decision of a document. Raises DecisionMalformed: The document has another form, a service twice,
-    blocks that overlap, or active blocks without a home; it names the key.
-    """
+    blocks that overlap, or active blocks without a home; it names the key."""
     try:
         parsed = _Document.model_validate(document)
     except ValidationError as error:

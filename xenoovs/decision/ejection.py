@@ -23,8 +23,7 @@ Ejected = Mapping[str, frozenset[str]]
 @dataclass(frozen=True, slots=True)
 class Held:
     """A backend that is down and keeps its clients. `since_s`: When it went down. `free_s`: Since when the limit allows
-    one more ejection; None: it does not.
-    """
+    one more ejection; None: it does not."""
 
     since_s: float
     free_s: float | None
@@ -119,9 +118,7 @@ def may_be_ejected(before: Ejection, name: str, failing_s: float | None) -> bool
 
 def will_be_held(before: Ejection, service: Service, name: str) -> bool:
     """Return whether a backend that went down just now will keep its clients, unless others come up before a decision.
-
-    It only counts: when thousands of backends go down at once, it is called thousands of times.
-    """
+    It only counts: when thousands of backends go down at once, it is called thousands of times."""
     if service.health is None:
         return False
     split, backups = _pools(service)
@@ -250,9 +247,7 @@ def _serving(balancer: Balancer, ejected: Ejected, names: Collection[str]) -> di
 
 def _begun_before(serving: Mapping[BackendName, Service], known: KnownShares, now_s: float) -> dict[BackendName, float]:
     """Return when the starts began that the bridge shows under way: as if half of the time of their step were over.
-
-    Those that the bridge shows ejected, and that answer by now, begin.
-    """
+    Those that the bridge shows ejected, and that answer by now, begin."""
     midway = {name: part for name, part in known.items() if part < 1 and name in serving}
     return {
         name: now_s - max(0.0, float(part) * STEPS - 0.5) / (STEPS - 1) * _ramp_s(serving[name])

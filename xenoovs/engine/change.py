@@ -286,10 +286,8 @@ class Circumstances:
 
 
 def fresh(desired: DesiredState) -> Target:
-    """Return what a bridge without flows would get: the fewest blocks, all backends in service.
-
-    Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
-    """
+    """Return what a bridge without flows would get: the fewest blocks, all backends in service. Raises
+    ToleranceUnreachable, BudgetUnreachable, CompileError."""
     undisturbed = DesiredState(desired.balancer, stored=desired.stored)
     decision = decide(Decision(), undisturbed)
     program = compile_program(desired.balancer, decision, desired=undisturbed)
@@ -307,10 +305,8 @@ def compare(dump: str, guess: Target) -> Comparison:
 
 
 def step(desired: DesiredState, found: Comparison, options: PlanOptions, at: Circumstances) -> Change:
-    """Return the change that leads from what a bridge has to the desired state.
-
-    Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
-    """
+    """Return the change that leads from what a bridge has to the desired state. Raises ToleranceUnreachable,
+    BudgetUnreachable, CompileError."""
     on_bridge = read(found.seen, desired.balancer, now_s=at.now_s)
     before = _remembered(desired.balancer, found, at) if at.remembers else _read(on_bridge, found)
     if options.as_found:

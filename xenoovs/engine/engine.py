@@ -74,8 +74,7 @@ class Ports:
 
     def check(self, balancer: Balancer, leaving: tuple[NextHop, ...] = ()) -> PortCheck:
         """Return the ports from the database; while it does not answer, from its last answer. Raises SwitchError.
-        `leaving`: Next hops of no backend, to which open connections go: they too must go encrypted.
-        """
+        `leaving`: Next hops of no backend, to which open connections go: they too must go encrypted."""
         uplinks = balancer.uplinks
         try:
             found = check_ports(
@@ -121,8 +120,7 @@ _DUMPS_BY_SERVICE = 8
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What the last round left on a bridge. `dump`: The text of all flows; empty where only those of some services were
-    read.
-    """
+    read."""
 
     asked: DesiredState
     target: Target
@@ -211,8 +209,7 @@ class Engine:
 
     def known(self, balancer: Balancer) -> dict[BackendName, Fraction]:
         """Return which part (0..1) of its clients each backend has; 0 for one that is ejected. Raises SwitchError.
-        `balancer`: The config with the weights of operators: a backend without one has no clients for that reason.
-        """
+        `balancer`: The config with the weights of operators: a backend without one has no clients for that reason."""
         balancer = self.resolve(balancer)
         decided = dict(self.decision(balancer)[0].services)
         ids = service_ids(service.claim for service in every_service(balancer))
@@ -239,10 +236,8 @@ class Engine:
             return self._planned(desired, replace(options, as_found=True), now_s, counted=True)
 
     def apply(self, change: Change) -> None:
-        """Send a change and read it back. Wait before it for megaflows that would cut connections.
-
-        Raises SwitchError, ReadBackDiffers.
-        """
+        """Send a change and read it back. Wait before it for megaflows that would cut connections. Raises SwitchError,
+        ReadBackDiffers."""
         with self._lock:
             if not change.settled <= {(i, move.block) for i, move in self._revalidated}:
                 self.switch.wait_revalidated(change.bridge)
@@ -275,7 +270,8 @@ class Engine:
             self._follow(desired.balancer)
             is_ahead = appointment is not None and bool(appointment.left_s)
             change = self._planned(desired, PlanOptions(partial=True), now_s, urgent=urgent, is_ahead=is_ahead)
-            if strict and not set(change.problems) <= set(self._known_problems(change.bridge)):
+            known = self._memory_of(change.bridge)
+            if strict and not set(change.problems) <= set(known.problems if known else ()):
                 self._planned(desired, PlanOptions(), now_s)
             if self.is_held and not change.difference.is_empty:
                 raise ChangesHeld(flow_mods=change.difference.flow_mods)
@@ -530,10 +526,6 @@ class Engine:
         blocked_keys = {flow.key for flow in change.difference.blocked}
         return dump, plan((flow for flow in seen.missing.values() if flow.key not in blocked_keys), seen.others)
 
-    def _known_problems(self, bridge: str) -> tuple[Problem, ...]:
-        memory = self._memory_of(bridge)
-        return () if memory is None else memory.problems
-
     def _memory_of(self, bridge: str) -> Memory | None:
         """Return what the last round left, if it was on this bridge."""
         memory = self._memory
@@ -638,8 +630,7 @@ def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortC
 
 class Appointment:
     """A time that a round waits for, in its thread, unless something else happens first. `at_s`: On the clock of
-    `time.monotonic()`.
-    """
+    `time.monotonic()`."""
 
     def __init__(self, at_s: float) -> None:
         self.at_s = at_s

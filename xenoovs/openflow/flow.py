@@ -138,10 +138,8 @@ class Match:
 
 
 def match_of(conditions: Iterable[Masked], *, in_port: str | None = None, foreign: Iterable[str] = ()) -> Match:
-    """Return the canonical match of `conditions`: masks of 0 are dropped.
-
-    Raises ValueError for a value outside its mask and for two conditions on one field.
-    """
+    """Return the canonical match of `conditions`: masks of 0 are dropped. Raises ValueError for a value outside its
+    mask and for two conditions on one field."""
     ordered = sorted([c for c in conditions if c.mask], key=_rank)
     before: Field | None = None
     for condition in ordered:
@@ -213,10 +211,8 @@ class Normal:
 
 @dataclass(frozen=True, slots=True)
 class SetField:
-    """Overwrite a whole field of the packet or a register.
-
-    Raises ValueError for a field of more than 64 bits: Open vSwitch would show two actions (NXAST_REG_LOAD).
-    """
+    """Overwrite a whole field of the packet or a register. Raises ValueError for a field of more than 64 bits: Open
+    vSwitch would show two actions (NXAST_REG_LOAD)."""
 
     field: Field
     value: int
@@ -277,10 +273,8 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """Execute the first bucket whose port is live; none: drop. A bucket is rewrites and then an `Output`.
-
-    On a bridge it is a fast-failover group (OpenFlow 1.4.0, 5.6.1), which `openflow/group.py` makes of it and back.
-    """
+    """Execute the first bucket whose port is live; none: drop. A bucket is rewrites and then an `Output`. On a bridge
+    it is a fast-failover group (OpenFlow 1.4.0, 5.6.1), which `openflow/group.py` makes of it and back."""
 
     buckets: tuple[tuple[SetField | Output, ...], ...]
 
@@ -356,10 +350,8 @@ OURS: Cookies = (CookieMask(OWNER << 48, OWNER_MASK),)
 
 
 def all_but(excluded: CookieMask, *, among: CookieMask) -> Cookies:
-    """Return the cookies of `among` without those of `excluded`, which is a part of it.
-
-    OpenFlow has no negated filter: there is one mask for each bit by which a cookie can differ from `excluded`.
-    """
+    """Return the cookies of `among` without those of `excluded`, which is a part of it. OpenFlow has no negated filter:
+    there is one mask for each bit by which a cookie can differ from `excluded`."""
     found, mask = [], among.mask
     for bit in (1 << position for position in reversed(range(64))):
         if excluded.mask & ~among.mask & bit:
@@ -415,8 +407,7 @@ class FlowKey:
 class Flow:
     """One rule. `actions` empty: drop. `options`: Timeouts, flags and importance as ovs-ofctl writes them
     (`idle_timeout=10`, `send_flow_rem`), in its order. Programs have none. Only adding the flow again changes them
-    (OpenFlow 1.4.0, 6.4).
-    """
+    (OpenFlow 1.4.0, 6.4)."""
 
     key: FlowKey
     cookie: int
@@ -476,8 +467,7 @@ class FlowMod:
 @dataclass(frozen=True, slots=True)
 class Group:
     """A group of a bridge. `number`: 32 bits. `failover`: None: it is no group that xenoovs could have made.
-    `protocol`: That its actions set an L4 port of; None: they set none.
-    """
+    `protocol`: That its actions set an L4 port of; None: they set none."""
 
     number: int
     failover: Failover | None
@@ -496,8 +486,7 @@ class GroupMod:
 class Bundle:
     """Flow-mods in the order in which they are sent: adds and changes before deletes, so that no packet is lost.
     `has_groups`: Whether flows before or after it have a `Failover`, for which it still needs groups. `added, deleted`:
-    Groups that are sent before and behind the flow-mods.
-    """
+    Groups that are sent before and behind the flow-mods."""
 
     mods: tuple[FlowMod, ...]
     has_groups: bool = False

@@ -104,10 +104,8 @@ def _named(flow: Flow, numbers: _Numbers) -> Flow:
 
 
 def grouped(bundle: Bundle, there: Iterable[Group], users: Users) -> Bundle:
-    """Return the bundle that a bridge with these groups takes: new groups, then flows, then groups without flows.
-
-    A group that a foreign flow names stays. Raises SwitchError where no number is free.
-    """
+    """Return the bundle that a bridge with these groups takes: new groups, then flows, then groups without flows. A
+    group that a foreign flow names stays. Raises SwitchError where no number is free."""
     known = tuple(there)
     numbers = _Numbers(known)
     mods = [replace(m, flow=_named(m.flow, numbers)) if m.command is not Command.DELETE else m for m in bundle.mods]

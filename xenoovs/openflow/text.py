@@ -333,7 +333,8 @@ def _render_line(flow: Flow, render: Callable[[Masked], str]) -> str:
     cookie = f"cookie={flow.cookie:#x}, " if flow.cookie else ""
     table = f"table={flow.table}, " if flow.table else ""
     options = "".join(f"{option}, " if "=" in option else f"{option} " for option in flow.options)
-    key = _render_key(flow, render)
+    priority = "" if flow.priority == DEFAULT_PRIORITY else f"priority={flow.priority}"
+    key = ",".join(filter(None, (priority, _render_conditions(flow.match, render))))
     return f"{cookie}{table}{options}{key}{' ' if key else ''}actions={render_actions(flow.actions)}"
 
 
@@ -373,17 +374,13 @@ def render_bundle(bundle: Bundle) -> str:
 
 
 def render_group_mod(mod: GroupMod) -> str:
-    """Return one line of a file for `ovs-ofctl bundle`."""
-    if mod.command is Command.DELETE or mod.group.failover is None:
-        return f"group delete group_id={mod.group.number}"
-    return f"group add {render_group(mod.group.number, mod.group.failover)}"
-
-
-def render_group(number: int, failover: Failover) -> str:
-    """Return a group as ovs-ofctl(8) reads it; `dump-groups` adds a `bucket_id` to each bucket."""
+    """Return one line of a file for `ovs-ofctl bundle`. `dump-groups` adds a `bucket_id` to each bucket."""
+    number, failover = mod.group.number, mod.group.failover
+    if mod.command is Command.DELETE or failover is None:
+        return f"group delete group_id={number}"
     pairs = zip(failover.ports, failover.buckets, strict=True)
     buckets = (f",bucket=watch_port:{_port(port)},actions={render_actions(bucket)}" for port, bucket in pairs)
-    return f"group_id={number},type=ff{''.join(buckets)}"
+    return f"group add group_id={number},type=ff{''.join(buckets)}"
 
 
 def _port(name: str) -> str:
@@ -411,11 +408,6 @@ def _render_conditions(match: Match, render: Callable[[Masked], str]) -> str:
             group.append(render(masked))
     in_port = () if match.in_port is None else (f"in_port={render_name(match.in_port)}",)
     return ",".join((*marks, *keyword, *registers, *in_port, *headers, *match.foreign))
-
-
-def _render_key(flow: Flow, render: Callable[[Masked], str]) -> str:
-    priority = "" if flow.priority == DEFAULT_PRIORITY else f"priority={flow.priority}"
-    return ",".join(filter(None, (priority, _render_conditions(flow.match, render))))
 
 
 @lru_cache(maxsize=1024)
@@ -707,10 +699,8 @@ _LINE = re.compile(
 
 
 def parse_dump(text: str, *, tables: Mapping[str, int] | None = None) -> Iterator[ObservedFlow]:
-    """Yield all flows of a dump, in its order. `tables`: the numbers of tables that have names.
-
-    Raises ParseError with the line, UnknownTableName for a named table that is not in `tables`.
-    """
+    """Yield all flows of a dump, in its order. `tables`: the numbers of tables that have names. Raises ParseError with
+    the line, UnknownTableName for a named table that is not in `tables`."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line and not _HEADER.fullmatch(line):
             yield parse_observed(line, number=number, tables=tables)
@@ -724,10 +714,8 @@ _PORT_ACTION = re.compile(r"(?<![^,])(?:output=)?([0-9]+)(?![^,])|(?<![^,])(mod_
 
 
 def as_dumped(text: str) -> str:
-    """Return a flow that was written for `ovs-ofctl add-flow` as a dump shows it (ovs-ofctl(8), Flow Syntax).
-
-    Its words may stand in any order there, with commas or blanks; a timeout of 0 is none. Text of a dump stays.
-    """
+    """Return a flow that was written for `ovs-ofctl add-flow` as a dump shows it (ovs-ofctl(8), Flow Syntax). Its words
+    may stand in any order there, with commas or blanks; a timeout of 0 is none. Text of a dump stays."""
     found = _ACTIONS.search(text)
     if found is None or '"' in text or "n_packets=" in text:
         return text
@@ -861,10 +849,8 @@ class Recognised:
 
 
 def recognise(dump: str, known: Mapping[str, Flow]) -> Recognised:
-    """Compare a dump without counters (`--no-stats`) with flows by their text, as `render_flow` writes it.
-
-    Raises ParseError for a line that is neither known nor a flow.
-    """
+    """Compare a dump without counters (`--no-stats`) with flows by their text, as `render_flow` writes it. Raises
+    ParseError for a line that is neither known nor a flow."""
     lines = {line.strip() for line in _SET_BY_NAME.sub(_as_mod, dump).split("\n")}
     missing = {text: flow for text, flow in known.items() if text not in lines}
     unknown = "\n".join(sorted(lines - known.keys()))

@@ -37,11 +37,8 @@ from xenoovs.show.paths import PathView, RemoteView
 
 
 class BackendState(Enum):
-    """State of a backend.
-
-    `unchecked`: its service has no health check. `drained`: an operator gave it weight 0. `maintenance`: an operator
-    took it out of service; it is not probed.
-    """
+    """State of a backend. `unchecked`: its service has no health check. `drained`: an operator gave it weight 0.
+    `maintenance`: an operator took it out of service; it is not probed."""
 
     UP = "up"
     DOWN = "down"
@@ -838,8 +835,7 @@ class Snapshot:
 class LazySnapshot:
     """One moment of an agent, of which any thread can build the parts that take long. `blocks`: Builds the blocks of a
     service by its name, in the order of the key space. `command_options`: The options that a command needs to reach
-    this agent, after a space; empty: none.
-    """
+    this agent, after a space; empty: none."""
 
     snapshot: Callable[[], Snapshot]
     blocks: Callable[[str], tuple[BlockView, ...]]

@@ -114,10 +114,6 @@ def _override(override: Override, now_s: float) -> str:
 # Conditions.
 
 
-def _ports_down(snapshot: Snapshot) -> Iterator[str]:
-    return (port.problem for port in snapshot.ports or () if port.problem)
-
-
 def _unanswered(snapshot: Snapshot) -> Iterator[str]:
     """Yield one sentence, however many services have clients without a working backend; the worst ones are named."""
     found = [(service, share) for service in snapshot.services if (share := service.unanswered)]
@@ -261,7 +257,7 @@ _LATE = "health checks are {} late: backends that go down or come up are noticed
 _CONDITIONS: tuple[tuple[str, str, Callable[[Snapshot], Iterable[str]]], ...] = (
     ("reconcile fails", "bad", lambda s: _if(s.last_error, f"reconcile fails: {s.last_error}")),
     ("partly as configured", "bad", lambda s: (f"not as configured: {problem}" for problem in s.problems)),
-    ("a port is down", "bad", _ports_down),
+    ("a port is down", "bad", lambda s: (port.problem for port in s.ports or () if port.problem)),
     ("the switch has moved clients", "warn", lambda s: s.moved_by_switch),
     (
         "database unreachable",

@@ -15,11 +15,8 @@ _PROBES = "probes of paths"
 
 
 class PathState(Enum):
-    """What probes say of a path.
-
-    `good`: as fast as the best one. `bad`: slower by more than the margin. `failed`: silent, while others answer.
-    `unknown`: no path answers, or there were too few rounds.
-    """
+    """What probes say of a path. `good`: as fast as the best one. `bad`: slower by more than the margin. `failed`:
+    silent, while others answer. `unknown`: no path answers, or there were too few rounds."""
 
     GOOD = "good"
     BAD = "bad"

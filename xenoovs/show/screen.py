@@ -65,10 +65,8 @@ _WIDTH_OF_PIPES = 120
 
 
 class Layout:
-    """The columns that a screen has room for, and their widths.
-
-    Text gives way where the screen is too narrow, and a last column of text has the room that is left.
-    """
+    """The columns that a screen has room for, and their widths. Text gives way where the screen is too narrow, and a
+    last column of text has the room that is left."""
 
     def __init__(
         self,

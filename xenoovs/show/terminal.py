@@ -60,10 +60,8 @@ class TextTable:
         )
 
     def lines(self, width: int | None) -> Iterator[str]:
-        """Yield the lines, the headers in bold, and below them what is left out.
-
-        Text in the last column is wrapped. `width`: of the terminal; None: every column, and one line a row.
-        """
+        """Yield the lines, the headers in bold, and below them what is left out. Text in the last column is wrapped.
+        `width`: of the terminal; None: every column, and one line a row."""
         shown, hidden = list(range(len(self.headers))), list[str]()
         for column in self.spare:
             if width is None or self._width(shown) <= width:

@@ -43,10 +43,8 @@ _STREAM_IDLE_S = 15.0
 def make_app(
     agent: Agent, auth: Auth, mounts: Iterable[Mount] = (), *, limit: ConnectionLimit | None = None
 ) -> web.Application:
-    """Return the API of an agent, with what `mounts` add.
-
-    `limit`: of the server; None for an application below another one.
-    """
+    """Return the API of an agent, with what `mounts` add. `limit`: of the server; None for an application below another
+    one."""
     app = bare_app(auth, limit=limit)
     for route in ROUTES:
         app.router.add_route(

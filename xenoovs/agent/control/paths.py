@@ -146,10 +146,8 @@ class BridgeLocks:
 
 @contextmanager
 def bound_socket(path: Path) -> Iterator[socket.socket]:
-    """Listen at a socket of mode 0600 within a `with`. A stale socket of a killed process is replaced.
-
-    Raises ListenError: the socket cannot be made, or another process listens there.
-    """
+    """Listen at a socket of mode 0600 within a `with`. A stale socket of a killed process is replaced. Raises
+    ListenError: the socket cannot be made, or another process listens there."""
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise ListenError(f"{path} is longer than the {MAX_PATH_BYTES} bytes that a socket's name may have")
     with _directory(path.parent), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:

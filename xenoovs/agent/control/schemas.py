@@ -251,9 +251,7 @@ class ErrorAnswer:
 
 def parse_request(data: bytes, kind: type[R], *, ignores_others: bool = False) -> R:
     """Read a request from its JSON. Missing and repeated keys are refused; unknown ones too, unless they are ignored.
-
-    Raises RequestRefused with the status 400.
-    """
+    Raises RequestRefused with the status 400."""
     try:
         return read_request(kind, _json_object(data), ignores_others=ignores_others)
     except ValueError as error:

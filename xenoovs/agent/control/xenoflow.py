@@ -96,10 +96,8 @@ def _packets(backend: BackendView) -> int:
 
 
 def requests_of(posted: Sequence[PostedBackend], snapshot: Snapshot) -> Iterator[OverrideRequest]:
-    """Yield what makes the listed backends, and no others, get clients. Backends in maintenance stay in it.
-
-    Raises RequestRefused: the config has no such backend, or another one of this name.
-    """
+    """Yield what makes the listed backends, and no others, get clients. Backends in maintenance stay in it. Raises
+    RequestRefused: the config has no such backend, or another one of this name."""
     listed = {one.name: one for one in posted}
     found: dict[str, set[str]] = {}
     for service in snapshot.services:

@@ -138,10 +138,8 @@ class Placement:
 
 
 def judge(verdict: RemoteVerdict, record: Record, *, margin_us: float | None, now_s: float) -> RemoteVerdict:
-    """Return the new state of each path, by the last rounds.
-
-    `margin_us`: by how much a path may be slower than the best one; None: by what the rounds say (`auto`).
-    """
+    """Return the new state of each path, by the last rounds. `margin_us`: by how much a path may be slower than the
+    best one; None: by what the rounds say (`auto`)."""
     if record.is_silent:
         paths = tuple(_with_state(replace(path, over=0), PathState.UNKNOWN, now_s) for path in verdict.paths)
         return replace(verdict, paths=paths)
@@ -217,10 +215,8 @@ def _next_restore_s(path: PathVerdict, now_s: float) -> float:
 def shifts(
     verdict: RemoteVerdict, record: Record, placement: Placement, chance: Chance, *, now_s: float
 ) -> tuple[BlockShift, ...]:
-    """Return the blocks that move now; at most one shift a block.
-
-    Without a good path, or with all paths alike, no block moves.
-    """
+    """Return the blocks that move now; at most one shift a block. Without a good path, or with all paths alike, no
+    block moves."""
     is_well = all(path.state is PathState.GOOD for path in verdict.paths) and all(placement.usable)
     if is_well and placement.owners == placement.home:
         return ()
@@ -307,10 +303,8 @@ class _BlockTable:
             yield self._shift(block, min(pair, key=self._fullness), reason)
 
     def _targets(self, *, is_forced: bool) -> list[int]:
-        """Return the paths that may get blocks: good ones, those first that do not wait for their blocks.
-
-        An operator's order is obeyed without a good path too.
-        """
+        """Return the paths that may get blocks: good ones, those first that do not wait for their blocks. An operator's
+        order is obeyed without a good path too."""
         usable = [path for path, is_usable in enumerate(self._placement.usable) if is_usable]
         good = [path for path in usable if self._verdict.paths[path].state is PathState.GOOD]
         settled = [path for path in good if not self._verdict.paths[path].is_waiting(self._now_s)]

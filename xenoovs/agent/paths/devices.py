@@ -183,9 +183,7 @@ class ProbePort:
 
     def send(self, frame: bytes) -> float | None:
         """Send a frame and return when, in microseconds; None: the queue of the device is full, and it was not sent.
-
-        Raises OSError: the device is gone, or has no link.
-        """
+        Raises OSError: the device is gone, or has no link."""
         sent_us = now_us()
         try:
             self._socket.send(frame)

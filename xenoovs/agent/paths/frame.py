@@ -81,10 +81,8 @@ class Quote:
 
 
 def probe_head(addresses: Addresses, source_port: int, *, ttl: int = _DEFAULT_TTL, ident: int = 0) -> bytes:
-    """Return all of a probe's frame but what `payload` gives, 50 bytes.
-
-    The UDP checksum is 0: none (RFC 768), as VXLAN has it (RFC 7348, 5).
-    """
+    """Return all of a probe's frame but what `payload` gives, 50 bytes. The UDP checksum is 0: none (RFC 768), as VXLAN
+    has it (RFC 7348, 5)."""
     tunnel = _GENEVE if addresses.tunnel_port == _GENEVE_PORT else _VXLAN
     size = _UDP.size + len(tunnel) + _PAYLOAD.size
     fields = _VERSION_4 << 4 | _LEAST_HEADER, addresses.tos, _IPV4.size + size, ident, 0, ttl, _UDP_PROTOCOL
@@ -119,9 +117,7 @@ def parse_answer(frame: bytes) -> Answer | None:
 
 def parse_returned(frame: bytes) -> frozenset[IPv4Address]:
     """Return the two addresses of a packet of the host that a reflector took for a probe; empty: it is another frame.
-
-    It has the ports of an answer, and the VNI of a tunnel that is in use.
-    """
+    It has the ports of an answer, and the VNI of a tunnel that is in use."""
     ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
     if ip is None or ip.end < ip.body + _UDP.size + _TUNNEL.size:
         return frozenset()
@@ -133,10 +129,8 @@ def parse_returned(frame: bytes) -> frozenset[IPv4Address]:
 
 
 def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:
-    """Return the ICMP error of a router about a probe; None: it is another frame, or quotes no probe.
-
-    A router quotes the IPv4 header and at least 8 bytes of what follows, which is the UDP header (RFC 792, page 6).
-    """
+    """Return the ICMP error of a router about a probe; None: it is another frame, or quotes no probe. A router quotes
+    the IPv4 header and at least 8 bytes of what follows, which is the UDP header (RFC 792, page 6)."""
     outer = _ipv4(frame, _IP_AT, _ICMP_PROTOCOL)
     if outer is None or outer.end < outer.body + _ICMP.size:
         return None

@@ -275,10 +275,8 @@ class ProbeBudget:
         self._configured_per_s = sum(probes / interval_s for probes, interval_s in rounds)
 
     def measured(self, *, probes: int, busy_s: float) -> None:
-        """Count probes and the processor time of sending them, or of reading answers.
-
-        What decisions cost does not depend on the rate: the fewer the probes, the more each would seem to cost.
-        """
+        """Count probes and the processor time of sending them, or of reading answers. What decisions cost does not
+        depend on the rate: the fewer the probes, the more each would seem to cost."""
         self._probes, self._busy_s = self._probes + probes, self._busy_s + busy_s
         if self._probes >= _BATCH:
             cost_s = self._busy_s / self._probes

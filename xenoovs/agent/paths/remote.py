@@ -144,10 +144,8 @@ class ProbedRemote:
         self.count_silence()
 
     def count_rounds(self) -> None:
-        """Take the rounds that are finished into the record, and the next way back if this one loses answers.
-
-        A dead or lossy path of the fabric can be the way back too: then all paths lose answers, and none is to blame.
-        """
+        """Take the rounds that are finished into the record, and the next way back if this one loses answers. A dead or
+        lossy path of the fabric can be the way back too: then all paths lose answers, and none is to blame."""
         for finished in self.rounds.finished(now_us=now_us()):
             is_silent = all(answer is None for answer in finished.answers)
             if is_silent and finished.tos != self.way_back.tos:

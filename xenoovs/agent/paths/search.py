@@ -54,10 +54,8 @@ class PathSearch:
             self._search.quoted(quote)
 
     async def find(self, *, keep: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Return source ports on different paths, those to keep first, at most as many as the tunnel has paths.
-
-        Where routers are silent, they are ports that no search has found.
-        """
+        """Return source ports on different paths, those to keep first, at most as many as the tunnel has paths. Where
+        routers are silent, they are ports that no search has found."""
         count = self.tunnel.paths.count
         search = await self._ask((*keep, *_candidates()), lambda asked: len(asked.differing(count, keep=keep)) >= count)
         found = search.differing(count, keep=keep)

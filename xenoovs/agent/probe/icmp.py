@@ -90,10 +90,8 @@ class IcmpChannel(Channel):
         self._requests: dict[int, _EchoRequest] = {}
 
     async def echo(self, address: str) -> str | None:
-        """Send an echo request and wait, without a time limit. Return why it failed; None: it was answered.
-
-        Raises OSError: as sendto(2).
-        """
+        """Send an echo request and wait, without a time limit. Return why it failed; None: it was answered. Raises
+        OSError: as sendto(2)."""
         if len(self._requests) == _MAX_REQUESTS:
             return "too many probes at once"
         sequence = self._free_sequence()

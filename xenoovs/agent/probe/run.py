@@ -37,6 +37,7 @@ from xenoovs.agent.probe.target import (
     quoted,
 )
 from xenoovs.agent.probe.tcp import TlsContexts, ask_agent, probe_http, probe_tcp
+from xenoovs.display import span
 from xenoovs.errors import assert_never
 from xenoovs.model.address import IPAddress
 from xenoovs.switch.process import killed_with_this_process, start
@@ -234,7 +235,7 @@ class Prober:
                 failure = await self._run(target, expectation)
         except OSError as error:
             is_overdue = isinstance(error, TimeoutError) and deadline.is_over
-            failure = expectation.timed_out(timeout_s) if is_overdue else failure_reason(error)
+            failure = f"{expectation.missing} within {span(timeout_s)}" if is_overdue else failure_reason(error)
         return ProbeResult(failure is None, clock() - started_s, failure or "answered", expectation.reply)
 
     async def _run(self, target: Target, expectation: Expectation) -> str | None:

@@ -121,10 +121,8 @@ class _SharedChannel(Generic[C]):
 
 
 class ChannelPool(Generic[C]):
-    """Channels by key: opened for the first probe, closed after the last one.
-
-    A channel that fails with OSError gets no more probes: its device may be gone for good.
-    """
+    """Channels by key: opened for the first probe, closed after the last one. A channel that fails with OSError gets no
+    more probes: its device may be gone for good."""
 
     def __init__(self) -> None:
         self._channels: dict[Hashable, _SharedChannel[C]] = {}

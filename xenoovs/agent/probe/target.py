@@ -7,7 +7,6 @@ import os
 from ipaddress import IPv4Address
 
 from xenoovs.dataclass import dataclass
-from xenoovs.display import span
 from xenoovs.model.address import IPAddress, Mac
 
 
@@ -38,10 +37,6 @@ class Expectation:
     def answer(self, reply: str) -> None:
         self.reply = reply
 
-    def timed_out(self, timeout_s: float) -> str:
-        """Return the reason for a probe that ran out of time."""
-        return f"{self.missing} within {span(timeout_s)}"
-
 
 SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """Errors that prove nothing about a backend. ENOBUFS is none of them: a device without carrier gives it."""
@@ -66,10 +61,8 @@ _REASONS = {
 
 
 def failure_reason(error: OSError) -> str:
-    """Return why a probe failed by an error of the operating system.
-
-    Raises ResourceShortage: this host is the reason, and not the backend.
-    """
+    """Return why a probe failed by an error of the operating system. Raises ResourceShortage: this host is the reason,
+    and not the backend."""
     if error.errno is None:
         return str(error) or type(error).__name__
     text = _REASONS.get(error.errno) or os.strerror(error.errno).lower()
@@ -89,8 +82,7 @@ class Via:
     """Where a probe is sent from. `interface`: The device (SO_BINDTODEVICE, socket(7)). The scope of an address
     (fe80::1%eth0, RFC 4007, section 11) counts as its interface. None: the kernel chooses. `netns`: The network
     namespace (network_namespaces(7)), by its name below /run/netns (ip-netns(8)) or by a path. None: the namespace of
-    this process.
-    """
+    this process."""
 
     interface: str | None = None
     netns: str | None = None

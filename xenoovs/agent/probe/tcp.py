@@ -173,10 +173,8 @@ def _first_line(text: str) -> str:
 
 
 async def ask_agent(target: AgentTarget, expectation: Expectation) -> str | None:
-    """Return why there is no reply; None: `expectation.reply` has it. Raises OSError.
-
-    The reply ends with the first CR or LF, or with the connection.
-    """
+    """Return why there is no reply; None: `expectation.reply` has it. Raises OSError. The reply ends with the first CR
+    or LF, or with the connection."""
     loop, data = asyncio.get_running_loop(), b""
     with open_socket(target.address, socket.SOCK_STREAM, target.via) as sock:
         await loop.sock_connect(sock, (host_of(target.address), target.port))

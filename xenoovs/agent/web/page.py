@@ -141,10 +141,8 @@ def _word(verdict: Verdict | None) -> str:
 
 @cache
 def page(script: str) -> tuple[str, dict[str, str]]:
-    """Return the whole document, and its headers.
-
-    The browser may use this script, this style and this server only (CSP Level 3).
-    """
+    """Return the whole document, and its headers. The browser may use this script, this style and this server only (CSP
+    Level 3)."""
     parts = {"style": _asset("style.css"), "script": _asset("page.js") + _asset(script)}
     document = _asset("page.html")
     for tag, text in parts.items():

@@ -165,9 +165,7 @@ def check_program(
     program: Program, *, profile: Profile, version: Version, encrypted: frozenset[str] = frozenset()
 ) -> ProgramOffload:
     """Judge every flow. A block is judged together with the classify flows of its service: they make one megaflow.
-
-    Flows that differ only in values are judged once; the evidence is that of the first of them.
-    """
+    Flows that differ only in values are judged once; the evidence is that of the first of them."""
     judge_path = _PathJudge(profile, version)
     judged = [JudgedFlow(flow, None, _role(flow), judge_path((flow,))) for flow in program.shared]
     for service in program.services:
@@ -212,7 +210,9 @@ def _service(service: ServiceProgram, judge_path: _PathJudge) -> Iterator[Judged
         yield JudgedFlow(flow, name, FlowRole.CLASSIFY, judge_path((flow,)))
     for each in service.returns:
         yield JudgedFlow(each.flow, name, FlowRole.RETURN, judge_path((each.flow,)))
-    entries = {family: _one_per_shape(flows) for family, flows in _by_family(service.classify)}
+    entries = {
+        family: tuple({_shape(flow): flow for flow in flows}.values()) for family, flows in _by_family(service.classify)
+    }
     for block in service.blocks:
         path = (*entries.get(_family(block.flow), ()), block.flow)
         yield JudgedFlow(block.flow, name, FlowRole.BLOCK, judge_path(path))
@@ -225,11 +225,6 @@ def _by_family(flows: Iterable[Flow]) -> Iterator[tuple[Masked | None, tuple[Flo
 
 def _family(flow: Flow) -> Masked | None:
     return flow.match.get(Field.DL_TYPE)
-
-
-def _one_per_shape(flows: Iterable[Flow]) -> tuple[Flow, ...]:
-    """Return one flow of each shape."""
-    return tuple({_shape(flow): flow for flow in flows}.values())
 
 
 _Shape = tuple[object, ...]
@@ -298,10 +293,8 @@ class VerdictCounts:
 
 
 def reasons(judged: Iterable[JudgedFlow], *, at_least: Offload = Offload.DEPENDS) -> tuple[FlowReason, ...]:
-    """Return the rows that apply and are as bad as `at_least` or worse, the worst first, address resolution last.
-
-    Flows for address resolution count only where they are certainly in software.
-    """
+    """Return the rows that apply and are as bad as `at_least` or worse, the worst first, address resolution last. Flows
+    for address resolution count only where they are certainly in software."""
     first: dict[tuple[str | None, bool, str], tuple[JudgedFlow, Offloadability]] = {}
     counts = Counter[tuple[str | None, bool, str]]()
     for each in judged:

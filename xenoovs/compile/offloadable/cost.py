@@ -82,8 +82,7 @@ def check_cost(
     version: Version = DEFAULT_VERSION,
 ) -> tuple[CostFinding, ...]:
     """Return what makes the program expensive. `client_macs`: Source MACs of clients' packets; None: unknown.
-    `table_size`: Entries that the NIC's table holds; None: unknown.
-    """
+    `table_size`: Entries that the NIC's table holds; None: unknown."""
     found = [finding for service in program.services for finding in _service(service, client_macs)]
     found += _ipv6_prefixes(program) if version < IPV6_TRIES else ()
     entries = program_entries(program, client_macs=client_macs or 1)

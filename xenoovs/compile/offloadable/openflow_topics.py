@@ -52,8 +52,7 @@ _FRAGMENTS = frozenset(("fragment", "fragment-ipv6"))
 
 def combinations(uses: Iterable[TopicUse], *, outputs: int, actions: int, match_bytes: int) -> Iterator[TopicUse]:
     """Yield the topics that arise from several parts of one flow together. `actions`: Number of datapath actions,
-    outputs included. `match_bytes`: Bytes that the megaflow compares, which NVIDIA calls the match size.
-    """
+    outputs included. `match_bytes`: Bytes that the megaflow compares, which NVIDIA calls the match size."""
     topics = {use.topic: use for use in uses}
     if outputs > 1:
         yield TopicUse("several-outputs", f"{outputs} outputs")

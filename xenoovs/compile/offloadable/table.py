@@ -123,8 +123,7 @@ class TopicKind(Enum):
 class TableRow:
     """One verdict on a topic, for versions of Open vSwitch from `first` to `last`, without a limit where it is None.
     `source`: File and function in Open vSwitch or Linux, or the document. `message`: Part of what Open vSwitch logs
-    about it (mostly at debug level); None: it logs nothing.
-    """
+    about it (mostly at debug level); None: it logs nothing."""
 
     profile: Profile
     offload: Offload
@@ -143,8 +142,7 @@ class TableRow:
 class Topic:
     """One thing that a flow can match or do. `rows`: For each profile, rows whose versions leave no gap; none for
     profiles where the topic cannot occur, or where DOCA has the row. `example`: A flow as ovs-ofctl prints it, for
-    topics that a flow can show.
-    """
+    topics that a flow can show."""
 
     name: str
     kind: TopicKind
