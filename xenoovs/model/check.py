@@ -167,6 +167,10 @@ def check_switch(switch: Uplinks) -> Iterator[Remark]:
             ("switch", "egress"),
             f"{switch.egress} is an ingress port too; clients enter by one port and backends are behind another",
         )
+    if switch.depth is not None and switch.failover is None:
+        yield Remark(
+            ("switch", "depth"), "without `failover` there are no groups; add `failover: in_switch`, or leave it out"
+        )
     if switch.other_traffic is OtherTraffic.PASSTHROUGH and len(set(switch.ingress)) > 1:
         yield Remark(
             ("switch", "other_traffic"),

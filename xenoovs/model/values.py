@@ -461,8 +461,10 @@ def source_mac(value: object) -> Mac | bool:
 def vip(value: object) -> Vip:
     """Read a unicast address that a client can send to, or a prefix of such addresses; 192.0.2.10/32 is an address."""
     advice = "write the address that clients connect to"
-    if not isinstance(value, str) or not re.fullmatch(_PREFIX_PATTERN, value, re.ASCII):
+    if not isinstance(value, str) or "/" not in value:
         return _address(value, advice=advice)
+    if not re.fullmatch(_PREFIX_PATTERN, value, re.ASCII):
+        raise ValueError(f"{show(value)} is not a prefix; write one such as 192.0.2.0/24 or 2001:db8::/64")
     start, _, digits = value.partition("/")
     first, length = _address(start, advice=advice), int(digits)
     if length == first.max_prefixlen:
