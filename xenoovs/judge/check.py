@@ -5,34 +5,27 @@ Shares are of packets, not of bytes: software traffic control counts each frame 
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple, TypeAlias
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 
-from xenoovs.compile.encoding import key_field
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import EncapsulationUse
 from xenoovs.datapath.megaflow import (
-    MaskedValue,
     Megaflow,
     Offloaded,
     Verdict,
     match_of,
     output_ports,
-    parse_value,
     verdict_of,
 )
 from xenoovs.datapath.outer import Encapsulation, encapsulations
-from xenoovs.datapath.parse import read_line
+from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import NO_GROWTH, DatapathSample, Growth, filter_of, id_of, sampled
 from xenoovs.judge.chains import Hop, is_hop, judge_chains, recirculations
 from xenoovs.judge.expected import (
-    ANY,
     AnswerFinder,
     ExpectedBlock,
     ExpectedService,
@@ -57,9 +50,7 @@ from xenoovs.judge.findings import (
     summed,
     unanswered,
 )
-from xenoovs.judge.foreign import OverrideCounter, OwnMask, UnwildcardCounter, UnwildcardKey
-from xenoovs.model.address import Family
-from xenoovs.model.balancer import KeyField
+from xenoovs.judge.foreign import OverrideCounter, OwnMask, UnwildcardCounter
 from xenoovs.openflow.text import render_match
 
 _MAX_UNPARSED = 100
@@ -362,12 +353,6 @@ class BlockCounters(Tally):
         self.count(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
         self.entries.add(entry)
 
-    def add_equal(self, verdict: Verdict, packets: int, size: int, in_port: str | None) -> None:
-        """Count a megaflow with a verdict and an entry that were counted before."""
-        self.proof.add(in_port, verdict, packets)
-        self.verdicts[verdict] += 1
-        self.count_equal(verdict, packets, size)
-
     def result(self, *, has_totals: bool = True) -> BlockOffload:
         """Return the finding for the block. `has_totals`: as Evidence has it."""
         worst = max(self.verdicts, key=lambda verdict: verdict.badness, default=Verdict.ABSENT)
@@ -388,32 +373,6 @@ class OutsideCounters(Tally):
     """The counters of megaflows outside all blocks that share kind, port, services, verdict and reason."""
 
     key: tuple[OutsideKind, str, tuple[str, ...], Verdict, str]
-
-
-@dataclass(frozen=True, slots=True)
-class SharedVerdict:
-    """What all megaflows of a block with the same mask, actions and layer have in common."""
-
-    counters: BlockCounters
-    entry: int
-    in_port: str | None
-    verdict: Verdict
-    anomalies: tuple[Anomaly, ...]
-    unwildcarding: UnwildcardKey | None
-
-
-@dataclass(frozen=True, slots=True)
-class SharedOverride:
-    """What megaflows outside all blocks that differ only in their source have in common. `entries`: entries of services
-    whose packets they may hold. `outside`: where they count if they override no block."""
-
-    megaflow: Megaflow
-    fields: Fields
-    entries: tuple[ServiceEntry, ...]
-    outside: OutsideCounters
-
-
-Shared: TypeAlias = SharedVerdict | OutsideCounters | SharedOverride
 
 
 _OFFLOAD_REASON = "dp-offload-info"
@@ -456,44 +415,42 @@ class OffloadCheck:
         self.answers = AnswerFinder(services, self.overrides.index)
         self._examples: dict[Anomaly, list[AnomalousMegaflow]] = {anomaly: [] for anomaly in Anomaly}
 
-    def add(self, megaflow: Megaflow) -> Shared | None:
-        """Count a megaflow. Return what it shares with similar ones; None if the dump hides where it runs."""
+    def add(self, megaflow: Megaflow) -> None:
         state = self._judge.state_of(megaflow)
         if state is None:
             self.unjudged += 1
-            return None
+            return
         self.uncounted += not state.is_counted
         self.tunnels.add(megaflow, state)
-        return None if self._judge.keep_hop(megaflow, state) else self._add(megaflow, state, match_of(megaflow))
+        if not self._judge.keep_hop(megaflow, state):
+            self._add(megaflow, state)
 
-    def _add(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> Shared:
+    def _add(self, megaflow: Megaflow, state: MegaflowState) -> None:
         """Count a megaflow with its final state."""
+        fields = match_of(megaflow)
         found = self.index.locate(megaflow.in_port, fields)
         if found is None:
-            return self._add_outside(megaflow, state, fields)
-        shared = self._shared(megaflow, state, fields, *found)
-        anomalies = self._anomalies(shared, state.packets, megaflow.used_s)
-        shared.counters.add(state, shared.entry, shared.in_port)
+            self._add_outside(megaflow, state, fields)
+            return
+        entry, block = found
+        counters = self.counters[id(block)]
+        counters.add(state, entry.number, megaflow.in_port)
         if self.is_listing:
-            self._list(megaflow, state, found[1], None)
-        self._count_anomalies(shared, anomalies)
-        for anomaly in anomalies:
+            self._list(megaflow, state, block, None)
+        for anomaly in self._anomalies(megaflow, state, fields, entry, block):
+            counters.anomalies[anomaly] += 1
             if len(self._examples[anomaly]) < _MAX_EXAMPLES:
-                self._examples[anomaly].append(_example(anomaly, megaflow, fields, found[1]))
-        return shared
+                self._examples[anomaly].append(_example(anomaly, megaflow, fields, block))
 
-    def _add_outside(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> Shared:
+    def _add_outside(self, megaflow: Megaflow, state: MegaflowState, fields: Fields) -> None:
         kind = outside_kind_of(megaflow, self.evidence.internal_ports, fields)
-        outside = self._outside(megaflow, state, fields, kind)
         entries = self.overrides.entries(megaflow, fields, kind)
-        if entries:
-            shared = SharedOverride(megaflow, fields, entries, outside)
-            if self._overrides(shared, fields, packets=megaflow.packets, used_s=megaflow.used_s):
-                return shared
+        if entries and is_recent(megaflow.used_s, self.evidence) and self.overrides.add(megaflow, fields, entries):
+            return
+        outside = self._outside(megaflow, state, fields, kind)
         outside.count(state.packets, state.bytes, state.hw_packets, state.hw_bytes, state.growth)
         if self.is_listing and outside.key[0].is_judged:
             self._list(megaflow, state, None, outside.key[:3])
-        return shared if entries else outside
 
     def _outside(self, megaflow: Megaflow, state: MegaflowState, fields: Fields, kind: OutsideKind) -> OutsideCounters:
         in_port, reason = "", ""
@@ -522,45 +479,9 @@ class OffloadCheck:
         tc = filter_of(megaflow, self.evidence.filters)
         self.listed.append(ListedMegaflow(megaflow, state.verdict, state.packets, state.hw_packets, block, outside, tc))
 
-    def add_override(
-        self, shared: SharedOverride, fields: Fields, *, packets: int, size: int, used_s: float | None
-    ) -> None:
-        """Count a megaflow with these fields that may override blocks, by the counters of the dump."""
-        if not self._overrides(shared, fields, packets=packets, used_s=used_s):
-            shared.outside.count_equal(shared.outside.key[3], packets, size)
-
-    def _overrides(self, shared: SharedOverride, fields: Fields, *, packets: int, used_s: float | None) -> bool:
-        return is_recent(used_s, self.evidence) and self.overrides.add(
-            shared.megaflow, fields, shared.entries, packets=packets
-        )
-
-    def count_cached(self, shared: SharedVerdict, packets: int, size: int, *, used_s: float | None) -> bool:
-        """Count a megaflow like earlier ones. False: it is not counted, as an anomaly lacks examples: parse it."""
-        anomalies = self._anomalies(shared, packets, used_s)
-        if anomalies:
-            if any(len(self._examples[anomaly]) < _MAX_EXAMPLES for anomaly in anomalies):
-                return False
-            self._count_anomalies(shared, anomalies)
-        shared.counters.add_equal(shared.verdict, packets, size, shared.in_port)
-        return True
-
-    def _anomalies(self, shared: SharedVerdict, packets: int, used_s: float | None) -> tuple[Anomaly, ...]:
-        anomalies = shared.anomalies
-        if not packets and shared.verdict is Verdict.HW:
-            anomalies = (*anomalies, Anomaly.WITHOUT_PACKETS)
-        if not is_recent(used_s, self.evidence):
-            anomalies = (*anomalies, Anomaly.EXPIRING)
-        return anomalies
-
-    def _count_anomalies(self, shared: SharedVerdict, anomalies: tuple[Anomaly, ...]) -> None:
-        if shared.unwildcarding is not None:
-            self.unwildcarded.counts[shared.unwildcarding] += 1
-        for anomaly in anomalies:
-            shared.counters.anomalies[anomaly] += 1
-
-    def _shared(
+    def _anomalies(
         self, megaflow: Megaflow, state: MegaflowState, fields: Fields, entry: ServiceEntry, block: ExpectedBlock
-    ) -> SharedVerdict:
+    ) -> list[Anomaly]:
         anomalies = list(state.anomalies)
         if is_slow_path(megaflow.actions):
             anomalies.append(Anomaly.SLOW_PATH)
@@ -568,11 +489,13 @@ class OffloadCheck:
             anomalies.append(Anomaly.DROPPED if megaflow.actions == ("drop",) else Anomaly.MISDELIVERED)
         if block.is_moving:
             anomalies.append(Anomaly.DRAINED)
-        unwildcarding = self.unwildcarded.key_of(megaflow, fields, entry, block)
-        if unwildcarding is not None:
+        if self.unwildcarded.add(megaflow, fields, entry, block):
             anomalies.append(Anomaly.UNWILDCARDED)
-        counters, in_port = self.counters[id(block)], megaflow.in_port
-        return SharedVerdict(counters, entry.number, in_port, state.verdict, tuple(anomalies), unwildcarding)
+        if not state.packets and state.verdict is Verdict.HW:
+            anomalies.append(Anomaly.WITHOUT_PACKETS)
+        if not is_recent(megaflow.used_s, self.evidence):
+            anomalies.append(Anomaly.EXPIRING)
+        return anomalies
 
     def _add_hops(self) -> None:
         """Count the megaflows that recirculate packets, each by the worst hop of its chains."""
@@ -580,7 +503,7 @@ class OffloadCheck:
         kinds = (outside_kind_of(megaflow, self.evidence.internal_ports) for megaflow, _ in found)
         hops = (hop_of(*each, is_judged=kind.is_judged) for each, kind in zip(found, kinds, strict=True))
         for (megaflow, state), hop in zip(found, judge_chains(hops), strict=True):
-            self._add(megaflow, state.in_chain(hop), match_of(megaflow))
+            self._add(megaflow, state.in_chain(hop))
 
     def findings(self) -> OffloadFindings:
         """Return the findings about all megaflows so far."""
@@ -613,187 +536,6 @@ def _example(anomaly: Anomaly, megaflow: Megaflow, fields: Fields, block: Expect
     return AnomalousMegaflow(anomaly, block.service, block.backend, megaflow.ufid, match, ",".join(megaflow.actions))
 
 
-# Lines of a dump that differ only in ufid, counters and client are judged once, then only counted: a large dump is
-# mostly such lines. What a line has in common with an earlier one is compared as text, so nothing of it is parsed
-# again. The address determines the block, or the bits of the port that choose blocks, in which such lines agree.
-
-
-_WIDTHS = {"ipv4(": 32, "ipv6(": 128}
-_FIELDS = {family.bits: key_field(KeyField.SOURCE_ADDRESS, family).ovs_name for family in Family}
-_UFID = re.compile(r"ufid:[^, ]+, ", re.ASCII)
-_ADDRESS = re.compile(r"[0-9a-fA-F]*[.:][0-9a-fA-F.:]*", re.ASCII)
-"""Not a bare number: the 99 in `5/99` is a mask, in `0.0.0.5/99` a prefix length."""
-_COUNTERS = re.compile(
-    r", packets:([0-9]{1,20}), bytes:([0-9]{1,20}), used:(?:never|([0-9]{1,12}\.[0-9]{1,6})s)", re.ASCII
-)
-
-_MAC = re.compile(r"(?<=eth\(src=)(?:[0-9a-f]{2}:){5}[0-9a-f]{2}(?=[,/])", re.ASCII)
-_PORT = re.compile(r"(?<=(?:tcp|udp)\(src=)(?:[1-5]?[0-9]{1,4}|6[0-4][0-9]{3})(?=[,/])", re.ASCII)
-_CLIENT_FIELDS = ("dl_src", "tp_src")
-"""Clients also differ in these fields if a flow makes megaflows of single connections. Lines with source ports of 65000
-and above are parsed."""
-
-_MAX_SHAPES = 4096
-_PAUSE = 65_536
-"""Lines for which the cache pauses if fewer than half of the lines before were found in it."""
-
-_ShapeKey = tuple[str, str, str]
-"""The text before the address, between address and counters, and after the counters."""
-
-_Lookups = tuple[tuple[int, dict[int, ExpectedBlock]], ...]
-
-
-class _LineParts(NamedTuple):
-    """Offsets in a line: start of the keys, start and end of the source address; its counters and address."""
-
-    begin: int
-    start: int
-    end: int
-    counters: re.Match[str]
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
-class _LineShape:
-    """What lines with the same key share.
-
-    Attributes:
-        outside: set if such lines can belong to no block.
-        override: set if such lines belong to no block and may override some.
-        verdicts: by id of the block.
-    """
-
-    width: int
-    mask: int
-    lookups: _Lookups
-    outside: OutsideCounters | None
-    override: SharedOverride | None
-    verdicts: dict[int, SharedVerdict] = field(default_factory=dict)
-
-
-class LineCache:
-    """Counts lines that equal an earlier line in all but ufid, counters and client."""
-
-    def __init__(self, check: OffloadCheck) -> None:
-        self.check = check
-        self.shapes: dict[_ShapeKey, _LineShape] = {}
-        # A megaflow's tc filter is found by its ufid, so with filters no two lines are equal.
-        is_general = check.evidence.filters is None and not check.is_listing
-        self.is_usable = is_general and not check.index.matches_any_of(_FIELDS.values())
-        self._hits = self._pause = 0
-        port_bits = check.index.bits_of("tp_src")
-        is_matched = check.index.matches_any_of(_CLIENT_FIELDS)
-        self._key_of = _key_of if is_matched else partial(_general_key_of, port_bits)
-
-    def add(self, line: str) -> bool:
-        """Count a line. Return False if it has to be parsed."""
-        if self._pause:
-            self._pause -= 1
-            return False
-        parts = _split(line) if self.shapes else None
-        shape = self.shapes.get(self._key_of(line, parts)) if parts else None
-        if parts is None or shape is None:
-            return False
-        self._hits += 1
-        packets, size, used = parts.counters.groups()
-        try:
-            value = parse_value(parts.address, shape.width)
-        except ValueError:
-            return False
-        used_s = float(used) if used else None
-        if shape.outside is not None:
-            shape.outside.count_equal(shape.outside.key[3], int(packets), int(size))
-            return True
-        if shape.override is not None:
-            fields = shape.override.fields
-            if shape.mask:
-                fields = {**fields, _FIELDS[shape.width]: MaskedValue(value & shape.mask, shape.mask)}
-            self.check.add_override(shape.override, fields, packets=int(packets), size=int(size), used_s=used_s)
-            return True
-        for mask, blocks in shape.lookups:
-            block = blocks.get(value & mask)
-            if block is not None:
-                shared = shape.verdicts.get(id(block))
-                return shared is not None and self.check.count_cached(shared, int(packets), int(size), used_s=used_s)
-        return False
-
-    def store(self, line: str, megaflow: Megaflow, shared: Shared | None) -> None:
-        """Store what a line that was parsed and counted shares with similar lines."""
-        if self._pause:
-            return
-        parts = _split(line) if self.is_usable and shared is not None else None
-        if parts is None or shared is None:
-            return
-        before, behind, _ = key = self._key_of(line, parts)
-        if sum((before + behind).count(name) for name in _WIDTHS) != 1:
-            return
-        shape = self.shapes.get(key)
-        if shape is None:
-            if len(self.shapes) >= _MAX_SHAPES:
-                # If all lines differ, the cache costs more than it saves.
-                self._pause, self._hits = (0 if self._hits > _MAX_SHAPES else _PAUSE), 0
-                self.shapes.clear()
-            width = _WIDTHS[before[-len("ipv4(src=") :][:5]]
-            shape = self.shapes[key] = self._shape(megaflow, width, shared)
-        if isinstance(shared, SharedVerdict):
-            shape.verdicts[id(shared.counters.block)] = shared
-
-    def _shape(self, megaflow: Megaflow, width: int, shared: Shared) -> _LineShape:
-        fields = match_of(megaflow)
-        name = _FIELDS[width]
-        source = fields.pop(name, ANY)
-        entries = tuple(self.check.index.entries_for(megaflow.in_port, fields))
-        lookups = tuple(_lookups(entries, name, {**fields, name: source}))
-        is_general = not self.check.answers.depends_on_source(megaflow.in_port, match_of(megaflow))
-        outside = shared if isinstance(shared, OutsideCounters) and not lookups and is_general else None
-        override = shared if isinstance(shared, SharedOverride) and not lookups and is_general else None
-        # If several entries match, the first may lack a block for an address that the second has.
-        return _LineShape(width, source.mask, lookups if len(entries) == 1 else (), outside, override)
-
-
-def _lookups(
-    entries: Iterable[ServiceEntry], name: str, fields: Fields
-) -> Iterator[tuple[int, dict[int, ExpectedBlock]]]:
-    """Yield the masks under which an address determines the block; mask 0 if the bits of the port determine it."""
-    for entry in entries:
-        for key_name, mask, blocks in entry.blocks.by_mask:
-            found = fields.get(key_name, ANY)
-            if found.mask & mask != mask:
-                continue
-            if key_name == name:
-                yield mask, blocks
-            elif (block := blocks.get(found.value & mask)) is not None:
-                yield 0, {0: block}
-
-
-def _split(line: str) -> _LineParts | None:
-    """Return the parts of a line; None if it has another form."""
-    start = line.find("ipv4(src=")
-    if start < 0:
-        start = line.find("ipv6(src=")
-    if start < 0:
-        return None
-    start += len("ipv4(src=")
-    address = _ADDRESS.match(line, start)
-    counters = _COUNTERS.match(line, line.find(", packets:", start))
-    if address is None or counters is None:
-        return None
-    ufid = _UFID.match(line)
-    return _LineParts(ufid.end() if ufid else 0, start, address.end(), counters, address[0])
-
-
-def _key_of(line: str, parts: _LineParts) -> _ShapeKey:
-    counters = parts.counters
-    return line[parts.begin : parts.start], line[parts.end : counters.start()], line[counters.end() :]
-
-
-def _general_key_of(port_bits: int, line: str, parts: _LineParts) -> _ShapeKey:
-    """Return the key without values that no entry and no block matches: MAC and port of the client."""
-    before, behind, after = _key_of(line, parts)
-    port = (lambda found: str(int(found[0]) & port_bits)) if port_bits else ""
-    return _MAC.sub("", before, count=1), _PORT.sub(port, behind, count=1), after
-
-
 def check_dump(
     services: Iterable[ExpectedService],
     lines: Iterable[str],
@@ -802,18 +544,14 @@ def check_dump(
     own_mask: OwnMask | None = None,
     is_listing: bool = False,
 ) -> OffloadFindings:
-    """Judge the lines of a dump against the expected services, similar lines once. Never raises.
+    """Judge the lines of a dump against the expected services. Never raises.
 
     `own_mask` returns the mask of a megaflow with our flows alone; None: what its block needs at least.
     """
     check = OffloadCheck(tuple(services), evidence or Evidence(), own_mask=own_mask, is_listing=is_listing)
-    cache = LineCache(check)
-    for number, line in enumerate(lines, start=1):
-        if cache.add(line):
-            continue
-        megaflow = read_line(line, number=number)
+    for megaflow in scan_dump(lines):
         if isinstance(megaflow, ParseError):
             check.unparsed.add(megaflow)
-        elif megaflow is not None:
-            cache.store(line, megaflow, check.add(megaflow))
+        else:
+            check.add(megaflow)
     return check.findings()

@@ -6,8 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from enum import Enum
-from functools import lru_cache, reduce
-from operator import or_
+from functools import lru_cache
 
 from xenoovs.compile.encoding import WRITTEN, comes_from, hop_of, key_of, leaves_with
 from xenoovs.compile.program import Program, ServiceProgram
@@ -247,16 +246,6 @@ class BlockIndex:
                 return entry, found
         return None
 
-    def matches_any_of(self, fields: Iterable[str]) -> bool:
-        """Return whether any entry matches one of these fields."""
-        return not {field for masks in self.entries for field, _ in masks}.isdisjoint(fields)
-
-    def bits_of(self, field: str) -> int:
-        """Return all bits of a field that choose the blocks of any service."""
-        entries = (entry for by_key in self.entries.values() for entry in by_key.values())
-        masks = (mask for entry in entries for name, mask, _ in entry.blocks.by_mask if name == field)
-        return reduce(or_, masks, 0)
-
     def entries_for(self, in_port: str | None, fields: Fields) -> Iterator[ServiceEntry]:
         """Yield the entries that match such packets, whatever their source."""
         for masks, by_key in self.entries.items():
@@ -327,7 +316,7 @@ def _delivers_to(megaflow: Megaflow, fields: Fields, hop: NextHop, local: int | 
     port = hop.port
     if len(megaflow.actions) == 1 and "(" not in megaflow.actions[0] and port != megaflow.actions[0]:
         return False
-    expected = {write.field: write.value for write in leaves_with(hop)}
+    expected = _expected_of(hop)
     before = {field: found.value for field in WRITTEN if (found := fields.get(field.ovs_name)) is not None}
     before.setdefault(Field.VLAN, UNTAGGED)
     # A packet that already has what a next hop writes is not rewritten.
@@ -342,6 +331,11 @@ def _delivers_to(megaflow: Megaflow, fields: Fields, hop: NextHop, local: int | 
         # Without `local_ip` the route decides.
         if local is None or source in (None, local)
     )
+
+
+@lru_cache(maxsize=1024)
+def _expected_of(hop: NextHop) -> Mapping[Field, int]:
+    return {write.field: write.value for write in leaves_with(hop)}
 
 
 @lru_cache(maxsize=1024)
@@ -558,10 +552,6 @@ class AnswerFinder:
         """Return the names of these services for a megaflow outside all blocks; none for ARP, drops and the like."""
         fields = match_of(megaflow)
         return self.services(megaflow, fields) if outside_kind_of(megaflow, internal_ports, fields).is_judged else ()
-
-    def depends_on_source(self, in_port: str | None, fields: Fields) -> bool:
-        """Return whether the values of these fields decide whose answers such a megaflow may carry."""
-        return (in_port in self._ports or bool(self._origins)) and not fields.keys().isdisjoint(_MIRRORED)
 
     def services(self, megaflow: Megaflow, fields: Fields) -> tuple[str, ...]:
         """Return the names of these services; none if the megaflow carries no answers."""

@@ -98,11 +98,6 @@ class Tally:
         self.hw_bytes += hw_bytes
         self.growth += growth or NO_GROWTH
 
-    def count_equal(self, verdict: Verdict, packets: int, size: int) -> None:
-        """Count a megaflow by the counters of the dump: all of its packets are where it is."""
-        is_hw = verdict is Verdict.HW
-        self.count(packets, size, packets if is_hw else 0, size if is_hw else 0)
-
 
 def summed(parts: Iterable[Counts | Tally]) -> dict[str, Any]:
     """Return the sums of some Counts, as arguments for Counts of another kind."""

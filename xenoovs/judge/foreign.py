@@ -93,11 +93,11 @@ class OverrideCounter:
         is_open = is_undetermined(megaflow.actions) or any(_LATER_FRAGMENT in key.inner for key in megaflow.keys)
         return () if is_open else entries
 
-    def add(self, megaflow: Megaflow, fields: Fields, entries: Iterable[ServiceEntry], *, packets: int) -> bool:
+    def add(self, megaflow: Megaflow, fields: Fields, entries: Iterable[ServiceEntry]) -> bool:
         """Count a megaflow with these fields. Return False, and count nothing, if it overrides no block."""
         is_override = False
         for entry, groups, are_cached in self._overridden(megaflow, fields, entries):
-            self._counters_of(megaflow, fields, entry.service).add(packets, groups, are_cached=are_cached)
+            self._counters_of(megaflow, fields, entry.service).add(megaflow.packets, groups, are_cached=are_cached)
             is_override = True
         return is_override
 
@@ -249,12 +249,12 @@ class UnwildcardCounter:
         self.bits: dict[UnwildcardKey, dict[str, int]] = {}
         self.in_ports: dict[str, str | None] = {}
 
-    def key_of(
-        self, megaflow: Megaflow, fields: Fields, entry: ServiceEntry, block: ExpectedBlock
-    ) -> UnwildcardKey | None:
-        """Return the key in `counts` for a megaflow; None if our flows match all bits of its mask."""
+    def add(self, megaflow: Megaflow, fields: Fields, entry: ServiceEntry, block: ExpectedBlock) -> bool:
+        """Count a megaflow. Return False, and count nothing, if our flows match all bits of its mask."""
         extra = self.extra_of(megaflow, fields, entry, block)
-        return self._merge(extra, entry.service.name, entry.match.in_port) if extra else None
+        if extra:
+            self._count(extra, entry.service.name, entry.match.in_port)
+        return bool(extra)
 
     def extra_of(self, megaflow: Megaflow, fields: Fields, entry: ServiceEntry, block: ExpectedBlock) -> ExtraBits:
         """Return the bits of the megaflow's mask that none of our flows matches."""
@@ -282,13 +282,13 @@ class UnwildcardCounter:
             merged[name] = merged.get(name, 0) | bits
         return own
 
-    def _merge(self, extra: ExtraBits, service: str, in_port: str | None) -> UnwildcardKey:
+    def _count(self, extra: ExtraBits, service: str, in_port: str | None) -> None:
         key = service, tuple(name for name, _ in extra)
+        self.counts[key] += 1
         self.in_ports.setdefault(service, in_port)
         merged = self.bits.setdefault(key, {})
         for name, mask in extra:
             merged[name] = merged.get(name, 0) | mask
-        return key
 
     def result(self) -> tuple[Unwildcarding, ...]:
         """Return all findings in the order of the dump."""
