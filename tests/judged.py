@@ -1,4 +1,4 @@
-"""Judges single flows by the offload table, and megaflows without the cache for similar lines of a dump."""
+"""Judges single flows by the offload table, and megaflows without the text of a dump."""
 
 from __future__ import annotations
 

@@ -427,14 +427,14 @@ class OffloadCheck:
 
     def _add(self, megaflow: Megaflow, state: MegaflowState) -> None:
         """Count a megaflow with its final state."""
-        fields = match_of(megaflow)
-        found = self.index.locate(megaflow.in_port, fields)
+        in_port, fields = megaflow.in_port, match_of(megaflow)
+        found = self.index.locate(in_port, fields)
         if found is None:
             self._add_outside(megaflow, state, fields)
             return
         entry, block = found
         counters = self.counters[id(block)]
-        counters.add(state, entry.number, megaflow.in_port)
+        counters.add(state, entry.number, in_port)
         if self.is_listing:
             self._list(megaflow, state, block, None)
         for anomaly in self._anomalies(megaflow, state, fields, entry, block):

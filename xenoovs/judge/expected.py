@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from enum import Enum
 from functools import lru_cache
 
-from xenoovs.compile.encoding import WRITTEN, comes_from, hop_of, key_of, leaves_with
+from xenoovs.compile.encoding import comes_from, hop_of, key_of, leaves_with
 from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of, read_masked, tag_written
@@ -309,33 +309,36 @@ _UNDETERMINED = re.compile(r"(?:recirc|slow_path|clone(?!\(tnl_push)|check_pkt_l
 
 def delivers(megaflow: Megaflow, fields: Fields, block: ExpectedBlock) -> bool:
     """Return whether a megaflow with this match sends packets to a next hop of the block."""
-    return any(_delivers_to(megaflow, fields, hop, block.locals.get(hop.port)) for hop in block.hops)
-
-
-def _delivers_to(megaflow: Megaflow, fields: Fields, hop: NextHop, local: int | None) -> bool:
-    port = hop.port
-    if len(megaflow.actions) == 1 and "(" not in megaflow.actions[0] and port != megaflow.actions[0]:
-        return False
-    expected = _expected_of(hop)
-    before = {field: found.value for field in WRITTEN if (found := fields.get(field.ovs_name)) is not None}
-    before.setdefault(Field.VLAN, UNTAGGED)
-    # A packet that already has what a next hop writes is not rewritten.
     return any(
-        all(
-            written.get(field, before.get(field)) == expected.get(field, before.get(field))
-            for field in WRITTEN
-            # A port that is a tunnel with a remote of its own encapsulates also what no next hop says.
-            if field in expected or field not in _OUTER
-        )
-        for written, source in _written(megaflow.actions, port)
-        # Without `local_ip` the route decides.
-        if local is None or source in (None, local)
+        all(_has(fields, name, value) for name, value in needed)
+        for hop in block.hops
+        for needed in _needed(megaflow.actions, hop, block.locals.get(hop.port))
     )
 
 
+def _has(fields: Fields, name: str, value: int) -> bool:
+    found = fields.get(name)
+    return (name, value) == (_VLAN, UNTAGGED) if found is None else found.value == value
+
+
 @lru_cache(maxsize=1024)
-def _expected_of(hop: NextHop) -> Mapping[Field, int]:
-    return {write.field: write.value for write in leaves_with(hop)}
+def _needed(actions: tuple[str, ...], hop: NextHop, local: int | None) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """Return for each copy that leaves to a next hop what its packets must have already, field by field."""
+    if len(actions) == 1 and "(" not in actions[0] and hop.port != actions[0]:
+        return ()
+    expected = {write.field: write.value for write in leaves_with(hop)}
+    # A packet that already has what a next hop writes is not rewritten. No packet has two values of a field.
+    return tuple(
+        tuple(
+            (field.ovs_name, value)
+            for field, value in expected.items() ^ written.items()
+            # A port that is a tunnel with a remote of its own encapsulates also what no next hop says.
+            if field in expected or field not in _OUTER
+        )
+        for written, source in _written(actions, hop.port)
+        # Without `local_ip` the route decides.
+        if local is None or source in (None, local)
+    )
 
 
 @lru_cache(maxsize=1024)

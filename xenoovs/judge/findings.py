@@ -96,7 +96,8 @@ class Tally:
         self.bytes += size
         self.hw_packets += hw_packets
         self.hw_bytes += hw_bytes
-        self.growth += growth or NO_GROWTH
+        if growth is not None:
+            self.growth += growth
 
 
 def summed(parts: Iterable[Counts | Tally]) -> dict[str, Any]:

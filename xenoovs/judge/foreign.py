@@ -233,7 +233,7 @@ def _is_tunnel_key(action: Action) -> bool:
 def extra_bits(fields: Fields, own_mask: Mapping[str, int]) -> ExtraBits:
     """Return the bits that a megaflow matches beyond `own_mask`."""
     return tuple(
-        sorted((name, bits) for name, found in fields.items() if (bits := found.mask & ~own_mask.get(name, 0)))
+        sorted([(name, bits) for name, found in fields.items() if (bits := found.mask & ~own_mask.get(name, 0))])
     )
 
 
