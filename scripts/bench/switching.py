@@ -58,9 +58,9 @@ def _switching(name: str, switch_after: str, *, bound: float | None) -> Iterator
         fleet = files_of(directory / "store", StoreDatabase.FLEET)
         store = stack.enter_context(StoreClient(fleet.remote))
         windows, late = list[float](), list[float]()
-        for command in islice(cycle(("drain", "reset")), _CHANGES):
+        for command in islice(cycle((("drain", "--yes"), ("reset",))), _CHANGES):
             begun_s = time.time()
-            _fleet(directory, command, "dns", "fips2")
+            _fleet(directory, *command, "dns", "fips2")
             changed_s = [_changed_s(note, begun_s) for note in notes]
             windows.append(max(changed_s) - min(changed_s))
             view = store.view() or store.wait_changed(None, timeout_s=_PATIENCE_S)

@@ -145,7 +145,7 @@ def test_a_vip_at_two_sites_has_the_backends_of_each(tmp_path: Path, xenoovs: Co
 
         with flow_changes(west, tmp_path / "changes") as changes:
             before = changes.read_text()
-            said = cluster.fleet(follower, "drain", "web", "web3", "--group", "east")
+            said = cluster.fleet(follower, "drain", "web", "web3", "--group", "east", "--yes")
             assert "web/web3 is drained in the group east" in said.out, said.err
             eventually(lambda: servers(east) == {"01"}, "the drain at one site")
             assert changes.read_text() == before
