@@ -147,6 +147,7 @@ def test_a_vip_at_two_sites_has_the_backends_of_each(tmp_path: Path, xenoovs: Co
             before = changes.read_text()
             said = cluster.fleet(follower, "drain", "web", "web3", "--group", "east", "--yes")
             assert "web/web3 is drained in the group east" in said.out, said.err
+            assert ["web", "east", "web1", "50%", "100%", "50%"] in [line.split() for line in said.out.splitlines()]
             eventually(lambda: servers(east) == {"01"}, "the drain at one site")
             assert changes.read_text() == before
         assert cluster.fleet(leader, "reset", "web", "web3", "--group", "east").status in (0, 2)

@@ -427,9 +427,11 @@ def _show_moves(view: FleetView, changes: Changes, memo: Memo) -> bool:
     _show_steps(view, steps)
     config = parse_intent(intent.text, file=f"config {intent.number}")
     configured, rows = {each.name: each for each in config.balancer.services}, list[list[str]]()
-    for step in steps:
+    # One that is removed, or is of a roll-out alone, has no weights here.
+    for step in (each for each in steps if each.name in configured):
         weights = config.weights(configured[step.name], min(step.groups, default=""))
-        total = sum(weights[each.name] for each in configured[step.name].backends if not each.is_backup) or 1
+        backups = {each.name for each in configured[step.name].backends if each.is_backup}
+        total = sum(weight for name, weight in weights.items() if name not in backups) or 1
         now, then = ({} if each is None else each.active.shares() for each in (step.was, step.now))
         for name in sorted(name for name in {*now, *then} if now.get(name) != then.get(name)):
             had, gets = now.get(name, Fraction(0)), then.get(name, Fraction(0))
