@@ -21,13 +21,12 @@ from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.lab.place import Place, machine_by_ssh
-from xenoovs.measure import paths as experiment_of_paths
+from xenoovs.measure import bed_paths as experiment_of_paths
 from xenoovs.measure.bed import Bed
-from xenoovs.measure.bed_paths import PathDirection, PathLoad
+from xenoovs.measure.bed_paths import PathDirection, PathLoad, paths_experiment
 from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.machines_bed import open_lab_bed, open_machines_bed
 from xenoovs.measure.path_figures import load_paths
-from xenoovs.measure.paths import paths_experiment
 from xenoovs.measure.samples import BedKind, find_runs, read_recorded
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol

@@ -232,9 +232,9 @@ def _show_bridge(findings: BridgeFindings, output: OutputFormat, shown: ReportOp
     if output is OutputFormat.JSON:
         document = bridge_to_json(findings, required=shown.required, verdicts=shown.verdicts or None)
         if shown.tree:
-            from xenoovs.judge.links import links_to_json
+            from xenoovs.judge.links import link_to_json
 
-            document["links"] = links_to_json(findings.links_of(shown.verdicts), findings.link_names)
+            document["links"] = [link_to_json(link, findings.link_names) for link in findings.links_of(shown.verdicts)]
         print_json(document)
     else:
         show_bridge(findings, shown)

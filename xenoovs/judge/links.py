@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.ipsec import address_text
@@ -204,12 +204,7 @@ def _logical_ports(option: GeneveOption) -> tuple[int, int] | None:
     return (option.data.value >> 16 & 0x7FFF, option.data.value & 0xFFFF) if is_ovn else None
 
 
-def links_to_json(links: Iterable[MegaflowLink], names: LinkNames) -> list[dict[str, object]]:
-    """Return every link for JSON, in the order of the dump."""
-    return [_link_to_json(link, names) for link in links]
-
-
-def _link_to_json(link: MegaflowLink, names: LinkNames) -> dict[str, object]:
+def link_to_json(link: MegaflowLink, names: LinkNames) -> dict[str, object]:
     megaflow, outer = link.megaflow, link.outer
     return {
         "ufid": megaflow.ufid,

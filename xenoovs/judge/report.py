@@ -125,18 +125,14 @@ def outside_rows(findings: OffloadFindings, *, max_ports: int | None = None) -> 
 
 
 def _outside_row(
-    kind: OutsideKind, in_port: str, services: tuple[str, ...], parts: Iterable[OutsideTraffic]
+    kind: OutsideKind, in_port: str, services: tuple[str, ...], parts: Sequence[OutsideTraffic]
 ) -> OutsideRow:
-    listed = tuple(parts)
-    reasons = tuple(dict.fromkeys(each.reason for each in listed if each.reason))
-    return OutsideRow(kind, in_port, services, _sum_outside(listed), reasons)
-
-
-def _sum_outside(parts: Sequence[OutsideTraffic]) -> OffloadRow:
+    reasons = tuple(dict.fromkeys(each.reason for each in parts if each.reason))
     verdicts = Counter[Verdict]()
     for each in parts:
         verdicts[each.verdict] += each.megaflows
-    return OffloadRow(None, None, others=_ordered(verdicts), **summed(parts))
+    sums = OffloadRow(None, None, others=_ordered(verdicts), **summed(parts))
+    return OutsideRow(kind, in_port, services, sums, reasons)
 
 
 def _ordered(verdicts: Counter[Verdict]) -> tuple[tuple[Verdict, int], ...]:

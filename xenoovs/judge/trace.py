@@ -37,37 +37,32 @@ def render_packet(packet: Packet) -> str:
     """Return the packet as input of ofproto/trace (ovs-fields(7))."""
     six = "6" if packet.source.version == 6 else ""
     addresses = ("ipv6_src", "ipv6_dst") if six else ("nw_src", "nw_dst")
+    protocol, l4 = _upper_layer(packet, six)
     parts = {
         "in_port": packet.in_port,
         **({"dl_vlan": packet.vlan & ~TAGGED} if packet.vlan else {}),
         "dl_src": packet.dl_src,
         "dl_dst": packet.dl_dst,
-        **_protocol(packet, six),
+        **protocol,
         addresses[0]: packet.source,
         addresses[1]: packet.destination,
         "nw_ttl": packet.ttl,
-        **_l4(packet, six),
+        **l4,
     }
     return ",".join(key if value is None else f"{key}={value}" for key, value in parts.items())
 
 
-def _protocol(packet: Packet, six: str) -> dict[str, int | None]:
-    """Return the keyword of the protocol, or that of the IP version with the protocol number."""
-    if name := _L4_NAMES.get(packet.protocol):
-        return {f"{name}{six}": None}
-    if packet.protocol == _ICMP[packet.source.version]:
-        return {f"icmp{six}": None}
-    return {f"ip{'v6' if six else ''}": None, "nw_proto": packet.protocol}
+def _upper_layer(packet: Packet, six: str) -> tuple[dict[str, int | None], dict[str, int]]:
+    """Return the keyword of the protocol, with ports, or type and code, where Open vSwitch parses them.
 
-
-def _l4(packet: Packet, six: str) -> dict[str, int]:
-    """Return ports, or type and code; nothing for protocols that Open vSwitch does not parse."""
+    Else the keyword is that of the IP version, with the protocol number.
+    """
     if name := _L4_NAMES.get(packet.protocol):
-        return {f"{name}_src": packet.sport, f"{name}_dst": packet.dport}
+        return {f"{name}{six}": None}, {f"{name}_src": packet.sport, f"{name}_dst": packet.dport}
     if packet.protocol == _ICMP[packet.source.version]:
         name = "icmpv6" if six else "icmp"
-        return {f"{name}_type": packet.sport, f"{name}_code": packet.dport}
-    return {}
+        return {f"icmp{six}": None}, {f"{name}_type": packet.sport, f"{name}_code": packet.dport}
+    return {f"ip{'v6' if six else ''}": None, "nw_proto": packet.protocol}, {}
 
 
 def parse_trace(text: str) -> TraceResult:

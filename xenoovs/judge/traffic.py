@@ -18,10 +18,9 @@ from xenoovs.openflow.flow import FlowKey, ObservedFlow, service_of
 
 @dataclass(frozen=True, slots=True)
 class BackendTraffic:
-    """One backend of one service. Shares are between 0 and 1.
+    """One backend of one service. Shares are between 0 and 1; `share`: of the address space.
 
     Attributes:
-        share: share of the address space.
         blocks: those of the config that are installed.
         bytes: with the Ethernet header, as OpenFlow counts, since the flows were installed.
         traffic_share: share of the service's packets; None before the first one.

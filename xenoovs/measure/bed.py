@@ -25,12 +25,9 @@ TCPREPLAY, PKTGEN = "tcpreplay", "pktgen"
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """A machine in a role.
+    """A machine in a role. `interface`: Where its packets leave and arrive; of the dpu the first uplink.
 
-    Attributes:
-        interface: Where its packets leave and arrive; of the dpu the first uplink.
-        netns: Network namespace of the interface; empty: that of the machine itself.
-        mac: MAC of the interface; empty: not known before it is asked.
+    `netns`: Namespace of the interface; empty: that of the machine itself. `mac`: empty: not known before it is asked.
     """
 
     role: str
@@ -88,10 +85,8 @@ class AnyBed(Interface):
 class Bed:
     """An open bed. Everything that was started on its machines ends with it.
 
-    Attributes:
-        backends: Those of the service, by name.
-        gateway_mac: Next hop of packets to a VIP that has no MAC in the config.
-        stations: All backends of this bed, by name; also those of other services.
+    `backends`: Those of the service, by name; `stations`: also those of other services. `gateway_mac`: Next hop of
+    packets to a VIP that has no MAC in the config.
     """
 
     name: str

@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import Enum
 from ipaddress import ip_network
+from itertools import combinations, combinations_with_replacement
 from pathlib import Path
+from typing import cast
 
 from xenoovs.compile.encoding import rewrites
 from xenoovs.dataclass import dataclass, field, replace
@@ -29,7 +31,9 @@ from xenoovs.measure.counters import (
 from xenoovs.measure.frames import LoadProfile, frame, sources
 from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
 from xenoovs.measure.load import unanswered
-from xenoovs.measure.samples import BedKind
+from xenoovs.measure.path_figures import KIND_OPTION
+from xenoovs.measure.samples import BedKind, Plain, Point, Value
+from xenoovs.measure.schedule import Measurement
 from xenoovs.model.address import Family, IPAddress, parse_mac
 from xenoovs.model.next_hop import NextHop, with_mac
 from xenoovs.openflow.flow import Action, Field, Output, OutputInPort, SetField
@@ -56,13 +60,9 @@ class PathDirection(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BedPath:
-    """A path through the bridge of a bed.
+    """A path through the bridge of a bed. `ingress`: Its port towards the generator. `kind`: None: not known.
 
-    Attributes:
-        ingress: Port of the bridge towards the generator.
-        kind: Where it goes; None: not known.
-        inward: Destination of the frames to the backend.
-        outward: Destination of the frames from there.
+    `inward`, `outward`: Destinations of the frames to the backend, and of those from there.
     """
 
     name: str
@@ -72,12 +72,6 @@ class BedPath:
     kind: PathKind | None
     inward: IPAddress
     outward: IPAddress
-
-    def sender(self, bed: Bed, direction: PathDirection) -> Station:
-        return bed.generator if direction is PathDirection.IN else self.station
-
-    def receiver(self, bed: Bed, direction: PathDirection) -> Station:
-        return self.station if direction is PathDirection.IN else bed.generator
 
     def destination(self, direction: PathDirection) -> IPAddress:
         return self.inward if direction is PathDirection.IN else self.outward
@@ -195,6 +189,11 @@ class PathLoad:
     def name(self) -> str:
         return f"{self.path.name} {self.direction.value}"
 
+    def ends(self, bed: Bed) -> tuple[Station, Station]:
+        """Return the sender and the receiver."""
+        is_in = self.direction is PathDirection.IN
+        return (bed.generator, self.path.station) if is_in else (self.path.station, bed.generator)
+
 
 @dataclass(frozen=True, slots=True)
 class PathTrial:
@@ -246,9 +245,8 @@ class PathBench:
             seconds_s = max(_LEARNING_S, 2 / _LEARNING_PPS)
             before = self._counts([load])
             self._start(load, offered_pps=_LEARNING_PPS, seconds_s=seconds_s).wait()
-            receiver = load.path.receiver(self.bed, load.direction)
+            sender, receiver = load.ends(self.bed)
             if settled_counts(self._ends([load]))[receiver.role].rx == before[receiver.role].rx:
-                sender = load.path.sender(self.bed, load.direction)
                 raise MeasureError(
                     f"no frame from {sender.role} reached {receiver.role} on path {load.name}: are cables and "
                     f"interfaces those of the bed, and has the config the right port for {load.path.name}?"
@@ -258,9 +256,7 @@ class PathBench:
     def run(self, loads: Sequence[PathLoad], *, seconds_s: float, reads_switch: bool = False) -> PathWindow:
         """Send loads at the same time, and count. Raises MeasureError.
 
-        Args:
-            loads: One or two, which no machine may receive both of.
-            reads_switch: Whether to read what the switch spent in that time.
+        `loads`: One or two, which no machine may receive both of. `reads_switch`: also what the switch spent.
         """
         counters = SwitchCounters(self.bed, cookie=f"{COOKIE:#x}/-1", ports=self._ports(loads))
         at_first, before = counters.read(), self._counts(loads)
@@ -293,7 +289,7 @@ class PathBench:
 
     def _start(self, load: PathLoad, *, offered_pps: float | None, seconds_s: float) -> RunningLoad:
         profile = self._profile(load)
-        generator = self.generators[load.path.sender(self.bed, load.direction).role]
+        generator = self.generators[load.ends(self.bed)[0].role]
         # As fast as possible, tcpreplay knows whole seconds alone.
         seconds_s = seconds_s if offered_pps is not None else math.ceil(seconds_s)
         return generator.start(profile, frame_bytes=self.frame_bytes, offered_pps=offered_pps, seconds_s=seconds_s)
@@ -306,24 +302,20 @@ class PathBench:
 
     def prepare(self, load: PathLoad) -> None:
         """Write the frames of a load to its machine, so that no measurement waits for that."""
-        generator = self.generators[load.path.sender(self.bed, load.direction).role]
+        generator = self.generators[load.ends(self.bed)[0].role]
         generator.prepare(self._profile(load), frame_bytes=self.frame_bytes)
 
     def _counts(self, loads: Iterable[PathLoad]) -> dict[str, InterfaceCounts]:
         return read_counts(self._ends(loads))
 
     def _ends(self, loads: Iterable[PathLoad]) -> Collection[Station]:
-        stations = dict[str, Station]()
-        for load in loads:
-            for end in (load.path.sender(self.bed, load.direction), load.path.receiver(self.bed, load.direction)):
-                stations[end.role] = end
-        return stations.values()
+        return {end.role: end for load in loads for end in load.ends(self.bed)}.values()
 
     def _await_start(
         self, loads: Sequence[PathLoad], before: Mapping[str, InterfaceCounts], running: Sequence[RunningLoad]
     ) -> None:
         """Wait until each load has arrived; where one cannot, the readings will say so."""
-        receivers = [load.path.receiver(self.bed, load.direction).role for load in loads]
+        receivers = [load.ends(self.bed)[1].role for load in loads]
         deadline_s = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline_s and any(one.command.exit_code is None for one in running):
             counts = self._counts(loads)
@@ -333,19 +325,14 @@ class PathBench:
 
     def round_trips(self, path: BedPath, *, count: int) -> list[float]:
         """Return the microseconds of round trips to the end of a path and back, without load. Raises MeasureError."""
-        ends = {
-            direction: (path.receiver(self.bed, direction), str(path.destination(direction)))
-            for direction in PathDirection
-        }
-        backend, inward = ends[PathDirection.IN]
-        asker, outward = ends[PathDirection.OUT]
-        argv = ["python3", "-I", "-c", _PROGRAM, "reflect", backend.interface, inward]
+        backend, asker = path.station, self.bed.generator
+        argv = ["python3", "-I", "-c", _PROGRAM, "reflect", backend.interface, str(path.inward)]
         reflector = backend.start(*argv, self._request(path, PathDirection.OUT))
         try:
             if next(reflector.lines(_ANSWER_TIMEOUT_S), "") != "ready":
                 reason = " ".join(reflector.errors) or reflector.reason or "it says nothing"
                 raise MeasureError(f"{path.name} cannot answer on {backend.place.name}: {reason}")
-            argv = ["python3", "-I", "-c", _PROGRAM, "ask", asker.interface, outward]
+            argv = ["python3", "-I", "-c", _PROGRAM, "ask", asker.interface, str(path.outward)]
             output = asker.run(*argv, self._request(path, PathDirection.IN), str(count), timeout_s=120.0).stdout
         except CommandFailed as failed:
             raise MeasureError(f"round trips on path {path.name} cannot be measured: {failed.stderr.strip()}") from None
@@ -372,9 +359,9 @@ def _trials(
     Two loads from one interface are distinguished by the counts of their generators, which must add up to its counter.
     """
     before, first, last, after = counts
-    senders = [load.path.sender(bed, load.direction).role for load in loads]
-    for load, result, sender in zip(loads, done, senders, strict=True):
-        receiver = load.path.receiver(bed, load.direction).role
+    ends = [tuple(end.role for end in load.ends(bed)) for load in loads]
+    senders = [sender for sender, _ in ends]
+    for (sender, receiver), result in zip(ends, done, strict=True):
         total = sum(other.sent for other, role in zip(done, senders, strict=True) if role == sender)
         counted = after[sender].tx - before[sender].tx
         alone = senders.count(sender) == 1
@@ -413,12 +400,7 @@ def _rate(first: int, last: int, seconds_s: float) -> float:
 def path_bench(
     bed: Bed, paths: tuple[BedPath, ...], directions: Sequence[PathDirection], *, frame_bytes: int, seed: int
 ) -> Iterator[PathBench]:
-    """Prepare a bed for loads on its paths; everything is undone at the end.
-
-    Raises:
-        MeasureError: It cannot be prepared.
-        CommandMissing: The generator's machine has no tcpreplay.
-    """
+    """Prepare a bed for loads on its paths; everything is undone at the end. Raises MeasureError, CommandMissing."""
     with ExitStack() as stack:
         if bed.kind is not BedKind.MACHINES:
             for path in paths:
@@ -443,3 +425,161 @@ def _generator(station: Station) -> Iterator[PacketGenerator]:
                 f"`apt-get install {missing.package}` there, or measure with `--directions in`"
             ) from None
         yield generator
+
+
+# The experiment: rate and latency of each path alone, and rates of pairs at the same time.
+
+BASIS = "offered_pps_by_load"
+FRAME_BYTES = 64
+"""The shortest: paths are compared by packets, and short ones cost the most for each byte."""
+
+_OVERLOAD = 1.25
+"""Loads are that much above the rate that passed at first, so that a path is full also when it is faster now."""
+
+_RAISE, _MOST_RAISES = 1.6, 4
+_LOSS_SHARE = 0.02
+
+_TRIAL_S = {
+    (BedKind.LAB, True): 0.4,
+    (BedKind.LAB, False): 1.5,
+    # Reading counters takes an emulated processor a second.
+    (BedKind.EMULATED, True): 1.0,
+    (BedKind.EMULATED, False): 4.0,
+    (BedKind.MACHINES, True): 0.5,
+    (BedKind.MACHINES, False): 10.0,
+}
+"""By kind of the bed, and whether the run is a quick one."""
+_OVERHEAD_S = 1.0
+_QUICK_SAMPLES = 40
+_REPEATS = 5
+_ROUND_TRIPS = {False: 200, True: 50}
+
+
+@dataclass(slots=True)
+class PathsExperiment:
+    """Each path alone in each direction, and pairs: both inward, one inward beside another outward."""
+
+    bench: PathBench
+    points: Sequence[Point]
+    repeats: int
+    round_trips: int
+    trial_s: float
+    name: str = "paths"
+    options: Mapping[str, Plain] = field(init=False)
+    point_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        bed = self.bench.bed
+        self.options = {
+            "service": bed.service.name,
+            "frame_bytes": self.bench.frame_bytes,
+            "trial_s": self.trial_s,
+            "round_trips": self.round_trips,
+            **{KIND_OPTION.format(path.name): path.kind.value for path in self.bench.paths if path.kind is not None},
+        }
+        self.point_s = self.trial_s + _OVERHEAD_S
+
+    def prepare(self, bed: Bed) -> Mapping[str, Value]:
+        """Return the load of each path and direction: a bit more than what passes."""
+        self.warm_up(bed, {})
+        return {BASIS: {load.name: self._overload(load) for load in self._alone()}}
+
+    def _overload(self, load: PathLoad) -> float:
+        """Return a rate of which some is lost; where there is none, the highest that the generator sends."""
+        seconds_s = min(self.trial_s, 1.0)
+        flood = self.bench.run([load], seconds_s=seconds_s).trials[0]
+        offered = flood.received_pps * _OVERLOAD
+        # A switch in software that shares its processors with the generator forwards more of a lesser load.
+        for _ in range(_MOST_RAISES):
+            if offered >= flood.sent_pps:
+                break
+            trial = self.bench.run([replace(load, offered_pps=offered)], seconds_s=seconds_s).trials[0]
+            if trial.received_pps < trial.sent_pps * (1 - _LOSS_SHARE):
+                break
+            offered *= _RAISE
+        return max(1.0, min(offered, flood.sent_pps))
+
+    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
+        loads = list(self._alone())
+        for load in loads:
+            self.bench.prepare(load)
+        self.bench.learn(loads)
+
+    def _alone(self) -> Iterator[PathLoad]:
+        for point in self.points:
+            if "beside" not in point:
+                yield self._load(point, "path", "direction")
+
+    def _load(self, point: Point, path: str, direction: str) -> PathLoad:
+        return PathLoad(self.bench.path(str(point[path])), PathDirection(point[direction]))
+
+    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+        offered = cast("Mapping[str, float]", basis[BASIS])
+        loads = [self._load(point, "path", "direction")]
+        if "beside" in point:
+            loads.append(self._load(point, "beside", "beside_direction"))
+        loads = [replace(load, offered_pps=offered[load.name]) for load in loads]
+        values: dict[str, Value] = {}
+        # In both directions a round trip is the same.
+        is_asked = len(loads) == 1 and loads[0].direction is PathDirection.IN
+        if is_asked:
+            values["rtt_us"] = self.bench.round_trips(loads[0].path, count=self.round_trips)
+        window = self.bench.run(loads, seconds_s=self.trial_s, reads_switch=is_asked)
+        for prefix, load, trial in zip(("", "beside_"), loads, window.trials, strict=False):
+            values |= _values(prefix, load, trial)
+        values |= window.by_switch.values
+        suspect = list(dict.fromkeys(reason for trial in window.trials for reason in trial.suspect))
+        if window.first is not None and window.last is not None:
+            packets = window.trials[0].received_pps * (window.last.at_s - window.first.at_s)
+            values |= window.last.since(window.first, packets=max(1.0, packets))
+        if values.get("rtt_us") == []:
+            suspect.append(f"no frame came back on path {loads[0].path.name}")
+        return Measurement(values, tuple(suspect))
+
+
+def _values(prefix: str, load: PathLoad, trial: PathTrial) -> dict[str, Value]:
+    return {
+        f"{prefix}sent": trial.sent,
+        f"{prefix}received": trial.received,
+        f"{prefix}lost": trial.lost,
+        f"{prefix}seconds_s": trial.seconds_s,
+        f"{prefix}offered_pps": cast(float, load.offered_pps),
+        f"{prefix}sent_pps": trial.sent_pps,
+        f"{prefix}received_pps": trial.received_pps,
+        f"{prefix}loss_share": trial.lost / trial.sent if trial.sent else 0.0,
+    }
+
+
+def path_points(names: Sequence[str], directions: Sequence[PathDirection]) -> tuple[Point, ...]:
+    """Return the points of paths: each alone, pairs in the same direction, and pairs in opposite directions."""
+    inward, outward = PathDirection.IN.value, PathDirection.OUT.value
+    points: list[Point] = [{"path": name, "direction": direction.value} for direction in directions for name in names]
+    points += [
+        {"path": one, "direction": inward, "beside": other, "beside_direction": inward}
+        for one, other in combinations(names, 2)
+    ]
+    if PathDirection.OUT in directions:
+        points += [
+            {"path": one, "direction": inward, "beside": other, "beside_direction": outward}
+            for one, other in combinations_with_replacement(names, 2)
+        ]
+    return tuple(points)
+
+
+@contextmanager
+def paths_experiment(
+    bed: Bed,
+    *,
+    directions: Sequence[PathDirection],
+    quick: bool,
+    seed: int,
+    frame_bytes: int | None = None,
+    repeats: int | None = None,
+) -> Iterator[PathsExperiment]:
+    """Prepare the experiment; the end undoes everything. Raises MeasureError. `repeats` None: 5; quick: what fits."""
+    paths = bed_paths(bed)
+    points = path_points([path.name for path in paths], directions)
+    usual = max(1, min(_REPEATS, math.floor(_QUICK_SAMPLES / len(points)))) if quick else _REPEATS
+    shortest = FRAME_BYTES if paths[0].inward.version == 4 else 66
+    with path_bench(bed, paths, directions, frame_bytes=frame_bytes or shortest, seed=seed) as bench:
+        yield PathsExperiment(bench, points, repeats or usual, _ROUND_TRIPS[quick], _TRIAL_S[bed.kind, quick])

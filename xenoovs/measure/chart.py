@@ -178,18 +178,9 @@ class Published:
 def load_published() -> Published:
     document = yaml.safe_load((files("xenoovs.measure") / "published.yaml").read_text(encoding="utf-8"))
     sources = {key: PublishedSource(**source) for key, source in document["sources"].items()}
-    curves = (
-        PublishedCurve(
-            each["experiment"],
-            sources[each["source"]],
-            each["label"],
-            tuple((float(x), float(y)) for x, y in each["points"]),
-            each.get("panel", ""),
-        )
-        for each in document["curves"]
-    )
-    figures = (
-        PublishedFigure(**{**each, "source": sources[each["source"]], "value": float(each["value"])})
-        for each in document["figures"]
-    )
+    for each in (*document["curves"], *document["figures"]):
+        each["source"] = sources[each["source"]]
+    points = (tuple((float(x), float(y)) for x, y in each["points"]) for each in document["curves"])
+    curves = (PublishedCurve(**{**each, "points": of}) for each, of in zip(document["curves"], points, strict=True))
+    figures = (PublishedFigure(**{**each, "value": float(each["value"])}) for each in document["figures"])
     return Published(tuple(curves), tuple(figures))

@@ -77,17 +77,24 @@ def scene_title(scene: Scene) -> str:
 
 def figures_of(points: Iterable[Point], samples: Iterable[Sample]) -> dict[Scene, tuple[CompletionFigures, ...]]:
     """Return the figures of all scenes and designs that have samples, in the order of the points."""
-    groups = defaultdict[tuple[Scene, str], list[Sample]](list)
-    for sample in samples:
-        groups[Scene.of(sample.point), str(sample.point["design"])].append(sample)
-    counting = {key: trusted(group) for key, group in groups.items()}
+    counting = {key: trusted(group) for key, group in _grouped(samples).items()}
     found = defaultdict[Scene, list[CompletionFigures]](list)
-    for scene, design in dict.fromkeys((Scene.of(point), str(point["design"])) for point in points):
+    for scene, design in dict.fromkeys(map(_key, points)):
         if samples_of := counting.get((scene, design)):
-            alone, ecmp = _undisturbed(scene), RoutingDesign.ECMP.value
-            ecmp_alone, ecmp_here = counting.get((alone, ecmp), ()), counting.get((scene, ecmp), ())
-            found[scene].append(_figures(design, samples_of, ecmp_alone, ecmp_here))
+            ecmp = [counting.get((each, RoutingDesign.ECMP), ()) for each in (_undisturbed(scene), scene)]
+            found[scene].append(_figures(design.value, samples_of, *ecmp))
     return {scene: tuple(figures) for scene, figures in found.items()}
+
+
+def _key(point: Point) -> tuple[Scene, RoutingDesign]:
+    return Scene.of(point), RoutingDesign(point["design"])
+
+
+def _grouped(samples: Iterable[Sample]) -> _Groups:
+    found = defaultdict[tuple[Scene, RoutingDesign], list[Sample]](list)
+    for sample in samples:
+        found[_key(sample.point)].append(sample)
+    return dict(found)
 
 
 def _undisturbed(scene: Scene) -> Scene:
@@ -137,11 +144,7 @@ class _Finding:
 
 def acceptance(samples: Iterable[Sample]) -> tuple[ClaimVerdict, ...]:
     """Return the verdicts on all claims that some scene of a run tests. Suspect samples do not count."""
-    found = defaultdict[tuple[Scene, RoutingDesign], list[Sample]](list)
-    for sample in samples:
-        if not sample.suspect:
-            found[Scene.of(sample.point), RoutingDesign(sample.point["design"])].append(sample)
-    groups = dict(found)
+    groups = _grouped(sample for sample in samples if not sample.suspect)
     # Samples come in random order.
     scenes = sorted({scene for scene, design in groups if design is RoutingDesign.BLOCKS}, key=_place)
     return tuple(

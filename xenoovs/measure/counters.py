@@ -159,8 +159,7 @@ def counted_frames(
 ) -> CountedFrames:
     """Return what was counted between two readings.
 
-    Args:
-        also_sent: Frames that another machine sent to the same service meanwhile, which count as part of the load.
+    `also_sent`: Frames that another machine sent to the same service meanwhile, which count as part of the load.
     """
     suspect: list[str] = []
 
@@ -204,12 +203,9 @@ _LATE_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class SwitchCounts:
-    """Counters of the switch at one time.
+    """Counters of the switch at one time. `matched`: Packets of the flows that find which ones are of the service.
 
-    Attributes:
-        matched: Packets that the flows matched by which a packet is found to be of the service.
-        megaflows: Packets of each megaflow from an uplink, by ufid.
-        offloaded: The same of those megaflows alone that the NIC forwards.
+    `megaflows`: Packets of each megaflow from an uplink, by ufid. `offloaded`: of those alone that the NIC forwards.
     """
 
     matched: int

@@ -49,7 +49,7 @@ class Design(Enum):
     LEARN = "learn"
     CONNTRACK = "conntrack"
     IPVS = "ipvs"
-    """Linux's own balancer, to which Open vSwitch only hands the packets (ipvs.py)."""
+    """Linux's own balancer, to which Open vSwitch only hands the packets (designs.py)."""
 
 
 OPENFLOW_DESIGNS = tuple(design for design in Design if design is not Design.IPVS)
@@ -95,14 +95,10 @@ Addresses = Mapping[str, Iterable[IPAddress]]
 
 
 def design_program(balancer: Balancer, design: Design, *, addresses: Addresses | None = None) -> DesignProgram:
-    """Return the flows and groups of a config in one design.
+    """Return the flows and groups of a config in one design. `addresses`: of backends without one there, for NAT.
 
-    Args:
-        addresses: Own addresses of backends that the config gives none, for NAT.
-
-    Raises:
-        ToleranceUnreachable, BudgetUnreachable: The config has no blocks.
-        CompileError: NAT needs an address that neither the config nor `addresses` has.
+    Raises ToleranceUnreachable, BudgetUnreachable when the config has no blocks, and CompileError when NAT needs an
+    address that neither the config nor `addresses` has.
     """
     program = compile_config(balancer)
     if design is Design.MASKED:
@@ -118,11 +114,6 @@ def design_program(balancer: Balancer, design: Design, *, addresses: Addresses |
     parts = [build[design](number, service) for number, service in enumerate(program.services, start=1)]
     flows = (*program.shared, *(flow for part in parts for flow in part.flows))
     return DesignProgram(design, tuple(group for part in parts for group in part.groups), tuple(map(marked, flows)))
-
-
-def blocks_of(balancer: Balancer) -> int:
-    """Return the number of blocks: that of the megaflows of `Design.MASKED` once all blocks have traffic."""
-    return sum(len(service.blocks) for service in compile_config(balancer).services)
 
 
 class _Part(NamedTuple):
@@ -142,12 +133,9 @@ def marked(flow: Flow) -> Flow:
 
 def _long_first(_number: int, program: ServiceProgram) -> _Part:
     """The same blocks with the priorities reversed."""
-    blocks = (_with_priority(row.flow, 2 * BLOCK_PRIORITY - row.flow.priority) for row in program.blocks)
-    return _Part((*program.classify, *blocks))
-
-
-def _with_priority(flow: Flow, priority: int) -> Flow:
-    return replace(flow, key=replace(flow.key, priority=priority))
+    flows = (row.flow for row in program.blocks)
+    keys = ((flow, replace(flow.key, priority=2 * BLOCK_PRIORITY - flow.priority)) for flow in flows)
+    return _Part((*program.classify, *(replace(flow, key=key) for flow, key in keys)))
 
 
 def _longest_match(_number: int, program: ServiceProgram) -> _Part:
@@ -198,13 +186,9 @@ _HASH_SOURCE = ",selection_method=hash,fields(ip_src,ipv6_src)"
 
 
 def _group(number: int, program: ServiceProgram, *, method: str) -> _Part:
-    buckets = {name: _delivered(program, name) for name in whole_weights(program.service)}
+    buckets = {name: render_actions(_hop(program, name)) for name in whole_weights(program.service)}
     flows = tuple(replace(flow, actions=(Foreign(f"group:{number}"),)) for flow in program.classify)
     return _Part(flows, (_render_group(number, program, method, buckets),))
-
-
-def _delivered(program: ServiceProgram, backend: str) -> str:
-    return render_actions(deliver(program.hop(backend), program.service.source_mac))
 
 
 def whole_weights(service: Service) -> dict[str, int]:
@@ -227,7 +211,7 @@ _ADDRESS_FIELDS = {
     Family.IPV4: {"ip_src": "NXM_OF_IP_SRC", "ip_dst": "NXM_OF_IP_DST"},
     Family.IPV6: {"ipv6_src": "NXM_NX_IPV6_SRC", "ipv6_dst": "NXM_NX_IPV6_DST"},
 }
-_PORT_FIELDS = {
+_PORT_FIELDS: Mapping[Protocol | None, dict[str, str]] = {
     Protocol.TCP: {"tcp_src": "NXM_OF_TCP_SRC", "tcp_dst": "NXM_OF_TCP_DST"},
     Protocol.UDP: {"udp_src": "NXM_OF_UDP_SRC", "udp_dst": "NXM_OF_UDP_DST"},
     Protocol.SCTP: {"sctp_src": "OXM_OF_SCTP_SRC", "sctp_dst": "OXM_OF_SCTP_DST"},
@@ -244,7 +228,7 @@ def _learn(number: int, program: ServiceProgram) -> _Part:
     actions = (SetField(SERVICE_ID, program.service_id), Resubmit(_CONNECTIONS), Resubmit(_DELIVERY))
     flows, groups = [replace(flow, actions=actions) for flow in program.classify], []
     for group, family in _family_groups(number, service):
-        fields = _ADDRESS_FIELDS[family] | _port_fields(service.claim.protocol)
+        fields = _ADDRESS_FIELDS[family] | _PORT_FIELDS.get(service.claim.protocol, {})
         buckets = {}
         for at, name in enumerate(whole_weights(service), start=1):
             backend = f"load:{at:#x}->{_BACKEND.nxm}[]"
@@ -269,10 +253,6 @@ def _learned(program: ServiceProgram, family: Family, words: Iterable[str]) -> s
         "NXM_OF_IP_PROTO[]" if protocol is None else f"nw_proto={protocol.number(family)}",
     )
     return f"learn({','.join((*first, *words))})"
-
-
-def _port_fields(protocol: Protocol | None) -> dict[str, str]:
-    return {} if protocol is None else _PORT_FIELDS.get(protocol, {})
 
 
 def _hop(program: ServiceProgram, backend: str) -> tuple[Action, ...]:

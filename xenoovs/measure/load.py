@@ -127,9 +127,8 @@ class LoadBench:
     ) -> TrialResult:
         """Wait for the end of a load, and return what came of it.
 
-        Args:
-            elsewhere: Frames that another machine sent to the service meanwhile.
-            beside: Frames that another program sent from the interface of the generator.
+        `elsewhere`: Frames that another machine sent to the service meanwhile. `beside`: Frames that another program
+        sent from the interface of the generator.
         """
         done = running.wait()
         frames = counted_frames(

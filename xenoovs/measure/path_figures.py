@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +16,7 @@ from xenoovs.display import decimal, percent
 from xenoovs.errors import MeasureError, counted, did_you_mean, first_names, worded
 from xenoovs.measure.samples import Plain, RecordedRun, Sample
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, interval, median
-from xenoovs.measure.verdict import number, numbers, offloaded_share, repeat_values, trusted
+from xenoovs.measure.verdict import by_point, number, numbers, offloaded_share, repeat_values, trusted
 from xenoovs.model import values
 from xenoovs.model.form import Listed
 from xenoovs.model.load import load_form
@@ -52,13 +52,10 @@ class PathEnd:
 
 @dataclass(frozen=True, slots=True)
 class PathFigures:
-    """One path alone.
+    """One path alone. None: not measured; of `offloaded_share`: there is no NIC.
 
-    Attributes:
-        is_full: Whether some of the load was lost; else the path may carry more.
-        rtt_us: Median of the round trips without load; None: not measured.
-        cpu_us: Processor time of the switch for a packet, which is cores for 1 Mpps; None: not measured.
-        offloaded_share: Of the packets, those that the NIC forwarded; None: there is no NIC.
+    `is_full`: Whether some of the load was lost; else the path may carry more. `rtt_us`: Median of the round trips
+    without load. `cpu_us`: Processor time of the switch for a packet, which is cores for 1 Mpps.
     """
 
     end: PathEnd
@@ -132,14 +129,11 @@ def measured_paths(recorded: RecordedRun) -> MeasuredPaths:
 
     Suspect samples count only where there are no others.
     """
-    collected = dict[tuple[object, ...], list[Sample]]()
-    for sample in sorted(recorded.samples, key=lambda sample: sample.repeat):
-        collected.setdefault(_key(sample.point), []).append(sample)
-    groups = {key: trusted(group) for key, group in collected.items()}
+    groups = {key: trusted(group) for key, group in by_point(recorded.samples, *_KEYS).items()}
     options = recorded.run.options
     paths, pairs = list[PathFigures](), list[PairFigures]()
     for point in recorded.run.points:
-        group = groups.get(_key(point))
+        group = groups.get(tuple(map(point.get, _KEYS)))
         if not group:
             continue
         end = PathEnd(str(point["path"]), str(point["direction"]))
@@ -153,10 +147,7 @@ def measured_paths(recorded: RecordedRun) -> MeasuredPaths:
     return MeasuredPaths(tuple(paths), tuple(pairs))
 
 
-def _key(point: Mapping[str, object]) -> tuple[object, ...]:
-    return tuple(point.get(key) for key in ("path", "direction", "beside", "beside_direction"))
-
-
+_KEYS = ("path", "direction", "beside", "beside_direction")
 KIND_OPTION = "kind of {}"
 """Name of the option of a run that has the kind of a path."""
 
@@ -222,9 +213,7 @@ def measured_file(recorded: RecordedRun) -> str:
     """Return the text of a file of paths with what a run measured, which `load_paths` reads.
 
     Paths are those to the backends, which can get a part of the load; the ways back only say what directions share.
-
-    Raises:
-        MeasureError: No path has a sample yet.
+    Raises MeasureError when no path has a sample yet.
     """
     found = measured_paths(recorded)
     inward = [path for path in found.paths if path.end.direction == "in"]
@@ -376,7 +365,6 @@ def load_paths(file: Path) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...], s
 
 
 def _check(form: PathsForm) -> Iterator[Remark]:
-    """What must hold between the parts of the file."""
     duplex = dict[str, bool]()
     for position, resource in enumerate(form.resources):
         if resource.name in duplex:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
@@ -293,11 +294,7 @@ def _cell(value: Cell) -> str:
 
 
 def _suspects(runs: Iterable[RecordedRun]) -> Iterator[Markup]:
-    reasons = dict[str, int]()
-    for run in runs:
-        for sample in run.samples:
-            for reason in sample.suspect:
-                reasons[reason] = reasons.get(reason, 0) + 1
+    reasons = Counter(reason for run in runs for sample in run.samples for reason in sample.suspect)
     if reasons:
         yield element("h3", "Suspect samples")
         yield element("p", "They count only at points that have no others.", class_="quiet")
@@ -369,11 +366,9 @@ class Markup(str):
 
 
 def element(tag: str, *children: str | None, **attributes: Attribute) -> Markup:
-    """Return one element.
+    """Return one element. A child that is no Markup is text; a child or an attribute that is None is left out.
 
-    Args:
-        children: What is in it; a child that is no Markup is text, None is left out.
-        attributes: `class_` is `class`, and `_` within a name is `-`; None is left out.
+    In names of attributes `class_` is `class`, and `_` within a name is `-`.
     """
     text = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escape(str(value))}"'

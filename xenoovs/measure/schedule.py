@@ -95,16 +95,12 @@ def carry_out(
     progress: Callable[[RunProgress], None],
     within_s: float | None = None,
 ) -> None:
-    """Measure what the run lacks, and store each sample at once.
+    """Measure what the run lacks, and store each sample at once. Samples that are stored stay, whatever happens.
 
-    Samples that are stored stay, whatever happens.
+    `within_s`: No measurement begins that would end later; the run then lacks samples. The time is divided between the
+    settings of `offload`, and each session measures at least one point of each.
 
-    Args:
-        within_s: No measurement begins that would end later; the run then lacks samples. The time is divided between
-            the settings of `offload`, and each session measures at least one point of each.
-
-    Raises:
-        MeasureError: The experiment cannot go on, or a sample cannot be stored.
+    Raises MeasureError when the experiment cannot go on, or a sample cannot be stored.
     """
     missing = writer.run.missing(writer.samples)
     left = [(point, repeat) for point, repeat in order_of(writer.run) if (point_key(point), repeat) in missing]

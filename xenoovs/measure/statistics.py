@@ -83,10 +83,7 @@ def interval(values: Sequence[float], statistic: Statistic = Statistic.MEAN) -> 
 
     Fewer than FEWEST_REPEATS values have no such interval, but a least and a greatest one.
 
-    B. Efron and R. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
-
-    Raises:
-        ValueError: There are no values.
+    B. Efron and R. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13. Raises ValueError without values.
     """
     if not values:
         raise ValueError("there are no values")
@@ -101,8 +98,7 @@ def interval(values: Sequence[float], statistic: Statistic = Statistic.MEAN) -> 
 def change(base: Sequence[float], other: Sequence[float], statistic: Statistic = Statistic.MEAN) -> Interval:
     """Return by which share of `base` the repeats of `other` differ from it, with its interval of 95 %.
 
-    Raises:
-        ValueError: There are no values, or those of `base` are not above 0.
+    Raises ValueError without values, and where those of `base` are not above 0.
     """
     if not base or not other:
         raise ValueError("there are no values")

@@ -104,13 +104,7 @@ def search_throughput(trial: Callable[[float | None], TrialResult], settings: Tr
     """Search the highest rates with a loss of at most 0.1 % and without loss: as fast as possible, then by bisection.
 
     The rate of each next trial is between the highest one that is good and the lowest one that is not (RFC 2544,
-    section 26.1).
-
-    Args:
-        trial: Sends at a rate; None: as fast as possible.
-
-    Raises:
-        MeasureError: No frame arrived at any rate.
+    section 26.1). `trial`: sends at a rate; None: as fast as possible. Raises MeasureError if no frame ever arrived.
     """
     first = trial(None)
     if first.frames.went_back:

@@ -83,14 +83,10 @@ _UNPRIVILEGED = 1024
 
 
 def trex_profile(balancer: Balancer, *, sources: Sequence[IPNetwork], file: str) -> str:
-    """Return the Python source of a profile.
+    """Return the Python source of a profile. `sources`: the net of the clients for each IP version of the config.
 
-    Args:
-        sources: The net of the clients for each IP version that the config serves.
-
-    Raises:
-        MeasureError: TRex cannot send what a service balances, or the clients of a net are all in one block.
-        ToleranceUnreachable, BudgetUnreachable: The config has no blocks.
+    Raises MeasureError when TRex cannot send what a service balances, or the clients of a net are all in one block;
+    ToleranceUnreachable, BudgetUnreachable when the config has no blocks.
     """
     blocks = []
     for service in compile_config(balancer).services:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from xenoovs.measure.bed_paths import PathDirection
-from xenoovs.measure.paths import path_points
+from xenoovs.measure.bed_paths import PathDirection, path_points
 from xenoovs.measure.samples import BedKind, Plain, Point, RecordedRun, Run, Sample, Value, new_run
 
 AT = "2026-01-01T00:00:00.000Z"

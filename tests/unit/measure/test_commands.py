@@ -13,7 +13,7 @@ from tests.unit.measure.made import paths_run, rate_run, write
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ
 from xenoovs.datapath.host import Device, HostFacts
-from xenoovs.measure.next_hops import way_of
+from xenoovs.measure.designs import way_of
 from xenoovs.model.load import parse_config
 from xenoovs.model.templates import read_template
 

@@ -18,10 +18,9 @@ from xenoovs.measure.commands.run import (
     run_on_bed,
     show_result,
 )
-from xenoovs.measure.designs import designs_experiment, designs_profile
+from xenoovs.measure.designs import designs_experiment, designs_profile, next_hops_experiment
 from xenoovs.measure.entries import MOST_ENTRIES, InsertExperiment, entries_experiment
 from xenoovs.measure.load import LoadBench, load_bench
-from xenoovs.measure.next_hops import next_hops_experiment
 from xenoovs.measure.samples import BedKind, RecordedRun
 from xenoovs.measure.schedule import Experiment
 from xenoovs.terminal.options import yes_option

@@ -16,7 +16,7 @@ from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Device
 from xenoovs.display import decimal, percent, quantity, span
 from xenoovs.errors import MeasureError, first_names
-from xenoovs.measure.bed_paths import PathDirection, kind_of
+from xenoovs.measure.bed_paths import PathDirection, kind_of, paths_experiment
 from xenoovs.measure.commands.run import (
     MeasureSettings,
     bed_of,
@@ -35,7 +35,6 @@ from xenoovs.measure.path_figures import (
     measured_file,
     measured_paths,
 )
-from xenoovs.measure.paths import paths_experiment
 from xenoovs.measure.samples import RecordedRun, read_recorded
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, require_libraries
 from xenoovs.paths.plan import (
@@ -341,11 +340,7 @@ def write_weights(out: Path, document: Mapping[str, object]) -> None:
 def write_whole(out: Path, text: str, *, instead: str) -> None:
     """Write a file, so that others see the text before or the whole new one.
 
-    Args:
-        instead: What to do if it cannot be written.
-
-    Raises:
-        MeasureError: It cannot be written.
+    Raises MeasureError; `instead`: What to do if it cannot be written.
     """
     draft = out.with_name(f".{out.name}.new")
     try:

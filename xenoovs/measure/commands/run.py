@@ -55,12 +55,9 @@ _SHOWN_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class MeasureSettings:
-    """The options that every experiment has.
+    """The options that every experiment has. `config`: File of the services under test; None: the bed's.
 
-    Attributes:
-        config: File of the services under test; None: the bed's.
-        service: Name of the service under test; None: the first that serves UDP.
-        quick: Whether the run has to end within a minute.
+    `service`: Of those under test; None: the first that serves UDP. `quick`: Whether the run has to end in a minute.
     """
 
     config: Path | None
@@ -112,10 +109,8 @@ def sizes_option(default: str, *, least: int, most: int, noun: str) -> Callable[
 def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) -> Command:
     """Add the options of every experiment, which the command gets as `settings`, a MeasureSettings.
 
-    Args:
-        choose_lab: Returns the lab for what the user gave.
+    `choose_lab`: Returns the lab for what the user gave.
     """
-
     services = [
         click.argument("config", metavar="[FILE]", required=False, type=FILE),
         _lab_option(choose_lab),
@@ -251,13 +246,10 @@ def in_nic(recorded: RecordedRun, samples: Sequence[Sample]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PointTable:
-    """How a terminal shows the points of a run.
+    """How a terminal shows the points of a run. `names`: Keys of points by their headers, each with a form of values.
 
-    Attributes:
-        names: Keys of points by their headers, each with the form of its values.
-        columns: What was measured, by headers.
-        title: Heads the rows of points for which it is the same.
-        note: What stands below all of them.
+    `columns`: What was measured, by headers. `title`: Heads the rows of points for which it is the same. `note`: What
+    stands below all of them.
     """
 
     names: Mapping[str, tuple[str, Callable[[Any], str]]]
