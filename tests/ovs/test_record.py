@@ -74,7 +74,7 @@ def test_a_record_of_a_dpu_has_the_services_that_its_agent_saved(
 ) -> None:
     """Bug: they were those of the host where the record is judged."""
     text, record, dpu = SMALL_CONFIG.replace("fips", "dpu"), tmp_path / "host.record", tmp_path / "dpu.yaml"
-    cache = FleetCache(find_places(Where(None, None, bridge.ovs.db, None)).fleet(bridge.name))
+    cache = FleetCache(find_places(bridge.ovs.db, None).fleet(bridge.name))
     file = tmp_path / "my.yaml"
     file.write_text(text)
     assert xenoovs("apply", file, "--yes", "--db", bridge.ovs.db).status == 0

@@ -387,11 +387,8 @@ def local_places(switch: ManagementSwitch, options: Options) -> AgentPaths | Non
 def open_sockets(
     options: Options, places: AgentPaths | None, bridges: tuple[ConfiguredBridge, ...], *, is_shared: bool
 ) -> Iterator[tuple[list[OpenedAgent], list[ApiListener]]]:
-    """Lock the bridges and open the sockets.
-
-    Controllers that share a bridge agree by OpenFlow roles, without a lock. With --once nothing is opened and no lock
-    is made, but a lock that another agent holds is an error.
-    """
+    """Lock the bridges and open the sockets. Controllers that share a bridge agree by OpenFlow roles, without a lock.
+    With --once nothing is opened and no lock is made, but a lock that another agent holds is an error."""
     with ExitStack() as stack:
         agents, ports = list[OpenedAgent](), list[ApiListener]()
         for bridge in bridges:

@@ -235,11 +235,9 @@ class Work:
         introduce: Callable[[], None] = lambda: None,
         facts: Mapping[str, object] | None = None,
     ) -> None:
-        """Show the change, ask, make it, write it into the history, and wait for its drains.
-
-        Beside an agent it is refused before it is shown. `introduce`: prints what comes before the plan. `facts`: what
-        the JSON document has besides the plan.
-        """
+        """Show the change, ask, make it, write it into the history, and wait for its drains. Beside an agent it is
+        refused before it is shown. `introduce`: prints what comes before the plan. `facts`: what the JSON document has
+        besides the plan."""
         if self.is_due(how):
             self.require_no_agent(how, words)
         if output is OutputFormat.TEXT:
@@ -258,7 +256,7 @@ class Work:
     def require_no_agent(self, how: ApplyOptions, words: Words) -> None:
         """Raise click.UsageError if an agent would revert the change; with --force only warn."""
         if how.has_rollback:
-            refuse_beside_agent(find_places(self.where), self.change.bridge)
+            refuse_beside_agent(find_places(self.where.db, self.where.lab), self.change.bridge)
         else:
             check_agent(self.where, self.change.bridge, force=how.force, instead=words.instead)
 
@@ -336,7 +334,7 @@ class Work:
             self.balancer,
             rounds,
             self.change,
-            find_places(self.where),
+            find_places(self.where.db, self.where.lab),
             confirm_s=how.confirm_s,
             offloaded_s=how.within_s if how.must_offload else None,
         )
@@ -366,10 +364,8 @@ class DrainRounds:
         return (self._change.next_s or 1.0) if self.drains else None
 
     def run_next(self) -> None:
-        """Plan again and apply the difference. An error that passes is ignored for a minute.
-
-        Raises as Engine.plan and Engine.apply.
-        """
+        """Plan again and apply the difference. An error that passes is ignored for a minute. Raises as Engine.plan and
+        Engine.apply."""
         try:
             self._run_next()
             self._failed_s = None
@@ -423,10 +419,8 @@ def roll_back(
     output: OutputFormat,
 ) -> None:
     """Go back to what an earlier `apply` installed on a bridge: every client gets the backend that it had then.
-
     `number`: that of the entry; None: the newest one that differs from what the bridge has. `bridge`: None: the only
-    one that has a history.
-    """
+    one that has a history."""
     history = find_history(bridge=bridge, db=db, lab=lab)
     number = _previous(history, reach(db, lab)) if number is None else number
     entry = history.load(number)
@@ -443,10 +437,8 @@ def roll_back(
 
 
 def _previous(history: History, switch: Switch) -> int:
-    """Return the number of the newest entry that the bridge does not have.
-
-    Raises click.UsageError: there is none; XenoovsError, OSError: the newest cannot be read, the hint names the next.
-    """
+    """Return the number of the newest entry that the bridge does not have. Raises click.UsageError: there is none;
+    XenoovsError, OSError: the newest cannot be read, the hint names the next."""
     damaged: XenoovsError | OSError | None = None
     for number in reversed(history.numbers):
         try:
@@ -481,7 +473,7 @@ def _show_overrides(where: Where, bridge: str) -> None:
     from xenoovs.agent.runtime_file import parse_runtime
 
     with suppress(OSError, ValueError):
-        overrides = parse_runtime(find_places(where).runtime(bridge).read_bytes()).overrides
+        overrides = parse_runtime(find_places(where.db, where.lab).runtime(bridge).read_bytes()).overrides
         names = ", ".join(f"{each.service}/{each.backend} {each.state}" for each in overrides)
         if names:
             echo(f"note: an agent that starts sets again what operators have set: {names}", err=True)

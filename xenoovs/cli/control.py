@@ -152,7 +152,7 @@ def resume_command(*, paths: bool, where: Where, output: OutputFormat) -> int:
 def confirm_command(*, where: Where, output: OutputFormat) -> int:
     """Confirm a change that would be rolled back: of `xenoovs apply --confirm`, or of an agent with --confirm."""
     if where.control is None:
-        places = find_places(where)
+        places = find_places(where.db, where.lab)
         if (waiting := _waiting(places, where.bridge)) is not None:
             where = replace(where, control=waiting)
         elif not any(map(_may_answer, _agents(places, where.bridge))):

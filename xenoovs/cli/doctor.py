@@ -306,10 +306,7 @@ def _show_checks(checks: tuple[CheckResult, ...], target: CommandTarget) -> None
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The options of doctor.
-
-    Without a config (`balancer`), every bridge is checked.
-    """
+    """The options of doctor. Without a config (`balancer`), every bridge is checked."""
 
     balancer: Balancer | None
     switch: ManagementSwitch

@@ -131,17 +131,15 @@ class History:
 def history_of(where: Where, bridge: str) -> History | None:
     """Return the history of a bridge; None where no directory for it can be found."""
     try:
-        return History(bridge, find_places(where).history(bridge))
+        return History(bridge, find_places(where.db, where.lab).history(bridge))
     except ListenError:
         return None
 
 
 def find_history(*, bridge: str | None, db: str | None, lab: str | None) -> History:
-    """Return the history of a bridge; without a name, that of the only one that has a history.
-
-    Raises click.UsageError, LabError, ListenError.
-    """
-    places = find_places(Where(None, bridge, db, lab))
+    """Return the history of a bridge; without a name, that of the only one that has a history. Raises click.UsageError,
+    LabError, ListenError."""
+    places = find_places(db, lab)
     if bridge is not None:
         return History(bridge, places.history(bridge))
     found = histories(places)
@@ -160,10 +158,8 @@ def histories(places: AgentPaths) -> list[History]:
 
 
 def is_installed(switch: Switch, entry: HistoryEntry) -> bool:
-    """Return whether a bridge has what an entry of its history has applied; drains may still go on.
-
-    Raises XenoovsError.
-    """
+    """Return whether a bridge has what an entry of its history has applied; drains may still go on. Raises
+    XenoovsError."""
     change = Engine(switch).plan(entry.balancer(), entry.options(partial=True))
     if change.difference.is_empty:
         return True
@@ -175,8 +171,7 @@ def is_installed(switch: Switch, entry: HistoryEntry) -> bool:
 @offering
 def complete_history_bridge(context: click.Context) -> Iterable[str]:
     """Offer the bridges that have a history."""
-    where = Where(None, None, context.params.get("db"), chosen_lab(context))
-    return [found.bridge for found in histories(find_places(where))]
+    return [found.bridge for found in histories(find_places(context.params.get("db"), chosen_lab(context)))]
 
 
 @offering
@@ -229,7 +224,7 @@ def history_command(
     The newest 20 entries are stored, readable only by the user who applied them. Changes that an agent makes
     are in its log (`xenoovs logs`).
     """
-    several = [] if number is not None or bridge is not None else histories(find_places(Where(None, None, db, lab)))
+    several = [] if number is not None or bridge is not None else histories(find_places(db, lab))
     if len(several) > 1:
         works = {each.bridge: partial(_show_history, each, db, lab, output) for each in several}
         context.exit(answer_each(works, output))

@@ -13,7 +13,7 @@ from xenoovs.evidence.archive import Recorder, write_record
 from xenoovs.evidence.take import Anonymizer, take
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.tape import passing_through
-from xenoovs.terminal.agent_client import Where, find_places
+from xenoovs.terminal.agent_client import find_places
 from xenoovs.terminal.completion import complete_bridge
 from xenoovs.terminal.options import OutputFormat, duration_or_zero, output_option, switch_options
 from xenoovs.terminal.output import echo
@@ -86,7 +86,7 @@ def record_command(
     recorder = Recorder(limit_s=for_s + _ASKING_S)
     with passing_through(recorder):
         states = take(switch, bridge, interval_s=for_s)
-        _ask_for_services(find_places(Where(None, None, db, lab)), bridge)
+        _ask_for_services(find_places(db, lab), bridge)
     names = [state.name for state in states]
     alter = Anonymizer() if anonymous else str
     size = write_record(file, recorder, switch.endpoint, alter=alter, bridges=names, anonymous=anonymous)

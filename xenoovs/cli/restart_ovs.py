@@ -27,10 +27,8 @@ def restart_order(endpoint: Endpoint, lab: LabTarget | None) -> Callable[[], Non
 
 
 def restart(switch: ManagementSwitch, lab: LabTarget | None, order: Callable[[], None]) -> PlannedRestart:
-    """Restart Open vSwitch by `order`, with all flows and groups before and after. Raises SwitchError.
-
-    When this process is killed, the restart goes on to its end: without it no ovs-vswitchd would run, or no flow.
-    """
+    """Restart Open vSwitch by `order`, with all flows and groups before and after. Raises SwitchError. When this
+    process is killed, the restart goes on to its end: without it no ovs-vswitchd would run, or no flow."""
     return _detached(lambda: planned_restart(switch, switch.endpoint, order, directory=_directory(lab)))
 
 

@@ -67,10 +67,8 @@ class SavedConfig(_Stored):
 
 
 class SavedDecision(_Stored):
-    """The desired state of a bridge: a decision, and the config with the next hops of its backends.
-
-    `xenoovs` is the version that wrote the file.
-    """
+    """The desired state of a bridge: a decision, and the config with the next hops of its backends. `xenoovs` is the
+    version that wrote the file."""
 
     xenoovs: Text
     at: Annotated[datetime, Field(strict=False)]
@@ -109,10 +107,8 @@ class SavedDecision(_Stored):
 
 
 class SavedPlan(SavedDecision):
-    """A plan, and the state of the bridge that it was made of.
-
-    `sha256` is of all other values, as they were written.
-    """
+    """A plan, and the state of the bridge that it was made of. `sha256` is of all other values, as they were
+    written."""
 
     xenoovs_plan: Literal[1] = 1
     drain: bool

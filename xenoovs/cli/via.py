@@ -217,10 +217,8 @@ def reach_by(served: ServedBridge, switch: ControllerSwitch, resolve: Resolve) -
 
 
 def is_here(local: ManagementSwitch, uplinks: Uplinks, *, is_named: bool) -> bool:
-    """Return whether a bridge is assumed to be of this host. `is_named`: the user has named its Open vSwitch.
-
-    The name decides; another datapath id is found out when it connects.
-    """
+    """Return whether a bridge is assumed to be of this host. `is_named`: the user has named its Open vSwitch. The name
+    decides; another datapath id is found out when it connects."""
     has_one = local.endpoint.rundir is not None and uplinks.bridge in local.endpoint.bridges_with_socket()
     return has_one or (is_named and uplinks.datapath_id is None)
 

@@ -345,10 +345,8 @@ _MAX_UNDECIDED = 3
 def find_recorded(
     balancer: Balancer | None, selected: MegaflowFilter, dump: Path, flows: Path | None, evidence: Evidence
 ) -> WhyFindings:
-    """Judge files. Raises OSError, CompileError, ParseError for the flows and for a dump that has no megaflow.
-
-    Without a config every megaflow is judged by itself. `evidence`: what is known beside them.
-    """
+    """Judge files. Raises OSError, CompileError, ParseError for the flows and for a dump that has no megaflow. Without
+    a config every megaflow is judged by itself. `evidence`: what is known beside them."""
     observed = read_flows(flows) if flows is not None else ()
     ours = [seen for seen in observed if is_ours(seen.flow.cookie)]
     program = None if balancer is None else compile_onto(balancer, ours)

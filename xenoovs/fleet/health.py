@@ -64,10 +64,8 @@ def followed(
     known: KnownShares,
     now_s: float,
 ) -> AvailabilityHistory:
-    """Return the history after backends went down or came up. `balancer` has the weights in use.
-
-    `down`: since when, by service and name, perhaps on another clock. `known`: what the store has, for the first call.
-    """
+    """Return the history after backends went down or came up. `balancer` has the weights in use. `down`: since when, by
+    service and name, perhaps on another clock. `known`: what the store has, for the first call."""
     is_first = before.starts.balancer is None
     ejections = {}
     for service in balancer.services:
@@ -132,10 +130,8 @@ _CHOOSE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class HealthStep:
-    """What follows from the votes. `dpus`: those that become fit or unfit. `availability`: None: not known.
-
-    `watches`: the rows to write. `silent`: all DPUs that have not reported for long; None: as the store has it.
-    """
+    """What follows from the votes. `dpus`: those that become fit or unfit. `availability`: None: not known. `watches`:
+    the rows to write. `silent`: all DPUs that have not reported for long; None: as the store has it."""
 
     watches: Mapping[str, Watch | None] = field(default_factory=dict)
     dpus: Mapping[str, Dpu] = field(default_factory=dict)
@@ -174,9 +170,7 @@ class FleetHealth:
         self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, now_ms: int
     ) -> HealthStep:
         """Return what follows from the newest votes. `now_s`: on a clock that never goes back; `now_ms`: since 1970.
-
-        Raises XenoovsError: a config of the view cannot be read.
-        """
+        Raises XenoovsError: a config of the view cannot be read."""
         silent = self._silence.silent(view, statuses, now_s=now_s)
         heard = replace(view, silent=silent)
         fit = frozenset[str]() if statuses is None else fit_dpus(heard, statuses)

@@ -59,11 +59,8 @@ _MAX_REASON = 1000
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """Which backends of a config may have clients. `ejected`: those that get none.
-
-    `ramps`: the part of its clients that each in a slow start has by now. `held`: down, with their clients and no
-    others.
-    """
+    """Which backends of a config may have clients. `ejected`: those that get none. `ramps`: the part of its clients
+    that each in a slow start has by now. `held`: down, with their clients and no others."""
 
     ejected: Ejected = field(default_factory=dict)
     ramps: Ramps = field(default_factory=dict)
@@ -94,10 +91,8 @@ class FleetAvailability:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStep:
-    """What a change does to one service, on the DPUs of `groups`; empty: on all.
-
-    `was`, `now`: who has which clients; None: it is added, or removed. `old_groups`: of the row that they had.
-    """
+    """What a change does to one service, on the DPUs of `groups`; empty: on all. `was`, `now`: who has which clients;
+    None: it is added, or removed. `old_groups`: of the row that they had."""
 
     name: str
     was: ServiceDecision | None
@@ -124,10 +119,8 @@ class ServiceStep:
 @dataclass(frozen=True, slots=True)
 class FleetChange:
     """What is to be written, in one transaction. `steps`: in order of names, without services that stay as they are.
-
     `ended`: overrides that the config ends: another weight now, or no such backend. `unusable`: their blocks are new.
-    `contested`: as of the function.
-    """
+    `contested`: as of the function."""
 
     changes: Changes
     steps: tuple[ServiceStep, ...] = ()
@@ -274,12 +267,9 @@ def with_intent(view: FleetView, text: str, services: FleetServices, *, memo: Me
 def with_override(
     view: FleetView, name: BackendName, weight: Fraction | None, *, author: str, now_ms: int, memo: Memo | None = None
 ) -> FleetOverride:
-    """Return the override of a backend, after a check that the fleet can have it.
-
-    `weight`: 0: a drain; None: that of the config, and the override that is returned is the one to end. Raises
-    FleetRefused: there is no such service or backend, or no override to end; XenoovsError: no blocks can have these
-    weights.
-    """
+    """Return the override of a backend, after a check that the fleet can have it. `weight`: 0: a drain; None: that of
+    the config, and the override that is returned is the one to end. Raises FleetRefused: there is no such service or
+    backend, or no override to end; XenoovsError: no blocks can have these weights."""
     intent = newest_intent(view)
     if intent is None:
         raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
@@ -379,10 +369,8 @@ def stored_shares(view: FleetView, memo: Memo) -> KnownShares:
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """A service as the DPUs of some groups have it, with the weights of overrides.
-
-    `text`: its row's config. `read`: what every DPU reads from it. `service`: the same under the name of the row.
-    """
+    """A service as the DPUs of some groups have it, with the weights of overrides. `text`: its row's config. `read`:
+    what every DPU reads from it. `service`: the same under the name of the row."""
 
     groups: frozenset[str]
     text: str
@@ -475,10 +463,8 @@ def _towards(
 
 
 def _predecessors(view: FleetView, sites: Mapping[str, _Site], usable: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the rows that the DPUs of each site have, that of most DPUs first.
-
-    The claim identifies a service: with another name it is the same.
-    """
+    """Return the rows that the DPUs of each site have, that of most DPUs first. The claim identifies a service: with
+    another name it is the same."""
     rows, found = defaultdict[str, list[StoredService]](list), dict[str, tuple[str, ...]]()
     for each in sorted(usable):
         rows[view.services[each].claim].append(view.services[each])
@@ -570,10 +556,8 @@ _NOWHERE = Uplinks("fleet", ("ingress",), "egress", OtherTraffic.DROP)
 def _decided(
     service: Service, before: tuple[Service, ServiceDecision] | None, availability: Availability | None
 ) -> tuple[ServiceDecision | None, ServiceDecision]:
-    """Return what a service has, under the names that its backends have now, and what it is to have.
-
-    Raises as `decide`. `before`: how it was configured, and what it has; None: it is new.
-    """
+    """Return what a service has, under the names that its backends have now, and what it is to have. Raises as
+    `decide`. `before`: how it was configured, and what it has; None: it is new."""
     desired, was = DesiredState(Balancer(_NOWHERE, (service,))), None if before is None else _followed(service, before)
     previous = Decision.of({} if was is None else {service_ids([service.claim])[service.claim]: was})
     if availability is None:
@@ -637,11 +621,9 @@ that is idle for 10 s (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`)."""
 
 
 def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: float) -> int | None:
-    """Return when DPUs are to switch, in milliseconds since 1970; 0: at once, None: no flows change.
-
-    A change that takes blocks from backends has a time, because DPUs would disagree about these blocks while it
-    spreads. One that only adds services, takes a roll-out back, or ends it, has none. With `after_s` 0 none has one.
-    """
+    """Return when DPUs are to switch, in milliseconds since 1970; 0: at once, None: no flows change. A change that
+    takes blocks from backends has a time, because DPUs would disagree about these blocks while it spreads. One that
+    only adds services, takes a roll-out back, or ends it, has none. With `after_s` 0 none has one."""
     if changes.switch_at_ms is not None:
         return changes.switch_at_ms
     touched = changes.services.keys() | changes.staged.keys()
@@ -654,18 +636,14 @@ def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: f
 
 
 def is_awaited(view: FleetView, *, now_ms: int) -> bool:
-    """Return whether the DPUs are about to switch, so that the next change must not be written yet.
-
-    DPUs that learn of both changes would make the first one at the time of the second.
-    """
+    """Return whether the DPUs are about to switch, so that the next change must not be written yet. DPUs that learn of
+    both changes would make the first one at the time of the second."""
     return 0 < view.switch_at_ms - now_ms <= MAX_WAIT_S * 1000
 
 
 def seconds_to_wait(switch_at_ms: int, *, now_ms: float) -> float:
-    """Return for how long a DPU waits after it has learned of a change; 0: it switches at once.
-
-    No controller writes a time so far ahead: a longer wait means a clock that is behind.
-    """
+    """Return for how long a DPU waits after it has learned of a change; 0: it switches at once. No controller writes a
+    time so far ahead: a longer wait means a clock that is behind."""
     return min(max(0.0, (switch_at_ms - now_ms) / 1000), MAX_WAIT_S)
 
 
@@ -721,10 +699,8 @@ class DrainWatch:
         self._seen_s: dict[_Drain, float] = {}
 
     def left(self, view: FleetView, *, clocks_ms: Iterable[int], now_s: float) -> dict[str, float]:
-        """Return what `pinned_drains` does. `now_s` never goes back.
-
-        `clocks_ms`: the time by each clock that may be that of a writer, in ms since 1970. The least age counts.
-        """
+        """Return what `pinned_drains` does. `now_s` never goes back. `clocks_ms`: the time by each clock that may be
+        that of a writer, in ms since 1970. The least age counts."""
         left = dict[str, float]()
         for each in _drains(view):
             watched_s = now_s - self._seen_s.setdefault(each, now_s)

@@ -29,10 +29,8 @@ _SCALE = 1000
 
 
 def hw_share(verdicts: Mapping[str, int]) -> Fraction | None:
-    """Return the share, 0..1, of the megaflows that are in hardware; None: there are none, or it is unknown.
-
-    `ABSENT`, `UNCONFIRMED` and names that this version does not know are neither in hardware nor in software.
-    """
+    """Return the share, 0..1, of the megaflows that are in hardware; None: there are none, or it is unknown. `ABSENT`,
+    `UNCONFIRMED` and names that this version does not know are neither in hardware nor in software."""
     in_hardware = verdicts.get(Verdict.HW.value, 0)
     judged = in_hardware + sum(verdicts.get(verdict.value, 0) for verdict in _SOFTWARE)
     return Fraction(in_hardware, judged) if judged else None
@@ -45,11 +43,9 @@ def shares_before(names: Iterable[str], statuses: Mapping[str, DpuStatus]) -> di
 
 
 def hw_problem(before: int | None, status: DpuStatus, *, ack: int) -> tuple[str, bool] | None:
-    """Return what keeps a DPU from passing its wave, and whether it is a failure; None: nothing.
-
-    A DPU without hardware offload `before` the wave, as in `Intent.hw_before`, is not judged, and neither is one that
-    has no traffic now. `ack`: the generation whose megaflows are judged; the DPU has applied it.
-    """
+    """Return what keeps a DPU from passing its wave, and whether it is a failure; None: nothing. A DPU without hardware
+    offload `before` the wave, as in `Intent.hw_before`, is not judged, and neither is one that has no traffic now.
+    `ack`: the generation whose megaflows are judged; the DPU has applied it."""
     if before is None or Fraction(before, _SCALE) <= TOLERANCE:
         return None
     if status.sampled < ack:
@@ -70,11 +66,8 @@ def hw_problem(before: int | None, status: DpuStatus, *, ack: int) -> tuple[str,
 
 
 def with_baseline(view: FleetView, changes: Changes, statuses: Mapping[str, DpuStatus]) -> Changes:
-    """Return the changes that begin a wave, with what is wrong before it.
-
-    Of the DPUs of this wave: the share of megaflows in hardware, and which are not fit. Before the first wave: which
-    targets of health checks are down.
-    """
+    """Return the changes that begin a wave, with what is wrong before it. Of the DPUs of this wave: the share of
+    megaflows in hardware, and which are not fit. Before the first wave: which targets of health checks are down."""
     intent = rolling_intent(view)
     if intent is None or not changes.wave:
         return changes
@@ -99,11 +92,9 @@ def is_unfit(dpu: Dpu, statuses: Mapping[str, DpuStatus] | None) -> bool:
 
 
 def lost_targets(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, str]:
-    """Return the targets that a roll-out has lost, each with the reason in words.
-
-    Their witnesses vote that they are down, they were not when it began, and a backend with a weight needs them, of a
-    service that it adds or changes. So a backend of another service, or one that is drained, may die meanwhile.
-    """
+    """Return the targets that a roll-out has lost, each with the reason in words. Their witnesses vote that they are
+    down, they were not when it began, and a backend with a weight needs them, of a service that it adds or changes. So
+    a backend of another service, or one that is drained, may die meanwhile."""
     intent = rolling_intent(view)
     if intent is None or not view.wave:
         return {}
@@ -152,10 +143,8 @@ _CANARIES, _SECOND, _AT_ONCE = Fraction(1, 100), Fraction(1, 10), Fraction(1, 4)
 @dataclass(frozen=True, slots=True)
 class WaveStep:
     """What a roll-out does next. `changes`: to write now; None: the wave goes on. `reason`: of a refusal; empty: none.
-
     `silent`: DPUs that the next step does without; they follow by themselves. `problems`: what ends the roll-out if it
-    lasts, in words, by DPU or target.
-    """
+    lasts, in words, by DPU or target."""
 
     changes: Changes | None = None
     reason: str = ""
@@ -231,11 +220,9 @@ class WaveWatch:
 
 
 def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, tuple[str, bool]]:
-    """Return the DPUs that keep a wave from passing: the reason, and whether it is a failure.
-
-    DPUs that serve nothing of the roll-out, that an operator took out of service, or that have not been fit since
-    before their wave, do not count.
-    """
+    """Return the DPUs that keep a wave from passing: the reason, and whether it is a failure. DPUs that serve nothing
+    of the roll-out, that an operator took out of service, or that have not been fit since before their wave, do not
+    count."""
     found = dict[str, tuple[str, bool]]()
     intent = rolling_intent(view)
     before = {} if intent is None else intent.hw_before
@@ -358,12 +345,9 @@ class FleetProgress:
         self._due_s: float | None = None
 
     def stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> str:
-        """Return what no controller has written though it was due, in words; empty: one may yet write it.
-
-        A controller that has taken over watches the wave from the beginning. So the next step has to be overdue even
-        for one that took over when it was due. Call it repeatedly with the newest view and reports. `now_s` never goes
-        back.
-        """
+        """Return what no controller has written though it was due, in words; empty: one may yet write it. A controller
+        that has taken over watches the wave from the beginning. So the next step has to be overdue even for one that
+        took over when it was due. Call it repeatedly with the newest view and reports. `now_s` never goes back."""
         if view is not self._view:
             self._view, self._seen_s, self.change = view, now_s, next_change(view, memo=self.memo)
         if not self.change.is_empty:

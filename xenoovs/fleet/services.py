@@ -59,9 +59,7 @@ def stored_services(
     rows: Iterable[StoredService], memo: Memo, results: Memo
 ) -> tuple[dict[str, tuple[Service, ServiceDecision]], list[Problem]]:
     """Return the services of the store by name, and why some rows cannot be used. Such a row affects no other one.
-
-    `results`: of the decisions for these rows.
-    """
+    `results`: of the decisions for these rows."""
     rows, problems = sorted(rows, key=lambda each: each.name), list[Problem]()
     new = {row.name: row.config for row in rows if row.config not in memo.read}
     if len(memo.read) + len(new) > _MAX_READ:
@@ -113,10 +111,8 @@ class ViewReader:
     def read(
         self, services: Iterable[StoredService], local: str | bytes, *, file: str, sources: ConfigSources | None = None
     ) -> tuple[Balancer, Stored]:
-        """Return the config of one DPU, and what is decided for each service. `local`: as of `model.fleet.join`.
-
-        Raises ConfigError: services and file make no config; StoredServiceUnusable: blocks do not fit their service.
-        """
+        """Return the config of one DPU, and what is decided for each service. `local`: as of `model.fleet.join`. Raises
+        ConfigError: services and file make no config; StoredServiceUnusable: blocks do not fit their service."""
         rows = sorted(services, key=lambda each: each.name)
         texts = {row.name: row.config for row in rows}
         balancer = self._updated(texts, (local, file), sources) or join(local, texts, file=file, sources=sources)
@@ -158,11 +154,9 @@ def decision_of(balancer: Balancer, stored: Stored) -> Decision:
 
 
 def digest(service: str, decision: ServiceDecision) -> str:
-    """Return what two DPUs share exactly if they send the same clients of a service to the same backends.
-
-    It is the start of the SHA-256 of lines of value, mask and backend, so it does not depend on how blocks are written
-    as prefixes, but on the bits of packets that flows match.
-    """
+    """Return what two DPUs share exactly if they send the same clients of a service to the same backends. It is the
+    start of the SHA-256 of lines of value, mask and backend, so it does not depend on how blocks are written as
+    prefixes, but on the bits of packets that flows match."""
     rows = sorted((*spread(block, decision.key.positions), owner) for block, owner in decision.active.rows)
     lines = (f"{value:#x}/{mask:#x} {owner}\n" for value, mask, owner in rows)
     return sha256(f"{service}\n{''.join(lines)}".encode()).hexdigest()[:_DIGEST_DIGITS]

@@ -92,9 +92,7 @@ def fleet_snapshot(
     memo: Memo | None = None,
 ) -> FleetSnapshot:
     """Return the snapshot of these facts, with all problems. `change`: what the store lacks. `problems`: further ones.
-
-    `stall`: as of `FleetProgress.stall`. `unwritten`: as of `UnwrittenVotes.late`.
-    """
+    `stall`: as of `FleetProgress.stall`. `unwritten`: as of `UnwrittenVotes.late`."""
     rows = () if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s))
     targets, found, roll_out = list[TargetRow](), list[str](), list[str]()
     if view is not None:
@@ -139,11 +137,9 @@ WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class DpuRow:
-    """A DPU in the list. `seen_s`: since its last report, timed by the DPU's clock; None: there is none.
-
-    `is_out`: an operator took it out of service. `is_unfit`: it should get no clients, as it alone is cut off or its
-    bridge is not right. `certificate_left_s`: by the reader's clock; None: not known.
-    """
+    """A DPU in the list. `seen_s`: since its last report, timed by the DPU's clock; None: there is none. `is_out`: an
+    operator took it out of service. `is_unfit`: it should get no clients, as it alone is cut off or its bridge is not
+    right. `certificate_left_s`: by the reader's clock; None: not known."""
 
     name: str
     state: DpuState
@@ -263,10 +259,8 @@ def fleet_problems(change: FleetChange, statuses: Mapping[str, DpuStatus] | None
 
 
 def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> list[str]:
-    """Return what a roll-out does, and which DPUs it waits for, in words.
-
-    `now_s`: since 1970. It is not compared where the store lacks the time of the switch to the wave, or clocks differ.
-    """
+    """Return what a roll-out does, and which DPUs it waits for, in words. `now_s`: since 1970. It is not compared where
+    the store lacks the time of the switch to the wave, or clocks differ."""
     intent = rolling_intent(view)
     if intent is None or not view.wave:
         return []
@@ -303,11 +297,9 @@ class TargetState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TargetRow:
-    """A target in the list: `ADDRESS/PROBE/PORT`. `backends`: `SERVICE/BACKEND`, of what is in use.
-
-    `is_held`: a backend of it is down and keeps its clients. `is_unwritten`: most witnesses vote otherwise for some
-    time, and no controller has written it.
-    """
+    """A target in the list: `ADDRESS/PROBE/PORT`. `backends`: `SERVICE/BACKEND`, of what is in use. `is_held`: a
+    backend of it is down and keeps its clients. `is_unwritten`: most witnesses vote otherwise for some time, and no
+    controller has written it."""
 
     target: str
     backends: tuple[str, ...]

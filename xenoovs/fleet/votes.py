@@ -36,11 +36,9 @@ Targets = Mapping[str, tuple[BackendName, ...]]
 
 
 def target_of(service: Service, backend: Backend) -> str | None:
-    """Return the target of a backend's health check: `ADDRESS/PROBE/PORT`; None: there is no check.
-
-    Services that probe a server in the same way share a target. What differs from the defaults of `health`, such as a
-    path, is in a digest behind it. No DPU of a fleet runs programs, so those of `exec` are no targets.
-    """
+    """Return the target of a backend's health check: `ADDRESS/PROBE/PORT`; None: there is no check. Services that probe
+    a server in the same way share a target. What differs from the defaults of `health`, such as a path, is in a digest
+    behind it. No DPU of a fleet runs programs, so those of `exec` are no targets."""
     health = service.health
     if health is None or health.probe in (ProbeKind.NONE, ProbeKind.EXEC):
         return None
@@ -106,9 +104,7 @@ def members(dpus: Mapping[str, Dpu], groups: Collection[str] = ()) -> list[Dpu]:
 
 def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
     """Return the largest panel, up to `WITNESSES`, of which no rack has a quorum. In one rack alone, all may be of it.
-
-    It depends on all members, and not on those that report: after a loss of most, the rest decides nothing.
-    """
+    It depends on all members, and not on those that report: after a loss of most, the rest decides nothing."""
     racks, number = Counter(racks_of_members), len(racks_of_members)
     for size in range(min(WITNESSES, number), 1, -1):
         panel = WitnessPanel(size, of_rack=size // 2)
@@ -119,11 +115,8 @@ def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
 
 
 class Candidates:
-    """The DPUs that may be witnesses of targets.
-
-    Each has a rank for a target, by rendezvous hash, and the first ones are chosen. So a DPU that leaves is replaced in
-    its own targets, and nothing else changes.
-    """
+    """The DPUs that may be witnesses of targets. Each has a rank for a target, by rendezvous hash, and the first ones
+    are chosen. So a DPU that leaves is replaced in its own targets, and nothing else changes."""
 
     def __init__(self, racks: Mapping[str, str]) -> None:
         """Begin without ranks. `racks`: as of `racks_of`."""
@@ -183,11 +176,9 @@ class Silence:
         self._heard: dict[str, tuple[int, float]] = {}
 
     def silent(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> frozenset[str]:
-        """Return the names of the DPUs whose report has not changed for `SILENT_S`.
-
-        The first report that it sees counts as new, except of a DPU that was silent by another controller. Without
-        `statuses` nothing is heard of any DPU, so nothing changes. `now_s` never goes back.
-        """
+        """Return the names of the DPUs whose report has not changed for `SILENT_S`. The first report that it sees
+        counts as new, except of a DPU that was silent by another controller. Without `statuses` nothing is heard of any
+        DPU, so nothing changes. `now_s` never goes back."""
         if statuses is None:
             self._heard = {}
             return view.silent
@@ -247,11 +238,8 @@ class Votes:
 
 
 def votes_on(view: FleetView, watch: Watch, statuses: Mapping[str, DpuStatus], fit: Collection[str]) -> Votes:
-    """Return the votes on a target.
-
-    A witness has voted once it has reported on the generation that chose it, of this store: one that follows another
-    history does not know that it is a witness.
-    """
+    """Return the votes on a target. A witness has voted once it has reported on the generation that chose it, of this
+    store: one that follows another history does not know that it is a witness."""
     down, up = set[str](), set[str]()
     for name in watch.witnesses:
         status = statuses.get(name)
@@ -268,9 +256,7 @@ def votes_on(view: FleetView, watch: Watch, statuses: Mapping[str, DpuStatus], f
 @dataclass(frozen=True, slots=True)
 class FleetTarget:
     """A target of a fleet. `groups`: whose DPUs serve it; empty: all. `is_staged`: only a roll-out has it.
-
-    `begins_down`: it is new, and down before the first votes.
-    """
+    `begins_down`: it is new, and down before the first votes."""
 
     groups: frozenset[str] = frozenset()
     begins_down: bool = False
@@ -278,11 +264,8 @@ class FleetTarget:
 
 
 def fleet_targets(config: FleetServices, targets: Targets, view: FleetView) -> dict[str, FleetTarget]:
-    """Return the targets of a config.
-
-    A new one begins as down if no backend of it serves, by `initial: down`, or because all were ejected before their
-    check changed.
-    """
+    """Return the targets of a config. A new one begins as down if no backend of it serves, by `initial: down`, or
+    because all were ejected before their check changed."""
     services = config.balancer.services
     pessimistic = {s.name for s in services if s.health is not None and s.health.initial is Initial.DOWN}
     return {
@@ -332,11 +315,9 @@ def next_watches(
     may_choose: bool,
     memo: Memo | None = None,
 ) -> dict[str, Watch | None]:
-    """Return the rows that differ from those of the view: new targets, verdicts, other witnesses.
-
-    `statuses`: None: not known, and no verdict changes. `may_choose`: whether witnesses that are not fit are replaced.
-    If less than half of all members are fit, none is: then the store of the reports is the more likely fault.
-    """
+    """Return the rows that differ from those of the view: new targets, verdicts, other witnesses. `statuses`: None: not
+    known, and no verdict changes. `may_choose`: whether witnesses that are not fit are replaced. If less than half of
+    all members are fit, none is: then the store of the reports is the more likely fault."""
     fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses)
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
     reported_down = frozenset[str]().union(*(status.down for status in (statuses or {}).values()))

@@ -27,11 +27,8 @@ from xenoovs.model.address import checksum
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """Packets to one destination.
-
-    `protocol`: `udp`, `tcp` (a connection for each packet) or `icmp`. `fresh_ports`: Whether each UDP packet comes from
-    a port of its own, as each TCP connection does.
-    """
+    """Packets to one destination. `protocol`: `udp`, `tcp` (a connection for each packet) or `icmp`. `fresh_ports`:
+    Whether each UDP packet comes from a port of its own, as each TCP connection does."""
 
     protocol: str
     destination: str
@@ -46,11 +43,8 @@ class Flight:
 
 @dataclass(slots=True)
 class AnswerCounts:
-    """What came of some flights.
-
-    `answers`: Packets by flight, source and responder: the label of a machine, or for ICMP its MAC. `failures`: Packets
-    by the reason for which the kernel refused to send them.
-    """
+    """What came of some flights. `answers`: Packets by flight, source and responder: the label of a machine, or for
+    ICMP its MAC. `failures`: Packets by the reason for which the kernel refused to send them."""
 
     sent: list[int]
     answers: Counter[tuple[int, str, str]] = field(default_factory=Counter)
@@ -187,10 +181,8 @@ class TrafficExchange:
         self.is_stopped = False
 
     def run(self, pace: Pace | None, report: Callable[[AnswerCounts], None]) -> None:
-        """Send at a pace, the flights in turn; without one each packet once, as quickly as answers come.
-
-        `report` gets the counts of each second.
-        """
+        """Send at a pace, the flights in turn; without one each packet once, as quickly as answers come. `report` gets
+        the counts of each second."""
         rate, for_s = (math.inf, None) if pace is None else (pace.rate, pace.for_s)
         if pace is not None:
             # Where servers do not answer, the pace stays the same.

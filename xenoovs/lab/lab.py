@@ -41,11 +41,8 @@ class UnreadableLab(LabError):
 
 @dataclass(frozen=True, slots=True)
 class LabState:
-    """The content of the file.
-
-    `nic`: Whether its ports are those of an emulated NIC. Such a lab is in a virtual machine, which has a file of its
-    own with `nic` False.
-    """
+    """The content of the file. `nic`: Whether its ports are those of an emulated NIC. Such a lab is in a virtual
+    machine, which has a file of its own with `nic` False."""
 
     complete: bool
     topology: Topology | Fabric
@@ -100,10 +97,8 @@ def marks_of(directory: Path) -> dict[str, str]:
 
 
 def directory_of(name: str, directory: Path | None) -> Path:
-    """Return the directory of lab `name`: below `directory`, else $XENOOVS_LAB_DIRECTORY, else /run/xenoovs/lab.
-
-    Raises LabError when the name is not usable.
-    """
+    """Return the directory of lab `name`: below `directory`, else $XENOOVS_LAB_DIRECTORY, else /run/xenoovs/lab. Raises
+    LabError when the name is not usable."""
     check_name(name)
     base = directory if directory is not None else Path(os.environ.get(DIRECTORY_VARIABLE) or DEFAULT_DIRECTORY)
     return base.absolute() / name
@@ -211,10 +206,8 @@ def write_state(place: Path, state: LabState) -> None:
 
 @contextmanager
 def sole_owner(place: Path) -> Iterator[None]:
-    """Hold the lock of a lab's directory; the kernel lets go of it when the holder dies (flock(2)).
-
-    Raises LabError when another process builds, changes or removes this lab now.
-    """
+    """Hold the lock of a lab's directory; the kernel lets go of it when the holder dies (flock(2)). Raises LabError
+    when another process builds, changes or removes this lab now."""
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if not _lock(descriptor):

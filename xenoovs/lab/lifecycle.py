@@ -55,11 +55,9 @@ from xenoovs.model.balancer import Balancer
 
 
 def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress: Progress = no_progress) -> Lab:
-    """Build lab `name` for a balancer; its bridge has no flows yet.
-
-    Raises LabError when the machine cannot hold a lab, when the lab exists, or when a name does not fit; whatever goes
-    wrong on the way, also Ctrl-C, everything that was made is removed again.
-    """
+    """Build lab `name` for a balancer; its bridge has no flows yet. Raises LabError when the machine cannot hold a lab,
+    when the lab exists, or when a name does not fit; whatever goes wrong on the way, also Ctrl-C, everything that was
+    made is removed again."""
     topology = plan_topology(name, balancer)
     check_userspace(balancer)
     check_host(probe_host(), needs_ipv6=Family.IPV6 in families_of(balancer))
@@ -243,11 +241,9 @@ class LabBuilder:
             self.netns.batch(lines, namespace=switch)
 
     def _start_machine(self, machine: Machine) -> None:
-        """Configure a backend for direct server return: VIPs on its loopback, which it does not announce by ARP.
-
-        The values are those of ip-sysctl.rst of the kernel: arp_ignore 1 answers only for addresses of the asked
-        interface, arp_announce 2 never asks in the name of an address of another one.
-        """
+        """Configure a backend for direct server return: VIPs on its loopback, which it does not announce by ARP. The
+        values are those of ip-sysctl.rst of the kernel: arp_ignore 1 answers only for addresses of the asked interface,
+        arp_announce 2 never asks in the name of an address of another one."""
         self.netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_ignore"], value=1)
         self.netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_announce"], value=2)
         vips = map(_vip_line, machine.addresses)
@@ -376,10 +372,8 @@ class RemovedLab:
 
 
 def down(name: str, *, directory: Path | None = None) -> RemovedLab:
-    """Remove lab `name`, complete or not: processes, namespaces with their devices, files.
-
-    Raises LabError without root, while another process builds the lab, or when a process cannot be killed.
-    """
+    """Remove lab `name`, complete or not: processes, namespaces with their devices, files. Raises LabError without
+    root, while another process builds the lab, or when a process cannot be killed."""
     place = directory_of(name, directory)
     check_root()
     with sole_owner(place) if place.is_dir() else nullcontext():

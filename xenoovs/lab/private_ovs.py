@@ -28,9 +28,7 @@ _DAEMONS = ("ovs-vswitchd", "ovsdb-server")
 
 class Datapath(Enum):
     """DUMMY: no root, no devices, packets by `netdev-dummy/receive`. USERSPACE: real packets on veth ends, as root.
-
-    KERNEL: that of Linux, of which a network namespace has one.
-    """
+    KERNEL: that of Linux, of which a network namespace has one."""
 
     DUMMY = "dummy"
     USERSPACE = "netdev"
@@ -39,10 +37,8 @@ class Datapath(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PrivateOvs:
-    """Where a private Open vSwitch lives. `directory` holds sockets, pid files, logs and the database.
-
-    `marks`: further environment of its daemons, by which their owner finds them.
-    """
+    """Where a private Open vSwitch lives. `directory` holds sockets, pid files, logs and the database. `marks`: further
+    environment of its daemons, by which their owner finds them."""
 
     directory: Path
     marks: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -107,10 +103,8 @@ LAB_MAX_IDLE_MS = 300_000
 def start_private_ovs(
     directory: Path, *, datapath: Datapath, netns: str | None = None, marks: Mapping[str, str] | None = None
 ) -> PrivateOvs:
-    """Start ovsdb-server and ovs-vswitchd in `directory` (mode 0700), inside network namespace `netns`.
-
-    Raises LabError when Open vSwitch is not installed or does not start; nothing stays running then.
-    """
+    """Start ovsdb-server and ovs-vswitchd in `directory` (mode 0700), inside network namespace `netns`. Raises LabError
+    when Open vSwitch is not installed or does not start; nothing stays running then."""
     if not (schema := _schema()).exists():
         raise LabError(f"{schema} is missing: install Open vSwitch (Debian: `apt-get install openvswitch-switch`)")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -16,11 +16,8 @@ from xenoovs.switch.process import try_run
 
 @dataclass(frozen=True, slots=True)
 class MachineStatus:
-    """A backend machine.
-
-    `answer`: What it answers when it is asked for its names, or why there is no answer. `received`: Packets that
-    reached it since the lab is up; None: its namespace is missing.
-    """
+    """A backend machine. `answer`: What it answers when it is asked for its names, or why there is no answer.
+    `received`: Packets that reached it since the lab is up; None: its namespace is missing."""
 
     label: str
     names: tuple[str, ...]

@@ -115,11 +115,9 @@ def own_macs(used: Collection[Mac]) -> Iterator[Mac]:
 
 
 def draw_clients(nets: Iterable[IPNetwork], *, count: int, seed: int, excluded: Collection[Vip]) -> list[IPAddress]:
-    """Return `count` different addresses, uniformly from all nets together, the same ones for the same seed.
-
-    Addresses that cannot be a client's are left out: network, broadcast, multicast, loopback, reserved ones, those in
-    `excluded` and in the lab's server nets. Raises LabError when the nets hold too few.
-    """
+    """Return `count` different addresses, uniformly from all nets together, the same ones for the same seed. Addresses
+    that cannot be a client's are left out: network, broadcast, multicast, loopback, reserved ones, those in `excluded`
+    and in the lab's server nets. Raises LabError when the nets hold too few."""
     chance = random.Random(seed)  # noqa: S311 - repeatable test traffic, no secret
     nets, prefixes = tuple(nets), [vip for vip in excluded if isinstance(vip, IPNetwork)]
     ends = list(accumulate(net.num_addresses for net in nets))
@@ -448,10 +446,8 @@ UNDERLAY_MTU = 1600
 
 @dataclass(frozen=True, slots=True)
 class Underlay:
-    """The network of the outer packets of tunnels, behind the port UNDERLAY.
-
-    `addresses`: Local addresses of tunnels, each with the length of a prefix that all its remotes share.
-    """
+    """The network of the outer packets of tunnels, behind the port UNDERLAY. `addresses`: Local addresses of tunnels,
+    each with the length of a prefix that all its remotes share."""
 
     mac: str
     addresses: tuple[str, ...]
@@ -473,11 +469,9 @@ class LabBridge:
 
 @dataclass(frozen=True, slots=True)
 class ClientHost:
-    """The namespace that sends as all clients.
-
-    `gateway_mac`: The next hop for all destinations but the VIPs below. `arp_vips`: VIPs whose MAC it finds by ARP.
-    `vlans`: VLANs of which it has a device, each with the destinations there.
-    """
+    """The namespace that sends as all clients. `gateway_mac`: The next hop for all destinations but the VIPs below.
+    `arp_vips`: VIPs whose MAC it finds by ARP. `vlans`: VLANs of which it has a device, each with the destinations
+    there."""
 
     namespace: str
     interface: str

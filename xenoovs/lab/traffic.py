@@ -162,10 +162,8 @@ class BackendAnswers:
 
 @dataclass(frozen=True, slots=True)
 class ServiceTraffic:
-    """What the backends of one service answered; sent = answered + lost.
-
-    `foreign_answers`: Packets by name of the machine that answered though it is no backend of the service.
-    """
+    """What the backends of one service answered; sent = answered + lost. `foreign_answers`: Packets by name of the
+    machine that answered though it is no backend of the service."""
 
     service: str
     protocol: Protocol

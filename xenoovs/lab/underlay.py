@@ -141,11 +141,9 @@ def _start_ovs(lab: Lab, machine: Machine, balancer: Balancer) -> PrivateOvs:
 
 
 def _receivers(machine: Machine, balancer: Balancer) -> Iterator[Receiver]:
-    """Yield what `xenoovs tunnels --far-end` prints for each backend at the remote of a machine.
-
-    Answers that do not return leave by a cable of the machine, so that no packet meets the flows that would send them
-    by LOCAL. These flows come first: where services share a VIP and a backend, those of `return: switch` replace them.
-    """
+    """Yield what `xenoovs tunnels --far-end` prints for each backend at the remote of a machine. Answers that do not
+    return leave by a cable of the machine, so that no packet meets the flows that would send them by LOCAL. These flows
+    come first: where services share a VIP and a backend, those of `return: switch` replace them."""
     interfaces = {(end.type, end.key, end.dst_port): end.interface for end in machine.ends}
     for service in sorted(balancer.services, key=lambda service: service.returns is Returns.SWITCH):
         for backend in service.backends:

@@ -360,11 +360,9 @@ class Protocol(Enum):
 
 
 def usual_positions(field: KeyField, protocol: Protocol | None) -> tuple[int, ...] | None:
-    """Return the order of the bits of a service that lists none; None: 0, 1, 2, ...
-
-    Linux opens TCP connections from even ports, as long as one is free (__inet_hash_connect() in
-    net/ipv4/inet_hashtables.c), so that the lowest bit of a TCP source port comes last.
-    """
+    """Return the order of the bits of a service that lists none; None: 0, 1, 2, ... Linux opens TCP connections from
+    even ports, as long as one is free (__inet_hash_connect() in net/ipv4/inet_hashtables.c), so that the lowest bit of
+    a TCP source port comes last."""
     is_tcp_port = (field, protocol) == (KeyField.SOURCE_PORT, Protocol.TCP)
     return (*range(1, MAX_KEY_BITS), 0) if is_tcp_port else None
 
@@ -729,10 +727,8 @@ def sought(balancer: Balancer) -> dict[Sought, tuple[str, ...]]:
 
 
 def with_macs(balancer: Balancer, macs: Macs) -> Balancer:
-    """The balancer with the MACs that were found; backends that have none yet have no weight.
-
-    The same balancer where every MAC is configured.
-    """
+    """The balancer with the MACs that were found; backends that have none yet have no weight. The same balancer where
+    every MAC is configured."""
     if not any(backend.follows for service in balancer.services for backend in service.backends):
         return balancer
     return replace(balancer, services=tuple(_with_macs(service, macs) for service in balancer.services))

@@ -35,11 +35,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~%^-]*[A-Za-z0-9_.+@~%^-])?",
 
 
 def render_config(balancer: Balancer) -> str:
-    """Return YAML that parses to an equal Balancer.
-
-    Raises ValueError for what no config can express: weights or tolerances without a finite decimal form, and a service
-    without VIPs for both families.
-    """
+    """Return YAML that parses to an equal Balancer. Raises ValueError for what no config can express: weights or
+    tolerances without a finite decimal form, and a service without VIPs for both families."""
     return "\n".join(_block(config_tree(balancer))) + "\n"
 
 

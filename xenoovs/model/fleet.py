@@ -250,10 +250,8 @@ def _join(
 
 
 def read_services(texts: Mapping[str, str]) -> dict[str, Service]:
-    """Return services of texts by their names, with the file of no DPU: for a controller, which has no bridge.
-
-    Raises ConfigError, as `join`.
-    """
+    """Return services of texts by their names, with the file of no DPU: for a controller, which has no bridge. Raises
+    ConfigError, as `join`."""
     if len({split_site(name)[0] for name in texts}) < len(texts):
         # No config has two sites of a service.
         return {key: each for name, text in texts.items() for key, each in read_services({name: text}).items()}

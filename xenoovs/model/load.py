@@ -137,10 +137,8 @@ class Document:
 
 
 def compose(text: str | bytes, *, file: str, count: int = 0) -> Document:
-    """Read one YAML document. `count`: how many values other files of the config have.
-
-    Raises ConfigError for text that is not YAML or uses what a config may not use.
-    """
+    """Read one YAML document. `count`: how many values other files of the config have. Raises ConfigError for text that
+    is not YAML or uses what a config may not use."""
     parser = _Loader(decode(text, file=file))
     try:
         return _Composer(parser.get_event, file, count).document()
@@ -155,10 +153,8 @@ _NOT_BOTH = re.compile(r"[\\\t\r\n]")
 
 
 def compose_json(text: str, *, file: str) -> Value:
-    """Return what `compose` reads in a text that is JSON as well, ten times as fast; None: read it as YAML.
-
-    Raises ConfigError for text that YAML cannot hold.
-    """
+    """Return what `compose` reads in a text that is JSON as well, ten times as fast; None: read it as YAML. Raises
+    ConfigError for text that YAML cannot hold."""
     decode(text, file=file)
     if _NOT_BOTH.search(text):
         return None
@@ -319,10 +315,8 @@ def _uncollected(function: Callable[P, M]) -> Callable[P, M]:
 
 
 def load_config(path: Path, *, for_lab: bool = False) -> Balancer:
-    """Read a config file, and those that it includes. As parse_config.
-
-    Raises ConfigUnreadable, or ConfigError with all findings.
-    """
+    """Read a config file, and those that it includes. As parse_config. Raises ConfigUnreadable, or ConfigError with all
+    findings."""
     return parse_config(read_config(path), file=str(path), sources=ConfigSources(path), for_lab=for_lab)
 
 

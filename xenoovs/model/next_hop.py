@@ -176,11 +176,9 @@ _OWN_PORT = re.compile(r".+-([0-9a-f]{8})", re.ASCII | re.DOTALL)
 
 
 def port_of_remote(tunnel: str, remote: IPv4Address) -> str:
-    """Return the name of a tunnel port that leads to one remote: `gnv0-c0a84d0b` for 192.168.77.11.
-
-    The address is in the name, as in those of Neutron of OpenStack (get_tunnel_name() of its Open vSwitch agent): a
-    port leads to the same remote whatever becomes of the others.
-    """
+    """Return the name of a tunnel port that leads to one remote: `gnv0-c0a84d0b` for 192.168.77.11. The address is in
+    the name, as in those of Neutron of OpenStack (get_tunnel_name() of its Open vSwitch agent): a port leads to the
+    same remote whatever becomes of the others."""
     return f"{tunnel}-{int(remote):08x}"
 
 
@@ -284,10 +282,7 @@ def written_and_port(hop: NextHop | None) -> tuple[str, str]:
 
 
 def mac_and_port(hop: NextHop | None) -> tuple[str, str]:
-    """Return what the columns MAC and PORT show; `-` for a hop that is not known.
-
-    Paths leave the MAC as it is.
-    """
+    """Return what the columns MAC and PORT show; `-` for a hop that is not known. Paths leave the MAC as it is."""
     if hop is None:
         return "-", "-"
     mac = mac_of(hop)

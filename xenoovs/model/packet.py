@@ -60,10 +60,8 @@ def _is_neighbour_discovery(packet: Packet) -> bool:
 
 
 def service_of(balancer: Balancer, packet: Packet) -> Service | None:
-    """The service of clients, or of a remote, whose packet this is; None: other traffic.
-
-    Of nested claims one of a VLAN goes first, then the longest prefix.
-    """
+    """The service of clients, or of a remote, whose packet this is; None: other traffic. Of nested claims one of a VLAN
+    goes first, then the longest prefix."""
     ingress = balancer.uplinks.ingress
     claimed = (
         service

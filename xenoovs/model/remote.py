@@ -36,10 +36,8 @@ def every_service(balancer: Balancer) -> tuple[Service, ...]:
 
 
 def with_source_ports(balancer: Balancer, found: Mapping[RemoteName, tuple[int, ...]]) -> Balancer:
-    """Return the balancer with the source ports of paths that were found, in the order of the paths.
-
-    Those of remotes that `found` lacks stay as they are.
-    """
+    """Return the balancer with the source ports of paths that were found, in the order of the paths. Those of remotes
+    that `found` lacks stay as they are."""
     known = dict(balancer.source_ports) | dict(found)
     return replace(balancer, source_ports=tuple(sorted(known.items()))) if found else balancer
 

@@ -230,11 +230,9 @@ class PathProbe:
 
     @property
     def ways_back(self) -> tuple[WayBack, ...]:
-        """Each way back: the next one is for the time in which nothing comes by the one before.
-
-        Behind `tos` come unassigned DSCPs, first those that share the most leading bits with it: fabrics that queue by
-        the first three (RFC 2474, 4.2.2) then queue all probes alike.
-        """
+        """Each way back: the next one is for the time in which nothing comes by the one before. Behind `tos` come
+        unassigned DSCPs, first those that share the most leading bits with it: fabrics that queue by the first three
+        (RFC 2474, 4.2.2) then queue all probes alike."""
         others = sorted(_UNASSIGNED_TOS - {self.tos}, key=lambda tos: tos ^ self.tos)
         return tuple(map(WayBack, (self.tos, *others), ANSWER_SOURCE_PORTS))
 

@@ -247,11 +247,9 @@ def check_switch_tunnels(switch: Uplinks, tunnels: Iterable[tuple[int, SwitchTun
 
 
 def check_remotes(services: Iterable[tuple[int, ServiceForm]], tunnels: Tunnels) -> Iterator[Remark]:
-    """Find remotes to which two tunnels lead that Open vSwitch cannot tell apart by what arrives.
-
-    It refuses a second port with the same addresses, and gives what a remote sends to the port that names the remote
-    (tnl_port_add() and tnl_find() of ofproto/tunnel.c).
-    """
+    """Find remotes to which two tunnels lead that Open vSwitch cannot tell apart by what arrives. It refuses a second
+    port with the same addresses, and gives what a remote sends to the port that names the remote (tnl_port_add() and
+    tnl_find() of ofproto/tunnel.c)."""
     owners = dict[object, tuple[str, KeyPath]]()
     for number, service in services:
         for index, backend in enumerate(service.backends):

@@ -757,10 +757,8 @@ def one_or_many(value: object) -> list[object]:
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """Return whether a value is a whole number; Python counts true and false among them.
-
-    Raises ValueError for an integer that YAML reads as another number than a person may.
-    """
+    """Return whether a value is a whole number; Python counts true and false among them. Raises ValueError for an
+    integer that YAML reads as another number than a person may."""
     if isinstance(value, Number) and value.other_notation is not None:
         raise ValueError(value.other_notation)
     return isinstance(value, int) and not isinstance(value, bool)

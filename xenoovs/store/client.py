@@ -47,11 +47,9 @@ _RESTART_S = 1.0
 
 
 class CommitOutcome(Enum):
-    """What became of a transaction.
-
-    COMMITTED: The store has it. REFUSED: another writer was first; nothing was written. UNKNOWN: the connection was
-    lost, or no answer came in time; read the view after the next connection and go on from there.
-    """
+    """What became of a transaction. COMMITTED: The store has it. REFUSED: another writer was first; nothing was
+    written. UNKNOWN: the connection was lost, or no answer came in time; read the view after the next connection and go
+    on from there."""
 
     COMMITTED = "committed"
     REFUSED = "refused"
@@ -60,11 +58,9 @@ class CommitOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreConnection:
-    """Whether a client is connected, since when (`time.time()`), or why not.
-
-    `remote`: as in the remotes; empty while there is none. `is_leader`: whether the server leads its cluster, or is
-    alone. `problem`: why the newest rows are not in the view; empty: they are.
-    """
+    """Whether a client is connected, since when (`time.time()`), or why not. `remote`: as in the remotes; empty while
+    there is none. `is_leader`: whether the server leads its cluster, or is alone. `problem`: why the newest rows are
+    not in the view; empty: they are."""
 
     is_connected: bool
     remote: str

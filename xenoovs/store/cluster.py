@@ -37,11 +37,9 @@ class ServerRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterMember:
-    """A server in the list of `cluster/status`. `id`: its first four digits.
-
-    `silent_s`: since its last message; None: there was none. `match_index`: the newest log entry that it has; None
-    where the server that was asked does not lead.
-    """
+    """A server in the list of `cluster/status`. `id`: its first four digits. `silent_s`: since its last message; None:
+    there was none. `match_index`: the newest log entry that it has; None where the server that was asked does not
+    lead."""
 
     id: str
     address: str
@@ -52,12 +50,9 @@ class ClusterMember:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The answer to `cluster/status` (ovsdb-server(1), raft_unixctl_status in ovsdb/raft.c).
-
-    `status`: `cluster member`, or why it is none. `leader`: `self`, the first digits of an id, or `unknown`. `index`:
-    of its newest log entry. `uncommitted`: entries that most servers lack. `unapplied`: entries that clients do not see
-    yet.
-    """
+    """The answer to `cluster/status` (ovsdb-server(1), raft_unixctl_status in ovsdb/raft.c). `status`: `cluster
+    member`, or why it is none. `leader`: `self`, the first digits of an id, or `unknown`. `index`: of its newest log
+    entry. `uncommitted`: entries that most servers lack. `unapplied`: entries that clients do not see yet."""
 
     status: str
     role: ServerRole
@@ -186,11 +181,9 @@ class ServerFacts:
 
 
 def host_facts(directory: Path | None, *, reads_files: bool = False) -> tuple[ServerFacts, ...]:
-    """Return what is known of the two servers in the directory of a host. None: it is another host.
-
-    `reads_files`: look for a gap in their files, 0.02 s of processor time for each MB. Raises StoreError: A server
-    answers in an unknown form.
-    """
+    """Return what is known of the two servers in the directory of a host. None: it is another host. `reads_files`: look
+    for a gap in their files, 0.02 s of processor time for each MB. Raises StoreError: A server answers in an unknown
+    form."""
     if directory is None:
         return ()
     return tuple(_facts(files_of(directory, database), database, reads_file=reads_files) for database in StoreDatabase)
@@ -230,11 +223,8 @@ def _certificate_left_s(files: ServerFiles) -> float | None:
 
 
 def _gap(files: ServerFiles) -> str:
-    """Return why a server cannot read its file; an empty text: it can, or this is unknown on this host.
-
-    A server that could not write an entry goes on in memory, and writes the later ones (ovsdb/raft.c). Only its log
-    shows this.
-    """
+    """Return why a server cannot read its file; an empty text: it can, or this is unknown on this host. A server that
+    could not write an entry goes on in memory, and writes the later ones (ovsdb/raft.c). Only its log shows this."""
     output = ""
     # What is written meanwhile may be read in part.
     for _ in range(_READINGS):

@@ -131,10 +131,8 @@ def export_text(view: FleetView) -> str:
 
 
 def parse_export(data: bytes, *, file: str) -> FleetView:
-    """Return the view that was exported. `file`: its name in messages.
-
-    Raises ExportMalformed: it is no export, of a newer version, or damaged; with the place.
-    """
+    """Return the view that was exported. `file`: its name in messages. Raises ExportMalformed: it is no export, of a
+    newer version, or damaged; with the place."""
     try:
         return _view(_document(data))
     except (ValueError, StoreMalformed) as error:

@@ -87,9 +87,7 @@ class Poller(ovs.poller.Poller):  # type: ignore[misc]
 
 class WholeCharacters:
     """Holds back the first bytes of a character of UTF-8 until the rest has come, for streams of `ovs`.
-
-    `ovs.jsonrpc.Connection.recv` decodes what has come, and loses these bytes; then the rest ends the connection.
-    """
+    `ovs.jsonrpc.Connection.recv` decodes what has come, and loses these bytes; then the rest ends the connection."""
 
     _rest = b""
 
@@ -146,10 +144,8 @@ def is_loopback(host: str) -> bool:
 
 def parse_remotes(text: str, tls: Certificates | None) -> list[str]:
     """Return the active connection methods in a text, and set the identity of this process for TLS (`ovs.stream`).
-
     Raises StoreError: one has another form, is `ssl:` without certificates, or is another host without TLS;
-    CertificateUnusable.
-    """
+    CertificateUnusable."""
     remotes = [part.strip() for part in text.split(",")]
     for remote in remotes:
         found = _REMOTE.fullmatch(remote)
@@ -180,9 +176,7 @@ def open_session(remotes: list[str]) -> Any:
 
 class StoreSession:
     """Observes a session of `ovs.jsonrpc`. `reason`: why it was lost last. `error`: the newest refusal of a request.
-
-    `dpus`: how many DPUs may lose the same server at the same time; they do not all come back at once.
-    """
+    `dpus`: how many DPUs may lose the same server at the same time; they do not all come back at once."""
 
     _instances = count()
 
@@ -240,11 +234,9 @@ class StoreSession:
 
 
 class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
-    """A copy of some tables of a database.
-
-    Its monitor has no conditions: one ends the cached text that servers send to all clients (docs/adr/0028). `touched`:
-    tables and ids of rows that have changed since it was emptied. `commit_ids`: of the newest transactions.
-    """
+    """A copy of some tables of a database. Its monitor has no conditions: one ends the cached text that servers send to
+    all clients (docs/adr/0028). `touched`: tables and ids of rows that have changed since it was emptied. `commit_ids`:
+    of the newest transactions."""
 
     def __init__(self, remotes: list[str], database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> None:
         helper = ovs.db.idl.SchemaHelper(schema_json=monitored_schema(database, columns))

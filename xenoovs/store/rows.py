@@ -76,11 +76,9 @@ def role_tables() -> dict[str, Any]:
 
 
 def role_operations(database: StoreDatabase) -> list[Operation]:
-    """Return the operations that make the roles of a new database. What a role is not given is refused to it.
-
-    A DPU may insert and delete the row whose name is the CN of its certificate, and change all of it but the name.
-    Operators change what the table in SECURITY.md says.
-    """
+    """Return the operations that make the roles of a new database. What a role is not given is refused to it. A DPU may
+    insert and delete the row whose name is the CN of its certificate, and change all of it but the name. Operators
+    change what the table in SECURITY.md says."""
     roles: list[Operation] = [{"op": "insert", "table": _ROLES, "row": {"name": READER_ROLE}}]
     if database is StoreDatabase.FLEET:
         return roles + _role(OPERATOR_ROLE, _OPERATORS)
@@ -161,10 +159,8 @@ class _RowReader:
 
 @dataclass(frozen=True, slots=True)
 class StoreTable(Generic[_Value]):
-    """A table whose rows are values. `columns`: in the order in which they are asked for.
-
-    `key`: returns the columns of the index of a row. `parse` and `row` turn a row into a value, and back.
-    """
+    """A table whose rows are values. `columns`: in the order in which they are asked for. `key`: returns the columns of
+    the index of a row. `parse` and `row` turn a row into a value, and back."""
 
     name: str
     columns: tuple[str, ...]
@@ -347,9 +343,7 @@ def fleet_columns(*, with_intents: bool) -> dict[str, tuple[str, ...]]:
 
 def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]], *, store_id: str) -> FleetView:
     """Return the view of a row of `Fleet`, whose UUID is `store_id`, and of the values of tables, by name and key.
-
-    Raises StoreMalformed: there is no row; StoreNewer: it needs a newer version.
-    """
+    Raises StoreMalformed: there is no row; StoreNewer: it needs a newer version."""
     if fleet is None:
         reason = "there is no row; create the database with `xenoovs fleet init`"
         raise StoreMalformed(table=FLEET, row="-", column="name", reason=reason)
@@ -379,11 +373,9 @@ RowsByKey = Mapping[str, Mapping[Any, StoredRow[Any]]]
 
 
 def operations(view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id: str) -> list[Operation]:
-    """Return the operations that make `changes` to `view` and the next generation, or fail as a whole.
-
-    The first is a `wait` with a time-out of 0: it fails if the store has another generation, or another commit.
-    `commit_id`: A random number.
-    """
+    """Return the operations that make `changes` to `view` and the next generation, or fail as a whole. The first is a
+    `wait` with a time-out of 0: it fails if the store has another generation, or another commit. `commit_id`: A random
+    number."""
     generation = changes.generation or view.generation + 1
     where = _where(view.store_id)
     wait: Operation = {"op": "wait", "table": FLEET, "timeout": 0, "where": where, "until": "=="}

@@ -84,11 +84,9 @@ def parse_server(text: str) -> RaftServer:
 
 @dataclass(frozen=True, slots=True)
 class StorePort:
-    """A TCP port of a server. `host`: IPv6 in brackets.
-
-    `is_tls`: clients need a certificate; without, other hosts must not reach the address. `is_for_operators`: clients
-    may change a fleet; their authority is another one than that of DPUs.
-    """
+    """A TCP port of a server. `host`: IPv6 in brackets. `is_tls`: clients need a certificate; without, other hosts must
+    not reach the address. `is_for_operators`: clients may change a fleet; their authority is another one than that of
+    DPUs."""
 
     host: str
     port: int
@@ -327,10 +325,8 @@ def _tls_options(tls: Certificates | None) -> list[str]:
 
 def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
     """Make the database with the ports: roles, read-only ports and probes are nowhere else to be set (ovsdb-server(1)).
-
     A server serves all its databases at all its ports, and a role counts only in a database with the tables of roles.
-    So this one gets them too; else a client with a role could add a port without one.
-    """
+    So this one gets them too; else a client with a role could add a port without one."""
     with tempfile.TemporaryDirectory(prefix=".local-", dir=files.directory) as work:
         made, schema_file = Path(work) / "local", Path(work) / "schema"
         if not _LOCAL_SCHEMA.exists():
@@ -367,11 +363,9 @@ def start_server(
     states: str = "",
     tls: Certificates | None = None,
 ) -> str:
-    """Start a server or relay in the background. Return why it does not serve yet; an empty text: it serves.
-
-    Raises StoreError: it runs already, there is no database, its schema cannot be upgraded, its cluster lacks TLS, or
-    ovsdb-server refuses to start; CertificateUnusable: ovsdb-server would only log it, and refuse all clients.
-    """
+    """Start a server or relay in the background. Return why it does not serve yet; an empty text: it serves. Raises
+    StoreError: it runs already, there is no database, its schema cannot be upgraded, its cluster lacks TLS, or
+    ovsdb-server refuses to start; CertificateUnusable: ovsdb-server would only log it, and refuse all clients."""
     if tls is not None:
         tls.context()
     if is_running(files):
@@ -428,11 +422,9 @@ def _check_cluster(files: ServerFiles, tls: Certificates | None) -> None:
 
 
 def _upgrade(files: ServerFiles, database: StoreDatabase) -> None:
-    """Bring the schema of a database to that of this version, and stop a server whose database cannot be used.
-
-    The first server of a cluster that has this version converts for all; the others follow by the log of RAFT. A newer
-    schema is used as it is: another host was upgraded first.
-    """
+    """Bring the schema of a database to that of this version, and stop a server whose database cannot be used. The
+    first server of a cluster that has this version converts for all; the others follow by the log of RAFT. A newer
+    schema is used as it is: another host was upgraded first."""
     try:
         _convert(files, database)
     except (CommandFailed, StoreError) as error:
@@ -473,10 +465,8 @@ def _convert(files: ServerFiles, database: StoreDatabase) -> None:
 
 
 def _refusal(files: ServerFiles, database: StoreDatabase, schema: Path) -> str:
-    """Return why the rows of a database do not fit a schema; an empty text: they do. Raises CommandFailed.
-
-    A copy is converted: ovsdb-server 3.1 ends by SIGSEGV when a row does not fit, and so would each server that tries.
-    """
+    """Return why the rows of a database do not fit a schema; an empty text: they do. Raises CommandFailed. A copy is
+    converted: ovsdb-server 3.1 ends by SIGSEGV when a row does not fit, and so would each server that tries."""
     asked = ["ovsdb-client", f"--timeout={_CONVERT_S}", "backup", files.remote, database.value]
     copy = schema.with_suffix(".copy")
     copy.write_text(run(asked, timeout_s=2 * _CONVERT_S).stdout)
@@ -556,11 +546,9 @@ def _pid(files: ServerFiles) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The row of a database in `_Server` of its server (ovsdb-server(5), "Database").
-
-    `model`: `standalone`, `clustered` or `relay`. `is_connected`: in contact with most of its cluster, or with its
-    source. `index`: of the newest log entry; None outside of clusters.
-    """
+    """The row of a database in `_Server` of its server (ovsdb-server(5), "Database"). `model`: `standalone`,
+    `clustered` or `relay`. `is_connected`: in contact with most of its cluster, or with its source. `index`: of the
+    newest log entry; None outside of clusters."""
 
     model: str
     is_connected: bool

@@ -28,18 +28,14 @@ def is_name(text: str) -> bool:
 
 
 def blocks_to_map(blocks: Blocks) -> dict[str, str]:
-    """Return blocks as the map of a row: `0xVALUE/DEPTH` -> name of the backend.
-
-    A key names the clients whose first DEPTH selected bits are VALUE, as in the document of a decision.
-    """
+    """Return blocks as the map of a row: `0xVALUE/DEPTH` -> name of the backend. A key names the clients whose first
+    DEPTH selected bits are VALUE, as in the document of a decision."""
     return {f"{block.value:#x}/{block.depth}": owner for block, owner in blocks.rows}
 
 
 def blocks_from_map(columns: Mapping[str, str]) -> Blocks:
-    """Return the blocks of the map of a row.
-
-    Raises ValueError: A key is no block, a value is no name, blocks overlap, or two of them are one larger block.
-    """
+    """Return the blocks of the map of a row. Raises ValueError: A key is no block, a value is no name, blocks overlap,
+    or two of them are one larger block."""
     rows = tuple((_block(key), _named(key, owner)) for key, owner in columns.items())
     blocks = Blocks.of(rows)
     if set(blocks.rows) != set(rows):
@@ -91,11 +87,9 @@ class StoredService:
 
 @dataclass(frozen=True, slots=True)
 class Dpu:
-    """A DPU that belongs to the fleet. `name`: the common name of its certificate.
-
-    `wave`: when it gets a new intent in a roll-out: 1 (canary), 2, or from 3 on as the newest one has split the rest.
-    `is_unfit`: whether the controller agrees that it is not fit (`fleet.health`).
-    """
+    """A DPU that belongs to the fleet. `name`: the common name of its certificate. `wave`: when it gets a new intent in
+    a roll-out: 1 (canary), 2, or from 3 on as the newest one has split the rest. `is_unfit`: whether the controller
+    agrees that it is not fit (`fleet.health`)."""
 
     name: str
     groups: frozenset[str]
@@ -107,12 +101,9 @@ class Dpu:
 
 @dataclass(frozen=True, slots=True)
 class FleetOverride:
-    """A weight set at run time for the whole fleet, until the config changes it (docs/adr/0009).
-
-    `service`: its name, or its `site_name` in the group that has the weight. `weight`: 0 is a drain. `configured`:
-    another weight in the config ends the override. `since_ms`: on the clock of the writer. `until_ms`: likewise; 0: for
-    ever.
-    """
+    """A weight set at run time for the whole fleet, until the config changes it (docs/adr/0009). `service`: its name,
+    or its `site_name` in the group that has the weight. `weight`: 0 is a drain. `configured`: another weight in the
+    config ends the override. `since_ms`: on the clock of the writer. `until_ms`: likewise; 0: for ever."""
 
     service: str
     backend: str
@@ -125,11 +116,9 @@ class FleetOverride:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A target of health checks: its state in the fleet by the last votes, and its witnesses.
-
-    `target`: `ADDRESS/PROBE/PORT`, as `fleet.votes.target_of` makes it. `since_ms`: when `is_down` became so, on the
-    clock of the writer. `generation`: the one that chose these witnesses.
-    """
+    """A target of health checks: its state in the fleet by the last votes, and its witnesses. `target`:
+    `ADDRESS/PROBE/PORT`, as `fleet.votes.target_of` makes it. `since_ms`: when `is_down` became so, on the clock of the
+    writer. `generation`: the one that chose these witnesses."""
 
     target: str
     witnesses: frozenset[str]
@@ -268,10 +257,8 @@ class FleetView:
         return self.serving(filter(None, rows))
 
     def of_dpu(self, name: str) -> FleetView:
-        """Return the view that a DPU installs: the services that it serves, and no other DPU.
-
-        With those of the roll-out if its wave has begun. A DPU that is not of the fleet is in no group.
-        """
+        """Return the view that a DPU installs: the services that it serves, and no other DPU. With those of the
+        roll-out if its wave has begun. A DPU that is not of the fleet is in no group."""
         dpu = self.dpus.get(name)
         view = self if dpu is None or dpu.wave > self.wave else self.rolled_out
         groups = frozenset[str]() if dpu is None else dpu.groups
@@ -340,10 +327,8 @@ class DpuStatus:
 
     @property
     def bounded(self) -> DpuStatus:
-        """The part that the schema takes: the start of texts, the first entries by name, and no longer names.
-
-        With the certificate of a DPU a client can write anything, and 1,000 reports have to fit the memory.
-        """
+        """The part that the schema takes: the start of texts, the first entries by name, and no longer names. With the
+        certificate of a DPU a client can write anything, and 1,000 reports have to fit the memory."""
         return replace(
             self,
             version=self.version[:MAX_NAME],
@@ -386,10 +371,8 @@ def standing(view: FleetView, status: DpuStatus) -> Standing:
 
 
 def lacks(view: FleetView, status: DpuStatus, *, least: int | None = None) -> str:
-    """Return in words why a DPU does not have what the store has; an empty text: it has.
-
-    `least`: a generation that is enough, of the store as it is; None: only the newest one is.
-    """
+    """Return in words why a DPU does not have what the store has; an empty text: it has. `least`: a generation that is
+    enough, of the store as it is; None: only the newest one is."""
     now = standing(view, status)
     if now is Standing.APPLIED or (
         now is Standing.BEHIND and least is not None and least <= status.applied < view.generation

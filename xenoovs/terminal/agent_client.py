@@ -70,7 +70,7 @@ def find_client(where: Where) -> Client:
 
     if where.control is not None:
         return Client(where.control)
-    places = find_places(where)
+    places = find_places(where.db, where.lab)
     if where.bridge is not None:
         path, others = places.socket(where.bridge), [socket.stem for socket in places.sockets()]
         if others and where.bridge not in others:
@@ -81,10 +81,8 @@ def find_client(where: Where) -> Client:
 
 
 def agent_of(where: Where, *names: str) -> Client | None:
-    """Return the agent of a bridge, by the first of these names that an agent has; None: none runs.
-
-    With --control an agent has to be there.
-    """
+    """Return the agent of a bridge, by the first of these names that an agent has; None: none runs. With --control an
+    agent has to be there."""
     path = where.control or _answering(where, names)
     if path is None:
         return None
@@ -96,25 +94,25 @@ def agent_of(where: Where, *names: str) -> Client | None:
 
 def _answering(where: Where, names: Iterable[str]) -> Path | None:
     try:
-        places = find_places(where)
+        places = find_places(where.db, where.lab)
     except ListenError:
         return None
     found = map(places.running, (where.bridge,) if where.bridge else names)
     return next(filter(None, found), None)
 
 
-def find_places(where: Where) -> AgentPaths:
+def find_places(db: str | None, lab: str | None) -> AgentPaths:
     """Return where the agents of an Open vSwitch have their files. Raises click.UsageError, LabError, ListenError."""
     from xenoovs.agent.control.paths import agent_paths
 
-    return agent_paths(endpoint_of(where.db, where.lab), env=os.environ, is_root=os.geteuid() == 0)
+    return agent_paths(endpoint_of(db, lab), env=os.environ, is_root=os.geteuid() == 0)
 
 
 def options_of(client: Client, where: Where) -> str:
     """Return the options with which commands reach this agent, after a space; empty: they need none."""
     from xenoovs.agent.control.paths import command_options
 
-    places = find_places(where) if where.control is None else None
+    places = find_places(where.db, where.lab) if where.control is None else None
     return command_options(client.path, places, target=target_options(where.db, where.lab))
 
 
@@ -131,11 +129,9 @@ INSTEAD = "edit that file, which the agent then reads again, or use `xenoovs wei
 
 
 def check_agent(where: Where, bridge: str, *, force: bool, instead: str = INSTEAD) -> None:
-    """Refuse a change of a bridge that an agent reconciles; with `force`, only warn on stderr.
-
-    `force`: whether the change is made although the agent will revert it. `instead`: what the user should do, for the
-    message. Raises click.UsageError: an agent runs, and `force` is not set.
-    """
+    """Refuse a change of a bridge that an agent reconciles; with `force`, only warn on stderr. `force`: whether the
+    change is made although the agent will revert it. `instead`: what the user should do, for the message. Raises
+    click.UsageError: an agent runs, and `force` is not set."""
     if agent_of(where, bridge) is None:
         return
     if not force:
@@ -168,7 +164,7 @@ def find_clients(where: Where) -> dict[str, Client]:
     """Return all agents that run, by the names of their bridges. Raises click.UsageError, LabError, ListenError."""
     from xenoovs.agent.control.client import Client
 
-    return {path.stem: Client(path) for path in _alive(find_places(where))}
+    return {path.stem: Client(path) for path in _alive(find_places(where.db, where.lab))}
 
 
 def _alive(places: AgentPaths) -> list[Path]:

@@ -92,11 +92,9 @@ def user_name() -> str:
 
 
 def file_behind(path: Path, *, option: str) -> Path:
-    """Return the file to be written as a whole, behind links.
-
-    A link stays, and so does what it leads to if that is a device or a pipe, such as /dev/stdout. `option`: its name in
-    messages. Raises click.UsageError: there is something else.
-    """
+    """Return the file to be written as a whole, behind links. A link stays, and so does what it leads to if that is a
+    device or a pipe, such as /dev/stdout. `option`: its name in messages. Raises click.UsageError: there is something
+    else."""
     # Before `resolve`: /dev/stdout leads to the name of a pipe, which no path has.
     if path.exists() and not path.is_file():
         raise click.UsageError(f"{option} {path} is no regular file.")

@@ -86,10 +86,9 @@ def complete_lab_backend(context: click.Context) -> Iterable[str]:
 
 @offering
 def complete_agent_bridge(context: click.Context) -> Iterable[str]:
-    from xenoovs.terminal.agent_client import Where, find_places
+    from xenoovs.terminal.agent_client import find_places
 
-    where = Where(None, None, context.params.get("db"), chosen_lab(context))
-    return [path.stem for path in find_places(where).sockets()]
+    return [path.stem for path in find_places(context.params.get("db"), chosen_lab(context)).sockets()]
 
 
 @offering

@@ -78,10 +78,8 @@ def check_service(balancer: Balancer, name: str | None) -> None:
 
 
 def load_resolved(config: Path, *, of_dpu: bool = False) -> Balancer:
-    """Load a config, and resolve the MACs of backends that have only an address. `of_dpu`: as of `load`.
-
-    Raises ConfigError, MacUnknown.
-    """
+    """Load a config, and resolve the MACs of backends that have only an address. `of_dpu`: as of `load`. Raises
+    ConfigError, MacUnknown."""
     return resolved(load(config, of_dpu=of_dpu))
 
 
@@ -124,13 +122,13 @@ def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Bal
     """Return the config of a DPU, and print which services it is with. Raises ConfigError, FleetCacheUnusable."""
     from xenoovs.agent.fleet_config import FleetCache
     from xenoovs.model.fleet import join
-    from xenoovs.terminal.agent_client import Where, find_places
+    from xenoovs.terminal.agent_client import find_places
 
     alone = join(local, {}, file=file, sources=sources)
     label = alone.uplinks.label
     given = click.get_current_context().params
     try:
-        view = FleetCache(find_places(Where(None, None, given.get("db"), given.get("lab"))).fleet(label)).load()
+        view = FleetCache(find_places(given.get("db"), given.get("lab")).fleet(label)).load()
     except ListenError:
         view = None
     if view is None:
@@ -141,12 +139,9 @@ def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Bal
 
 
 def answer_each(works: Mapping[str, Callable[[], int]], output: OutputFormat) -> int:
-    """Do the work of a command for each bridge, by their labels.
-
-    What fails for one bridge is printed, and the others follow. With JSON the documents of all bridges are one list.
-    `works`: each prints the answer for a bridge, and returns the exit status. Returns that of a failure, else the
-    highest exit status.
-    """
+    """Do the work of a command for each bridge, by their labels. What fails for one bridge is printed, and the others
+    follow. With JSON the documents of all bridges are one list. `works`: each prints the answer for a bridge, and
+    returns the exit status. Returns that of a failure, else the highest exit status."""
     documents, statuses = list[dict[str, Any]](), list[int]()
     for number, (label, work) in enumerate(works.items()):
         if output is OutputFormat.TEXT:

@@ -54,10 +54,8 @@ def errors_in_json() -> bool:
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print text, of which parts may come from a dump, a log, a switch or a config. All commands print with it.
-
-    Colours are for terminals, and not where NO_COLOR is set (https://no-color.org).
-    """
+    """Print text, of which parts may come from a dump, a log, a switch or a config. All commands print with it. Colours
+    are for terminals, and not where NO_COLOR is set (https://no-color.org)."""
     if err and errors_in_json():
         text, nl = json.dumps({"note": click.unstyle(text).strip()}), True
     click.echo(filtered(text), err=err, nl=nl, color=False if os.environ.get("NO_COLOR") else None)

@@ -378,10 +378,8 @@ def _override(
     dry_run: bool = False,
     yes: bool = True,
 ) -> int:
-    """Show which clients move, ask, and write the overrides of a backend, or of a server in all services.
-
-    `value`: None: end them.
-    """
+    """Show which clients move, ask, and write the overrides of a backend, or of a server in all services. `value`:
+    None: end them."""
     verb = "reset" if value is None else f"weight {decimal(value)}" if value else "drain"
     names = tuple[BackendName, ...]()
 

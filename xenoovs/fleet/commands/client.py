@@ -58,11 +58,9 @@ timeout_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class FleetStore:
-    """Both databases of a fleet, while connected. `states`: what DPUs report.
-
-    `directory`: of this host's servers; None: they are on other hosts. `comment`: of the operator, for the history.
-    `certificate`: the name in that of the connection; empty: it has none.
-    """
+    """Both databases of a fleet, while connected. `states`: what DPUs report. `directory`: of this host's servers;
+    None: they are on other hosts. `comment`: of the operator, for the history. `certificate`: the name in that of the
+    connection; empty: it has none."""
 
     fleet: StoreClient
     states: DpuStatusReader
@@ -95,10 +93,8 @@ class FleetStore:
         self, action: str, compute: Callable[[FleetView], Changes], *, changed: str = "", in_freeze: bool = False
     ) -> FleetView:
         """Write what a function computes from the newest view; again while others were first. Return the view after.
-
         `action`: for the history, signed by this caller. `changed`: of `with_entry`. `in_freeze`: also in a freeze.
-        Raises StoreUnreachable, StoreRejected, FleetRefused, and what the function raises.
-        """
+        Raises StoreUnreachable, StoreRejected, FleetRefused, and what the function raises."""
         for _ in range(_ATTEMPTS):
             view = self.view()
             now_ms = int(time.time() * 1000)

@@ -29,11 +29,8 @@ _LEAST_RATE_BPS, _LEAST_BUFFER_BYTES = 1_000_000, 3_000
 
 @dataclass(frozen=True, slots=True)
 class FabricShape:
-    """The size of a fabric.
-
-    `rate_bps`: Of each link between leaf and spine, and of each sender's link. `buffer_bytes`: Queue of a leaf before
-    each spine.
-    """
+    """The size of a fabric. `rate_bps`: Of each link between leaf and spine, and of each sender's link. `buffer_bytes`:
+    Queue of a leaf before each spine."""
 
     paths: int = 4
     senders: int = 1

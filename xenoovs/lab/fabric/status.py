@@ -13,11 +13,8 @@ from xenoovs.lab.lab import FabricLab, sole_owner
 
 @dataclass(frozen=True, slots=True)
 class FabricMachine:
-    """A machine of a fabric lab.
-
-    `state`: `up`, `missing`, `Open vSwitch does not run` or `swallows all packets`. `db`: Database of a DPU's Open
-    vSwitch; empty: it is no DPU.
-    """
+    """A machine of a fabric lab. `state`: `up`, `missing`, `Open vSwitch does not run` or `swallows all packets`. `db`:
+    Database of a DPU's Open vSwitch; empty: it is no DPU."""
 
     name: str
     namespace: str

@@ -199,10 +199,8 @@ _PORTS = Path("/sys/class/virtio-ports")
 
 
 def run_guest(kernel_root: str, *, modules: Sequence[str], commands: Commands) -> None:
-    """Never returns: the kernel panics when its first process ends, and the machine stops.
-
-    modules: what commands import sooner or later. None of them may start a thread: forks would lose it.
-    """
+    """Never returns: the kernel panics when its first process ends, and the machine stops. modules: what commands
+    import sooner or later. None of them may start a thread: forks would lose it."""
     try:
         serving = _start(kernel_root, modules, commands)
     except Exception:  # noqa: BLE001 (the host shows the console when the machine stops)
