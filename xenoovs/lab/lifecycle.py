@@ -25,7 +25,6 @@ from xenoovs.lab.host import (
     probe_host,
     processes_in,
 )
-from xenoovs.lab.ipsec import check_userspace
 from xenoovs.lab.lab import DEFAULT_DIRECTORY, MARK, Lab, LabState, directory_of, sole_owner, write_state
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath, start_private_ovs
 from xenoovs.lab.probing import in_lab
@@ -47,6 +46,7 @@ from xenoovs.lab.underlay import (
     add_tunnel_ends,
     add_tunnel_ports,
     add_underlay_bridge,
+    check_userspace,
     learn_remotes,
     underlay_lines,
 )

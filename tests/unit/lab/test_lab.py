@@ -18,12 +18,12 @@ from tests.switch_tunnels import GENEVE, behind_tunnels
 from xenoovs.errors import LabError
 from xenoovs.lab import host
 from xenoovs.lab.host import Host, check_host, is_alive, kill_and_wait
-from xenoovs.lab.ipsec import associations_of, check_userspace
 from xenoovs.lab.lab import directory_of, open_lab
 from xenoovs.lab.nic import call
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.lab.topology import backend_namespace, check_name, clients_namespace, is_namespace_of, switch_namespace
+from xenoovs.lab.underlay import associations_of, check_userspace
 from xenoovs.model.tunnel import Ipsec, TunnelPorts, TunnelType
 
 GOOD = Host(is_root=True, missing=(), has_tun=True, has_ipv6=True)

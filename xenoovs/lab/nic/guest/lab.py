@@ -11,12 +11,12 @@ import sys
 
 from xenoovs.errors import XenoovsError
 from xenoovs.lab.host import Progress
-from xenoovs.lab.ipsec import MODULES, associations_of
 from xenoovs.lab.lab import CONFIG, Lab
 from xenoovs.lab.lifecycle import LabBuilder, link_line, new_lab
 from xenoovs.lab.nic.guest.prepare import start_kernel_ovs, wait_for_cores
 from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath
 from xenoovs.lab.topology import UNDERLAY, End, Link, plan_topology
+from xenoovs.lab.underlay import MODULES, associations_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.emit import render_config
 from xenoovs.model.load import parse_config
