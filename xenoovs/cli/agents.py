@@ -327,8 +327,9 @@ async def _agent(
         # Policies of IPsec: a change starts a round.
         locate = partial(_switch_namespace, switch.endpoint)
         wanted = lambda: bool(agent.used().ipsec_ports)  # noqa: E731
+        events = lambda netns: in_namespace(netns, open_ipsec_events)  # noqa: E731
         again = agent.request_round
-        agent.add_task(partial(follow_ipsec, locate, _open_ipsec_events, wanted=wanted, request_round=again))
+        agent.add_task(partial(follow_ipsec, locate, events, wanted=wanted, request_round=again))
         # Paths of tunnels: probes them, and moves blocks between them.
         agent.probe_paths(source_ports, partial(_open_probe_port, switch.endpoint))
         # Routes of VIPs, and what the BGP speaker makes of them.
@@ -348,11 +349,6 @@ def _changed(agent: Agent, read: Callable[[], dict[str, PortState] | None] | Non
 def _open_probe_port(endpoint: Endpoint, device: str, *, is_listener: bool = False) -> ProbePort:
     """Open a packet socket in the network namespace of Open vSwitch, which has the devices. Raises OSError."""
     return ProbePort(device, netns=_switch_namespace(endpoint), is_listener=is_listener)
-
-
-def _open_ipsec_events(netns: str | None) -> socket.socket:
-    """Open a socket for changes of IPsec in a network namespace. Raises OSError."""
-    return in_namespace(netns, open_ipsec_events)
 
 
 def _switch_namespace(endpoint: Endpoint) -> str | None:

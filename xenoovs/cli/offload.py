@@ -189,8 +189,8 @@ _MAX_TRACING_S = 20.0
 
 
 def _with_flows(findings: BridgeFindings, state: BridgeState, collector: Collector) -> BridgeFindings:
-    """Trace the links that are judged, those in software first, and ask OVN about the cookies. At most 100 links and 20
-    s, as ovs-vswitchd traces in its main thread. Raises SwitchError."""
+    """Trace the links that are judged, those in software first, and ask OVN about the cookies. At most 100 links and
+    20 s, as ovs-vswitchd traces in its main thread. Raises SwitchError."""
     from xenoovs.judge.trace import parse_visited
     from xenoovs.switch.ovsdb import read_logical_flows
 

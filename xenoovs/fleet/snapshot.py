@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from fractions import Fraction
+from itertools import chain
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration
@@ -14,7 +15,7 @@ from xenoovs.fleet.plan import FleetChange, rolling_intent
 from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
 from xenoovs.fleet.services import IN_USE, Memo, stored_services
 from xenoovs.fleet.votes import SILENT_S, Targets, VoteResult, Votes, fit_dpus, targets_of, votes_on
-from xenoovs.store.cluster import ServerFacts, all_problems
+from xenoovs.store.cluster import ServerFacts
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Intent, IntentState, Standing, Watch, standing
 from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_problem
 
@@ -99,7 +100,7 @@ def fleet_snapshot(
         found = fleet_problems(change, statuses, stall=stall)
         targets = target_rows(view, statuses, now_s=now_s, unwritten=unwritten, memo=memo)
         roll_out = roll_out_lines(view, statuses, now_s=now_s)
-    found += [*dpu_problems(rows), *target_problems(targets), *all_problems(servers)]
+    found += [*dpu_problems(rows), *target_problems(targets), *chain.from_iterable(each.problems() for each in servers)]
     return FleetSnapshot(
         view, rows, servers, is_active, (*problems, *found), now_s, bool(stall), tuple(roll_out), tuple(targets)
     )

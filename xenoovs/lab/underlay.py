@@ -159,8 +159,8 @@ def _receivers(machine: Machine, balancer: Balancer) -> Iterator[Receiver]:
                 yield found
 
 
-# IPsec of tunnels: policies and SAs at both ends, as an IKE daemon makes them, with keys of this lab alone. It applies to
-# packets that the kernel sends, as with the emulated NIC. Open vSwitch in userspace bypasses it.
+# IPsec of tunnels: policies and SAs at both ends, as an IKE daemon makes them, with keys of this lab alone. It applies
+# to packets that the kernel sends, as with the emulated NIC. Open vSwitch in userspace bypasses it.
 
 
 MODULES = ("xfrm_user", "esp4", "gcm", "ctr", "ghash_generic", "seqiv", "drbg")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -187,10 +187,6 @@ def host_facts(directory: Path | None, *, reads_files: bool = False) -> tuple[Se
     if directory is None:
         return ()
     return tuple(_facts(files_of(directory, database), database, reads_file=reads_files) for database in StoreDatabase)
-
-
-def all_problems(facts: Sequence[ServerFacts]) -> list[str]:
-    return [problem for each in facts for problem in each.problems()]
 
 
 def _facts(files: ServerFiles, database: StoreDatabase, *, reads_file: bool) -> ServerFacts:
