@@ -6,11 +6,13 @@ from collections.abc import Collection
 from dataclasses import replace
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.compiled import observed
 from tests.strategies import balancers
+from tests.unit.balancer import balancer as small_balancer
+from tests.unit.balancer import claim
 from xenoovs.compile.encoding import block_of, hop_of
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_program
@@ -18,7 +20,9 @@ from xenoovs.compile.read import read
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import BackendName, Blocks, Decision, DesiredState, Owner, next_hops
 from xenoovs.decision.ejection import with_dead_ports
-from xenoovs.model.balancer import Balancer, Failover
+from xenoovs.model.address import Mac
+from xenoovs.model.balancer import Backend, Balancer, Failover, Service
+from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.flow import alternatives, output_ports
 from xenoovs.partition.block import Block
 
@@ -56,6 +60,32 @@ def moments(draw: st.DrawFn) -> tuple[DesiredState, Decision, frozenset[str]]:
     return desired, decision, draw(st.frozensets(st.sampled_from(ports), max_size=balancer.uplinks.buckets - 1))
 
 
+def moment_of(
+    backends: tuple[Backend, ...], *, ejected: Collection[str], ramps: Collection[str] = (), dead: str
+) -> tuple[DesiredState, Decision, frozenset[str]]:
+    """A moment after a first decision in which all backends were up."""
+    made = small_balancer(Service("s", claim(), backends))
+    made = replace(made, uplinks=replace(made.uplinks, failover=Failover.IN_SWITCH, depth=4))
+    parts = {("s", name): Fraction(1, 10) for name in ramps}
+    desired = DesiredState(made, ejected={"s": frozenset(ejected)}, ramps=parts)
+    return desired, decide(decide(Decision(), DesiredState(made)), desired), frozenset({dead})
+
+
+def backend(name: str, port: str, *, is_backup: bool = False) -> Backend:
+    return Backend(name, Direct(Mac(int.from_bytes(name.encode(), "big")), port), Fraction(1), is_backup=is_backup)
+
+
+_A_BACKUP_RETURNS = moment_of(
+    (backend("b0", "p1"), backend("b1", "p1", is_backup=True), backend("b2", "p2", is_backup=True)),
+    ejected={"b0"},
+    dead="p1",
+)
+_ANOTHER_BACKUP_RETURNS = (*_A_BACKUP_RETURNS[:2], frozenset({"p2"}))
+_A_SLOW_START_HAS_NO_BLOCK_YET = moment_of(
+    (backend("b0", "p1"), backend("b1", "p2")), ejected=(), ramps={"b0"}, dead="p2"
+)
+
+
 def compiled(desired: DesiredState, decision: Decision) -> Program:
     return compile_program(desired.balancer, decision, desired=desired)
 
@@ -81,6 +111,7 @@ def after(desired: DesiredState, dead: Collection[str]) -> DesiredState:
 
 
 @given(moments())
+@example(_A_SLOW_START_HAS_NO_BLOCK_YET)
 def test_the_switch_does_what_the_decision_does_a_moment_later(
     moment: tuple[DesiredState, Decision, frozenset[str]],
 ) -> None:
@@ -97,6 +128,8 @@ def test_the_switch_does_what_the_decision_does_a_moment_later(
 
 
 @given(moments())
+@example(_A_BACKUP_RETURNS)
+@example(_ANOTHER_BACKUP_RETURNS)
 def test_clients_return_with_the_port(moment: tuple[DesiredState, Decision, frozenset[str]]) -> None:
     desired, decision, dead = moment
     desired = replace(desired, held={})

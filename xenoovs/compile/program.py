@@ -335,11 +335,13 @@ class BlockFlow:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Which backends get clients when ports die: at most `depth` in a row, none of `ejected`, `held` as the last."""
+    """Which backends get clients when ports die: at most `depth` in a row, none of `ejected`, `held` as the last.
+    `slow`: In a slow start, maybe without clients yet."""
 
     depth: int
     ejected: frozenset[str]
-    held: frozenset[str]
+    held: frozenset[str] = frozenset()
+    slow: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +458,8 @@ def compile_program(
             classify = () if service.is_remote and not decided_now.active.rows else tuple(found)
             rows = decided_now.active
             if watch is not None:
-                rows = successions(service, decided_now, depth=watch.depth, ejected=watch.ejected, closed=watch.held)
+                out = watch.ejected | (decided_now.ejected - watch.slow)
+                rows = successions(service, decided_now, depth=watch.depth, out=out, closed=watch.held)
             bare = ServiceProgram(service, service_id, decided_now, moves, classify, (), watch=watch, rows=rows)
             bare = replace(bare, leaving=tuple(_leaving(bare, was, ofports or {}, used)))
             made = _with_blocks(bare, ofports or {})
@@ -479,9 +482,11 @@ def _watch(service: Service, balancer: Balancer, desired: DesiredState | None) -
         return None
     unknown = frozenset(backend.name for backend in service.backends if not backend.next_hop.is_known)
     if desired is None:
-        return Watch(depth, unknown, frozenset())
+        return Watch(depth, unknown)
     nobody = frozenset[str]()
-    return Watch(depth, unknown | desired.ejected.get(service.name, nobody), desired.held.get(service.name, nobody))
+    slow = frozenset(name for of, name in desired.ramps if of == service.name)
+    ejected, held = (found.get(service.name, nobody) for found in (desired.ejected, desired.held))
+    return Watch(depth, unknown | ejected, held, slow)
 
 
 def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:

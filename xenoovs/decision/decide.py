@@ -460,14 +460,15 @@ def served(
     closed: Collection[Owner],
 ) -> Blocks:
     """Return the home blocks, those of backends that are down with the first live backend of their orders. A block that
-    another backend serves stays there while no backend has come back since, also if `home` has changed."""
+    another backend serves stays there while no backend has come back since, also if `home` has changed. Backups have no
+    home blocks that would show their return: of these the first always serves."""
     orders = Orders(service, home)
     away = [block for block, owner in home.rows if owner in down]
     others = dict[Block, set[Owner]]()
     if before is not None and before.displaced <= set(down):
         for block, _, owner in before.active.within(away):
             others.setdefault(block, set()).update(() if owner is None else (owner,))
-    usable = {backend.name for backend in service.backends if backend.weight} - {*down, *closed}
+    usable = _weighted(service) - {*down, *closed}
 
     def owner_of(block: Block, owner: Owner) -> Owner | None:
         if owner not in down:
@@ -479,14 +480,12 @@ def served(
 
 
 def successions(
-    service: Service, found: ServiceDecision, *, depth: int, ejected: Collection[Owner], closed: Collection[Owner]
+    service: Service, found: ServiceDecision, *, depth: int, out: Collection[Owner], closed: Collection[Owner]
 ) -> Blocks:
     """Return the active blocks, each with its owner and those who get it when the ports of all before them are dead.
-    `depth`: How many they are at most. `ejected`: Backends that get no clients now. Those that the decision shows to be
-    are added."""
+    `depth`: How many they are at most. `out`: Backends that get no clients."""
     orders = Orders(service, found.home)
-    out = {*ejected, *found.ejected}
-    ramps = found.displaced - out
+    ramps = found.displaced - set(out)
     serving = {backend.name for backend, weight in zip(service.backends, service.weights, strict=True) if weight}
 
     def succession(block: Block, owner: Owner) -> Iterator[Owner]:
