@@ -4,7 +4,7 @@ DPUs install what is stored at once, and report it. Who waits moves the clock. K
 status, 0 without `exit`, and texts of its output, `says`, must be true), `error` (what DPUs report from then on, by
 name; null: nothing), and what must be true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what
 is rolled out), `history` (the newest actions), `owners` (backends with clients). `more.yaml` is the config of the fleet
-with one backend more, `weights.yaml` that with other weights.
+with one backend more, `weights.yaml` that with other weights, `sites.yaml` that with a backend at each of two sites.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ TICK_S = 1.0
 CONFIGS = {
     "more.yaml": SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n",
     "weights.yaml": SMALL_CONFIG.replace("weight: 30", "weight: 50"),
+    "sites.yaml": SMALL_CONFIG.replace("    vip:", "    groups: [east, west]\n    vip:")
+    .replace("weight: 70", "weight: 70, groups: east")
+    .replace("weight: 30", "weight: 30, groups: west"),
 }
 
 
@@ -125,7 +128,7 @@ class World:
             "state": newest.state.value,
             "begun": sum(dpu.wave <= view.wave for dpu in view.concerned.values()),
             "history": [each.text for _, each in sorted(view.actions.items(), reverse=True)],
-            "owners": sorted(view.services["dns"].active.owners),
+            "owners": sorted({owner for each in view.services.values() for owner in each.active.owners}),
         }
         for key in shown.keys() & step.keys():
             found = shown[key][: len(step[key])] if key == "history" else shown[key]

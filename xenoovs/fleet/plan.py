@@ -416,7 +416,8 @@ def _sites_of_one(
         if overrides and not any(backend.weight for backend in used.backends if not backend.is_backup):
             raise FleetRefused(
                 f"service {site_name(used.name, where)}: every backend with a weight would be drained; end a drain "
-                f"with `xenoovs fleet reset {used.name} BACKEND`, or give another one a weight"
+                f"with `xenoovs fleet reset {used.name} BACKEND`, {'' if where else 'or '}give another one a weight"
+                + (", or change other groups alone with --group" if where else "")
             )
         read = neutral_service(used, egress)
         named = replace(read, name=site_name(used.name, where)) if where else read

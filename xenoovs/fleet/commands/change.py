@@ -274,7 +274,7 @@ def _give(
     timeout_s: float,
 ) -> int:
     """Plan, ask, write, and wait. `roll_out`: None: all DPUs at once."""
-    view = store.view()
+    view = store.changeable()
     _require_no_roll_out(view)
     if roll_out is not None and not view.intent:
         raise FleetRefused("the fleet has no config yet, so there is none to go back to: give the first one with --now")
@@ -309,8 +309,10 @@ def _give(
             return written
         return replace(written, dpus=waves.plan(concerned(view, changes.changes)))
 
-    changed = first_names([f"{each.name} {each.kind}" for each in change.steps], most=3)
-    store.change(action, compute, changed=changed)
+    sites = Counter(each.name for each in change.steps)
+    at = (min(each.groups or each.old_groups) if sites[each.name] > 1 else "" for each in change.steps)
+    changed = [f"{site_name(each.name, where)} {each.kind}" for each, where in zip(change.steps, at, strict=True)]
+    store.change(action, compute, changed=first_names(changed, most=3))
     echo(f"{name} is config {number} of the history")
     intent = _after_roll_out(store, store.settled(), number)
     if intent is not None and intent.state is IntentState.REFUSED:
@@ -399,7 +401,7 @@ def _override(
             view = replace(view, overrides={key: each for key, each in left.items() if each is not None})
         return Changes(overrides=made)
 
-    view = store.view()
+    view = store.view() if dry_run else store.changeable()
     moves = _show_moves(view, compute(view), store.memo)
     if dry_run:
         return EXIT_DIFFERS if moves else EXIT_OK

@@ -89,6 +89,13 @@ class FleetStore:
             time.sleep(_POLL_S)
         return found if self.states.connection.is_connected else None
 
+    def changeable(self) -> FleetView:
+        """Return the newest view. Raises FleetRefused while the fleet is frozen."""
+        view = self.view()
+        if frozen := freeze_text(view, now_ms=int(time.time() * 1000)):
+            raise FleetRefused(f"{frozen}; `xenoovs fleet freeze --end` ends it")
+        return view
+
     def change(
         self, action: str, compute: Callable[[FleetView], Changes], *, changed: str = "", in_freeze: bool = False
     ) -> FleetView:
@@ -96,11 +103,8 @@ class FleetStore:
         `action`: for the history, signed by this caller. `changed`: of `with_entry`. `in_freeze`: also in a freeze.
         Raises StoreUnreachable, StoreRejected, FleetRefused, and what the function raises."""
         for _ in range(_ATTEMPTS):
-            view = self.view()
-            now_ms = int(time.time() * 1000)
-            if not in_freeze and (frozen := freeze_text(view, now_ms=now_ms)):
-                raise FleetRefused(f"{frozen}; `xenoovs fleet freeze --end` ends it")
-            changes = compute(view)
+            view = self.view() if in_freeze else self.changeable()
+            changes, now_ms = compute(view), int(time.time() * 1000)
             entry = Action(0, now_ms, user_name(), action, socket.gethostname(), self.certificate, self.comment)
             match self.fleet.commit(view.generation, with_entry(view, changes, entry, changed=changed)):
                 case CommitOutcome.COMMITTED:

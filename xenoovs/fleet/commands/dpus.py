@@ -145,7 +145,7 @@ def drain_dpu_command(*, name: str, now: bool, dry_run: bool, yes: bool, store: 
 
     Shows how many DPUs stay in service for each service, and asks for confirmation (unless --yes).
     """
-    _show_left(store.view(), name)
+    _show_left(store.view() if dry_run else store.changeable(), name)
     if dry_run:
         return
     question = f"Take {name} out of service?"
