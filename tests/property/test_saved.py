@@ -81,6 +81,10 @@ def test_any_point_of_the_history_comes_back(data: st.DataObject, balancer: Bala
             apply(switch, entry.balancer(), entry.options(drain=data.draw(st.booleans())))
             assert flows_of(switch, bridge) == points[number]
             assert Engine(switch).plan(entry.balancer(), entry.options()).difference.is_empty
+            # Also on a bridge without flows, at once: it has no connection that could stay.
+            empty = FakeSwitch(fake_bridge(bridge, sorted({*EGRESS, *INGRESS})))
+            assert not apply(empty, entry.balancer(), entry.options()).drains
+            assert flows_of(empty, bridge) == points[number]
 
 
 _PIECES = [

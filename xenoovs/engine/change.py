@@ -314,7 +314,8 @@ def step(desired: DesiredState, found: Comparison, options: PlanOptions, at: Cir
     wanted, problems = reachable(desired, at.ports) if options.partial else (desired, ())
     previous = options.decision or (Decision() if options.rebalance else before[0])
     met = desired if options.decision else _met(before[0], found, at)
-    target = _target(decide(previous, wanted, met=met), wanted, before, found, options, at)
+    served = before if at.remembers else (_served(before[0], on_bridge[0], found), before[1])
+    target = _target(decide(previous, wanted, met=met), wanted, served, found, options, at)
     changed = found.touched | _differing(found.guess, target)
     expected = (flow for i in sorted(changed - found.touched) for flow in found.guess.texts.get(i, {}).values())
     observed = (*found.flows, *expected)
@@ -364,6 +365,12 @@ def _read(on_bridge: tuple[Decision, Transition], found: Comparison) -> tuple[De
     read_back = dict(on_bridge[0].services)
     guessed = {i: service for i, service in found.guess.decision.services if i not in found.touched & read_back.keys()}
     return Decision.of(read_back | guessed), on_bridge[1]
+
+
+def _served(before: Decision, on_bridge: Decision, found: Comparison) -> Decision:
+    """Return the part of a decision that a bridge serves: a service without flows has no open connections."""
+    there = dict(on_bridge.services)
+    return Decision.of({i: each for i, each in before.services if i in there or i not in found.touched})
 
 
 def _met(before: Decision, found: Comparison, at: Circumstances) -> DesiredState:
