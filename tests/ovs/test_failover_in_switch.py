@@ -26,7 +26,7 @@ CLIENTS, RATE_PPS = 40, 25
 CONFIG = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1, failover: in_switch, depth: 3}
-health: {probe: icmp, interval: 1s, fast_interval: 50ms, timeout: 500ms, fall: 2, rise: 2, max_down: 70%}
+health: {probe: icmp, interval: 2s, fast_interval: 50ms, timeout: 2s, fall: 2, rise: 2, max_down: 70%}
 services:
   - name: dns
     vip: 10.3.10.45
@@ -119,13 +119,14 @@ def test_each_client_moves_once_and_returns_once(when: str, lab: Lab, config: Pa
             stream.say("again")
             if when != "never":
                 agent("down up up")
-                assert dump(lab) != before
+                eventually(lambda: dump(lab) != before, "the agent moves the blocks too")
             set_link(lab, "up")
             if when != "never":
                 agent("up up up")
             eventually(lambda: dump(lab) == before, "the flows are as before")
             stream.say("again")
         finally:
+            set_link(lab, "up")
             for each in agents:
                 each.send_signal(signal.SIGTERM)
                 each.communicate()

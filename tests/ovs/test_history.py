@@ -165,7 +165,7 @@ def test_without_a_place_for_files_the_change_is_made(
 ) -> None:
     """As for a user without XDG_RUNTIME_DIR."""
 
-    def nowhere(_where: object) -> None:
+    def nowhere(*_where: object) -> None:
         raise ListenError("there is no directory for sockets")
 
     monkeypatch.setattr("xenoovs.cli.history.find_places", nowhere)

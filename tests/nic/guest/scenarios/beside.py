@@ -98,7 +98,8 @@ def lost(bench: Bench) -> None:
     bench.ovs.vsctl("del-port", "p1")
     bench.purge()
     bench.send_frames([Kind().frame(client) for client in CLIENTS] * 3)
-    bench.wait_until_stable()
+    blocks = bench.record.program.count("table=1, priority=")
+    bench.wait_until(lambda: bench.megaflows >= blocks, "each block has a megaflow")
     bench.xenoovs("verify-offload", "dns", "--interval", "0s", "--output", "json")
 
 
