@@ -271,7 +271,7 @@ def test_an_agent_prepares_a_view_and_switches_to_it(tmp_path: Path, switch: Fak
         eventually(lambda: bool(switch.held), "a change is prepared")
         eventually(lambda: agent.config.good.view == later, "the change is committed")
         assert flows(switch) != before
-        assert agent.state.round.rounds == 2
+        eventually(lambda: agent.state.round.rounds == 2, "the round ends, the second one")
 
 
 def test_a_pause_does_not_wait_for_a_prepared_change(tmp_path: Path, switch: FakeSwitch, view: FleetView) -> None:
