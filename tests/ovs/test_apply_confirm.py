@@ -114,12 +114,17 @@ def test_without_traffic_there_is_nothing_to_judge(bridge: DummyBridge, config: 
 def test_at_a_terminal(bridge: DummyBridge, config: Path, before: list[str], typed: bytes, is_kept: bool) -> None:
     ours, theirs = os.openpty()
     argv = [str(XENOOVS), "apply", str(config), "--db", bridge.ovs.db, "--yes", "--confirm", "10m"]
-    process = subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    eventually(lambda: sorted(bridge.dump_flows()) != before, "the change")
+    process = subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    said = b""
+    # What is typed before is no answer.
+    while b"press ENTER to keep it" not in said:
+        said += (more := os.read(process.stdout.fileno(), 4096))
+        assert more, said
+    assert sorted(bridge.dump_flows()) != before
     os.write(ours, typed)
-    said, _ = process.communicate(timeout=PATIENCE_S)
+    process.communicate(timeout=PATIENCE_S)
     assert (process.returncode == 0) is is_kept
-    assert "press ENTER to keep it" in said
     assert (sorted(bridge.dump_flows()) != before) is is_kept
     os.close(ours)
     os.close(theirs)
