@@ -4,7 +4,8 @@ DPUs install what is stored at once, and report it. Who waits moves the clock. K
 status, 0 without `exit`, and texts of its output, `says`, must be true), `error` (what DPUs report from then on, by
 name; null: nothing), and what must be true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what
 is rolled out), `history` (the newest actions), `owners` (backends with clients). `more.yaml` is the config of the fleet
-with one backend more, `weights.yaml` that with other weights, `sites.yaml` that with a backend at each of two sites.
+with one backend more, `weights.yaml` that with other weights, `sites.yaml` that with a backend at each of two sites,
+`elsewhere.yaml` the same with another VIP.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ CONFIGS = {
     .replace("weight: 70", "weight: 70, groups: east")
     .replace("weight: 30", "weight: 30, groups: west"),
 }
+CONFIGS["elsewhere.yaml"] = CONFIGS["sites.yaml"].replace("10.3.10.45", "10.3.10.46")
 
 
 class World:

@@ -310,7 +310,7 @@ def _give(
         return replace(written, dpus=waves.plan(concerned(view, changes.changes)))
 
     sites = Counter(each.name for each in change.steps)
-    at = (min(each.groups or each.old_groups) if sites[each.name] > 1 else "" for each in change.steps)
+    at = (min(each.groups or each.old_groups if sites[each.name] > 1 else (), default="") for each in change.steps)
     changed = [f"{site_name(each.name, where)} {each.kind}" for each, where in zip(change.steps, at, strict=True)]
     store.change(action, compute, changed=first_names(changed, most=3))
     echo(f"{name} is config {number} of the history")
