@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,14 +155,23 @@ def test_who_may_write_which_column_is_as_documented(gate: Gate) -> None:
     assert gate.refusal(own, who=gate.dpu1) != ""
 
 
-def test_an_operator_changes_the_fleet_from_another_host_and_administers_nothing(gate: Gate, tmp_path: Path) -> None:
-    store = gate.fleet
-    config = tmp_path / "services.yaml"
+@contextmanager
+def config_for_one_dpu(store: FleetServers, directory: Path) -> Iterator[Path]:
+    """A config for a fleet that has an active controller and one DPU."""
+    config = directory / "services.yaml"
     config.write_text(SMALL_CONFIG)
     store.start_controller()
     try:
         store.wait_active()
         assert store.fleet("add-dpu", "dpu1").status == 0
+        yield config
+    finally:
+        store.kill_controllers()
+
+
+def test_an_operator_changes_the_fleet_from_another_host_and_administers_nothing(gate: Gate, tmp_path: Path) -> None:
+    store = gate.fleet
+    with config_for_one_dpu(store, tmp_path) as config:
         config_words = ("apply", config, "--now", "--yes", "--timeout", "1s", "--comment", "first")
         given = gate.command(*config_words)
         assert (given.status, "applied by 0 of 1 DPU" in given.out) == (2, True), given.out + given.err
@@ -195,18 +205,11 @@ def test_an_operator_changes_the_fleet_from_another_host_and_administers_nothing
         refused = gate.command("drain", "dns", "fips3", "--yes", remote=reading, who=gate.dpu1)
         assert refused.status == 1, refused.out
         assert store.fleet("status").status == 2
-    finally:
-        store.kill_controllers()
 
 
 def test_a_roll_out_is_stopped_by_an_operator_who_may_write_no_service(gate: Gate, tmp_path: Path) -> None:
     store = gate.fleet
-    config = tmp_path / "services.yaml"
-    config.write_text(SMALL_CONFIG)
-    store.start_controller()
-    try:
-        store.wait_active()
-        assert store.fleet("add-dpu", "dpu1").status == 0
+    with config_for_one_dpu(store, tmp_path) as config:
         assert gate.command("apply", config, "--now", "--yes", "--timeout", "0.1s").status == 2
         rolling = {
             "op": "insert",
@@ -231,5 +234,3 @@ def test_a_roll_out_is_stopped_by_an_operator_who_may_write_no_service(gate: Gat
             2: "refused",
         }
         assert [each["certificate"] for each in store.history()[:2]] == ["ann", "ann"]
-    finally:
-        store.kill_controllers()
