@@ -29,6 +29,8 @@ services:
       - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
       - {name: two, mac: 02:00:5e:10:00:03, weight: 1, egress: p2}
 """
+pytestmark = pytest.mark.each_release
+
 _COOKIE = "cookie=0x786f010100000001, table=1, "
 _PORTS = ("p0", "p1", "p2", "p3")
 

@@ -21,6 +21,8 @@ from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab, open_lab
 from xenoovs.lab.topology import switch_namespace
 from xenoovs.switch.process import run
 
+pytestmark = pytest.mark.each_release
+
 NAME = lab_name("failover")
 CLIENTS, RATE_PPS = 40, 25
 CONFIG = """\
@@ -48,7 +50,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lab(config: Path) -> Iterator[Lab]:
+def lab(release: None, config: Path) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DIRECTORY_VARIABLE, str(config.parent / "labs"))
         assert finish(start("lab", "up", config, "--lab", NAME)).status == 0
