@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, running, start
-from tests.ovs.dummy import DummyBridge, DummyOvs, kill_and_start_vswitchd
+from tests.ovs.dummy import DummyBridge, DummyOvs, kill_and_start_vswitchd, udp_packet
 from tests.ovs.ways import free_port
 from tests.patience import PATIENCE_S, eventually
 
@@ -215,21 +215,27 @@ _LAUNCHERS = {
 }
 
 
-def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path, xenoovs: CommandLine) -> None:
-    """The same under the launcher of a framework, which listens by itself: also drains by hand, and `status`."""
+@contextmanager
+def application(config: Path, bridge: DummyBridge) -> Iterator[subprocess.Popen[str]]:
+    """The same under the launcher of a framework, which listens by itself."""
     port = str(free_port())
     env = {**os.environ, "XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native"}
-    env["OVS_RUNDIR"] = str(wide.ovs.directory)
+    env["OVS_RUNDIR"] = str(bridge.ovs.directory)
     launcher = _LAUNCHERS["os-ken" if find_spec("os_ken") else "ryu"]
-    with subprocess.Popen(
-        [sys.executable, "-c", launcher, port],
-        env=env,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    argv = [sys.executable, "-c", launcher, port]
+    with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True) as process:
         try:
-            wide.ovs.vsctl("set-controller", wide.name, f"tcp:127.0.0.1:{port}")
-            wide.ovs.vsctl("set", "controller", wide.name, "max_backoff=1000", "connection_mode=out-of-band")
+            bridge.ovs.vsctl("set-controller", bridge.name, f"tcp:127.0.0.1:{port}")
+            bridge.ovs.vsctl("set", "controller", bridge.name, "max_backoff=1000", "connection_mode=out-of-band")
+            yield process
+        finally:
+            process.kill()
+
+
+def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path, xenoovs: CommandLine) -> None:
+    """Also drains by hand, and `status`."""
+    with application(config, wide):
+        try:
             eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
             _link(wide, "p2", "down")
             eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
@@ -241,7 +247,43 @@ def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path, xen
             assert (said.status, "drained" in said.out) == (0, True), said.err
         finally:
             _link(wide, "p2", "up")
-            process.kill()
+
+
+@pytest.mark.each_release
+@pytest.mark.parametrize("is_ours", [True, False], ids=["controller", "application"])
+def test_the_switch_fails_over_while_its_controller_stands_still(
+    wide: DummyBridge, config: Path, *, is_ours: bool
+) -> None:
+    config.write_text(_TWO_PORTS.replace("egress: p1}", "egress: p1, failover: in_switch}"))
+
+    def blocks() -> list[str]:
+        return sorted(flow for flow in wide.dump_flows(version="OpenFlow14") if "table=1," in flow)
+
+    def sent() -> list[int]:
+        """How many of 64 packets, each of another client, leave by p1 and by p2."""
+        wide.settle(removed_s=0)
+        before = [len(wide.sent(port)) for port in ("p1", "p2")]
+        wide.send("p0", [udp_packet(f"198.51.100.{number}") for number in range(64)])
+        return [len(wide.sent(port)) - number for port, number in zip(("p1", "p2"), before, strict=True)]
+
+    with controller(config, wide, "--attach") if is_ours else application(config, wide) as process:
+        try:
+            eventually(lambda: wide.ofctl("dump-groups").count("group_id=") == 2, "a group of each order of ports")
+            before, shares = blocks(), sent()
+            assert min(shares) > 0
+            process.send_signal(signal.SIGSTOP)
+            _link(wide, "p2", "down")
+            assert sent() == [64, 0]
+            assert blocks() == before
+            process.send_signal(signal.SIGCONT)
+            eventually(lambda: blocks() != before, "the controller ejects the backend")
+            assert sent() == [64, 0]
+            _link(wide, "p2", "up")
+            eventually(lambda: blocks() == before, "the flows are as before")
+            assert sent() == shares
+        finally:
+            process.send_signal(signal.SIGCONT)
+            _link(wide, "p2", "up")
 
 
 def test_as_an_application_of_the_framework_it_uses_the_lab_of_the_environment(config: Path) -> None:
