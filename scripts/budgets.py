@@ -1,4 +1,7 @@
-"""`make check`: no room of `xenoovs/` has more lines than pyproject.toml allows; `--all` prints every room."""
+"""`make check`: no room of `xenoovs/` has more lines than pyproject.toml allows, and docs/ not too many words.
+
+`--all` prints every room, and the words.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import sys
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
+_MOST_WORDS = 67_000
+"""In all pages of docs/, also the generated ones."""
 
 
 def budgets() -> dict[str, int]:
@@ -23,6 +28,12 @@ def lines() -> dict[str, int]:
     return {name: count for name, count in sorted(counts.items()) if count and not name.startswith("__")}
 
 
+def words() -> int:
+    """Return the words of docs/: what blanks separate, without the bars and rules of tables."""
+    pages = (path.read_text(encoding="utf-8") for path in (_ROOT / "docs").rglob("*.md"))
+    return sum(bool(word.strip("|-:")) for page in pages for word in page.split())
+
+
 def main() -> int:
     """Print the rooms with more lines than they may have, and return the exit status."""
     allowed, found = budgets(), lines()
@@ -33,7 +44,9 @@ def main() -> int:
         print(
             "take out as much as you put in; another number in pyproject.toml is a commit of its own, with the reason"
         )
-    return 1 if over else 0
+    if (count := words()) > _MOST_WORDS or "--all" in sys.argv:
+        print(f"{'docs':<12} {count:>6} of {_MOST_WORDS:>6} words")
+    return 1 if over or count > _MOST_WORDS else 0
 
 
 if __name__ == "__main__":
