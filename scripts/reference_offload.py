@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from xenoovs.compile.offloadable.table import OLDEST, TOPICS, Profile, TableRow, Topic, TopicKind, render_version
 
 _HEADINGS = {
@@ -47,8 +45,7 @@ def offload_page(generated: str) -> str:
         f"{n}. {text} ({','.join(sources[s] for s in each)})" for n, (text, each) in enumerate(reasons.items(), 1)
     ]
     parts += [""]
-    parts += ["## What the log says\n", "Parts of what Open vSwitch logs, mostly at debug level.\n"]
-    parts += [*_messages(), "", "## Sources\n"]
+    parts += ["What Open vSwitch logs of these: `xenoovs why --from-log` reads it.\n", "## Sources\n"]
     parts += ["Open vSwitch 3.7 moved the code of `tc` and `dpdk`; the new places are in parentheses.\n"]
     parts += [f"- {name}: {source}" for source, name in sources.items()]
     return "\n".join((*parts, ""))
@@ -80,13 +77,3 @@ def _versions(row: TableRow) -> str:
             return f" from {render_version(first)}"
         case first, last:
             return f" {render_version(first or OLDEST)}-{render_version(last or OLDEST)}"
-
-
-def _messages() -> Iterator[str]:
-    topics: dict[str, list[str]] = {}
-    for topic in TOPICS:
-        for row in topic.rows:
-            if row.message and topic.name not in (names := topics.setdefault(row.message.strip(), [])):
-                names.append(topic.name)
-    for message, names in sorted(topics.items()):
-        yield f"- `{message}`: {', '.join(names)}"

@@ -17,7 +17,7 @@ from xenoovs.model.next_hop import NextHop
 from xenoovs.openflow.flow import Field, Flow, Resubmit, decode_cookie
 
 _TO_DRAIN = (Resubmit(Stage.DRAIN.table),)
-# Whatever else has a later number splits clients: overlapping rules of versions before docs/adr/0015 have 3.
+# Whatever else has a later number splits clients: overlapping rules of versions before decision 15 of docs/adr have 3.
 _BESIDE = frozenset(stage.value for stage in (Stage.DRAIN, Stage.HOME, Stage.DRAIN_TARGET, Stage.LEARNED))
 
 

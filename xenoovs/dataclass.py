@@ -1,7 +1,7 @@
 """`dataclass` for records, which are frozen and have slots: defined in a quarter of the time that dataclasses takes.
 
 Python 3.11 compiles seven functions of such a class one by one, a third of the time in which commands start
-(docs/adr/0031-a-start-costs-imports.md). Here those that read all fields are compiled at once, and the others shared.
+(docs/adr/README.md, 31). Here those that read all fields are compiled at once, and the others shared.
 """
 
 from __future__ import annotations

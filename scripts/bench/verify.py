@@ -34,7 +34,7 @@ _RUNS = 15
 def rows() -> Iterator[Row]:
     """Processor time of whole processes. Most of that of Python is to start and to import.
 
-    docs/adr/0031-a-start-costs-imports.md says why the bound of ten dumps was given up.
+    The bound of ten dumps was given up (docs/adr/README.md, 31).
     """
     weights = [1] * (_BLOCKS - 1) + [512 - (_BLOCKS - 1)]
     backends = "".join(

@@ -46,7 +46,7 @@ class Stage(Enum):
     DRAIN = 2
     """Packets of draining blocks only: its flows match whole addresses and ports, and so do the megaflows of all
     packets that pass it."""
-    # 3 stays free: bridges hold flows of earlier versions, and an upgrade in place must move no client (docs/adr/0015).
+    # 3 stays free: bridges hold flows of earlier versions, and an upgrade in place must move no client.
     HOME = 4
     """Memory: the home blocks of backends that do not serve all of theirs now. No packet is ever sent here."""
     DRAIN_TARGET = 5
@@ -61,7 +61,7 @@ class Stage(Enum):
 
 
 NESTED_RULES = 3
-"""The stage number of overlapping rules, the longest of which won; versions before docs/adr/0015 wrote such rules."""
+"""The stage number of overlapping rules, the longest of which won; earlier versions wrote such rules."""
 
 _OURS, _STAGE_BITS = OURS[0], 0b111
 """Three bits distinguish all stages, of any generation. Each bit more would be a request more in every dump."""

@@ -79,7 +79,7 @@ MODULES_OF = {
     ("history", *NOWHERE): 69,
     ("lab", "list"): 42,
 }
-"""Modules of xenoovs that a command may import. A start is a third of a second for 100 (docs/adr/0031)."""
+"""Modules of xenoovs that a command may import. A start is a third of a second for 100 (docs/adr/README.md, 31)."""
 
 
 def test_a_command_imports_no_more_modules_than_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

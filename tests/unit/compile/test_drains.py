@@ -164,7 +164,7 @@ def test_nested_rules_of_an_older_version_drain_as_blocks_do() -> None:
     before = compiled(pinning(1, 1)).flows
     balance = [flow for flow in before if flow.table == Stage.BALANCE.table]
     others = [flow for flow in before if flow.table != Stage.BALANCE.table]
-    cookie = balance[0].cookie + (2 << 32)  # stage 3, table 3 (docs/adr/0015)
+    cookie = balance[0].cookie + (2 << 32)  # stage 3, table 3 (docs/adr/README.md, 15)
     nested = [replace(flow, key=replace(flow.key, table=3), cookie=cookie) for flow in balance]
     after = draining(pinning(1, 0), observed([*others, *nested]), Progress(0.0, PORTS), ofports=PORTS)
     assert [move.since_s for made in after.services for move in made.moves] == [0.0]
