@@ -18,6 +18,7 @@ from xenoovs.show.agent import (
     Rate,
     ServiceView,
     Snapshot,
+    SwitchMove,
     Traffic,
 )
 from xenoovs.show.paths import PathState, PathView, RemoteView
@@ -208,6 +209,9 @@ def dns() -> ServiceView:
         ),
         megaflows_predicted=2,
     )
+
+
+MOVED = SwitchMove("web", "b2", "b1", 3, "web: 3 blocks of b2: the switch sends to b1, as p2 is dead", NOW_S - 12)
 
 
 def snapshot() -> Snapshot:

@@ -1,15 +1,16 @@
 """Runs every file of this directory: events at their times, and what must be true then.
 
 Keys of a step: `dies`, `answers`, `restart_agent`, `restart_switch`, `delete_flows`, `weights` (null: the config lacks
-the backend), `jump` (the clock leaps to this time), `busy` (whether old backends get packets in a drain) happen; `out`,
-`rounds` (that changed flows), `moved` and `shares` (percent), `foreign`, `probes`, `drains` (blocks that move),
-`settling` (those of them whose new connections still stay), `heard` (the ports whose other traffic goes on),
-`same_flows_as_at_first` must be true. With `own_ports` each backend has a port of its own: b0 has p1.
+the backend), `unlinked` (the ports without link from now on), `jump` (the clock leaps to this time), `busy` (whether
+old backends get packets in a drain) happen; `out`, `rounds` (that changed flows), `moved` and `shares` (percent),
+`foreign`, `probes`, `drains` (blocks that move), `settling` (those of them whose new connections still stay), `heard`
+(the ports whose other traffic goes on), `died` (dead ports and when they died), `same_flows_as_at_first` must be true.
+With `own_ports` each backend has a port of its own: b0 has p1. `switch`: further keys of the config's `switch`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import blocks_by_service, is_pinned, pieces, shares
 from xenoovs.agent.probe.target import IcmpTarget
+from xenoovs.agent.state import BridgePorts, Observed
 from xenoovs.compile.pipeline import OTHER_PRIORITY, Stage
 from xenoovs.compile.read import read
+from xenoovs.datapath.database import PortState
 from xenoovs.decision.decision import Phase
 from xenoovs.decision.ejection import Ramps
 from xenoovs.engine.change import Change
@@ -42,7 +45,7 @@ def config_of(scenario: Mapping[str, Any], weights: list[int | None]) -> Balance
         for i, weight in enumerate(weights)
         if weight is not None
     ]
-    switch = {"bridge": "ovsbr1", "ingress": ["p0"], "egress": "p1"}
+    switch = {"bridge": "ovsbr1", "ingress": ["p0"], "egress": "p1", **scenario.get("switch", {})}
     health = {"jitter": "0%", **scenario["health"]}
     service = {"name": "web", "health": health, "drain": scenario.get("drain", {}), "backends": backends}
     document = {"version": 1, "switch": switch, "services": [service]}
@@ -67,6 +70,12 @@ class World:
         self.busy = False
         self.first_flows: set[Flow] = set()
         self.start_agent()
+        self.link()
+
+    def link(self, unlinked: Collection[str] = ()) -> None:
+        names = ("p0", "p1", "p2")
+        ports = {name: PortState(name, n, link_up=name not in unlinked) for n, name in enumerate(names, 1)}
+        self.agent.store.dispatch(Observed(BridgePorts({"ovsbr1": ports})))
 
     def start_agent(self) -> None:
         self.engine, self.next_sync = Engine(self.switch), self.now
@@ -128,6 +137,9 @@ class World:
             self.switch.restart("ovsbr1")
         for flow in sorted(self.flows(), key=str)[: step.get("delete_flows", 0)]:
             self.switch.remove_flow("ovsbr1", flow.key)
+        if "unlinked" in step:
+            self.link(step["unlinked"])
+            self.round(urgent=True)
         if "weights" in step:
             self.balancer = config_of(self.scenario, step["weights"])
             self.agent.follow(self.balancer, (), self.engine.known(self.balancer))
@@ -151,6 +163,7 @@ class World:
             "foreign": self.foreign,
             "probes": self.probes,
             "heard": sorted(flow.match.in_port or "" for flow in self.flows() if flow.priority == OTHER_PRIORITY),
+            "died": dict(self.agent.state.dead_since_s),
             "same_flows_as_at_first": self.flows() == self.first_flows,
         }
 

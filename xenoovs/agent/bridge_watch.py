@@ -42,7 +42,8 @@ def port_events(before: Ports | None, after: Ports, balancer: Balancer) -> tuple
     now = after.get(bridge)
     if before is None:
         ports = now or {}
-        found = (event for name in balancer.ports if name in ports for event in _liveness(None, ports[name]))
+        there = (ports[name] for name in balancer.ports if name in ports)
+        found = (event for port in there for event in _liveness(None, port, has_groups=bool(balancer.uplinks.buckets)))
         return tuple(event for event in found if event.is_bad)
     then = before.get(bridge)
     if now is None or then is None:
@@ -50,11 +51,11 @@ def port_events(before: Ports | None, after: Ports, balancer: Balancer) -> tuple
             return ()
         text = "bridge removed" if now is None else "bridge added"
         return (PortEvent(text, "", is_bad=now is None, needs_round=now is not None),)
-    return tuple(_changed_ports(then, now, balancer.ports))
+    return tuple(_changed_ports(then, now, balancer.ports, has_groups=bool(balancer.uplinks.buckets)))
 
 
 def _changed_ports(
-    then: Mapping[str, PortState], now: Mapping[str, PortState], names: Iterable[str]
+    then: Mapping[str, PortState], now: Mapping[str, PortState], names: Iterable[str], *, has_groups: bool
 ) -> Iterable[PortEvent]:
     for name in names:
         old, new = then.get(name), now.get(name)
@@ -72,12 +73,14 @@ def _changed_ports(
             # A tunnel may lead elsewhere now, or unencrypted.
             yield PortEvent("port has other options", name, is_bad=False, needs_round=True)
         else:
-            yield from _liveness(old, new)
+            yield from _liveness(old, new, has_groups=has_groups)
 
 
-def _liveness(old: PortState | None, new: PortState) -> Iterator[PortEvent]:
+def _liveness(old: PortState | None, new: PortState, *, has_groups: bool) -> Iterator[PortEvent]:
+    """`has_groups`: links decide who has clients."""
     if new.link_up is not None and (old is None or old.link_up != new.link_up):
-        yield PortEvent(f"link {'up' if new.link_up else 'down'}", new.name, is_bad=not new.link_up, needs_round=False)
+        text = f"link {'up' if new.link_up else 'down'}"
+        yield PortEvent(text, new.name, is_bad=not new.link_up, needs_round=has_groups)
     if new.bfd_state and (old is None or old.bfd_state != new.bfd_state):
         yield PortEvent(f"BFD {new.bfd_state}", new.name, is_bad=new.is_silent, needs_round=True)
 

@@ -253,9 +253,7 @@ def _by_ports(before: AgentState, after: AgentState) -> Iterator[tuple[BackendNa
     dead = after.dead_ports
     reasons = {port: after.why_dead(port) for port in dead - before.dead_ports}
     for port in before.dead_ports - dead:
-        reasons[port] = (
-            f"port {port} has a link again" if port in before.ports_down else f"BFD of port {port} is up again"
-        )
+        reasons[port] = f"port {port} is live again"
     for service in after.balancer.services if reasons else ():
         for backend in service.backends:
             for port in reasons.keys() & {*backend.next_hop.ports}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Generic, TypeVar
 
@@ -21,11 +21,20 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ramps
 from xenoovs.engine.engine import Engine
-from xenoovs.judge.expected import moved_by_switch
+from xenoovs.judge.expected import MovedBySwitch, moved_by_switch
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import mac_and_port
-from xenoovs.show.agent import AgentView, BackendState, BlockView, LazySnapshot, Override, ServiceView, Snapshot
+from xenoovs.show.agent import (
+    AgentView,
+    BackendState,
+    BlockView,
+    LazySnapshot,
+    Override,
+    ServiceView,
+    Snapshot,
+    SwitchMove,
+)
 from xenoovs.show.column import build
 
 V = TypeVar("V")
@@ -85,6 +94,11 @@ class Moment:
     dead_ports: frozenset[str] = frozenset()
     changes: Mapping[BackendName, LastChange] = field(default_factory=dict)
 
+    def dead_since_s(self, ports: Collection[str]) -> float | None:
+        """Return when the last of these dead ports died, UTC; None: that is not known."""
+        died = [at for port in ports if (at := self.state.dead_since_s.get(port)) is not None]
+        return max(died) + self.utc_offset_s if died and len(died) == len(ports) else None
+
 
 class SnapshotBuilder:
     """Builds snapshots of one agent. What depends on its program or on a sample alone is computed once for each."""
@@ -113,7 +127,8 @@ class SnapshotBuilder:
         def snapshot() -> Snapshot:
             installed = {} if program is None else self._installed.of(program)
             services = service_views(replace(moment, installed=installed, blocks=self._blocks(state.offload)))
-            flows, moved = (0, ()) if program is None else (self._flows.of(program), _moved(program, state))
+            flows = 0 if program is None else self._flows.of(program)
+            moved = () if program is None else _moved(program, moment)
             return replace(frame, services=services, flows=flows, moved_by_switch=moved)
 
         return LazySnapshot(snapshot, lambda service: blocks_of(program, self._blocks(state.offload), service))
@@ -122,11 +137,20 @@ class SnapshotBuilder:
         return {} if sample.findings is None else self._sampled.of(sample.findings)
 
 
-def _moved(program: Program, state: AgentState) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class SwitchMoved:
+    """What groups have moved. `since_s`: UTC, when the last of their ports died; None: that is not known."""
+
+    moved: MovedBySwitch
+    since_s: float | None
+
+
+def _moved(program: Program, moment: Moment) -> tuple[SwitchMove, ...]:
     """Return what groups of the switch do because ports are dead, as far as these are known."""
-    uplinks = program.balancer.uplinks
+    uplinks, state = program.balancer.uplinks, moment.state
     ports = state.ports.of(uplinks.bridge) if uplinks.buckets else None
-    return () if ports is None else tuple(moved_by_switch(program, live_ports(ports.values()) - state.ports_down))
+    moves = () if ports is None else moved_by_switch(program, live_ports(ports.values()) - state.ports_down)
+    return tuple(build(SwitchMove, SwitchMoved(each, moment.dead_since_s(each.ports))) for each in moves)
 
 
 def _with_utc(override: Override, utc_offset_s: float) -> Override:
@@ -255,6 +279,8 @@ class BackendMoment:
         """When `state` last changed, UTC."""
         if self.override is not None and (self.override.is_maintenance or not self.override.weight):
             return self.override.since_s
+        if self.dead_port is not None:
+            return self.moment.dead_since_s([self.dead_port])
         health = self.health
         return None if health is None else health.since_s + self.moment.utc_offset_s
 

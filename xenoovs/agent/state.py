@@ -25,6 +25,7 @@ from xenoovs.agent.health import (
 )
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.dataclass import dataclass, field, replace
+from xenoovs.datapath.database import PortState, live_ports
 from xenoovs.decision.decide import require_decidable
 from xenoovs.decision.decision import BackendName, Blocks, DesiredState, Stored, with_weights
 from xenoovs.decision.ejection import (
@@ -44,7 +45,6 @@ from xenoovs.show.agent import AnnouncementView, Counted, FleetMembership, Inser
 
 if TYPE_CHECKING:
     from xenoovs.compile.program import Program
-    from xenoovs.datapath.database import PortState
     from xenoovs.engine.change import Problem
     from xenoovs.judge.findings import OffloadFindings
 
@@ -219,6 +219,7 @@ class AgentState:
         known: State stored on the bridge when the config was followed.
         ejected: The backends that get no clients, by health and ports, as of the last `Tick`.
         slow_starts: The slow starts as of the last `Tick`.
+        dead_since_s: When ports died, by name; none of those that were dead when ports were first known.
         refused: Why the advertised weights of some services cannot be installed, by service. They are ignored.
         placed: Where the blocks of remotes were placed by their paths, by the names of their services.
         without_maintenance: The services of `in_use`, in which backends in maintenance have no weight; empty: as they
@@ -233,6 +234,7 @@ class AgentState:
     known: KnownShares = field(default_factory=dict)
     tracker: HealthTracker = field(default_factory=HealthTracker)
     ports_down: frozenset[str] = frozenset()
+    dead_since_s: Mapping[str, float] = field(default_factory=dict)
     ejected: Ejected = field(default_factory=dict)
     slow_starts: SlowStarts = field(default_factory=SlowStarts)
     policy: WeightPolicy = advertised_weights
@@ -258,20 +260,28 @@ class AgentState:
         return self.without_maintenance or self.in_use.services
 
     @property
-    def silent_ports(self) -> frozenset[str]:
-        """The ports whose BFD session has gone down, as far as that was ever known."""
-        known = (self.ports.bridges or {}).get(self.balancer.uplinks.bridge, {})
-        silent = (name for name, port in known.items() if port.is_silent)
-        return frozenset(silent) & self.balancer.bfd_ports if self.balancer.switch_tunnels else frozenset()
+    def known_ports(self) -> Mapping[str, PortState]:
+        """The ports of the bridge as they were last known; empty: they never were, or the bridge is gone."""
+        return (self.ports.bridges or {}).get(self.balancer.uplinks.bridge, {})
 
     @property
     def dead_ports(self) -> frozenset[str]:
-        """The ports that carry nothing: without link, or with a remote that is dead by BFD."""
-        return self.ports_down | self.silent_ports
+        """The ports that carry nothing: without link, or with a remote that is dead by BFD. With failover in the switch
+        those that its groups have left, by links that its database knows."""
+        known, balancer = self.known_ports, self.balancer
+        if balancer.uplinks.buckets and known:
+            return self.ports_down | ({*balancer.egress_ports} - live_ports(known.values()))
+        silent = (name for name, port in known.items() if port.is_silent)
+        return self.ports_down | (balancer.bfd_ports.intersection(silent) if balancer.switch_tunnels else frozenset())
 
     def why_dead(self, port: str) -> str:
         """Return why a port of `dead_ports` is among them."""
-        return f"port {port} has no link" if port in self.ports_down else f"BFD of port {port} is down"
+        found = self.known_ports.get(port)
+        if port in self.ports_down or (found is not None and found.link_up is False):
+            return f"port {port} has no link"
+        if found is None or found.ofport is None:
+            return f"port {port} is not on the bridge"
+        return f"BFD of port {port} is down"
 
     @property
     def held(self) -> Ejected:
@@ -405,7 +415,8 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
         case Probed():
             return _probed(state, event, now_s)
         case Observed(fact):
-            return replace(state, **{_PART[type(fact)]: fact}), ()  # type: ignore[arg-type]  # by type
+            seen = replace(state, **{_PART[type(fact)]: fact})  # type: ignore[arg-type]  # by type
+            return (_dated(state, seen, now_s) if isinstance(fact, BridgePorts) else seen), ()
         case SamplesAsked():
             return state, ()
         case Tick():
@@ -417,7 +428,7 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
             others = {name: placed for name, placed in state.placed.items() if name != service}
             return replace(state, placed=others if blocks is None else others | {service: blocks}), ()
         case PortsChanged(down):
-            return replace(state, ports_down=down), ()
+            return _dated(state, replace(state, ports_down=down), now_s), ()
         case WatchesChanged(watches):
             if state.watches is not None and state.watches.witnessed == watches.witnessed:
                 return replace(state, watches=watches), ()
@@ -445,6 +456,15 @@ def desired_state(state: AgentState, now_s: float) -> DesiredState:
     if state.in_use is not state.balancer:
         require_weights(state.balancer, state.in_use)
     return DesiredState(state.in_use, state.ejected, state.ramps(now_s), state.placed, state.stored, state.held)
+
+
+def _dated(before: AgentState, state: AgentState, now_s: float) -> AgentState:
+    """Return the state with the times at which ports died."""
+    dead, known = state.dead_ports, before.dead_since_s
+    if dead == before.dead_ports:
+        return state
+    died = dict.fromkeys(dead - before.dead_ports, now_s) if before.known_ports else {}
+    return replace(state, dead_since_s={port: at for port, at in (died | {**known}).items() if port in dead})
 
 
 def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:

@@ -103,7 +103,7 @@ class BlockChecker:
         is_off = is_off and any(each.megaflows and each.verdict.badness > 1 for each in findings.judged)
         remarks = (*self.remarks, *evidence.remarks, *unread, *((_NOT_SET,) if is_off else ()))
         remarks = (*remarks, *hints.reason_summary(), *hints.remarks(is_filtered=False))
-        moved = () if live is None else moved_by_switch(self.program, live)
+        moved = () if live is None else map(str, moved_by_switch(self.program, live))
         remarks = (*remarks, *growth_remarks(findings, evidence), *moved)
         expired = "" if any(block.megaflows for block in findings.blocks) else self._expired(evidence.max_idle_s)
         return DatapathCheck(findings, remarks, self._origins(findings, hints.cores), expired)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from xenoovs.terminal.reach import reach, where_of
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
+    from xenoovs.judge.expected import MovedBySwitch
     from xenoovs.judge.traffic import BackendTraffic, TrafficReport
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.api import Switch
@@ -196,7 +198,7 @@ def _dead_ports(switch: Switch, balancer: Balancer) -> dict[str, str]:
     return {view.name: view.problem for view in views if view.problem}
 
 
-def _moved_by_switch(switch: Switch, balancer: Balancer) -> tuple[str, ...]:
+def _moved_by_switch(switch: Switch, balancer: Balancer) -> tuple[MovedBySwitch, ...]:
     from xenoovs.compile.program import compile_onto
     from xenoovs.judge.expected import moved_by_switch
 
@@ -237,7 +239,7 @@ def _show(
     *,
     apart_s: float,
     dead: dict[str, str],
-    moved: tuple[str, ...],
+    moved: tuple[MovedBySwitch, ...],
 ) -> None:
     from xenoovs.cli.plan import drain_document, drain_line
 
@@ -252,7 +254,7 @@ def _show(
                 **facts,
                 "backends": _TRAFFIC.documents(rows),
                 "drains": drains,
-                "moved_by_switch": moved,
+                "moved_by_switch": [asdict(each) | {"text": str(each)} for each in moved],
             }
         )
         return

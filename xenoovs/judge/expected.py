@@ -99,8 +99,25 @@ def expected_services(program: Program, *, live: Collection[str] | None = None) 
     return tuple(_expected_service(service, tunnels, live) for service in program.services if service.classify)
 
 
-def moved_by_switch(program: Program, live: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for each backend whose clients groups of the switch have moved, or have nowhere to move."""
+@dataclass(frozen=True, slots=True)
+class MovedBySwitch:
+    """Blocks of a backend that groups of the switch send to another one, as `ports` are dead. `to`: empty: nobody is
+    left, and packets are dropped."""
+
+    service: str
+    backend: str
+    to: str
+    blocks: int
+    ports: tuple[str, ...]
+
+    def __str__(self) -> str:
+        what = f"{self.service}: {counted(self.blocks, 'block')} of {self.backend}"
+        dead = f"{', '.join(self.ports)} {'is' if len(self.ports) == 1 else 'are'} dead"
+        return f"{what}: {f'the switch sends to {self.to}' if self.to else 'packets are dropped'}, as {dead}"
+
+
+def moved_by_switch(program: Program, live: Collection[str]) -> Iterator[MovedBySwitch]:
+    """Yield the backends whose clients groups of the switch have moved, or have nowhere to move."""
     for made in program.services:
         names = {hop: name for name, hop in next_hops(made.service).items()}
         found = Counter[tuple[str, str, tuple[str, ...]]]()
@@ -111,9 +128,7 @@ def moved_by_switch(program: Program, live: Collection[str]) -> Iterator[str]:
                 heir = "" if hop is None else names.get(hop, str(hop))
                 found[block.backend.name, heir, ports if hop is None else ports[:1]] += 1
         for (backend, heir, ports), blocks in sorted(found.items()):
-            what = f"{made.service.name}: {counted(blocks, 'block')} of {backend}"
-            dead = f"{', '.join(ports)} {'is' if len(ports) == 1 else 'are'} dead"
-            yield f"{what}: {f'the switch sends to {heir}' if heir else 'packets are dropped'}, as {dead}"
+            yield MovedBySwitch(made.service.name, backend, heir, blocks, ports)
 
 
 def _hops_in_use(flow: Flow, live: Collection[str] | None) -> tuple[NextHop, ...]:

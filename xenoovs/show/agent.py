@@ -575,6 +575,38 @@ class PortView:
         return "" if self.bfd in ("", "up") else f"BFD of port {self.name} is {self.bfd}"
 
 
+_LIVENESS = "links and BFD, as groups see them"
+
+
+@record
+class SwitchMove:
+    """Blocks of a backend that a group of the switch sends elsewhere, as their port is dead."""
+
+    service: str = column("Its service.", read=lambda m: m.moved.service)
+    backend: str = column("Whose blocks they are.", read=lambda m: m.moved.backend)
+    to: str = column("Who has their clients; empty: packets are dropped.", read=lambda m: m.moved.to)
+    blocks: int = column(
+        "How many blocks.",
+        gauge(
+            "xenoovs_switch_moved_blocks",
+            _LIVENESS,
+            "Blocks that groups of the switch send to another backend; none in `to`: packets are dropped.",
+        ),
+        read=lambda m: m.moved.blocks,
+    )
+    text: str = column("The same as a sentence.", read=lambda m: str(m.moved))
+    since_s: float | None = column(
+        "When the switch changed over; null: before the agent knew its ports.",
+        gauge(
+            "xenoovs_switch_moved_timestamp_seconds",
+            _LIVENESS,
+            "When the switch changed over, in seconds since 1970; absent: before the agent knew its ports.",
+        ),
+        read=lambda m: m.since_s,
+        default=None,
+    )
+
+
 @record
 class AnnouncementView:
     """A VIP that is to be announced."""
@@ -772,8 +804,8 @@ class Snapshot:
         read=lambda a: a.ports(),
         default=None,
     )
-    moved_by_switch: tuple[str, ...] = column(
-        "What groups of the switch do now because ports are dead: a sentence for each backend.", default=()
+    moved_by_switch: tuple[SwitchMove, ...] = column(
+        "What groups of the switch do now because ports are dead.", default=()
     )
     ports_problem: str = column(
         "Why port and link state is unavailable; empty while it is available.",
@@ -893,6 +925,11 @@ TABLES = (
     Table(lambda at: [((), at.snapshot())], columns_of(Snapshot)),
     Table(lambda at: [((), one)] if (one := at.snapshot().insertion) else [], columns_of(Insertion)),
     Table(lambda at: (((port.name,), port) for port in at.snapshot().ports or ()), columns_of(PortView), ("port",)),
+    Table(
+        lambda at: (((move.service, move.backend, move.to), move) for move in at.snapshot().moved_by_switch),
+        columns_of(SwitchMove),
+        ("service", "backend", "to"),
+    ),
     Table(
         lambda at: (((view.vip,), view) for view in at.snapshot().announcements), columns_of(AnnouncementView), ("vip",)
     ),

@@ -245,6 +245,12 @@ def _paused(snapshot: Snapshot) -> Iterator[str]:
         yield f"paused: nothing is changed until `xenoovs resume`{pending}"
 
 
+def _moved(snapshot: Snapshot, *, is_dropped: bool) -> Iterator[str]:
+    for move in snapshot.moved_by_switch:
+        if is_dropped is not bool(move.to):
+            yield move.text + ("" if move.since_s is None else f", for {duration(snapshot.now_s - move.since_s)}")
+
+
 def _if(condition: object, text: str) -> tuple[str, ...]:
     return (text,) if condition else ()
 
@@ -258,7 +264,8 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[Snapshot], Iterable[str]]], ...] = 
     ("reconcile fails", "bad", lambda s: _if(s.last_error, f"reconcile fails: {s.last_error}")),
     ("partly as configured", "bad", lambda s: (f"not as configured: {problem}" for problem in s.problems)),
     ("a port is down", "bad", lambda s: (port.problem for port in s.ports or () if port.problem)),
-    ("the switch has moved clients", "warn", lambda s: s.moved_by_switch),
+    ("groups without a live port", "bad", lambda s: _moved(s, is_dropped=True)),
+    ("the switch has moved clients", "warn", lambda s: _moved(s, is_dropped=False)),
     (
         "database unreachable",
         "bad",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests import snapshots
 from tests.snapshots import NOW_S, snapshot, web
 from xenoovs.show.agent import AgentView, BackendState, PortView, Rate, ServiceView, Snapshot
 from xenoovs.show.conditions import addressed, hardware_share, headline, is_as_desired, notices, troubles
@@ -125,6 +126,10 @@ DIFFERS = {
         {"ports": None, "ports_problem": "cannot reach Open vSwitch at unix:/run/db.sock: connection refused"},
         "port and link state unavailable: cannot reach Open vSwitch at unix:/run/db.sock: connection refused",
     ),
+    "groups without a live port": (
+        {"moved_by_switch": (replace(snapshots.MOVED, to="", text="web: 3 blocks of b2: packets are dropped"),)},
+        "web: 3 blocks of b2: packets are dropped, for 12s",
+    ),
     "an error": ({"last_error": "bridge ovsbr1 is not there"}, "bridge ovsbr1 is not there"),
     "changes held back": ({"is_paused": True, "pending_flow_mods": 3}, "3 flow-mods are pending"),
     "a refused config": (
@@ -155,6 +160,11 @@ def test_a_change_that_waits_is_named_with_its_time_and_is_no_difference() -> No
     waits = replace(WELL, confirm_by_s=NOW_S + 25, rolls_back_to="99887766aabb")
     words = "run `xenoovs confirm` within 25s, or config 0123456789ab is rolled back to 99887766aabb"
     assert (texts(waits), is_as_desired(waits), headline(waits)) == ([words], True, ("confirmation pending", "warn"))
+
+
+def test_who_has_clients_that_the_switch_has_moved_is_a_warning() -> None:
+    shown = replace(WELL, moved_by_switch=(snapshots.MOVED,))
+    assert (texts(shown), is_as_desired(shown)) == ([f"{snapshots.MOVED.text}, for 12s"], True)
 
 
 def test_a_database_that_was_not_read_yet_is_no_difference() -> None:

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.snapshots import lazy_snapshot, remote, snapshot
+from tests.snapshots import MOVED, lazy_snapshot, remote, snapshot
 from xenoovs.agent.telemetry import Timings, exposition, open_metrics
 from xenoovs.fleet.tables import FLEET_TABLES
 from xenoovs.show.agent import HISTOGRAMS, TABLES, AnnouncementView, Insertion, Snapshot
@@ -33,6 +33,7 @@ def in_trouble() -> Snapshot:
         insertion=Insertion(enqueued=3, inserted=8283, latency_s=0.014, pipe_resizes=25, upcall_drops=4),
         announcements=vips,
         remotes=(remote(),),
+        moved_by_switch=(MOVED,),
     )
 
 
