@@ -15,8 +15,8 @@ from xenoovs.errors import counted, first_names
 from xenoovs.fleet.plan import FleetChange, completion, next_change, next_wave, refusal, rolling_intent
 from xenoovs.fleet.services import Memo, stored_services
 from xenoovs.fleet.votes import VoteResult, target_of, votes_on
-from xenoovs.model.values import split_site
-from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetView, lacks
+from xenoovs.model.values import site_name
+from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetOverride, FleetView, lacks
 
 # The share of a DPU's megaflows that its NIC forwards, and whether a roll-out has lowered it.
 
@@ -115,13 +115,18 @@ def lost_targets(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> d
 def _needed(view: FleetView) -> Iterator[tuple[str, BackendName]]:
     """Yield the targets of backends with a weight, of services that a roll-out adds or changes."""
     memo = Memo()
-    for service, _ in stored_services(view.staged.values(), memo, memo)[0].values():
+    for name, (service, _) in stored_services(view.staged.values(), memo, memo)[0].items():
+        row = view.staged[name]
         for backend in service.backends:
-            # A drain may be newer than the rows.
-            override = view.overrides.get((split_site(service.name)[0], backend.name))
+            # A drain may be newer than the rows, and of one group of several.
+            overrides = [_override(view, row.service, group, backend.name) for group in row.groups or ("",)]
             target = target_of(service, backend)
-            if target is not None and (backend.weight if override is None else override.weight):
-                yield target, (service.name, backend.name)
+            if target is not None and any(backend.weight if one is None else one.weight for one in overrides):
+                yield target, (name, backend.name)
+
+
+def _override(view: FleetView, service: str, group: str, backend: str) -> FleetOverride | None:
+    return view.overrides.get((site_name(service, group), backend)) or view.overrides.get((service, backend))
 
 
 # Waves.

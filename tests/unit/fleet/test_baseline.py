@@ -107,6 +107,25 @@ def test_a_drained_backend_may_die_meanwhile() -> None:
     assert is_passed(judged(fleet, ["b2"]))
 
 
+@pytest.mark.parametrize(("drained", "is_needed"), [("", True), ("east", True), ("west", True), ("east,west", False)])
+def test_bug_a_backend_that_is_drained_in_each_group_of_its_site_ended_a_roll_out(
+    drained: str, *, is_needed: bool
+) -> None:
+    """By the store before the controller has divided the site."""
+    wave = heavier_wave()
+    staged = replace(wave.staged["web"], groups=frozenset({"east", "west"}))
+    override = FleetOverride("", "b2", Fraction(0), Fraction(1), "", 0)
+    target = "192.0.2.2/tcp/80"
+    view = replace(
+        wave,
+        staged={"web": staged},
+        watches={**wave.watches, target: replace(wave.watches[target], is_down=True)},
+        overrides={(f"web@{group}", "b2"): override for group in drained.split(",")},
+    )
+    votes = {name: DpuStatus(name, voted=wave.generation, down=frozenset({target})) for name in DPUS}
+    assert (target in lost_targets(view, votes)) is is_needed
+
+
 def test_a_new_backend_that_is_down_takes_the_roll_out_back_by_the_votes_of_the_canaries_alone() -> None:
     """The other DPUs do not probe it yet, so missing votes must not count as up."""
     fleet = running()
