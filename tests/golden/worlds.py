@@ -202,7 +202,7 @@ class _FleetInMemory:
             self.sleep(timeout_s)
         return self._view
 
-    def commit(self, generation: int, changes: Changes) -> CommitOutcome:
+    def commit(self, generation: int, changes: Changes, **_: object) -> CommitOutcome:
         self._view = settled(committed(self._view, changes))
         return CommitOutcome.COMMITTED
 

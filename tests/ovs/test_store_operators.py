@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +20,11 @@ from tests.ovs.certificates import certificates
 from tests.ovs.fleets import FleetServers
 from tests.ovs.stores import loopback
 from tests.patience import eventually
+from xenoovs.errors import FleetRefused
+from xenoovs.fleet.commands.client import fleet_store
 from xenoovs.store.rows import StoreDatabase, schema_text
 from xenoovs.store.servers import files_of, operator_files, stop_server
+from xenoovs.store.view import Changes, Dpu, FleetView
 from xenoovs.switch.certificates import Certificates
 
 NETWORK = 240
@@ -205,6 +209,38 @@ def test_an_operator_changes_the_fleet_from_another_host_and_administers_nothing
         refused = gate.command("drain", "dns", "fips3", "--yes", remote=reading, who=gate.dpu1)
         assert refused.status == 1, refused.out
         assert store.fleet("status").status == 2
+
+
+def test_in_a_freeze_the_database_refuses_what_an_operator_changes_by_any_program(gate: Gate, tmp_path: Path) -> None:
+    drains, gives = ({"op": "insert", "table": table, "row": ROWS[table]} for table in ("Override", "Intent"))
+    takes_out = {"op": "update", "table": "Dpu", "where": [], "row": {"is_out": True}}
+    with config_for_one_dpu(gate.fleet, tmp_path):
+        assert gate.command("freeze", "--for", "1h").status == 0
+        for each in (drains, gives, takes_out):
+            eventually(lambda each=each: "permission error" in gate.refusal(each), "the role in a freeze")  # type: ignore[misc]
+        stops = {"op": "update", "table": "Intent", "where": [], "row": {"state": "refused", "is_paused": True}}
+        assert gate.refusal(stops) == ""
+        assert gate.command("freeze", "--end").status == 0
+        for each in (drains, gives, takes_out):
+            eventually(lambda each=each: gate.refusal(each) == "", "the role after it")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("by_command", [True, False])
+def test_bug_a_change_that_raced_a_freeze_of_another_program_was_written(gate: Gate, *, by_command: bool) -> None:
+    """Other programs than this one may write no generation."""
+    row = {"scope": "fleet", "until_ms": int(time.time() * 1000) + 3_600_000, "author": "bob", "reason": "sales"}
+
+    def compute(_: FleetView) -> Changes:
+        if by_command:
+            assert gate.command("freeze", "--for", "1h").status == 0
+        else:
+            gate.fleet.transact({"op": "insert", "table": "Freeze", "row": row})
+        return Changes(dpus={"dpu1": Dpu("dpu1", frozenset())})
+
+    with fleet_store(gate.fleet.directory) as store, pytest.raises(FleetRefused, match="the fleet is frozen until"):
+        store.change("add-dpu dpu1", compute)
+    assert gate.fleet.select("Dpu") == []
+    assert [each["action"] for each in gate.fleet.history()] == ["freeze"] * by_command
 
 
 def test_a_roll_out_is_stopped_by_an_operator_who_may_write_no_service(gate: Gate, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 DPUs install what is stored at once, and report it. Who waits moves the clock. Keys of a step: `run` (a command, whose
 status, 0 without `exit`, and texts of its output, `says`, must be true), `error` (what DPUs report from then on, by
 name; null: nothing), and what must be true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what
-is rolled out), `history` (the newest actions), `owners` (backends with clients). `more.yaml` is the config of the fleet
+is rolled out), `history` (the newest actions), `frozen` (roles of operators
+so far), `owners` (backends with clients). `more.yaml` is the config of the fleet
 with one backend more, `weights.yaml` that with other weights, `sites.yaml` that with a backend at each of two sites,
 `elsewhere.yaml` the same with another VIP.
 """
@@ -59,11 +60,17 @@ class World:
         self._steps: Iterator[dict[str, Any]] = iter(scenario["steps"])
         self._next: dict[str, Any] | None = next(self._steps)
         self._errors = dict[str, str | None]()
-        self._turns = 0
+        self._turns, self._frozen = 0, list[bool]()
         self.now_s = 0.0
         store: Any = self
         self._controller = FleetController(
-            store, store, sign=ActiveSign(Path()), changed=store, log=events, switch_after_s=0
+            store,
+            store,
+            sign=ActiveSign(Path()),
+            bind_operators=self._frozen.append,
+            changed=store,
+            log=events,
+            switch_after_s=0,
         )
 
     # The store.
@@ -71,7 +78,7 @@ class World:
     def view(self) -> FleetView:
         return self._view
 
-    def commit(self, generation: int, changes: Changes) -> CommitOutcome:
+    def commit(self, generation: int, changes: Changes, **_: object) -> CommitOutcome:
         assert generation == self._view.generation
         self._view = committed(self._view, changes)
         return CommitOutcome.COMMITTED
@@ -130,6 +137,7 @@ class World:
             "state": newest.state.value,
             "begun": sum(dpu.wave <= view.wave for dpu in view.concerned.values()),
             "history": [each.text for _, each in sorted(view.actions.items(), reverse=True)],
+            "frozen": self._frozen,
             "owners": sorted({owner for each in view.services.values() for owner in each.active.owners}),
         }
         for key in shown.keys() & step.keys():

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
 from xenoovs.fleet.health import FleetHealth, HealthStep
-from xenoovs.fleet.history import oldest_entries, with_entry
+from xenoovs.fleet.history import freeze_text, oldest_entries, with_entry
 from xenoovs.fleet.plan import (
     SWITCH_AFTER_S,
     FleetAvailability,
@@ -115,13 +115,16 @@ class FleetController:
         states: DpuStatusReader,
         *,
         sign: ActiveSign,
+        bind_operators: Callable[[bool], None],
         changed: Event,
         log: Log,
         switch_after_s: float = SWITCH_AFTER_S,
     ) -> None:
-        """`changed`: set by both clients on news. `switch_after_s`: from a decision to the switch; 0: DPUs at once."""
+        """`bind_operators`: gives their role what it may change in a freeze, or without. `changed`: set by both clients
+        on news. `switch_after_s`: from a decision to the switch; 0: DPUs at once."""
         self._store, self._states, self._changed, self._log = store, states, changed, log
-        self._sign = sign
+        self._sign, self._bind_operators = sign, bind_operators
+        self._is_frozen: bool | None = None
         self._switch_after_s = switch_after_s
         self._is_active: bool | None = None
         self._memo = Memo()
@@ -149,6 +152,7 @@ class FleetController:
                 time.sleep(_COALESCE_S)
             try:
                 self._decide()
+                self._follow_freeze()
             except XenoovsError as problem:
                 # Such as a store that is lost, or an intent in use that a newer version cannot decide.
                 self._settled = None
@@ -177,6 +181,14 @@ class FleetController:
             self._commit(view, Changes(actions=oldest))
             return
         self._roll_out(view, statuses)
+
+    def _follow_freeze(self) -> None:
+        """Let the database refuse in a freeze what operators change by any program. Raises XenoovsError."""
+        view = self._store.view()
+        is_frozen = view is not None and bool(freeze_text(view, now_ms=_now_ms()))
+        if is_frozen is not self._is_frozen:
+            self._bind_operators(is_frozen)
+            self._is_frozen = is_frozen
 
     def _change_of(self, view: FleetView, health: HealthStep) -> FleetChange:
         """Return what the store lacks. Raises XenoovsError."""
@@ -293,7 +305,7 @@ class FleetController:
         connection = self._store.connection
         is_active = connection.is_connected and connection.is_leader
         if is_active is not self._is_active:
-            self._is_active, self._settled = is_active, None
+            self._is_active, self._settled, self._is_frozen = is_active, None, None
             # A successor has another clock, so what a wave waits for is watched again from its begin.
             self._health, self._watch = FleetHealth(self._memo), WaveWatch()
             self._sign.show(is_active=is_active)

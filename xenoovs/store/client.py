@@ -37,7 +37,7 @@ from xenoovs.store.rows import (
     operations,
     status_operations,
 )
-from xenoovs.store.view import Changes, DpuStatus, FleetView
+from xenoovs.store.view import Changes, DpuStatus, FleetView, Freeze
 from xenoovs.switch.certificates import Certificates
 
 COMMIT_TIMEOUT_S = 6.0
@@ -320,6 +320,7 @@ class _Attempt:
     changes: Changes
     comment: str
     end_s: float
+    freezes: Mapping[str, Freeze] | None
     commit_id: str = field(default_factory=lambda: uuid4().hex)
     transaction: Any = None
     sent_on: set[tuple[int, int]] = field(default_factory=set)
@@ -363,13 +364,20 @@ class StoreClient(_Reading):
             return self._view
 
     def commit(
-        self, expected_generation: int, changes: Changes, *, timeout_s: float = COMMIT_TIMEOUT_S, comment: str = ""
+        self,
+        expected_generation: int,
+        changes: Changes,
+        *,
+        timeout_s: float = COMMIT_TIMEOUT_S,
+        comment: str = "",
+        freezes: Mapping[str, Freeze] | None = None,
     ) -> CommitOutcome:
         """Write all changes and the generation `expected_generation + 1` in one transaction.
 
         Waits for a connection and the answer. A connection that is lost meanwhile is made again, and the transaction
         sent again: it can come true once only. After COMMITTED the view has the changes. `expected_generation`: of the
-        view that the changes were computed from. `comment`: for the log of the database.
+        view that the changes were computed from. `comment`: for the log of the database. `freezes`: of that view, so
+        that a later one refuses the changes; None: any may be there.
 
         Raises StoreError: the library is too old, as Debian 12 has it; StoreUnreachable: there was no connection within
         the timeout; StoreRejected: the store refuses the rows, such as two services with one claim, or this client may
@@ -382,7 +390,7 @@ class StoreClient(_Reading):
                 "to change a fleet, the Python library `ovs` has to be 3.3 or newer, and here it is older, "
                 "as in Debian 12; on the host of the store, install xenoovs and `xenoovs[fleet]` with pip"
             )
-        attempt = _Attempt(expected_generation, changes, comment, time.monotonic() + timeout_s)
+        attempt = _Attempt(expected_generation, changes, comment, time.monotonic() + timeout_s, freezes)
         with self._changed:
             if self._is_ending or self._thread is None:
                 raise StoreUnreachable(remotes=",".join(self._remotes), reason="the client is closed")
@@ -450,7 +458,7 @@ class StoreClient(_Reading):
         return None
 
     def _send(self, replica: Replica, attempt: _Attempt, view: FleetView) -> None:
-        made = operations(view, attempt.changes, self._rows, commit_id=attempt.commit_id)
+        made = operations(view, attempt.changes, self._rows, commit_id=attempt.commit_id, freezes=attempt.freezes)
         comment = atom(attempt.comment)
         transaction = Transaction(replica)
         if comment:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
 from hashlib import sha256
@@ -75,13 +75,13 @@ def role_tables() -> dict[str, Any]:
     return {name: tables[name] for name in (_ROLES, _PERMISSIONS)}
 
 
-def role_operations(database: StoreDatabase) -> list[Operation]:
+def role_operations(database: StoreDatabase, *, is_frozen: bool = False) -> list[Operation]:
     """Return the operations that make the roles of a new database. What a role is not given is refused to it. A DPU may
     insert and delete the row whose name is the CN of its certificate, and change all of it but the name. Operators
-    change what the table in SECURITY.md says."""
+    change what the table in SECURITY.md says, in a freeze only what stops a roll-out or ends the freeze."""
     roles: list[Operation] = [{"op": "insert", "table": _ROLES, "row": {"name": READER_ROLE}}]
     if database is StoreDatabase.FLEET:
-        return roles + _role(OPERATOR_ROLE, _OPERATORS)
+        return roles + _role(OPERATOR_ROLE, _OPERATORS | _FROZEN if is_frozen else _OPERATORS)
     columns = frozenset((*STATUSES.columns, *_EARLIER_STATUS)) - {"name"}
     return roles + _role(DPU_ROLE, {STATUSES.name: (columns, "name", True)})
 
@@ -100,10 +100,10 @@ def _role(name: str, permissions: Mapping[str, _Permission]) -> list[Operation]:
     return [*made, {"op": "insert", "table": _ROLES, "row": {"name": name, "permissions": given}}]
 
 
-def renewed_roles(database: StoreDatabase) -> list[Operation]:
+def renewed_roles(database: StoreDatabase, *, is_frozen: bool = False) -> list[Operation]:
     """Return the operations that replace the roles of a database by those of this version."""
     deleted: list[Operation] = [{"op": "delete", "table": table, "where": []} for table in (_ROLES, _PERMISSIONS)]
-    return deleted + role_operations(database)
+    return deleted + role_operations(database, is_frozen=is_frozen)
 
 
 def monitored_schema(database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -308,7 +308,7 @@ _FLEET_COLUMNS = ("name", "format", "generation", COMMIT_ID, "intent", "ack", "w
 _SILENT = "silent"
 """The column with the DPUs that the controller has not heard of; DPUs do not ask for it."""
 
-_OPERATORS: Mapping[str, _Permission] = {
+_OPERATORS: dict[str, _Permission] = {
     FLEET: (frozenset(("generation", COMMIT_ID, "wave")), "", False),
     INTENTS.name: (frozenset(("state", "comment", "is_paused", "hw_before", "down_before", "unfit_before")), "", True),
     OVERRIDES.name: (frozenset(OVERRIDES.columns), "", True),
@@ -317,6 +317,11 @@ _OPERATORS: Mapping[str, _Permission] = {
     ACTIONS.name: (frozenset(), "certificate", True),
 }
 """What operators may change who are no administrators. Nobody else's name gets into the history."""
+_FROZEN: dict[str, _Permission] = {
+    INTENTS.name: (_OPERATORS[INTENTS.name][0], "", False),
+    OVERRIDES.name: (frozenset(), "", False),
+    DPUS.name: (frozenset(), "", False),
+}
 
 VIEW_TABLES: Mapping[str, StoreTable[Any]] = {
     "services": SERVICES,
@@ -372,14 +377,24 @@ RowsByKey = Mapping[str, Mapping[Any, StoredRow[Any]]]
 """The rows of each table by their keys."""
 
 
-def operations(view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id: str) -> list[Operation]:
+def operations(
+    view: FleetView,
+    changes: Changes,
+    rows: RowsByKey,
+    *,
+    commit_id: str,
+    freezes: Mapping[str, Freeze] | None = None,
+) -> list[Operation]:
     """Return the operations that make `changes` to `view` and the next generation, or fail as a whole. The first is a
     `wait` with a time-out of 0: it fails if the store has another generation, or another commit. `commit_id`: A random
-    number."""
+    number. `freezes`: all that the store may have; None: any."""
     generation = changes.generation or view.generation + 1
     where = _where(view.store_id)
-    wait: Operation = {"op": "wait", "table": FLEET, "timeout": 0, "where": where, "until": "=="}
-    wait |= {"columns": ["generation", COMMIT_ID], "rows": [{"generation": view.generation, COMMIT_ID: view.commit_id}]}
+    same = {"generation": view.generation, COMMIT_ID: view.commit_id}
+    waits = [_wait(FLEET, where, same.keys(), [same])]
+    if freezes is not None:
+        # Other programs than this one may freeze a fleet without a new generation.
+        waits.append(_wait(FREEZES.name, [], FREEZES.columns, map(FREEZES.row, freezes.values())))
     fleet: dict[str, Any] = {"generation": generation, COMMIT_ID: commit_id}
     given = (
         (column, getattr(changes, column)) for column in ("intent", "ack", "wave", "switch_at_ms", "removed", _SILENT)
@@ -387,11 +402,16 @@ def operations(view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id:
     fleet |= {column: atom(value) for column, value in given if value is not None}
     if changes.ack == ACK_THIS:
         fleet["ack"] = generation
-    made = [wait, {"op": "update", "table": FLEET, "where": where, "row": fleet}]
+    made = [*waits, {"op": "update", "table": FLEET, "where": where, "row": fleet}]
     for name, table in WRITER_TABLES.items():
         stamp = {"generation": generation} if table in (SERVICES, STAGED) else None
         made += _changes(table, getattr(changes, name), rows, stamp)
     return made
+
+
+def _wait(table: str, where: list[Any], columns: Iterable[str], rows: Iterable[Row]) -> Operation:
+    made: Operation = {"op": "wait", "table": table, "timeout": 0, "where": where, "until": "=="}
+    return made | {"columns": list(columns), "rows": [_json(row) for row in rows]}
 
 
 def _changes(

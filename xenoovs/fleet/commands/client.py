@@ -106,7 +106,8 @@ class FleetStore:
             view = self.view() if in_freeze else self.changeable()
             changes, now_ms = compute(view), int(time.time() * 1000)
             entry = Action(0, now_ms, user_name(), action, socket.gethostname(), self.certificate, self.comment)
-            match self.fleet.commit(view.generation, with_entry(view, changes, entry, changed=changed)):
+            written, freezes = with_entry(view, changes, entry, changed=changed), None if in_freeze else view.freezes
+            match self.fleet.commit(view.generation, written, freezes=freezes):
                 case CommitOutcome.COMMITTED:
                     return self.view()
                 case CommitOutcome.UNKNOWN:

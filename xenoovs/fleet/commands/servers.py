@@ -23,7 +23,7 @@ from xenoovs.fleet.controller import ActiveSign, FleetController
 from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S, next_change, restoring
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
-from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.rows import StoreDatabase, renewed_roles
 from xenoovs.store.servers import (
     ServerFiles,
     StorePort,
@@ -36,6 +36,7 @@ from xenoovs.store.servers import (
     server_state,
     start_server,
     stop_server,
+    transact,
 )
 from xenoovs.store.view import Changes, FleetView
 from xenoovs.switch.certificates import Certificates
@@ -426,12 +427,20 @@ def serve_command(
             seen = stack.enter_context(fleet_store(directory))
             stack.enter_context(served_beside(FleetWatch(seen.fleet, seen.states, directory), listener))
         changed = Event()
-        fleet, states = (files_of(directory, each).remote for each in (StoreDatabase.FLEET, StoreDatabase.STATES))
-        store = stack.enter_context(StoreClient(fleet, with_intents=True, on_change=changed.set))
-        reader = stack.enter_context(DpuStatusReader(states, on_change=changed.set))
+        fleet, states = (files_of(directory, each) for each in (StoreDatabase.FLEET, StoreDatabase.STATES))
+        store = stack.enter_context(StoreClient(fleet.remote, with_intents=True, on_change=changed.set))
+        reader = stack.enter_context(DpuStatusReader(states.remote, on_change=changed.set))
         notify("READY=1")
         controller = FleetController(
-            store, reader, sign=ActiveSign(directory), changed=changed, log=events, switch_after_s=switch_after_s
+            store,
+            reader,
+            sign=ActiveSign(directory),
+            bind_operators=lambda frozen: transact(
+                fleet, StoreDatabase.FLEET, *renewed_roles(StoreDatabase.FLEET, is_frozen=frozen)
+            ),
+            changed=changed,
+            log=events,
+            switch_after_s=switch_after_s,
         )
         controller.run(lambda: is_ending)
     events.info("stopping; the fleet stays as it is")
