@@ -239,7 +239,12 @@ class FleetController:
             return
         if is_written:
             intent = change.changes.intent or view.intent
-            self._log.info("written", generation=view.generation + 1, intent=intent, services=len(change.steps))
+            self._log.info(
+                "written",
+                generation=view.generation + 1,
+                intent=intent,
+                services=len({each.name for each in change.steps}),
+            )
 
     def _commit(self, view: FleetView, changes: Changes) -> bool:
         """Return whether changes were written. Raises XenoovsError."""

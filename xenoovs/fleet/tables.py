@@ -436,7 +436,7 @@ FLEET = Table(
         _of_view(
             "Newest generation of the fleet.", _STORE, "xenoovs_fleet_generation", lambda _, view: view.generation
         ),
-        _of_view("Services.", _STORE, "xenoovs_fleet_services", lambda _, view: len(view.services)),
+        _of_view("Services.", _STORE, "xenoovs_fleet_services", lambda _, view: len(view.service_names)),
         _of_view(
             "Weights and drains set at run time.",
             "`xenoovs fleet drain`, `weight`",
@@ -512,7 +512,7 @@ def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
         "facts": [
             ("generation", "-" if view is None else str(view.generation), "of all blocks"),
             ("config", "-" if view is None else str(view.intent or "-"), "entry of the history"),
-            ("services", "-" if view is None else str(len(view.services)), "in the store"),
+            ("services", "-" if view is None else str(len(view.service_names)), "in the store"),
             ("DPUs", f"{counts[DpuState.APPLIED]} of {len(rows)}", "have the newest generation"),
             ("health", f"{up} of {len(snapshot.targets)}", "probed targets are up"),
             ("drift", str(sum(len(row.status.drift) for row in rows)), "services differ on bridges"),

@@ -236,6 +236,11 @@ class FleetView:
         return f"{self.commit_id}/{self.content}"
 
     @property
+    def service_names(self) -> frozenset[str]:
+        """Those of its services, of which each may have a row for each site."""
+        return frozenset(each.service for each in self.services.values())
+
+    @property
     def rolled_out(self) -> FleetView:
         """The view after the roll-out: its services in use, and no roll-out."""
         stay = {name: each for name, each in self.services.items() if name not in self.removed}

@@ -534,7 +534,7 @@ def _show_steps(view: FleetView, steps: Sequence[ServiceStep]) -> None:
     ]
     print_table(["SERVICE", "GROUPS", "DPUS", "CHANGE", "BLOCKS", "CLIENTS MOVED"], rows, right=(2, 4, 5))
     if len(steps) > _ROWS_SHOWN:
-        echo(f"... and {counted(len(steps) - _ROWS_SHOWN, 'more service')}; `fleet plan -o json` has them all")
+        echo(f"... and {len(steps) - _ROWS_SHOWN} more; `fleet plan -o json` has them all")
 
 
 def _runs_alone(service: Service) -> bool:

@@ -336,8 +336,11 @@ def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
 
     view = store.change("restore", compute, changed=f"generation {exported.generation}, {_contents(exported)}")
     echo(f"restored as generation {view.generation}; `xenoovs fleet status` shows which DPUs have it")
-    if moving := [step.name for step in next_change(view).steps]:
-        echo(f"clients of {first_names(moving, most=3)} may move: the controller decides about them again", err=True)
+    if moving := {step.name for step in next_change(view).steps}:
+        echo(
+            f"clients of {first_names(sorted(moving), most=3)} may move: the controller decides about them again",
+            err=True,
+        )
 
 
 def _now_ms() -> int:
@@ -347,7 +350,7 @@ def _now_ms() -> int:
 def _contents(view: FleetView) -> str:
     overrides = counted(len(view.overrides), "override")
     configs = counted(len(view.intents), "config")
-    return f"{counted(len(view.services), 'service')}, {counted(len(view.dpus), 'DPU')}, {overrides}, {configs}"
+    return f"{counted(len(view.service_names), 'service')}, {counted(len(view.dpus), 'DPU')}, {overrides}, {configs}"
 
 
 def _read(file: Path) -> bytes:

@@ -93,7 +93,7 @@ def status_command(
             "fleet": view.name,
             "generation": view.generation,
             "intent": view.intent,
-            "services": len(view.services),
+            "services": len(view.service_names),
             "server": {"remote": connection.remote, "leads": connection.is_leader},
             "dpus": DPUS.documents(listed),
             "overrides": OVERRIDES.documents(view),
@@ -204,7 +204,7 @@ def _show(
     counts = Counter(row.state for row in snapshot.rows)
     echo(
         f"{printable(view.name)}: generation {view.generation}, config {view.intent or 'none'}, "
-        f"{counted(len(view.services), 'service')}; {role}"
+        f"{counted(len(view.service_names), 'service')}; {role}"
     )
     if counts:
         states = ", ".join(f"{n} {state.value}" for state, n in counts.items())
