@@ -487,7 +487,7 @@ def _entries_chart(sources: Sequence[_RunSource]) -> Chart:
         ]
         if lines:
             panels.append(Panel(title, x, Axis("", unit=unit), tuple(lines)))
-    published = Panel("others, Gbit/s", x, Axis("", unit=1e9), tuple(_published_curves("entries")))
+    published = Panel("published by others, Gbit/s", x, Axis("", unit=1e9), tuple(_published_curves("entries")))
     values = (*(key for key, *_ in figures), "megaflows", "forwarding_bps", "cpu_cores")
     return Chart(
         "entries",

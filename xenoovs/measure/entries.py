@@ -94,9 +94,7 @@ class EntriesExperiment(Experiment[Bed]):
             if bed.kind is not BedKind.MACHINES:
                 known = sources(profile)[: self.times.newcomers]
                 values["packet_us"], _ = arrival_times(bed, profile, known, frame_bytes=size)
-        if (active := cast(int, values["megaflows"])) < entries * _FEW_SHARE:
-            suspect.append(f"{active} megaflows for {entries} entries: not all of them were active")
-        return Measurement(values, tuple(suspect))
+        return Measurement(values, (*suspect, *_too_few(values, entries)))
 
 
 @dataclass(slots=True)
@@ -113,7 +111,7 @@ class InsertExperiment(Experiment[Bed]):
 
     def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
         profile = designs_profile(bed, clients=int(point["entries"]), seed=self.seed)
-        size, values, suspect = max(64, profile.shortest_bytes), dict[str, Value](), list[str]()
+        size, values = max(64, profile.shortest_bytes), dict[str, Value]()
         with_new = replace(profile, clients=profile.clients + 2 * _NEWCOMERS)
         self.bench.generator.prepare(profile, frame_bytes=size)
         with added_flows(bed, _COOKIE, entry_flows(bed, with_new, "clients")):
@@ -126,25 +124,24 @@ class InsertExperiment(Experiment[Bed]):
                 forget_megaflows(bed.dpu)
             values |= self._inserted(bed, profile, size)
             changed, doubts = self._updated(bed, profile, with_new, size)
-            suspect += doubts
-        return Measurement(values | changed, tuple(suspect))
+        return Measurement(values | changed, (*_too_few(values, profile.clients), *doubts))
 
     def _inserted(self, bed: Bed, profile: LoadProfile, size: int) -> dict[str, Value]:
-        """Send one packet of each client as fast as possible, and follow the number of megaflows."""
+        """Send packets of all clients in turn, as a busy switch loses some, and follow the number of megaflows."""
         seen, ports = list[tuple[float, int, int]](), bed.balancer.uplinks.ingress
         rate = float(MOST_ENTRIES)
-        running = self.bench.generator.start(
-            profile, frame_bytes=size, offered_pps=rate, seconds_s=profile.clients / rate
-        )
+        running = self.bench.generator.start(profile, frame_bytes=size, offered_pps=rate, seconds_s=_LONGEST_S)
         end_s = time.monotonic() + _LONGEST_S
-        while time.monotonic() < end_s:
-            totals = megaflow_totals(bed.dpu, ports)
-            seen.append((time.monotonic(), totals.megaflows, totals.offloaded))
-            is_settled = len(seen) > 20 and seen[-20][1:] == seen[-1][1:] and totals.megaflows > 0
-            if totals.megaflows >= profile.clients * _FEW_SHARE and is_settled:
-                break
-            time.sleep(_POLL_S)
-        running.wait()
+        try:
+            while time.monotonic() < end_s:
+                totals = megaflow_totals(bed.dpu, ports)
+                seen.append((time.monotonic(), totals.megaflows, totals.offloaded))
+                is_settled = len(seen) > 20 and seen[-20][1:] == seen[-1][1:]
+                if totals.megaflows >= profile.clients * _FEW_SHARE and is_settled:
+                    break
+                time.sleep(_POLL_S)
+        finally:
+            running.command.end()
         return {"inserts_pps": _growth(seen, 1), "offloads_pps": _growth(seen, 2), "megaflows": seen[-1][1]}
 
     def _updated(
@@ -160,6 +157,11 @@ class InsertExperiment(Experiment[Bed]):
         update_s = time.monotonic() - begun_s
         trial = self.bench.result(before, running, offered_pps=_UPDATE_PPS)
         return {"update_s": update_s, "update_loss_share": trial.frames.loss_share}, trial.suspect
+
+
+def _too_few(values: Mapping[str, Value], entries: int) -> Iterator[str]:
+    if (active := cast(int, values["megaflows"])) < entries * _FEW_SHARE:
+        yield f"{active} megaflows for {entries} entries: not all of them were active"
 
 
 def _growth(seen: Sequence[tuple[float, int, int]], column: int) -> float:

@@ -145,7 +145,7 @@ def _drawn(chart: Chart, theme: Theme, make: type[Figure]) -> Figure:
     height = header + sum(heights) + handles_in
     figure = make(figsize=(_WIDTH_IN, height))
     figure.set_layout_engine("constrained", rect=(0.005, 0.005, 0.99, 1 - header / height - 0.005), hspace=0.06)
-    share = len(chart.panels) > 1 and len({(panel.y.label, panel.y.is_log) for panel in chart.panels}) == 1
+    share = len(chart.panels) > 1 and len({(p.y.label, p.y.unit, p.y.is_log) for p in chart.panels}) == 1
     share = share and not chart.panels[0].bars
     grid = figure.subplots(rows, columns, squeeze=False, sharey="all" if share else False, height_ratios=heights)
     cells = [cell for row in grid for cell in row]

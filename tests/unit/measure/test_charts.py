@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from matplotlib.figure import Figure
 
 from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_run, rate_run, recorded, suspecting
 from xenoovs.display import percent, quantity, span
@@ -18,7 +19,8 @@ from xenoovs.measure.commands import echo as measure_echo
 from xenoovs.measure.commands import load as measure_load
 from xenoovs.measure.commands.run import PointTable
 from xenoovs.measure.echo import bytes_text
-from xenoovs.measure.samples import RecordedRun, Value
+from xenoovs.measure.pictures import LIGHT, _drawn
+from xenoovs.measure.samples import Point, RecordedRun, Value
 from xenoovs.measure.verdict import ClaimOutcome, line_rate_pps
 
 
@@ -92,6 +94,20 @@ def test_designs_have_bars_for_each_number_of_clients() -> None:
     ]
     # The table has the other figures too; of lists, the median of each repeat.
     assert made.table.rows[0][made.table.columns.index("first packet us")] == 120
+
+
+def test_panels_of_other_units_have_axes_of_their_own() -> None:
+    """Packets a second of thousands, microseconds and Gbit/s of others: each value lies within its panel."""
+    points: list[Point] = [{"kind": "blocks", "entries": count} for count in (1, 16)]
+    values: dict[str, Value] = {"forwarding_pps": 85e3, "cpu_us": 12.0, "packet_us": [358.0]}
+    made = chart(recorded("entries", points, lambda _point, _number: values))
+    drawn = _drawn(made, LIGHT, Figure)
+    drawn.draw_without_rendering()
+    greatest = [max(mark.value.estimate for line in panel.lines for mark in line.marks) for panel in made.panels]
+    units = [panel.y.unit for panel in made.panels]
+    assert len(made.panels) == 4
+    for axes, most, unit in zip(drawn.axes, greatest, units, strict=True):
+        assert most / unit < axes.get_ylim()[1] < 3 * most / unit
 
 
 def test_suspect_samples_count_only_where_there_are_no_others() -> None:
