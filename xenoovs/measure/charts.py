@@ -435,7 +435,7 @@ _designs_chart = _BarChart(
 )
 _next_hops_chart = _BarChart(
     "next-hops",
-    "The same load by other ways to the backends",
+    "The same load by each way to the backends",
     "The load goes to each service in turn, in one run. CPU is the time of ovs-vswitchd and of soft interrupts of "
     "the whole machine: what offloading gives back. Bars are means of the repeats with confidence intervals of 95 %.",
     ("service", "way", "frame_bytes"),
@@ -446,7 +446,7 @@ _next_hops_chart = _BarChart(
         ("cpu_us", "CPU of the switch a packet, microseconds", 1, False),
     ),
     "frames of {} bytes",
-    "{}: {}".format,
+    lambda service, way: way if way == service else f"{service}: {way}",
     ("megaflows", "upcalls", "vswitchd_cpu_s", "softirq_cpu_s"),
 )
 

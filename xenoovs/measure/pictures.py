@@ -56,7 +56,7 @@ _BOX_PARTS = ("box: middle half of the answers, its line: median", "whiskers: fr
 _REFERENCE_MARKERS = ("x", "+", "1", "*")
 _WIDTH_IN, _TITLE_IN, _LINE_IN = 8.8, 0.36, 0.2
 _DPI = 144
-_MIB = 1 << 20
+_LEAST_QUANTITY = 0.1
 
 
 def style_variables(theme: Theme) -> str:
@@ -375,8 +375,8 @@ def _draw_bar(
     if value.high > value.low > 0:
         axes.plot([max(value.low, floor) / unit, value.high / unit], [place, place], color=theme.ink, linewidth=1)
         end = max(end, value.high / unit)
-    # Bytes are not counted in thousands.
-    number = value.estimate / unit if unit == _MIB else value.estimate
-    shown = f">{quantity(number)}, not done" if mark.is_unfinished else quantity(number)
+    number = value.estimate / unit
+    shown = quantity(number) if number >= _LEAST_QUANTITY else f"{number:.2g}"
+    shown = f">{shown}, not done" if mark.is_unfinished else shown
     text = f"  {shown}{' suspect' if mark.is_suspect else ''}"
     axes.text(end, place, text, va="center", fontsize=7.5, color=theme.warn if mark.is_suspect else theme.ink)

@@ -12,8 +12,7 @@ Points, by experiment:
     completion  case ("alone", "elephant", "later", "dead", "reverse", "steady"), flows (of each sender), bytes (of each
               flow), load (of the elephant, as a share of the rate of a link), design ("ecmp", "doca-ar", "blocks")
     designs   design ("masked", "masked_long_first", "longest_match", "dp_hash", "hash_source", "learn", "conntrack",
-              "ipvs"),
-              clients (source addresses)
+              "ipvs"), clients (source addresses)
     next-hops service (its name), way ("direct", "nat", or the type of a tunnel, with "+ipsec" where it is encrypted;
               several ways are joined with " and "), frame_bytes
     entries   kind ("blocks", "clients", "five-tuples"), entries (that have traffic)

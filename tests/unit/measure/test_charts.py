@@ -110,6 +110,15 @@ def test_panels_of_other_units_have_axes_of_their_own() -> None:
         assert most / unit < axes.get_ylim()[1] < 3 * most / unit
 
 
+def test_bars_have_figures_in_the_unit_of_their_axis() -> None:
+    points: list[Point] = [{"service": name, "way": "geneve", "frame_bytes": 64} for name in ("geneve", "far")]
+    values: dict[str, Value] = {"forwarding_bps": 7.46e6, "cpu_cores": 0.302, "forwarding_pps": 14.6e3, "cpu_us": 20.7}
+    made = chart(recorded("next-hops", points, lambda _point, _number: values))
+    shown = [[text.get_text().strip() for text in axes.texts] for axes in _drawn(made, LIGHT, Figure).axes]
+    assert shown == [["0.0075"] * 2, ["0.302"] * 2, ["14.6"] * 2, ["20.7"] * 2]
+    assert made.panels[0].categories == ("far: geneve", "geneve")
+
+
 def test_suspect_samples_count_only_where_there_are_no_others() -> None:
     whole = rate_run()
     wrong = replace(whole.samples[0], values={**whole.samples[0].values, "throughput_pps": 1.0})

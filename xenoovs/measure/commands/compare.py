@@ -19,7 +19,7 @@ from xenoovs.measure.commands.run import (
     show_result,
 )
 from xenoovs.measure.designs import designs_experiment, designs_profile, next_hops_experiment
-from xenoovs.measure.entries import MOST_ENTRIES, InsertExperiment, entries_experiment
+from xenoovs.measure.entries import MOST_ENTRIES, entries_experiment, insert_experiment
 from xenoovs.measure.load import LoadBench, load_bench
 from xenoovs.measure.samples import BedKind, RecordedRun
 from xenoovs.measure.schedule import Experiment
@@ -147,11 +147,9 @@ def compare_command(settings: MeasureSettings, *, experiment: str, repeats: int 
 
 def _experiment(name: str, settings: MeasureSettings, bed: Bed, bench: LoadBench, repeats: int) -> Experiment[Bed]:
     quick, seed = settings.quick, settings.seed
-    if name == "entries":
-        return entries_experiment(bed, bench, quick=quick, seed=seed, repeats=repeats)
-    if name == "insert":
-        counts = (256, 4096) if quick else (256, 4096, 16_384)
-        return InsertExperiment(bench, seed, repeats, [{"entries": count} for count in counts])
+    if name in ("entries", "insert"):
+        make = entries_experiment if name == "entries" else insert_experiment
+        return make(bed, bench, quick=quick, seed=seed, repeats=repeats)
     made = designs_experiment(bed, bench, quick=quick, seed=seed, repeats=repeats)
     if made.why_no_ipvs:
         echo(f"IPVS is not measured: {made.why_no_ipvs}", err=True)
