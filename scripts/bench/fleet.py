@@ -1,4 +1,4 @@
-"""A fleet: three servers, two relays and many light clients that ask a relay for what an agent asks for.
+"""A fleet of five sites: three servers, two relays and many light clients that ask a relay for what an agent asks for.
 
 A light client sends the request of an agent (`fleet_columns`), and reads all that comes; it compiles nothing.
 Times on the clock count the clients too, which are one process; times of a processor are those of servers and relays.
@@ -16,7 +16,7 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from uuid import uuid4
 
 from scripts.bench.measure import Row
 from xenoovs.decision.decision import Blocks
+from xenoovs.model.values import site_name
 from xenoovs.partition.block import Block
 from xenoovs.store.client import CommitOutcome, StoreClient
 from xenoovs.store.replica import spread_s
@@ -38,9 +39,9 @@ from xenoovs.store.servers import (
     start_server,
     stop_server,
 )
-from xenoovs.store.view import Changes, StoredService
+from xenoovs.store.view import Changes, Dpu, StoredService
 
-_SERVERS, _RELAYS, _SERVICES, _DEPTH, _CHANGES = 3, 2, 1000, 4, 20
+_SERVERS, _RELAYS, _SITES, _ROWS, _DEPTH, _CHANGES = 3, 2, 5, 1000, 4, 20
 _SIZES = (10, 100, 1000)
 _PATIENCE_S = 300.0
 _NEVER = "00000000-0000-0000-0000-000000000000"
@@ -55,7 +56,10 @@ def rows(sizes: Sequence[int] = _SIZES) -> Iterator[Row]:
         servers, relays, ports = _start(Path(work), stack)
         remotes = ",".join(each.remote for each in servers)
         writer = stack.enter_context(StoreClient(remotes, with_intents=True))
-        _commit(writer, Changes({f"s{number:04}": _service(number, 0) for number in range(_SERVICES)}))
+        dpus = {
+            name: Dpu(name, frozenset((_site(number),))) for number in range(max(sizes)) for name in (f"dpu{number}",)
+        }
+        _commit(writer, Changes(_services(0, range(_ROWS)), dpus))
         for size in sizes:
             yield from _fleet(size, writer, servers, relays, ports)
 
@@ -88,13 +92,21 @@ def _serves(reason: str) -> None:
         raise RuntimeError(reason)
 
 
-def _service(number: int, turn: int) -> StoredService:
-    """A service of 16 blocks; each `turn` gives its first block another backend."""
+def _site(number: int) -> str:
+    return f"site{number % _SITES}"
+
+
+def _services(turn: int, numbers: Iterable[int]) -> dict[str, StoredService]:
+    """Rows of services, each for one site, of 16 blocks; each `turn` gives the first block another backend."""
     owners = [f"b{block}" for block in range(1 << _DEPTH)]
     owners[0] = f"b{turn % 2 * 2}"
     blocks = Blocks.of((Block(value, _DEPTH), owner) for value, owner in enumerate(owners))
-    name = f"s{number:04}"
-    return StoredService(name, frozenset(), json.dumps({"name": name}), name, 0, active=blocks, home=blocks)
+    made = dict[str, StoredService]()
+    for number in numbers:
+        service, site = f"s{number // _SITES:04}", _site(number)
+        name, text = site_name(service, site), json.dumps({"name": service})
+        made[name] = StoredService(name, frozenset((site,)), text, service, 0, active=blocks, home=blocks)
+    return made
 
 
 def _commit(writer: StoreClient, changes: Changes) -> int:
@@ -251,17 +263,17 @@ def _fleet(
     walls, cpu_s, before = list[float](), _cpu_s(everyone), clients.all[0].received_bytes
     for turn in range(1, _CHANGES + 1):
         start_s = time.monotonic()
-        clients.wait(_commit(writer, Changes({"s0000": _service(0, turn)})))
+        clients.wait(_commit(writer, Changes(_services(turn, [0]))))
         walls.append(time.monotonic() - start_s)
     yield Row(f"{name}: one change to the last, p50", statistics.median(walls), "s", 0.3)
     yield Row(f"{name}: one change to the last, worst of {_CHANGES}", max(walls), "s", 1.0)
     yield Row(f"{name}: one change, servers' and relays' CPU", (_cpu_s(everyone) - cpu_s) / _CHANGES, "s", 0.1)
     yield Row(f"{name}: one change, sent to one", (clients.all[0].received_bytes - before) / _CHANGES, "B")
     start_s, cpu_s = time.monotonic(), _cpu_s(relays)
-    clients.wait(_commit(writer, Changes({f"s{each:04}": _service(each, 1) for each in range(50, _SERVICES)})))
-    yield Row(f"{name}: 950 services to the last", time.monotonic() - start_s, "s", 3.0)
-    yield Row(f"{name}: 950 services, CPU of a relay", (_cpu_s(relays) - cpu_s) / _RELAYS, "s", 0.3)
-    _commit(writer, Changes({f"s{each:04}": _service(each, 0) for each in range(50, _SERVICES)}))
+    clients.wait(_commit(writer, Changes(_services(1, range(50, _ROWS)))))
+    yield Row(f"{name}: 950 rows of services to the last", time.monotonic() - start_s, "s", 3.0)
+    yield Row(f"{name}: 950 rows of services, CPU of a relay", (_cpu_s(relays) - cpu_s) / _RELAYS, "s", 0.3)
+    _commit(writer, Changes(_services(0, range(50, _ROWS))))
     view = writer.view()
     assert view is not None
     clients.wait(view.generation)

@@ -155,8 +155,7 @@ class DpuRow:
     @property
     def is_well(self) -> bool:
         """Whether there is nothing to look after."""
-        is_ending = self.certificate_left_s is not None and self.certificate_left_s <= CERTIFICATE_WARNING_S
-        return self.state is DpuState.APPLIED and not self.note and not is_ending
+        return self.state is DpuState.APPLIED and not self.note
 
     @property
     def hw_share(self) -> Fraction | None:
@@ -170,7 +169,10 @@ class DpuRow:
         drift = f"{counted(count, 'service')} {worded(count, 'differs', 'differ')} on the bridge: "
         drift += first_names(sorted(self.status.drift), most=3)
         drifts = drift if self.status.drift else ""
-        reasons = (self._service, self.wrong_clock, self.status.error, drifts)
+        left_s, ends = self.certificate_left_s, ""
+        if left_s is not None and left_s <= CERTIFICATE_WARNING_S:
+            ends = f"its certificate ends in {duration(left_s)}" if left_s > 0 else "its certificate has ended"
+        reasons = (self._service, self.wrong_clock, self.status.error, drifts, ends)
         return "; ".join(filter(None, reasons))
 
     @property

@@ -89,19 +89,19 @@ DPUS = Table(
             "Newest generation that the bridge of a DPU has had.",
             gauge("xenoovs_fleet_dpu_generation", _REPORTS),
             of=lambda dpu: dpu.status.applied,
-            shown=number("GENERATION", lambda applied: str(applied or "-"), live=11),
+            shown=number("GENERATION", lambda applied: str(applied or "-"), live=11, keep=5),
         ),
         hw_share=_column(
             "Share of a DPU's megaflows in hardware (0-1), as of its last report; none without traffic.",
             gauge("xenoovs_fleet_dpu_offload_ratio", _REPORTS),
             json=_rounded(4),
-            shown=number("HW", percent, live=8),
+            shown=number("HW", percent, live=8, keep=3),
         ),
         seen_s=_column(
             "Time since its last report.",
             gauge("xenoovs_fleet_dpu_seen_seconds", _REPORTS),
             json=_rounded(3),
-            shown=number("SEEN", duration, live=9),
+            shown=number("SEEN", duration, live=9, keep=4),
         ),
         version=_column(
             "Of its agent.",
@@ -209,6 +209,11 @@ class StoreServer:
     def is_silent(self) -> bool | None:
         """Whether the leader has not heard it."""
         return None if self.lag is None or self.cluster is None else self.member in self.cluster.silent()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it lacks entries, does not answer, or has lost most of its cluster."""
+        return bool(self.lag or self.is_silent) if self.member is not None else not self.facts.is_connected
 
     @property
     def role(self) -> str:

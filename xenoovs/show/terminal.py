@@ -59,16 +59,16 @@ class TextTable:
             [index for _, index in droppable],
         )
 
-    def lines(self, width: int | None) -> Iterator[str]:
-        """Yield the lines, the headers in bold, and below them what is left out. Text in the last column is wrapped.
-        `width`: of the terminal; None: every column, and one line a row."""
+    def lines(self, width: int | None, *, wraps: bool = True) -> Iterator[str]:
+        """Yield the lines, the headers in bold, and below them what is left out. Text in the last column is wrapped, or
+        else cut off. `width`: of the terminal; None: every column, and one line a row."""
         shown, hidden = list(range(len(self.headers))), list[str]()
         for column in self.spare:
             if width is None or self._width(shown) <= width:
                 break
             shown.remove(column)
             hidden.append(self.headers[column])
-        for index, line in enumerate(self._lines(shown, width)):
+        for index, line in enumerate(self._lines(shown, width, wraps=wraps)):
             yield click.style(line, bold=True) if index == 0 else line
         if hidden:
             yield f"(terminal too narrow for {', '.join(hidden)})"
@@ -81,7 +81,7 @@ class TextTable:
         *others, last = self._widths(shown)
         return sum(others) + (last if shown[-1] in self.right else min(last, _MIN_TEXT_WIDTH)) + 2 * (len(shown) - 1)
 
-    def _lines(self, shown: Sequence[int], width: int | None) -> Iterator[str]:
+    def _lines(self, shown: Sequence[int], width: int | None, *, wraps: bool) -> Iterator[str]:
         widths = self._widths(shown)
         indent = sum(widths[:-1]) + 2 * (len(shown) - 1)
         room = _UNLIMITED if width is None or shown[-1] in self.right else max(_MIN_TEXT_WIDTH, width - indent)
@@ -90,6 +90,8 @@ class TextTable:
                 _pad(row[column], size, right=column in self.right) for column, size in zip(shown, widths, strict=True)
             ]
             parts = _wrap(last.rstrip(), room)
+            if not wraps and len(parts) > 1:
+                parts = [f"{parts[0][: room - 1]}…"]
             yield "  ".join([*padded, parts[0]]).rstrip()
             yield from (f"{' ' * indent}{part}" for part in parts[1:])
 

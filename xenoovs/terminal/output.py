@@ -141,9 +141,14 @@ def print_json(document: object) -> None:
 
 def print_text(text: str, *, indent: str = "", **style: Any) -> None:
     """Print sentences; on a terminal wrapped between words, further lines after `indent`. `style`: as click.style."""
+    echo("\n".join(text_lines(text, indent=indent, **style)))
+
+
+def text_lines(text: str, *, indent: str = "", **style: Any) -> list[str]:
+    """Return the lines that `print_text` prints."""
     text, width = filtered(text), terminal_width()
     lines = [text] if width is None else textwrap.wrap(text, width, subsequent_indent=indent, **WHOLE_WORDS)
-    echo(click.style("\n".join(lines), **style) if style else "\n".join(lines))
+    return [click.style(line, **style) for line in lines] if style else lines
 
 
 def is_terminal() -> bool:
@@ -162,13 +167,13 @@ def print_table(
     _print(TextTable(headers, [[filtered(cell) for cell in row] for row in rows], frozenset(right), tuple(spare)))
 
 
-def print_columns(columns: Iterable[Column], rows: Iterable[Row[Any]]) -> None:
-    """Print rows with the columns that terminals show, as `print_table`."""
-    _print(TextTable.of(columns, rows))
+def print_columns(columns: Iterable[Column], rows: Iterable[Row[Any]], *, wraps: bool = True) -> None:
+    """Print rows with the columns that terminals show, as `print_table`. `wraps`: as of `TextTable.lines`."""
+    _print(TextTable.of(columns, rows), wraps=wraps)
 
 
-def _print(table: TextTable) -> None:
-    for line in table.lines(terminal_width()):
+def _print(table: TextTable, *, wraps: bool = True) -> None:
+    for line in table.lines(terminal_width(), wraps=wraps):
         echo(line)
 
 

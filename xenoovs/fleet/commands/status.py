@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ from xenoovs.fleet.controller import no_controller
 from xenoovs.fleet.history import freeze_text
 from xenoovs.fleet.plan import known_intent, next_change, pinned_drains
 from xenoovs.fleet.rollout import UNDECIDED
-from xenoovs.fleet.snapshot import DpuState, FleetSnapshot, UnwrittenVotes, dpu_rows, fleet_snapshot
+from xenoovs.fleet.snapshot import WORST_FIRST, DpuState, FleetSnapshot, UnwrittenVotes, dpu_rows, fleet_snapshot
 from xenoovs.fleet.tables import DPUS, DRIFTS, HISTORY, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
 from xenoovs.model.values import split_site
 from xenoovs.show.column import Row
@@ -25,11 +24,13 @@ from xenoovs.store.cluster import host_facts
 from xenoovs.store.view import FleetView, Standing, lacks, standing
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.options import OutputFormat, output_option
-from xenoovs.terminal.output import echo, print_columns, print_text
+from xenoovs.terminal.output import echo, print_columns, text_lines
 
 _POLL_S = 0.2
 _DPUS_SHOWN = 6
-"""With as many problems, and a cluster of three, a screen of 24 lines is enough."""
+"""A fleet of more is shown on a screen of 24 lines: sums, and what needs an operator."""
+_SCREEN, _LEAST_DPUS, _LINES_BELOW = 18, 2, 8
+"""Of these lines, without headers, blank lines and what is left out."""
 _ENTRIES_SHOWN = 40
 
 
@@ -45,8 +46,9 @@ def status_command(
 ) -> int:
     """Show the generation of the fleet, its overrides, and which DPUs have applied it.
 
-    Of more than six DPUs it lists only those that need an operator, the worst first. With --all, or with a filter, it
-    lists all of them; the exit status and the problems are of the whole fleet.
+    Of more than six DPUs it lists what needs an operator, the worst first: so many DPUs, servers that lack entries and
+    sentences as fit on a screen. With --all, or with a filter, it lists all of them; the exit status and the problems
+    are of the whole fleet.
 
     A DPU is `behind` with an older generation, `ahead of the store` with a newer one (the store was rolled back), `of
     another store` with one of a store that this one replaced, `failed` with an error, `drifted` where its flows say
@@ -106,7 +108,7 @@ def status_command(
         lambda: _show(
             view,
             snapshot,
-            _shortened(snapshot) if is_short else listed,
+            None if is_short and len(listed.rows) > _DPUS_SHOWN else listed,
             drains,
             source="" if store.directory is not None else f"read from {store.remote}",
         ),
@@ -190,52 +192,76 @@ def _show_drifts(drifts: list[Row[Any]], unknown: list[str], older: list[str]) -
         echo(click.style(f"not reported yet: {printable(first_names(unknown))}", fg="red"))
 
 
-def _shortened(snapshot: FleetSnapshot) -> FleetSnapshot:
-    """Return the snapshot with the DPUs that a short list has."""
-    if len(snapshot.rows) <= _DPUS_SHOWN:
-        return snapshot
-    return replace(snapshot, rows=tuple(row for row in snapshot.worst_first() if not row.is_well)[:_DPUS_SHOWN])
-
-
 def _show(
-    view: FleetView, snapshot: FleetSnapshot, listed: FleetSnapshot, drains: Mapping[str, float], *, source: str = ""
+    view: FleetView,
+    snapshot: FleetSnapshot,
+    listed: FleetSnapshot | None,
+    drains: Mapping[str, float],
+    *,
+    source: str = "",
 ) -> None:
+    """Print a fleet, with all that is said of the DPUs of `listed`; None: what fits a screen."""
     role = source or f"the server of this host {'leads' if snapshot.is_active else 'follows'}"
-    counts = Counter(row.state for row in snapshot.rows)
-    echo(
+    counts = snapshot.counts()
+    head = text_lines(
         f"{printable(view.name)}: generation {view.generation}, config {view.intent or 'none'}, "
         f"{counted(len(view.service_names), 'service')}; {role}"
     )
     if counts:
-        states = ", ".join(f"{n} {state.value}" for state, n in counts.items())
-        echo(f"{counted(len(snapshot.rows), 'DPU')}: {states}")
-        if ends := [(row.certificate_left_s, row.name) for row in snapshot.rows if row.certificate_left_s is not None]:
-            echo(f"the first certificate ends in {duration(min(ends)[0])}: that of {printable(min(ends)[1])}")
-        if listed.rows:
-            echo()
-            print_columns(DPUS.columns, DPUS.shown(listed))
-        if left := len(snapshot.rows) - len(listed.rows):
-            echo(f"... and {left} more: `xenoovs fleet status --all` lists every DPU")
-    if snapshot.servers:
+        states = ", ".join(f"{counts[state]} {state.value}" for state in reversed(WORST_FIRST) if counts[state])
+        head += text_lines(f"{counted(len(snapshot.rows), 'DPU')}: {states}")
+    if ends := [(row.certificate_left_s, row.name) for row in snapshot.rows if row.certificate_left_s is not None]:
+        head += text_lines(f"the first certificate ends in {duration(min(ends)[0])}: that of {printable(min(ends)[1])}")
+    servers = [row for row in SERVER_LIST.shown(snapshot) if listed is not None or row.value.is_behind]
+    below = list[str]()
+    for text, style in _notices(view, snapshot, drains):
+        lines = text_lines(printable(text), **style)
+        if listed is None and len(below) + len(lines) > _LINES_BELOW:
+            below.append("... and more: see `xenoovs fleet status --all`")
+            break
+        below += lines
+    if listed is None:
+        rows = DPUS.shown(replace(snapshot, rows=tuple(row for row in snapshot.worst_first() if not row.is_well)))
+        rows = rows[: max(_LEAST_DPUS, _SCREEN - len(head) - len(below) - len(servers) - 2 * bool(servers))]
+    else:
+        rows = DPUS.shown(listed)
+    for line in head:
+        echo(line)
+    if rows:
         echo()
-        print_columns(SERVER_LIST.columns, SERVER_LIST.shown(snapshot))
-    if snapshot.problems or snapshot.roll_out or view.overrides or drains:
+        print_columns(DPUS.columns, rows, wraps=listed is not None)
+    elif listed is not None and snapshot.rows:
+        echo("no DPU is of that group, rack and state")
+    if left := len(snapshot.rows) - len(rows):
+        echo(f"... and {left} more: `xenoovs fleet status --all` lists every DPU")
+    if servers:
         echo()
+        print_columns(SERVER_LIST.columns, servers)
+    for line in ["", *below] if below else ():
+        echo(line)
+
+
+def _notices(
+    view: FleetView, snapshot: FleetSnapshot, drains: Mapping[str, float]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield what an operator should know, the worst first, each with its style."""
+    now_s, yellow = time.time(), {"fg": "yellow"}
     for problem in snapshot.problems:
-        print_text(printable(problem), fg="red")
-    if frozen := freeze_text(view, now_ms=int(time.time() * 1000)):
-        print_text(printable(frozen), fg="yellow")
+        yield problem, {"fg": "red"}
+    if frozen := freeze_text(view, now_ms=int(now_s * 1000)):
+        yield frozen, yellow
     for line in snapshot.roll_out:
-        print_text(printable(line), fg="yellow")
+        yield line, yellow
     for (service, backend), one in sorted(view.overrides.items()):
         state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
-        since = duration(time.time() - one.since_ms / 1000)
-        since += f", ends in {duration(one.until_ms / 1000 - time.time())}" if one.until_ms else ""
+        since = duration(now_s - one.since_ms / 1000)
+        since += f", ends in {duration(one.until_ms / 1000 - now_s)}" if one.until_ms else ""
         name, group = split_site(service)
         option = f" --group {group}" if group else ""
-        print_text(
-            f"{service}/{backend} {state} for {since}, by {printable(one.author)}; the config says "
-            f"{decimal(one.configured)}; `xenoovs fleet reset {name} {backend}{option}` reverts it"
+        yield (
+            f"{service}/{backend} {state} for {since}, by {one.author}; the config says "
+            f"{decimal(one.configured)}; `xenoovs fleet reset {name} {backend}{option}` reverts it",
+            {},
         )
     for name, left_s in sorted(drains.items()):
-        print_text(f"{name}: open connections may stay with their old backends for {duration(left_s)} more")
+        yield f"{name}: open connections may stay with their old backends for {duration(left_s)} more", {}
