@@ -2,7 +2,8 @@
 
 DPUs install what is stored at once, and report it. Who waits moves the clock. Keys of a step: `run` (a command, whose
 status, 0 without `exit`, and texts of its output, `says`, must be true), `error` (what DPUs report from then on, by
-name; null: nothing), and what must be true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what
+name; null: nothing), `dies` (DPUs that report no more), `controller: killed` (another one takes over), and what must be
+true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what
 is rolled out), `history` (the newest actions), `frozen` (roles of operators
 so far), `owners` (backends with clients). `more.yaml` is the config of the fleet
 with one backend more, `weights.yaml` that with other weights, `sites.yaml` that with a backend at each of two sites,
@@ -17,6 +18,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from tests.golden.test_outputs import printed
 from tests.snapshots import NOW_S
 from xenoovs.agent import log as events
 from xenoovs.dataclass import replace
+from xenoovs.display import percent
 from xenoovs.fleet.commands import client
 from xenoovs.fleet.controller import ActiveSign, FleetController
 from xenoovs.store.client import CommitOutcome, StoreConnection
@@ -59,11 +62,14 @@ class World:
         self._view = settled(given(replace(EMPTY, dpus=dpus), SMALL_CONFIG))
         self._steps: Iterator[dict[str, Any]] = iter(scenario["steps"])
         self._next: dict[str, Any] | None = next(self._steps)
-        self._errors = dict[str, str | None]()
+        self._errors, self._last = dict[str, str | None](), dict[str, DpuStatus]()
         self._turns, self._frozen = 0, list[bool]()
         self.now_s = 0.0
+        self._controller = self._started()
+
+    def _started(self) -> FleetController:
         store: Any = self
-        self._controller = FleetController(
+        return FleetController(
             store,
             store,
             sign=ActiveSign(Path()),
@@ -94,7 +100,7 @@ class World:
         return {
             name: DpuStatus(name, applied=at, sampled=at, seen_ms=seen_ms, error=self._errors.get(name) or "")
             for name in self._view.dpus
-        }
+        } | self._last
 
     # The event that wakes the controller, for one turn.
 
@@ -125,8 +131,14 @@ class World:
 
     def _do(self, step: dict[str, Any]) -> None:
         self._errors |= step.get("error", {})
+        self._last |= {name: self.statuses()[name] for name in step.get("dies", ())}
+        if "controller" in step:
+            self._controller = self._started()
         if "run" in step:
-            said = printed(["fleet", *shlex.split(step["run"])])
+            words = shlex.split(step["run"])
+            expected = self._foretold(words) if words[0] in ("drain", "weight") and not step.get("exit") else {}
+            said = printed(["fleet", *words])
+            assert expected == {key: self._share(*key) for key in expected}, (step, self.now_s)
             assert f"[exit status {step.get('exit', 0)}]" in said, (step, said)
             for text in step.get("says", ()):
                 assert text in said, (step, said)
@@ -144,6 +156,22 @@ class World:
             found = shown[key][: len(step[key])] if key == "history" else shown[key]
             assert found == step[key], (step, self.now_s, newest.comment)
 
+    def _foretold(self, words: list[str]) -> dict[tuple[str, str, str], str]:
+        """What --dry-run says that backends will have, by service, groups and backend."""
+        said, before = printed(["fleet", *(word for word in words if word != "--yes"), "--dry-run"]), self._view
+        assert (self._view, "--dry-run" in said) == (before, False)
+        _, _, table = said.partition(" OVER CONFIG\n")
+        rows = (line.split() for line in table.splitlines() if "%" in line)
+        return {(service, " ".join(groups), name): then for service, *groups, name, _, then, _ in rows}
+
+    def _share(self, service: str, groups: str, backend: str) -> str:
+        (row,) = (
+            row
+            for row in self._view.services.values()
+            if (row.service, ", ".join(sorted(row.groups)) or "all") == (service, groups)
+        )
+        return percent(row.active.shares().get(backend, Fraction(0)))
+
 
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)
 def test_it_is_as_the_file_says(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,5 +187,6 @@ def test_it_is_as_the_file_says(file: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(time, "monotonic", lambda: world.now_s)
     monkeypatch.setattr(time, "sleep", world.sleep)
     store: Any = world
+    monkeypatch.setattr("xenoovs.fleet.commands.dpus.transact", lambda *_: None)
     monkeypatch.setattr(client, "fleet_store", lambda *_: nullcontext(client.FleetStore(store, store, Path("fleet"))))
     world.play()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xenoovs.dataclass import dataclass, fields, replace
-from xenoovs.display import decimal, moment
+from xenoovs.display import decimal, moment, printable
 from xenoovs.errors import first_names
 from xenoovs.store.view import Action, Changes, Dpu, FleetView, Intent
 
 MAX_ENTRIES, _SPARE = 1000, 100
 """The controller deletes the oldest beyond these, a hundred at a time: each time is a generation of the fleet."""
-MAX_COMMENT = 200
+MAX_COMMENT, _MAX_TEXT = 200, 1000
 _NAMED = 6
 """Of backends, DPUs and services that an entry names."""
 
@@ -22,7 +22,8 @@ def with_entry(view: FleetView, changes: Changes, entry: Action, *, changed: str
     given = changes.intents.keys() - view.intents.keys() - {each.config for each in changes.actions.values() if each}
     texts = first_names([*_changed(view, changes), *filter(None, [changed])], most=_NAMED)
     config = given.pop() if len(given) == 1 else 0
-    entry = replace(entry, number=number, comment=entry.comment[:MAX_COMMENT], changed=texts, config=config)
+    words, comment = entry.text[:MAX_COMMENT], entry.comment[:MAX_COMMENT]
+    entry = replace(entry, number=number, text=words, comment=comment, changed=texts[:_MAX_TEXT], config=config)
     return replace(changes, actions={**changes.actions, number: entry})
 
 
@@ -94,5 +95,6 @@ def freeze_text(view: FleetView, *, now_ms: int) -> str:
     """Return that commands change nothing now, until when, by whom and why; empty: they may."""
     for each in view.freezes.values():
         if now_ms < each.until_ms:
-            return f"the fleet is frozen until {moment(each.until_ms)}, by {each.author}: {each.reason or 'no comment'}"
+            said = printable(f"by {each.author}: {each.reason or 'no comment'}")
+            return f"the fleet is frozen until {moment(each.until_ms)}, {said}"
     return ""

@@ -235,6 +235,8 @@ def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict
         status = (statuses or {}).get(name)
         if status is None:
             found[name] = ("has not reported yet", False)
+        elif name in view.silent:
+            found[name] = ("has not reported for three minutes", False)
         elif status.error:
             found[name] = (status.error, True)
         elif status.drift:
@@ -284,11 +286,11 @@ def planned_waves(
 
     `canaries`: at least so many in wave 1; None: 1 of 100 DPUs, at least one. `second`: the same for wave 2; None: 1 of
     10 DPUs, and none of fewer than 10, or with `by`. `at_once`: at most so many in each later wave; None: a quarter of
-    all, with `by` all of one place. `by`: `rack` or `group`: each later wave is of one, a DPU in several groups that of
-    its first; None: of all.
+    all, with `by` all of one place, where that is known. `by`: `rack` or `group`: each later wave is of one, a DPU in
+    several groups that of its first; None: of all.
     """
     found = {name: dpu for name, dpu in dpus.items() if not dpu.is_out and not dpu.is_unfit}
-    most = at_once or (len(dpus) if by else ceil(len(dpus) * _AT_ONCE))
+    most = at_once or ceil(len(dpus) * _AT_ONCE)
     wanted = ceil(len(found) * _CANARIES) if canaries is None else canaries
     planned = _moved_to(CANARY, found, wanted)
     wanted = (0 if by else min(int(len(found) * _SECOND), most)) if second is None else second
@@ -300,11 +302,12 @@ def planned_waves(
             later[place].append((ranks[dpu.rack], dpu))
             ranks[dpu.rack] += 1
     wave = LATER_WAVE
-    for _, members in sorted(later.items()):
+    for place, members in sorted(later.items()):
         # One of each rack after the other: no wave takes a whole rack that it need not take.
         members.sort(key=lambda each: (each[0], each[1].name))
-        for start in range(0, len(members), most):
-            planned |= {dpu.name: replace(dpu, wave=wave) for _, dpu in members[start : start + most]}
+        size = len(members) if place and not at_once else most
+        for start in range(0, len(members), size):
+            planned |= {dpu.name: replace(dpu, wave=wave) for _, dpu in members[start : start + size]}
             wave += 1
     return {name: dpu for name, dpu in planned.items() if dpu != dpus[name]}
 

@@ -196,6 +196,8 @@ def test_waves_are_by_rack_or_group_and_canaries_of_many_racks() -> None:
     assert [racks[wave] for wave in (3, 4, 5, 6)] == [{"r1"}, {"r2"}, {"r3"}, {"r4"}]
     assert sizes(dpus, canaries=4, by="rack", at_once=3) == [4, 3, 1, 3, 1, 3, 1, 3, 1]
     assert sizes(dpus, by="group") == [1, 9, 10]
+    # Where nobody has said which rack a DPU is in, a wave would be all of the fleet.
+    assert sizes(dict(fleet(*[3] * 200).dpus), by="rack") == [2, 50, 50, 50, 48]
     # Without it, no wave takes a whole rack.
     spread = {**dpus, **planned_waves(dpus)}
     assert all(len({each.wave for each in spread.values() if each.rack == rack}) > 2 for rack in ("r1", "r4"))

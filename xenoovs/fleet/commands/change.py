@@ -130,7 +130,8 @@ _at_once_option = click.option(
     "--at-once",
     type=click.IntRange(min=1),
     metavar="N",
-    help="At most so many DPUs in each wave after the second. Default: a quarter; with --by all of the rack or group.",
+    help="At most so many DPUs in each wave after the second. Default: a quarter; with --by all of the rack or group, "
+    "if it is known.",
 )
 _WAVE_OPTIONS = (_canary_option, _second_option, _by_option, _at_once_option, _soak_option, _now_option)
 

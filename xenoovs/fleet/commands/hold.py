@@ -10,7 +10,7 @@ import click
 from xenoovs.dataclass import replace
 from xenoovs.errors import FleetRefused
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet
-from xenoovs.fleet.history import freeze_text
+from xenoovs.fleet.history import MAX_COMMENT, freeze_text
 from xenoovs.fleet.plan import rolling_intent
 from xenoovs.store.view import Changes, FleetView, Freeze, Intent, IntentState
 from xenoovs.terminal.command import user_name
@@ -115,7 +115,7 @@ def freeze_command(*, until: datetime | None, for_s: float | None, end: bool, st
             raise FleetRefused(
                 f"config {intent.number} is rolled out at present; wait for its end, or `xenoovs fleet pause` it"
             )
-        return Changes(freezes={_WHOLE: Freeze(_WHOLE, until_ms, user_name(), store.comment)})
+        return Changes(freezes={_WHOLE: Freeze(_WHOLE, until_ms, user_name(), store.comment[:MAX_COMMENT])})
 
     view = store.change("freeze --end" if end else "freeze", compute, in_freeze=True)
     echo(freeze_text(view, now_ms=now_ms) or "the fleet is frozen no longer")
