@@ -1,10 +1,10 @@
 """Runs every file of tests/scenario/fleet: what operators do to a fleet, and what each DPU has then.
 
-Keys of a step: `config`, `roll_out` (in waves, of which the first begins), `dpu` (NAME: [GROUPS]), `forced_dpu`
-(that nobody has checked), `drain`, `weight` and `reset` (of `backend`, perhaps in a `group`) happen; `refused` (a part
-of the sentence, and nothing changes), `moved` (percent of the clients, by service and groups), `has` (percent by DPU
-and backend; null: the DPU has no such service), `rows`, `targets` (whose DPUs probe them) and `contested` (DPUs) must
-be true.
+Keys of a step: `config`, `roll_out` (in waves, of which the first begins), `dpu` (NAME: [GROUPS]), `forced_dpu` (that
+nobody has checked), `down` (the backends that votes eject), `drain`, `weight` and `reset` (of `backend`, perhaps in a
+`group`) happen; `refused` (a part of the sentence, and nothing changes), `moved` (percent of the clients, by service
+and groups), `has` (percent by DPU and backend; null: the DPU has no such service), `as_switched` (its groups, with the
+ports of `down` dead, had done the same), `rows`, `targets` (whose DPUs probe them) and `contested` (DPUs) must be true.
 """
 
 from __future__ import annotations
@@ -20,8 +20,19 @@ import pytest
 import yaml
 
 from tests.fleet_support import EMPTY, committed, given, settled
+from xenoovs.decision.decide import successions
+from xenoovs.decision.decision import Blocks, owners_of
 from xenoovs.errors import ConfigError, FleetRefused
-from xenoovs.fleet.plan import configs_of, next_change, parse_intent, require_groups, with_intent, with_override
+from xenoovs.fleet.plan import (
+    Availability,
+    FleetAvailability,
+    configs_of,
+    next_change,
+    parse_intent,
+    require_groups,
+    with_intent,
+    with_override,
+)
 from xenoovs.fleet.services import IN_USE, Memo, ViewReader
 from xenoovs.fleet.votes import fleet_targets, targets_of
 from xenoovs.model.fleet import NEUTRAL
@@ -32,8 +43,8 @@ SCENARIOS = sorted((Path(__file__).parent / "fleet").glob("*.yaml"))
 SERVICE = {"vip": "192.0.2.80", "protocol": "tcp", "ports": [80]}
 
 
-def text_of(services: Mapping[str, Any]) -> str:
-    """A config: services by name, of which a backend is its name and keys."""
+def text_of(services: Mapping[str, Any], switch: Mapping[str, Any]) -> str:
+    """A config: services by name, of which a backend is its name and keys. `switch`: further keys of it."""
     listed = []
     for name, service in services.items():
         backends = [
@@ -42,14 +53,17 @@ def text_of(services: Mapping[str, Any]) -> str:
             for each, keys in service["backends"].items()
         ]
         listed.append({"name": name, **SERVICE, **service, "backends": backends})
-    return json.dumps({"version": 1, "switch": {"ingress": ["in"], "egress": "out"}, "services": listed})
+    return json.dumps({"version": 1, "switch": {"ingress": ["in"], "egress": "out", **switch}, "services": listed})
 
 
-def after(view: FleetView, step: Mapping[str, Any]) -> FleetView:
+def after(view: FleetView, step: Mapping[str, Any], switch: Mapping[str, Any]) -> FleetView:
     """The view after what a step does. Raises as the command."""
     match step:
+        case {"down": names}:
+            ejected = Availability({"web": frozenset(names)} if names else {})
+            return committed(view, next_change(view, FleetAvailability(ejected)).changes)
         case {"config": services} | {"roll_out": services}:
-            text = text_of(services)
+            text = text_of(services, switch)
             change = with_intent(view, text, parse_intent(text, file="services.yaml"))
             moved = {f"{s.name} {','.join(sorted(s.groups))}".strip(): round(100 * s.clients) for s in change.steps}
             assert moved == step.get("moved", moved)
@@ -79,6 +93,13 @@ def has(view: FleetView, dpu: str) -> dict[str, dict[str, int]]:
     }
 
 
+def switched(view: FleetView, dpu: str, dead: list[str]) -> Blocks:
+    """Who has which clients by the groups of a DPU."""
+    balancer, stored = ViewReader().read(view.of_dpu(dpu).services.values(), NEUTRAL, file="local")
+    rows = successions(balancer.services[0], stored["web"], depth=4, out=(), closed=()).rows
+    return Blocks.of((block, next(one for one in owners_of(owners) if one not in dead)) for block, owners in rows)
+
+
 def targets(view: FleetView) -> dict[str, list[str]]:
     config, memo = configs_of(view, Memo())[0], Memo().part(IN_USE)
     assert config is not None
@@ -90,13 +111,17 @@ def targets(view: FleetView) -> dict[str, list[str]]:
 def test_scenario(path: Path) -> None:
     scenario = yaml.safe_load(path.read_text())
     dpus = {name: Dpu(name, frozenset(groups), wave=2) for name, groups in scenario["dpus"].items()}
-    view = replace(EMPTY, dpus=dpus)
+    view, switch = replace(EMPTY, dpus=dpus), scenario.get("switch", {})
     for step in scenario["steps"]:
         if "refused" in step:
             with pytest.raises((FleetRefused, ConfigError), match=step["refused"]):
-                after(view, step)
+                after(view, step, switch)
             continue
-        view = settled(after(view, step))
+        wanted = switched(view, dpu, step["down"]) if (dpu := step.get("as_switched")) else None
+        view = after(view, step, switch)
+        if wanted is not None:
+            assert switched(view, dpu, []) == wanted, step
+        view = view if "down" in step else settled(view)
         for name, wanted in step.get("has", {}).items():
             assert has(view, name).get("web") == wanted, (step, name)
         assert sorted(view.services) == step.get("rows", sorted(view.services))

@@ -410,7 +410,8 @@ def _differs(verdicts: Mapping[str, int], status: DpuStatus) -> bool:
     return abs(now - before) > TOLERANCE
 
 
-# Votes: which targets this DPU cannot reach. They move no client here: the store decides.
+# Votes: which targets this DPU cannot reach, by probes, or as their ports are dead. They move no client here: the store
+# decides.
 
 
 class FleetVoter:
@@ -432,10 +433,14 @@ class FleetVoter:
         return 2 * sum(target in up for target in self._dark(state)) > len(up)
 
     def _dark(self, state: AgentState) -> Iterator[str]:
-        tracker = state.tracker
+        tracker, dead = state.tracker, state.dead_ports
+        services = state.balancer.services if dead else ()
+        pairs = ((service.name, backend) for service in services for backend in service.backends)
+        behind = {(name, each.name) for name, each in pairs if not dead.isdisjoint(each.next_hop.ports)}
         for target, names in self._targets(state.balancer).items():
             check = tracker.checks.by_backend.get(names[0])
-            if check is not None and not tracker.health[check].is_up:
+            is_down = check is not None and not tracker.health[check].is_up
+            if is_down or behind.issuperset(names):
                 yield target
 
     def _targets(self, balancer: Balancer) -> Targets:

@@ -27,7 +27,16 @@ from xenoovs.decision.decision import (
 from xenoovs.decision.ejection import Ejected, KnownShares, Ramps
 from xenoovs.errors import FleetRefused, XenoovsError, did_you_mean, first_names
 from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo, Problem, decision_of, stored_services
-from xenoovs.model.balancer import Balancer, DrainMode, OtherTraffic, Service, Uplinks, claim_text, service_ids
+from xenoovs.model.balancer import (
+    Balancer,
+    DrainMode,
+    Failover,
+    OtherTraffic,
+    Service,
+    Uplinks,
+    claim_text,
+    service_ids,
+)
 from xenoovs.model.claims import Claimant, check_between
 from xenoovs.model.fleet import (
     FleetServices,
@@ -443,7 +452,7 @@ def _towards(
         _decided,
         {
             each: (
-                *(site.service, stored[before[each][0]] if before[each] else None),
+                *(site.service, stored[before[each][0]] if before[each] else None, given.balancer.uplinks.failover),
                 None if available is None else available.get(each, _ALL_AVAILABLE),
             )
             for each, site in made.items()
@@ -555,11 +564,16 @@ _NOWHERE = Uplinks("fleet", ("ingress",), "egress", OtherTraffic.DROP)
 
 
 def _decided(
-    service: Service, before: tuple[Service, ServiceDecision] | None, availability: Availability | None
+    service: Service,
+    before: tuple[Service, ServiceDecision] | None,
+    failover: Failover | None,
+    availability: Availability | None,
 ) -> tuple[ServiceDecision | None, ServiceDecision]:
     """Return what a service has, under the names that its backends have now, and what it is to have. Raises as
-    `decide`. `before`: how it was configured, and what it has; None: it is new."""
-    desired, was = DesiredState(Balancer(_NOWHERE, (service,))), None if before is None else _followed(service, before)
+    `decide`. `before`: how it was configured, and what it has; None: it is new. `failover`: of all DPUs; of ports it
+    counts only which backends share one."""
+    desired = DesiredState(Balancer(replace(_NOWHERE, failover=failover), (service,)))
+    was = None if before is None else _followed(service, before)
     previous = Decision.of({} if was is None else {service_ids([service.claim])[service.claim]: was})
     if availability is None:
         desired = undisturbed(previous, desired)

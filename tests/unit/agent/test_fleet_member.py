@@ -30,6 +30,7 @@ from xenoovs.agent.state import (
     ConfigFollowed,
     Observed,
     OffloadSample,
+    PortsChanged,
     ProbeAt,
     Probed,
     RoundFacts,
@@ -249,7 +250,7 @@ services:
     ports: [80]
     backends:
       - {name: b1, mac: 02:00:5e:10:00:01, address: 192.0.2.1, weight: 1}
-      - {name: b2, mac: 02:00:5e:10:00:02, address: 192.0.2.2, weight: 1}
+      - {name: b2, mac: 02:00:5e:10:00:02, address: 192.0.2.2, weight: 1, egress: p2}
 """,
     file="x",
 )
@@ -326,6 +327,13 @@ def test_it_votes_on_its_own_targets_and_moves_no_client() -> None:
     other = decide(Decision(), DesiredState(BALANCER, {"web": frozenset({"b2"})})).services[0][1]
     state = after(state, ConfigFollowed(BALANCER, stored={"web": other}), Tick(), now_s=3)
     assert state.ejected == {"web": frozenset({"b2"})}
+
+
+def test_a_dead_port_is_a_vote_as_a_failed_probe_is() -> None:
+    state = after(following(view(witness_of=2)), PortsChanged(frozenset({"p2"})), now_s=1)
+    assert FleetVoter().down(state) == {TARGETS[1]}
+    assert not FleetVoter().is_cut_off(state)
+    assert FleetVoter().is_cut_off(after(state, PortsChanged(frozenset({"p1", "p2"})), now_s=2))
 
 
 def test_a_new_witness_votes_as_the_fleet_until_it_has_probed() -> None:
