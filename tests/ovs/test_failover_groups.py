@@ -12,6 +12,8 @@ from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.lab_support import load_text
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.compile.program import compile_config
+from xenoovs.decision.decision import DesiredState
+from xenoovs.engine.engine import Engine
 from xenoovs.openflow.flow import OWNER, Flow, ObservedFlow
 from xenoovs.openflow.text import parse_flow, render_flow
 from xenoovs.switch.endpoint import find_endpoint
@@ -111,6 +113,23 @@ def test_a_group_that_sets_l4_ports_is_of_one_protocol(bridge: DummyBridge) -> N
         "tcp_dst",
         "udp_dst",
     }
+
+
+def test_bug_a_deleted_port_was_an_external_change_and_took_blocks_from_who_serves(
+    bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    config, desired = tmp_path / "my.yaml", DesiredState(load_text(CONFIG))
+    config.write_text(CONFIG)
+    engine = Engine(ManagementSwitch(find_endpoint(db=bridge.ovs.db, env={})))
+    engine.round(desired, now_s=0.0)
+    bridge.ovs.vsctl("del-port", bridge.name, "p2")
+    said = xenoovs("status", str(config), "--db", bridge.ovs.db, "--interval", "0").out
+    assert [line.split()[4] for line in said.splitlines() if line.startswith("dns  ")] == ["1", "0"]
+    assert "dns: 1 block of two: the switch sends to one, as p2 is dead" in said
+    done = engine.round(desired, now_s=1.0)
+    assert (done.foreign, [problem.backends for problem in done.problems]) == (0, [(("dns", "two"),)])
+    bridge.ofctl("del-flows", "table=1")
+    assert engine.round(desired, now_s=2.0).foreign
 
 
 def test_ovs_ofctl_takes_what_validate_prints(bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path) -> None:

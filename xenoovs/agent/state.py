@@ -6,6 +6,7 @@ Events go into `step`, and effects come out, for modules with a clock, threads a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -185,8 +186,9 @@ class RoundFacts:
 
     @property
     def unreachable(self) -> dict[BackendName, str]:
-        """Why backends get no clients although they may have some."""
-        return {name: problem.text for problem in self.problems for name in problem.backends}
+        """Why backends get no clients although they may have some, in a few words: `problems` say more, once."""
+        found = ((name, problem) for problem in self.problems for name in problem.backends)
+        return {name: re.split(r" \(|[;:,] ", problem.text, maxsplit=1)[0] for name, problem in found}
 
     @property
     def is_known(self) -> bool:

@@ -72,8 +72,8 @@ def _find(text: str, keys: tuple[ConfigKey, ...]) -> list[ConfigKey]:
         raise click.UsageError(f"The config has no key {text!r}.{did_you_mean(text, sorted(names))}")
     same = [each for each in found if (each.kind, each.meaning) == (found[0].kind, found[0].meaning)]
     if len(same) < len(found):
-        places = ", ".join(each.path for each in found)
-        raise click.UsageError(f"{text!r} is several keys: {places}. Write more of the path.")
+        places = "".join(f"\n  {each.path}: {each.meaning.partition('. ')[0].removesuffix('.')}" for each in found)
+        raise click.UsageError(f"{text!r} is several keys; write one of these paths:{places}")
     return found
 
 

@@ -174,7 +174,7 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
         if options.output is OutputFormat.TEXT:
             echo(f"{source}:\n")
         dead = _dead_ports(switch, balancer)
-        moved = _moved_by_switch(switch, balancer) if dead and balancer.uplinks.buckets else ()
+        moved = _moved_by_switch(switch, balancer) if balancer.uplinks.buckets else ()
         _show(report, before, options, apart_s=apart_s, dead=dead, moved=moved)
         if options.output is OutputFormat.TEXT and not report.is_as_configured:
             missing = counted(report.missing, "flow")

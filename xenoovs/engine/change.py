@@ -320,6 +320,11 @@ def step(desired: DesiredState, found: Comparison, options: PlanOptions, at: Cir
     expected = (flow for i in sorted(changed - found.touched) for flow in found.guess.texts.get(i, {}).values())
     observed = (*found.flows, *expected)
     untouched = sum(len(texts) for i, texts in target.texts.items() if i not in changed)
+    # Nobody has changed flows whose port is gone: a dump has its number. Behind `in_port`, their keys differ.
+    gone = target.without - found.guess.without
+    guessed = [found.guess.texts.get(i, {}) for i in found.touched] if gone else []
+    lost = [flow for texts in guessed for text, flow in texts.items() if text in found.missing and _names(flow) & gone]
+    reverted = max(0, found.foreign - len(lost) - sum(flow.match.in_port in gone for flow in lost))
     decided = {i: service for i, service in before[0].services if i in changed - found.touched}
     return Change(
         bridge=desired.balancer.uplinks.bridge,
@@ -331,7 +336,7 @@ def step(desired: DesiredState, found: Comparison, options: PlanOptions, at: Cir
         observed=observed,
         settled=_settling(before[1]) - _settling(target.transition) if options.drain else frozenset(),
         problems=problems,
-        foreign=found.foreign if at.remembers and not at.lost else 0,
+        foreign=reverted if at.remembers and not at.lost else 0,
         lost=at.lost,
         names={made.service_id: made.service.name for made in found.guess.program.services},
     )

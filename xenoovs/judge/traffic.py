@@ -13,7 +13,9 @@ from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.compile.read import is_in_drain_table, is_learned
 from xenoovs.dataclass import dataclass
 from xenoovs.model.balancer import Backend
-from xenoovs.openflow.flow import FlowKey, ObservedFlow, service_of
+from xenoovs.model.next_hop import NextHop
+from xenoovs.openflow.flow import Flow, FlowKey, ObservedFlow, service_of
+from xenoovs.openflow.group import failover_of_flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ def _service_rows(service: ServiceProgram, observed: Mapping[FlowKey, ObservedFl
     installed = defaultdict[Backend, list[ObservedFlow]](list)
     for block in service.blocks:
         found = observed.get(block.flow.key)
-        if found is not None and found.flow == block.flow:
+        # Of a group, the first next hop says whose block it is: ports of others may be gone.
+        if found is not None and (found.flow == block.flow or _first(found.flow) == _first(block.flow) is not None):
             installed[block.backend].append(found)
     counted = _counted(service, observed, installed)
     packets = sum(flow.packets for flows in counted.values() for flow in flows)
@@ -91,6 +94,11 @@ def _service_rows(service: ServiceProgram, observed: Mapping[FlowKey, ObservedFl
         )
         for backend, target, share in zip(backends, service.service.target_shares, service.shares, strict=True)
     ]
+
+
+def _first(flow: Flow) -> NextHop | None:
+    failover = failover_of_flow(flow)
+    return None if failover is None else hop_of(failover.buckets[0])
 
 
 def _counted(

@@ -217,13 +217,14 @@ def schema_of(parser: Any, described: dict[str, Any]) -> Mapping[str, Any]:
 @dataclass(frozen=True, slots=True)
 class Listed:
     """A list of values or mappings. `item`: what reads one. `may_be_one`: whether a list of one may be written as its
-    only item. `kind`: what the reference calls it; empty: as its items."""
+    only item. `kind`: what the reference calls it; empty: as its items. `is_set`: whether each may be there once."""
 
     item: Any
     least: int = 0
     most: int = MAX_ITEMS
     may_be_one: bool = False
     kind: str = ""
+    is_set: bool = False
 
     def parse(self, tree: object) -> tuple[Any, ...]:
         """Return the items. Raises Mistakes with all that are wrong."""
@@ -239,9 +240,13 @@ class Listed:
             raise ValueError(f"{len(items)} items are more than the {self.most} that are supported; split them")
         parse = form_of(self.item).parse if isinstance(self.item, type) else self.item.parse
         try:
-            return tuple([parse(item) for item in items])
+            found = tuple([parse(item) for item in items])
         except ValueError:
             return self._refuse(items, parse)
+        twice = [number for number, item in enumerate(found) if item in found[:number]] if self.is_set else []
+        if twice:
+            raise Mistakes([Remark((number,), f"{found[number]} is there twice; remove one") for number in twice])
+        return found
 
     @staticmethod
     def _refuse(items: Iterable[object], parse: Callable[[object], Any]) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ _HEALTH, _DRAIN, _NOTIFY, _AGENT_CHECK = (
 )
 
 
-_GROUPS = Listed(values.name, may_be_one=True, kind="name, or list of names")
+_GROUPS = Listed(values.name, may_be_one=True, kind="name, or list of names", is_set=True)
 _NOT_OF_FLEET = "`{}` is for the config of a fleet (`xenoovs fleet apply`); remove it here"
 
 

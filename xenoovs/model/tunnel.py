@@ -379,7 +379,9 @@ class Ipsec:
 class Bfd:
     """Sessions of Open vSwitch itself with the other ends (RFC 5880), over the tunnel. Both ends need the same."""
 
-    interval_ms: Annotated[int, Key(values.duration_ms, "Time between two messages, each way.", "100ms")] = 100
+    interval_ms: Annotated[
+        int, Key(values.bfd_interval_ms, "Time between two messages, each way; 1ms to 10s.", "100ms")
+    ] = 100
     multiplier: Annotated[
         int, Key(values.count, "After so many lost messages in a row the session is down, and the remote is left.")
     ] = 3

@@ -288,7 +288,7 @@ UNTAGGED = "untagged"
 MAX_FLOWS = 2**MAX_KEY_BITS
 MAX_COUNT = 100
 MAX_WORDS = 100
-LONGEST_MS = 3_600_000
+LONGEST_MS, _LONGEST_BFD_MS = 3_600_000, 10_000
 LONGEST_MARGIN_US = 1_000_000
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
@@ -465,8 +465,7 @@ def vip(value: object) -> Vip:
         return _address(value, advice=advice)
     if not re.fullmatch(_PREFIX_PATTERN, value, re.ASCII):
         raise ValueError(f"{show(value)} is not a prefix; write one such as 192.0.2.0/24 or 2001:db8::/64")
-    start, _, digits = value.partition("/")
-    first, length = _address(start, advice=advice), int(digits)
+    first, length = _address(value.partition("/")[0], advice=advice), _prefix_length(value)
     if length == first.max_prefixlen:
         return first
     shortest, longest = SHORTEST_PREFIX[first.version], first.max_prefixlen - 1
@@ -480,6 +479,13 @@ def vip(value: object) -> Vip:
     return net
 
 
+def _prefix_length(text: str) -> int:
+    start, _, digits = text.partition("/")
+    if digits != str(int(digits)):
+        raise ValueError(f"{text} has a length that begins with 0; write {start}/{int(digits)}")
+    return int(digits)
+
+
 @accepts(**_ADDRESS)
 def server_address(value: object) -> IPAddress:
     """Read the unicast address of a server."""
@@ -491,8 +497,11 @@ def client_network(value: object) -> IPv4Network:
     """Read an IPv4 network, or an address."""
     try:
         if isinstance(value, str) and "." in value:
-            return IPv4Network(value)
+            found = IPv4Network(value)
+            return found if "/" not in value else IPv4Network((found.network_address, _prefix_length(value)))
     except ValueError as error:
+        if "begins with 0" in str(error):
+            raise
         if "has host bits set" in str(error):
             raise ValueError(f"{value} has bits behind its mask; write {IPv4Network(value, strict=False)}") from None
     raise ValueError(f"{show(value)} is not an IPv4 network; write one such as 10.9.0.0/16")
@@ -615,6 +624,14 @@ def duration_ms(value: object) -> int:
     if milliseconds != int(milliseconds) or not 1 <= milliseconds <= LONGEST_MS:
         raise ValueError(f"{show(value)} is not a time from 1ms to 1h; write one such as 500ms, 1s or 2m")
     return int(milliseconds)
+
+
+@accepts(write=_time, **_written("time", _DURATION_PATTERN))
+def bfd_interval_ms(value: object) -> int:
+    """Read a time between two messages of BFD, 1 ms to 10 s."""
+    if (found := duration_ms(value)) > _LONGEST_BFD_MS:
+        raise ValueError(f"{show(value)} is longer than 10s; a dead remote is left after several, so write 100ms or 1s")
+    return found
 
 
 @accepts(type="integer", minimum=1, maximum=MAX_COUNT)
