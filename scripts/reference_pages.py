@@ -12,6 +12,7 @@ from xenoovs.cli.main import COMMANDS, cli
 from xenoovs.compile.pipeline import (
     ALIAS_PRIORITY,
     ARP_PRIORITY,
+    ARP_VLAN_STEP,
     BLOCK_PRIORITY,
     GENERATION,
     NEIGHBOUR_DISCOVERY_PRIORITY,
@@ -176,7 +177,7 @@ tunnel, with their source ports.
 | neighbour discovery | {Stage.CLASSIFY.table} | {NEIGHBOUR_DISCOVERY_PRIORITY} |
 | packets of a service | {Stage.CLASSIFY.table} | {SERVICE_PRIORITY}, less the more specific the claim |
 | the same in a VLAN | {Stage.CLASSIFY.table} | {SERVICE_PRIORITY + VLAN_STEP}, likewise |
-| ARP for a VIP | {Stage.CLASSIFY.table} | {ARP_PRIORITY} |
+| ARP for a VIP; in a VLAN | {Stage.CLASSIFY.table} | {ARP_PRIORITY}; {ARP_PRIORITY + ARP_VLAN_STEP} |
 | what a backend of `mode: nat` sends back | {Stage.CLASSIFY.table} | {RETURN_PRIORITY}, less the more specific |
 | other traffic | {Stage.CLASSIFY.table} | {OTHER_PRIORITY} |
 | a block of depth d | {Stage.BALANCE.table} | {BLOCK_PRIORITY} - d |

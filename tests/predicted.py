@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import islice, product
 
 from xenoovs.judge.simulate.classifier import PREFIX_FIELDS
@@ -10,12 +11,18 @@ from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
 from xenoovs.judge.simulate.walk import Headers
 from xenoovs.model.address import IPAddress, family_of, holds, prefix_of
 from xenoovs.model.balancer import Balancer, Service
+from xenoovs.model.next_hop import NO_TAG
 from xenoovs.model.packet import Packet, service_of
-from xenoovs.openflow.flow import Field, Flow
+from xenoovs.openflow.flow import Field, Flow, tag_of
 
 
 def packets_of_every_region(balancer: Balancer, service: Service, sources: Iterable[IPAddress]) -> Iterator[Packet]:
-    """Packets to each part of a service's prefixes that longer VIPs cut out; of one protocol and port each."""
+    """Packets to each part of a service's prefixes that longer VIPs cut out; of one protocol, port and VLAN each. Those
+    of a service of every VLAN are in one of no other service."""
+    named = {each.claim.vlan for each in balancer.services}
+    vlan = service.claim.vlan
+    if vlan is None:
+        vlan = 300 if NO_TAG in named else NO_TAG
     vips = {vip for each in balancer.services for vip in each.claim.vips}
     kinds = list(product((17, 6, 1), (*(ports.first for ports in service.claim.ports), 53, 80, 999)))
     for own, source in product(service.claim.vips, sources):
@@ -24,7 +31,8 @@ def packets_of_every_region(balancer: Balancer, service: Service, sources: Itera
         found = {type(first)(int(first) ^ (1 << bit >> 1)) for first in inside for bit in range(bits + 1)}
         for address, in_port in product(sorted(found, key=int), balancer.uplinks.ingress):
             if family_of(address) is family_of(source):
-                packets = (Packet(in_port, source, address, number, 8, port) for number, port in kinds)
+                base = Packet(in_port, source, address, 0, 8, vlan=tag_of(vlan))
+                packets = (replace(base, protocol=number, dport=port) for number, port in kinds)
                 yield from islice((p for p in packets if service_of(balancer, p) is service), 1)
 
 

@@ -11,25 +11,41 @@ from itertools import product
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.arp import arp_request
 from tests.compiled import compiled
 from tests.flow_oracle import moved, pieces
 from tests.predicted import packets_of_every_region
-from tests.strategies import NESTED, NETS4, VIPS4, VIPS6, balancers, edits, packets, port_numbers, sources
+from tests.strategies import (
+    NESTED,
+    NETS4,
+    VIPS4,
+    VIPS6,
+    VLANS,
+    addresses_in,
+    balancers,
+    edits,
+    packets,
+    port_numbers,
+    sources,
+)
 from tests.unit import balancer as small
+from tests.unit.controller.test_solicitation import solicitation
 from xenoovs.compile.encoding import arrives, key_match, port_masks
 from xenoovs.compile.pipeline import GENERATION, Stage
 from xenoovs.compile.plan import hardware_entries, plan
 from xenoovs.compile.program import Program, ServiceProgram
+from xenoovs.controller.neighbour_discovery import answer, macs_of
 from xenoovs.errors import assert_never
 from xenoovs.judge.expected import expected_services, index_blocks
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Outcome, headers_of, tables_of
-from xenoovs.model.address import Family, Vip, address_in
+from xenoovs.model.address import Family, Mac, Vip, address_in
 from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
 from xenoovs.model.block_key import KeyField
 from xenoovs.model.next_hop import NO_TAG
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet, service_of
-from xenoovs.openflow.flow import decode_cookie, tag_of
+from xenoovs.openflow.flow import TAGGED, Field, Match, decode_cookie, tag_of
+from xenoovs.openflow.wire.message import PacketIn
 
 
 @given(st.data(), balancers())
@@ -203,14 +219,19 @@ def test_entries_are_as_predicted_beside_other_services(balancer: Balancer) -> N
 
 @st.composite
 def nested(draw: st.DrawFn) -> Balancer:
-    """Up to five services with prefixes of IPv4, of which most are inside others."""
+    """Up to five services with prefixes of IPv4, of which most are inside others, in VLANs too; and a remote."""
     claims = st.builds(
-        lambda vips, protocol, port: Claim(
-            frozenset({Family.IPV4}), tuple(vips), protocol, (PortRange(port, port),) if protocol and port else ()
+        lambda vips, protocol, port, vlan: Claim(
+            frozenset({Family.IPV4}),
+            tuple(vips),
+            protocol,
+            (PortRange(port, port),) if protocol and port else (),
+            vlan=vlan,
         ),
         st.lists(st.sampled_from((*VIPS4, *NETS4)), min_size=1, max_size=2, unique=True),
         st.sampled_from((None, Protocol.UDP, Protocol.TCP)),
         st.sampled_from((0, 53, 80)),
+        st.sampled_from(draw(st.sampled_from(((None,), (None, NO_TAG, 100))))),
     )
     kept: list[Claim] = []
     for claim in draw(st.lists(claims, min_size=2, max_size=5)):
@@ -231,6 +252,43 @@ def test_entries_of_nested_prefixes_are_as_predicted_and_those_of_their_service(
         assert len(found) == hardware_entries(made)
         located = [index.locate(megaflow.in_port, megaflow.fields()) for megaflow in found]
         assert {at and at[0].service.name for at in located} <= {made.service.name}
+
+
+@st.composite
+def answering(draw: st.DrawFn) -> Balancer:
+    """Services with prefixes and VLANs, of which some answer ARP and neighbour solicitations, each with its own MAC."""
+    kept: list[Claim] = []
+    vips = st.lists(st.sampled_from(NESTED), min_size=1, max_size=3, unique=True)
+    for drawn, vlan in draw(st.lists(st.tuples(vips, st.sampled_from(VLANS)), min_size=2, max_size=6)):
+        claim = replace(small.claim(*drawn), vlan=vlan)
+        if not any(claim.overlaps(other) for other in kept):
+            kept.append(claim)
+    made = (replace(small.service(each), vip_mac=Mac(0xC470BDA05600 + i)) for i, each in enumerate(kept))
+    return small.balancer(*(each if draw(st.integers(0, 3)) else replace(each, vip_mac=None) for each in made))
+
+
+@given(st.data(), answering())
+def test_an_address_is_answered_for_by_the_service_that_gets_its_packets(
+    data: st.DataObject, balancer: Balancer
+) -> None:
+    """Of those that answer: of one without `vip_mac`, the next shorter prefix."""
+    tables, macs = tables_of(compiled(balancer).flows), macs_of(balancer)
+    owners = replace(balancer, services=tuple(each for each in balancer.services if each.vip_mac))
+    for target in data.draw(st.lists(st.sampled_from(NESTED).flatmap(addresses_in), min_size=3, max_size=6)):
+        vlan = tag_of(data.draw(st.sampled_from((NO_TAG, 100, 200, 300))))
+        source = address_in(VIPS4[0] if target.version == 4 else VIPS6[0])
+        owner = service_of(owners, Packet("p0", source, target, 17, vlan=vlan))
+        if target.version == 4:
+            asked = arp_request("p0", sender_mac=1, sender=int(source), target=int(target), vlan=vlan)
+            copies = [copy for copy in tables.run(asked).copies if copy.headers.get(Field.ARP_OP) == 2]
+            found = [(copy.port, copy.headers.get(Field.ARP_SHA), copy.headers.get(Field.VLAN)) for copy in copies]
+            assert found == ([] if owner is None else [("p0", owner.vip_mac and owner.vip_mac.value, vlan)])
+        else:
+            tags = b"\x81\x00" + (vlan & ~TAGGED).to_bytes(2, "big") if vlan else b""
+            frame = solicitation(target=target.packed, tags=tags)
+            out = answer(PacketIn(Match(in_port="p0"), frame), macs)
+            sender = None if out is None else out.data[6:12].hex(":")
+            assert sender == (None if owner is None else str(owner.vip_mac))
 
 
 @settings(max_examples=40)

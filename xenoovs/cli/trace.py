@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from ipaddress import IPv4Address, ip_address
+from operator import itemgetter
 from pathlib import Path
 
 import click
@@ -167,8 +168,8 @@ def _for_addresses(balancer: Balancer, src: IPAddress, dst: IPAddress | None) ->
     found = [s for s in balancer.services if family in s.claim.families]
     if dst is None:
         return found
-    lengths = [(s.claim.prefix_length(dst) or 0, s) for s in found if s.claim.vips]
-    return [s for length, s in sorted(lengths, key=lambda pair: -pair[0]) if length]
+    lengths = [(s.claim.vlan is not None, s.claim.prefix_length(dst) or 0, s) for s in found if s.claim.vips]
+    return [s for _, length, s in sorted(lengths, key=itemgetter(0, 1), reverse=True) if length]
 
 
 def _guess_service(

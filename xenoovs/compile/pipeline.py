@@ -94,7 +94,9 @@ BLOCK_PRIORITY = 1000
 ARP_PRIORITY = 500
 """ARP for a VIP: below all services. Open vSwitch keeps arp_op and arp_tpa where it keeps nw_proto and nw_dst (struct
 flow, lib/flow.h), so these flows lie in the subtable of the services with a VIP and a protocol; from higher up they
-would make every packet pass it first and be matched by its destination. Those of prefixes are below it, to 476."""
+would make every packet pass it first and be matched by its destination. Those of prefixes are below it, to 476. Those
+of a VLAN are above all others, from 501 to 525, as the services are."""
+ARP_VLAN_STEP = 25
 
 RETURN_PRIORITY = 400
 """What backends send back: below ARP and all services, which no packet of a client then passes it for, and above other
@@ -130,8 +132,13 @@ def service_priority(claim: Claim, vip: Vip | None, *, port_bits: int) -> int:
     return base + SERVICE_PRIORITY - has_protocol - 2 * port_bits - _VIP_STEP * (vip is not None)
 
 
+def arp_priority(vip: Vip, vlan: int | None) -> int:
+    """Return the priority of the flow that answers ARP for a VIP: the service answers that would get the packet."""
+    return below(ARP_PRIORITY + ARP_VLAN_STEP * (vlan is not None), vip)
+
+
 def below(priority: int, vip: Vip) -> int:
-    """Return the priority of a VIP's flow for ARP or for answers: longer prefixes above shorter ones."""
+    """Return the priority of a VIP's flow among those for ARP, or for answers: longer prefixes above shorter ones."""
     return priority - (family_of(vip).bits - vip.prefixlen if isinstance(vip, IPNetwork) else 0)
 
 

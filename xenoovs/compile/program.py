@@ -24,7 +24,6 @@ from xenoovs.compile.encoding import (
     vlan_is,
 )
 from xenoovs.compile.pipeline import (
-    ARP_PRIORITY,
     NEIGHBOUR_DISCOVERY_PRIORITY,
     OTHER_PRIORITY,
     OUTPUT_PORT,
@@ -34,7 +33,7 @@ from xenoovs.compile.pipeline import (
     TO_DRAIN,
     DrainPriority,
     Stage,
-    below,
+    arp_priority,
     block_priority,
     cookie_of,
     drain_priority,
@@ -121,7 +120,7 @@ def arp_flows(balancer: Balancer) -> Iterator[Flow]:
     for in_port, ((vlan, vip), mac) in product(balancer.uplinks.ingress, macs):
         ether = (exact(Field.DL_TYPE, ETH_ARP), *vlan_is(vlan))
         conditions = (*ether, exact(Field.ARP_OP, _ARP_REQUEST), in_prefix(Field.ARP_TPA, vip))
-        key = FlowKey(_TABLE, below(ARP_PRIORITY, vip), match_of(conditions, in_port=in_port))
+        key = FlowKey(_TABLE, arp_priority(vip, vlan), match_of(conditions, in_port=in_port))
         yield Flow(key, cookie_of(Stage.CLASSIFY), _arp_reply(mac, vip))
 
 
@@ -551,47 +550,65 @@ def _with_returns(services: list[ServiceProgram], *, port: str) -> list[ServiceP
     ]
 
 
-_Takers = defaultdict[tuple[int, int], list[Claim]]
+_Prefix = tuple[int, int]
+"""Its first address and its length."""
 
 
 def with_splits(services: list[ServiceProgram]) -> list[ServiceProgram]:
     """Return the programs with the number of megaflows that nested prefixes cost.
 
     Open vSwitch matches as many bits of a destination as distinguish it from all longer VIPs (`trie_lookup()` of
-    lib/classifier.c). What a longer one leaves to the service counts once, for one protocol and one port.
+    lib/classifier.c). What a longer one leaves to the service counts once, for one protocol and one port. VIPs in other
+    VLANs, and remotes, distinguish packets only where a longer VIP in the same one is looked up (`check_tries()`). A
+    service of every VLAN counts for one VLAN in which there is no other service.
     """
     if not any(isinstance(vip, IPNetwork) for made in services for vip in made.service.claim.vips):
         return services
-    takers = defaultdict[tuple[int | None, Family], _Takers](lambda: defaultdict(list))
+    takers = defaultdict[tuple[int | None, Family], list[tuple[_Prefix, Claim]]](list)
+    known = defaultdict[Family, set[_Prefix]](set)
     for made in services:
         claim = made.service.claim
-        for vip in claim.vips if not made.service.is_remote else ():
+        for vip in claim.vips:
             first, length = prefix_of(vip)
-            takers[claim.vlan, family_of(vip)][int(first), length].append(claim)
-    ordered = {key: sorted(found.items()) for key, found in takers.items()}
+            known[family_of(vip)].add((int(first), length))
+            if not made.service.is_remote:
+                takers[claim.vlan, family_of(vip)].append(((int(first), length), claim))
+    ordered = {family: sorted(prefixes) for family, prefixes in known.items()}
+    for found_of in takers.values():
+        found_of.sort(key=itemgetter(0))
+    deepest = {key: max(length for (_, length), _ in found_of) for key, found_of in takers.items()}
     found = list[ServiceProgram]()
     for made in services:
         claim, regions = made.service.claim, 0
         for vip in claim.vips:
-            if isinstance(vip, IPNetwork):
-                regions += _regions(claim, vip, ordered[claim.vlan, family_of(vip)]) - 1
+            key = claim.vlan, family_of(vip)
+            if isinstance(vip, IPNetwork) and vip.prefixlen < deepest[key]:
+                regions += _regions(claim, vip, ordered[key[1]], takers[key], deepest[key]) - 1
         splits = regions * len(made.classify) // max(1, len(claim.vips))
         found.append(made if made.splits == splits else replace(made, splits=splits))
     return found
 
 
-def _regions(claim: Claim, net: IPNetwork, takers: list[tuple[tuple[int, int], list[Claim]]]) -> int:
+def _regions(
+    claim: Claim, net: IPNetwork, known: list[_Prefix], takers: list[tuple[_Prefix, Claim]], deepest: int
+) -> int:
     """Return the number of longer prefixes under which packets of a claim to a prefix are matched; 1: of itself.
-    `takers`: Claims by first address and length of a prefix, sorted."""
+    `known`: VIPs of all services, sorted; `takers`: those in the same VLAN, with their claims, up to `deepest` bits."""
     width, first = net.max_prefixlen, int(net.network_address)
     bounds = (first, 0), (first + net.num_addresses, 0)
-    start, end = (bisect_left(takers, bound, key=itemgetter(0)) for bound in bounds)
-    inside = {
-        (length, value >> width - length): claims
-        for (value, length), claims in takers[start:end]
-        if length > net.prefixlen
+    (start, end), (one, last) = (
+        [bisect_left(known, bound) for bound in bounds],
+        [bisect_left(takers, bound, key=itemgetter(0)) for bound in bounds],
+    )
+    inside = defaultdict[tuple[int, int], list[Claim]](list)
+    for (value, length), taker in takers[one:last]:
+        if length > net.prefixlen:
+            inside[length, value >> width - length].append(taker)
+    nodes = {
+        (n, value >> width - n)
+        for value, length in known[start:end]
+        for n in range(net.prefixlen, min(length, deepest) + 1)
     }
-    nodes = {(n, value >> length - n) for length, value in inside for n in range(net.prefixlen, length + 1)}
     top = net.prefixlen, first >> width - net.prefixlen
     regions, left = 0, [(*top, list[Claim]())]
     while left:

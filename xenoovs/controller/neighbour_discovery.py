@@ -152,8 +152,8 @@ _BITS = Family.IPV6.bits
 _TO_CONTROLLER = Foreign(f"CONTROLLER:{WHOLE_PACKET}")
 
 Macs = Mapping[tuple[int | None, int], Mapping[int, bytes]]
-"""The MAC that answers for IPv6 addresses, 6 bytes: by the VLAN, as `Claim.vlan`, with the length of a prefix, longest
-first, and its first address."""
+"""The MAC that answers for IPv6 addresses, 6 bytes: by the VLAN, as `Claim.vlan`, with the length of a prefix, and its
+first address; in the order in which services get packets."""
 
 
 def macs_of(balancer: Balancer) -> Macs:
@@ -163,7 +163,7 @@ def macs_of(balancer: Balancer) -> Macs:
         if service.vip_mac is not None:
             for first, length in map(prefix_of, service.claim.vips_of(Family.IPV6)):
                 found[service.claim.vlan, length][int(first)] = service.vip_mac.value.to_bytes(6, "big")
-    return dict(sorted(found.items(), key=lambda item: item[0][1], reverse=True))
+    return dict(sorted(found.items(), key=lambda item: (item[0][0] is not None, item[0][1]), reverse=True))
 
 
 def answer_flows(balancer: Balancer) -> Iterator[Flow]:

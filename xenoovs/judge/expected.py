@@ -280,12 +280,13 @@ def index_blocks(services: Iterable[ExpectedService]) -> BlockIndex:
             key = match.in_port, tuple(masked.value for masked in match.masked)
             entry = ServiceEntry(service, number, blocks.get(eth_type_of(match), BlocksByMask(())))
             entries.setdefault(masks, {})[key] = entry
-    # Of nested prefixes the longest has a packet.
-    return BlockIndex(dict(sorted(entries.items(), key=lambda item: -_destination_bits(item[0]))))
+    return BlockIndex(dict(sorted(entries.items(), key=lambda item: _precedence(item[0]), reverse=True)))
 
 
-def _destination_bits(masks: _Masks) -> int:
-    return sum(mask.bit_count() for name, mask in masks if name in ("nw_dst", "ipv6_dst"))
+def _precedence(masks: _Masks) -> tuple[bool, int]:
+    """Of nested prefixes the longest has a packet, but those of a VLAN come first, as in `service_of`."""
+    bits = sum(mask.bit_count() for name, mask in masks if name in ("nw_dst", "ipv6_dst"))
+    return any(name == _VLAN for name, _ in masks), bits
 
 
 def _by_mask(blocks: Iterable[ExpectedBlock], eth_type: int) -> BlocksByMask:
