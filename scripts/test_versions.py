@@ -1,11 +1,11 @@
 """`make test-versions`: tests on each Open vSwitch and Python that Debian has; docs/how-to/install.md shows what ran.
 
-`scripts/test_versions.py [SUITE[:PART]...]`, such as `trixie`, `sid:demo`; without any: all parts of all releases.
+`scripts/test_versions.py [--again] [RELEASE[:PIECE]...]`, such as `trixie`, `sid:demo`, `sid:tests/ovs/test_why.py`.
+A piece is `demo` or a file of tests. Its result is written down at once, and what has passed runs again only with
+`--again`: a run that was ended goes on where it was.
 
-core: the tests marked `each_release`, on this host's Python, with the Open vSwitch of the release.
-demo: `make demo` in that Debian, with its own Python; `make setup` installs what it needs.
-ovs:  all of tests/ovs there; of a release whose Python is too old on this host's Python.
-laws: tests/golden and tests/property there.
+A release runs in its own Debian, with its own Python. Python 3.9 of bullseye is too old: its Open vSwitch runs on this
+host instead, with this host's Python. Pythons that no Debian has are those that scripts/in-python finds.
 """
 
 from __future__ import annotations
@@ -15,117 +15,144 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.ovs.releases import DIFFERENCES, version_of
+from tests.ovs.releases import DIFFERENCES
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests" / "versions.json"
 PAGE = ROOT / "docs" / "how-to" / "install.md"
 BEGIN, END = "<!-- made by scripts/test_versions.py from tests/versions.json -->\n", "<!-- end -->\n"
-PARTS = {
-    "bullseye": ("core", "ovs"),
-    "bookworm": ("core", "demo", "ovs", "laws"),
-    "trixie": ("core", "demo", "ovs", "laws"),
-    "sid": ("core", "demo", "ovs", "laws"),
+RELEASES = {
+    "bullseye": ("demo", "tests/ovs"),
+    "bookworm": ("demo", "tests/ovs", "tests/golden", "tests/property"),
+    "trixie": ("demo", "tests/ovs", "tests/golden", "tests/property"),
+    "sid": ("demo", "tests/ovs", "tests/golden", "tests/property"),
+    "3.10": ("tests/golden", "tests/property"),
+    "3.12": ("tests/golden", "tests/property"),
 }
-"""Debian 11 has Python 3.9, which xenoovs does not support."""
-NAMES = {
-    "core": "core laws: apply, read back, verify, failover, controller, megaflows",
-    "demo": "`make setup` and `make demo`",
-    "ovs": "all of tests/ovs",
-    "laws": "golden files and property laws",
-}
-_TESTS = (
-    "-m",
-    "pytest",
-    "-q",
-    "-n",
-    "2",
-    "--dist",
-    "loadfile",
-    "-p",
-    "no:cacheprovider",
-    "-k",
-    "not bullseye and not trixie",
-)
-_ARGUMENTS = {
-    "core": (*_TESTS, "-m", "each_release", "tests/ovs"),
-    "ovs": (*_TESTS, "tests/ovs"),
-    "laws": (*_TESTS, "tests/golden", "tests/property"),
-}
+_HOW = {"bullseye": "ovs-release", "3.10": "in-python", "3.12": "in-python"}
+_PYTHON = {"in-debian": ".venv/bin/python", "in-python": "python", "ovs-release": sys.executable}
+_PATIENCE_S = 3600
+_PREPARE = "make -s setup; scripts/setup-frr; scripts/setup-ovn; scripts/setup-measure"
+_BEGINNING = """. /etc/os-release; echo "$PRETTY_NAME|$("$0" -V)|$(ovs-vswitchd --version | head -n 1)"; exec "$@" """
+_PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not bullseye and not trixie")
 _SUMMARY = re.compile(r"^=*\s*((?:[0-9]+ [a-z]+,? ?)+) in [0-9.]+s", re.MULTILINE)
 
 
 def main() -> int:
-    """Return 1 where a part failed."""
-    wanted = sys.argv[1:] or list(PARTS)
-    runs = [
-        (suite, each)
-        for suite, _, part in (word.partition(":") for word in wanted)
-        for each in ([part] if part else PARTS[suite])
-    ]
+    """Return 1 where a piece failed."""
+    words = sys.argv[1:]
+    again = "--again" in words
+    wanted = [word for word in words if word != "--again"] or list(RELEASES)
     lines, failed = list[str](), False
-    for suite, part in runs:
-        is_own = part == "core" or suite == "bullseye"
-        within = [str(ROOT / "scripts" / ("ovs-release" if is_own else "in-debian")), suite]
-        python = sys.executable if is_own else ".venv/bin/python"
-        if part == "demo":
-            argv = ["make", "demo"]
-        else:
-            argv = (
-                [python, *_ARGUMENTS[part]]
-                if is_own
-                else ["sh", "-c", 'make -s setup; exec "$@"', "sh", python, *_ARGUMENTS[part]]
-            )
-        print(f"==> {suite}: {NAMES[part]}", flush=True)
-        done = subprocess.run([*within, *argv], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-        print(done.stdout, flush=True)
-        summary = _SUMMARY.search(done.stdout)
-        result = summary[1] if summary else "passed" if done.returncode == 0 else f"status {done.returncode}"
-        failed |= done.returncode != 0
-        where = ["sh", "-c", '. /etc/os-release; echo "$PRETTY_NAME"; "$0" -V; ovs-vswitchd --version', python]
-        system, version, ovs = subprocess.check_output([*within, *where], cwd=ROOT, text=True).splitlines()[:3]
-        row = {
-            "date": time.strftime("%Y-%m-%d"),
-            "system": system,
-            "python": version.split()[1],
-            "ovs": ovs.split()[3],
-            "release": suite,
-            "part": part,
-            "result": result,
-        }
-        record(row)
-        lines.append(" ".join((row["system"], "Python", row["python"], "Open vSwitch", row["ovs"], f"{part}:", result)))
+    for release, _, piece in (word.partition(":") for word in wanted):
+        for each in [piece] if piece else pieces_of(release):
+            if not again and is_passed(_results(release).get(each, {}).get("result", "")):
+                continue
+            print(f"==> {release}: {each}", flush=True)
+            result = run(release, each)
+            lines.append(f"{release} {each}: {result}")
+            failed |= not is_passed(result)
     print("\n".join(lines))
-    for suite in dict.fromkeys(suite for suite, _ in runs):
-        for each in DIFFERENCES:
-            if version_of(suite) <= each.last:
-                print(f"not on {suite}: {each.tests}: {each.reason}")
     return 1 if failed else 0
 
 
-def record(row: dict[str, str]) -> None:
-    """Write a result in the place of the one before, and the table of the page."""
-    rows = json.loads(RECORD.read_text()) if RECORD.exists() else []
-    rows = [each for each in rows if (each["release"], each["part"]) != (row["release"], row["part"])]
-    order = [(suite, part) for suite, parts in PARTS.items() for part in parts]
-    rows = sorted([*rows, row], key=lambda each: order.index((each["release"], each["part"])))
-    RECORD.write_text(json.dumps(rows, indent=1) + "\n")
+def pieces_of(release: str) -> Iterator[str]:
+    """Yield the demo, then files of tests; those with the core laws, marked `each_release`, come first."""
+    for each in RELEASES[release]:
+        if each == "demo":
+            yield each
+        else:
+            files = sorted((ROOT / each).glob("test_*.py"))
+            files.sort(key=lambda path: "pytest.mark.each_release" not in path.read_text())
+            yield from (str(path.relative_to(ROOT)) for path in files)
+
+
+def run(release: str, piece: str) -> str:
+    """Run a piece, and return what is written down: `passed`, what pytest counts, or how it ended."""
+    how = _HOW.get(release, "in-debian")
+    python = _PYTHON[how]
+    argv = ["make", "demo"] if piece == "demo" else [python, *_PYTEST, piece]
+    begin = ["sh", "-ec", f"({_PREPARE}) >&2; {_BEGINNING}" if how == "in-debian" else _BEGINNING, python]
+    try:
+        done = subprocess.run(
+            [str(ROOT / "scripts" / how), release, *begin, *argv],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return record(release, piece, f"not done after {_PATIENCE_S} s", "")
+    print(done.stdout, flush=True)
+    summary = _SUMMARY.search(done.stdout)
+    result = summary[1] if summary else "passed" if done.returncode == 0 else f"status {done.returncode}"
+    return record(release, piece, result, done.stdout.partition("\n")[0])
+
+
+def is_passed(result: str) -> bool:
+    """Return whether something ran and nothing failed."""
+    return "passed" in result and not re.search("failed|error", result)
+
+
+def record(release: str, piece: str, result: str, versions: str) -> str:
+    """Write a result in the place of the one before, and the table of the page. Return the result."""
+    rows = json.loads(RECORD.read_text())
+    row = rows.setdefault(release, {"pieces": {}})
+    if versions.count("|") == 2:
+        system, python, ovs = versions.split("|")
+        row |= {"system": system, "python": python.split()[1], "ovs": ovs.split()[3]}
+    row["pieces"][piece] = {"date": time.strftime("%Y-%m-%d"), "result": result}
+    RECORD.write_text(json.dumps(rows, indent=1, sort_keys=True) + "\n")
     before, _, rest = PAGE.read_text().partition(BEGIN)
     PAGE.write_text(before + BEGIN + "".join(table()) + END + rest.partition(END)[2])
+    return result
+
+
+def _results(release: str) -> dict[str, dict[str, str]]:
+    """Return piece -> date and result."""
+    results: dict[str, dict[str, str]] = json.loads(RECORD.read_text()).get(release, {}).get("pieces", {})
+    return results
 
 
 def table() -> Iterator[str]:
-    """Yield the lines of the table of what ran."""
+    """Yield the lines of the table of what ran, and of what an older version cannot do."""
     yield "| system | Python | Open vSwitch | what ran | result | date |\n|---|---|---|---|---|---|\n"
-    for row in json.loads(RECORD.read_text()):
-        release = f" of {row['release']}" if row["part"] == "core" or row["release"] == "bullseye" else ""
-        cells = (row["system"], row["python"], row["ovs"] + release, NAMES[row["part"]], row["result"], row["date"])
-        yield f"| {' | '.join(cells)} |\n"
+    rows = json.loads(RECORD.read_text())
+    for release, kinds in RELEASES.items():
+        for kind in kinds:
+            all_of = [each for each in pieces_of(release) if each.startswith(kind)]
+            ran = {each: _results(release)[each] for each in all_of if each in _results(release)}
+            if not ran:
+                continue
+            row = {"system": "", "python": "", "ovs": ""} | rows[release]
+            what = "`make demo`" if kind == "demo" else f"`{kind}`, {len(ran)} of {len(all_of)} files"
+            of = f" of {release}" if release == "bullseye" else ""
+            date = max(each["date"] for each in ran.values())
+            ovs = row["ovs"] + of if kind in ("demo", "tests/ovs") else "-"
+            cells = (row["system"], row["python"], ovs, what, total(ran), date)
+            yield f"| {' | '.join(cells)} |\n"
+    yield "\nNot run on old versions:\n\n"
+    for each in DIFFERENCES:
+        yield f"- {'.'.join(map(str, each.last))} and older, `{each.tests}`: {each.reason}\n"
+
+
+def total(ran: dict[str, dict[str, str]]) -> str:
+    """Return the results of pieces as one: what passed, and the files where something did not."""
+    counts = Counter[str]()
+    for each in ran.values():
+        for number, word in re.findall(r"([0-9]+) (passed|failed|errors?)", each["result"]):
+            counts[word.removesuffix("s")] += int(number)
+    bad = [f"`{piece}`: {each['result']}" for piece, each in ran.items() if not is_passed(each["result"])]
+    return "; ".join(
+        [f"{counts['passed']} passed" if counts["passed"] else "passed", *bad] if len(bad) < len(ran) else bad
+    )
 
 
 if __name__ == "__main__":
