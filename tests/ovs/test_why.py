@@ -6,23 +6,26 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.command_line import CommandLine, CommandResult
-from tests.ovs.dummy import DummyBridge, DummyOvs, running_dummy_ovs, tc_module, udp_packet
+from tests.ovs.dummy import DummyBridge, DummyOvs, tc_module, udp_packet
 
 CLIENTS = tuple(f"198.18.0.{number}" for number in range(16))
 
 
-@pytest.fixture(scope="module")
-def dummy_ovs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DummyOvs]:
-    """An OVS for this module: it turns offload on, and that ends only with the process."""
-    with running_dummy_ovs(tmp_path_factory.mktemp("ovs") / "run") as ovs:
-        yield ovs
+@pytest.fixture
+def dummy_ovs(own_ovs: DummyOvs) -> DummyOvs:
+    """An OVS for each test: some turn offload on, and that ends only with the process.
+
+    With offload on, 4.0.0 dies of the second dummy datapath, which the bridge of the next test would make: a static
+    `once` of dummy_allocate_flow_mark() in lib/dpif-offload-dummy.c makes the pool of the first one only.
+    """
+    return own_ovs
 
 
 class _Why:
