@@ -83,6 +83,7 @@ def test_services_that_come_change_and_go(
         "flows_of_no_service": 1,
         "flows_before": 11,
         "flows_after": 12,
+        "groups": {"before": 0, "after": 0, "add": 0, "remove": 0},
     }
 
 

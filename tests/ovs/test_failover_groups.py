@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,6 +131,19 @@ def test_bug_a_deleted_port_was_an_external_change_and_took_blocks_from_who_serv
     assert (done.foreign, [problem.backends for problem in done.problems]) == (0, [(("dns", "two"),)])
     bridge.ofctl("del-flows", "table=1")
     assert engine.round(desired, now_s=2.0).foreign
+
+
+def test_plan_counts_groups(bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path) -> None:
+    config, where = tmp_path / "my.yaml", ("--db", bridge.ovs.db)
+    config.write_text(CONFIG)
+    assert "Groups: 0 before, 2 after (2 to add, 0 to remove)" in xenoovs("plan", str(config), *where).out
+    assert "Groups: 0 before, 2 after (2 to add, 0 to remove)" in xenoovs("apply", str(config), *where, "--yes").out
+    config.write_text(CONFIG.replace("egress: p2", "egress: p3"))
+    summary = json.loads(xenoovs("plan", str(config), *where, "-o", "json").out)["summary"]
+    assert summary["groups"] == {"before": 2, "after": 2, "add": 2, "remove": 2}
+    assert len(_groups(bridge)) == 2
+    config.write_text(CONFIG.replace(", failover: in_switch", ""))
+    assert "Groups: 2 before, 0 after (0 to add, 2 to remove)" in xenoovs("plan", str(config), *where).out
 
 
 def test_ovs_ofctl_takes_what_validate_prints(bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from itertools import islice
 from math import ceil
@@ -17,11 +18,12 @@ from xenoovs.compile.program import broken_returns
 from xenoovs.compile.read import is_block
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration, percent
-from xenoovs.engine.change import Change, PlanOptions
+from xenoovs.engine.change import Change, PlanOptions, flattened
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.model.next_hop import mac_and_port, written_and_port
 from xenoovs.openflow.flow import Flow, service_of
+from xenoovs.openflow.group import has_failover, with_groups
 from xenoovs.openflow.text import render_actions, render_flow
 from xenoovs.terminal.agent_client import Where
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
@@ -121,7 +123,8 @@ def _save(path: Path, change: Change, *, config: Path, options: PlanOptions) -> 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """What a change does to a bridge: services by name, and numbers of flows. `moved`: services of which clients move,
-    with the share of these, the largest first. `shared`: flows to add, change or remove that belong to no service."""
+    with the share of these, the largest first. `shared`: flows to add, change or remove that belong to no service.
+    `groups`: how many there are `before` and `after`, and to `add` and `remove`; none is ever changed."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -130,6 +133,7 @@ class Summary:
     shared: int
     flows_before: int
     flows_after: int
+    groups: Mapping[str, int]
 
 
 def summarise(change: Change) -> Summary:
@@ -152,7 +156,21 @@ def summarise(change: Change) -> Summary:
         shared=flow_mods[0],
         flows_before=same + len(difference.removed),
         flows_after=same + len(difference.added),
+        groups=_groups(change),
     )
+
+
+def _groups(change: Change) -> dict[str, int]:
+    """Return how many groups of the bridge the flows of a change need."""
+    difference = change.difference
+    old = [*(each.before for each in difference.changed), *difference.removed]
+    new = [*difference.added, *(each.after for each in difference.changed)]
+    if not (change.program.balancer.uplinks.buckets or has_failover(old)):
+        return dict.fromkeys(("before", "after", "add", "remove"), 0)
+    wanted, keys = flattened(change.target.texts).values(), {flow.key for flow in new}
+    sides = (*(flow for flow in wanted if flow.key not in keys), *old), wanted
+    before, after = ({(each.failover, each.protocol) for each in with_groups(flows)[0]} for flows in sides)
+    return {"before": len(before), "after": len(after), "add": len(after - before), "remove": len(before - after)}
 
 
 def headline(summary: Summary) -> str:
@@ -183,6 +201,7 @@ def summary_document(summary: Summary) -> dict[str, object]:
         "flows_of_no_service": summary.shared,
         "flows_before": summary.flows_before,
         "flows_after": summary.flows_after,
+        "groups": summary.groups,
     }
 
 
@@ -201,6 +220,9 @@ def show_plan(change: Change, *, flows: bool) -> None:
         f"Flows: {summary.flows_before} before, {summary.flows_after} after ({len(difference.added)} to add, "
         f"{len(difference.changed)} to change, {len(difference.removed)} to remove)"
     )
+    if summary.groups["before"] or summary.groups["after"]:
+        text = "Groups: {before} before, {after} after ({add} to add, {remove} to remove)"
+        echo(text.format(**summary.groups))
     _show_services(change, len(summary.added) + len(summary.changed) + len(summary.removed))
     _show_problems_and_drains(change)
     if flows:
