@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import signal
 from dataclasses import replace
@@ -13,6 +14,7 @@ from tests.fleet_support import EMPTY, given, settled
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.test_cli_verify_offload import CLIENTS
 from tests.patience import eventually
+from tests.unit.cli.test_sarif import results_of
 from xenoovs.agent.fleet_config import FleetCache
 from xenoovs.terminal.agent_client import find_places
 
@@ -107,6 +109,8 @@ def test_what_left_the_nic_between_two_records_is_compared(
     assert said.out.splitlines()[0] == "no traffic got worse: 0% of packets in hardware, before 0%"
     assert said.out.splitlines()[-1].strip() == "other_config:max-idle: 600000 -> 500000"
     assert "ovsbr1: p0 -> p1 [set(eth)]" in said.out
+    shown = xenoovs("compare", before, after, "-o", "sarif")
+    assert [each["ruleId"] for each in results_of(shown.out)] == ["comparison", "host-changed"]
     bridge.ovs.appctl("revalidator/purge")
     assert xenoovs("record", after, "--db", bridge.ovs.db, "--for", "0s").status == 0
     assert xenoovs("compare", before, after, "-o", "sarif").status == 3
@@ -134,8 +138,55 @@ def test_an_anonymous_record_is_judged_the_same_and_has_no_address(
     assert xenoovs("compare", plain, other).out.splitlines()[0].startswith("no traffic got worse")
 
 
+def test_an_anonymous_record_has_no_name_of_a_host_and_no_address_in_any_form(
+    bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    """Bug: names of hosts, notes and names of machines stayed."""
+    original = "7c:fe:90:12:34:56 192.0.2.77 2001:db8:77::5 0xc000024d 7cfe90123456 hunter2 example.com shop-7 a-note"
+    for flow in (
+        "arp,arp_tpa=192.0.2.77,actions=load:0x7cfe90123456->NXM_NX_ARP_SHA[],load:0xc000024d->NXM_OF_ARP_SPA[],IN_PORT",
+        "ipv6,ipv6_dst=2001:db8:77::5,actions=p1",
+        "ip,nw_dst=192.0.2.78,actions=learn(table=5,eth_type=0x800,ip_dst=192.0.2.77),p1",
+    ):
+        bridge.ofctl("add-flow", f"table=0,priority=7,{flow}")
+    tunnel = (
+        "type=geneve",
+        "options:remote_ip=2001:db8:77::5",
+        "options:psk=hunter2",
+        "options:remote_name=a.example.com",
+    )
+    bridge.ovs.vsctl("add-port", bridge.name, "gnv7", "--", "set", "interface", "gnv7", *tunnel)
+    bridge.ovs.vsctl(
+        "set-controller", bridge.name, "tcp:192.0.2.77:6653", "ssl:ovn.example.com:6653", "ssl:example.com:1"
+    )
+    bridge.ovs.vsctl("set", "bridge", bridge.name, "other-config:hwaddr=7c:fe:90:12:34:56", "external_ids:why=a-note")
+    ids = ("external_ids:iface-id=shop-7", "external_ids:attached-mac=7c:fe:90:12:34:56")
+    bridge.ovs.vsctl("set", "interface", "p0", *ids)
+    plain, other = tmp_path / "plain", tmp_path / "anonymous"
+    assert xenoovs("record", plain, "--db", bridge.ovs.db, "--for", "0s").status == 0
+    assert xenoovs("record", other, "--db", bridge.ovs.db, "--for", "0s", "--anonymous").status == 0
+    whole = [gzip.decompress(each.read_bytes()).decode() for each in (plain, other)]
+    # What Open vSwitch prints in another form, and what is hidden in any case.
+    never = {"0xc000024d", "hunter2"}
+    assert {each for each in original.split() if each not in whole[0]} == never
+    assert [each for each in original.split() if each in whole[1]] == []
+    assert xenoovs("doctor", "--record", other).status == xenoovs("doctor", "--record", plain).status
+
+
 def _without_addresses(text: str) -> str:
     return re.sub(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|[0-9]+(?:\.[0-9]+){3}", "ADDRESS", _AGE.sub("", text))
+
+
+def test_what_cannot_be_written_is_refused_before_a_minute_of_questions(
+    bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    """Bug: a device was replaced by the record, and a directory that is not there was seen at the end."""
+    pipe, nowhere = tmp_path / "pipe", tmp_path / "no" / "host.record"
+    os.mkfifo(pipe)
+    for file, status in ((pipe, 64), (nowhere, 1)):
+        said = xenoovs("record", file, "--db", bridge.ovs.db, "--for", "5m")
+        assert (said.status, str(file) in said.err) == (status, True)
+    assert pipe.is_fifo()
 
 
 def test_ctrl_c_leaves_no_file(bridge: DummyBridge, tmp_path: Path) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.errors import FleetCacheUnusable
+from xenoovs.errors import FileUnusable, FleetCacheUnusable
 from xenoovs.evidence.archive import Recorder, write_record
 from xenoovs.evidence.take import Anonymizer, take
 from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.tape import passing_through
 from xenoovs.terminal.agent_client import find_places
+from xenoovs.terminal.command import file_behind
 from xenoovs.terminal.completion import complete_bridge
 from xenoovs.terminal.options import OutputFormat, duration_or_zero, output_option, switch_options
 from xenoovs.terminal.output import echo
@@ -56,7 +58,7 @@ def _ask_for_services(places: AgentPaths, bridge: str | None) -> None:
     show_default=True,
     help="Time between the two looks at megaflows and counters: their growth shows where packets go.",
 )
-@click.option("--anonymous", is_flag=True, help="Write other addresses in place of all MAC and IP addresses.")
+@click.option("--anonymous", is_flag=True, help="Write other addresses and names of hosts in place of all.")
 @output_option
 def record_command(
     *,
@@ -72,7 +74,7 @@ def record_command(
 
     It has two looks at the megaflows with their rules of traffic control; flows, groups and meters; settings, counters,
     devices and versions; and the end of the log. It works on any bridge, needs no config and changes nothing. Options
-    with keys and passwords are hidden; names are not, and addresses only with --anonymous: look into it before you
+    with keys and passwords are hidden; names of ports are not, addresses only with --anonymous: look into it before you
     send it.
 
     `xenoovs verify-offload`, `why`, `doctor`, `lint` and `trace` judge it with --record FILE, with or without a config,
@@ -81,6 +83,9 @@ def record_command(
     It asks for at most a minute, besides --for; the manifest says what was left out. FILE is complete or does not
     change.
     """
+    target = file_behind(file, option="FILE")
+    if not os.access(target.parent, os.W_OK):
+        raise FileUnusable(file=str(file), reason=f"nothing can be written into {target.parent}")
     switch = reach(db, lab)
     check_reachable(switch.endpoint)
     recorder = Recorder(limit_s=for_s + _ASKING_S)
@@ -89,7 +94,7 @@ def record_command(
         _ask_for_services(find_places(db, lab), bridge)
     names = [state.name for state in states]
     alter = Anonymizer() if anonymous else str
-    size = write_record(file, recorder, switch.endpoint, alter=alter, bridges=names, anonymous=anonymous)
+    size = write_record(target, recorder, switch.endpoint, alter=alter, bridges=names, anonymous=anonymous)
     document = {"file": str(file), "bytes": size, "bridges": names, "cut": recorder.cut}
 
     def show() -> None:

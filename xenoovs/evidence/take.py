@@ -102,16 +102,31 @@ def _suppressing_refusal() -> suppress:
 
 _V4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 _MAC = r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}"
-_V6 = r"(?=[0-9a-fA-F:]*::|(?:[0-9a-fA-F]{1,4}:){7})[0-9a-fA-F:]{2,39}"
+_V6 = r"(?=[0-9a-fA-F:]{0,39}::|(?:[0-9a-fA-F]{1,4}:){7})[0-9a-fA-F:]{2,39}"
 _ADDRESS = re.compile(
     rf"(?<![\w.])(?:(?<!\b[0-9a-fA-F]{{2}}:)(?P<mac>{_MAC})(?:/(?P<mac_mask>{_MAC}))?(?![\w:])"
     rf"|(?P<v4>{_V4})(?:/(?P<v4_mask>{_V4}|[0-9]{{1,2}}))?(?!\w|\.[0-9])"
     rf"|(?P<v6>{_V6})(?:/(?P<v6_mask>{_V6}|[0-9]{{1,3}}))?(?![\w:.]))"
 )
+_ANOTHER = "name-"
 _DATAPATH_ID = re.compile(r"\b0000([0-9a-f]{12})\b")
 """The MAC of the bridge, mostly (ovs-vswitchd.conf.db(5), other_config:datapath-id)."""
-_HIDDEN = re.compile(r'("(?:hostname|val)":\s*)"[^"]*"|(\bhostname=)[^\s,}]+')
-"""The name of the host; headers that tc(8) writes, as pieces of addresses in hexadecimal."""
+_PIECE = re.compile(r'("val":\s*)"[^"]*"')
+"""Headers that tc(8) writes, as pieces of addresses in hexadecimal."""
+_LABEL = r"[A-Za-z0-9](?:[\w-]*[A-Za-z0-9])?"
+_BREAK = re.compile(r'([\s,()"]+)')
+_NAME = re.compile(
+    rf"(?<![\w./-]){_LABEL}(?:\.{_LABEL})+\.[A-Za-z]{{2,24}}(?![\w-]|\.\w)"
+    rf"|(?<=tcp:|ssl:){_LABEL}\.[A-Za-z]{{2,24}}(?=:)",
+    re.ASCII,
+)
+_HOST_NAME = re.compile(
+    r'(?<="hostname": ")[^"]+|(?<="remote_name": ")[^"]+|(?<=\bhostname=)[^\s,}]+|(?<=DNS:)[^\s,]+|(?<=CN=)[^,+\n]+'
+    r"|[\w.-]{1,256}(?=: failed to resolve)"
+)
+"""Names of hosts: domain names; those of this host, of its remotes, and in certificates."""
+_EXTERNAL = re.compile(r'"external_ids": \{[^}]*\}')
+_NOTE = re.compile(r'("(?!ovn-)[^"]+": )"([^"]+)"')
 
 
 class Anonymizer:
@@ -125,11 +140,29 @@ class Anonymizer:
     def __init__(self, key: bytes | None = None) -> None:
         self._key = token_bytes(32) if key is None else key
         self._mapped = lru_cache(maxsize=1 << 18)(self._map)
+        self._of_word = lru_cache(maxsize=1 << 18)(self._another)
 
     def __call__(self, text: str) -> str:
-        text = _HIDDEN.sub(lambda found: f'{found[1]}"0"' if found[1] else f"{found[2]}host", text)
-        text = _DATAPATH_ID.sub(lambda found: f"0000{self._mapped(int(found[1], 16), 48):012x}", text)
-        return _ADDRESS.sub(self._replaced, text)
+        text = _PIECE.sub(r'\1"0"', text)
+        text = _EXTERNAL.sub(lambda found: _NOTE.sub(lambda note: f'{note[1]}"{self._named(note[2])}"', found[0]), text)
+        if any(mark in text for mark in ("hostname", "remote_name", "CN=", "DNS:", "to resolve")):
+            text = _HOST_NAME.sub(lambda found: self._named(found[0]), text)
+        # A dump of 200,000 megaflows has ten million words, and most of them again and again.
+        return "".join("".join(map(self._of_word, _BREAK.split(line))) for line in text.splitlines(keepends=True))
+
+    def _another(self, word: str) -> str:
+        """Return a word without its names of hosts and addresses."""
+        if "." in word:
+            word = _NAME.sub(lambda found: self._named(found[0]), word)
+        elif ":" not in word:
+            return _DATAPATH_ID.sub(lambda found: f"0000{self._mapped(int(found[1], 16), 48):012x}", word)
+        return _ADDRESS.sub(self._replaced, word)
+
+    def _named(self, name: str) -> str:
+        """Return another name, always the same, for one that is no address and has no other already."""
+        if _ADDRESS.fullmatch(name) or name.startswith(_ANOTHER):
+            return name
+        return f"{_ANOTHER}{blake2s(name.encode(errors='replace'), key=self._key, digest_size=4).hexdigest()}"
 
     def _replaced(self, found: re.Match[str]) -> str:
         try:

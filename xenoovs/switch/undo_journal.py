@@ -103,16 +103,19 @@ class UndoJournal:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file of mode 0600: all of it or nothing, also when the machine loses power. Raises OSError."""
-    # Of mode 0600 from the start (tempfile of the Python library).
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    try:
+        # Of mode 0600 from the start (tempfile of the Python library).
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                Path(file.name).replace(path)
+            finally:
+                # Of a file that has its place, this name is gone.
+                Path(file.name).unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     sync_directory(path.parent)
 
 

@@ -34,8 +34,11 @@ def replay(context: click.Context, _parameter: click.Parameter, file: Path | Non
         return
     # Imported here: few commands are about a record.
     from xenoovs.evidence.archive import Replay, read_record
+    from xenoovs.terminal.output import echo
 
     record = read_record(file)
+    for each in record.cut:
+        echo(f"note: {file} is not whole: {each}", err=True)
     context.with_resource(passing_through(Replay(record)))
     context.meta[_RECORDED] = record.endpoint
 

@@ -44,7 +44,7 @@ SCHEMA = _object(
 """What the published schema (OASIS, sarif-schema-2.1.0.json) says of the properties that we write."""
 
 
-def _results(text: str) -> list[dict[str, Any]]:
+def results_of(text: str) -> list[dict[str, Any]]:
     log = json.loads(text)
     jsonschema.Draft7Validator(SCHEMA).validate(log)
     (run,) = log["runs"]
@@ -57,7 +57,7 @@ def test_each_mistake_of_a_config_has_its_line_and_column(tmp_path: Path, xenoov
     config = tmp_path / "a config.yaml"
     config.write_text(SMALL_CONFIG.replace("weight: 70", "weight: much").replace("10.3.10.45", "10.3.10.x"))
     said = xenoovs("validate", config, "-o", "sarif")
-    found = [each["locations"][0]["physicalLocation"] for each in _results(said.out)]
+    found = [each["locations"][0]["physicalLocation"] for each in results_of(said.out)]
     assert said.status == 1
     assert [each["region"]["startLine"] for each in found] == [5, 9]
     assert {each["artifactLocation"]["uri"] for each in found} == {str(config).replace(" ", "%20")}
@@ -68,14 +68,14 @@ def test_a_valid_config_has_no_error(tmp_path: Path, xenoovs: CommandLine) -> No
     config.write_text(SMALL_CONFIG)
     said = xenoovs("validate", config, "-o", "sarif")
     assert said.status == 0
-    assert all(each["level"] == "note" for each in _results(said.out))
+    assert all(each["level"] == "note" for each in results_of(said.out))
 
 
 def test_lint_says_error_for_software_and_note_for_hardware(tmp_path: Path, xenoovs: CommandLine) -> None:
     flows = tmp_path / "flows"
     flows.write_text("priority=1,ip,nw_src=192.0.2.1 actions=CONTROLLER:65535\npriority=2,ip actions=output:p1\n")
     said = xenoovs("lint", "--flows", flows, "--all", "-o", "sarif")
-    levels = {each["ruleId"]: each["level"] for each in _results(said.out)}
+    levels = {each["ruleId"]: each["level"] for each in results_of(said.out)}
     assert said.status == 2
     assert set(levels.values()) == {"error", "note"}
     assert levels["output"] == "note"

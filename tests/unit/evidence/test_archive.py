@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.command_line import CommandLine
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, FileUnusable
 from xenoovs.evidence import archive
 from xenoovs.evidence.archive import Recorder, Replay, read_record, without_secrets, write_record
+from xenoovs.evidence.take import Anonymizer
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.process import run, try_run
 from xenoovs.switch.tape import Answer, answered, list_files, passing_through, read_file
@@ -123,8 +125,9 @@ def test_a_full_disk_and_an_interrupt_leave_the_file_as_it_was(tmp_path: Path, m
             raise error
 
         monkeypatch.setattr("os.fsync", refuse)
-        with pytest.raises(type(error)):
+        with pytest.raises(type(error)) as refused:
             write_record(file, Recorder(limit_s=1.0), HERE)
+        assert isinstance(error, KeyboardInterrupt) or getattr(refused.value, "filename", "") == str(file)
         assert [path.name for path in tmp_path.iterdir()] == ["host.record"]
         assert file.read_text() == "before"
     monkeypatch.undo()
@@ -132,7 +135,27 @@ def test_a_full_disk_and_an_interrupt_leave_the_file_as_it_was(tmp_path: Path, m
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-MANIFEST = {"xenoovs_record": 1, "db": "unix:/x", "rundir": None, "begun": "2026-01-01T00:00:00Z", "seconds": 1}
+def test_who_judges_a_record_that_was_cut_hears_it(tmp_path: Path, xenoovs: CommandLine) -> None:
+    """Bug: what a limit left out stood in the manifest alone, and half a dump was judged as if it were whole."""
+    file = tmp_path / "host.record"
+    write_record(file, Recorder(60.0, cut=["ovs-appctl dpctl/dump-flows -m: 7 of 9 characters left out\x1b[2J"]), HERE)
+    said = xenoovs("verify-offload", "--bridge", "br0", "--record", file).err.splitlines()[0]
+    left_out = "ovs-appctl dpctl/dump-flows -m: 7 of 9 characters left out"
+    assert said == f"note: {file} is not whole: {left_out}\\x1b[2J"
+
+
+@pytest.mark.parametrize("piece", ["a", ":", "0:", "a.", "psk", "psk =", "a-", "://", "://a:", "[", '"psk": "'])
+def test_a_word_without_end_is_read_once(piece: str) -> None:
+    """Bug: a dump of 200,000 megaflows took minutes, a word of a million letters hours."""
+    word = piece * 100_000
+    assert without_secrets(word).startswith(piece[:1])
+    assert Anonymizer()(word).startswith(piece[:1])
+
+
+MANIFEST = {
+    **{"xenoovs_record": 1, "db": "unix:/x", "rundir": None},
+    **{"begun": "2026-01-01T00:00:00Z", "seconds": 1, "cut": []},
+}
 
 
 def _packed(members: Mapping[str, str | tarfile.TarInfo]) -> bytes:
