@@ -37,6 +37,8 @@ CASES = {
     "seed_geneve_wrapped": (3, []),
     "seed_geneve_without_command": (1, []),
     "vendor_counters": (3, []),
+    "vlan_in_tc": (2, ["refused-by-driver", "unsupported-match", "refused-by-driver"]),
+    "vlan_in_doca": (2, ["unsupported-match", "unsupported-match"]),
     "all_software": (2, ["hw-offload-off", "hw-offload-off"]),
 }
 """Dump -> exit status, and the most likely cause of each megaflow."""

@@ -78,7 +78,8 @@ class BlockChecker:
         """Check the megaflows of this moment; with `is_listing` list them all. Raises SwitchError."""
         from xenoovs.switch.vswitchd import read_version
 
-        balancer, services, hints = self.program.balancer, expected_services(self.program), Hints()
+        balancer, services = self.program.balancer, expected_services(self.program)
+        hints = Hints(vlans=_vlans(balancer))
         bridge = balancer.uplinks.bridge
         ingress = frozenset(entry.in_port for each in services for entry in each.entries if entry.in_port is not None)
         evidence = self.collector.megaflows(bridge, ingress=ingress)
@@ -139,6 +140,10 @@ def missing_remarks(program: Program, observed: Iterable[ObservedFlow], target: 
     return (target.message(remark, ("xenoovs plan",)),) if missing else ()
 
 
+def _vlans(balancer: Balancer) -> frozenset[int]:
+    return frozenset(service.claim.vlan for service in balancer.services if service.claim.vlan)
+
+
 def check_recorded_dump(
     balancer: Balancer, dump: Path, flows: Path | None, *, is_listing: bool = False
 ) -> DatapathCheck:
@@ -147,7 +152,7 @@ def check_recorded_dump(
     megaflow. Raises OSError, CompileError, ParseError for `flows`."""
     observed = read_flows(flows) if flows is not None else ()
     program = compile_onto(balancer, [seen for seen in observed if is_ours(seen.flow.cookie)])
-    balancer, hints = program.balancer, Hints()
+    balancer, hints = program.balancer, Hints(vlans=_vlans(program.balancer))
     evidence = replace(recorded_evidence(), ports=BridgePorts(frozenset(balancer.ports)))
     with open_dump(dump) as lines, uncollected():
         services, own_mask = expected_services(program), own_mask_of(program, lambda: evidence.version)

@@ -226,7 +226,8 @@ def _show(
         print_json({"service": name, "backend": shown, "copies": copies, "flows": flows, "switch": answer})
         return
     by_port = f" from port {packet.sport}" if service is not None and service.key.field.needs_ports else ""
-    echo(f"{packet.source} -> {packet.destination}, IP protocol {packet.protocol}, port {packet.dport}{by_port}")
+    tag = f"VLAN {packet.vlan & ~TAGGED}, " if packet.vlan else ""
+    echo(f"{packet.source} -> {packet.destination}, {tag}IP protocol {packet.protocol}, port {packet.dport}{by_port}")
     echo("".join(f"  {flow}\n" for flow in flows), nl=False)
     before = headers_of(packet)
     sent = (f"{Mac(copy.dl_dst)}{_translated(copy, before)} by {copy.port or 'NORMAL'}" for copy in outcome.copies)

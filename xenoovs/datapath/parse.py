@@ -332,7 +332,7 @@ def _offloaded(text: str | None) -> Offloaded | None:
 # Newer forks add `dp-offload-info:` and the like; `dp-extra-info:` is about miniflows, not about offload.
 _REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
 _PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
-_TAG = re.compile(r"\bvlan\((vid=[^)]*)\)")
+_TAG = re.compile(r"\bvlan\((vid=([0-9]{1,4})[^)]*)\)", re.ASCII)
 """Open vSwitch prints this for a rule of traffic control that matches the EtherType of the tag alone (lib/tc.c)."""
 _VENDOR = ", dpe_packets:"
 _MAX_REASONS_SHOWN = 5
@@ -349,7 +349,7 @@ MAYBE_FILTERED = (
 class Hints:
     """Collects remarks from lines on their way to the parser. `cores`: CPU cores of the PMD threads in the dump.
     `has_vendor_counters`: whether a vendor's Open vSwitch added counters of its own. `tags`: what megaflows of tagged
-    packets match of the tag, as text, with the number of megaflows."""
+    packets match of the tag, as text, with the number of megaflows, but for the `vlans` of services."""
 
     megaflows: int = 0
     offloaded: int = 0
@@ -357,6 +357,7 @@ class Hints:
     dummies: int = 0
     has_vendor_counters: bool = False
     tags: dict[str, int] = field(default_factory=dict)
+    vlans: frozenset[int] = frozenset()
     reasons: Counter[str] = field(default_factory=Counter)
 
     def watch(self, lines: Iterable[str]) -> Iterator[str]:
@@ -368,7 +369,8 @@ class Hints:
                 self.has_vendor_counters = self.has_vendor_counters or _VENDOR in line
                 if "vlan(vid=" in line and (found := _TAG.search(line)) and len(self.tags) < _MAX_COUNTED:
                     tag = "any VLAN" if found[1] == NO_VALUES and ", dp:tc," in line else found[1]
-                    self.tags[tag] = self.tags.get(tag, 0) + 1
+                    if int(found[2]) not in self.vlans or line.count("vlan(vid=") > 1:
+                        self.tags[tag] = self.tags.get(tag, 0) + 1
                 if ", dp-" in line and (found := _REASON.search(line.rstrip())):
                     self._count(found[1])
             elif (found := _PMD.match(line)) and len(self.cores) < _MAX_COUNTED:

@@ -298,11 +298,16 @@ def _by_mask(blocks: Iterable[ExpectedBlock], eth_type: int) -> BlocksByMask:
     return BlocksByMask(tuple((field, mask, by_value) for (field, mask), by_value in by_mask.items()))
 
 
+def _found(fields: Fields, name: str) -> MaskedValue:
+    """Return what a megaflow matches of a field. One without a tag in its match is of packets without a tag."""
+    return fields.get(name, _NO_TAG if name == _VLAN else ANY)
+
+
 def _values(fields: Fields, masks: _Masks) -> tuple[int, ...] | None:
     """Return the values under all masks; None: the megaflow does not match all those bits."""
     values = []
     for name, mask in masks:
-        found = fields.get(name, _NO_TAG if name == _VLAN else ANY)
+        found = _found(fields, name)
         if found.mask & mask != mask:
             return None
         values.append(found.value & mask)
@@ -489,7 +494,7 @@ class OverlapIndex:
         if "dl_type" not in fields:
             return
         for number, (masks, entries) in enumerate(self._by_mask):
-            found = [fields.get(name, ANY) for name, _ in masks]
+            found = [_found(fields, name) for name, _ in masks]
             common = tuple([one.mask & mask for one, (_, mask) in zip(found, masks, strict=True)])
             table = self._entries.get((number, common))
             if table is None:

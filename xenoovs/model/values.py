@@ -465,7 +465,10 @@ def vip(value: object) -> Vip:
         return _address(value, advice=advice)
     if not re.fullmatch(_PREFIX_PATTERN, value, re.ASCII):
         raise ValueError(f"{show(value)} is not a prefix; write one such as 192.0.2.0/24 or 2001:db8::/64")
-    first, length = _address(value.partition("/")[0], advice=advice), _prefix_length(value)
+    length = _prefix_length(value)
+    if not length:
+        raise ValueError(f"{value} is every address; leave `vip` out for all packets")
+    first = _address(value.partition("/")[0], advice=advice)
     if length == first.max_prefixlen:
         return first
     shortest, longest = SHORTEST_PREFIX[first.version], first.max_prefixlen - 1

@@ -365,7 +365,7 @@ def describe(found: Case) -> str:
 
 
 _MAIN_KEYS = frozenset(
-    ("recirc_id", "in_port", "eth", "eth_type", "ipv4", "ipv6", "tcp", "udp", "sctp", "icmp", "encap")
+    ("recirc_id", "in_port", "eth", "eth_type", "vlan", "ipv4", "ipv6", "tcp", "udp", "sctp", "icmp", "encap")
 )
 
 
