@@ -264,31 +264,36 @@ def _show(lint: Lint, at_least: Offload) -> None:
             owner = reason.service or "other traffic"
             if reason.is_resolution:
                 colour, note, owner = "bright_black", ", not counted", "ARP or neighbour discovery"
-            head = click.style(f"{reason.result.offload.value:8}", fg=colour)
-            echo(f"\n{head} {owner}, {counted(reason.count, 'flow')}{note}: {reason.result.topic.what}")
+            said = f"{owner}, {counted(reason.count, 'flow')}{note}: {reason.result.topic.what}"
+            _show_entry(reason.result.offload.value, colour, said)
             _show_evidence(reason.result)
     for each in lint.dump.flows if lint.dump is not None else ():
         if each.offload.badness >= at_least.badness:
             is_counted = each.role.carries_traffic
             colour, note = _COLOUR[each.offload], "" if is_counted else f" (not counted: {each.role.value})"
-            head = click.style(f"{each.offload.value:8}", fg=colour if is_counted else "bright_black")
-            echo(f"\n{head} {render_flow(each.flow)}{note}")
+            shown = f"{render_flow(each.flow)}{note}"
+            _show_entry(each.offload.value, colour if is_counted else "bright_black", shown)
             for result in each.results:
                 if result.offload.badness >= at_least.badness:
                     echo(f"  {result.offload.value}: {result.topic.what}")
                     _show_evidence(result)
     for mistake in lint.rewrites:
-        echo(f"\n{click.style('TUNNEL  ', fg='yellow')} {mistake.flow or 'order of commands'}")
+        _show_entry("TUNNEL", "yellow", mistake.flow or "order of commands")
         print_text(f"  {mistake.text}", indent="  ")
     for finding in lint.costs:
-        head = click.style("COST    ", fg="red" if finding.cost is CostKind.TABLE_FULL else "cyan")
-        echo(f"\n{head} {f'{finding.service}: ' if finding.service else ''}{finding.text}")
+        colour = "red" if finding.cost is CostKind.TABLE_FULL else "cyan"
+        _show_entry("COST", colour, f"{f'{finding.service}: ' if finding.service else ''}{finding.text}")
     if assumption := assumption_about(lint.version, lint.profile):
         echo()
         print_text(assumption, fg="yellow")
     echo()
     is_lost = any(result.in_software for result in lint.results())
     print_text(_conclusion(lint), fg="red" if is_lost else "green", bold=True)
+
+
+def _show_entry(word: str, colour: str, text: str) -> None:
+    echo()
+    print_text(text, indent=" " * 9, head=click.style(f"{word:8} ", fg=colour))
 
 
 def _show_evidence(result: Offloadability) -> None:

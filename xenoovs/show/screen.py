@@ -23,7 +23,7 @@ import click
 from xenoovs.dataclass import dataclass
 from xenoovs.display import printable
 from xenoovs.show.column import Column, Row
-from xenoovs.show.terminal import STYLES
+from xenoovs.show.terminal import STYLES, fit
 
 # Lines of a given width, as text with ANSI styles.
 
@@ -31,11 +31,6 @@ from xenoovs.show.terminal import STYLES
 def one_column(text: str) -> str:
     """Return the text as `printable` does, with `?` for each character that is two columns wide."""
     return "".join("?" if east_asian_width(char) in "WF" else char for char in printable(text))
-
-
-def fit(text: str, width: int) -> str:
-    """Return at most `width` characters, with an ellipsis in place of further ones."""
-    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
 
 
 def line(width: int, *parts: tuple[str, str]) -> str:

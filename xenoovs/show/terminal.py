@@ -1,4 +1,4 @@
-"""Tables on a terminal: columns side by side, the least important ones left out where it is too narrow."""
+"""Tables on a terminal: where it is narrow, the least important columns are left out, and long names are cut."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ STYLES: dict[str, dict[str, Any]] = {
 """What `click.style` makes of the styles of columns and notices."""
 
 _MIN_TEXT_WIDTH = 24
-"""For the text of a last column, however narrow the terminal is."""
+"""For the text of a last column, before names are cut."""
+_MIN_NAME_WIDTH = 12
+"""For the text of another column, where all that is left is wider than the terminal."""
 _UNLIMITED = 1 << 30
 WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
@@ -81,10 +83,20 @@ class TextTable:
         *others, last = self._widths(shown)
         return sum(others) + (last if shown[-1] in self.right else min(last, _MIN_TEXT_WIDTH)) + 2 * (len(shown) - 1)
 
+    def _cut_widths(self, shown: Sequence[int], width: int | None) -> Sequence[int]:
+        """The widest text of all but the last column gives way first, but no time, number or address."""
+        widths, over = self._widths(shown), 0 if width is None else self._width(shown) - width
+        cut = [column for column in shown if any(not row[column][:1].isdigit() for row in self.rows)]
+        names = (place for place, column in enumerate(shown[:-1]) if column in cut and column not in self.right)
+        for place in sorted(names, key=lambda place: -widths[place]):
+            less = max(0, min(over, widths[place] - _MIN_NAME_WIDTH))
+            widths[place], over = widths[place] - less, over - less
+        return widths
+
     def _lines(self, shown: Sequence[int], width: int | None, *, wraps: bool) -> Iterator[str]:
-        widths = self._widths(shown)
+        widths = self._cut_widths(shown, width)
         indent = sum(widths[:-1]) + 2 * (len(shown) - 1)
-        room = _UNLIMITED if width is None or shown[-1] in self.right else max(_MIN_TEXT_WIDTH, width - indent)
+        room = _UNLIMITED if width is None or shown[-1] in self.right else max(_MIN_NAME_WIDTH, width - indent)
         for row in (self.headers, *self.rows):
             *padded, last = [
                 _pad(row[column], size, right=column in self.right) for column, size in zip(shown, widths, strict=True)
@@ -102,7 +114,13 @@ def _cell(column: Column, row: Row[Any]) -> str:
     return click.style(text, **style) if style else text
 
 
+def fit(text: str, width: int) -> str:
+    """Return at most `width` characters, with an ellipsis in place of further ones."""
+    return text if len(text) <= width else f"{text[: max(width - 1, 0)]}…"
+
+
 def _pad(cell: str, width: int, *, right: bool) -> str:
+    cell = cell if "\x1b" in cell else fit(cell, width)
     blanks = " " * (width - len(click.unstyle(cell)))
     return blanks + cell if right else cell + blanks
 
@@ -111,4 +129,4 @@ def _wrap(cell: str, room: int) -> list[str]:
     # A wrap would cut through colours; cells with colours are short.
     if len(cell) <= room or "\x1b" in cell:
         return [cell]
-    return textwrap.wrap(cell, room, **WHOLE_WORDS) or [cell]
+    return textwrap.wrap(cell, room, break_on_hyphens=False) or [cell]

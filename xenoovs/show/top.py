@@ -12,7 +12,8 @@ from xenoovs.show.agent import BackendState, BackendView, ServiceView, Snapshot,
 from xenoovs.show.column import Column, Row, columns_of, text
 from xenoovs.show.conditions import addressed, headline, troubles
 from xenoovs.show.paths import PathState, RemoteView
-from xenoovs.show.screen import Layout, Size, fit, framed, line, one_column
+from xenoovs.show.screen import Layout, Size, framed, line, one_column
+from xenoovs.show.terminal import fit
 
 BackendRow = Row[BackendView]
 Item = BackendRow | ServiceView

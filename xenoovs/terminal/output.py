@@ -139,16 +139,21 @@ def print_json(document: object) -> None:
         echo(json.dumps(document, indent=2))
 
 
-def print_text(text: str, *, indent: str = "", **style: Any) -> None:
-    """Print sentences; on a terminal wrapped between words, further lines after `indent`. `style`: as click.style."""
-    echo("\n".join(text_lines(text, indent=indent, **style)))
+def print_text(text: str, *, indent: str = "", head: str = "", **style: Any) -> None:
+    """Print sentences; on a terminal wrapped between words, further lines after `indent`. `head`: before it, with a
+    style of its own. `style`: as click.style."""
+    echo("\n".join(text_lines(text, indent=indent, head=head, **style)))
 
 
-def text_lines(text: str, *, indent: str = "", **style: Any) -> list[str]:
+def text_lines(text: str, *, indent: str = "", head: str = "", **style: Any) -> list[str]:
     """Return the lines that `print_text` prints."""
-    text, width = filtered(text), terminal_width()
-    lines = [text] if width is None else textwrap.wrap(text, width, subsequent_indent=indent, **WHOLE_WORDS)
-    return [click.style(line, **style) for line in lines] if style else lines
+    text, width, first = filtered(text), terminal_width(), " " * len(click.unstyle(head))
+    lines = [first + text]
+    if width is not None:
+        lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=indent, **WHOLE_WORDS) or lines
+    lines[0] = lines[0].removeprefix(first)
+    styled = [click.style(line, **style) for line in lines] if style else lines
+    return [head + styled[0], *styled[1:]]
 
 
 def is_terminal() -> bool:

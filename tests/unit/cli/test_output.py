@@ -57,6 +57,18 @@ def test_columns_that_can_be_spared_go_first(columns: None, capsys: pytest.Captu
     ]
 
 
+@pytest.mark.parametrize("columns", [40], indirect=True)
+def test_long_names_are_cut_where_a_table_would_be_wider_than_the_terminal(
+    columns: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ["resolvers-of-the-campus", "a-backend-with-a-long-name", "42.19%", "answered"]
+    print_table(["SERVICE", "BACKEND", "SHARE", "PROBE"], [row], right=[2])
+    assert capsys.readouterr().out.splitlines() == [
+        "SERVICE       BACKEND        SHARE  PROBE",
+        "resolvers-o…  a-backend-w…  42.19%  answered",
+    ]
+
+
 @pytest.mark.parametrize("columns", [None], indirect=True)
 def test_a_pipe_gets_every_column_and_one_line_a_row(columns: None, capsys: pytest.CaptureFixture[str]) -> None:
     print_table(HEADERS, ROWS, spare=[1])

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.snapshots import snapshot
-from xenoovs.show.screen import Size, fit, line, one_column
+from xenoovs.show.screen import Size, line, one_column
+from xenoovs.show.terminal import fit
 from xenoovs.show.top import Order, Quit, Sort, Task, View, frame, names_of, pressed, sorted_rows
 
 DNS = "dns<script>alert(1)</script>"

@@ -14,7 +14,8 @@ from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.snapshot import WORST_FIRST, DpuRow, DpuState, FleetSnapshot
 from xenoovs.fleet.tables import DPUS
 from xenoovs.show.column import Row
-from xenoovs.show.screen import Layout, Size, fit, framed, is_live, line, once_size, one_column, run_live
+from xenoovs.show.screen import Layout, Size, framed, is_live, line, once_size, one_column, run_live
+from xenoovs.show.terminal import fit
 from xenoovs.terminal.options import live_interval_option, once_option
 from xenoovs.terminal.output import echo
 
