@@ -15,7 +15,7 @@ from threading import Event
 from typing import Protocol
 
 from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
-from xenoovs.fleet.health import FleetHealth, HealthStep
+from xenoovs.fleet.health import FleetHealth
 from xenoovs.fleet.history import freeze_text, oldest_entries, with_entry
 from xenoovs.fleet.plan import (
     SWITCH_AFTER_S,
@@ -169,14 +169,14 @@ class FleetController:
             text = f"the time of {first_names(['/'.join(name) for name in over])} is over"
             self._commit(view, self._with_entry(view, Changes(overrides=dict.fromkeys(over)), text))
             return
-        health = self._follow_health(view, statuses)
-        change = self._change_of(view, health)
+        health, availability = self._follow_health(view, statuses)
+        change = self._change_of(view, health, availability)
         if not change.is_empty:
             if self._timed(view, change.changes).switch_at_ms and is_awaited(view, now_ms=_now_ms()):
                 return
             self._write_change(view, change)
             return
-        self._settled, self._shown = (view, health.availability), ""
+        self._settled, self._shown = (view, availability), ""
         if oldest := oldest_entries(view):
             self._commit(view, Changes(actions=oldest))
             return
@@ -190,12 +190,12 @@ class FleetController:
             self._bind_operators(is_frozen)
             self._is_frozen = is_frozen
 
-    def _change_of(self, view: FleetView, health: HealthStep) -> FleetChange:
+    def _change_of(self, view: FleetView, health: Changes, availability: FleetAvailability | None) -> FleetChange:
         """Return what the store lacks. Raises XenoovsError."""
-        change, wanted = FleetChange(Changes()), (view, health.availability)
+        change, wanted = FleetChange(Changes()), (view, availability)
         if not _is_same(self._settled, wanted):
             if self._decided is None or not _is_same(self._decided[:2], wanted):
-                self._decided = *wanted, next_change(view, health.availability, self._memo)
+                self._decided = *wanted, next_change(view, availability, self._memo)
             change = self._decided[2]
         changes = replace(change.changes, watches=health.watches, dpus=health.dpus, silent=health.silent)
         if changes.services and changed_health(view, health.watches):
@@ -203,12 +203,14 @@ class FleetController:
             changes = replace(changes, switch_at_ms=0)
         return replace(change, changes=changes)
 
-    def _follow_health(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> HealthStep:
+    def _follow_health(
+        self, view: FleetView, statuses: Mapping[str, DpuStatus] | None
+    ) -> tuple[Changes, FleetAvailability | None]:
         try:
             return self._health.step(view, statuses, now_s=time.monotonic(), now_ms=int(time.time() * 1000))
         except XenoovsError:
             # `next_change` refuses the config that cannot be read.
-            return HealthStep()
+            return Changes(), None
 
     def _roll_out(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> None:
         """Write the next step of a roll-out once its wave has passed or failed. Raises XenoovsError."""

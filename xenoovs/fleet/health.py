@@ -30,7 +30,7 @@ from xenoovs.fleet.votes import (
 )
 from xenoovs.model.balancer import Balancer, Health, Service
 from xenoovs.model.fleet import FleetServices
-from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,29 +128,7 @@ _CHOOSE_S = 10.0
 """Between two choices of witnesses: DPUs that come back after a loss of the store do so one after the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class HealthStep:
-    """What follows from the votes. `dpus`: those that become fit or unfit. `availability`: None: not known. `watches`:
-    the rows to write. `silent`: all DPUs that have not reported for long; None: as the store has it."""
-
-    watches: Mapping[str, Watch | None] = field(default_factory=dict)
-    dpus: Mapping[str, Dpu] = field(default_factory=dict)
-    silent: frozenset[str] | None = None
-    availability: FleetAvailability | None = None
-
-
 _Config = tuple[FleetServices, Targets]
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The input of the last step: votes, voters, and the time at which witnesses were chosen."""
-
-    view: FleetView
-    votes: Mapping[str, tuple[frozenset[str], int, bool]] | None
-    fit: frozenset[str]
-    silent: frozenset[str]
-    may_choose: bool
 
 
 class FleetHealth:
@@ -161,27 +139,28 @@ class FleetHealth:
         self._memo, self._silence = memo, Silence()
         self._in_use = AvailabilityHistory()
         self._rolled_out: AvailabilityHistory | None = None
-        self._seen: _Seen | None = None
-        self._step = HealthStep()
+        self._seen: tuple[FleetView, object] | None = None
+        self._step: tuple[Changes, FleetAvailability | None] = Changes(), None
         self._chosen_s: float | None = None
         self._chosen_of: object = None
 
     def step(
         self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, now_ms: int
-    ) -> HealthStep:
-        """Return what follows from the newest votes. `now_s`: on a clock that never goes back; `now_ms`: since 1970.
-        Raises XenoovsError: a config of the view cannot be read."""
+    ) -> tuple[Changes, FleetAvailability | None]:
+        """Return what follows from the newest votes: rows to write of watches, DPUs that become fit or unfit, and which
+        are silent; and which backends may have clients; None: not known. `now_s`: on a clock that never goes back;
+        `now_ms`: since 1970. Raises XenoovsError: a config of the view cannot be read."""
         silent = self._silence.silent(view, statuses, now_s=now_s)
         heard = replace(view, silent=silent)
         fit = frozenset[str]() if statuses is None else fit_dpus(heard, statuses)
-        votes = (
-            None
-            if statuses is None
-            else {name: (each.down, each.voted, each.is_fit) for name, each in statuses.items()}
-        )
-        seen = _Seen(view, votes, fit, silent, self._may_choose(view, fit, now_s))
+        votes = {name: (each.down, each.voted, each.is_fit) for name, each in (statuses or {}).items()}
+        # What witnesses are chosen by.
+        choice = fit, view.dpus, view.wave
+        is_due = self._chosen_s is None or now_s - self._chosen_s >= _CHOOSE_S
+        may_choose = is_due and self._chosen_of != choice
+        seen = statuses is None, votes, fit, silent, may_choose
         is_waiting = self._in_use.is_waiting or (self._rolled_out is not None and self._rolled_out.is_waiting)
-        if self._seen is not None and _is_same(seen, self._seen) and not is_waiting:
+        if self._seen is not None and self._seen[0] is view and self._seen[1] == seen and not is_waiting:
             return self._step
         configs = self._configs(view)
         if self._rolled_out is not None and configs[1] is None:
@@ -189,12 +168,13 @@ class FleetHealth:
             self._in_use = AvailabilityHistory()
         in_use, staged = ({} if each is None else fleet_targets(*each, view) for each in configs)
         targets = merged(in_use, staged)
-        watches = next_watches(heard, targets, statuses, now_ms=now_ms, may_choose=seen.may_choose, memo=self._memo)
-        if seen.may_choose:
-            self._chosen_s, self._chosen_of = now_s, _choice(view, fit)
-        dpus, available = next_unfit(heard, statuses), self._follow(view, watches, configs, now_s)
-        self._step = HealthStep(watches, dpus, None if silent == view.silent else silent, available)
-        self._seen = seen
+        watches = next_watches(heard, targets, statuses, now_ms=now_ms, may_choose=may_choose, memo=self._memo)
+        if may_choose:
+            self._chosen_s, self._chosen_of = now_s, choice
+        available = self._follow(view, watches, configs, now_s)
+        changed = None if silent == view.silent else silent
+        self._step = Changes(watches=watches, dpus=next_unfit(heard, statuses), silent=changed), available
+        self._seen = view, seen
         return self._step
 
     def _follow(
@@ -206,20 +186,20 @@ class FleetHealth:
     ) -> FleetAvailability:
         rows = [watch for watch in {**view.watches, **changed}.values() if watch is not None]
         if configs[0] is None:
-            return FleetAvailability()
+            return Availability(), Availability()
         in_use, targets = configs[0][0].balancer, configs[0][1]
         known = stored_shares(view, self._memo) if self._in_use.starts.balancer is None else {}
         self._in_use = followed(self._in_use, in_use, down_backends(targets, rows), known=known, now_s=now_s)
         available = self._in_use.availability(in_use, now_s=now_s)
         if configs[1] is None:
             self._rolled_out = None
-            return FleetAvailability(available)
+            return available, Availability()
         staged, targets = configs[1][0].balancer, configs[1][1]
         down = down_backends(targets, rows)
         history = followed(self._rolled_out or self._in_use, staged, down, known={}, now_s=now_s)
         # A returning backend starts slowly in both. Canaries test one that is new in the roll-out.
         self._rolled_out = replace(history, starts=self._in_use.starts)
-        return FleetAvailability(available, replace(history.availability(staged, now_s=now_s), ramps=available.ramps))
+        return available, replace(history.availability(staged, now_s=now_s), ramps=available.ramps)
 
     def _configs(self, view: FleetView) -> tuple[_Config | None, _Config | None]:
         """Return the configs in use and of the roll-out, with their targets. Raises XenoovsError."""
@@ -228,16 +208,3 @@ class FleetHealth:
             for config, name in zip(configs_of(view, self._memo), (IN_USE, ROLLED_OUT), strict=True)
         )
         return in_use, rolling
-
-    def _may_choose(self, view: FleetView, fit: frozenset[str], now_s: float) -> bool:
-        is_due = self._chosen_s is None or now_s - self._chosen_s >= _CHOOSE_S
-        return is_due and self._chosen_of != _choice(view, fit)
-
-
-def _choice(view: FleetView, fit: frozenset[str]) -> object:
-    """Return what witnesses are chosen by."""
-    return fit, view.dpus, view.wave
-
-
-def _is_same(one: _Seen, other: _Seen) -> bool:
-    return one.view is other.view and replace(one, view=other.view) == other

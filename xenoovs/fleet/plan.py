@@ -90,12 +90,8 @@ def _only(names: Ejected, service: str) -> Ejected:
     return {service: names[service]} if service in names else {}
 
 
-@dataclass(frozen=True, slots=True)
-class FleetAvailability:
-    """The same for the config in use, and for that of a roll-out."""
-
-    in_use: Availability = Availability()
-    rolled_out: Availability = Availability()
+FleetAvailability = tuple[Availability, Availability]
+"""That of the config in use, and that of the config of a roll-out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +202,7 @@ def next_change(
     more, such as after a change of overrides.
     """
     intent, rolling, memo = newest_intent(view), rolling_intent(view), memo or Memo()
-    in_use, rolled_out = (None, None) if availability is None else (availability.in_use, availability.rolled_out)
+    in_use, rolled_out = availability or (None, None)
     has_begun = bool(view.staged or view.removed)
     if (view.wave and not has_begun) or (rolling is None and (view.wave or has_begun)):
         # Stopped by an operator, who writes no services, or not by this program: without it, all DPUs up to this wave

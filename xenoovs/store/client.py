@@ -31,7 +31,6 @@ from xenoovs.store.rows import (
     StoreDatabase,
     StoredRow,
     StoreTable,
-    atom,
     fleet_columns,
     fleet_view,
     operations,
@@ -318,7 +317,6 @@ class _Attempt:
 
     expected: int
     changes: Changes
-    comment: str
     end_s: float
     freezes: Mapping[str, Freeze] | None
     commit_id: str = field(default_factory=lambda: uuid4().hex)
@@ -369,15 +367,14 @@ class StoreClient(_Reading):
         changes: Changes,
         *,
         timeout_s: float = COMMIT_TIMEOUT_S,
-        comment: str = "",
         freezes: Mapping[str, Freeze] | None = None,
     ) -> CommitOutcome:
         """Write all changes and the generation `expected_generation + 1` in one transaction.
 
         Waits for a connection and the answer. A connection that is lost meanwhile is made again, and the transaction
         sent again: it can come true once only. After COMMITTED the view has the changes. `expected_generation`: of the
-        view that the changes were computed from. `comment`: for the log of the database. `freezes`: of that view, so
-        that a later one refuses the changes; None: any may be there.
+        view that the changes were computed from. `freezes`: of that view, so that a later one refuses the changes;
+        None: any may be there.
 
         Raises StoreError: the library is too old, as Debian 12 has it; StoreUnreachable: there was no connection within
         the timeout; StoreRejected: the store refuses the rows, such as two services with one claim, or this client may
@@ -390,7 +387,7 @@ class StoreClient(_Reading):
                 "to change a fleet, the Python library `ovs` has to be 3.3 or newer, and here it is older, "
                 "as in Debian 12; on the host of the store, install xenoovs and `xenoovs[fleet]` with pip"
             )
-        attempt = _Attempt(expected_generation, changes, comment, time.monotonic() + timeout_s, freezes)
+        attempt = _Attempt(expected_generation, changes, time.monotonic() + timeout_s, freezes)
         with self._changed:
             if self._is_ending or self._thread is None:
                 raise StoreUnreachable(remotes=",".join(self._remotes), reason="the client is closed")
@@ -459,10 +456,7 @@ class StoreClient(_Reading):
 
     def _send(self, replica: Replica, attempt: _Attempt, view: FleetView) -> None:
         made = operations(view, attempt.changes, self._rows, commit_id=attempt.commit_id, freezes=attempt.freezes)
-        comment = atom(attempt.comment)
         transaction = Transaction(replica)
-        if comment:
-            transaction.add_comment(comment)
         for operation in made:
             transaction.add_op(operation)
         attempt.sent_on.add(replica.session.number)

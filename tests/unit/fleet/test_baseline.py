@@ -34,8 +34,8 @@ def begin(fleet: Controller, text: str, down: Iterable[str] = ()) -> None:
     """Begin the first wave of a roll-out, as the controller does."""
     fleet.view = given(fleet.view, text, IntentState.ROLLING, soak_s=SOAK_S)
     found = fleet.votes(down, fleet.view.dpus)
-    step = fleet.health.step(fleet.view, found, now_s=fleet.now_s, now_ms=int(fleet.now_s * 1000))
-    changes = replace(next_change(fleet.view, step.availability).changes, watches=step.watches)
+    health, available = fleet.health.step(fleet.view, found, now_s=fleet.now_s, now_ms=int(fleet.now_s * 1000))
+    changes = replace(next_change(fleet.view, available).changes, watches=health.watches)
     fleet.view = committed(fleet.view, with_baseline(fleet.view, changes, found))
     assert fleet.view.wave == 1
 

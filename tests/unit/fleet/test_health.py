@@ -50,9 +50,9 @@ class Controller:
         """Let witnesses vote that backends are down, until there is nothing more to write."""
         for _ in range(9):
             found = self.votes(down, by)
-            step = self.health.step(self.view, found, now_s=self.now_s, now_ms=int(self.now_s * 1000))
-            change = next_change(self.view, step.availability)
-            changes = replace(change.changes, watches=step.watches)
+            health, available = self.health.step(self.view, found, now_s=self.now_s, now_ms=int(self.now_s * 1000))
+            change = next_change(self.view, available)
+            changes = replace(change.changes, watches=health.watches)
             if replace(change, changes=changes).is_empty:
                 assert next_change(self.view).is_empty, "without votes there is nothing to do either"
                 return
@@ -152,9 +152,9 @@ def test_a_successor_leaves_ejections_as_they_are_without_reports() -> None:
     fleet.decide(["b2"])
     before = fleet.view
     fleet.health = FleetHealth(Memo())
-    step = fleet.health.step(before, None, now_s=5.0, now_ms=5000)
-    assert step.watches == {}
-    assert next_change(before, step.availability).is_empty
+    health, available = fleet.health.step(before, None, now_s=5.0, now_ms=5000)
+    assert health.watches == {}
+    assert next_change(before, available).is_empty
 
 
 def test_a_backend_that_dies_in_a_roll_out_leaves_both_and_the_end_changes_no_flows() -> None:
@@ -185,10 +185,10 @@ def test_a_dead_backend_whose_check_gets_another_interval_stays_ejected() -> Non
     fleet.decide(["b2"])
     votes = fleet.votes(["b2"], DPUS)
     fleet.view = given(fleet.view, config(", interval: 2s"))
-    step = fleet.health.step(fleet.view, votes, now_s=fleet.now_s, now_ms=0)
-    assert [watch.is_down for watch in step.watches.values() if watch is not None] == [False, True, False, False]
-    assert step.availability is not None
-    assert step.availability.in_use.ejected == {"web": frozenset({"b2"})}
+    health, available = fleet.health.step(fleet.view, votes, now_s=fleet.now_s, now_ms=0)
+    assert [watch.is_down for watch in health.watches.values() if watch is not None] == [False, True, False, False]
+    assert available is not None
+    assert available[0].ejected == {"web": frozenset({"b2"})}
     fleet.decide()
     assert "b2" in fleet.shares
 
