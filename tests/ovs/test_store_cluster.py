@@ -31,9 +31,18 @@ from tests.ovs.stores import (
 from tests.patience import eventually
 from xenoovs.errors import StoreRejected, StoreUnreachable
 from xenoovs.store.client import CommitOutcome, StoreClient
-from xenoovs.store.cluster import ServerFacts, ServerRole, host_facts
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import RaftServer, ServerFiles, StorePort, create_databases, files_of, stop_server
+from xenoovs.store.servers import (
+    RaftServer,
+    ServerFacts,
+    ServerFiles,
+    ServerRole,
+    StorePort,
+    create_databases,
+    files_of,
+    host_facts,
+    stop_server,
+)
 from xenoovs.store.view import Changes
 from xenoovs.switch.process import run
 

@@ -24,13 +24,16 @@ from xenoovs.fleet.plan import (
     Availability,
     FleetAvailability,
     FleetChange,
+    Memo,
+    ViewReader,
+    decision_of,
+    digest,
     next_change,
     parse_intent,
     restoring,
     with_override,
 )
 from xenoovs.fleet.rollout import next_step
-from xenoovs.fleet.services import Memo, ViewReader, decision_of, digest
 from xenoovs.model.balancer import Backend, Balancer
 from xenoovs.model.emit import render_config
 from xenoovs.model.fleet import NEUTRAL, neutral_service, parse_fleet, read_services, service_text

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fleet_support import EMPTY, committed
-from xenoovs.fleet.votes import (
+from xenoovs.fleet.health import (
     SILENT_S,
     WITNESSES,
     Candidates,

@@ -23,9 +23,12 @@ from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.decision.decide import successions
 from xenoovs.decision.decision import Blocks, owners_of
 from xenoovs.errors import ConfigError, FleetRefused
+from xenoovs.fleet.health import fleet_targets, targets_of
 from xenoovs.fleet.plan import (
+    IN_USE,
     Availability,
-    FleetAvailability,
+    Memo,
+    ViewReader,
     configs_of,
     next_change,
     parse_intent,
@@ -33,8 +36,6 @@ from xenoovs.fleet.plan import (
     with_intent,
     with_override,
 )
-from xenoovs.fleet.services import IN_USE, Memo, ViewReader
-from xenoovs.fleet.votes import fleet_targets, targets_of
 from xenoovs.model.fleet import NEUTRAL
 from xenoovs.model.values import site_name
 from xenoovs.store.view import Changes, Dpu, FleetView, IntentState
@@ -61,7 +62,7 @@ def after(view: FleetView, step: Mapping[str, Any], switch: Mapping[str, Any]) -
     match step:
         case {"down": names}:
             ejected = Availability({"web": frozenset(names)} if names else {})
-            return committed(view, next_change(view, FleetAvailability(ejected)).changes)
+            return committed(view, next_change(view, (ejected, Availability())).changes)
         case {"config": services} | {"roll_out": services}:
             text = text_of(services, switch)
             change = with_intent(view, text, parse_intent(text, file="services.yaml"))

@@ -34,9 +34,9 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import ServiceDecision
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import XenoovsError, first_names
+from xenoovs.fleet.health import Targets, targets_of
+from xenoovs.fleet.plan import Memo, digest
 from xenoovs.fleet.rollout import TOLERANCE, hw_share
-from xenoovs.fleet.services import Memo, digest
-from xenoovs.fleet.votes import Targets, targets_of
 from xenoovs.judge.findings import OffloadFindings
 from xenoovs.model.balancer import Balancer, service_ids
 from xenoovs.show.agent import FleetMembership

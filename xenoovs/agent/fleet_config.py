@@ -16,8 +16,7 @@ from pathlib import Path
 from xenoovs.agent.config_file import DIGEST_DIGITS, ConfigFile, ConfigVersion
 from xenoovs.decision.decision import Stored
 from xenoovs.errors import FleetCacheUnusable, StoreMalformed
-from xenoovs.fleet.plan import seconds_to_wait
-from xenoovs.fleet.services import Memo, ViewReader
+from xenoovs.fleet.plan import Memo, ViewReader, seconds_to_wait
 from xenoovs.model.include import ConfigSources
 from xenoovs.store.rows import DPUS, SERVICES, WATCHES
 from xenoovs.store.view import FORMAT, FleetView, StoredService, Watch

@@ -25,7 +25,7 @@ from xenoovs.fleet.rollout import FleetProgress
 from xenoovs.fleet.snapshot import FleetSnapshot, UnwrittenVotes, fleet_snapshot
 from xenoovs.fleet.tables import FLEET_TABLES, fleet_page
 from xenoovs.store.client import DpuStatusReader, StoreClient
-from xenoovs.store.cluster import ServerFacts, host_facts
+from xenoovs.store.servers import ServerFacts, host_facts
 from xenoovs.store.view import DpuStatus, FleetView
 
 _SERVERS_S = 5.0

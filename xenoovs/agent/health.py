@@ -27,7 +27,7 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ejected, Ejection, KnownShares, decide_ejections, may_be_ejected, will_be_held
 from xenoovs.errors import assert_never
-from xenoovs.fleet.votes import target_of
+from xenoovs.fleet.health import target_of
 from xenoovs.model.address import Family, IPAddress, address_in
 from xenoovs.model.balancer import (
     AgentCheck,

@@ -15,20 +15,19 @@ from threading import Event
 from typing import Protocol
 
 from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
-from xenoovs.fleet.health import FleetHealth
+from xenoovs.fleet.health import FleetHealth, changed_health
 from xenoovs.fleet.history import freeze_text, oldest_entries, with_entry
 from xenoovs.fleet.plan import (
     SWITCH_AFTER_S,
     FleetAvailability,
     FleetChange,
+    Memo,
     is_awaited,
     next_change,
     refused,
     switch_time_ms,
 )
 from xenoovs.fleet.rollout import WaveWatch, with_baseline
-from xenoovs.fleet.services import Memo
-from xenoovs.fleet.votes import changed_health
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.view import Action, Changes, DpuStatus, FleetView
 

@@ -1,11 +1,20 @@
-"""The health of a fleet's backends and DPUs: from votes to ejections, slow starts, and DPUs that withdraw."""
+"""The health of a fleet's backends and DPUs: witnesses of each target of health checks, votes, and what follows.
+
+A few DPUs, the witnesses of a target, probe it as its service says. More than half of them decide for all DPUs.
+No rack has that many, so one DPU or one rack that cannot reach anything decides nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
+from hashlib import blake2b, sha256
 
-from xenoovs.dataclass import dataclass, field, replace
+from xenoovs.dataclass import dataclass, field, fields, replace
+from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import (
     Ejected,
     Ejection,
@@ -16,21 +25,365 @@ from xenoovs.decision.ejection import (
     ramps,
     update_slow_starts,
 )
-from xenoovs.fleet.plan import Availability, FleetAvailability, configs_of, stored_shares
-from xenoovs.fleet.services import IN_USE, ROLLED_OUT, Memo
-from xenoovs.fleet.votes import (
-    Silence,
-    Targets,
-    down_backends,
-    fit_dpus,
-    fleet_targets,
-    merged,
-    next_watches,
-    targets_of,
-)
-from xenoovs.model.balancer import Balancer, Health, Service
+from xenoovs.errors import counted
+from xenoovs.fleet.plan import IN_USE, ROLLED_OUT, Availability, FleetAvailability, Memo, configs_of, stored_shares
+from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.fleet import FleetServices
-from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, Watch
+from xenoovs.model.next_hop import mac_of
+from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, Standing, Watch, standing
+
+WITNESSES = 5
+"""Of a target, where there are so many DPUs: three decide, and two may be wrong or silent."""
+SILENT_S = 180.0
+"""After three missed reports a DPU is silent, by the clock of the controller."""
+_DIGEST_DIGITS = 8
+_FIRST = 3 * WITNESSES
+_MASK = (1 << 64) - 1
+_ODD = 0x9E3779B97F4A7C15
+"""Spreads the bits of a product over its upper half: 2**64 divided by the golden ratio (Knuth, TAOCP 3, 6.4)."""
+
+Targets = Mapping[str, tuple[BackendName, ...]]
+"""The backends that each target is the health check of."""
+
+
+def target_of(service: Service, backend: Backend) -> str | None:
+    """Return the target of a backend's health check: `ADDRESS/PROBE/PORT`; None: there is no check. Services that probe
+    a server in the same way share a target. What differs from the defaults of `health`, such as a path, is in a digest
+    behind it. No DPU of a fleet runs programs, so those of `exec` are no targets."""
+    health = service.health
+    if health is None or health.probe in (ProbeKind.NONE, ProbeKind.EXEC):
+        return None
+    port = probe_port(service, backend)
+    where = backend.address or mac_of(backend.next_hop) or f"{service.name}.{backend.name}"
+    # ARP asks for the VIP.
+    way = _way(health, None if backend.address is not None else tuple(map(str, service.claim.vips)))
+    return f"{where}/{health.probe.value}/{'-' if port is None else port}{way}"
+
+
+@lru_cache(maxsize=1024)
+def _way(health: Health, vips: tuple[str, ...] | None) -> str:
+    """Return a digest of what a health check has besides probe and port, after `/`; an empty text: only defaults."""
+    default = Health(health.probe, health.port)
+    # A target is shared by services that differ in these.
+    own = replace(health, max_down=default.max_down, on_all_down=AllDown.KEEP, ramp_ms=None)
+    differs = {f.name: getattr(own, f.name) for f in fields(own) if getattr(own, f.name) != getattr(default, f.name)}
+    if vips is not None:
+        differs["vips"] = vips
+    return f"/{sha256(repr(sorted(differs.items())).encode()).hexdigest()[:_DIGEST_DIGITS]}" if differs else ""
+
+
+def targets_of(services: Iterable[Service], memo: Memo) -> Targets:
+    """Return the targets of all backends, also of those without a weight: they may get one."""
+    found = defaultdict[str, list[BackendName]](list)
+    for named in memo.each(_targets_of_one, {each.name: (each,) for each in services}).values():
+        for target, name in named:
+            found[target].append(name)
+    return {target: tuple(names) for target, names in found.items()}
+
+
+def _targets_of_one(service: Service) -> tuple[tuple[str, BackendName], ...]:
+    named = ((target_of(service, backend), (service.name, backend.name)) for backend in service.backends)
+    return tuple((target, name) for target, name in named if target is not None)
+
+
+# Witnesses.
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessPanel:
+    """How many witnesses a target has, and how many of these may be of one rack."""
+
+    size: int
+    of_rack: int
+
+
+def quorum(size: int) -> int:
+    """Return how many votes of so many witnesses decide."""
+    return size // 2 + 1
+
+
+def tested_by(dpus: list[Dpu], wave: int) -> list[Dpu]:
+    """Return the DPUs that can probe what only a roll-out has: those whose wave has begun. `wave`: 0: none has."""
+    wave = wave or min((dpu.wave for dpu in dpus), default=0)
+    return [dpu for dpu in dpus if dpu.wave <= wave] or dpus
+
+
+def members(dpus: Mapping[str, Dpu], groups: Collection[str] = ()) -> list[Dpu]:
+    """Return the DPUs of these groups, or of all, that may be witnesses: no operator took them out of service."""
+    return [dpu for dpu in dpus.values() if not dpu.is_out and (not groups or not dpu.groups.isdisjoint(groups))]
+
+
+def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
+    """Return the largest panel, up to `WITNESSES`, of which no rack has a quorum. In one rack alone, all may be of it.
+    It depends on all members, and not on those that report: after a loss of most, the rest decides nothing."""
+    racks, number = Counter(racks_of_members), len(racks_of_members)
+    for size in range(min(WITNESSES, number), 1, -1):
+        panel = WitnessPanel(size, of_rack=size // 2)
+        if sum(min(each, panel.of_rack) for each in racks.values()) >= size:
+            return panel
+    size = min(WITNESSES, number)
+    return WitnessPanel(size, size)
+
+
+class Candidates:
+    """The DPUs that may be witnesses of targets. Each has a rank for a target, by rendezvous hash, and the first ones
+    are chosen. So a DPU that leaves is replaced in its own targets, and nothing else changes."""
+
+    def __init__(self, racks: Mapping[str, str]) -> None:
+        """Begin without ranks. `racks`: as of `racks_of`."""
+        self.panel, self._racks = _panel_of(racks.values()), racks
+        self._hashes = [(_hash(name), name) for name in racks]
+        self._first: dict[str, tuple[str, ...]] = {}
+
+    def witnesses(self, target: str, fit: Collection[str]) -> frozenset[str]:
+        """Return the witnesses of a target. DPUs that are not fit come last."""
+        chosen = self._chosen(name for name in self._first_of(target) if name in fit)
+        if len(chosen) == self.panel.size:
+            return frozenset(chosen)
+        ranked = self._ranked(target, below=_MASK)
+        return frozenset(self._chosen(sorted(ranked, key=lambda name: name not in fit)))
+
+    def _chosen(self, ranked: Iterable[str]) -> list[str]:
+        chosen, racks = list[str](), Counter[str]()
+        for name in ranked:
+            if len(chosen) == self.panel.size:
+                break
+            if racks[self._racks[name]] < self.panel.of_rack:
+                racks[self._racks[name]] += 1
+                chosen.append(name)
+        return chosen
+
+    def _first_of(self, target: str) -> tuple[str, ...]:
+        """Return the DPUs of the lowest ranks. Mostly they are enough, and of 1,000 they are found faster than all."""
+        if target not in self._first:
+            below = _MASK * 3 * _FIRST // max(1, len(self._hashes))
+            self._first[target] = tuple(self._ranked(target, below=below)[:_FIRST])
+        return self._first[target]
+
+    def _ranked(self, target: str, *, below: int) -> list[str]:
+        """Return the DPUs whose rank is at most `below`, by their ranks."""
+        seed = _hash(target)
+        ranked = [(rank, name) for key, name in self._hashes if (rank := (seed ^ key) * _ODD & _MASK) <= below]
+        return [name for _, name in sorted(ranked)]
+
+
+def racks_of(dpus: Iterable[Dpu]) -> dict[str, str]:
+    """Return the racks of DPUs by their names. Those whose rack is not known have one each."""
+    return {dpu.name: f"rack {dpu.rack}" if dpu.rack else f"dpu {dpu.name}" for dpu in dpus}
+
+
+@lru_cache(maxsize=1 << 16)
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+# Votes.
+
+
+class Silence:
+    """Notes when a controller has heard of each DPU, by its own clock: those of DPUs may be wrong."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, tuple[int, float]] = {}
+
+    def silent(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> frozenset[str]:
+        """Return the names of the DPUs whose report has not changed for `SILENT_S`. The first report that it sees
+        counts as new, except of a DPU that was silent by another controller. Without `statuses` nothing is heard of any
+        DPU, so nothing changes. `now_s` never goes back."""
+        if statuses is None:
+            self._heard = {}
+            return view.silent
+        heard = dict[str, tuple[int, float]]()
+        for name in view.dpus.keys() & statuses.keys():
+            seen_ms, before = statuses[name].seen_ms, self._heard.get(name)
+            if before is not None and before[0] == seen_ms:
+                heard[name] = before
+            else:
+                was_silent = before is None and name in view.silent
+                heard[name] = seen_ms, now_s - SILENT_S if was_silent else now_s
+        self._heard = heard
+        return frozenset(name for name, (_, heard_s) in heard.items() if now_s - heard_s >= SILENT_S)
+
+
+def fit_dpus(view: FleetView, statuses: Mapping[str, DpuStatus]) -> frozenset[str]:
+    """Return the names of the DPUs whose votes count: members that vote, are not silent, and are fit by the fleet."""
+    return frozenset(
+        dpu.name
+        for dpu in members(view.dpus)
+        if (status := statuses.get(dpu.name)) is not None
+        and status.voted
+        and not dpu.is_unfit
+        and dpu.name not in view.silent
+    )
+
+
+class VoteResult(Enum):
+    """The result of the votes on a target. NO_QUORUM: it stays as it was."""
+
+    DOWN = "down"
+    UP = "up"
+    NO_QUORUM = "no quorum"
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """The votes on a target, by witness. `silent` do not count: no report, not fit, or none since they were chosen."""
+
+    down: frozenset[str]
+    up: frozenset[str]
+    silent: frozenset[str]
+
+    @property
+    def text(self) -> str:
+        """The votes, in words."""
+        down, up, silent = (len(names) for names in (self.down, self.up, self.silent))
+        others = "".join(f", {number} {vote}" for number, vote in ((up, "up"), (silent, "nothing")) if number)
+        return f"of {counted(down + up + silent, 'witness', 'witnesses')} {down} say down{others}"
+
+    @property
+    def result(self) -> VoteResult:
+        least = quorum(len(self.down) + len(self.up) + len(self.silent))
+        if len(self.down) >= least:
+            return VoteResult.DOWN
+        return VoteResult.UP if len(self.up) >= least else VoteResult.NO_QUORUM
+
+
+def votes_on(view: FleetView, watch: Watch, statuses: Mapping[str, DpuStatus], fit: Collection[str]) -> Votes:
+    """Return the votes on a target. A witness has voted once it has reported on the generation that chose it, of this
+    store: one that follows another history does not know that it is a witness."""
+    down, up = set[str](), set[str]()
+    for name in watch.witnesses:
+        status = statuses.get(name)
+        if (
+            status is not None
+            and name in fit
+            and watch.generation <= status.voted <= view.generation
+            and standing(view, status) is not Standing.OTHER_STORE
+        ):
+            (down if watch.target in status.down else up).add(name)
+    return Votes(frozenset(down), frozenset(up), watch.witnesses - down - up)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTarget:
+    """A target of a fleet. `groups`: whose DPUs serve it; empty: all. `is_staged`: only a roll-out has it.
+    `begins_down`: it is new, and down before the first votes."""
+
+    groups: frozenset[str] = frozenset()
+    begins_down: bool = False
+    is_staged: bool = False
+
+
+def fleet_targets(config: FleetServices, targets: Targets, view: FleetView) -> dict[str, FleetTarget]:
+    """Return the targets of a config. A new one begins as down if no backend of it serves, by `initial: down`, or
+    because all were ejected before their check changed."""
+    services = config.balancer.services
+    pessimistic = {s.name for s in services if s.health is not None and s.health.initial is Initial.DOWN}
+    return {
+        target: FleetTarget(
+            _united(config.groups[service] for service, _ in names),
+            target not in view.watches and all(_begins_down(name, pessimistic, view) for name in names),
+        )
+        for target, names in targets.items()
+    }
+
+
+def merged(in_use: Mapping[str, FleetTarget], staged: Mapping[str, FleetTarget]) -> dict[str, FleetTarget]:
+    """Return the targets of the config in use, and of that of a roll-out."""
+    both = {
+        target: FleetTarget(
+            _united((in_use[target].groups, staged[target].groups)),
+            in_use[target].begins_down and staged[target].begins_down,
+        )
+        for target in in_use.keys() & staged.keys()
+    }
+    new = {target: replace(facts, is_staged=True) for target, facts in staged.items() if target not in in_use}
+    return {**in_use, **new, **both}
+
+
+def _united(groups: Iterable[frozenset[str]]) -> frozenset[str]:
+    """Return the groups of several services; empty: all DPUs."""
+    found = tuple(groups)
+    if len(found) == 1:
+        return found[0]
+    return frozenset[str]().union(*found) if all(found) else frozenset()
+
+
+def _begins_down(name: BackendName, pessimistic: Collection[str], view: FleetView) -> bool:
+    service, backend = name
+    stored = view.services.get(service)
+    if stored is None or backend not in stored.home.owners | stored.active.owners:
+        return service in pessimistic
+    return backend not in stored.active.owners
+
+
+def next_watches(
+    view: FleetView,
+    targets: Mapping[str, FleetTarget],
+    statuses: Mapping[str, DpuStatus] | None,
+    *,
+    now_ms: int,
+    may_choose: bool,
+    memo: Memo | None = None,
+) -> dict[str, Watch | None]:
+    """Return the rows that differ from those of the view: new targets, verdicts, other witnesses. `statuses`: None: not
+    known, and no verdict changes. `may_choose`: whether witnesses that are not fit are replaced. If less than half of
+    all members are fit, none is: then the store of the reports is the more likely fault."""
+    fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses)
+    may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
+    reported_down = frozenset[str]().union(*(status.down for status in (statuses or {}).values()))
+    kinds = {(facts.groups, facts.is_staged) for facts in targets.values()}
+    names = {kind: f"{','.join(sorted(kind[0]))} {kind[1]}" for kind in kinds}
+    racks = {name: (racks_of(_voters(view, kind[0], is_staged=kind[1])),) for kind, name in names.items()}
+    candidates = (memo or Memo()).each(Candidates, racks)
+    found: dict[str, Watch | None] = dict.fromkeys(view.watches.keys() - targets.keys())
+    for target, facts in targets.items():
+        old, kind = view.watches.get(target), (facts.groups, facts.is_staged)
+        if old is None:
+            witnesses = candidates[names[kind]].witnesses(target, fit)
+            found[target] = Watch(target, witnesses, facts.begins_down, now_ms, view.generation + 1)
+            continue
+        new = old
+        if old.is_down or target in reported_down:
+            result = votes_on(view, old, statuses or {}, fit).result
+            if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not old.is_down:
+                new = replace(new, is_down=not old.is_down, since_ms=now_ms)
+        if (
+            may_choose
+            and (witnesses := candidates[names[facts.groups, facts.is_staged]].witnesses(target, fit)) != old.witnesses
+        ):
+            new = replace(new, witnesses=witnesses, generation=view.generation + 1)
+        if new is not old:
+            found[target] = new
+    return found
+
+
+def _voters(view: FleetView, groups: frozenset[str], *, is_staged: bool) -> list[Dpu]:
+    """Return the DPUs that may be witnesses of the targets of such services."""
+    dpus = members(view.dpus, groups)
+    return tested_by(dpus, view.wave) if is_staged else dpus
+
+
+def changed_health(view: FleetView, watches: Mapping[str, Watch | None]) -> dict[str, bool]:
+    """Return the targets that go down (True) or come up by a change of rows."""
+    was_down = {target for target, watch in view.watches.items() if watch.is_down}
+    return {
+        target: watch.is_down
+        for target, watch in watches.items()
+        if watch is not None and watch.is_down is not (target in was_down)
+    }
+
+
+def down_backends(targets: Targets, watches: Iterable[Watch]) -> dict[str, dict[str, float]]:
+    """Return since when backends are down, in seconds on the clock of the writer, by service and name."""
+    down = defaultdict[str, dict[str, float]](dict)
+    for watch in watches:
+        for service, backend in targets.get(watch.target, ()) if watch.is_down else ():
+            down[service][backend] = watch.since_ms / 1000
+    return down
+
+
+# From votes to ejections, slow starts, and DPUs that withdraw.
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import ceil
 
@@ -12,9 +12,17 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import percent
 from xenoovs.errors import counted, first_names
-from xenoovs.fleet.plan import FleetChange, completion, next_change, next_wave, refusal, rolling_intent
-from xenoovs.fleet.services import Memo, stored_services
-from xenoovs.fleet.votes import VoteResult, target_of, votes_on
+from xenoovs.fleet.health import VoteResult, target_of, votes_on
+from xenoovs.fleet.plan import (
+    FleetChange,
+    Memo,
+    completion,
+    next_change,
+    next_wave,
+    refusal,
+    rolling_intent,
+    stored_services,
+)
 from xenoovs.model.values import site_name
 from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetOverride, FleetView, lacks
 
@@ -34,12 +42,6 @@ def hw_share(verdicts: Mapping[str, int]) -> Fraction | None:
     in_hardware = verdicts.get(Verdict.HW.value, 0)
     judged = in_hardware + sum(verdicts.get(verdict.value, 0) for verdict in _SOFTWARE)
     return Fraction(in_hardware, judged) if judged else None
-
-
-def shares_before(names: Iterable[str], statuses: Mapping[str, DpuStatus]) -> dict[str, int]:
-    """Return the share of each of these DPUs in thousandths, as `Intent.hw_before` has it; without unknown ones."""
-    shares = {name: hw_share(statuses[name].verdicts) for name in names if name in statuses}
-    return {name: int(share * _SCALE) for name, share in shares.items() if share is not None}
 
 
 def hw_problem(before: int | None, status: DpuStatus, *, ack: int) -> tuple[str, bool] | None:
@@ -76,9 +78,11 @@ def with_baseline(view: FleetView, changes: Changes, statuses: Mapping[str, DpuS
     watches = {target: changes.watches.get(target, watch) for target, watch in view.watches.items()}
     down = frozenset(target for target, watch in watches.items() if watch is not None and watch.is_down)
     changed = changes.intents.get(intent.number) or intent
+    shares = {name: hw_share(statuses[name].verdicts) for name in begins.keys() & statuses.keys()}
+    known = {name: int(share * _SCALE) for name, share in shares.items() if share is not None}
     changed = replace(
         changed,
-        hw_before={**changed.hw_before, **shares_before(begins, statuses)},
+        hw_before={**changed.hw_before, **known},
         unfit_before=changed.unfit_before.union(name for name, dpu in begins.items() if is_unfit(dpu, statuses)),
         down_before=changed.down_before if view.wave else down,
     )

@@ -11,11 +11,10 @@ from itertools import chain
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration
 from xenoovs.errors import counted, first_names, worded
-from xenoovs.fleet.plan import FleetChange, rolling_intent
+from xenoovs.fleet.health import SILENT_S, Targets, VoteResult, Votes, fit_dpus, targets_of, votes_on
+from xenoovs.fleet.plan import IN_USE, FleetChange, Memo, rolling_intent, stored_services
 from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
-from xenoovs.fleet.services import IN_USE, Memo, stored_services
-from xenoovs.fleet.votes import SILENT_S, Targets, VoteResult, Votes, fit_dpus, targets_of, votes_on
-from xenoovs.store.cluster import ServerFacts
+from xenoovs.store.servers import ServerFacts
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Intent, IntentState, Standing, Watch, standing
 from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_problem
 
@@ -97,7 +96,11 @@ def fleet_snapshot(
     rows = () if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s))
     targets, found, roll_out = list[TargetRow](), list[str](), list[str]()
     if view is not None:
-        found = fleet_problems(change, statuses, stall=stall)
+        if statuses is None:
+            found.append("the database of states does not answer: what DPUs have is not known")
+        if stall:
+            found.append(f"{stall}: is `xenoovs fleet serve` running?")
+        found += [*map(str, change.unusable), *change.contested.values()]
         targets = target_rows(view, statuses, now_s=now_s, unwritten=unwritten, memo=memo)
         roll_out = roll_out_lines(view, statuses, now_s=now_s)
     found += [*dpu_problems(rows), *target_problems(targets), *chain.from_iterable(each.problems() for each in servers)]
@@ -207,11 +210,6 @@ def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float
     return rows
 
 
-def clocks_differ(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> bool:
-    """Return whether the clocks of this host and of a DPU differ by minutes. Times of the store say nothing then."""
-    return any(row.wrong_clock for row in dpu_rows(view, statuses or {}, now_s=now_s) if row.status.seen_ms)
-
-
 def clocks_ms(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_ms: int) -> tuple[int, ...]:
     """Return the time by the clock of this host, and that by the reports of most DPUs if it differs by minutes."""
     seen = sorted(status.seen_ms for name, status in (statuses or {}).items() if name in view.dpus and status.seen_ms)
@@ -250,17 +248,6 @@ def dpu_problems(rows: Iterable[DpuRow]) -> list[str]:
     return problems
 
 
-def fleet_problems(change: FleetChange, statuses: Mapping[str, DpuStatus] | None, *, stall: str) -> list[str]:
-    """Return what is wrong with a whole fleet. `change`: what the store lacks. `stall`: of `FleetProgress.stall`."""
-    problems = []
-    if statuses is None:
-        problems.append("the database of states does not answer: what DPUs have is not known")
-    if stall:
-        problems.append(f"{stall}: is `xenoovs fleet serve` running?")
-    problems += [*map(str, change.unusable), *change.contested.values()]
-    return problems
-
-
 def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> list[str]:
     """Return what a roll-out does, and which DPUs it waits for, in words. `now_s`: since 1970. It is not compared where
     the store lacks the time of the switch to the wave, or clocks differ."""
@@ -271,7 +258,7 @@ def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *,
     concerned = view.concerned
     begun = sum(dpu.wave <= view.wave for dpu in concerned.values())
     soak, begun_s = duration(intent.soak_s), view.switch_at_ms / 1000
-    is_known = 0 < begun_s <= now_s and not clocks_differ(view, statuses, now_s=now_s)
+    is_known = 0 < begun_s <= now_s and len(clocks_ms(view, statuses, now_ms=int(now_s * 1000))) == 1
     watched = f"for {duration(now_s - begun_s)} of {soak}" if is_known else f"for {soak} in all"
     return [
         f"config {intent.number} is rolled out: wave {view.wave}, {begun} of {counted(len(concerned), 'DPU')}, "

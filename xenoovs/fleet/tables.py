@@ -12,7 +12,7 @@ from xenoovs.fleet.history import history
 from xenoovs.fleet.snapshot import WORST_FIRST, DpuState, FleetSnapshot, TargetRow, TargetState
 from xenoovs.model.values import split_site
 from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text
-from xenoovs.store.cluster import ClusterMember, ClusterStatus, ServerFacts
+from xenoovs.store.servers import ClusterMember, ClusterStatus, ServerFacts
 from xenoovs.store.view import FleetView
 from xenoovs.switch.certificates import CERTIFICATE_WARNING_S
 

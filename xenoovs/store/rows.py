@@ -228,7 +228,7 @@ def _service_row(service: StoredService) -> Row:
     }
 
 
-def _plain_row(columns: tuple[str, ...]) -> Callable[[Any], Row]:
+def _plain_row(columns: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
     return lambda value: {column: getattr(value, column) for column in columns}
 
 
@@ -246,14 +246,6 @@ def _table(name: str, kind: Callable[..., _Value]) -> StoreTable[_Value]:
     return StoreTable(
         name, columns, lambda row: row[columns[0]], lambda row: kind(**_plain(row, columns)), _plain_row(columns)
     )
-
-
-def _override_row(override: FleetOverride) -> Row:
-    return {
-        **_plain_row(("service", "backend", "author", "since_ms", "until_ms"))(override),
-        "weight": str(override.weight),
-        "configured": str(override.configured),
-    }
 
 
 def _override(row: _RowReader) -> FleetOverride:
@@ -283,12 +275,11 @@ SERVICES: StoreTable[StoredService] = StoreTable(
 )
 STAGED: StoreTable[StoredService] = replace(SERVICES, name="Staged")
 DPUS = _table("Dpu", Dpu)
-OVERRIDES: StoreTable[FleetOverride] = StoreTable(
-    "Override",
-    ("service", "backend", "weight", "configured", "author", "since_ms", "until_ms"),
-    lambda row: (row["service"], row["backend"]),
-    _override,
-    _override_row,
+OVERRIDES: StoreTable[FleetOverride] = replace(
+    _table("Override", FleetOverride),
+    key=lambda row: (row["service"], row["backend"]),
+    parse=_override,
+    row=lambda one: _plain_row(OVERRIDES.columns)(one) | {"weight": str(one.weight), "configured": str(one.configured)},
 )
 WATCHES = _table("Watch", Watch)
 ACTIONS, FREEZES = _table("Action", Action), _table("Freeze", Freeze)

@@ -117,8 +117,8 @@ class FleetOverride:
 @dataclass(frozen=True, slots=True)
 class Watch:
     """A target of health checks: its state in the fleet by the last votes, and its witnesses. `target`:
-    `ADDRESS/PROBE/PORT`, as `fleet.votes.target_of` makes it. `since_ms`: when `is_down` became so, on the clock of the
-    writer. `generation`: the one that chose these witnesses."""
+    `ADDRESS/PROBE/PORT` (`fleet.health.target_of`). `since_ms`: when `is_down` became so, on the clock of the writer.
+    `generation`: the one that chose these witnesses."""
 
     target: str
     witnesses: frozenset[str]

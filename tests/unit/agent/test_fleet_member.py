@@ -50,7 +50,7 @@ from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import OffloadFindings
 from xenoovs.model.load import load_config, parse_config
 from xenoovs.store.client import DpuStatusReader, StoreClient, StoreConnection
-from xenoovs.store.cluster import ServerFacts
+from xenoovs.store.servers import ServerFacts
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState, Watch
 
 VERIFY = Path(__file__).parents[2] / "golden" / "verify"

@@ -18,12 +18,12 @@ from xenoovs.fleet.commands.change import _read as read_text_of
 from xenoovs.fleet.history import MAX_COMMENT, MAX_ENTRIES, history, oldest_entries, with_entry
 from xenoovs.fleet.plan import (
     MAX_INTENTS,
+    ViewReader,
     next_change,
     parse_intent,
     with_intent,
     with_override,
 )
-from xenoovs.fleet.services import ViewReader
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.partition.block import Block
 from xenoovs.store.view import Action, Changes, Dpu, FleetView, IntentState

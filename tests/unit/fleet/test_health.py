@@ -9,10 +9,8 @@ from fractions import Fraction
 import pytest
 
 from tests.fleet_support import EMPTY, committed, given
-from xenoovs.fleet.health import FleetHealth
-from xenoovs.fleet.plan import completion, next_change, rolling_intent
-from xenoovs.fleet.services import Memo
-from xenoovs.fleet.votes import target_of, targets_of
+from xenoovs.fleet.health import FleetHealth, target_of, targets_of
+from xenoovs.fleet.plan import Memo, completion, next_change, rolling_intent
 from xenoovs.model.load import parse_config
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState
 

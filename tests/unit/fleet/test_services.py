@@ -12,8 +12,7 @@ from tests import fleet_support
 from tests.fleet_support import EMPTY
 from xenoovs.agent.health import Checks, FleetWatches, fleet_checks
 from xenoovs.errors import ConfigError
-from xenoovs.fleet.plan import _parse, next_change, parse_intent, with_intent
-from xenoovs.fleet.services import Memo, ViewReader
+from xenoovs.fleet.plan import Memo, ViewReader, _parse, next_change, parse_intent, with_intent
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.fleet import NEUTRAL, FleetServices, join, parse_fleet
 from xenoovs.model.load import compose_json
@@ -135,7 +134,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         calls.append(list(services))
         return join(local, services, **options)
 
-    monkeypatch.setattr("xenoovs.fleet.services.join", noting)
+    monkeypatch.setattr("xenoovs.fleet.plan.join", noting)
     return calls
 
 

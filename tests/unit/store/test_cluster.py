@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from xenoovs.errors import StoreError
-from xenoovs.store.cluster import ServerFacts, ServerRole, parse_cluster_status
 from xenoovs.store.rows import StoreDatabase
+from xenoovs.store.servers import ServerFacts, ServerRole, parse_cluster_status
 
 LEADER = """\
 5d6d

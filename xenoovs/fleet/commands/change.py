@@ -32,6 +32,7 @@ from xenoovs.fleet.commands.client import (
 from xenoovs.fleet.history import MAX_COMMENT
 from xenoovs.fleet.plan import (
     FleetChange,
+    Memo,
     ServiceStep,
     concerned,
     known_intent,
@@ -43,7 +44,6 @@ from xenoovs.fleet.plan import (
     with_override,
 )
 from xenoovs.fleet.rollout import SETTLE_S, SOAK_S, FleetProgress, planned_waves, uncompared
-from xenoovs.fleet.services import Memo
 from xenoovs.model.balancer import ProbeKind, Service
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES

@@ -79,9 +79,7 @@ def set_dpu_command(*, name: str, groups: str | None, rack: str | None, wave: in
     chosen = None if groups is None else _groups(groups)
 
     def compute(view: FleetView) -> Changes:
-        dpu = view.dpus.get(name)
-        if dpu is None:
-            raise _unknown(name, view)
+        dpu = _known(view, name)
         made = replace(
             dpu,
             groups=dpu.groups if chosen is None else chosen,
@@ -120,9 +118,12 @@ def _show_unused(view: FleetView, dpu: Dpu) -> None:
         echo(f"no service is for the group {unused[0]} yet{guess}", err=True)
 
 
-def _unknown(name: str, view: FleetView) -> FleetRefused:
-    guess = did_you_mean(name, view.dpus, " (did you mean {}?)")
-    return FleetRefused(f"the fleet has no DPU {name}{guess}; `xenoovs fleet status` shows them all")
+def _known(view: FleetView, name: str) -> Dpu:
+    """Return a DPU. Raises FleetRefused: the fleet has none of that name."""
+    if name not in view.dpus:
+        guess = did_you_mean(name, view.dpus, " (did you mean {}?)")
+        raise FleetRefused(f"the fleet has no DPU {name}{guess}; `xenoovs fleet status` shows them all")
+    return view.dpus[name]
 
 
 _now_option = click.option("--now", is_flag=True, help="Do not wait for drains of services.")
@@ -166,8 +167,7 @@ def undrain_dpu_command(*, name: str, now: bool, store: FleetStore) -> None:
 
 def _show_left(view: FleetView, name: str) -> None:
     """Print how many DPUs are in service now and without this one, for the services of the same groups together."""
-    if name not in view.dpus:
-        raise _unknown(name, view)
+    _known(view, name)
     services, rows = Counter(each.groups for each in view.of_dpu(name).services.values()), list[list[str]]()
     for groups, count in sorted(services.items(), key=lambda each: sorted(each[0])):
         dpus = [dpu for dpu in view.dpus.values() if not groups or groups & dpu.groups]
@@ -180,19 +180,12 @@ def _show_left(view: FleetView, name: str) -> None:
 
 
 def _set_out(store: FleetStore, name: str, *, is_out: bool, now: bool) -> None:
-    view = store.view()
-    if name not in view.dpus:
-        raise _unknown(name, view)
-    if not now and view.dpus[name].is_out is not is_out:
+    if _known(store.view(), name).is_out is not is_out and not now:
         _wait_for_drains(store)
-
-    def compute(view: FleetView) -> Changes:
-        dpu = view.dpus.get(name)
-        if dpu is None:
-            raise _unknown(name, view)
-        return Changes(dpus={name: replace(dpu, is_out=is_out)})
-
-    store.change(f"{'drain-dpu' if is_out else 'undrain-dpu'} {name}", compute)
+    store.change(
+        f"{'drain-dpu' if is_out else 'undrain-dpu'} {name}",
+        lambda view: Changes(dpus={name: replace(_known(view, name), is_out=is_out)}),
+    )
 
 
 def _wait_for_drains(store: FleetStore) -> None:
@@ -219,8 +212,8 @@ def forget_command(*, name: str, store: FleetStore) -> None:
     has_state = name in (store.statuses() or {})
 
     def compute(view: FleetView) -> Changes:
-        if name not in view.dpus and not has_state:
-            raise _unknown(name, view)
+        if not has_state:
+            _known(view, name)
         return Changes(dpus={name: None})
 
     store.change(f"forget {name}", compute)

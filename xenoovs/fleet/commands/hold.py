@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import datetime
 
 import click
@@ -25,17 +26,9 @@ _TIMES = ["%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%d"]
 @changes_fleet
 def stop_command(*, store: FleetStore) -> None:
     """End a roll-out: DPUs that have the new config go back to the one in use."""
-    number = 0
-
-    def compute(view: FleetView) -> Changes:
-        nonlocal number
-        intent = _rolled_out(view)
-        number = intent.number
-        ended = intent.ended(IntentState.REFUSED, f"refused: stopped by {user_name()}")
-        # No DPU uses what is staged from then on, and the controller removes it.
-        return Changes(intents={number: ended}, wave=0)
-
-    store.change("stop", compute, in_freeze=True)
+    # No DPU uses what is staged from then on, and the controller removes it.
+    reason = f"refused: stopped by {user_name()}"
+    number = _change(store, "stop", lambda intent: intent.ended(IntentState.REFUSED, reason), wave=0)
     echo(f"the roll-out of config {number} is taken back")
 
 
@@ -61,25 +54,28 @@ def resume_command(*, store: FleetStore) -> None:
 
 def _hold(store: FleetStore, *, is_paused: bool) -> int:
     """Pause or resume a roll-out, and return the number of its config. Raises FleetRefused: there is none, or it is."""
-    number = 0
+
+    def held(intent: Intent) -> Intent:
+        if intent.is_paused is is_paused:
+            state = "paused already" if is_paused else "not paused"
+            raise FleetRefused(f"the roll-out of config {intent.number} is {state}")
+        return replace(intent, is_paused=is_paused)
+
+    return _change(store, "pause" if is_paused else "resume", held)
+
+
+def _change(store: FleetStore, action: str, changed: Callable[[Intent], Intent], *, wave: int | None = None) -> int:
+    """Change the config that is rolled out, and return its number. Raises FleetRefused: there is none."""
+    numbers = list[int]()
 
     def compute(view: FleetView) -> Changes:
-        nonlocal number
-        intent = _rolled_out(view)
-        number = intent.number
-        if intent.is_paused is is_paused:
-            raise FleetRefused(f"the roll-out of config {number} is {'paused already' if is_paused else 'not paused'}")
-        return Changes(intents={number: replace(intent, is_paused=is_paused)})
+        if (intent := rolling_intent(view)) is None:
+            raise FleetRefused("no config is rolled out; `xenoovs fleet history` shows all of them")
+        numbers.append(intent.number)
+        return Changes(intents={intent.number: changed(intent)}, wave=wave)
 
-    store.change("pause" if is_paused else "resume", compute, in_freeze=is_paused)
-    return number
-
-
-def _rolled_out(view: FleetView) -> Intent:
-    """Return the config that is rolled out. Raises FleetRefused: there is none."""
-    if (intent := rolling_intent(view)) is None:
-        raise FleetRefused("no config is rolled out; `xenoovs fleet history` shows all of them")
-    return intent
+    store.change(action, compute, in_freeze=action != "resume")
+    return numbers[-1]
 
 
 @click.command("freeze")

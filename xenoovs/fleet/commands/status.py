@@ -20,7 +20,7 @@ from xenoovs.fleet.snapshot import WORST_FIRST, DpuState, FleetSnapshot, Unwritt
 from xenoovs.fleet.tables import DPUS, DRIFTS, HISTORY, OVERRIDES, SERVER_LIST, SERVERS, TARGETS
 from xenoovs.model.values import split_site
 from xenoovs.show.column import Row
-from xenoovs.store.cluster import host_facts
+from xenoovs.store.servers import host_facts
 from xenoovs.store.view import FleetView, Standing, lacks, standing
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.options import OutputFormat, output_option
