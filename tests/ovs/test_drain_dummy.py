@@ -13,6 +13,7 @@ import pytest
 from tests.command_line import CommandLine, finish, running, start
 from tests.compiled import moves_of
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
+from tests.ovs.ways import live_switch
 from tests.patience import eventually
 from xenoovs.decision.decision import Phase
 from xenoovs.openflow.flow import ObservedFlow
@@ -80,7 +81,7 @@ def receivers_at(bridge: DummyBridge, port: str, *packets: str) -> list[str]:
 
 def is_settling(bridge: DummyBridge) -> bool:
     """Whether connections that open still stay with their old backend."""
-    moves = moves_of(parse_dump(bridge.ofctl("dump-flows")))
+    moves = moves_of(live_switch(bridge.ovs).dump_flows(bridge.name))
     learning = any("learn(" in flow for flow in bridge.dump_flows())
     return learning and any(move.phase is Phase.SETTLING for _, move in moves)
 
@@ -269,3 +270,36 @@ def test_a_backend_with_another_port_keeps_its_connections_at_the_old_one(
         assert receivers_at(ports, "p2", tcp_packet(client, 1, "ack")) == [TWO]
         assert receivers(ports, tcp_packet(client, 2, "syn")) == [TWO]
         assert answers_pass(ports)
+
+
+def set_link(bridge: DummyBridge, port: str, state: str) -> None:
+    bridge.ovs.appctl("netdev-dummy/set-admin-state", port, state)
+    bridge.settle(removed_s=0)
+
+
+@pytest.mark.parametrize("is_dead_before", [True, False])
+def test_bug_what_drained_from_a_dead_port_was_lost_where_the_switch_fails_over(
+    ports: DummyBridge, file: Path, xenoovs: CommandLine, *, is_dead_before: bool
+) -> None:
+    """The drain sent open connections to the port that the switch had left."""
+    file.write_text(OWN_PORT.replace("egress: p1}", "egress: p1, failover: in_switch}", 1))
+    assert xenoovs("apply", file, "--db", ports.ovs.db, "-y").status == 0
+    clients = [f"198.51.100.{number}" for number in range(8)]
+    [client, *_] = [c for c in clients if receivers_at(ports, "p2", tcp_packet(c, 1, "ack")) == [TWO]]
+    try:
+        if is_dead_before:
+            set_link(ports, "p2", "down")
+            assert receivers(ports, tcp_packet(client, 1, "ack")) == [ONE]
+        begin(ports, file, file.read_text().replace("weight: 1, egress: p2", "weight: 0, egress: p2"))
+        assert "nothing to do" in xenoovs("plan", file, "--db", ports.ovs.db).out
+        if not is_dead_before:
+            assert receivers_at(ports, "p2", tcp_packet(client, 1, "ack")) == [TWO]
+            set_link(ports, "p2", "down")
+        assert receivers(ports, tcp_packet(client, 1, "ack"), tcp_packet(client, 2, "syn")) == [ONE, ONE]
+        set_link(ports, "p2", "up")
+        assert receivers_at(ports, "p2", tcp_packet(client, 1, "ack")) == [TWO]
+        assert receivers(ports, tcp_packet(client, 2, "ack")) == [ONE]
+        assert xenoovs("apply", file, "--db", ports.ovs.db, "-y", "--no-drain").status == 0
+        assert "group_id=" not in ports.ofctl("dump-groups")
+    finally:
+        set_link(ports, "p2", "up")

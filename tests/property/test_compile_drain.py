@@ -17,7 +17,7 @@ from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_learned, read
 from xenoovs.decision.advance import SETTLE_S, BlockId, Progress
 from xenoovs.judge.simulate.walk import Headers, tables_of
-from xenoovs.model.balancer import Balancer, Drain, DrainMode, Protocol, Service
+from xenoovs.model.balancer import Balancer, Drain, DrainMode, Failover, Protocol, Service
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Flow, ObservedFlow, Output
 
@@ -99,7 +99,8 @@ def pinning(draw: st.DrawFn) -> Balancer:
     if draw(st.booleans()):
         claim = replace(services[0].claim, protocol=Protocol.TCP, ports=())
         services = (replace(services[0], claim=claim, key=draw(block_keys(claim))),)
-    return replace(balancer, services=services)
+    uplinks = replace(balancer.uplinks, failover=draw(st.sampled_from([None, Failover.IN_SWITCH])))
+    return replace(balancer, uplinks=uplinks, services=services)
 
 
 @st.composite

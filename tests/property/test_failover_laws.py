@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from fractions import Fraction
 
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.compiled import observed
@@ -21,7 +21,7 @@ from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import BackendName, Blocks, Decision, DesiredState, Owner, next_hops
 from xenoovs.decision.ejection import with_dead_ports
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import Backend, Balancer, Failover, Service
+from xenoovs.model.balancer import Backend, Balancer, Failover, Service, service_ids
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.flow import alternatives, output_ports
 from xenoovs.partition.block import Block
@@ -159,3 +159,42 @@ def test_groups_take_no_entries_of_the_hardware(balancer: Balancer) -> None:
         assert all(len(set(output_ports(each.flow.actions))) <= len(ports) for each in made.blocks)
         if len(ports) == 1:
             assert all(len(alternatives(each.flow.actions)) == 1 for each in made.blocks)
+
+
+def drained(desired: DesiredState, name: BackendName) -> DesiredState:
+    """Return what is wanted when this backend has no weight any more."""
+    balancer = desired.balancer
+    services = (
+        replace(
+            service,
+            backends=tuple(
+                replace(each, weight=Fraction(0)) if (service.name, each.name) == name else each
+                for each in service.backends
+            ),
+        )
+        for service in balancer.services
+    )
+    return replace(desired, balancer=replace(balancer, services=tuple(services)))
+
+
+@given(moments(), st.data())
+def test_neither_the_drain_of_a_backend_behind_a_dead_port_nor_its_reset_moves_a_client(
+    moment: tuple[DesiredState, Decision, frozenset[str]], data: st.DataObject
+) -> None:
+    """Of an idle backup neither: it has no clients."""
+    desired, decision, dead = moment
+    later = replace(after(desired, dead), ramps={})
+    decision = decide(decision, later)
+    owners, ids = dict(decision.services), service_ids(service.claim for service in later.balancer.services)
+    idle = [
+        (service.name, each.name)
+        for service in later.balancer.services
+        for each in service.backends
+        if each.weight and (serving := owners[ids[service.claim]].active.owners) and each.name not in serving
+    ]
+    assume(idle)
+    name = data.draw(st.sampled_from(idle))
+    during = drained(later, name)
+    found = decide(decision, during)
+    assert [each.active for _, each in found.services] == [each.active for _, each in decision.services]
+    assert decide(found, later) == decision

@@ -254,13 +254,14 @@ _OPENS = Masked(Field.TCP_FLAGS, TCP_SYN, TCP_SYN | TCP_ACK)
 @dataclass(frozen=True, slots=True)
 class DrainRule:
     """The block `rule` moves from `old` to `new`. `is_settling`: Megaflows from before may still be there, so that new
-    connections go to `old` for now."""
+    connections go to `old` for now. `in_switch`: When the port of `old` dies, the switch sends all to `new`."""
 
     rule: BlockRule
     old: NextHop
     new: NextHop
     port_number: int
     is_settling: bool = False
+    in_switch: bool = False
 
     @property
     def opens(self) -> NextHop:
@@ -287,7 +288,9 @@ _Kind = tuple[DrainPriority, tuple[Masked, ...], tuple[Action, ...]]
 
 
 def _kinds(service: Service, moving: DrainRule, family: Family, service_id: int) -> Iterator[_Kind]:
-    stays = deliver(moving.old, service.source_mac)
+    stays: tuple[Action, ...] = deliver(moving.old, service.source_mac)
+    if moving.in_switch and moving.old.port != moving.new.port:
+        stays = _actions((deliver(moving.old, service.source_mac), deliver(moving.new, service.source_mac)))
     if service.claim.protocol in (None, Protocol.TCP):
         tcp = exact(Field.NW_PROTO, TCP)
         number = SetField(OUTPUT_PORT, moving.port_number)
@@ -686,7 +689,7 @@ def _drain_rule(
 ) -> DrainRule:
     old, new, is_settling = program.hop(move.old), program.hop(owner), move.phase is Phase.SETTLING
     opens = output_port(old if is_settling else new)
-    return DrainRule(rule, old, new, ofports.get(opens, 0), is_settling)
+    return DrainRule(rule, old, new, ofports.get(opens, 0), is_settling, program.watch is not None)
 
 
 # A config to a program in one call: on a bridge without flows, or on one that has some.

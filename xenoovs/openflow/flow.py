@@ -428,8 +428,10 @@ class Flow:
 
 
 def alternatives(actions: tuple[Action, ...]) -> tuple[tuple[Action, ...], ...]:
-    """Return the lists of actions one of which is done: the buckets of a failover, or the actions themselves."""
-    return actions[0].buckets if len(actions) == 1 and isinstance(actions[0], Failover) else (actions,)
+    """Return the lists of actions one of which is done: with each bucket of a failover, or the actions themselves."""
+    if not actions or not isinstance(last := actions[-1], Failover):
+        return (actions,)
+    return tuple((*actions[:-1], *bucket) for bucket in last.buckets)
 
 
 def output_ports(actions: tuple[Action, ...]) -> Iterator[str]:

@@ -34,7 +34,7 @@ _FIRST, _COUNT = OWNER << 16, 1 << 16
 """The owner is that of cookies."""
 
 _REFERENCE = re.compile(r"group:([0-9]{1,10})", re.ASCII)
-_IN_DUMP = re.compile(r"actions=group:([0-9]{1,10})$", re.ASCII | re.MULTILINE)
+_IN_DUMP = re.compile(r"(?<=[=,])group:([0-9]{1,10})$", re.ASCII | re.MULTILINE)
 
 IN_FRAME = (22).to_bytes(2, "big") + (8).to_bytes(2, "big") + OWNER.to_bytes(2, "big")
 """How an action of such a group begins on the wire (OpenFlow 1.4.0, 7.2.5: OFPAT_GROUP)."""
@@ -49,8 +49,8 @@ def is_numbered(number: int) -> bool:
 
 
 def failover_of_flow(flow: Flow) -> Failover | None:
-    """Return the failover that a flow does; None: it does something else."""
-    return flow.actions[0] if len(flow.actions) == 1 and isinstance(flow.actions[0], Failover) else None
+    """Return the failover that a flow does at last; None: it does something else."""
+    return last if flow.actions and isinstance(last := flow.actions[-1], Failover) else None
 
 
 def has_failover(flows: Iterable[Flow]) -> bool:
@@ -100,7 +100,8 @@ def _named(flow: Flow, numbers: _Numbers) -> Flow:
     failover = failover_of_flow(flow)
     if failover is None:
         return flow
-    return replace(flow, actions=(Foreign(f"group:{numbers.of(failover, _protocol(flow, failover))}"),))
+    named = Foreign(f"group:{numbers.of(failover, _protocol(flow, failover))}")
+    return replace(flow, actions=(*flow.actions[:-1], named))
 
 
 def grouped(bundle: Bundle, there: Iterable[Group], users: Users) -> Bundle:
@@ -127,7 +128,7 @@ def _resolved(flow: Flow, known: Mapping[int, Group]) -> Flow:
     group = known.get(number) if (number := group_number(flow.actions)) is not None else None
     if group is None or group.failover is None or group.protocol != _protocol(flow, group.failover):
         return flow
-    return replace(flow, actions=(group.failover,))
+    return replace(flow, actions=(*flow.actions[:-1], group.failover))
 
 
 _DUMPED = re.compile(r"\s*group_id=([0-9]{1,10}),type=(?:ff|fast_failover),bucket=(.+)", re.ASCII)
@@ -154,8 +155,8 @@ def parse_group_dump(text: str) -> Iterator[Group]:
 
 
 def group_number(actions: tuple[Action, ...]) -> int | None:
-    """Return the number of the group that alone is the action of a flow."""
-    found = _REFERENCE.fullmatch(actions[0].text) if len(actions) == 1 and isinstance(actions[0], Foreign) else None
+    """Return the number of the group that is the last action of a flow."""
+    found = _REFERENCE.fullmatch(last.text) if actions and isinstance(last := actions[-1], Foreign) else None
     return int(found[1]) if found else None
 
 
@@ -166,4 +167,4 @@ def resolved_text(dump: str, groups: Iterable[Group]) -> str:
         for each in groups
         if is_numbered(each.number) and each.failover is not None
     }
-    return _IN_DUMP.sub(lambda found: f"actions={texts.get(found[1], f'group:{found[1]}')}", dump) if texts else dump
+    return _IN_DUMP.sub(lambda found: texts.get(found[1], found[0]), dump) if texts else dump

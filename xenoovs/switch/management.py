@@ -180,7 +180,7 @@ class ManagementSwitch:
         return text + self._with_groups(bridge, found)
 
     def _with_groups(self, bridge: str, dump: str) -> str:
-        if "actions=group:" not in dump:
+        if "group:" not in dump:
             return dump
         with connected(self.endpoint, bridge) as connection:
             return resolved_text(dump, decode_groups(request_groups(connection), connection.names))
