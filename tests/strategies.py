@@ -1,12 +1,18 @@
-"""Hypothesis strategies: balancers of services of every kind, packets that tempt them, and edits of a balancer."""
+"""Hypothesis strategies: balancers of services of every kind, packets that tempt them, and edits of a balancer.
+
+To make a strategy takes longer than to draw from it; what does not depend on what was drawn is made once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from itertools import count
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of
@@ -27,6 +33,12 @@ from xenoovs.model.balancer import (
 from xenoovs.model.next_hop import NO_TAG, Direct, Unchanged
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet
 from xenoovs.openflow.flow import tag_of
+
+
+def share(part: float) -> settings:
+    """This part of the profile's examples, for a law whose examples take long: `@share(0.4)`."""
+    return settings(max_examples=round(part * settings().max_examples))
+
 
 VIPS4 = tuple(map(IPv4Address, ("10.3.10.45", "10.3.10.46", "10.3.10.61", "10.7.0.1")))
 VIPS6 = (IPv6Address("2001:db8::45"), IPv6Address("2001:db8::46"), IPv6Address("2001:db8:1::1"))
@@ -51,24 +63,47 @@ _IPV6_BITS = 112
 port_numbers = st.sampled_from(_EDGES) | st.integers(0, 65535)
 
 
-@st.composite
-def port_ranges(draw: st.DrawFn) -> tuple[PortRange, ...]:
-    """One to three ranges, which may touch or overlap."""
-    ends = st.tuples(port_numbers, port_numbers).map(sorted)
-    singles = port_numbers.map(lambda port: [port, port])
-    return tuple(PortRange(*pair) for pair in draw(st.lists(singles | ends, min_size=1, max_size=3)))
+_RANGES = port_numbers.map(lambda port: PortRange(port, port)) | st.tuples(port_numbers, port_numbers).map(
+    lambda ends: PortRange(*sorted(ends))
+)
+port_ranges = st.lists(_RANGES, min_size=1, max_size=3).map(tuple)
+"""One to three ranges, which may touch or overlap."""
+
+_PORTS = port_ranges | st.just(())
+_PROTOCOLS = st.sampled_from((None, *Protocol))
+_FAMILIES = st.sampled_from([frozenset({family}) for family in Family] + [frozenset(Family)])
+_VLAN = st.sampled_from(VLANS)
 
 
 @st.composite
-def claims(draw: st.DrawFn, vips: Sequence[Vip] = VIPS) -> Claim:
-    protocol = draw(st.none() | st.sampled_from(Protocol))
-    with_ports = protocol is not None and protocol.has_ports
-    ports = draw(port_ranges() | st.just(())) if with_ports else ()
-    drawn = tuple(draw(st.lists(st.sampled_from(vips), unique=True, max_size=3)))
-    families = frozenset(family_of(vip) for vip in drawn) or draw(
-        st.sets(st.sampled_from(Family), min_size=1).map(frozenset)
+def _claims(draw: st.DrawFn, vips: st.SearchStrategy[list[Vip]]) -> Claim:
+    protocol = draw(_PROTOCOLS)
+    ports = draw(_PORTS) if protocol is not None and protocol.has_ports else ()
+    drawn = tuple(draw(vips))
+    families = frozenset(family_of(vip) for vip in drawn) or draw(_FAMILIES)
+    return Claim(families, drawn, protocol, ports, vlan=draw(_VLAN))
+
+
+@cache
+def claims(vips: tuple[Vip, ...] = VIPS) -> st.SearchStrategy[Claim]:
+    return _claims(st.lists(st.sampled_from(vips), unique=True, max_size=3))
+
+
+@cache
+def _weights(most: int) -> st.SearchStrategy[list[tuple[Fraction, str]]]:
+    """Weights and ports of up to `most` backends."""
+    weights = st.integers(0, 20).map(Fraction) | st.just(Fraction(1, 2))
+    return st.lists(st.tuples(weights, st.sampled_from(EGRESS)), min_size=1, max_size=most).filter(
+        lambda drawn: any(weight for weight, _ in drawn)
     )
-    return Claim(families, drawn, protocol, ports, vlan=draw(st.sampled_from(VLANS)))
+
+
+@cache
+def _backups(most: int) -> st.SearchStrategy[set[int]]:
+    return st.sets(st.integers(0, most - 1)) | st.just(set[int]())
+
+
+_UNCHANGED = st.sampled_from((None, None, 0))
 
 
 @st.composite
@@ -77,13 +112,10 @@ def backends_of(draw: st.DrawFn, *, most: int = 5, vlans: Sequence[int | None] =
 
     `vlans`: those that packets may leave with.
     """
-    weights = draw(
-        st.lists(st.integers(0, 20).map(Fraction) | st.just(Fraction(1, 2)), min_size=1, max_size=most).filter(any)
-    )
-    ports = [draw(st.sampled_from(EGRESS)) for _ in weights]
-    unchanged = draw(st.sampled_from((None, None, 0)))
-    backups = draw(st.sets(st.integers(0, most - 1)) | st.just(set[int]()))
-    vlan = draw(st.sampled_from(vlans))
+    weights, ports = zip(*draw(_weights(most)), strict=True)
+    unchanged = draw(_UNCHANGED)
+    backups = draw(_backups(most))
+    vlan = draw(st.sampled_from(vlans)) if len(vlans) > 1 else vlans[0]
     hops = [
         Unchanged(port, vlan) if i == unchanged else Direct(Mac(0x0A0000000000 + i), port, vlan)
         for i, port in enumerate(ports)
@@ -94,22 +126,34 @@ def backends_of(draw: st.DrawFn, *, most: int = 5, vlans: Sequence[int | None] =
     )
 
 
+@cache
+def _positions(bits: int) -> st.SearchStrategy[tuple[int, ...] | None]:
+    drawn = st.lists(st.integers(0, bits - 1), unique=True, min_size=_POSITIONS_NEEDED, max_size=16)
+    return st.none() | drawn.map(tuple)
+
+
+_FIELDS = st.sampled_from(KeyField)
+_WIDTHS = st.none() | st.integers(_POSITIONS_NEEDED, 16)
+
+
 @st.composite
 def block_keys(draw: st.DrawFn, claim: Claim) -> BlockKey:
     """Enough bits for every weight that `backends_of` draws, of any key that the packets of the claim have."""
     has_ports = claim.protocol is not None and claim.protocol.has_ports
-    field = draw(st.sampled_from(KeyField)) if has_ports else KeyField.SOURCE_ADDRESS
-    positions = st.permutations(range(min(field.width(claim.served_families[0]), _IPV6_BITS))).flatmap(
-        lambda order: st.integers(_POSITIONS_NEEDED, 16).map(lambda count: tuple(order[:count]))
-    )
-    chosen = draw(st.none() | positions)
-    width = None if chosen is not None else draw(st.none() | st.integers(_POSITIONS_NEEDED, 16))
-    return BlockKey(field, chosen, width)
+    field = draw(_FIELDS) if has_ports else KeyField.SOURCE_ADDRESS
+    chosen = draw(_positions(min(field.width(claim.served_families[0]), _IPV6_BITS)))
+    return BlockKey(field, chosen, None if chosen is not None else draw(_WIDTHS))
 
 
-def drains() -> st.SearchStrategy[Drain]:
-    milliseconds = st.sampled_from((1, 1500, 3_600_000))
-    return st.builds(Drain, st.sampled_from(DrainMode), milliseconds, milliseconds)
+_MILLISECONDS = st.sampled_from((1, 1500, 3_600_000))
+drains = st.builds(Drain, st.sampled_from(DrainMode), _MILLISECONDS, _MILLISECONDS)
+_TOLERANCE = st.sampled_from(_TOLERANCES)
+_VIP_MAC = st.sampled_from((None, VIP_MAC))
+_SOURCE_MAC = st.sampled_from((None, SOURCE_MAC))
+
+
+def _backends_beside(claim: Claim) -> st.SearchStrategy[tuple[Backend, ...]]:
+    return backends_of(vlans=[vlan for vlan in (None, None, NO_TAG, 300) if vlan != claim.vlan])
 
 
 @st.composite
@@ -117,56 +161,73 @@ def services(draw: st.DrawFn, claim: Claim, name: str) -> Service:
     return Service(
         name=name,
         claim=claim,
-        backends=draw(backends_of(vlans=[vlan for vlan in (None, None, NO_TAG, 300) if vlan != claim.vlan] or [None])),
+        backends=draw(_backends_beside(claim)),
         key=draw(block_keys(claim)),
-        tolerance=draw(st.sampled_from(_TOLERANCES)),
-        vip_mac=draw(st.none() | st.just(VIP_MAC)) if claim.vips else None,
-        source_mac=draw(st.none() | st.just(SOURCE_MAC)),
-        drain=draw(drains()),
+        tolerance=draw(_TOLERANCE),
+        vip_mac=draw(_VIP_MAC) if claim.vips else None,
+        source_mac=draw(_SOURCE_MAC),
+        drain=draw(drains),
     )
+
+
+_INGRESS = st.lists(st.sampled_from(INGRESS), unique=True, min_size=1, max_size=3)
 
 
 @st.composite
 def uplinks(draw: st.DrawFn) -> Uplinks:
-    ingress = tuple(draw(st.lists(st.sampled_from(INGRESS), unique=True, min_size=1, max_size=3)))
+    ingress = tuple(draw(_INGRESS))
     kinds = [kind for kind in OtherTraffic if len(ingress) == 1 or kind is not OtherTraffic.PASSTHROUGH]
     return Uplinks("ovsbr1", ingress, "p1", draw(st.sampled_from(kinds)))
 
 
+@cache
+def _claim_lists(most: int, vips: tuple[Vip, ...]) -> st.SearchStrategy[list[Claim]]:
+    return st.lists(claims(vips), max_size=most)
+
+
+_UPLINKS = uplinks()
+
+
 @st.composite
-def balancers(draw: st.DrawFn, *, most: int = 4, vips: Sequence[Vip] = VIPS) -> Balancer:
+def balancers(draw: st.DrawFn, *, most: int = 4, vips: tuple[Vip, ...] = VIPS) -> Balancer:
     """Up to `most` services of which no two claim one packet with prefixes of one length."""
-    kept: list[Claim] = []
-    for claim in draw(st.lists(claims(vips), max_size=most)):
-        if not any(claim.overlaps(other) for other in kept):
-            kept.append(claim)
-    drawn = tuple(draw(services(claim, f"s{i}")) for i, claim in enumerate(kept))
-    return Balancer(draw(uplinks()), drawn)
+    return Balancer(draw(_UPLINKS), _with_services(draw, (), draw(_claim_lists(most, vips))))
+
+
+def _with_services(draw: st.DrawFn, kept: Sequence[Service], claims: Sequence[Claim]) -> tuple[Service, ...]:
+    """Add services that claim no packet of one before, with the first names that are free."""
+    found = list(kept)
+    for claim in claims:
+        if not any(claim.overlaps(other.claim) for other in found):
+            names = {service.name for service in found}
+            found.append(draw(services(claim, next(name for i in count() if (name := f"s{i}") not in names))))
+    return tuple(found)
+
+
+_IS_KEPT = st.integers(0, 3).map(bool)
+_IS_OTHER = st.booleans()
+_EDITS = st.sampled_from(("none", "all", "backends", "policies", "tolerance"))
 
 
 @st.composite
 def edits(draw: st.DrawFn, balancer: Balancer) -> Balancer:
     """The balancer after a day of work on it: services gone, new, or with other backends, bits, policies or claims."""
-    other = draw(balancers())
-    kept = [draw(_edited(service)) for service in balancer.services if draw(st.integers(0, 3))]
-    new = [s for s in other.services if not any(s.claim.overlaps(old.claim) for old in kept)]
-    return Balancer(draw(st.sampled_from((balancer.uplinks, other.uplinks))), (*kept, *new))
+    kept = [_edited(draw, service) for service in balancer.services if draw(_IS_KEPT)]
+    uplinks = draw(_UPLINKS) if draw(_IS_OTHER) else balancer.uplinks
+    return Balancer(uplinks, _with_services(draw, kept, draw(_claim_lists(4, VIPS))))
 
 
-@st.composite
 def _edited(draw: st.DrawFn, service: Service) -> Service:
-    fresh = draw(services(service.claim, service.name))
-    return draw(
-        st.sampled_from(
-            (
-                service,
-                fresh,
-                replace(service, backends=fresh.backends),
-                replace(service, source_mac=fresh.source_mac, drain=fresh.drain),
-                replace(service, tolerance=Fraction(1, 10)),
-            )
-        )
-    )
+    match draw(_EDITS):
+        case "all":
+            return draw(services(service.claim, service.name))
+        case "backends":
+            return replace(service, backends=draw(_backends_beside(service.claim)))
+        case "policies":
+            return replace(service, source_mac=draw(_SOURCE_MAC), drain=draw(drains))
+        case "tolerance":
+            return replace(service, tolerance=Fraction(1, 10))
+    return service
 
 
 def sources(family: Family) -> st.SearchStrategy[IPAddress]:

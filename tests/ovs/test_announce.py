@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.command_line import finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.frr import Router, documented_configs, two_routers
 from tests.patience import PATIENCE_S, eventually
@@ -62,8 +63,8 @@ class RunningAgent:
 
     def views(self) -> list[dict[str, Any]]:
         """The announcements in its status; empty while it does not answer."""
-        done = self.call("status", "-o", "json")
-        found: list[dict[str, Any]] = json.loads(done.stdout)["snapshot"]["announcements"] if done.stdout else []
+        text = finish(start("status", "-o", "json", *self._db)).out
+        found: list[dict[str, Any]] = json.loads(text)["snapshot"]["announcements"] if text else []
         return found
 
     def bgp_rows(self) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from tests.ovs.dummy import DummyBridge
 from tests.ovs.ways import Record, Way, live_switch, running_server
 from tests.property.flows import actions, flows
 from xenoovs.model.load import parse_config
-from xenoovs.openflow.flow import FOREIGN, OWNER, Bundle, Command, Flow, FlowMod, Match
+from xenoovs.openflow.flow import FOREIGN, OWNER, Bundle, Command, Flow, FlowMod
 from xenoovs.switch.api import Switch
 
 _FEW_PORTS = ("p0", "p1")
@@ -27,7 +27,7 @@ def bundles(draw: st.DrawFn) -> list[Bundle]:
     """Bundles that meet the same few keys again and again."""
     keys = draw(st.lists(flows(_FEW_PORTS).map(lambda flow: flow.key), min_size=1, max_size=4, unique=True))
     cookies = st.sampled_from((OWNER << 48 | 1, OWNER << 48 | 2, 5))
-    contents = st.lists(actions(Match(), _FEW_PORTS), max_size=2).map(tuple)
+    contents = actions(None, None, _FEW_PORTS, most=2).map(tuple)
     flow = st.builds(Flow, st.sampled_from(keys), cookies, contents)
     mods = st.builds(FlowMod, st.sampled_from(Command), flow)
     return draw(st.lists(st.lists(mods, max_size=6).map(tuple).map(Bundle), min_size=1, max_size=4))

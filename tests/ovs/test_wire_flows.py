@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager
 from ipaddress import ip_address
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden.cases import CASES, WITH_ORIGINAL, balancer_of, file_of
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.ways import live_switch
 from tests.property.flows import PORTS, flows
+from tests.strategies import share
 from xenoovs.compile.tunnel_ports import wanted_ports
 from xenoovs.errors import CommandFailed, ConfigError
 from xenoovs.judge.trace import parse_trace, render_packet
@@ -70,7 +71,7 @@ def in_our_order(lines: list[str]) -> list[str]:
     return sorted(lines, key=lambda line: (parse_flow(line).table, -parse_flow(line).priority, line))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@share(0.4)
 @given(wanted=st.lists(flows(), min_size=1, max_size=30, unique_by=lambda flow: flow.key))
 def test_any_flow_is_installed_and_dumped(many_ports: DummyBridge, wanted: list[Flow]) -> None:
     many_ports.ofctl("del-flows")

@@ -8,13 +8,14 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.ovs.ways import live_switch
 from tests.property.flows import flows
 from tests.property.wire_messages import OFPORTS
+from tests.strategies import share
 from xenoovs.controller.bridge import monitor_request
 from xenoovs.errors import BundleRejected, SwitchError
 from xenoovs.openflow.flow import (
@@ -220,7 +221,7 @@ def test_errors_have_the_names_of_open_vswitch(tmp_path: Path) -> None:
     assert [name for name, text in zip(names, printed, strict=True) if name not in text] == []
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@share(0.3)
 @given(wanted=st.lists(flows(), min_size=1, max_size=20))
 def test_messages_about_flows(tmp_path_factory: pytest.TempPathFactory, wanted: list[Flow]) -> None:
     mods = [FlowMod(command, flow) for flow in wanted for command in Command]

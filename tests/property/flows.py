@@ -1,8 +1,12 @@
-"""Strategies: every flow that xenoovs can build and Open vSwitch takes; prerequisites as in ovs-fields(7)."""
+"""Strategies: every flow that xenoovs can build and Open vSwitch takes; prerequisites as in ovs-fields(7).
+
+To make a strategy takes longer than to draw from it; those of each field are made once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -52,6 +56,7 @@ _OTHER_TYPES = st.integers(0x600, 0xFFFF).filter(lambda v: v not in _KNOWN_TYPES
 )
 
 
+@cache
 def values_of(field: Field) -> st.SearchStrategy[int]:
     """Values of a field, with many short, long and odd ones."""
     width = field.width
@@ -60,6 +65,7 @@ def values_of(field: Field) -> st.SearchStrategy[int]:
     return st.one_of(*shapes, shifted)
 
 
+@cache
 def masks_of(field: Field) -> st.SearchStrategy[int]:
     """Prefixes, suffixes (what blocks are), single runs and anything."""
     width, ones = field.width, field.all_ones
@@ -75,130 +81,141 @@ def _is_writable(field: Field, mask: int) -> bool:
     return field.width != 128 or prefix_length(mask, 128) is not None or f"{mask >> 112:x}"[0] not in "123456789"
 
 
-@st.composite
-def masked(draw: st.DrawFn, field: Field) -> Masked:
-    mask = draw(masks_of(field))
-    return Masked(field, draw(values_of(field)) & mask, mask)
+@cache
+def masked(field: Field) -> st.SearchStrategy[Masked]:
+    return st.tuples(values_of(field), masks_of(field)).map(lambda pair: Masked(field, pair[0] & pair[1], pair[1]))
 
 
-@st.composite
-def some_masked(draw: st.DrawFn, fields: Sequence[Field]) -> list[Masked]:
+@cache
+def some_masked(fields: tuple[Field, ...]) -> st.SearchStrategy[list[Masked]]:
     """Conditions on some of the fields, each at most once."""
-    return [draw(masked(field)) for field in fields if draw(st.booleans())]
+    return st.tuples(*(st.none() | masked(field) for field in fields)).map(
+        lambda drawn: [condition for condition in drawn if condition is not None]
+    )
+
+
+_TABLES = st.integers(0, HIGHEST_TABLE)
+_ANY_TABLE = _TABLES | st.just(0)
+_PRIORITIES = st.integers(0, MAX_PRIORITY) | st.just(0x8000)
+_COOKIES = st.integers(0, (1 << 64) - 1) | st.just(0)
+
+
+@cache
+def _of(values: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
 
 
 @st.composite
-def matches(draw: st.DrawFn, ports: Sequence[str] = PORTS) -> Match:
+def matches(draw: st.DrawFn, ports: tuple[str, ...] = PORTS) -> Match:
     """Matches of the five shapes of packets that xenoovs distinguishes."""
     conditions = draw(some_masked(_REGISTERS)) + draw(some_masked(_ETHERNET))
-    shape = draw(st.sampled_from((_any_packet, _other_packet, _arp_packet, _ipv4_packet, _ipv6_packet)))
-    in_port = draw(st.none() | st.sampled_from((*ports, LOCAL)))
-    return match_of(conditions + draw(shape()), in_port=in_port)
+    in_port = draw(_of((None, *ports, LOCAL)))
+    return match_of(conditions + draw(_SHAPES), in_port=in_port)
 
 
 @st.composite
-def flows(draw: st.DrawFn, ports: Sequence[str] = PORTS) -> Flow:
+def flows(draw: st.DrawFn, ports: tuple[str, ...] = PORTS) -> Flow:
     match = draw(matches(ports))
-    priority = draw(st.integers(0, MAX_PRIORITY) | st.just(0x8000))
-    key = FlowKey(draw(st.integers(0, HIGHEST_TABLE) | st.just(0)), priority, match)
-    cookie = draw(st.integers(0, (1 << 64) - 1) | st.just(0))
-    return Flow(key, cookie, tuple(draw(st.lists(actions(match, ports), max_size=4))))
+    key = FlowKey(draw(_ANY_TABLE), draw(_PRIORITIES), match)
+    ether, proto = match.get(Field.DL_TYPE), match.get(Field.NW_PROTO)
+    values = tuple(condition and condition.value for condition in (ether, proto))
+    return Flow(key, draw(_COOKIES), tuple(draw(actions(*values, ports))))
 
 
-@st.composite
-def actions(draw: st.DrawFn, match: Match, ports: Sequence[str]) -> Action:
-    """One action whose prerequisites `match` grants."""
-    writable = _writable(match)
-    field = draw(st.sampled_from(writable))
-    settable = draw(st.sampled_from([other for other in writable if other.width <= 64]))
-    # Fields of unlike width: the low bits of the wider one.
-    target = draw(st.sampled_from(writable))
+@cache
+def actions(
+    ether: int | None, proto: int | None, ports: tuple[str, ...], most: int = 4
+) -> st.SearchStrategy[list[Action]]:
+    """Up to `most` actions whose prerequisites a match of one Ethernet type and protocol grants."""
+    writable = _writable(ether, proto)
+    settable = [field for field in writable if field.width <= 64]
     choices: tuple[st.SearchStrategy[Action], ...] = (
         st.sampled_from((*ports, LOCAL)).map(Output),
-        st.sampled_from((OutputInPort(), Normal(), Move(field, target))),
-        values_of(settable).map(lambda value: SetField(settable, value)),
-        st.integers(0, HIGHEST_TABLE).map(Resubmit),
+        st.sampled_from((OutputInPort(), Normal())),
+        # Fields of unlike width: the low bits of the wider one.
+        st.builds(Move, st.sampled_from(writable), st.sampled_from(writable)),
+        st.sampled_from(settable).flatmap(lambda field: st.builds(SetField, st.just(field), values_of(field))),
+        _TABLES.map(Resubmit),
     )
-    drawn: Action = draw(st.one_of(*choices, *_learning(match)))
-    return drawn
+    learning = (learns(ether),) if ether in (ETH_IPV4, ETH_IPV6) and proto == _TCP else ()
+    return st.lists(st.one_of(*choices, *learning), max_size=most)
 
 
-@st.composite
-def learns(draw: st.DrawFn, dl_type: int) -> Learn:
+@cache
+def learns(dl_type: int) -> st.SearchStrategy[Learn]:
     """What a flow for TCP can learn."""
     known = (*(_IPV4 if dl_type == ETH_IPV4 else _IPV6), *_PORTS, Field.REG0)
-    loads = [SetField(field, draw(values_of(field))) for field in _ETHERNET if draw(st.booleans())]
-    return Learn(
-        table=draw(st.integers(0, HIGHEST_TABLE)),
-        priority=draw(st.integers(0, MAX_PRIORITY - 1).filter(lambda priority: priority != 0x8000)),
-        cookie=draw(st.integers(1, (1 << 64) - 1)),
-        idle_timeout_s=draw(st.integers(1, 65535)),
-        limit=draw(st.integers(1, (1 << 32) - 1)),
-        dl_type=dl_type,
-        nw_proto=_TCP,
-        same=tuple(draw(st.lists(st.sampled_from(known), min_size=1, unique=True))),
-        writes=tuple(loads),
-        output=draw(st.sampled_from((Field.REG0, Field.REG1))),
+    loads = st.tuples(*(st.none() | st.builds(SetField, st.just(field), values_of(field)) for field in _ETHERNET))
+    return st.builds(
+        Learn,
+        table=_TABLES,
+        priority=st.integers(0, MAX_PRIORITY - 1).filter(lambda priority: priority != 0x8000),
+        cookie=st.integers(1, (1 << 64) - 1),
+        idle_timeout_s=st.integers(1, 65535),
+        limit=st.integers(1, (1 << 32) - 1),
+        dl_type=st.just(dl_type),
+        nw_proto=st.just(_TCP),
+        same=st.lists(st.sampled_from(known), min_size=1, unique=True).map(tuple),
+        writes=loads.map(lambda drawn: tuple(each for each in drawn if each)),
+        output=st.sampled_from((Field.REG0, Field.REG1)),
     )
 
 
-def _learning(match: Match) -> tuple[st.SearchStrategy[Action], ...]:
-    ether, proto = match.get(Field.DL_TYPE), match.get(Field.NW_PROTO)
-    is_tcp = ether is not None and ether.value in (ETH_IPV4, ETH_IPV6) and proto is not None and proto.value == _TCP
-    return (learns(ether.value),) if ether is not None and is_tcp else ()
-
-
-def _writable(match: Match) -> list[Field]:
+def _writable(ether: int | None, proto: int | None) -> list[Field]:
     fields = [*_REGISTERS, *_ETHERNET]
-    ether, proto = match.get(Field.DL_TYPE), match.get(Field.NW_PROTO)
     if ether is not None:
-        fields += {ETH_IPV4: _IPV4, ETH_IPV6: _IPV6, ETH_ARP: (*_ARP, Field.ARP_OP)}.get(ether.value, ())
-    if proto is not None and proto.value == _TCP:
+        fields += {ETH_IPV4: _IPV4, ETH_IPV6: _IPV6, ETH_ARP: (*_ARP, Field.ARP_OP)}.get(ether, ())
+    if proto == _TCP:
         fields += _PORTS
     return fields
 
 
-def _any_packet() -> st.SearchStrategy[list[Masked]]:
-    return st.just([])
+_ANY_PACKET = st.just(list[Masked]())
+_OTHER_PACKET = _OTHER_TYPES.map(lambda value: [exact(Field.DL_TYPE, value)])
 
 
-def _other_packet() -> st.SearchStrategy[list[Masked]]:
-    return _OTHER_TYPES.map(lambda value: [exact(Field.DL_TYPE, value)])
+def _maybe(field: Field, values: st.SearchStrategy[int]) -> st.SearchStrategy[list[Masked]]:
+    return st.just(list[Masked]()) | values.map(lambda value: [exact(field, value)])
+
+
+_BYTES = st.integers(0, 255)
+_OPERATION = _maybe(Field.ARP_OP, st.integers(1, 255))
+_TOS = _maybe(Field.NW_TOS, st.integers(0, 63).map(lambda codepoint: codepoint << 2))
+_TYPE_AND_CODE = st.tuples(_maybe(Field.ICMP_TYPE, _BYTES), _maybe(Field.ICMP_CODE, _BYTES)).map(
+    lambda drawn: drawn[0] + drawn[1]
+)
+_TCP_FLAGS = st.none() | st.tuples(
+    st.integers(1, Field.TCP_FLAGS.all_ones - 1), st.integers(0, Field.TCP_FLAGS.all_ones)
+).map(lambda drawn: Masked(Field.TCP_FLAGS, drawn[0] & drawn[1], drawn[0]))
 
 
 @st.composite
 def _arp_packet(draw: st.DrawFn) -> list[Masked]:
-    operation = [exact(Field.ARP_OP, draw(st.integers(1, 255)))] if draw(st.booleans()) else []
-    return [exact(Field.DL_TYPE, ETH_ARP), *operation, *draw(some_masked(_ARP))]
+    return [exact(Field.DL_TYPE, ETH_ARP), *draw(_OPERATION), *draw(some_masked(_ARP))]
 
 
 @st.composite
-def _ipv4_packet(draw: st.DrawFn) -> list[Masked]:
-    return [exact(Field.DL_TYPE, ETH_IPV4), *draw(some_masked(_IPV4)), *draw(_tos()), *draw(_transport(icmp=1))]
-
-
-@st.composite
-def _ipv6_packet(draw: st.DrawFn) -> list[Masked]:
-    return [exact(Field.DL_TYPE, ETH_IPV6), *draw(some_masked(_IPV6)), *draw(_tos()), *draw(_transport(icmp=58))]
-
-
-def _tos() -> st.SearchStrategy[list[Masked]]:
-    codepoints = st.integers(0, 63).map(lambda codepoint: [exact(Field.NW_TOS, codepoint << 2)])
-    return st.just([]) | codepoints
-
-
-@st.composite
-def _transport(draw: st.DrawFn, *, icmp: int) -> list[Masked]:
-    proto = draw(st.none() | st.sampled_from((*_WITH_PORTS, icmp)) | st.integers(0, 255))
+def _ip_packet(draw: st.DrawFn, dl_type: int, addresses: tuple[Field, ...], icmp: int) -> list[Masked]:
+    found = [exact(Field.DL_TYPE, dl_type), *draw(some_masked(addresses)), *draw(_TOS)]
+    proto = draw(_protocols(icmp))
     if proto is None:
-        return []
-    conditions = [exact(Field.NW_PROTO, proto)]
+        return found
+    found.append(exact(Field.NW_PROTO, proto))
     if proto in _WITH_PORTS:
-        conditions += draw(some_masked(_PORTS))
-        if proto == _TCP and draw(st.booleans()):
-            mask = draw(st.integers(1, Field.TCP_FLAGS.all_ones - 1))
-            conditions.append(Masked(Field.TCP_FLAGS, draw(st.integers(0, mask)) & mask, mask))
+        found += draw(some_masked(_PORTS))
+        if proto == _TCP and (flags := draw(_TCP_FLAGS)):
+            found.append(flags)
     elif proto == icmp:
-        kinds = [field for field in (Field.ICMP_TYPE, Field.ICMP_CODE) if draw(st.booleans())]
-        conditions += [exact(field, draw(st.integers(0, 255))) for field in kinds]
-    return conditions
+        found += draw(_TYPE_AND_CODE)
+    return found
+
+
+@cache
+def _protocols(icmp: int) -> st.SearchStrategy[int | None]:
+    return st.none() | st.sampled_from((*_WITH_PORTS, icmp)) | _BYTES
+
+
+_ARP_PACKET = _arp_packet()
+_IPV4_PACKET = _ip_packet(ETH_IPV4, _IPV4, icmp=1)
+_IPV6_PACKET = _ip_packet(ETH_IPV6, _IPV6, icmp=58)
+_SHAPES = st.one_of(_ANY_PACKET, _OTHER_PACKET, _ARP_PACKET, _IPV4_PACKET, _IPV6_PACKET)

@@ -6,10 +6,11 @@ from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.driven_agent import DrivenAgent
+from tests.strategies import share
 from tests.unit import balancer as small
 from xenoovs.agent.health import Check, checks_of
 from xenoovs.decision.ejection import max_ejected
@@ -93,7 +94,7 @@ class World:
             self.all_dead_are_out()
 
 
-@settings(max_examples=150)
+@share(0.8)
 @given(st.integers(2, 5), healths, st.data())
 def test_held_backends_are_ejected_only_for_new_failures_and_in_time(
     backends: int, health: Health, data: st.DataObject

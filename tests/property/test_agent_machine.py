@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.property.agent_world import FOREIGN, AgentWorld, Rules, blocks
+from tests.strategies import share
 from xenoovs.agent.health import in_maintenance
 from xenoovs.errors import CommandTimeout, SwitchUnreachable
 from xenoovs.model.balancer import AllDown, service_ids
@@ -173,4 +174,4 @@ class AgentMachine(RuleBasedStateMachine):
 
 
 TestAgent = AgentMachine.TestCase
-TestAgent.settings = settings(max_examples=40, stateful_step_count=20)
+TestAgent.settings = settings(share(0.4), stateful_step_count=20)

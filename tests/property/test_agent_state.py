@@ -7,9 +7,10 @@ from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.strategies import share
 from tests.unit import balancer as small
 from xenoovs.agent.health import Check, in_maintenance
 from xenoovs.agent.probe.target import IcmpTarget, ProbeResult
@@ -111,7 +112,7 @@ def ask(state: AgentState, now_s: float) -> object:
         return str(problem)
 
 
-@settings(max_examples=50)
+@share(0.4)
 @given(st.data())
 def test_the_same_events_lead_to_the_same_state_whatever_is_queried_between(data: st.DataObject) -> None:
     found = list(history(data))

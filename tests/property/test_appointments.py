@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fake_switch import FakeSwitch, fake_bridge
-from tests.strategies import balancers, edits
+from tests.strategies import balancers, edits, share
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Appointment, Engine
 from xenoovs.errors import AppointmentCancelled, XenoovsError
@@ -59,7 +59,7 @@ class Bridge:
             self.switch.install("ovsbr1", [replace(flows[key].flow, cookie=7, key=replace(key, priority=7))])
 
 
-@settings(max_examples=40)
+@share(0.4)
 @given(st.data())
 def test_changes_at_a_time_leave_what_changes_at_once_leave(data: st.DataObject) -> None:
     balancer = data.draw(balancers(most=3).filter(lambda drawn: drawn.services))

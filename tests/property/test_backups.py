@@ -6,11 +6,11 @@ from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.driven_agent import DrivenAgent
-from tests.strategies import claims, services, uplinks
+from tests.strategies import claims, services, share, uplinks
 from tests.unit import balancer as small
 from xenoovs.agent.health import checks_of
 from xenoovs.decision.decide import decide, parts_served, undisturbed
@@ -168,7 +168,7 @@ def checked_services(draw: st.DrawFn) -> Service:
     return replace(plain, backends=tuple(made), health=health)
 
 
-@settings(max_examples=200)
+@share(0.8)
 @given(checked_services(), st.data())
 def test_while_a_backup_is_up_every_client_is_with_a_backend_that_is_up(service: Service, data: st.DataObject) -> None:
     balancer, clock = small.balancer(service), StillClock()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compiled import compiled, draining, observed
-from tests.strategies import EGRESS, INGRESS, backends_of, balancers, block_keys, claimed_packets
+from tests.strategies import EGRESS, INGRESS, backends_of, balancers, block_keys, claimed_packets, share
 from tests.switch_model import Table, apply_bundle, table_of
 from xenoovs.compile.drains import leftover
 from xenoovs.compile.plan import bundle_of, plan
@@ -139,6 +139,7 @@ def later(packets: Iterable[Packet]) -> list[Packet]:
     return [replace(packet, tcp_flags=0x010) for packet in packets]
 
 
+@share(0.4)
 @given(changes())
 def test_open_connections_stay_and_new_ones_move(case: tuple[list[Target], list[Packet]]) -> None:
     (before, after, _), packets = case
@@ -153,6 +154,7 @@ def test_open_connections_stay_and_new_ones_move(case: tuple[list[Target], list[
     assert [switch.send(packet) for packet in packets] == old
 
 
+@share(0.4)
 @given(changes())
 def test_what_servers_of_open_connections_send_back_arrives(case: tuple[list[Target], list[Packet]]) -> None:
     """Also by a port that no backend of the config has any more."""
@@ -169,6 +171,7 @@ def sent(program: Program, packet: Packet) -> list[Place]:
     return [(copy.dl_src, copy.dl_dst, copy.port) for copy in tables_of(program.flows).run(packet).copies]
 
 
+@share(0.4)
 @given(changes())
 def test_connections_that_open_while_a_block_settles_stay(case: tuple[list[Target], list[Packet]]) -> None:
     """Also when their first packet comes once more afterwards."""
@@ -183,6 +186,7 @@ def test_connections_that_open_while_a_block_settles_stay(case: tuple[list[Targe
     assert [switch.send(packet) for packet in later(openings)] == old
 
 
+@share(0.4)
 @given(changes())
 def test_what_is_left_after_a_drain_is_the_plain_program(case: tuple[list[Target], list[Packet]]) -> None:
     (before, after, _), packets = case
@@ -194,6 +198,7 @@ def test_what_is_left_after_a_drain_is_the_plain_program(case: tuple[list[Target
     assert switch.table == table_of(after.flows)
 
 
+@share(0.4)
 @given(changes())
 def test_a_second_change_breaks_no_connection_of_the_first(case: tuple[list[Target], list[Packet]]) -> None:
     (before, middle, after), packets = case
@@ -211,6 +216,7 @@ def test_a_second_change_breaks_no_connection_of_the_first(case: tuple[list[Targ
     assert switch.table == table_of(after.flows)
 
 
+@share(0.4)
 @given(changes())
 def test_looking_again_changes_nothing(case: tuple[list[Target], list[Packet]]) -> None:
     (before, after, _), _ = case
@@ -221,6 +227,7 @@ def test_looking_again_changes_nothing(case: tuple[list[Target], list[Packet]]) 
         assert switch.table == table_of(moving.flows)
 
 
+@share(0.4)
 @given(changes())
 def test_an_agent_that_starts_in_a_drain_reaches_the_same_end(case: tuple[list[Target], list[Packet]]) -> None:
     """With only the flows of the switch, the owner of each client afterwards is the same."""

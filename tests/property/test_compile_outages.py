@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.compiled import Ejected, compiled
 from tests.flow_oracle import blocks_by_service, homes_by_service, moved, pieces, shares
-from tests.strategies import balancers, edits
+from tests.strategies import balancers, edits, share
 from tests.switch_model import Table, apply_bundle, table_of
 from tests.unit import balancer as small
 from xenoovs.compile.plan import bundle_of, plan
@@ -48,6 +48,7 @@ def destinations_out(service: Service, ejected: Ejected) -> set[NextHop]:
     return {b.next_hop for b in service.backends if b.name in ejected[service.name]}
 
 
+@share(0.4)
 @given(histories())
 def test_recovery_gives_back_exactly_the_failover_blocks(case: tuple[Balancer, list[Ejected]]) -> None:
     balancer, history = case
@@ -57,6 +58,7 @@ def test_recovery_gives_back_exactly_the_failover_blocks(case: tuple[Balancer, l
     assert after(table, balancer, all_clients_in(balancer)) == first
 
 
+@share(0.4)
 @given(histories())
 def test_no_ejected_backend_gets_clients_and_no_other_loses_a_planned_one(case: tuple[Balancer, list[Ejected]]) -> None:
     balancer, history = case
@@ -83,6 +85,7 @@ _SMALL_ONE_SERVES_ITS_OWN_CLIENTS_ALONE = (
 
 
 @example(_SMALL_ONE_SERVES_ITS_OWN_CLIENTS_ALONE)
+@share(0.4)
 @given(histories())
 def test_a_repeated_round_changes_nothing_for_any_program(case: tuple[Balancer, list[Ejected]]) -> None:
     balancer, history = case
@@ -119,6 +122,7 @@ def test_a_second_outage_moves_only_clients_of_a_backend_that_has_lost_its_weigh
     assert_only_lent_clients_move(recovered, again)
 
 
+@share(0.4)
 @given(histories().flatmap(lambda case: st.tuples(st.just(case), edits(case[0]))))
 def test_weights_that_change_during_an_outage_give_a_table_that_lasts(
     case: tuple[tuple[Balancer, list[Ejected]], Balancer],
@@ -166,6 +170,7 @@ def returns(draw: st.DrawFn) -> tuple[Balancer, str]:
     return balancer, draw(st.sampled_from([backend.name for backend in first.backends]))
 
 
+@share(0.4)
 @given(returns())
 def test_steps_move_only_borrowed_clients_and_end_at_the_first_table(case: tuple[Balancer, str]) -> None:
     balancer, name = case
@@ -186,6 +191,7 @@ def test_steps_move_only_borrowed_clients_and_end_at_the_first_table(case: tuple
     assert after(table, balancer, none_ejected) == first
 
 
+@share(0.4)
 @given(returns(), st.integers(1, STEPS - 1))
 def test_a_repeated_step_changes_nothing_for_any_program(case: tuple[Balancer, str], step: int) -> None:
     balancer, name = case

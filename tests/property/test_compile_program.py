@@ -8,7 +8,7 @@ from fractions import Fraction
 from ipaddress import IPv4Address, IPv6Address
 from itertools import product
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.arp import arp_request
@@ -26,6 +26,7 @@ from tests.strategies import (
     edits,
     packets,
     port_numbers,
+    share,
     sources,
 )
 from tests.unit import balancer as small
@@ -57,9 +58,9 @@ def test_a_second_run_finds_nothing_to_do_and_shares_stay_within_the_tolerance(
     assert plan(compiled(after, installed=program.flows).flows, program.flows).is_empty
     for made in program.services:
         assert sum(Fraction(1, 1 << block.depth) for block, _ in made.decision.active.rows) == 1
-        for weight, share in zip(made.service.weights, made.shares, strict=True):
+        for weight, found in zip(made.service.weights, made.shares, strict=True):
             wanted = Fraction(weight, sum(made.service.weights))
-            assert abs(share - wanted) <= wanted * made.service.tolerance
+            assert abs(found - wanted) <= wanted * made.service.tolerance
 
 
 @given(st.data(), balancers())
@@ -208,7 +209,7 @@ def is_guarded(balancer: Balancer, packet: Packet) -> bool:
 _MOST = 600
 
 
-@settings(max_examples=80)
+@share(0.4)
 @given(balancers())
 def test_entries_are_as_predicted_beside_other_services(balancer: Balancer) -> None:
     program = compiled(balancer)
@@ -241,7 +242,7 @@ def nested(draw: st.DrawFn) -> Balancer:
     return small.balancer(*drawn)
 
 
-@settings(max_examples=200)
+@share(0.8)
 @given(nested())
 def test_entries_of_nested_prefixes_are_as_predicted_and_those_of_their_service(balancer: Balancer) -> None:
     program, sources = compiled(balancer), [IPv4Address("198.51.100.2"), IPv4Address("198.51.100.3")]
@@ -291,7 +292,7 @@ def test_an_address_is_answered_for_by_the_service_that_gets_its_packets(
             assert sender == (None if owner is None else str(owner.vip_mac))
 
 
-@settings(max_examples=40)
+@share(0.4)
 @given(balancers(most=1))
 def test_each_client_side_mac_costs_as_much_again_when_it_is_rewritten(balancer: Balancer) -> None:
     program = compiled(balancer)

@@ -9,13 +9,13 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests import fleet_support
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed
-from tests.strategies import balancers, edits
+from tests.strategies import balancers, edits, share
 from xenoovs.compile.program import compile_program
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, Transition, follow, moved
@@ -63,6 +63,7 @@ def views(draw: st.DrawFn) -> tuple[FleetView, Balancer]:
     return fleet_support.settled(fleet_support.given(EMPTY, text_of(balancer))), balancer
 
 
+@share(0.4)
 @given(st.data(), views())
 def test_the_same_view_gives_the_same_change_and_a_settled_one_none(
     data: st.DataObject, drawn: tuple[FleetView, Balancer]
@@ -74,6 +75,7 @@ def test_the_same_view_gives_the_same_change_and_a_settled_one_none(
     assert next_change(committed(later, change.changes)).is_empty
 
 
+@share(0.4)
 @given(st.data(), views())
 def test_a_refused_change_is_recomputed_from_what_the_other_writer_left(
     data: st.DataObject, drawn: tuple[FleetView, Balancer]
@@ -86,6 +88,7 @@ def test_a_refused_change_is_recomputed_from_what_the_other_writer_left(
     assert next_change(first).is_empty
 
 
+@share(0.4)
 @given(st.data(), views())
 def test_no_more_clients_move_than_on_one_bridge(data: st.DataObject, drawn: tuple[FleetView, Balancer]) -> None:
     view, balancer = drawn
@@ -101,6 +104,7 @@ def test_no_more_clients_move_than_on_one_bridge(data: st.DataObject, drawn: tup
         assert moved(before[service_id], ours[service_id]) <= moved(before[service_id], theirs[service_id])
 
 
+@share(0.4)
 @given(views())
 def test_the_decision_read_from_flows_has_the_digest_of_the_stored_one(drawn: tuple[FleetView, Balancer]) -> None:
     view, _ = drawn
@@ -126,6 +130,7 @@ def solves(*_arguments: object, **_options: object) -> object:
     raise AssertionError("an agent of a fleet solves nothing")
 
 
+@share(0.4)
 @given(st.data(), views())
 def test_an_agent_of_another_version_with_another_solver_installs_equal_flows(
     data: st.DataObject, drawn: tuple[FleetView, Balancer]
@@ -145,6 +150,7 @@ def kinds(view: FleetView) -> set[str]:
     return {intent.state.value for intent in view.intents.values()}
 
 
+@share(0.4)
 @given(st.data(), views())
 def test_a_roll_out_ends_current_or_refused_wherever_its_controller_is_killed(
     data: st.DataObject, drawn: tuple[FleetView, Balancer]
@@ -208,6 +214,7 @@ def installed_by(view: FleetView, dpu: str) -> dict[str, object]:
 LOCALS = [NEUTRAL, NEUTRAL.replace("egress: egress", "egress: p1"), "version: 1\nswitch: {ingress: p0, egress: p0}\n"]
 
 
+@share(0.4)
 @given(st.data(), views(), views())
 def test_views_read_in_turn_give_the_same_as_each_alone(
     data: st.DataObject, drawn: tuple[FleetView, Balancer], other: tuple[FleetView, Balancer]
@@ -267,7 +274,7 @@ def next_views(draw: st.DrawFn, view: FleetView, balancer: Balancer) -> FleetVie
     return view
 
 
-@settings(max_examples=50)
+@share(0.4)
 @given(st.data(), views())
 def test_a_change_with_a_cache_is_that_without_one(data: st.DataObject, drawn: tuple[FleetView, Balancer]) -> None:
     """Over any sequence of views, also of those that no controller has written to, and that cannot be decided."""
@@ -331,6 +338,7 @@ def fleet_text_of(balancer: Balancer) -> str:
     return text
 
 
+@share(0.4)
 @given(tunneled())
 def test_services_with_tunnels_are_stored_read_and_stored_as_the_same(balancer: Balancer) -> None:
     """What a controller decides for is what every DPU reads from the text, without reading it."""
@@ -363,6 +371,7 @@ def fleets(draw: st.DrawFn) -> FleetView:
     return replace(view, services={name: replace(each, groups=draw(GROUPS)) for name, each in view.services.items()})
 
 
+@share(0.4)
 @given(fleets())
 def test_an_export_is_read_as_what_was_exported_and_each_dpu_has_what_it_had(view: FleetView) -> None:
     found = parse_export(export_text(view).encode(), file="fleet.json")
@@ -437,6 +446,7 @@ def site_configs(draw: st.DrawFn) -> str:
     return text
 
 
+@share(0.4)
 @given(st.data())
 def test_dpus_of_one_site_agree_and_have_exactly_its_backends(data: st.DataObject) -> None:
     """Over any sequence of configs, and of drains and weights in a group or in all."""

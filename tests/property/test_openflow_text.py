@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.openflow_replies import flows_reply
@@ -84,7 +84,6 @@ def test_an_option_is_content_and_not_identity(option: str) -> None:
     assert flow.key == parse_flow("priority=5,ip actions=drop").key
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(seen=st.lists(observed(), max_size=4), more=st.booleans())
 def test_a_dump_lists_the_flows_that_were_encoded(seen: list[ObservedFlow], more: bool) -> None:
     reply = flows_reply(seen, OFPORTS, more=more)
@@ -92,7 +91,6 @@ def test_a_dump_lists_the_flows_that_were_encoded(seen: list[ObservedFlow], more
     assert has_more(reply) is more
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(sent=st.lists(flows(), max_size=4), cut=st.integers(0, 60))
 def test_a_stream_is_split_where_messages_end(sent: list[Flow], cut: int) -> None:
     whole = [encode_flow_mod(FlowMod(Command.ADD, flow), xid=n, ofports=OFPORTS) for n, flow in enumerate(sent)]
@@ -102,7 +100,6 @@ def test_a_stream_is_split_where_messages_end(sent: list[Flow], cut: int) -> Non
     assert [*frames.feed(stream[:at]), *frames.feed(stream[at:])] == whole
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(wanted=st.lists(flows(), max_size=5, unique_by=lambda flow: flow.key))
 def test_a_bundle_is_its_flow_mods_between_open_and_commit(wanted: list[Flow]) -> None:
     mods = tuple(FlowMod(Command.ADD, flow) for flow in wanted)
@@ -125,7 +122,6 @@ def test_a_note_is_read_back_with_zeros_behind_it(data: bytes) -> None:
     assert (10 + len(read)) % 8 == 0
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.binary(max_size=64) | any_message() | damaged())
 @example(data=b"")
 @example(data=bytes.fromhex("05130010000000010001000000000000"))

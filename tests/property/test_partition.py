@@ -9,9 +9,10 @@ from itertools import pairwise, product
 from math import ceil
 from random import Random
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.strategies import share
 from tests.tuple_space import Megaflow, Rule, megaflows
 from xenoovs.partition import solve as minplus
 from xenoovs.partition.block import Assignment, Block, mask_of, moved, select, spread, unspread
@@ -135,7 +136,7 @@ def exhaustive(allowed: tuple[Window, ...], total: int) -> int:
 
 
 @given(feasible_windows(most=3, width=5))
-@settings(max_examples=150)
+@share(0.8)
 def test_the_optimum_is_that_of_exhaustive_search(case: tuple[tuple[Window, ...], int]) -> None:
     assert block_count(solve(*case)) == exhaustive(*case)
 
@@ -191,7 +192,7 @@ def test_no_tolerance_below_the_least_can_be_met(weights: list[int], width: int)
 
 
 @given(some_weights, st.integers(0, 20))
-@settings(max_examples=30)
+@share(0.3)
 def test_a_budget_is_kept_and_its_tolerance_is_met(weights: list[int], spare: int) -> None:
     budget = sum(1 for weight in weights if weight) + spare
     chosen = partition(weights, tolerance=Fraction(0), max_flows=budget)

@@ -6,10 +6,11 @@ from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.path_rounds import Sender
+from tests.strategies import share
 from tests.unit.measure.made import paths_run
 from xenoovs.agent.paths.decide import HOLD_S, MoveReason
 from xenoovs.measure.path_figures import judge_pair, load_paths, measured_file, measured_paths
@@ -77,6 +78,7 @@ def test_no_block_moves_twice_within_the_hold_unless_its_path_is_dead(
         last[shift.block] = at_s
 
 
+@share(0.2)
 @given(_rounds(), _SEED)
 def test_no_block_is_lost_and_all_blocks_return_home_on_calm_paths(
     rounds: list[tuple[float | None, ...]], seed: int
@@ -224,7 +226,7 @@ def test_noise_around_the_limit_stays_undecided(reached: list[float], random: ob
     assert judge_pair(mixed, _enough(len(mixed)))[0] is PairVerdict.UNDECIDED
 
 
-@settings(max_examples=25)
+@share(0.25)
 @given(st.dictionaries(st.sampled_from(["a", "b-1", "on", "7"]), _RATES, min_size=2), st.floats(0.5, 2.0))
 def test_the_file_has_what_was_measured_and_the_plan_promises_no_more(alone: dict[str, float], together: float) -> None:
     recorded = paths_run(alone, together, sent=2.5)

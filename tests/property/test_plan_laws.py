@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compiled import compiled
-from tests.strategies import backends_of, balancers, claimed_packets, claims, edits, packets, services, uplinks
+from tests.strategies import backends_of, balancers, claimed_packets, claims, edits, packets, services, share, uplinks
 from tests.switch_model import apply_bundle, apply_mod, table_of
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.judge.simulate.walk import Copy, tables_of
@@ -52,7 +52,7 @@ def flows_of(balancer: Balancer) -> tuple[Flow, ...]:
     return compiled(balancer).flows
 
 
-@settings(max_examples=60)
+@share(0.4)
 @given(st.data(), balancers(most=3))
 def test_services_that_come_and_go_open_no_hole(data: st.DataObject, before: Balancer) -> None:
     """Ingress ports stay: one that goes while blocks change may meet the new owner before it is closed."""
@@ -61,7 +61,7 @@ def test_services_that_come_and_go_open_no_hole(data: st.DataObject, before: Bal
     assert_smooth(before, after, [data.draw(packets(one)) for one in (before, after) for _ in range(3)])
 
 
-@settings(max_examples=60)
+@share(0.4)
 @given(st.data())
 def test_clients_that_move_reach_no_third_backend(data: st.DataObject) -> None:
     claim, ports = data.draw(claims()), data.draw(uplinks())

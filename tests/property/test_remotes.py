@@ -6,11 +6,12 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compiled import observed
 from tests.openflow_replies import flows_reply
+from tests.strategies import share
 from tests.tunnels import as_unknown, placements, tunnelled, tunnelled_balancers
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import Program, compile_onto, compile_program
@@ -28,7 +29,7 @@ from xenoovs.openflow.flow import ObservedFlow
 from xenoovs.openflow.text import parse_flow, render_flow
 from xenoovs.openflow.wire.message import decode_flows
 
-laws = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+laws = share(0.25)
 
 
 _CLASS_SELECTORS = {8 * n for n in range(8)}

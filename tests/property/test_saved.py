@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.property.test_decision_laws import desired_states
-from tests.strategies import EGRESS, INGRESS, balancers, edits
+from tests.strategies import EGRESS, INGRESS, balancers, edits, share
 from xenoovs.cli.history import History
 from xenoovs.cli.saved import HistoryEntry, SavedPlan, entry_of, load, plan_of, save
 from xenoovs.compile.pipeline import PROGRAM
@@ -59,7 +59,7 @@ def has_a_config(balancer: Balancer) -> bool:
 
 
 @given(st.data(), balancers(most=2).filter(has_a_config))
-@settings(max_examples=40)
+@share(0.4)
 def test_any_point_of_the_history_comes_back(data: st.DataObject, balancer: Balancer) -> None:
     bridge = balancer.uplinks.bridge
     switch = FakeSwitch(fake_bridge(bridge, sorted({*EGRESS, *INGRESS})))

@@ -6,11 +6,12 @@ from functools import cache
 from itertools import product
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.predicted import predict_megaflows
 from tests.property.programs import balance_flows, random_blocks, random_packets, random_program
+from tests.strategies import share
 from xenoovs.decision.decision import Blocks
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
 from xenoovs.judge.simulate.walk import Headers, headers_of, tables_of
@@ -26,7 +27,7 @@ _FREE = (*_ETHERNET, *_IPV4, *_IPV6, Field.TP_SRC, Field.TP_DST)
 
 
 @given(_SEEDS)
-@settings(max_examples=40, deadline=None)
+@share(0.4)
 def test_the_classifier_finds_a_flow_of_the_priority_that_the_tables_mean(seed: int) -> None:
     random = Random(seed)
     flows = random_program(random)
@@ -37,7 +38,7 @@ def test_the_classifier_finds_a_flow_of_the_priority_that_the_tables_mean(seed: 
 
 
 @given(_SEEDS)
-@settings(max_examples=40, deadline=None)
+@share(0.4)
 def test_every_packet_of_a_megaflow_has_that_megaflow(seed: int) -> None:
     random = Random(seed)
     pipeline = pipeline_of(random_program(random))
@@ -59,7 +60,7 @@ def _vary_outside(megaflow: PredictedMegaflow, packet: Packet, random: Random) -
 
 
 @given(_SEEDS, st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
+@share(0.4)
 def test_disjoint_blocks_with_falling_priorities_have_one_megaflow_each(seed: int, services: int) -> None:
     random = Random(seed)
     blocks = [random_blocks(random, max_depth=8) for _ in range(services)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
-from tests.strategies import balancers
+from tests.strategies import balancers, share
 from tests.switch_tunnels import LOCAL, behind_tunnels, moved_behind_tunnels
 from xenoovs.compile.offloadable.cost import CostKind, check_clients
 from xenoovs.compile.program import compile_config, compile_onto
@@ -24,7 +24,7 @@ TUNNELED = balancers(most=2).flatmap(moved_behind_tunnels)
 
 
 @given(TUNNELED)
-@settings(max_examples=60, deadline=None)
+@share(0.6)
 def test_flows_are_read_back_as_what_was_decided(balancer: Balancer) -> None:
     program = compile_config(balancer)
     texts = [render_flow(flow) for flow in program.flows]
@@ -34,7 +34,7 @@ def test_flows_are_read_back_as_what_was_decided(balancer: Balancer) -> None:
 
 
 @given(TUNNELED)
-@settings(max_examples=60, deadline=None)
+@share(0.6)
 def test_next_hops_are_read_from_their_text(balancer: Balancer) -> None:
     hops = [backend.next_hop for service in balancer.services for backend in service.backends]
     assert [parse_next_hop(str(hop)) for hop in hops] == hops

@@ -7,10 +7,11 @@ from ipaddress import IPv4Address
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.judged import check_offload
+from tests.strategies import share
 from tests.unit.judge.programs import two_services
 from xenoovs.datapath.megaflow import Key, MaskedValue, Megaflow
 from xenoovs.evidence.evidence import Evidence
@@ -132,7 +133,7 @@ _FLOWS = st.builds(
 
 
 @given(st.lists(_FLOWS, min_size=1, max_size=3, unique_by=lambda text: text.split(",")[0]), st.integers(0, 2**32))
-@settings(max_examples=80, deadline=None)
+@share(0.4)
 def test_overridden_or_misdelivered_is_what_the_tables_send_elsewhere(foreign: list[str], seed: int) -> None:
     flows = (*PROGRAM.flows, *map(parse_flow, foreign))
     tables, pipeline = tables_of(flows), pipeline_of(flows)

@@ -57,18 +57,24 @@ DECODERS: tuple[tuple[int, Callable[[bytes], object]], ...] = (
 """Type and decoder of each message that a switch sends."""
 
 
+_FLOWS = flows()
+_SOME_CONDITIONS = st.sets(st.sampled_from(_CONDITIONS), max_size=2)
+_SOME_FOREIGN = st.lists(st.sampled_from(_FOREIGN), max_size=2)
+_SOME_OPTIONS = st.sets(st.sampled_from(_OPTIONS))
+_DURATIONS = st.integers(0, (1 << 30) - 1).map(lambda ms: ms / 1000)
+
+
 @st.composite
 def observed(draw: st.DrawFn) -> ObservedFlow:
     """Also with options, and with conditions and actions that xenoovs does not write."""
-    flow = draw(flows())
-    foreign = tuple(sorted(draw(st.sets(st.sampled_from(_CONDITIONS), max_size=2))))
-    more = tuple(map(Foreign, draw(st.lists(st.sampled_from(_FOREIGN), max_size=2))))
-    options = draw(st.sets(st.sampled_from(_OPTIONS)))
+    flow = draw(_FLOWS)
+    foreign = tuple(sorted(draw(_SOME_CONDITIONS)))
+    more = tuple(map(Foreign, draw(_SOME_FOREIGN)))
+    options = draw(_SOME_OPTIONS)
     key = replace(flow.key, match=replace(flow.match, foreign=foreign))
     chosen = tuple(option for option in _OPTIONS if option in options)
     whole = replace(flow, key=key, actions=flow.actions + more, options=chosen)
-    seconds = draw(st.integers(0, (1 << 30) - 1)) / 1000
-    return ObservedFlow(whole, draw(U64), draw(U64), seconds)
+    return ObservedFlow(whole, draw(U64), draw(U64), draw(_DURATIONS))
 
 
 # As Open vSwitch 3.1.0 sent them: a port status, a packet-in, features, a role, two ports, a number of flows, an error.
@@ -93,20 +99,21 @@ def _sized(frame: bytes) -> bytes:
     return frame[:2] + len(frame).to_bytes(2, "big") + frame[4:]
 
 
-def recorded() -> st.SearchStrategy[bytes]:
-    """Good messages of a switch."""
-    dumps = st.lists(observed(), max_size=4).map(lambda flows: flows_reply(flows, OFPORTS))
-    return st.sampled_from(_RECORDED).map(_sized) | dumps
+_DUMPS = st.lists(observed(), max_size=4).map(lambda flows: flows_reply(flows, OFPORTS))
+recorded = st.sampled_from(_RECORDED).map(_sized) | _DUMPS
+"""Good messages of a switch."""
+_CHANGES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), st.binary(max_size=3)), min_size=1, max_size=4)
+_IS_RIGHT = st.booleans()
 
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
     """A good message with some bytes changed, cut out or put in; the length in its header may be right again."""
-    data = bytearray(draw(recorded()))
-    for _ in range(draw(st.integers(1, 4))):
-        at = draw(st.integers(0, len(data)))
-        data[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3))
-    if draw(st.booleans()) and len(data) >= HEADER.size:
+    data = bytearray(draw(recorded))
+    for place, cut, put in draw(_CHANGES):
+        at = round(place * len(data))
+        data[at : at + cut] = put
+    if draw(_IS_RIGHT) and len(data) >= HEADER.size:
         data[2:4] = len(data).to_bytes(2, "big")
     return bytes(data)
 

@@ -193,7 +193,7 @@ def held(mask: PortMask) -> range:
     return range(mask.value, mask.value + (1 << 16 - mask.bits))
 
 
-@given(port_ranges())
+@given(port_ranges)
 def test_every_port_of_the_ranges_is_held_once_and_no_other(ranges: tuple[PortRange, ...]) -> None:
     wanted = {port for ports in ranges for port in range(ports.first, ports.last + 1)}
     found = [port for mask in port_masks(ranges) for port in held(mask)]
@@ -208,7 +208,7 @@ def test_no_two_masks_could_be_one(first: int, last: int) -> None:
     assert not [(value, bits) for value, bits in found if (value ^ 1 << 16 - bits, bits) in found and bits]
 
 
-@given(port_ranges())
+@given(port_ranges)
 def test_the_order_of_ranges_does_not_matter(ranges: tuple[PortRange, ...]) -> None:
     assert port_masks(reversed(ranges)) == port_masks(ranges)
 
