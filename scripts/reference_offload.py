@@ -52,7 +52,7 @@ def offload_page(generated: str) -> str:
 
 
 def _topic(topic: Topic, reasons: dict[str, dict[str, None]]) -> str:
-    cells = [f"`{topic.name}`: {topic.what}" + (f"<br>`{topic.example}`" if topic.example else "")]
+    cells = [f"`{topic.name}`: {topic.what}"]
     for profile in (Profile.TC, Profile.DOCA, Profile.DPDK):
         fitting = (row for row in topic.rows if row.profile is profile or (profile.is_doca and row.profile.is_doca))
         rows = sorted(fitting, key=lambda row: row.first or OLDEST)
