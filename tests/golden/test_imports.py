@@ -27,6 +27,7 @@ CASES = {
     "xenoflow.json": Source.XENOFLOW,
     "ovn.txt": Source.OVN,
     "thesis.flows": Source.FLOWS,
+    "failover.flows": Source.FLOWS,
     "weighted.flows": Source.FLOWS,
     "blog.txt": Source.FLOWS,
     "doca-ar-receiver.flows": Source.FLOWS,

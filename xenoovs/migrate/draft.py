@@ -188,12 +188,14 @@ class DraftTunnel:
 
 @dataclass(slots=True)
 class DraftSwitch:
-    """The bridge and its ports; None: the source does not name them."""
+    """The bridge and its ports; None: the source does not name them. `depth`: the most next hops that one takes over
+    from the other, by groups of the switch."""
 
     bridge: str | None = None
     ingress: tuple[str, ...] | None = None
     egress: str | None = None
     other_traffic: OtherTraffic = OtherTraffic.PASSTHROUGH
+    depth: int = 0
 
 
 @dataclass(slots=True)
@@ -277,6 +279,8 @@ def _lines(draft: Draft, source: str, switch: DraftSwitch) -> Iterator[str]:
     yield f"  ingress: [{', '.join(map(_port, found.ingress or switch.ingress or ('p0',)))}]"
     yield f"  egress: {_port(found.egress or switch.egress or 'p1')}"
     yield f"  other_traffic: {found.other_traffic.value}"
+    if found.depth > 1:
+        yield "  failover: in_switch" + (f"\n  depth: {min(found.depth, 4)}" if found.depth > 2 else "")
     yield ""
     if draft.tunnels:
         yield "tunnels:"

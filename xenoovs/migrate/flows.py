@@ -48,7 +48,9 @@ _COMMAND = re.compile(
 _VALUES = {"local": 1, "remote": 1, "dstport": 1, "srcport": 2}
 _LINK = re.compile(r"(?:sudo\s+)?ip\s+link\s+add\s", re.ASCII)
 _HEADER = re.compile(r"[A-Z]+_(?:FLOW|GROUP_DESC) reply (?:\(OF1\.[0-5]\) )?\(xid=0x[0-9a-f]+\):", re.ASCII)
-_SELECT = re.compile(r"group_id=([0-9]+),type=select(?:,selection_[^=]+=[^,]+)*((?:,bucket=.+)+)", re.ASCII)
+_GROUP_LINE = re.compile(
+    r"group_id=([0-9]+),type=(select|ff|fast_failover)(?:,selection_[^=]+=[^,]+)*((?:,bucket=.+)+)", re.ASCII
+)
 _BUCKET = re.compile(r"(?:bucket_id:\d+,)?(?:weight:(\d+),)?(?:watch_(?:port|group):[^,]+,)*actions=(.+)", re.ASCII)
 _PROTOCOLS = {6: Protocol.TCP, 17: Protocol.UDP, 132: Protocol.SCTP, 1: Protocol.ICMP, 58: Protocol.ICMP}
 _OF_A_CLAIM = (Field.VLAN, Field.DL_TYPE, Field.NW_PROTO, Field.NW_DST, Field.IPV6_DST, Field.TP_DST)
@@ -140,11 +142,11 @@ def read_flows(text: str) -> Draft:
 
 
 def _flows(text: str, draft: Draft) -> Iterable[_Line]:
-    selects = dict[Action, tuple[Word, str]]()
+    groups = dict[Action, tuple[Word, str, str]]()
     words = [Word(line.strip(), number) for number, line in enumerate(text.split("\n"), start=1)]
     for word in words:
-        if (found := _SELECT.fullmatch(word)) is not None:
-            selects[Foreign(f"group:{found[1]}")] = word, found[2]
+        if (found := _GROUP_LINE.fullmatch(word)) is not None:
+            groups[Foreign(f"group:{found[1]}")] = word, found[2], found[3]
     for word in words:
         if not word or word.startswith("#") or _HEADER.fullmatch(word) or _LINK.match(word):
             continue
@@ -160,10 +162,14 @@ def _flows(text: str, draft: Draft) -> Iterable[_Line]:
                 raise ValueError
             # So a dump shows dl_vlan=0xffff of OpenFlow 1.0 (match_set_dl_vlan() of lib/match.c): no tag.
             flow = parse_flow(as_dumped(written.replace("vlan_tci=0x0000,", "dl_vlan=0xffff,")))
-            select = selects.get(flow.actions[0]) if len(flow.actions) == 1 else None
-            lines = [] if select is None else _bucket_lines(word, flow, select[1])
+            group = groups.get(flow.actions[0]) if len(flow.actions) == 1 else None
+            lines = [] if group is None else _bucket_lines(word, flow, group[2])
+            if group is not None and group[1] != "select" and lines:
+                draft.switch.depth = max(draft.switch.depth, len(lines))
+                draft.omissions.add((group[0],), "failover: in_switch; who takes over follows from the weights here")
+                lines = [replace(lines[0], weight=None)]
             yield from lines or (_Line(word, flow),)
-            use((select[0],) if select is not None and lines else ())
+            use((group[0],) if group is not None and lines else ())
         except ParseError as error:
             draft.omissions.add((word,), str(error).splitlines()[0])
         except ValueError:
@@ -249,7 +255,7 @@ def _is_flood_of_arp(flow: Flow) -> bool:
 
 
 def _bucket_lines(word: Word, flow: Flow, buckets: str) -> list[_Line]:
-    """Return the buckets of a select group as flows; empty: one does more, or less, than to send to one port."""
+    """Return the buckets of a group as flows; empty: one does more, or less, than to send to one port."""
     lines = []
     for text in buckets.split(",bucket=")[1:]:
         if (bucket := _BUCKET.fullmatch(text)) is None:
