@@ -19,7 +19,7 @@ from xenoovs.datapath.megaflow import Megaflow, match_of
 from xenoovs.datapath.outer import Encapsulation
 from xenoovs.datapath.parse import Hints, scan_dump
 from xenoovs.display import span
-from xenoovs.errors import CommandFailed, SimulateError, counted
+from xenoovs.errors import CommandFailed, ParseError, SimulateError, SwitchError, counted
 from xenoovs.evidence.collector import (
     Collector,
     NamedBridges,
@@ -170,35 +170,51 @@ def check_live_bridge(
 ) -> BridgeFindings:
     """Check all megaflows of any bridge. Raises SwitchError. `is_listing`: whether the findings list every megaflow.
     `is_naming_flows`: whether they name the flows behind the listed megaflows, also in OVN's database."""
+    from xenoovs.compile.offloadable.openflow_topics import OpenFlowGroup, parse_groups
     from xenoovs.judge.bridge import check_bridge
+    from xenoovs.judge.groups import group_uses
     from xenoovs.judge.why.log import refuses_chains
+    from xenoovs.switch.management import Ofctl
 
     state, hints = collector.switch.describe(bridge), Hints()
+    groups, unlisted = dict[int, OpenFlowGroup](), tuple[str, ...]()
+    try:
+        groups |= parse_groups(Ofctl(collector.endpoint).run("dump-groups", state.name, version="OpenFlow15"))
+    except (SwitchError, ParseError) as problem:
+        unlisted = (f"groups were not read: {problem}",)
     evidence = collector.chains(collector.megaflows(state.name), is_of_kernel=state.datapath_type == "system")
     if any(map(refuses_chains, evidence.logs)):
         evidence = replace(evidence, has_tc_chains=False)
     with uncollected():
-        findings = check_bridge(scan_dump(hints.watch(evidence.lines)), evidence, is_listing=is_listing)
+        lists = is_listing or bool(groups)
+        findings = check_bridge(scan_dump(hints.watch(evidence.lines)), evidence, is_listing=lists)
     clear, unread = _cleartext(collector, findings.tunnels)
     findings = replace(findings, cleartext=clear)
     remarks = (*evidence.remarks, *unread, *hints.remarks(is_filtered=False), *growth_remarks(findings, evidence))
+    remarks = (*remarks, *unlisted)
     if not state.hw_offload and any(row.is_judged and row.verdict.is_software for row in findings.rows):
         remarks = (*remarks, _NOT_SET)
     logical = {port.name: port.iface_id for port in state.ports if port.iface_id}
     findings = replace(findings, remarks=remarks, logical_ports=logical)
-    return _with_flows(findings, state, collector) if is_naming_flows else findings
+    if is_naming_flows or groups:
+        findings, traced = _traced(findings, state, collector)
+        findings = replace(findings, groups=group_uses(groups, state.live_ports, traced))
+    findings = findings if is_listing else replace(findings, links=())
+    return _with_logical_flows(findings, state) if is_naming_flows else findings
 
 
 _MAX_TRACES = 100
 _MAX_TRACING_S = 20.0
 
 
-def _with_flows(findings: BridgeFindings, state: BridgeState, collector: Collector) -> BridgeFindings:
-    """Trace the links that are judged, those in software first, and ask OVN about the cookies. At most 100 links and
-    20 s, as ovs-vswitchd traces in its main thread. Raises SwitchError."""
+def _traced(
+    findings: BridgeFindings, state: BridgeState, collector: Collector
+) -> tuple[BridgeFindings, list[tuple[Megaflow, str]]]:
+    """Trace the links that are judged, those in software first. Return their flows, and what each trace prints. At most
+    100 links and 20 s, as ovs-vswitchd traces in its main thread. Raises SwitchError."""
     from xenoovs.judge.trace import parse_visited
-    from xenoovs.switch.ovsdb import read_logical_flows
 
+    texts = list[tuple[Megaflow, str]]()
     links, remarks = list(findings.links), list(findings.remarks)
     judged = [number for number, link in enumerate(links) if link.is_judged]
     judged.sort(key=lambda number: -links[number].verdict.badness)
@@ -212,6 +228,7 @@ def _with_flows(findings: BridgeFindings, state: BridgeState, collector: Collect
         except CommandFailed:
             gone += 1
         else:
+            texts.append((links[number].megaflow, text))
             links[number] = replace(links[number], flows=parse_visited(text))
         traced += 1
     if gone:
@@ -219,13 +236,19 @@ def _with_flows(findings: BridgeFindings, state: BridgeState, collector: Collect
         remarks.append(f"ofproto/trace failed for {counted(gone, 'megaflow')}, so their flows are not named")
     if traced < len(judged):
         remarks.append(f"{counted(len(judged) - traced, 'more megaflow')} not traced; those in software were first")
-    findings = replace(findings, links=tuple(links), remarks=tuple(remarks))
+    return replace(findings, links=tuple(links), remarks=tuple(remarks)), texts
+
+
+def _with_logical_flows(findings: BridgeFindings, state: BridgeState) -> BridgeFindings:
+    """Ask OVN about the cookies of the flows. Raises SwitchError."""
+    from xenoovs.switch.ovsdb import read_logical_flows
+
     if state.ovn is None or not state.ovn.is_owner:
         return findings
-    cookies = (flow.cookie for link in links for flow in link.flows if flow.bridge == state.name)
+    cookies = (flow.cookie for link in findings.links for flow in link.flows if flow.bridge == state.name)
     logical = read_logical_flows(state.ovn.remote, cookies)
     if isinstance(logical, Unknown):
-        return replace(findings, remarks=(*remarks, f"OVN's logical flows were not read: {logical.reason}"))
+        return replace(findings, remarks=(*findings.remarks, f"OVN's logical flows were not read: {logical.reason}"))
     return replace(findings, logical_flows=logical)
 
 

@@ -82,6 +82,7 @@ _CONTRADICTED = "counters of a port show that the CPU got packets that the NIC c
 _OF_CPU = "in software as it has to be: the CPU encrypts these tunnels, so it encapsulates too"
 _BUT_ENCRYPTED = "every block that has had traffic is forwarded by the NIC, but those whose tunnel the CPU encrypts"
 _ENCRYPTED = "no block that has had traffic is for the NIC: the CPU encrypts the tunnels of all of them"
+_GROUPS = "a group loses packets: none of its buckets is live, or megaflows leave by a dead port"
 _CLEARTEXT = "packets that need IPsec leave unencrypted; stop them first, then look at the rest"
 _COMMANDS = ("ovs-appctl revalidator/purge", "xenoovs doctor", "xenoovs plan")
 _NO_CHAINS = (
@@ -336,12 +337,15 @@ def show_bridge(findings: BridgeFindings, shown: ReportOptions) -> None:
         if any(row.verdict is verdict for row in findings.rows):
             print_text(f"{verdict.value}: {shown.say(_MEANING[verdict])}", indent="  ", fg=_COLOUR[verdict])
     _show_ports(findings)
+    for group in findings.groups:
+        print_text(str(group), indent="  ", fg="red" if group.is_bad else None)
     for remark in findings.remarks:
         echo(click.style(remark, fg="yellow"))
     _show_unparsed(findings)
     concluded, sentence = findings.conclusion_for(required), _ON_BRIDGE[reached]
     if concluded is Conclusion.NOTHING_SEEN and (findings.is_filtered or findings.counted):
         sentence = _unproven(findings, findings.rows)
+    sentence = _GROUPS if any(group.is_bad for group in findings.groups) else sentence
     _conclude(concluded, sentence, findings=findings, required=required)
 
 

@@ -21,6 +21,7 @@ from xenoovs.judge.chains import ChainLink, is_hop, judge_chains, link_chains
 from xenoovs.judge.check import MegaflowJudge, MegaflowState, TunnelCounter, UnparsedLines, hop_of, reason_of
 from xenoovs.judge.expected import OutsideKind, outside_kind_of
 from xenoovs.judge.findings import Conclusion, Counts, DumpFindings, Tally, conclude, summed
+from xenoovs.judge.groups import GroupUse
 from xenoovs.judge.links import LinkNames, MegaflowLink
 from xenoovs.judge.why.case import DOCA_LAYER, MINIFLOW, OFFLOAD_INFO
 from xenoovs.judge.why.flows import explains
@@ -61,6 +62,7 @@ class BridgeFindings(DumpFindings):
         has_tc_chains: whether the kernel can offload such chains; None: unknown.
         links: every megaflow, if the check lists them.
         logical_flows: cookie -> logical flow of OVN, of the flows behind the links.
+        groups: those of the bridge; empty for a dump of a file.
     """
 
     rows: tuple[BridgeRow, ...]
@@ -71,6 +73,7 @@ class BridgeFindings(DumpFindings):
     logical_ports: Mapping[str, str] = field(default_factory=dict, hash=False)
     links: tuple[MegaflowLink, ...] = ()
     logical_flows: Mapping[int, LogicalFlow] = field(default_factory=dict, hash=False)
+    groups: tuple[GroupUse, ...] = ()
 
     def links_of(self, verdicts: Container[Verdict]) -> tuple[MegaflowLink, ...]:
         """Return the links of chains with one of these verdicts; without verdicts, all."""
@@ -93,7 +96,7 @@ class BridgeFindings(DumpFindings):
 
     def conclusion_for(self, required: float | None) -> Conclusion:
         """Return whether all judged megaflows are in hardware, or the share of packets that is `required` (0-1)."""
-        if self.cleartext:
+        if self.cleartext or any(group.is_bad for group in self.groups):
             return Conclusion.NOT_ALL_IN_HARDWARE
         judged = self.counted
         is_software = any(row.verdict.is_software for row in judged)

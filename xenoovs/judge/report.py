@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from xenoovs.dataclass import dataclass, replace
@@ -282,6 +283,7 @@ def bridge_to_json(
             for row in findings.rows
             if verdicts is None or row.verdict in verdicts
         ],
+        "groups": [asdict(group) | {"bad": group.is_bad} for group in findings.groups],
         **_limits(findings, findings.remarks),
     }
 

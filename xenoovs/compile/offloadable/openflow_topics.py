@@ -85,16 +85,20 @@ _GROUP = re.compile(r"\s*group_id=([0-9]+),type=(all|select|indirect|ff|fast_fai
 _HEADER = re.compile(r"\s*(?:OFPST|NXST|OFPMP)_GROUP.* reply .*:?|\s*(?:#.*)?", re.ASCII)
 _METHOD = re.compile(r"selection_method=([a-z_]+)", re.ASCII)
 _FIELDS = re.compile(r"fields\(([^()]*)\)|fields=([a-z0-9_]+)", re.ASCII)
+_WATCHED = re.compile(r"(?:(?:bucket_id|weight):\d+,)*(?:watch_port:([^,]+),)?(?:watch_group:(\d+),)?", re.ASCII)
 _BUCKET_ACTIONS = re.compile(r"actions=(.*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFlowGroup:
-    """A group of a bridge. `buckets`: the actions of each bucket, as text."""
+    """A group of a bridge. `buckets`: the actions of each bucket, as text; `watched`: the port and the group that each
+    watches, empty: none."""
 
     topic: str
     text: str
     buckets: tuple[str, ...]
+    kind: str = ""
+    watched: tuple[tuple[str, str], ...] = ()
 
 
 def parse_groups(text: str) -> Mapping[int, OpenFlowGroup]:
@@ -105,7 +109,9 @@ def parse_groups(text: str) -> Mapping[int, OpenFlowGroup]:
             head, *buckets = (found[3] or "").split("bucket=")
             actions = (_BUCKET_ACTIONS.search(bucket) for bucket in buckets)
             texts = tuple(hit[1].rstrip(",") for hit in actions if hit)
-            groups[int(found[1])] = OpenFlowGroup(_topic(found[2], head), line.strip(), texts)
+            watched = tuple((hit[1] or "", hit[2] or "") for hit in map(_WATCHED.match, buckets) if hit)
+            topic = _topic(found[2], head)
+            groups[int(found[1])] = OpenFlowGroup(topic, line.strip(), texts, found[2], watched)
         elif not _HEADER.fullmatch(line):
             raise ParseError(text=line, offset=0, expected="a group as ovs-ofctl dumps it", line=number)
     return groups

@@ -1,0 +1,70 @@
+"""Groups of any bridge, of whoever made them: which buckets are in use, and whether megaflows follow them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from xenoovs.compile.offloadable.openflow_topics import OpenFlowGroup
+from xenoovs.dataclass import dataclass, replace
+from xenoovs.datapath.megaflow import Megaflow, output_ports
+from xenoovs.errors import counted
+
+_PASSED = re.compile(r"^ *group:([0-9]{1,10})$", re.MULTILINE | re.ASCII)
+"""As ofproto/trace prints an action (xlate_group_action() of ofproto/ofproto-dpif-xlate.c)."""
+_MAX_DEPTH = 128
+"""Of groups that watch each other (MAX_LIVENESS_RECURSION there)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUse:
+    """A group now. `in_use`: buckets, from 0 as ovs-ofctl numbers them. `dead`: ports and groups that are watched and
+    not live. `megaflows`: how many pass it, as far as traced; `stale`: of these, how many leave by a dead port."""
+
+    number: int
+    kind: str
+    buckets: int
+    in_use: tuple[int, ...]
+    dead: tuple[str, ...]
+    megaflows: int = 0
+    stale: int = 0
+
+    @property
+    def is_bad(self) -> bool:
+        return not self.in_use or bool(self.stale)
+
+    def __str__(self) -> str:
+        used = f"bucket {', '.join(map(str, self.in_use))} of {counted(self.buckets, 'bucket')} in use"
+        used = used if self.in_use else "no live bucket, packets are dropped"
+        why = f", as {' and '.join(self.dead)} {'is' if len(self.dead) == 1 else 'are'} dead" if self.dead else ""
+        passed = f"; {counted(self.megaflows, 'megaflow')}, {self.stale or 'none'} of them by a dead port"
+        return f"group {self.number} ({self.kind}): {used}{why}{passed if self.megaflows else ''}"
+
+
+def group_uses(
+    groups: Mapping[int, OpenFlowGroup], live: Collection[str], traced: Iterable[tuple[Megaflow, str]]
+) -> tuple[GroupUse, ...]:
+    """Return the groups of a bridge in use by their numbers. `live`: its ports that are. `traced`: megaflows with what
+    ofproto/trace prints for them."""
+    uses = {number: _use(number, groups, live) for number in sorted(groups)}
+    for megaflow, text in traced:
+        left = {f"port {name}" for name in output_ports(megaflow)}
+        for number in {int(found) for found in _PASSED.findall(text)} & uses.keys():
+            use = uses[number]
+            stale = use.stale + (not left.isdisjoint(use.dead))
+            uses[number] = replace(use, megaflows=use.megaflows + 1, stale=stale)
+    return tuple(uses.values())
+
+
+def _use(number: int, groups: Mapping[int, OpenFlowGroup], live: Collection[str], depth: int = 0) -> GroupUse:
+    group, alive, dead = groups[number], list[int](), list[str]()
+    for index, (port, other) in enumerate(group.watched):
+        is_followed = bool(other) and int(other) in groups and depth < _MAX_DEPTH
+        is_live = port in live or (is_followed and _use(int(other), groups, live, depth + 1).in_use)
+        # bucket_is_alive() there; group_is_alive() of all and indirect asks nobody.
+        if is_live or not (port or other) or group.kind in ("all", "indirect"):
+            alive.append(index)
+        else:
+            dead += [f"port {port}"] * bool(port) + [f"group {other}"] * bool(other)
+    chosen = alive[:1] if group.kind in ("ff", "fast_failover") else alive
+    return GroupUse(number, group.kind, len(group.watched), tuple(chosen), tuple(dict.fromkeys(dead)))
