@@ -16,15 +16,16 @@ from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, DraftTunnel, Word, name_from, use, whole_weights
 from xenoovs.model import values
-from xenoovs.model.address import Mac, Vip
-from xenoovs.model.balancer import BlockKey, OtherTraffic, PortRange, Protocol
-from xenoovs.model.next_hop import NO_TAG, vlan_text
+from xenoovs.model.address import Family, Mac, Vip
+from xenoovs.model.balancer import BlockKey, Claim, OtherTraffic, PortRange, Protocol
+from xenoovs.model.next_hop import MAX_VLAN, NO_TAG, vlan_text
 from xenoovs.model.tunnel import Reflect, TunnelType
 from xenoovs.openflow.flow import (
     ETH_ARP,
     ETH_IPV4,
     ETH_IPV6,
     TAGGED,
+    UNTAGGED,
     Action,
     Field,
     Flow,
@@ -273,6 +274,11 @@ _PUSHED = -1
 """Stands for a tag whose VLAN is not known yet."""
 
 
+def _is_vlan(tag: int) -> bool:
+    """Return whether `Field.VLAN` is of no tag, or of a VLAN that a service can have: 0 is a priority alone."""
+    return tag == UNTAGGED or 0 < tag & ~TAGGED <= MAX_VLAN
+
+
 def _delivery(flow: Flow) -> _Delivery | None:
     """Return None for a flow that does more, or less, than set addresses or a tag and send to one port."""
     macs, port, address = dict[Field, Mac](), None, None
@@ -285,14 +291,16 @@ def _delivery(flow: Flow) -> _Delivery | None:
                 macs[which] = Mac(value)
             case SetField(Field.NW_DST, value) if port is None:
                 address = IPv4Address(value)
-            case SetField(Field.VLAN, value) if port is None:
+            case SetField(Field.VLAN, value) if port is None and _is_vlan(value):
                 vlan = value & ~TAGGED
             case Foreign(text) if port is None and (found := _TAG_ACTION.fullmatch(text)):
                 is_push = text.startswith("push")
                 if is_push and (before or 0) & TAGGED and vlan != NO_TAG:
                     return None
-                number = found[1] or found[2]
-                vlan = NO_TAG if found[3] else _PUSHED if is_push else int(number, 0) & ~TAGGED
+                number = int(found[1] or found[2] or "0", 0) | TAGGED
+                if not (is_push or found[3] or _is_vlan(number)):
+                    return None
+                vlan = NO_TAG if found[3] else _PUSHED if is_push else number & ~TAGGED
             case Output(name) if port is None:
                 port = name
             case _:
@@ -315,8 +323,8 @@ def _reason(flow: Flow) -> str:
     ether = flow.match.get(Field.DL_TYPE)
     if ether is None or ether.value not in (ETH_IPV4, ETH_IPV6):
         return "not IP: other_traffic decides, and vip_mac answers ARP for a VIP"
-    if any(isinstance(action, Foreign) and action.text.startswith("push_vlan") for action in flow.actions):
-        return "it adds a second tag, or one without a VLAN; xenoovs writes one tag"
+    if any(isinstance(action, Foreign) and "vlan" in action.text for action in flow.actions):
+        return "it adds a second tag, or one without a VLAN from 1 to 4094; xenoovs writes one such tag"
     return "more than to set MACs and send to one port"
 
 
@@ -350,6 +358,12 @@ def _add_service(draft: Draft, group: _Group) -> bool:
     if not (shares or blocks.rows):
         for line, _ in rows:
             draft.omissions.add((line.word,), "for single clients, or what a server answers: other_traffic decides")
+        return False
+    claim = _claim(service)
+    other = next((one for one in draft.services if vlan != one.vlan and claim.overlaps(_claim(one))), None)
+    if other is not None:
+        what = f"it has packets of {other.name} too: services of one VLAN and of every VLAN cannot share a VIP and port"
+        draft.omissions.add((line.word for line, _ in rows), what)
         return False
     draft.services.append(service)
     _set_source_mac(service, rows)
@@ -385,6 +399,11 @@ def _add_service(draft: Draft, group: _Group) -> bool:
     return True
 
 
+def _claim(service: DraftService) -> Claim:
+    ports = tuple(service.ports)
+    return Claim(frozenset(Family), tuple(service.vips), service.protocol, ports, vlan=service.vlan)
+
+
 def _counted(rows: Iterable[tuple[_Line, _Delivery]]) -> dict[str, Fraction]:
     """Return the shares of servers by buckets of a select group, or by flows of single clients; empty: by masks."""
     found = defaultdict[str, Fraction](Fraction)
@@ -401,8 +420,10 @@ def _is_usable(condition: Masked) -> bool:
     if condition.field is Field.TP_DST:
         # A prefix of the 16 bits is a range of ports.
         return (~condition.mask & 0xFFFF) & ((~condition.mask & 0xFFFF) + 1) == 0
-    if condition.field is Field.VLAN and not condition.value:
-        return bool(condition.mask & TAGGED)
+    if condition.field is Field.VLAN:
+        return (
+            _is_vlan(condition.value) and bool(condition.mask & TAGGED) and (condition.is_exact or not condition.value)
+        )
     if condition.field is Field.DL_TYPE:
         return condition.value in (ETH_IPV4, ETH_IPV6)
     if condition.field in (Field.NW_DST, Field.IPV6_DST):

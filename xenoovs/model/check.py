@@ -12,7 +12,7 @@ from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, Nat, OtherTraffic, Pr
 from xenoovs.model.build import check_agent, check_health, check_notify
 from xenoovs.model.claims import Claimant, answers_of, check_between, family_label
 from xenoovs.model.schema import BackendForm, FileForm, ServiceForm
-from xenoovs.model.tunnels import check_remotes, check_tunnelled_backends, check_tunnels
+from xenoovs.model.tunnels import check_own_addresses, check_remotes, check_tunnelled_backends, check_tunnels
 from xenoovs.model.values import HIGHEST_BIT, KeyPath, MatchField, Remark
 from xenoovs.partition.solve import first_feasible_width, least_tolerance
 
@@ -264,6 +264,7 @@ def check_parts(config: FileForm, *, for_lab: bool = False, groups: Sequence[fro
         yield from check_agent(service, here, defaults=config.agent_check, for_lab=for_lab)
     yield from check_between(((i, claimant_of(service)) for i, service in services), groups)
     yield from check_remotes(services, tunnels)
+    yield from check_own_addresses(services, config.tunnels)
     yield from check_tunnels(switch, enumerate(config.tunnels))
 
 

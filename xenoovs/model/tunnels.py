@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 
 from xenoovs.errors import counted
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import Returns, ServiceMode, Uplinks
+from xenoovs.model.balancer import Protocol, Returns, ServiceMode, Uplinks
 from xenoovs.model.next_hop import NextHop, Tunneled, remote_of_port
 from xenoovs.model.schema import BackendForm, ServiceForm
 from xenoovs.model.tunnel import (
@@ -40,6 +41,23 @@ def check_tunnels(switch: Uplinks, tunnels: Iterable[AnyTunnel]) -> Iterator[Rem
         yield from _check_remotes(tunnel, here)
         yield from _check_probe(tunnel, here)
     yield from _check_between(numbered)
+
+
+def check_own_addresses(
+    services: Iterable[tuple[int, ServiceForm]], tunnels: Iterable[HostTunnel | SwitchTunnel]
+) -> Iterator[Remark]:
+    """Find services that would get the packets which come to this host's end of a tunnel."""
+    for (i, service), tunnel in product(services, tuple(tunnels)):
+        claim, port = service.claim, tunnel.dst_port
+        has_port = not claim.ports or any(port in ports for ports in claim.ports)
+        is_protocol = claim.protocol is None or (bool(port) and claim.protocol is Protocol.UDP)
+        local = tunnel.local
+        if claim.vips and is_protocol and has_port and local and claim.prefix_length(local) is not None:
+            yield Remark(
+                ("services", i, "vip"),
+                f"{local} is this host's end of {tunnel.name}: what comes by the tunnel would go to the service; leave "
+                "the address out, or write `protocol` and `ports` without it",
+            )
 
 
 def _check_names(tunnels: tuple[AnyTunnel, ...]) -> Iterator[Remark]:
