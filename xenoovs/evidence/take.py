@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2s
@@ -13,7 +13,7 @@ from secrets import token_bytes
 
 from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.fact import Unknown
-from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
+from xenoovs.datapath.megaflow import Verdict, verdict_of
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.parse import Hints, scan_dump
 from xenoovs.datapath.tunnel_facts import tunnel_ends
@@ -51,8 +51,7 @@ def take(switch: ManagementSwitch, bridge: str | None, *, interval_s: float) -> 
     states = switch.bridges() if bridge is None else (switch.describe(bridge),)
     ports = frozenset(port.name for state in states for port in state.ports)
     for state in states:
-        with _suppressing_refusal():
-            Ofctl(switch.endpoint).dump_flows(state.name)
+        _ask(Ofctl(switch.endpoint).dump_flows, state.name)
     collector, begun = Collector(switch, interval_s=interval_s), time.monotonic()
     evidence = collector.megaflows(states[0].name if states else "", ingress=ports, is_whole=True)
     hints = Hints()
@@ -61,40 +60,33 @@ def take(switch: ManagementSwitch, bridge: str | None, *, interval_s: float) -> 
     known = collector.host_of_megaflows(evidence, megaflows)
     collector.tunnels(known.host, [end for state in switch.bridges() for end in tunnel_ends(state, {})])
     collector.ipsec(outer for each in megaflows for outer in encapsulations(each.actions))
-    with _suppressing_refusal():
-        collector.makers(_worst(megaflows), hints.cores)
+    worst = [each.ufid for each in megaflows if each.ufid and verdict_of(each) is not Verdict.HW]
+    _ask(collector.makers, worst[:_MOST_TRACED], hints.cores)
     _ask_more(switch, states)
     # The second look of a switch whose NIC holds no rules.
     time.sleep(max(0.0, begun + interval_s - time.monotonic()))
-    with _suppressing_refusal():
-        switch.dump_megaflows()
+    _ask(switch.dump_megaflows)
     return states
-
-
-def _worst(megaflows: Iterable[Megaflow]) -> list[str]:
-    found = [each for each in megaflows if each.ufid and verdict_of(each) is not Verdict.HW]
-    return [each.ufid or "" for each in found[:_MOST_TRACED]]
 
 
 def _ask_more(switch: ManagementSwitch, states: Collection[BridgeState]) -> None:
     place = netns_of(switch.endpoint)
     where = HERE if isinstance(place, Unknown) else place
+    appctl, ofctl = Appctl(switch.endpoint), Ofctl(switch.endpoint)
     for words in _OF_VSWITCHD:
-        with _suppressing_refusal():
-            Appctl(switch.endpoint).run(*words, timeout_s=_TIMEOUT_S)
+        _ask(appctl.run, *words, timeout_s=_TIMEOUT_S)
     ports = (("ethtool", option, port.name) for state in states for port in state.ports for option in _OF_DEVICE)
     for argv in (*_OF_HOST, *ports):
-        with _suppressing_refusal():
-            try_run(where.argv(*argv), timeout_s=_TIMEOUT_S)
+        _ask(try_run, where.argv(*argv), timeout_s=_TIMEOUT_S)
     for state in states:
         for command, version in _OF_BRIDGE:
-            with _suppressing_refusal():
-                Ofctl(switch.endpoint).run(command, state.name, version=version, timeout_s=_TIMEOUT_S)
+            _ask(ofctl.run, command, state.name, version=version, timeout_s=_TIMEOUT_S)
 
 
-def _suppressing_refusal() -> suppress:
+def _ask(question: Callable[..., object], *words: object, **options: object) -> None:
     """Go on after a refusal: it is an answer too, and in the record."""
-    return suppress(SwitchError, ParseError)
+    with suppress(SwitchError, ParseError):
+        question(*words, **options)
 
 
 # Addresses of a record under other ones: the same structure, and what a mask matches stays the same.

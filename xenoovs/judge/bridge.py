@@ -187,9 +187,8 @@ class _RowCounter:
             self._list(megaflow, state, state.verdict, reason, is_judged=is_judged)
 
     def _list(self, megaflow: Megaflow, state: MegaflowState, chain: Verdict, reason: str, *, is_judged: bool) -> None:
-        counts = state.packets, state.hw_packets
-        tc = filter_of(megaflow, self.filters)
-        self.links.append(MegaflowLink(megaflow, state.verdict, chain, *counts, is_judged, reason, tc))
+        found = megaflow, state.verdict, chain, state.packets, state.hw_packets, is_judged, reason
+        self.links.append(MegaflowLink(*found, filter_of(megaflow, self.filters), growth=state.growth))
 
     def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
         """Count megaflows that recirculate packets, as chains."""

@@ -16,7 +16,7 @@ from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.display import percent
 from xenoovs.errors import counted
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.samples import NO_GROWTH, Growth, id_of, sampled
+from xenoovs.evidence.samples import NO_GROWTH, Growth
 from xenoovs.judge.bridge import check_bridge
 from xenoovs.judge.links import MegaflowLink
 
@@ -74,28 +74,18 @@ def side_of(evidence: Evidence, versions: Mapping[str, str]) -> Side:
     """Judge the megaflows of a record, each chain once. `versions`: of programs, as they print them."""
     found = check_bridge(scan_dump(evidence.lines), evidence, is_listing=True)
     links = [link for link in found.links if link.is_judged and not link.megaflow.recirc_id]
-    grown = [_growth(link, evidence) for link in links]
-    if not sum(each.packets for each in grown):
-        grown = [_growth(link, None) for link in links]
+    has_growth = any(link.growth is not None and link.growth.packets for link in links)
     traffic = defaultdict[TrafficClass, Traffic](Traffic)
-    for link, growth in zip(links, grown, strict=True):
+    for link in links:
         each = traffic[_class_of(link, evidence)]
         each.verdict = max(each.verdict, link.chain, key=lambda verdict: verdict.badness)
         each.megaflows += 1
-        each.growth += growth
+        now = (link.growth or NO_GROWTH) if has_growth else Growth(link.packets, link.hw_packets)
+        # What a later link of the chain forwards in software was in the NIC for a part of the way only.
+        each.growth += now if link.chain is link.verdict else Growth(now.packets)
         if link.reason:
             each.reasons.add(link.reason)
     return Side(dict(traffic), {**dict(_facts(evidence)), **versions})
-
-
-def _growth(link: MegaflowLink, evidence: Evidence | None) -> Growth:
-    now = sampled(link.megaflow, None if link.tc is None else link.tc.counters)
-    before = (
-        None if evidence is None or evidence.before is None else evidence.before.megaflows.get(id_of(link.megaflow))
-    )
-    growth = now.since(before) or Growth(now.packets, now.hw_packets)
-    # What a later link of the chain forwards in software was in the NIC for a part of the way only.
-    return growth if link.chain is link.verdict else Growth(growth.packets)
 
 
 def _class_of(link: MegaflowLink, evidence: Evidence) -> TrafficClass:

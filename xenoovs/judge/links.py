@@ -15,6 +15,7 @@ from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.display import duration
 from xenoovs.errors import counted
+from xenoovs.evidence.samples import Growth
 from xenoovs.judge.chains import recirculations
 from xenoovs.judge.trace import VisitedFlow
 from xenoovs.judge.tree import Node, filter_text, tc_to_json
@@ -50,6 +51,7 @@ class MegaflowLink:
     reason: str
     tc: TcFilter | None = None
     flows: tuple[VisitedFlow, ...] = ()
+    growth: Growth | None = None
 
     @property
     def zones(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import re
 import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from xenoovs.dataclass import dataclass
@@ -24,7 +24,7 @@ from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.display import duration
 from xenoovs.errors import CertificateUnusable, CommandMissing, CommandTimeout, ParseError, SystemFailure
 from xenoovs.switch.process import try_run
-from xenoovs.switch.tape import Answer, answered, asked, list_files
+from xenoovs.switch.tape import asked, list_files, of_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,40 +134,32 @@ def read_private_key(path: str) -> Fact[PrivateKey]:
     text = _openssl((*PRINT_PUBLIC_KEY, path), path, "a private key without a passphrase")
     if isinstance(text, Unknown):
         return text
+    mode = of_file("stat", Path(path), lambda: f"{Path(path).stat().st_mode:o}")
     try:
-        return PrivateKey(parse_public_key(text), is_readable_by_all=bool(_mode(path) & 0o077))
+        return PrivateKey(parse_public_key(text), is_readable_by_all=bool(int(mode or "not there", 8) & 0o077))
     except (ValueError, ParseError) as error:
         return Unknown(f"{path} cannot be read: {error}")
 
 
-def _mode(path: str) -> int:
-    def read() -> str | None:
-        with suppress(OSError):
-            return f"{Path(path).stat().st_mode:o}"
-        return None
-
-    return int(asked(("stat", path), read) or "not there", 8)
-
-
 def _openssl(argv: tuple[str, ...], path: str, kind: str) -> Fact[str]:
-    def ask() -> Answer:
-        text = _run_openssl(argv, path, kind)
-        return Answer(failure=text.reason) if isinstance(text, Unknown) else Answer(text)
+    """Return what openssl(1) prints of a file: certificates and public keys. The secret is in the file alone."""
 
-    # The secret is in the file alone: what is printed are certificates and public keys.
-    answer = answered(argv, ask)
-    return Unknown(answer.failure) if answer.failure else answer.text
-
-
-def _run_openssl(argv: tuple[str, ...], path: str, kind: str) -> Fact[str]:
-    try:
+    def look() -> str:
         # The path is what a database says: reading a FIFO would not end.
         if not Path(path).is_file():
-            return Unknown(f"{path} is no file" if Path(path).exists() else f"{path} does not exist")
-        with Path(path).open("rb"):
-            done = try_run(argv, timeout_s=_TIMEOUT_S)
-    except (OSError, ValueError) as error:
-        return Unknown(f"{path} cannot be read: {error.strerror if isinstance(error, OSError) else error}")
+            return "is no file" if Path(path).exists() else "does not exist"
+        try:
+            with Path(path).open("rb"):
+                return ""
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+
+    try:
+        if problem := asked(("test", "-r", path), look):
+            return Unknown(f"{path} {problem}")
+        done = try_run(argv, timeout_s=_TIMEOUT_S)
+    except ValueError as error:
+        return Unknown(f"{path} cannot be read: {error}")
     except CommandMissing:
         return Unknown("openssl is not installed, and ovs-monitor-ipsec needs it")
     except (CommandTimeout, SystemFailure) as error:

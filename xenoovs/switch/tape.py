@@ -75,8 +75,6 @@ def answered(question: Sequence[str], ask: Callable[[], Answer]) -> Answer:
 
 def asked(question: Sequence[str], ask: Callable[[], str | None]) -> str | None:
     """Return an answer that is text, None if there is none."""
-    if not is_taped():
-        return ask()
 
     def put() -> Answer:
         text = ask()
@@ -89,35 +87,32 @@ def asked(question: Sequence[str], ask: Callable[[], str | None]) -> str | None:
 # Files of the host; None where they are missing or cannot be read.
 
 
-def read_file(path: Path) -> str | None:
-    """Return a small text file."""
+def of_file(word: str, path: Path, read: Callable[[], str]) -> str | None:
+    """Return what `read` says of a file; None where it raises OSError."""
 
-    def read() -> str | None:
+    def ask() -> str | None:
         with suppress(OSError):
-            return path.read_text(errors="replace")
+            return read()
         return None
 
-    return asked(("read", str(path)), read)
+    return asked((word, str(path)), ask)
+
+
+def read_file(path: Path) -> str | None:
+    """Return a small text file."""
+    return of_file("read", path, lambda: path.read_text(errors="replace"))
 
 
 def read_link(path: Path) -> str | None:
-    def read() -> str | None:
-        with suppress(OSError):
-            return str(path.readlink())
-        return None
-
-    return asked(("readlink", str(path)), read)
+    return of_file("readlink", path, lambda: str(path.readlink()))
 
 
 def list_files(directory: Path, pattern: str = "*") -> list[str]:
     """Return the sorted names in a directory; none where it cannot be read."""
-
-    def listed() -> str | None:
-        with suppress(OSError):
-            return "\n".join(sorted(each.name for each in directory.glob(pattern)))
-        return None
-
-    return (asked(("ls", str(directory / pattern)), listed) or "").splitlines()
+    listed = of_file(
+        "ls", directory / pattern, lambda: "\n".join(sorted(each.name for each in directory.glob(pattern)))
+    )
+    return (listed or "").splitlines()
 
 
 def real_path(path: Path) -> Path:

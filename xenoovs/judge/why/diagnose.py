@@ -219,7 +219,7 @@ def _diagnose(case: Case) -> Case:
     overrides = tuple(override_reasons(case))
     if case.held is not None:
         return _with_reasons(case, (*overrides, *held_reasons(case, case.held)))
-    reasons = rank((*_remarks(case), *_all_reasons(case)))
+    reasons = rank(reason for rule in _RULES for reason in rule(case))
     if case.verdict is Verdict.TC_SW and all(reason.likelihood >= Likelihood.LIKELY for reason in reasons):
         is_explained = case.megaflow.ufid in case.evidence.driver or any(
             reason.cause is Cause.TABLE_FULL for reason in reasons
@@ -232,7 +232,7 @@ def _diagnose(case: Case) -> Case:
     if all(reason.likelihood is Likelihood.POSSIBLE for reason in reasons) and (fallback := not_offered(case)):
         reasons = (fallback, *reasons)
     # Where the packets go counts first: their blocks are not served at all.
-    return _with_reasons(case, (*overrides, *_chain(case), *(reasons or (_unknown(),))))
+    return _with_reasons(case, (*overrides, *_chain(case), *(reasons or (_UNKNOWN,))))
 
 
 def _chain(case: Case) -> Iterator[Reason]:
@@ -240,13 +240,8 @@ def _chain(case: Case) -> Iterator[Reason]:
     before = None if case.place is None else case.place.before
     if before is not None:
         text = "its packets come from a megaflow that is not in hardware: the reason for that one comes first"
-        ufid = before.ufid or "(no ufid)"
-        yield Reason(
-            Cause.RECIRCULATION,
-            Likelihood.CERTAIN,
-            text,
-            (f"{ufid} leads to recirc_id {case.megaflow.key('recirc_id')}",),
-        )
+        seen = f"{before.ufid or '(no ufid)'} leads to recirc_id {case.megaflow.key('recirc_id')}"
+        yield Reason(Cause.RECIRCULATION, Likelihood.CERTAIN, text, (seen,))
 
 
 def _with_reasons(case: Case, listed: Iterable[Reason]) -> Case:
@@ -255,25 +250,20 @@ def _with_reasons(case: Case, listed: Iterable[Reason]) -> Case:
     return replace(case, reasons=tuple(shown))
 
 
-def _all_reasons(case: Case) -> Iterator[Reason]:
-    yield from setting_reasons(case)
-    yield from unwildcarded_reasons(case)
-    yield from action_reasons(case)
-    yield from chain_reasons(case)
-    yield from kernel_reasons(case)
-
-
 def _remarks(case: Case) -> Iterator[Reason]:
     for name, text in case.megaflow.extra:
         if name == OFFLOAD_INFO:
-            yield Reason(
-                Cause.REPORTED_BY_DATAPATH, Likelihood.CONFIRMED, f"the datapath reports: {text}", (f"{name}:{text}",)
-            )
+            said = f"the datapath reports: {text}"
+            yield Reason(Cause.REPORTED_BY_DATAPATH, Likelihood.CONFIRMED, said, (f"{name}:{text}",))
 
 
-def _unknown() -> Reason:
-    text = "no evidence explains it; with --reinstall Open vSwitch installs it again and logs why"
-    return Reason(Cause.UNKNOWN, Likelihood.POSSIBLE, text, (), ("xenoovs why FILE --reinstall",))
+_RULES = (_remarks, setting_reasons, unwildcarded_reasons, action_reasons, chain_reasons, kernel_reasons)
+_UNKNOWN = Reason(
+    Cause.UNKNOWN,
+    Likelihood.POSSIBLE,
+    "no evidence explains it; with --reinstall Open vSwitch installs it again and logs why",
+    fix=("xenoovs why FILE --reinstall",),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,14 +385,8 @@ def _diagnosis(found: Case) -> dict[str, object]:
 
 
 def _reason(reason: Reason) -> dict[str, object]:
-    return {
-        "cause": reason.cause.value,
-        "likelihood": reason.likelihood.name.lower(),
-        "text": reason.text,
-        "evidence": list(reason.evidence),
-        "fix": list(reason.fix),
-        "source": reason.source,
-    }
+    lists = {"evidence": list(reason.evidence), "fix": list(reason.fix), "source": reason.source}
+    return {"cause": reason.cause.value, "likelihood": reason.likelihood.name.lower(), "text": reason.text, **lists}
 
 
 ReadFlows = Callable[[], tuple[Flow, ...] | None]

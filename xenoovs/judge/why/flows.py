@@ -46,7 +46,8 @@ def action_reasons(case: Case) -> Iterator[Reason]:
     used = set[Refusal]()
     for found in check_megaflow(case.megaflow, case.profile, case.version, internal_ports=_internal_ports(case)):
         if explains(found, case.verdict):
-            lines = tuple(refusal for refusal in _refusals(case) if _matches_message(refusal, found))
+            message = found.row.message
+            lines = tuple(each for each in _refusals(case) if message is not None and message in each.message)
             used.update(lines)
             yield _reason(case, found, lines)
     for refusal in _refusals(case):
@@ -62,14 +63,12 @@ def marked_only(case: Case) -> Reason | None:
     """Return why the NIC only matches, for a megaflow of DPDK whose actions are no reason by themselves."""
     if case.verdict is not Verdict.PARTIAL or case.profile is not Profile.DPDK or not case.egress:
         return None
-    return Reason(
-        Cause.EGRESS_NOT_ON_ESWITCH,
-        Likelihood.LIKELY,
+    text = (
         f"the NIC only marks the packets, and the CPU sends them to {', '.join(case.egress)}: the driver does not take "
-        "the actions, as for a vhost-user port or a port of another NIC",
-        ("offloaded:partial, and Open vSwitch could translate all actions",),
-        source=SOURCES["dpdk-marked"],
+        "the actions, as for a vhost-user port or a port of another NIC"
     )
+    seen, source = "offloaded:partial, and Open vSwitch could translate all actions", SOURCES["dpdk-marked"]
+    return Reason(Cause.EGRESS_NOT_ON_ESWITCH, Likelihood.LIKELY, text, (seen,), source=source)
 
 
 _MODULES = ("act_pedit", "act_csum", "act_tunnel_key", "act_ct", "act_vlan", "act_mirred")
@@ -80,20 +79,14 @@ def _without_entry(case: Case, refusal: Refusal) -> Reason:
     port = case.in_port or refusal.port or "PORT"
     writes = any(action.startswith("set(") for action in case.megaflow.actions)
     lacks = f"lacks a module for its actions ({'act_pedit, act_csum' if writes else 'act_mirred ...'})"
-    return Reason(
-        Cause.NO_INGRESS_QDISC,
-        Likelihood.LIKELY if refusal.ufid is None else Likelihood.CONFIRMED,
-        f"the kernel did not find what the rule needs: {port} has no ingress qdisc, or the kernel {lacks}",
-        (refusal.line,),
-        (
-            f"tc qdisc show dev {port}",
-            "# without `ingress` or `clsact`: find out what removed it (NetworkManager, a bond), then:",
-            *case.evidence.target.restart,
-            f"modprobe -a {' '.join(_MODULES)}",
-            REVALIDATOR_PURGE,
-        ),
-        source=refusal.source,
+    likelihood = Likelihood.LIKELY if refusal.ufid is None else Likelihood.CONFIRMED
+    text = f"the kernel did not find what the rule needs: {port} has no ingress qdisc, or the kernel {lacks}"
+    first = (
+        f"tc qdisc show dev {port}",
+        "# without `ingress` or `clsact`: find out what removed it (NetworkManager, a bond), then:",
     )
+    fix = (*first, *case.evidence.target.restart, f"modprobe -a {' '.join(_MODULES)}", REVALIDATOR_PURGE)
+    return Reason(Cause.NO_INGRESS_QDISC, likelihood, text, (refusal.line,), fix, refusal.source)
 
 
 def explains(found: Offloadability, verdict: Verdict) -> bool:
@@ -111,31 +104,21 @@ def _refusals(case: Case) -> tuple[Refusal, ...]:
     return tuple(one for one in fitting if one.ufid is not None or one.pattern is not None or one.cause not in named)
 
 
-def _matches_message(refusal: Refusal, found: Offloadability) -> bool:
-    return found.row.message is not None and found.row.message in refusal.message
-
-
 def _reason(case: Case, found: Offloadability, lines: tuple[Refusal, ...]) -> Reason:
     certainty = Likelihood.LIKELY if found.offload is Offload.DEPENDS else Likelihood.CERTAIN
-    return Reason(
-        _SPECIAL.get(found.topic.name) or _CAUSES[found.topic.kind],
-        Likelihood.CONFIRMED if lines else certainty,
-        f"{found.topic.what}: {found.row.text}",
-        (found.evidence, *(refusal.line for refusal in lines)),
-        _stop_sampling(case) if found.topic.name == "sampled" else (),
-        source=found.row.source,
-    )
+    likelihood = Likelihood.CONFIRMED if lines else certainty
+    cause, text = _SPECIAL.get(found.topic.name) or _CAUSES[found.topic.kind], f"{found.topic.what}: {found.row.text}"
+    seen = (found.evidence, *(refusal.line for refusal in lines))
+    fix = _stop_sampling(case) if found.topic.name == "sampled" else ()
+    return Reason(cause, likelihood, text, seen, fix, found.row.source)
 
 
 def _stop_sampling(case: Case) -> tuple[str, ...]:
     """Return the commands that end sFlow and IPFIX of the bridge; another program may need them."""
     if case.bridge is None:
         return ()
-    columns = [column for column in case.bridge.exporters if column != "netflow"]
-    return (
-        *(join(("ovs-vsctl", "clear", "Bridge", case.bridge.name, column)) for column in columns),
-        REVALIDATOR_PURGE,
-    )
+    clear = ("ovs-vsctl", "clear", "Bridge", case.bridge.name)
+    return (*(join((*clear, each)) for each in case.bridge.exporters if each != "netflow"), REVALIDATOR_PURGE)
 
 
 def _internal_ports(case: Case) -> tuple[str, ...]:
@@ -187,16 +170,12 @@ def unwildcarded_reasons(case: Case) -> Iterator[Reason]:
         likelihood, effect = Likelihood.CERTAIN, f", which is not offloaded ({topic})"
     elif _may_be_refused(case, bits):
         likelihood, effect = Likelihood.LIKELY, "; drivers refuse rules with keys that they do not support"
-    yield Reason(
-        Cause.UNWILDCARDED,
-        likelihood,
-        f"{'NetFlow of the bridge un-wildcards' if is_netflow else _whose(bits)} {shown}{effect}",
-        _evidence(bits),
-        (join(("ovs-vsctl", "clear", "Bridge", bits.bridge, "netflow")), REVALIDATOR_PURGE)
-        if is_netflow
-        else _fix(bits),
-        unsupported.row.source if unsupported is not None else None,
-    )
+    whose, fix = _whose(bits), _fix(bits)
+    if is_netflow:
+        whose = "NetFlow of the bridge un-wildcards"
+        fix = (join(("ovs-vsctl", "clear", "Bridge", bits.bridge, "netflow")), REVALIDATOR_PURGE)
+    source = None if unsupported is None else unsupported.row.source
+    yield Reason(Cause.UNWILDCARDED, likelihood, f"{whose} {shown}{effect}", _evidence(bits), fix, source)
 
 
 def _may_be_refused(case: Case, bits: UnwildcardedBits) -> bool:

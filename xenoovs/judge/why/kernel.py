@@ -48,21 +48,22 @@ _REMEDIES: Mapping[Objection, tuple[str, ...]] = {
 """Commands; those with the PCI address are of mlx5 (networking/devlink/mlx5.rst of Linux)."""
 
 
+_OTHER_KERNEL = "# use a kernel that is built with CONFIG_NET_TC_SKB_EXT=y, as those of RHEL and Ubuntu"
+
+
 def chain_reasons(case: Case) -> Iterator[Reason]:
     """Yield that this kernel has no chains of rules, for a megaflow that recirculates packets."""
     kernel = case.evidence.host.kernel
     if isinstance(kernel, Unknown) or kernel.has_tc_chains is not False:
         return
     if case.verdict is Verdict.SW and is_hop(case.megaflow) and case.is_of_kernel:
-        yield Reason(
-            Cause.RECIRCULATION,
-            Likelihood.CERTAIN,
+        text = (
             "the kernel is built without CONFIG_NET_TC_SKB_EXT: Open vSwitch offloads no megaflow that recirculates "
-            "packets, so neither connection tracking nor hashing by OVN",
-            (f"the config of kernel {kernel.release} does not set it",),
-            ("# use a kernel that is built with CONFIG_NET_TC_SKB_EXT=y, as those of RHEL and Ubuntu",),
-            "lib/dpif-netlink.c, dpif_netlink_set_features()",
+            "packets, so neither connection tracking nor hashing by OVN"
         )
+        seen, fix = f"the config of kernel {kernel.release} does not set it", _OTHER_KERNEL
+        source = "lib/dpif-netlink.c, dpif_netlink_set_features()"
+        yield Reason(Cause.RECIRCULATION, Likelihood.CERTAIN, text, (seen,), (fix,), source)
 
 
 def kernel_reasons(case: Case) -> Iterator[Reason]:
@@ -77,11 +78,8 @@ def kernel_reasons(case: Case) -> Iterator[Reason]:
     if answer is not None:
         yield _unanswered(answer, case)
     if shape_of(case.megaflow) in case.evidence.in_hardware:
-        held = "the NIC holds other megaflows of this shape"
-        ask: tuple[str, ...] = ()
-        hint = ""
-        if answer is None:
-            ask, hint = ("xenoovs why FILE --probe-driver",), "; --probe-driver asks the driver"
+        held, is_asked = "the NIC holds other megaflows of this shape", answer is not None
+        ask, hint = ((), "") if is_asked else (("xenoovs why FILE --probe-driver",), "; --probe-driver asks the driver")
         text = f"{held}, so its table may have been full when this one was installed{hint}"
         yield Reason(Cause.TABLE_FULL, Likelihood.POSSIBLE, text, _rule(case), (*ask, *_FEWER_ENTRIES))
         text = f"{held}, so the driver may refuse some by their values, as in a hash collision{hint}"
@@ -90,20 +88,16 @@ def kernel_reasons(case: Case) -> Iterator[Reason]:
 
 def silent_refusal(case: Case) -> Reason:
     """Return the reason for a rule that stays in traffic control without any other reason."""
+    text = "the driver refused the rule without a message in any log; --probe-driver asks it for the reason"
+    fix = "xenoovs why FILE --probe-driver"
     if is_tunnel_device(case.in_port):
         # The kernel refuses a trial here itself, without the driver.
         text = (
             "the driver took no rule for packets of this tunnel; most often their local address is on no port of its "
             "eSwitch, as on a bridge; see `tunnel route` and `tunnel local` of `xenoovs doctor`, and dmesg"
         )
-        return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, text, _rule(case), ("xenoovs doctor",))
-    return Reason(
-        Cause.REFUSED_BY_DRIVER,
-        Likelihood.POSSIBLE,
-        "the driver refused the rule without a message in any log; --probe-driver asks it for the reason",
-        _rule(case),
-        ("xenoovs why FILE --probe-driver",),
-    )
+        fix = "xenoovs doctor"
+    return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, text, _rule(case), (fix,))
 
 
 def _answered(answer: DriverAnswer, case: Case) -> Reason:
@@ -113,13 +107,16 @@ def _answered(answer: DriverAnswer, case: Case) -> Reason:
     if answer.message is None:
         return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY, f"the driver refuses the rule: {answer.text}")
     objection, evidence = objection_of(answer.error, answer.message), _reports(answer)
-    fix = tuple(command.format(pci=_pci(case), port=case.in_port) for command in _REMEDIES.get(objection, ()))
+    device = case.evidence.device(case.in_port)
+    pci = "ADDRESS" if device is None or device.pci is None else device.pci
+    fix = tuple(command.format(pci=pci, port=case.in_port) for command in _REMEDIES.get(objection, ()))
     if objection is Objection.TABLE_FULL:
         text = (
             "the table of the NIC is full: remove entries of other programs, or allow a larger tolerance (fewer blocks)"
         )
         return Reason(Cause.TABLE_FULL, Likelihood.CONFIRMED, text, evidence, fix)
-    if objection is Objection.OFFLOAD_OFF and _cannot_offload(case):
+    feature = None if device is None else device.hw_tc_offload
+    if objection is Objection.OFFLOAD_OFF and isinstance(feature, Feature) and feature.is_fixed and not feature.is_on:
         return Reason(Cause.NOT_ON_ESWITCH, Likelihood.CONFIRMED, f"{case.in_port} is no port of an eSwitch", evidence)
     if objection is Objection.OFFLOAD_OFF:
         text = f"the device {case.in_port} accepts no rules"
@@ -140,18 +137,6 @@ def _reports(answer: DriverAnswer) -> tuple[str, ...]:
     """Return the words of the driver; first those that explain the rule."""
     words = (answer.message, *answer.further)
     return tuple(f"the driver reports: {message}" for message in words if message is not None)
-
-
-def _pci(case: Case) -> str:
-    device = case.evidence.device(case.in_port)
-    return device.pci if device is not None and device.pci is not None else "ADDRESS"
-
-
-def _cannot_offload(case: Case) -> bool:
-    """Return whether the driver of the ingress port supports no offload of rules."""
-    device = case.evidence.device(case.in_port)
-    feature = device.hw_tc_offload if device is not None else None
-    return isinstance(feature, Feature) and feature.is_fixed and not feature.is_on
 
 
 def _rule(case: Case) -> tuple[str, ...]:

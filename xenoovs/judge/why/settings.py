@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xenoovs.compile.offloadable.table import PRIORITY_SINCE, SOURCES
-from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.host import Feature
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.tunnel import is_tunnel_device
@@ -46,14 +45,12 @@ def not_offered(case: Case) -> Reason | None:
     is_offered = case.verdict is not Verdict.SW or history is None or case.in_port not in history.providers
     if is_offered or case.evidence.offload is None or not case.evidence.offload.is_on:
         return None
-    return Reason(
-        Cause.NOT_RETRIED,
-        Likelihood.LIKELY,
+    text = (
         "nothing keeps it out of the hardware now: it was installed earlier, as before hw-offload was turned on, and "
-        "Open vSwitch does not offer it a second time",
-        (case.evidence.offload.evidence, f"{case.in_port} has an offload provider"),
-        ("xenoovs why FILE --reinstall",),
+        "Open vSwitch does not offer it a second time"
     )
+    seen = case.evidence.offload.evidence, f"{case.in_port} has an offload provider"
+    return Reason(Cause.NOT_RETRIED, Likelihood.LIKELY, text, seen, ("xenoovs why FILE --reinstall",))
 
 
 def likely_off(case: Case) -> Reason | None:
@@ -63,13 +60,10 @@ def likely_off(case: Case) -> Reason | None:
         return None
     if layers != {"ovs"} or case.verdict is not Verdict.SW:
         return None
-    return Reason(
-        Cause.HW_OFFLOAD_OFF,
-        Likelihood.LIKELY,
-        "Open vSwitch seems not to offload at all: hw-offload is off, or was set without a restart of ovs-vswitchd",
-        ("every megaflow of the dump is dp:ovs, and Open vSwitch could translate this one",),
-        ("ovs-vsctl get Open_vSwitch . other_config:hw-offload", _HW_OFFLOAD, *evidence.target.restart),
-    )
+    text = "Open vSwitch seems not to offload at all: hw-offload is off, or was set without a restart of ovs-vswitchd"
+    seen = ("every megaflow of the dump is dp:ovs, and Open vSwitch could translate this one",)
+    fix = ("ovs-vsctl get Open_vSwitch . other_config:hw-offload", _HW_OFFLOAD, *evidence.target.restart)
+    return Reason(Cause.HW_OFFLOAD_OFF, Likelihood.LIKELY, text, seen, fix)
 
 
 def _datapath(case: Case) -> Iterator[Reason]:
@@ -77,38 +71,26 @@ def _datapath(case: Case) -> Iterator[Reason]:
     is_told = is_told or DOCA_LAYER in case.evidence.layers
     is_software = case.is_userspace and not is_told and case.verdict is Verdict.SW
     if bridge is None and is_software and not case.is_port_offered:
-        yield Reason(
-            Cause.SOFTWARE_DATAPATH,
-            Likelihood.LIKELY,
-            "userspace datapath: a NIC forwards only for ports of type dpdk or doca",
-            (f"the dump has {MINIFLOW}, which the kernel's datapath never writes",),
-        )
+        text = "userspace datapath: a NIC forwards only for ports of type dpdk or doca"
+        seen = (f"the dump has {MINIFLOW}, which the kernel's datapath never writes",)
+        yield Reason(Cause.SOFTWARE_DATAPATH, Likelihood.LIKELY, text, seen)
     if bridge is None or bridge.datapath_type == "system" or (port is not None and port.type in _NIC_TYPES):
         return
-    if port is None:
-        # A tunnel, whose packets arrive by a port of the same datapath.
-        yield from _tunnel_datapath(case, bridge)
-        return
-    yield Reason(
-        Cause.SOFTWARE_DATAPATH,
-        Likelihood.CERTAIN,
-        f"software datapath: no NIC forwards for a port of type {port.type} on a bridge of datapath "
-        f"{bridge.datapath_type}; use datapath system with ports of a NIC, or ports of type dpdk or doca",
-        (f"bridge {bridge.name}: datapath_type={bridge.datapath_type}", f"interface {port.name}: type={port.type}"),
-    )
-
-
-def _tunnel_datapath(case: Case, bridge: BridgeState) -> Iterator[Reason]:
-    bridges = () if case.evidence.database is None else case.evidence.database.bridges
-    types = {port.type for each in bridges if each.datapath_type == bridge.datapath_type for port in each.ports}
-    if not types & _NIC_TYPES:
-        yield Reason(
-            Cause.SOFTWARE_DATAPATH,
-            Likelihood.CERTAIN,
-            f"software datapath: {case.in_port} is a tunnel of datapath {bridge.datapath_type}, in which no port is of "
-            "type dpdk or doca",
-            (f"bridge {bridge.name}: datapath_type={bridge.datapath_type}",),
+    kind, seen = bridge.datapath_type, (f"bridge {bridge.name}: datapath_type={bridge.datapath_type}",)
+    if port is not None:
+        text = (
+            f"software datapath: no NIC forwards for a port of type {port.type} on a bridge of datapath {kind}; use "
+            "datapath system with ports of a NIC, or ports of type dpdk or doca"
         )
+        of_port = f"interface {port.name}: type={port.type}"
+        yield Reason(Cause.SOFTWARE_DATAPATH, Likelihood.CERTAIN, text, (*seen, of_port))
+        return
+    # A tunnel, whose packets arrive by a port of the same datapath.
+    bridges = () if case.evidence.database is None else case.evidence.database.bridges
+    if not _NIC_TYPES & {port.type for each in bridges if each.datapath_type == kind for port in each.ports}:
+        why = f"is a tunnel of datapath {kind}, in which no port is of type dpdk or doca"
+        text = f"software datapath: {case.in_port} {why}"
+        yield Reason(Cause.SOFTWARE_DATAPATH, Likelihood.CERTAIN, text, seen)
 
 
 def _offload(case: Case) -> Iterator[Reason]:
@@ -121,17 +103,13 @@ def _offload(case: Case) -> Iterator[Reason]:
     if value != "true":
         setting = "is not set" if value is None else f"is {value!r}"
         evidence = running.evidence if database is None and running else f"other_config:hw-offload {setting}"
-        fix = (_HW_OFFLOAD, *case.evidence.target.restart)
+        fix = _HW_OFFLOAD, *case.evidence.target.restart
         text = "Open vSwitch does not offload at all"
         yield Reason(Cause.HW_OFFLOAD_OFF, Likelihood.CERTAIN, text, (evidence,), fix)
     elif running is not None:
-        yield Reason(
-            Cause.NOT_RESTARTED,
-            Likelihood.CERTAIN,
-            "hw-offload is set, but the running ovs-vswitchd does not offload: it was not restarted since",
-            ("other_config:hw-offload is 'true'", running.evidence),
-            case.evidence.target.restart,
-        )
+        text = "hw-offload is set, but the running ovs-vswitchd does not offload: it was not restarted since"
+        seen = "other_config:hw-offload is 'true'", running.evidence
+        yield Reason(Cause.NOT_RESTARTED, Likelihood.CERTAIN, text, seen, case.evidence.target.restart)
 
 
 def _policy(case: Case) -> Iterator[Reason]:
@@ -141,17 +119,11 @@ def _policy(case: Case) -> Iterator[Reason]:
     evidence = f"the log says: tc: Using policy '{in_use}'" if in_use else f"other_config:tc-policy is {configured!r}"
     if policy == "skip_sw" and case.verdict is Verdict.SW:
         text = "the driver refused the rule, and tc-policy=skip_sw keeps refused rules out of traffic control"
-        fix = ("xenoovs why FILE --reinstall",)
-        yield Reason(Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY, text, (evidence,), fix)
-    if policy != "skip_hw":
-        return
-    yield Reason(
-        Cause.TC_POLICY_SKIP_HW,
-        Likelihood.CERTAIN,
-        "tc-policy=skip_hw keeps every rule out of the hardware",
-        (evidence,),
-        ("ovs-vsctl remove Open_vSwitch . other_config tc-policy", *case.evidence.target.restart),
-    )
+        yield Reason(Cause.REFUSED_BY_DRIVER, Likelihood.LIKELY, text, (evidence,), ("xenoovs why FILE --reinstall",))
+    if policy == "skip_hw":
+        text = "tc-policy=skip_hw keeps every rule out of the hardware"
+        fix = ("ovs-vsctl remove Open_vSwitch . other_config tc-policy", *case.evidence.target.restart)
+        yield Reason(Cause.TC_POLICY_SKIP_HW, Likelihood.CERTAIN, text, (evidence,), fix)
 
 
 def _excluding(case: Case, port: str) -> str | None:
@@ -171,15 +143,13 @@ def _excluded(case: Case) -> Iterator[Reason]:
         priority = _excluding(case, port)
         if priority is None:
             continue
-        what = "offers flows of {} to no provider" if port == case.in_port else "lets no provider send packets by {}"
-        yield Reason(
-            Cause.NO_PROVIDER if port == case.in_port else Cause.EGRESS_NOT_ON_ESWITCH,
-            Likelihood.CERTAIN,
-            f"Open vSwitch {what.format(port)}, as its interface is set",
-            (f"Interface {port}: other_config:hw-offload-priority={priority}, and `dpif/offload/show` lacks the port",),
-            (f"ovs-vsctl remove Interface {port} other_config hw-offload-priority", *case.evidence.target.restart),
-            source=SOURCES["offload-port"],
-        )
+        what, cause = f"lets no provider send packets by {port}", Cause.EGRESS_NOT_ON_ESWITCH
+        if port == case.in_port:
+            what, cause = f"offers flows of {port} to no provider", Cause.NO_PROVIDER
+        text = f"Open vSwitch {what}, as its interface is set"
+        seen = f"Interface {port}: other_config:hw-offload-priority={priority}, and `dpif/offload/show` lacks the port"
+        fix = (f"ovs-vsctl remove Interface {port} other_config hw-offload-priority", *case.evidence.target.restart)
+        yield Reason(cause, Likelihood.CERTAIN, text, (seen,), fix, SOURCES["offload-port"])
 
 
 def _provider(case: Case) -> Iterator[Reason]:
@@ -191,15 +161,10 @@ def _provider(case: Case) -> Iterator[Reason]:
     place = "the log has no line `{}: Assigned flow API`, but has it for"
     place = "`dpif/offload/show` has no port {}, but has" if case.version >= PRIORITY_SINCE else place
     others = f"{place.format(port)} {', '.join(sorted(history.providers))}"
-    failure = history.failures.get(port)
-    yield Reason(
-        Cause.NO_PROVIDER,
-        Likelihood.CERTAIN,
-        f"Open vSwitch found no offload provider for port {port}",
-        (others,) if failure is None else (others, failure),
-        (f"ovs-vsctl get Interface {port} type error", *case.evidence.target.restart),
-        source=None if failure is None else SOURCES["tc-init"],
-    )
+    failure, text = history.failures.get(port), f"Open vSwitch found no offload provider for port {port}"
+    seen, source = (others,) if failure is None else (others, failure), None if failure is None else SOURCES["tc-init"]
+    fix = (f"ovs-vsctl get Interface {port} type error", *case.evidence.target.restart)
+    yield Reason(Cause.NO_PROVIDER, Likelihood.CERTAIN, text, seen, fix, source)
 
 
 def _device(case: Case) -> Iterator[Reason]:
@@ -210,31 +175,21 @@ def _device(case: Case) -> Iterator[Reason]:
     is_of_tunnels = is_tunnel_device(device.name)
     feature = device.hw_tc_offload
     if isinstance(feature, Feature) and not feature.is_on and not is_of_tunnels:
-        fixed = " [fixed]" if feature.is_fixed else ""
-        yield Reason(
-            Cause.HW_TC_OFFLOAD_OFF,
-            Likelihood.CERTAIN,
-            f"the device {device.name} accepts no rules" + (": its driver cannot" if feature.is_fixed else ""),
-            (f"ethtool -k {device.name}: hw-tc-offload: off{fixed}",),
-            () if feature.is_fixed else (f"ethtool -K {device.name} hw-tc-offload on", REVALIDATOR_PURGE),
-        )
+        text, seen = f"the device {device.name} accepts no rules", f"ethtool -k {device.name}: hw-tc-offload: off"
+        fix: tuple[str, ...] = (f"ethtool -K {device.name} hw-tc-offload on", REVALIDATOR_PURGE)
+        if feature.is_fixed:
+            text, seen, fix = f"{text}: its driver cannot", f"{seen} [fixed]", ()
+        yield Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.CERTAIN, text, (seen,), fix)
     if device.ingress is False and case.verdict is Verdict.SW:
-        yield Reason(
-            Cause.NO_INGRESS_QDISC,
-            Likelihood.CERTAIN,
-            f"{device.name} has no ingress qdisc, to which Open vSwitch attaches its rules",
-            (f"tc qdisc show dev {device.name}: no ingress or clsact",),
-            case.evidence.target.restart,
-        )
+        text = f"{device.name} has no ingress qdisc, to which Open vSwitch attaches its rules"
+        seen = f"tc qdisc show dev {device.name}: no ingress or clsact"
+        yield Reason(Cause.NO_INGRESS_QDISC, Likelihood.CERTAIN, text, (seen,), case.evidence.target.restart)
     offloads = any(port == case.in_port for port, _, _ in case.evidence.in_hardware)
     if device.switch_id is None and not offloads and not is_of_tunnels:
-        yield Reason(
-            Cause.NOT_ON_ESWITCH,
-            Likelihood.CERTAIN if case.verdict is Verdict.TC_SW else Likelihood.LIKELY,
-            f"{device.name} is no port of an eSwitch",
-            (f"/sys/class/net/{device.name}/phys_switch_id is empty",),
-            (f"devlink dev eswitch set pci/{device.pci} mode switchdev",) if device.pci else (),
-        )
+        likelihood = Likelihood.CERTAIN if case.verdict is Verdict.TC_SW else Likelihood.LIKELY
+        seen = f"/sys/class/net/{device.name}/phys_switch_id is empty"
+        fix = (f"devlink dev eswitch set pci/{device.pci} mode switchdev",) if device.pci else ()
+        yield Reason(Cause.NOT_ON_ESWITCH, likelihood, f"{device.name} is no port of an eSwitch", (seen,), fix)
 
 
 def _main_output(case: Case) -> str:
@@ -255,9 +210,7 @@ def _egress(case: Case) -> Iterator[Reason]:
             continue
         is_copy = len(case.egress) > 1 and name != _main_output(case)
         what = f"a copy of each packet leaves by {name}, a second output (a mirror, or a flow with several outputs)"
-        yield Reason(
-            Cause.EGRESS_NOT_ON_ESWITCH,
-            Likelihood.CERTAIN if device.switch_id is None else Likelihood.LIKELY,
-            f"{what if is_copy else f'packets leave by {name}'}, which is not on the eSwitch of {ingress.name}",
-            (f"phys_switch_id of {ingress.name} is {ingress.switch_id}, of {name} {device.switch_id or 'empty'}",),
-        )
+        likelihood = Likelihood.CERTAIN if device.switch_id is None else Likelihood.LIKELY
+        text = f"{what if is_copy else f'packets leave by {name}'}, which is not on the eSwitch of {ingress.name}"
+        seen = f"phys_switch_id of {ingress.name} is {ingress.switch_id}, of {name} {device.switch_id or 'empty'}"
+        yield Reason(Cause.EGRESS_NOT_ON_ESWITCH, likelihood, text, (seen,))
