@@ -138,25 +138,6 @@ def short_first(identity: int, blocks: list[Block], base: int = 1000) -> list[st
     return balance_flows(identity, blocks, positions=LOW_BITS, base=base)
 
 
-def long_first(identity: int, blocks: list[Block]) -> list[str]:
-    # The same blocks with the priorities turned round.
-    return [
-        _reprioritised(flow, 900 + block.depth)
-        for flow, block in zip(short_first(identity, blocks), blocks, strict=True)
-    ]
-
-
-def longest_match(identity: int) -> list[str]:
-    # Nested rules: all ones of each depth, the longest mask wins.
-    nested = [Block((1 << depth) - 1, depth) for depth in range(9)]
-    return long_first(identity, nested)
-
-
-def _reprioritised(flow: str, priority: int) -> str:
-    head, _, tail = flow.partition("priority=")
-    return f"{head}priority={priority}{tail[tail.index(',') :]}"
-
-
 def halved(rules: int) -> list[Block]:
     """As many blocks as asked for, by halving the shallowest one again and again."""
     blocks = [Block(0, 0)]
@@ -167,9 +148,6 @@ def halved(rules: int) -> list[Block]:
 
 
 FIGURES = {
-    "nine rules, short masks first": ([short_first(1, NINE)], [9]),
-    "nine rules, long masks first": ([long_first(1, NINE)], [256]),
-    "longest match": ([longest_match(1)], [256]),
     "two services, one base": ([short_first(1, NINE), short_first(2, NINE)], [9, 9]),
     "two services, bases 1000 and 2000": ([short_first(1, NINE), short_first(2, NINE, base=2000)], [256, 9]),
     "six services, one base": ([short_first(i, halved(4 * i + 1)) for i in range(1, 7)], [5, 9, 13, 17, 21, 25]),

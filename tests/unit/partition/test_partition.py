@@ -168,12 +168,6 @@ def test_a_budget_gives_the_least_tolerance_that_fits() -> None:
     assert five.tolerance == Fraction(1, 24)
 
 
-def test_a_budget_of_one_flow_a_backend_can_always_be_met() -> None:
-    least = partition([5, 3, 2], tolerance=FIVE_PERCENT, max_flows=3)
-    assert least.spaces == (2, 1, 1)
-    assert least.tolerance == Fraction(1, 4)
-
-
 def test_a_budget_below_one_flow_a_backend_is_refused() -> None:
     with pytest.raises(BudgetUnreachable) as caught:
         partition([5, 3, 2, 0], tolerance=FIVE_PERCENT, max_flows=2)
@@ -260,14 +254,6 @@ def test_the_first_feasible_width_is_the_smallest() -> None:
     assert first_feasible_width([1, 1, 1], ONE_PERCENT, 16) == 8
     assert first_feasible_width([5], ONE_PERCENT, 16) == 0
     assert first_feasible_width([1, 1, 1], ONE_PERCENT, 7) is None
-
-
-def test_the_least_tolerance_is_exact() -> None:
-    # thirds of 4 units: 2 + 1 + 1, and 2 is half as much again as 4/3
-    assert least_tolerance([1, 1, 1], 2) == Fraction(1, 2)
-    # 171 + 85 + ... cannot be better than 86 against 256/3
-    assert least_tolerance([1, 1, 1], 8) == Fraction(86 * 3 - 256, 256)
-    assert least_tolerance([3, 1], 2) == 0
 
 
 def test_more_backends_than_units_have_no_tolerance_at_all() -> None:
@@ -475,18 +461,8 @@ def test_no_backend_left_is_refused() -> None:
         failover(HOME, HOME, goal=QUARTERS, down=range(4))
 
 
-def test_one_survivor_gets_everything() -> None:
-    active = failover(HOME, HOME, goal=QUARTERS, down={0, 1, 2})
-    assert active.blocks == ((Block(0, 0), 3),)
-
-
 SPACES = [128, 64, 32, 16, 8, 4, 2, 1, 1]
 BLOCKS = partition(SPACES, tolerance=Fraction(0)).assignment.blocks
-
-
-def test_short_masks_first_give_one_megaflow_a_rule() -> None:
-    rules = [Rule(block.value, block.depth, owner, 1000 - block.depth) for block, owner in BLOCKS]
-    assert len(megaflows(rules)) == 9
 
 
 def test_long_masks_first_give_one_megaflow_an_address() -> None:
