@@ -30,7 +30,9 @@ from xenoovs.switch.management import ManagementSwitch
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli"
 SECOND = SMALL_CONFIG.replace("weight: 30", "weight: 50")
-THIRD = SMALL_CONFIG.replace("weight: 70", "weight: 10").replace("10.3.10.45", "10.3.10.46")
+THIRD = SMALL_CONFIG.replace("weight: 70", "weight: 10, vlan: untagged").replace(
+    "10.3.10.45", "10.3.11.0/24\n    vlan: 100"
+)
 DRAINING = SMALL_CONFIG.replace("services:", "drain: {mode: pin, timeout: 2s, idle_timeout: 2s}\nservices:")
 CONFIGS = (SMALL_CONFIG, SECOND, THIRD)
 
@@ -94,10 +96,10 @@ def test_any_point_comes_back_byte_for_byte_without_its_file_and_is_listed(
     if update_golden:
         path.write_text(shown)
     assert shown == path.read_text()
-    for number in (3, 2):
+    for number in (2, 3):
         assert rollback(xenoovs, bridge, number).status == 0
         assert sorted(bridge.dump_flows()) == points[number]
-    config.write_text(xenoovs("history", 2, "--db", bridge.ovs.db).out)
+    config.write_text(xenoovs("history", 3, "--db", bridge.ovs.db).out)
     assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
 
 

@@ -84,6 +84,7 @@ def check_cost(
     """Return what makes the program expensive. `client_macs`: Source MACs of clients' packets; None: unknown.
     `table_size`: Entries that the NIC's table holds; None: unknown."""
     found = [finding for service in program.services for finding in _service(service, client_macs)]
+    found += _every_vlan(program)
     found += _ipv6_prefixes(program) if version < IPV6_TRIES else ()
     entries = program_entries(program, client_macs=client_macs or 1)
     if table_size is not None and entries > table_size:
@@ -201,6 +202,16 @@ def _vlan(service: ServiceProgram) -> Iterator[CostFinding]:
             "a tag that is changed is matched as a whole"
         )
         yield CostFinding(CostKind.VLAN, name, 0, text)
+
+
+def _every_vlan(program: Program) -> Iterator[CostFinding]:
+    claims = {made.service.name: made.service.claim for made in program.services if not made.service.is_remote}
+    if any(claim.vlan is not None for claim in claims.values()):
+        for name in (name for name, claim in claims.items() if claim.vlan is None):
+            text = (
+                "vlan: each block has an entry for each VLAN in use, because other services match theirs; add `vlan:`"
+            )
+            yield CostFinding(CostKind.VLAN, name, 0, text)
 
 
 def _drain(service: ServiceProgram) -> Iterator[CostFinding]:
