@@ -21,14 +21,14 @@ from tests.ovs.simulated import Shape, install, observed_shapes, packet_text, pr
 from tests.predicted import packets_of_every_region, predict_megaflows
 from tests.property.programs import Block, balance_flows, random_packets, random_program
 from xenoovs.compile.plan import hardware_entries
-from xenoovs.compile.program import compile_config
+from xenoovs.compile.program import Program, compile_config
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.decision.advance import Progress
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Headers, tables_of
 from xenoovs.model.address import IPAddress, Mac, parse_mac
-from xenoovs.model.load import load_config
+from xenoovs.model.load import load_config, parse_config
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow
 from xenoovs.openflow.text import parse_dump, parse_flow
@@ -217,9 +217,30 @@ def in_datapath(actions: tuple[str, ...], devices: Mapping[str, str]) -> tuple[o
     )
 
 
+CLAIMS = (
+    "vlan: 100, vip: 10.3.0.0/16",
+    "vlan: 100, vip: 10.3.10.0/24, protocol: udp, ports: 53",
+    'vlan: 200, vip: [10.3.0.0/16, "2001:db8::/64"]',
+    'vlan: 300, vip: [10.3.10.45, "2001:db8::45"]',
+    "vip: 10.0.0.0/8, protocol: tcp",
+    "vip: 10.3.10.46, protocol: tcp, ports: 80",
+)
+BACKENDS = "backends: [{name: a, mac: 02:00:5e:10:00:02, weight: 1}, {name: b, mac: 02:00:5e:10:00:03, weight: 1}]"
+IN_VLANS = "\n".join(
+    [
+        "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\nservices:",
+        *(f"  - {{name: s{number}, {claim}, {BACKENDS}}}" for number, claim in enumerate(CLAIMS)),
+    ]
+)
+
+
 @pytest.mark.each_release
-def test_nested_prefixes_have_as_many_megaflows_as_are_counted(bridge: DummyBridge) -> None:
-    program = program_of("prefix")
+@pytest.mark.parametrize(
+    "program",
+    [program_of("prefix"), compile_config(parse_config(IN_VLANS, file="vlans.yaml"))],
+    ids=["prefix", "in-vlans"],
+)
+def test_nested_prefixes_have_as_many_megaflows_as_are_counted(bridge: DummyBridge, program: Program) -> None:
     sources: list[IPAddress] = [first + n for first in (CLIENT4, CLIENT6) for n in range(4)]
     sent = {made: list(packets_of_every_region(program.balancer, made.service, sources)) for made in program.services}
     install(bridge, list(program.flows))
