@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from collections import Counter
+from ipaddress import IPv4Network, ip_address
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.unit.balancer import balancer, claim, service
 from xenoovs.datapath.fact import NOT_READ, Unknown
 from xenoovs.judge.doctor.foreign_flows import MAX_PACKETS, ForeignCost, ForeignFlows, foreign_flows, sample_packets
 from xenoovs.model.balancer import Balancer
+from xenoovs.model.packet import service_of
 from xenoovs.openflow.text import parse_flow
 
 NINE = balancer(service(claim(), 128, 64, 32, 16, 8, 4, 2, 1, 1))
@@ -118,3 +120,10 @@ def test_flows_that_our_controller_keeps_are_none_of_others() -> None:
         "cookie=0x786e000000000000, priority=2001,icmp6,icmp_type=135,nd_target=2001:db8::80 actions=CONTROLLER:65535"
     )
     assert _foreign(VIP, answer, "cookie=0x786c000000000001, table=253, priority=0 actions=drop") == ForeignFlows(())
+
+
+def test_packets_to_a_prefix_are_of_its_service_where_a_longer_one_has_its_second_address() -> None:
+    wide, one = claim(IPv4Network("10.3.10.0/24")), claim(ip_address("10.3.10.1"))
+    config = balancer(service(wide, name="wide"), service(one, name="one"))
+    owners = Counter(found.name for packet in sample_packets(config) if (found := service_of(config, packet)))
+    assert owners["wide"] > owners["one"] / 2

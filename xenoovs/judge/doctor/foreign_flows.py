@@ -11,9 +11,9 @@ from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.errors import SimulateError
 from xenoovs.judge.simulate.classifier import prefix_fields_of
 from xenoovs.judge.simulate.megaflows import pipeline_of
-from xenoovs.model.address import Family, IPAddress, address_in
+from xenoovs.model.address import Family, IPAddress, IPNetwork
 from xenoovs.model.balancer import Balancer, Service
-from xenoovs.model.packet import Packet
+from xenoovs.model.packet import Packet, service_of
 from xenoovs.openflow.flow import Field, Flow, decode_cookie, is_foreign, match_of, output_ports, tag_of
 from xenoovs.openflow.text import render_flow
 
@@ -145,14 +145,19 @@ def _samples(balancer: Balancer) -> Iterator[tuple[str, Packet]]:
     ]
     each = max(1, MAX_PACKETS // max(1, len(entries)))
     for port, service, family in entries:
+        has_prefixes = any(isinstance(vip, IPNetwork) for vip in service.claim.vips)
         for number in range(each):
-            yield service.name, _packet(service, family, in_port=port, number=number)
+            packet = _packet(service, family, in_port=port, number=number)
+            # Of a prefix, longer VIPs have packets too.
+            if not has_prefixes or service_of(balancer, packet) is service:
+                yield service.name, packet
 
 
 def _packet(service: Service, family: Family, *, in_port: str, number: int) -> Packet:
     claim, spread = service.claim, number * _GOLDEN_RATIO & 0xFFFFFFFF
     vips = claim.vips_of(family)
-    destination = address_in(vips[number % len(vips)]) if vips else _address(family, 0xC6336401)
+    vip = vips[number % len(vips)] if vips else _address(family, 0xC6336401)
+    destination = vip[(spread >> 8) % vip.num_addresses] if isinstance(vip, IPNetwork) else vip
     protocol = claim.protocol.number(family) if claim.protocol else 6
     has_ports = claim.protocol is None or claim.protocol.has_ports
     sport, dport = (1024 + spread % 60000, claim.ports[0].first if claim.ports else 80) if has_ports else (8, 0)
