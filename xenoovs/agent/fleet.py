@@ -32,6 +32,7 @@ from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import ServiceDecision
+from xenoovs.decision.ejection import names_behind
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import XenoovsError, first_names
 from xenoovs.fleet.health import Targets, targets_of
@@ -433,10 +434,7 @@ class FleetVoter:
         return 2 * sum(target in up for target in self._dark(state)) > len(up)
 
     def _dark(self, state: AgentState) -> Iterator[str]:
-        tracker, dead = state.tracker, state.dead_ports
-        services = state.balancer.services if dead else ()
-        pairs = ((service.name, backend) for service in services for backend in service.backends)
-        behind = {(name, each.name) for name, each in pairs if not dead.isdisjoint(each.next_hop.ports)}
+        tracker, behind = state.tracker, names_behind(state.balancer.services, state.dead_ports)
         for target, names in self._targets(state.balancer).items():
             check = tracker.checks.by_backend.get(names[0])
             is_down = check is not None and not tracker.health[check].is_up

@@ -82,7 +82,9 @@ def notifications(state: AgentState) -> Iterator[Notification]:
             if backend.name in away.get(service.name, ()):
                 continue
             is_down = backend.name in down or not dead.isdisjoint(backend.next_hop.ports)
-            reason = _reason(state, service, backend, is_stopped=backend.name in by_agent)
+            ports = sorted(dead.intersection(backend.next_hop.ports))
+            found = _reason(state, service, backend, is_stopped=backend.name in by_agent)
+            reason = state.why_dead(ports[0]) if ports else found
             yield Notification(service, notify, DOWN if is_down else UP, reason, backend)
             if backend.weight and not is_down:
                 able.append(backend.is_backup)
@@ -90,9 +92,7 @@ def notifications(state: AgentState) -> Iterator[Notification]:
 
 
 def _reason(state: AgentState, service: Service, backend: Backend, *, is_stopped: bool) -> str:
-    """Return why a backend has its state, as far as that is known. `is_stopped`: the agent of its server ejected it."""
-    if ports := sorted(state.dead_ports.intersection(backend.next_hop.ports)):
-        return state.why_dead(ports[0])
+    """Return why a backend has its state, by its probes or the agent of its server. `is_stopped`: that ejected it."""
     name = service.name, backend.name
     advertised = state.tracker.advertised_by(name)
     if is_stopped and advertised is not None:

@@ -21,7 +21,7 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ramps
 from xenoovs.engine.engine import Engine
-from xenoovs.judge.expected import MovedBySwitch, moved_by_switch
+from xenoovs.judge.expected import moved_by_switch
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import mac_and_port
@@ -137,20 +137,12 @@ class SnapshotBuilder:
         return {} if sample.findings is None else self._sampled.of(sample.findings)
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchMoved:
-    """What groups have moved. `since_s`: UTC, when the last of their ports died; None: that is not known."""
-
-    moved: MovedBySwitch
-    since_s: float | None
-
-
 def _moved(program: Program, moment: Moment) -> tuple[SwitchMove, ...]:
     """Return what groups of the switch do because ports are dead, as far as these are known."""
     uplinks, state = program.balancer.uplinks, moment.state
     ports = state.ports.of(uplinks.bridge) if uplinks.buckets else None
     moves = () if ports is None else moved_by_switch(program, live_ports(ports.values()) - state.ports_down)
-    return tuple(build(SwitchMove, SwitchMoved(each, moment.dead_since_s(each.ports))) for each in moves)
+    return tuple(build(SwitchMove, each, since_s=moment.dead_since_s(each.ports)) for each in moves)
 
 
 def _with_utc(override: Override, utc_offset_s: float) -> Override:

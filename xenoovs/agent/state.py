@@ -35,6 +35,7 @@ from xenoovs.decision.ejection import (
     Ramps,
     SlowStarts,
     held_backends,
+    names_behind,
     ramps,
     update_slow_starts,
     with_away,
@@ -222,6 +223,7 @@ class AgentState:
         ejected: The backends that get no clients, by health and ports, as of the last `Tick`.
         slow_starts: The slow starts as of the last `Tick`.
         dead_since_s: When ports died, by name; none of those that were dead when ports were first known.
+        live_since_s: When ports that had been dead were live again.
         refused: Why the advertised weights of some services cannot be installed, by service. They are ignored.
         placed: Where the blocks of remotes were placed by their paths, by the names of their services.
         without_maintenance: The services of `in_use`, in which backends in maintenance have no weight; empty: as they
@@ -237,6 +239,7 @@ class AgentState:
     tracker: HealthTracker = field(default_factory=HealthTracker)
     ports_down: frozenset[str] = frozenset()
     dead_since_s: Mapping[str, float] = field(default_factory=dict)
+    live_since_s: Mapping[str, float] = field(default_factory=dict)
     ejected: Ejected = field(default_factory=dict)
     slow_starts: SlowStarts = field(default_factory=SlowStarts)
     policy: WeightPolicy = advertised_weights
@@ -466,12 +469,23 @@ def _dated(before: AgentState, state: AgentState, now_s: float) -> AgentState:
     if dead == before.dead_ports:
         return state
     died = dict.fromkeys(dead - before.dead_ports, now_s) if before.known_ports else {}
-    return replace(state, dead_since_s={port: at for port, at in (died | {**known}).items() if port in dead})
+    return replace(
+        state,
+        dead_since_s={port: at for port, at in (died | {**known}).items() if port in dead},
+        live_since_s={**before.live_since_s, **dict.fromkeys(before.dead_ports - dead, now_s)},
+    )
 
 
 def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
     if event.check not in state.tracker.health:
         return state, ()
+    late = [port for port, at_s in state.live_since_s.items() if event.sent_s < at_s and not event.result.ok]
+    names = state.tracker.checks.backends.get(event.check, ()) if late else ()
+    if names and names_behind(state.balancer.services, late).issuperset(names):
+        # Its port was dead meanwhile: it says nothing about the server, and would move clients once more.
+        again = replace(state.tracker.health[event.check], due_s=now_s)
+        health = {**state.tracker.health, event.check: again}
+        return replace(state, tracker=replace(state.tracker, health=health)), (ProbeAt(event.check, now_s),)
     tracker, change = state.tracker.with_result(
         event.check, event.result, state.judged, sent_s=event.sent_s, now_s=now_s
     )

@@ -15,7 +15,7 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.ipsec import Cleartext, EncapsulationUse, cleartext, uncovered
-from xenoovs.datapath.megaflow import Megaflow, match_of
+from xenoovs.datapath.megaflow import Megaflow, match_of, output_ports
 from xenoovs.datapath.outer import Encapsulation
 from xenoovs.datapath.parse import Hints, scan_dump
 from xenoovs.display import span
@@ -197,7 +197,8 @@ def check_live_bridge(
     logical = {port.name: port.iface_id for port in state.ports if port.iface_id}
     findings = replace(findings, remarks=remarks, logical_ports=logical)
     if is_naming_flows or groups:
-        findings, traced = _traced(findings, state, collector)
+        watched = {port for group in groups.values() for port, _ in group.watched}
+        findings, traced = _traced(findings, state, collector, None if is_naming_flows else watched)
         findings = replace(findings, groups=group_uses(groups, state.live_ports, traced))
     findings = findings if is_listing else replace(findings, links=())
     return _with_logical_flows(findings, state) if is_naming_flows else findings
@@ -208,15 +209,18 @@ _MAX_TRACING_S = 20.0
 
 
 def _traced(
-    findings: BridgeFindings, state: BridgeState, collector: Collector
+    findings: BridgeFindings, state: BridgeState, collector: Collector, ports: Set[str] | None
 ) -> tuple[BridgeFindings, list[tuple[Megaflow, str]]]:
     """Trace the links that are judged, those in software first. Return their flows, and what each trace prints. At most
-    100 links and 20 s, as ovs-vswitchd traces in its main thread. Raises SwitchError."""
+    100 links and 20 s, as ovs-vswitchd traces in its main thread. `ports`: only links that leave by one of these; None:
+    all. Raises SwitchError."""
     from xenoovs.judge.trace import parse_visited
 
     texts = list[tuple[Megaflow, str]]()
     links, remarks = list(findings.links), list(findings.remarks)
     judged = [number for number, link in enumerate(links) if link.is_judged]
+    if ports is not None:
+        judged = [number for number in judged if not ports.isdisjoint(output_ports(links[number].megaflow))]
     judged.sort(key=lambda number: -links[number].verdict.badness)
     until, traced, gone = time.monotonic() + _MAX_TRACING_S, 0, 0
     for number in judged[:_MAX_TRACES]:

@@ -145,6 +145,12 @@ def with_dead_ports(ejected: Ejected, services: Sequence[Service], ports_down: C
     return with_away(ejected, services, behind)
 
 
+def names_behind(services: Iterable[Service], ports: Collection[str]) -> set[BackendName]:
+    """Return the backends whose packets leave by one of these ports."""
+    pairs = ((service.name, each) for service in (services if ports else ()) for each in service.backends)
+    return {(name, each.name) for name, each in pairs if not set(ports).isdisjoint(each.next_hop.ports)}
+
+
 def with_away(ejected: Ejected, services: Iterable[Service], away: Ejected) -> Ejected:
     """Return `ejected`, and these backends, except where a service would be left without any."""
     extended = dict(ejected)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
+from operator import attrgetter
 
 from xenoovs import __version__
 from xenoovs.dataclass import dataclass
@@ -582,9 +583,9 @@ _LIVENESS = "links and BFD, as groups see them"
 class SwitchMove:
     """Blocks of a backend that a group of the switch sends elsewhere, as their port is dead."""
 
-    service: str = column("Its service.", read=lambda m: m.moved.service)
-    backend: str = column("Whose blocks they are.", read=lambda m: m.moved.backend)
-    to: str = column("Who has their clients; empty: packets are dropped.", read=lambda m: m.moved.to)
+    service: str = column("Its service.", read=attrgetter("service"))
+    backend: str = column("Whose blocks they are.", read=attrgetter("backend"))
+    to: str = column("Who has their clients; empty: packets are dropped.", read=attrgetter("to"))
     blocks: int = column(
         "How many blocks.",
         gauge(
@@ -592,9 +593,9 @@ class SwitchMove:
             _LIVENESS,
             "Blocks that groups of the switch send to another backend; none in `to`: packets are dropped.",
         ),
-        read=lambda m: m.moved.blocks,
+        read=attrgetter("blocks"),
     )
-    text: str = column("The same as a sentence.", read=lambda m: str(m.moved))
+    text: str = column("The same as a sentence.", read=str)
     since_s: float | None = column(
         "When the switch changed over; null: before the agent knew its ports.",
         gauge(
@@ -602,7 +603,6 @@ class SwitchMove:
             _LIVENESS,
             "When the switch changed over, in seconds since 1970; absent: before the agent knew its ports.",
         ),
-        read=lambda m: m.since_s,
         default=None,
     )
 

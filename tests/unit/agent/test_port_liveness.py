@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import IPv4Address
 from unittest.mock import Mock
 
 import pytest
 
 from tests.switch_tunnels import GENEVE, behind_tunnels
 from xenoovs.agent.bridge_watch import with_earlier_sessions
-from xenoovs.agent.state import AgentState, BridgePorts, Observed, PortsChanged, Tick, after
+from xenoovs.agent.probe.target import ProbeResult
+from xenoovs.agent.state import (
+    AgentState,
+    BridgePorts,
+    ConfigFollowed,
+    Observed,
+    PortsChanged,
+    ProbeAt,
+    Probed,
+    Tick,
+    after,
+    step,
+)
 from xenoovs.controller.server import port_states
 from xenoovs.datapath.database import PortState
+from xenoovs.model.balancer import Health, ProbeKind
 from xenoovs.model.tunnel import Bfd, TunnelPorts
 from xenoovs.openflow.wire.message import Port
 
@@ -76,3 +90,35 @@ def test_a_port_without_link_and_one_without_bfd_have_their_own_reasons() -> Non
         f"BFD of port {FIRST} is down",
         f"port {SECOND} has no link",
     ]
+
+
+def test_bug_a_probe_that_was_sent_into_a_dead_port_ejected_its_backend_once_more() -> None:
+    """It failed when the port was live again, so that clients came back, left and came back."""
+    ((_, watched),) = [(each.name, each) for each in WATCHED.services]
+    asked = replace(watched, health=Health(ProbeKind.TCP, 80, fall=1))
+    balancer = replace(
+        WATCHED,
+        services=(
+            replace(
+                asked,
+                backends=tuple(
+                    replace(each, address=IPv4Address(n)) for n, each in enumerate(asked.backends, 0xC0000201)
+                ),
+            ),
+        ),
+    )
+    dead, live = (Observed(BridgePorts(ports(first=first, second=UP))) for first in (GONE, UP))
+    state = after(
+        AgentState(balancer, balancer),
+        ConfigFollowed(balancer),
+        Observed(BridgePorts(ports(first=UP, second=UP))),
+        now_s=0,
+    )
+    check = state.tracker.checks.by_backend["web", "b1"]
+    ok, failed = (ProbeResult(ok=good, latency_s=0.1, reason="") for good in (True, False))
+    state = after(state, Probed(check, ok, 0.0), dead, now_s=1.0)
+    state = after(state, live, now_s=2.0)
+    state, effects = step(state, Probed(check, failed, 1.5), 2.5)
+    assert effects == (ProbeAt(check, 2.5),)
+    assert after(state, Tick(), now_s=2.5).ejected == {}
+    assert after(state, Probed(check, failed, 2.5), Tick(), now_s=3.0).ejected == {"web": {"b1"}}
