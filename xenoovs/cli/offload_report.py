@@ -148,7 +148,10 @@ def show(check: DatapathCheck, shown: ReportOptions) -> None:
         _show_blocks(findings)
     _show_sums(judged, part, shown)
     if not shown.services:
-        _show_ignored(judged)
+        rows = [[kind, *map(str, sums.values())] for kind, sums in ignored_rows(judged).items()]
+        if rows:
+            echo()
+            print_table(["NOT JUDGED", "MEGAFLOWS", "PACKETS", "IN HARDWARE"], rows, right=(1, 2, 3))
     echo()
     _show_meanings(findings, shown.say)
     _show_ports(findings)
@@ -407,13 +410,6 @@ def _show_blocks(findings: OffloadFindings) -> None:
     headers = ["SERVICE", "BACKEND", "BLOCK", "VERDICT", "MEGAFLOWS", "HW PACKETS", "SW PACKETS"]
     print_table(headers, rows, right=(4, 5, 6))
     echo()
-
-
-def _show_ignored(findings: OffloadFindings) -> None:
-    rows = [[kind, *map(str, sums.values())] for kind, sums in ignored_rows(findings).items()]
-    if rows:
-        echo()
-        print_table(["NOT JUDGED", "MEGAFLOWS", "PACKETS", "IN HARDWARE"], rows, right=(1, 2, 3))
 
 
 def _show_surplus(blocks: OffloadRow, findings: OffloadFindings) -> None:

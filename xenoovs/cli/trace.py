@@ -143,7 +143,8 @@ def _packet(
     claim = service.claim if service else None
     kind = protocol or (claim.protocol if claim and claim.protocol else Protocol.UDP)
     vips = claim.vips_of(family) if claim else ()
-    destination = dst or (address_in(vips[0]) if vips else _other_than(src))
+    others = (address for text in _SOME_ADDRESSES[src.version] if (address := ip_address(text)) != src)
+    destination = dst or (address_in(vips[0]) if vips else next(others))
     if family_of(destination) is not family:
         raise click.UsageError(f"--src {src} and --dst {destination} have different IP versions.")
     port = dport if dport is not None else claim.ports[0].first if claim and claim.ports else _SOME_PORT
@@ -157,10 +158,6 @@ def _packet(
         vlan=tag_of(vlan if vlan is not None else claim.vlan or 0 if claim else 0),
         dl_dst=service.vip_mac if service and service.vip_mac else Mac(0x020000000002),
     )
-
-
-def _other_than(src: IPAddress) -> IPAddress:
-    return next(address for text in _SOME_ADDRESSES[src.version] if (address := ip_address(text)) != src)
 
 
 def _for_addresses(balancer: Balancer, src: IPAddress, dst: IPAddress | None) -> list[Service]:
@@ -217,7 +214,9 @@ def _show(
 ) -> None:
     service = service_of(balancer, packet)
     backend = _backend(balancer, packet, outcome)
-    copies = [{"dl_dst": str(Mac(copy.dl_dst)), "port": copy.port, **_tag(copy)} for copy in outcome.copies]
+    tags = [{"vlan": copy.vlan & ~TAGGED} if copy.vlan else {} for copy in outcome.copies]
+    sides = zip(outcome.copies, tags, strict=True)
+    copies = [{"dl_dst": str(Mac(copy.dl_dst)), "port": copy.port, **tag} for copy, tag in sides]
     flows = [render_flow(flow) for flow in outcome.flows]
     if output is OutputFormat.JSON:
         answer = None if check is None else {"agrees": check.agrees, "text": check.text}
@@ -244,10 +243,6 @@ def _show(
     if check is not None:
         colour = {True: "green", False: "red", None: "yellow"}[check.agrees]
         echo(f"switch: {click.style(check.text, fg=colour)}")
-
-
-def _tag(copy: Copy) -> dict[str, int]:
-    return {"vlan": copy.vlan & ~TAGGED} if copy.vlan else {}
 
 
 def _answering(balancer: Balancer, outcome: Outcome) -> Service | None:

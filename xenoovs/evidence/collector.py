@@ -14,7 +14,6 @@ from pathlib import Path
 from socket import if_nameindex
 from typing import TYPE_CHECKING
 
-from xenoovs.datapath.database import BridgeState
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.datapath.host import Daemon, HostFacts
 from xenoovs.datapath.ipsec import IpsecState, address_text
@@ -80,11 +79,12 @@ class Collector:
         whether the megaflows of other bridges are read too. Raises SwitchError.
         """
         bridges = self.switch.bridges()
+        idle_ms = next((each.max_idle_ms for each in bridges if each.max_idle_ms), None)
         evidence = Evidence(
             bridges=bridges,
             ports=None if is_whole else ports_of(bridge, bridges),
             internal_ports=frozenset(port.name for each in bridges for port in each.ports if port.type == "internal"),
-            max_idle_s=_max_idle_s(bridges),
+            max_idle_s=idle_ms / 1000 if idle_ms else MAX_IDLE_S,
             target=self.target,
         )
         state = evidence.bridge(bridge)
@@ -283,11 +283,6 @@ def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
         if SkipSwProber(netlink, endpoint.local_rundir).finish():
             messages.append("deleted the trial rule that an earlier, killed run had left behind")
     return tuple(messages)
-
-
-def _max_idle_s(bridges: Iterable[BridgeState]) -> float:
-    idle_ms = next((each.max_idle_ms for each in bridges if each.max_idle_ms), None)
-    return idle_ms / 1000 if idle_ms else MAX_IDLE_S
 
 
 def has_held_rules(evidence: Evidence) -> bool:

@@ -233,7 +233,7 @@ class Transcript:
         for line in self._lines:
             text = line.strip()
             if not text or " actions:" in text or ", packets:" in text:
-                yield "" if is_foreign and not _is_megaflow(text) else line
+                yield "" if is_foreign and not (" actions:" in text and ", packets:" in text) else line
                 continue
             command = _command(text)
             if _RULER.fullmatch(text):
@@ -254,10 +254,6 @@ def _command(text: str) -> str | None:
     if prompt is not None:
         return prompt["command"] or ""
     return text if _DUMP.match(text.removeprefix("sudo ").removeprefix("+ ")) else None
-
-
-def _is_megaflow(text: str) -> bool:
-    return " actions:" in text and ", packets:" in text
 
 
 def _completed(line: str, state: str) -> str:

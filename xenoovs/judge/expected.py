@@ -15,7 +15,7 @@ from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of, read_mask
 from xenoovs.datapath.outer import encapsulations, parse_outer
 from xenoovs.decision.decision import next_hops
 from xenoovs.errors import counted
-from xenoovs.model.balancer import Backend, Returns, Service
+from xenoovs.model.balancer import Returns, Service
 from xenoovs.model.next_hop import NextHop, is_tunneled
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
 from xenoovs.model.tunnel import SwitchTunnel, remote_end_of
@@ -181,15 +181,12 @@ def _blocks(
             key=key_of(block.flow, service.service.key.field),
             hops=all_hops if block.move is not None else _hops_in_use(block.flow, live),
             is_moving=block.move is not None,
-            has_answers=not service.service.is_remote and not _answers_elsewhere(service.service, block.backend),
+            # Answers of a backend behind a tunnel with `return: direct` pass the bridge nowhere.
+            has_answers=not service.service.is_remote
+            and not (service.service.returns is Returns.DIRECT and is_tunneled(block.backend.next_hop)),
             megaflows=_source_ports(service.service, key_of(block.flow, service.service.key.field)),
             locals=local_addresses,
         )
-
-
-def _answers_elsewhere(service: Service, backend: Backend) -> bool:
-    """Return whether answers of a backend pass the bridge nowhere: one behind a tunnel with `return: direct`."""
-    return service.returns is Returns.DIRECT and is_tunneled(backend.next_hop)
 
 
 def _source_ports(service: Service, key: Masked) -> int:
@@ -569,7 +566,8 @@ class AnswerFinder:
         self._returns = defaultdict[tuple[str | None, int], list[tuple[Match, str]]](list)
         for service in listed:
             for match in service.returns:
-                self._returns[match.in_port, _source_of(match)].append((match, service.name))
+                source = match.get(Field.NW_SRC)
+                self._returns[match.in_port, 0 if source is None else source.value].append((match, service.name))
         self._cache: dict[tuple[object, ...], tuple[str, ...]] = {}
 
     def find(self, megaflow: Megaflow, internal_ports: Set[str] = frozenset()) -> tuple[str, ...]:
@@ -620,12 +618,6 @@ class AnswerFinder:
         return any(
             fields.get(name, ANY).mask == (1 << width) - 1 for name, width in (("nw_src", 32), ("ipv6_src", 128))
         )
-
-
-def _source_of(match: Match) -> int:
-    """Return the address that the packets of a match come from."""
-    source = match.get(Field.NW_SRC)
-    return 0 if source is None else source.value
 
 
 def _holds(match: Match, fields: Fields) -> bool:

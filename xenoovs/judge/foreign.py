@@ -28,7 +28,7 @@ from xenoovs.judge.expected import (
     outside_kind_of,
 )
 from xenoovs.judge.findings import OffloadFindings, OverriddenBlocks, Unwildcarding
-from xenoovs.openflow.flow import TAGGED, Action, Field, Flow, Match, SetField, alternatives
+from xenoovs.openflow.flow import TAGGED, Field, Flow, Match, SetField, alternatives
 
 # Overrides. Megaflows are disjoint, and the datapath treats all packets of one alike (lib/classifier.c). So a megaflow
 # that overlaps a block without lying in it holds packets of the block. If it does not deliver them as the block does,
@@ -215,7 +215,11 @@ def minimum_mask(entry: Match, block: ExpectedBlock) -> dict[str, int]:
         if isinstance(action, SetField) and action.field in (Field.DL_SRC, Field.DL_DST, Field.VLAN)
     )
     matched = ((masked.field.ovs_name, masked.mask) for masked in (*entry.masked, block.key))
-    copied = ((Field.NW_TOS.ovs_name, ECN_BITS) for action in actions if _is_tunnel_key(action))
+    copied = (
+        (Field.NW_TOS.ovs_name, ECN_BITS)
+        for each in actions
+        if isinstance(each, SetField) and each.field is Field.TUN_ID
+    )
     for name, bits in (*matched, *rewritten, *copied):
         mask[name] = mask.get(name, 0) | bits
     return mask
@@ -224,10 +228,6 @@ def minimum_mask(entry: Match, block: ExpectedBlock) -> dict[str, int]:
 ECN_BITS = 3
 """Of the type of service. Open vSwitch copies them to the outer header, and matches what it copies (tnl_wc_init() of
 ofproto/tunnel.c)."""
-
-
-def _is_tunnel_key(action: Action) -> bool:
-    return isinstance(action, SetField) and action.field is Field.TUN_ID
 
 
 def extra_bits(fields: Fields, own_mask: Mapping[str, int]) -> ExtraBits:

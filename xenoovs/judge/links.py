@@ -126,7 +126,9 @@ class _Tree:
 
     def _lines(self, link: MegaflowLink) -> Iterator[str]:
         megaflow = link.megaflow
-        yield f"{_match_text(megaflow)} -> {','.join(map(_short, megaflow.actions))}"
+        # A pushed header has a line of its own.
+        actions = ("tnl_push(..)" if each.startswith("tnl_push(") else each for each in megaflow.actions)
+        yield f"{_match_text(megaflow)} -> {','.join(actions)}"
         if link.reason:
             yield f"{'reason' if link.is_judged else 'not judged'}: {link.reason}"
         if (outer := link.outer) is not None:
@@ -149,11 +151,6 @@ def _without_wildcards(key: Key) -> str:
     if key.name == "encap":
         return key.inner
     return ",".join(item for item in key.inner.split(",") if not _WILDCARD.search(item))
-
-
-def _short(action: str) -> str:
-    """Return an action without the header that it pushes, which has a line of its own."""
-    return "tnl_push(..)" if action.startswith("tnl_push(") else action
 
 
 def flow_text(flow: VisitedFlow, logical: LogicalFlow | None) -> str:

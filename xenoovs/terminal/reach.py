@@ -56,13 +56,9 @@ def endpoint_of(db: str | None, lab: str | None) -> Endpoint:
 
 def connect(db: str | None, lab: str | None) -> ManagementSwitch:
     """Return the Open vSwitch that the options name. Raises as `endpoint_of`."""
-    return _switch_at(endpoint_of(db, lab))
-
-
-def _switch_at(endpoint: Endpoint) -> ManagementSwitch:
     from xenoovs.switch.management import ManagementSwitch
 
-    return ManagementSwitch(endpoint)
+    return ManagementSwitch(endpoint_of(db, lab))
 
 
 def target_options(db: str | None, lab: str | None) -> str:

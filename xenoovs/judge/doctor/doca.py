@@ -196,14 +196,12 @@ def _crosses_uplinks(case: DoctorCase, use: MegaflowUse) -> bool:
     return any(a != b and {a, b} <= uplinks for a, b in ports | use.paths)
 
 
-def _ct_is_off(case: DoctorCase) -> bool:
-    return case.database is not None and case.database.config.get(_CT_SIZE) == "0"
-
-
 SHAPES: Mapping[str, Callable[[DoctorCase, MegaflowUse], bool]] = {
     "between-uplinks": _crosses_uplinks,
     "meter-and-sflow": lambda case, use: use.of("meter") > 0 and any("sflow" in b.exporters for b in case.bridges),
-    "ct-turned-off": lambda case, use: use.of(*_TRACKING) > 0 and _ct_is_off(case),
+    "ct-turned-off": lambda case, use: (
+        use.of(*_TRACKING) > 0 and case.database is not None and case.database.config.get(_CT_SIZE) == "0"
+    ),
     "bluefield-3": lambda case, _use: any(each.device_id == BLUEFIELD_3 for each in case.host.eswitches),
     "ct-and-hash": lambda _case, use: use.of(*_TRACKING) > 0 and use.of(*_HASHING) > 0,
 }

@@ -9,7 +9,6 @@ from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.fact import Unknown, Unresponsive
 from xenoovs.datapath.host import Device, OffloadHistory
 from xenoovs.judge.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, HostCheck, vsctl
-from xenoovs.judge.foreign import PreemptingRule
 
 TC_MODULES = ("cls_flower", "act_mirred", "act_pedit", "act_csum", "sch_ingress")
 """Modules for match, output, rewritten MACs and addresses, their checksums, and the qdisc."""
@@ -167,8 +166,10 @@ def check_mtu(case: DoctorCase) -> Iterator[CheckResult]:
         elif size >= need:
             yield check.ok(f"{size}, at least {need}", port)
         else:
-            fix = Fix((_set_mtu(case, port, need),))
-            yield check.wrong(f"{size}, below {need}", port, fix=fix)
+            command: tuple[str, ...] = ("ip", "link", "set", "dev", port, "mtu", str(need))
+            if isinstance(case.device(port), Unknown):
+                command = vsctl("set", "Interface", port, f"mtu_request={need}")
+            yield check.wrong(f"{size}, below {need}", port, fix=Fix((command,)))
 
 
 def _mtu(case: DoctorCase, port: str) -> int | None:
@@ -178,12 +179,6 @@ def _mtu(case: DoctorCase, port: str) -> int | None:
         return device.mtu
     interface = case.interface(port)
     return None if interface is None else interface.mtu
-
-
-def _set_mtu(case: DoctorCase, port: str, mtu: int) -> tuple[str, ...]:
-    if isinstance(case.device(port), Unknown):
-        return vsctl("set", "Interface", port, f"mtu_request={mtu}")
-    return ("ip", "link", "set", "dev", port, "mtu", str(mtu))
 
 
 def _needed_mtu(case: DoctorCase, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -374,13 +369,17 @@ def judge_ingress(check: HostCheck, case: DoctorCase, name: str) -> CheckResult:
         return check.ok("present", name)
     if not case.offloads:
         return check.unknown("missing; Open vSwitch creates it when offload begins", name)
-    fix = _new_qdisc(name, is_member=device.master not in (None, "ovs-system"))
+    # Members of a bond share a block, which only Open vSwitch can create. For other ports it creates a plain qdisc.
+    fix = Fix((("tc", "qdisc", "add", "dev", name, "ingress"), PURGE), is_safe=True)
+    if device.master not in (None, "ovs-system"):
+        fix = Fix(needs_restart=True)
     return check.wrong("missing: another program removed it", name, fix=fix)
 
 
 def check_tc_rules(case: DoctorCase) -> Iterator[CheckResult]:
     """Check that every TC rule belongs to a current megaflow."""
     check = HostCheck("TC rules", "the kernel and the NIC apply these rules before Open vSwitch sees a packet")
+    preempting = () if case.required is None else case.required.preempting
     for port in case.kernel_ports:
         device = case.device(port)
         if isinstance(device, Unknown) or device.ingress is not True:
@@ -391,7 +390,7 @@ def check_tc_rules(case: DoctorCase) -> Iterator[CheckResult]:
             yield check.unknown(rules.reason, port)
         elif rules.stale:
             yield check.wrong(f"{rules.stale} of {rules.total} are of Open vSwitch, but of no megaflow", port, show)
-        elif met := [rule for rule in _preempting(case) if rule.device == port]:
+        elif met := [rule for rule in preempting if rule.device == port]:
             # Their owner decides about them: the command only shows them.
             state = CheckState.WRONG if any(rule.is_effective for rule in met) else CheckState.UNKNOWN
             more = f"; and {len(met) - _SHOWN} more" if len(met) > _SHOWN else ""
@@ -403,14 +402,3 @@ def check_tc_rules(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 _SHOWN = 3
-
-
-def _preempting(case: DoctorCase) -> tuple[PreemptingRule, ...]:
-    return () if case.required is None else case.required.preempting
-
-
-def _new_qdisc(port: str, *, is_member: bool) -> Fix:
-    # Members of a bond share a block, which only Open vSwitch can create. For other ports it creates a plain qdisc.
-    if is_member:
-        return Fix(needs_restart=True)
-    return Fix((("tc", "qdisc", "add", "dev", port, "ingress"), PURGE), is_safe=True)

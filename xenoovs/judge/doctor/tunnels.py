@@ -304,17 +304,13 @@ def _check_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: Rout
     if mtu >= need:
         return _MTU.ok(f"{mtu} of {route.device}, needed {need} ({needs})", subject)
     # Commands of several rows must not undo each other.
-    most = max(_needed_mtu(case, facts, other, way)[0] for other, way in _by_device(facts, route.device))
+    most = max(
+        _needed_mtu(case, facts, other, way)[0]
+        for other in facts.ends
+        if isinstance(way := facts.routes.get(other.remote), RouteTo) and way.device == route.device
+    )
     fix = Fix((("ip", "link", "set", "dev", route.device, "mtu", str(most)),))
     return _MTU.wrong(f"{mtu} of {route.device} is below {need} ({needs}); or lower that of the clients", subject, fix)
-
-
-def _by_device(facts: TunnelFacts, device: str) -> Iterator[tuple[TunnelEnd, RouteTo]]:
-    """Yield the tunnels whose packets leave by a device, with their routes."""
-    for end in facts.ends:
-        route = facts.routes.get(end.remote)
-        if isinstance(route, RouteTo) and route.device == device:
-            yield end, route
 
 
 def _needed_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> tuple[int, str]:

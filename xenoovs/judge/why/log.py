@@ -25,7 +25,8 @@ OVS_ACTIONS: Mapping[int, str] = {int(number): name for number, name in _DATA["a
 
 def action_names(megaflow: Megaflow) -> frozenset[str]:
     """Return the names of the actions: `set`, `hash`, `userspace` ...; `output` for a port."""
-    return frozenset(map(_action_name, megaflow.actions))
+    names = ((action.partition("(")[0], "(" in action) for action in megaflow.actions)
+    return frozenset(name if is_nested or name in _PLAIN else "output" for name, is_nested in names)
 
 
 def set_fields(megaflow: Megaflow) -> frozenset[str]:
@@ -39,11 +40,6 @@ def is_fragment(megaflow: Megaflow) -> bool:
 
 
 _PLAIN = frozenset(OVS_ACTIONS.values()) | {"set", "push_vlan", "pop_vlan", "drop", "tnl_push", "tnl_pop", "ct"}
-
-
-def _action_name(action: str) -> str:
-    name = action.partition("(")[0]
-    return name if "(" in action or name in _PLAIN else "output"
 
 
 # Texts that ovs-vswitchd logs as reasons, in log.json. They were compared with the sources of 2.17 to 4.0.
