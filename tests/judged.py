@@ -41,8 +41,5 @@ def check_offload(
     """Judge megaflows, as `datapath.parse.scan_dump` reads them, against the expected services. Never raises."""
     check = OffloadCheck(tuple(services), evidence or Evidence(), own_mask=own_mask, is_listing=is_listing)
     for megaflow in megaflows:
-        if isinstance(megaflow, ParseError):
-            check.unparsed.add(megaflow)
-        else:
-            check.add(megaflow)
+        check.add(megaflow)
     return check.findings()

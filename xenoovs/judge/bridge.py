@@ -18,7 +18,7 @@ from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import filter_of
 from xenoovs.judge.chains import ChainLink, is_hop, judge_chains, link_chains
-from xenoovs.judge.check import MegaflowJudge, MegaflowState, TunnelCounter, UnparsedLines, hop_of, reason_of
+from xenoovs.judge.check import MegaflowJudge, MegaflowState, hop_of, reason_of
 from xenoovs.judge.expected import OutsideKind, outside_kind_of
 from xenoovs.judge.findings import Conclusion, Counts, DumpFindings, Tally, conclude, summed
 from xenoovs.judge.groups import GroupUse
@@ -120,36 +120,24 @@ def check_bridge(
 ) -> BridgeFindings:
     """Count the megaflows of a dump and its unreadable lines, as `datapath.parse.scan_dump` reads it. Never raises."""
     evidence = evidence or Evidence()
-    counter, judge, tunnels = _RowCounter(evidence, is_listing=is_listing), MegaflowJudge(evidence), TunnelCounter()
-    unparsed, read, unjudged, uncounted = UnparsedLines(), 0, 0, 0
+    counter, judge, read = _RowCounter(evidence, is_listing=is_listing), MegaflowJudge(evidence), 0
     for megaflow in megaflows:
         if isinstance(megaflow, ParseError):
-            unparsed.add(megaflow)
+            judge.unparsed.add(megaflow)
             continue
         read += 1
-        state = judge.state_of(megaflow)
-        if state is None:
-            unjudged += 1
-        elif evidence.ports is None or evidence.ports.has(megaflow):
-            uncounted += not state.is_counted
-            tunnels.add(megaflow, state)
-            if not judge.keep_hop(megaflow, state):
-                counter.add(megaflow, state)
+        is_here = evidence.ports is None or evidence.ports.has(megaflow)
+        if (state := judge.count(megaflow, is_here=is_here)) is not None:
+            counter.add(megaflow, state)
     hops = judge.hops()
     counter.add_hops(hops)
     return BridgeFindings(
         counter.rows(),
         read,
-        unparsed=tuple(unparsed.listed),
-        unjudged=unjudged,
-        unparsed_more=unparsed.more,
-        uncounted=uncounted,
-        ports=evidence.port_checks,
-        has_growth=evidence.before is not None,
         recirculating=len(hops),
         has_tc_chains=evidence.has_tc_chains,
-        tunnels=tunnels.result(),
         links=tuple(counter.links),
+        **judge.found(),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import EncapsulationUse
@@ -268,6 +269,26 @@ class MegaflowJudge:
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._contradicted = evidence, evidence.contradicted
         self._hops, self._is_all_offloaded = list[tuple[Megaflow, MegaflowState]](), True
+        self.unparsed, self._tunnels, self._unjudged, self._uncounted = UnparsedLines(), TunnelCounter(), 0, 0
+
+    def count(self, megaflow: Megaflow, *, is_here: bool = True) -> MegaflowState | None:
+        """Count a megaflow, unless it is of another bridge, and return its state; None: `hops` has it, or the dump was
+        made without `-m`."""
+        state = self.state_of(megaflow)
+        if state is None:
+            self._unjudged += 1
+        elif is_here:
+            self._uncounted += not state.is_counted
+            self._tunnels.add(megaflow, state)
+        return None if state is None or not is_here or self.keep_hop(megaflow, state) else state
+
+    def found(self) -> dict[str, Any]:
+        """Return what DumpFindings has of all megaflows that were counted."""
+        return {
+            **{"unparsed": tuple(self.unparsed.listed), "unparsed_more": self.unparsed.more},
+            **{"unjudged": self._unjudged, "uncounted": self._uncounted, "tunnels": self._tunnels.result()},
+            **{"ports": self._evidence.port_checks, "has_growth": self._evidence.before is not None},
+        }
 
     def state_of(self, megaflow: Megaflow) -> MegaflowState | None:
         """Return where a megaflow runs; None if the dump was made without `-m`."""
@@ -406,23 +427,16 @@ class OffloadCheck:
         self.counters = {id(block): BlockCounters(block) for service in services for block in service.blocks}
         self.outside: dict[tuple[OutsideKind, str, tuple[str, ...], Verdict, str], OutsideCounters] = {}
         self.listed: list[ListedMegaflow] = []
-        self.unparsed = UnparsedLines()
-        self.tunnels = TunnelCounter()
-        self.unjudged = self.uncounted = 0
         self._judge = MegaflowJudge(evidence)
         self.unwildcarded = UnwildcardCounter(own_mask)
         self.overrides = OverrideCounter(self.index)
         self.answers = AnswerFinder(services, self.overrides.index)
         self._examples: dict[Anomaly, list[AnomalousMegaflow]] = {anomaly: [] for anomaly in Anomaly}
 
-    def add(self, megaflow: Megaflow) -> None:
-        state = self._judge.state_of(megaflow)
-        if state is None:
-            self.unjudged += 1
-            return
-        self.uncounted += not state.is_counted
-        self.tunnels.add(megaflow, state)
-        if not self._judge.keep_hop(megaflow, state):
+    def add(self, megaflow: Megaflow | ParseError) -> None:
+        if isinstance(megaflow, ParseError):
+            self._judge.unparsed.add(megaflow)
+        elif (state := self._judge.count(megaflow)) is not None:
             self._add(megaflow, state)
 
     def _add(self, megaflow: Megaflow, state: MegaflowState) -> None:
@@ -516,18 +530,12 @@ class OffloadCheck:
             services=self.services,
             blocks=blocks,
             outside=outside,
-            unparsed=tuple(self.unparsed.listed),
-            unparsed_more=self.unparsed.more,
-            unjudged=self.unjudged,
-            uncounted=self.uncounted,
             unwildcardings=self.unwildcarded.result(),
             overrides=self.overrides.result(),
             examples=tuple(example for examples in self._examples.values() for example in examples),
             listed=tuple(self.listed),
-            ports=self.evidence.port_checks,
-            has_growth=self.evidence.before is not None,
-            tunnels=self.tunnels.result(),
             unanswered=unanswered(blocks, outside),
+            **self._judge.found(),
         )
 
 
@@ -550,8 +558,5 @@ def check_dump(
     """
     check = OffloadCheck(tuple(services), evidence or Evidence(), own_mask=own_mask, is_listing=is_listing)
     for megaflow in scan_dump(lines):
-        if isinstance(megaflow, ParseError):
-            check.unparsed.add(megaflow)
-        else:
-            check.add(megaflow)
+        check.add(megaflow)
     return check.findings()
