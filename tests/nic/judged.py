@@ -58,7 +58,7 @@ def judged_at(story: Story, label: str) -> Judged:
 
 def _judged(story: Story, one: dict[str, Any]) -> Judged:
     said = one["said"]
-    documents = {command: _document(words) for command, words in said.items()}
+    documents = {command: _document(words) for command, words in said.items() if command != "trace"}
     return Judged(
         look=story.look(one["label"]),
         verify=documents.get("verify-offload", {}),

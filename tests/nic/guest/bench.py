@@ -9,6 +9,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,13 @@ from tests.nic.guest.wire import Wire, arrived
 from tests.nic.truth import parse_rules
 from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.datapath.parse import parse_dump
+from xenoovs.evidence.archive import Recorder, write_record
 from xenoovs.lab.private_ovs import PrivateOvs
-from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.endpoint import Endpoint, find_endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.planned_restart import planned_restart
 from xenoovs.switch.process import run, try_run
+from xenoovs.switch.tape import passing_through
 
 # One address a value of the low six bits, in no regular order of the high ones: every block of the balancers is hit.
 CLIENTS = tuple(f"198.18.{(37 * i) % 251}.{64 + i}" for i in range(64))
@@ -211,19 +214,36 @@ class Bench:
         In this process, as starting Python takes many seconds here; an exception would be a bug and goes to the record.
         """
         self._changed = self._changed or command == "apply"
-        return self._run((command, balancer, *options), [command, str(_BALANCERS / f"{balancer}.yaml"), *options])
+        self.record.said.append(self._taped(*self._words(command, balancer, options)))
+        return self.record.said[-1]
 
     def ask(self, *argv: str) -> Said:
         """Run `xenoovs ARGV` in the same way, without a config."""
-        return self._run(argv, list(argv))
+        self.record.said.append(self._taped(argv, list(argv)))
+        return self.record.said[-1]
+
+    def _words(self, command: str, subject: str, options: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
+        """Return the words that are recorded, and those of the command. `subject`: a balancer or a bridge."""
+        argv = [str(_BALANCERS / f"{subject}.yaml")] if subject in self._programs else ["--bridge", subject]
+        return (command, subject, *options), [command, *argv, *options]
+
+    def _taped(self, shown: tuple[str, ...], argv: list[str]) -> Said:
+        """Run a command; one that only judges is recorded, so that the host can ask the record."""
+        if argv[0] not in ("verify-offload", "why", "doctor") or {"--fix", "--probe-driver", "--flows"}.intersection(
+            argv
+        ):
+            return self._run(shown, argv)
+        recorder, file = Recorder(limit_s=_PATIENCE_S), self._directory / "host.record"
+        with passing_through(recorder):
+            said = self._run(shown, argv)
+        write_record(file, recorder, find_endpoint(db=None, env=self.ovs.env))
+        return replace(said, archive=b64encode(file.read_bytes()).decode())
 
     def _run(self, shown: tuple[str, ...], argv: list[str]) -> Said:
         out, err = StringIO(), StringIO()
         with _environment(self.ovs.env), redirect_stdout(out), redirect_stderr(err):
             exit_code = run_xenoovs(argv)
-        said = Said(shown, len(self.record.bursts), exit_code, out.getvalue(), err.getvalue())
-        self.record.said.append(said)
-        return said
+        return Said(shown, len(self.record.bursts), exit_code, out.getvalue(), err.getvalue())
 
     @contextmanager
     def beside(self, command: str, balancer: str, *options: str) -> Iterator[None]:
@@ -247,15 +267,18 @@ class Bench:
         said = Said((command, balancer, *options), len(self.record.bursts), exit_code, out.read_text(), "")
         self.record.said.append(said)
 
-    def judge(self, balancer: str, *commands: str, is_recorded: bool = False) -> None:
-        """Run commands of xenoovs that judge the state of the last look. Nothing is sent meanwhile.
+    def judge(self, subject: str, *commands: str) -> None:
+        """Run `record`, `trace` and commands that judge the state of the last look. Nothing is sent meanwhile.
 
-        Args:
-            commands: Of `verify-offload`, `why` and `doctor`; none: all. Emulated, each takes seconds.
-            is_recorded: Whether `xenoovs record` is run too, which takes seconds more.
+        `subject`: a balancer or a bridge. `commands`: of `verify-offload`, `why` and `doctor`; none: all. Emulated,
+        each takes seconds.
         """
         before = self._traces()
-        archive = self._recorded() if is_recorded else ""
+        file = self._directory / "host.record"
+        # Emulated, and beside others, a minute may be too little.
+        with patch("xenoovs.cli.record._ASKING_S", _PATIENCE_S):
+            recorded = self._run((), ["record", str(file), "--for", "0s"])
+        archive = b64encode(file.read_bytes()).decode() if recorded.exit_code == 0 else recorded.stderr
         # No packet comes between two samples here, so a second one would only let megaflows expire.
         once = ("--interval", "0s", "--output", "json")
         options = {
@@ -263,16 +286,15 @@ class Bench:
             "why": ("--probe-driver", "--listen", "200ms", *once),
             "doctor": ("--output", "json"),
         }
-        said = {name: self.xenoovs(name, balancer, *options[name]) for name in commands or options}
+        asked = {name: options[name] for name in commands or options}
+        if subject in self._programs:
+            asked["trace"] = ("--src", CLIENTS[0], "--output", "json")
+        said = {name: self._run(*self._words(name, subject, words)) for name, words in asked.items()}
         # Of megaflows of no service it speaks only when it is asked about a client.
         if "why" in said and self._leaves_something(said["why"]):
-            said["why of a client"] = self.xenoovs("why", balancer, "--src", CLIENTS[0], *options["why"])
+            of_a_client = ("--src", CLIENTS[0], *options["why"])
+            said["why of a client"] = self._run(*self._words("why", subject, of_a_client))
         self.record.judgements.append(Judgement(self.record.looks[-1].label, said, before, self._traces(), archive))
-
-    def _recorded(self) -> str:
-        file = self._directory / "host.record"
-        said = self.ask("record", str(file), "--for", "0s")
-        return b64encode(file.read_bytes()).decode() if said.exit_code == 0 else ""
 
     def _leaves_something(self, why: Said) -> bool:
         """Whether there is a megaflow without an entry of the NIC that `why` does not explain."""

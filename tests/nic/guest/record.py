@@ -51,6 +51,8 @@ class Said:
     exit_code: int
     stdout: str
     stderr: str
+    archive: str = ""
+    """What it asked, as `xenoovs record` writes it, in base64; empty: it does more than judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,11 @@ class Judgement:
     label: str
     """Of the look."""
     said: dict[str, Said]
-    """By command: `verify-offload`, `why`, `doctor`; `why of a client` where there is more to explain."""
+    """By command: `verify-offload`, `why`, `doctor`, `trace`; `why of a client` where there is more to explain."""
     before: Traces
     after: Traces
-    archive: str = ""
-    """What `xenoovs record` wrote at this moment, in base64; empty: it was not asked."""
+    archive: str
+    """What `xenoovs record` wrote at this moment, in base64."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ def fleet(bench: Bench) -> None:
     bench.purge()
     bench.prime()
     bench.look("purged")
+    bench.judge(BRIDGE, "verify-offload")
 
 
 def _look(bench: Bench, label: str) -> None:
