@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from xenoovs.display import percent
-from xenoovs.evidence.archive import Record, Replay, read_record
+from xenoovs.evidence.archive import Record, Replay
 from xenoovs.evidence.collector import Collector
 from xenoovs.judge.compare import Comparison, Side, Traffic, side_of, to_json
 from xenoovs.switch.management import ManagementSwitch
@@ -16,6 +17,7 @@ from xenoovs.switch.tape import passing_through
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_NOTHING_SEEN, EXIT_OK
 from xenoovs.terminal.options import FILE, OutputFormat, findings_option
 from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
+from xenoovs.terminal.reach import open_record
 
 _DRIVER = re.compile(r"^(driver|firmware-version): (.+)$", re.MULTILINE)
 
@@ -35,20 +37,25 @@ def compare_command(context: click.Context, /, *, before: Path, after: Path, out
 
     Exit status 0: nothing got worse, 2: some traffic did, 3: a record has no traffic, 1: a file is no record.
     """
-    comparison = Comparison(*(_side(read_record(file)) for file in (before, after)))
+    records = tuple(map(open_record, (before, after)))
+    versions = tuple(map(_versions, records))
+    # Of a record that was cut, or of a port that is gone, there is none to compare.
+    both = versions[0].keys() & versions[1].keys()
+    known = ({name: found for name, found in each.items() if name in both} for each in versions)
+    comparison = Comparison(*map(_side, records, known))
     output.show(lambda: to_json(comparison), lambda: _show(comparison), lambda: _findings(comparison, str(after)))
     nothing = EXIT_NOTHING_SEEN if comparison.is_silent else EXIT_OK
     context.exit(EXIT_DIFFERS if comparison.worse else nothing)
 
 
-def _side(record: Record) -> Side:
+def _side(record: Record, versions: Mapping[str, str]) -> Side:
     with passing_through(Replay(record)):
         collector = Collector(ManagementSwitch(record.endpoint), interval_s=1.0)
         bridges = collector.switch.bridges()
         ports = frozenset(port.name for bridge in bridges for port in bridge.ports)
         evidence = collector.megaflows(bridges[0].name if bridges else "", ingress=ports, is_whole=True)
         known = collector.host_of_megaflows(evidence, ())
-    return side_of(known, dict(_versions(record)))
+    return side_of(known, versions)
 
 
 def _versions(record: Record) -> dict[str, str]:

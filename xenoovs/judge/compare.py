@@ -241,16 +241,14 @@ class Comparison:
     @property
     def headline(self) -> str:
         was, now, worse = self.before.share, self.after.share, self.worse
-        if was is None or now is None:
+        if not worse and self.is_silent:
             return f"the record {'before' if was is None else 'after'} has no traffic: nothing can be compared"
         if not worse:
             return f"no traffic got worse: {percent(now)} of packets in hardware, before {percent(was)}"
-        some = counted(len(worse), "class", "classes")
-        what = (
-            f"{round((was - now) * 100)} % of packets left the NIC"
-            if was - now > _LEAST
-            else f"{some} of traffic got worse"
-        )
+        lost = 0.0 if was is None or now is None else was - now
+        what = f"{counted(len(worse), 'class', 'classes')} of traffic got worse"
+        if lost > _LEAST:
+            what = f"{round(lost * 100)} % of packets left the NIC"
         kind, why = next(iter(worse.items()))
         cause = next((change for change in self.changes if change.rank(self._ports) < len(_LIKELY)), f"{kind}: {why}")
         return f"{what}: {cause}"

@@ -15,6 +15,7 @@ from xenoovs.switch.tape import passing_through, real_path
 from xenoovs.terminal.defaults import is_forwarded, labs
 
 if TYPE_CHECKING:
+    from xenoovs.evidence.archive import Record
     from xenoovs.evidence.target import CommandTarget
     from xenoovs.switch.management import ManagementSwitch
 
@@ -28,17 +29,25 @@ def name_fleet() -> None:
         context.meta[_OF_FLEET] = True
 
 
-def replay(context: click.Context, _parameter: click.Parameter, file: Path | None) -> None:
-    """Let a record answer every question of the command. Raises OSError, FileUnusable."""
-    if file is None or context.resilient_parsing:
-        return
-    # Imported here: few commands are about a record.
-    from xenoovs.evidence.archive import Replay, read_record
+def open_record(file: Path) -> Record:
+    """Return a record, and print what it lacks. Raises OSError, FileUnusable."""
+    from xenoovs.evidence.archive import read_record
     from xenoovs.terminal.output import echo
 
     record = read_record(file)
     for each in record.cut:
         echo(f"note: {file} is not whole: {each}", err=True)
+    return record
+
+
+def replay(context: click.Context, _parameter: click.Parameter, file: Path | None) -> None:
+    """Let a record answer every question of the command. Raises OSError, FileUnusable."""
+    if file is None or context.resilient_parsing:
+        return
+    # Imported here: few commands are about a record.
+    from xenoovs.evidence.archive import Replay
+
+    record = open_record(file)
     context.with_resource(passing_through(Replay(record)))
     context.meta[_RECORDED] = record.endpoint
 
@@ -56,9 +65,13 @@ def endpoint_of(db: str | None, lab: str | None) -> Endpoint:
 
 def connect(db: str | None, lab: str | None) -> ManagementSwitch:
     """Return the Open vSwitch that the options name. Raises as `endpoint_of`."""
+    return _switch_at(endpoint_of(db, lab))
+
+
+def _switch_at(endpoint: Endpoint) -> ManagementSwitch:
     from xenoovs.switch.management import ManagementSwitch
 
-    return ManagementSwitch(endpoint_of(db, lab))
+    return ManagementSwitch(endpoint)
 
 
 def target_options(db: str | None, lab: str | None) -> str:

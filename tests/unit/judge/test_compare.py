@@ -93,6 +93,14 @@ def test_a_record_without_traffic_proves_nothing(before: Side | tuple[()], after
     assert found.headline == f"the record {name} has no traffic: nothing can be compared"
 
 
+def test_a_class_that_left_the_nic_is_named_though_no_packet_was_counted_yet() -> None:
+    """Bug: nothing can be compared, with exit status 2."""
+    before, after = _side(_line(0, IN_NIC, 620)), _side(_line(0, "dp:ovs", 0), config={"hw-offload": "false"})
+    found = Comparison(before, after)
+    assert (found.is_silent, list(found.worse.values())) == (True, ["SW, was HW; - in hardware, was 100%"])
+    assert found.headline == "1 class of traffic got worse: other_config:hw-offload is false, was not there"
+
+
 def test_traffic_that_came_back_to_the_nic_is_not_worse() -> None:
     found = Comparison(_side(_line(0, "dp:ovs", 10)), _side(_line(0, IN_NIC, 10)))
     assert (found.worse, found.headline) == ({}, "no traffic got worse: 100% of packets in hardware, before 0%")
