@@ -81,18 +81,45 @@ def _explained(text: str) -> set[tuple[str, str]]:
     return {(each["ufid"], each["verdict"]) for each in json.loads(text)["megaflows"]}
 
 
+def _compared(story: Story, directory: Path, xenoovs: CommandLine, before: str, after: str) -> CommandResult:
+    """Compare the records of two looks of a scenario."""
+    files = []
+    for one in story.record["judgements"]:
+        if one["label"] in (before, after):
+            files.append(directory / f"{one['label']}.record")
+            files[-1].write_bytes(b64decode(one["archive"]))
+    return xenoovs("compare", *files)
+
+
 def test_fixed__what_left_the_nic_is_explained_by_the_settings_of_its_port(
     story: Story, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
-    files = {one["label"]: tmp_path / f"{number}.record" for number, one in enumerate(story.record["judgements"])}
-    for one in story.record["judgements"]:
-        files[one["label"]].write_bytes(b64decode(one["archive"]))
-    for label, headline in (
+    for after, headline in (
         ("without its qdisc", "1 class of traffic got worse: device p0: ingress qdisc is no, was yes"),
         ("without the feature", "100 % of packets left the NIC: device p0: hw-tc-offload is off, was on"),
     ):
-        said = xenoovs("compare", files["fixed"], files[label])
+        said = _compared(story, tmp_path, xenoovs, "fixed", after)
         assert (said.status, said.out.splitlines()[0]) == (2, headline)
+
+
+def test_limits__what_the_nic_refused_is_named_by_its_traffic(
+    story: Story, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    said = _compared(story, tmp_path, xenoovs, "full table", "hash collisions")
+    share, _, kind = said.out.splitlines()[0].partition(" % of packets left the NIC: ")
+    assert (said.status, share.isdigit()) == (2, True)
+    assert kind.startswith("ovsbr1: p0 -> p1 [set(eth)]: TC_SW, was TC_SW; ")
+
+
+def test_ageing__megaflows_that_idled_out_prove_nothing_and_the_setting_is_shown(
+    story: Story, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    said = _compared(story, tmp_path, xenoovs, "half of the clients are back", "idled out")
+    assert (said.status, said.out.splitlines()[0]) == (
+        3,
+        "the record after has no traffic: nothing can be compared",
+    )
+    assert "other_config:max-idle: 3600000 -> 10000" in said.out
 
 
 def test_accepted__what_left_the_nic_is_explained_by_the_setting(
