@@ -154,13 +154,9 @@ class OverriddenBlocks:
 
 @dataclass(frozen=True, slots=True)
 class BlockOffload(Counts):
-    """One block as the datapath shows it.
-
-    Attributes:
-        verdict: the worst of its megaflows; ABSENT: it has none. UNCONFIRMED also if the NIC has held those of one port
-            for some seconds, and no packet of them was counted.
-        entries_seen: indices of the service's entries that classified its packets.
-    """
+    """One block as the datapath shows it. `verdict`: the worst of its megaflows; ABSENT: it has none. UNCONFIRMED
+    also if the NIC has held those of one port for some seconds, and no packet of them was counted. `entries_seen`:
+    indices of the service's entries that classified its packets."""
 
     block: ExpectedBlock
     verdict: Verdict

@@ -35,15 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OffloadRow(Counts):
-    """One backend of one service, or a total (`service` or `backend` None).
-
-    Attributes:
-        others: number of other things that were judged, by verdict: megaflows of answers and of other traffic, and
-            services without answers.
-        predicted: number of megaflows after traffic to all blocks by the entries seen, from one client-side MAC.
-            More are due to further MACs, or to foreign flows.
-        with_ecn: as `predicted`, if packets have every ECN code point: behind a tunnel each is a megaflow of its own.
-    """
+    """One backend of one service, or a total (`service` or `backend` None). `others`: number of other things that
+    were judged, by verdict: megaflows of answers and of other traffic, and services without answers. `predicted`:
+    number of megaflows after traffic to all blocks by the entries seen, from one client-side MAC. More are due to
+    further MACs, or to foreign flows. `with_ecn`: as `predicted`, if packets have every ECN code point: behind a
+    tunnel each is a megaflow of its own."""
 
     service: str | None
     backend: str | None

@@ -35,13 +35,9 @@ WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": Fa
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table of text.
-
-    Attributes:
-        rows: Cells of each row; they may carry colours (click.style).
-        right: Indices of the columns that are aligned to the right.
-        spare: Indices of the columns that can be left out, the least important one first.
-    """
+    """A table of text. `rows`: Cells of each row; they may carry colours (click.style). `right`: Indices of the
+    columns that are aligned to the right. `spare`: Indices of the columns that can be left out, the least important
+    one first."""
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]

@@ -52,13 +52,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the user sees beside the snapshot.
-
-    Attributes:
-        question: An order that waits for y or n.
-        silence: Why the agent does not answer, so that the snapshot is old; empty while it answers.
-        options: What suggested commands need to reach the agent, after a space.
-    """
+    """What the user sees beside the snapshot. `question`: An order that waits for y or n. `silence`: Why the agent
+    does not answer, so that the snapshot is old; empty while it answers. `options`: What suggested commands need to
+    reach the agent, after a space."""
 
     chosen: Names | None = None
     sort: Sort = Sort.CONFIG

@@ -18,13 +18,9 @@ from xenoovs.judge.foreign import PreemptingRule
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswers:
-    """The state of a remote from the agent's probes.
-
-    Attributes:
-        problem: why it is not probed, or does not answer; empty: it answers.
-        tos: type of service of the last answer; None: there was none.
-        returned: packets of the host that the reflector took for probes.
-    """
+    """The state of a remote from the agent's probes. `problem`: why it is not probed, or does not answer; empty: it
+    answers. `tos`: type of service of the last answer; None: there was none. `returned`: packets of the host that
+    the reflector took for probes."""
 
     name: str
     problem: str
@@ -185,13 +181,9 @@ class CheckState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Commands that fix one thing, in order.
-
-    Attributes:
-        is_safe: it disrupts no traffic and changes nothing of other programs: `--fix` may run it.
-        needs_restart: it takes effect when ovs-vswitchd starts again.
-        is_remote: to be typed on another machine, such as a backend.
-    """
+    """Commands that fix one thing, in order. `is_safe`: it disrupts no traffic and changes nothing of other
+    programs: `--fix` may run it. `needs_restart`: it takes effect when ovs-vswitchd starts again. `is_remote`: to
+    be typed on another machine, such as a backend."""
 
     commands: tuple[tuple[str, ...], ...] = ()
     is_safe: bool = False

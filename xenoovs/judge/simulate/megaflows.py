@@ -36,13 +36,9 @@ _L4_NAMES = {6: "tcp", 17: "udp", 132: "sctp"}
 
 @dataclass(frozen=True, slots=True)
 class PredictedMegaflow:
-    """One megaflow.
-
-    Attributes:
-        match: in the order of `Field`; value bits outside a mask are 0.
-        actions: as the datapath prints them; empty if MAC learning decides (NORMAL). If ovs-vswitchd itself rewrites
-            ARP: `userspace(slow_path(action))`, without the pid that a datapath prints.
-    """
+    """One megaflow. `match`: in the order of `Field`; value bits outside a mask are 0. `actions`: as the datapath
+    prints them; empty if MAC learning decides (NORMAL). If ovs-vswitchd itself rewrites ARP:
+    `userspace(slow_path(action))`, without the pid that a datapath prints."""
 
     in_port: str
     match: tuple[Masked, ...]

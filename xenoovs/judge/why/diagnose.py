@@ -61,13 +61,9 @@ _MAX_CANDIDATES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The megaflows to diagnose.
-
-    Attributes:
-        left_out: number of further megaflows that are not in hardware.
-        unconfirmed: number of megaflows that the NIC holds, and no counter proves that it forwards by them.
-        chained: number of megaflows in hardware whose chains have another one that is not.
-    """
+    """The megaflows to diagnose. `left_out`: number of further megaflows that are not in hardware. `unconfirmed`:
+    number of megaflows that the NIC holds, and no counter proves that it forwards by them. `chained`: number of
+    megaflows in hardware whose chains have another one that is not."""
 
     candidates: tuple[Case, ...]
     in_hardware: int

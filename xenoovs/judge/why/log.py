@@ -51,13 +51,9 @@ _KEYS = {"pkt_mark": "skb_mark", "actset_output": "in_port", "conj_id": "recirc_
 
 @dataclass(frozen=True, slots=True)
 class LogPattern:
-    """A text of the log and its meaning.
-
-    Attributes:
-        source: where Open vSwitch writes it, a name in SOURCES of the offload table.
-        applies: returns whether a megaflow is of the kind that the text names; None: it names no kind.
-        needs_failure: it is about a megaflow only if a failure follows at once, as other requests are refused too.
-    """
+    """A text of the log and its meaning. `source`: where Open vSwitch writes it, a name in SOURCES of the offload
+    table. `applies`: returns whether a megaflow is of the kind that the text names; None: it names no kind.
+    `needs_failure`: it is about a megaflow only if a failure follows at once, as other requests are refused too."""
 
     pattern: re.Pattern[str]
     cause: Cause
