@@ -79,7 +79,8 @@ def _document(said: dict[str, Any]) -> dict[str, Any]:
 
 def megaflows_of(block: dict[str, Any], look: Seen) -> list[Megaflow]:
     """The megaflows that carry packets of a block, by addresses and ingress port alone: no code of the join."""
-    vip, low_bits = parse_masked(VIP, 32), parse_masked(_source_of(block), 32)
+    to = "10.3.10.46" if block["service"] == "plain" else VIP
+    vip, low_bits = parse_masked(to, 32), parse_masked(_source_of(block), 32)
     found = []
     for flow in look.megaflows:
         match = match_of(flow)

@@ -74,11 +74,16 @@ class Story:
 
 def packets_matching(bursts: tuple[dict[str, Any], ...], megaflow: Megaflow) -> int:
     """How many of the packets sent are of this megaflow, which must match headers alone."""
-    wanted = match_of(megaflow)
+    # A megaflow without a tag in its match is of frames without one.
+    wanted = {"dl_vlan": MaskedValue(0, 0x1FFF)} | match_of(megaflow)
+    # A tag that is kept is shown with a priority that its rule does not match.
+    retags = "pop_vlan" in megaflow.actions
+    priority = retags and re.fullmatch(r"vid=[1-9][^,]*,pcp=(\d)", megaflow.key("vlan") or "")
     return sum(
         burst["packets_each"]
         for burst in bursts
         if _enters_as(burst) == (megaflow.in_port, _remote_of(megaflow))
+        if not priority or burst["kind"].get("pcp", 0) == int(priority[1])
         for source in burst["sources"]
         if _is_of(_headers(burst["kind"], source), wanted)
     )
@@ -145,6 +150,7 @@ def _headers(kind: dict[str, Any], source: str) -> dict[str, int]:
     ip = "ipv6" if ":" in source else "nw"
     return {
         "dl_src": 0x020000000001,
+        "dl_vlan": 0x1000 | (kind["outer"] or kind["vlan"]) if "vlan" in kind else 0,
         "dl_dst": int(kind["mac"].replace(":", ""), 16),
         "dl_type": 0x86DD if ":" in source else 0x0800,
         f"{ip}_src": int(ip_address(source)),

@@ -16,7 +16,7 @@ every_scenario = pytest.mark.parametrize(
     "story",
     [
         *("accepted", "ageing", "copying", "drain", "fixed", "foreign", "foreign_port", "limits", "overlapping"),
-        *("skip_hw", "skip_sw", "switched", "tagged"),
+        *("skip_hw", "skip_sw", "switched", "tagged", "vlans"),
     ],
     indirect=True,
 )
@@ -93,6 +93,7 @@ def test_beside_the_refusal_stands_the_flow_of_others_that_brought_the_key_in(st
         ("limits", "bucket chains", VIP, "refused-by-driver"),
         ("tagged", "one tag", VIP, "refused-by-driver"),
         ("tagged", "two tags", VIP, "refused-by-driver"),
+        ("vlans", "without VLANs", VIP, "refused-by-driver"),
         ("copying", "exporting", VIP, "unsupported-action"),
         ("copying", "mirrored", VIP, "refused-by-driver"),
         ("switched", "off", VIP, "hw-offload-off"),

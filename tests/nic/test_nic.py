@@ -124,8 +124,8 @@ def test_other_actions(story: Story) -> None:
 
 
 def _frames(destination: str, port: int, packets: int) -> dict[str, Any]:
-    frame = {"mac": "02:00:5e:10:00:01", "destination": destination, "port": port, "intact": True, "outer": None}
-    return {"frame": frame, "packets": packets}
+    frame = {"mac": "02:00:5e:10:00:01", "destination": destination, "port": port, "intact": True}
+    return {"frame": frame | {"outer": None, "vlan": 0}, "packets": packets}
 
 
 def test_nat(story: Story) -> None:
@@ -269,3 +269,48 @@ def test_tagged(story: Story, label: str) -> None:
     look = story.look(label)
     assert Counter(look.verdicts().values()) == {Verdict.HW: BLOCKS, Verdict.TC_SW: 1}
     assert {story.refused[ufid] for ufid in _ufids(look, Verdict.TC_SW)} == {"eswitch: unsupported match key"}
+
+
+def test_vlans(story: Story) -> None:
+    """As many entries as without a tag, of the service's VLAN; a tag that is not kept is matched with its priority."""
+    look, without = story.look("four ways"), story.look("without VLANs")
+    assert Counter(look.verdicts().values()) == Counter(look.verdicts(to="10.3.10.46").values()) == {Verdict.HW: BLOCKS}
+    assert story.refused.keys() <= {*without.verdicts(), *without.verdicts(to="10.3.10.46")}
+    ways = {(rule.vlan, rule.dl_dst, rule.pcp.mask, rule.retags) for rule in look.rules}
+    into = ("push_vlan:vid=300,pcp=0",)
+    assert ways == {
+        (100, 0x02005E100002, 0, ()),
+        (100, 0x02005E100003, 7, ("pop_vlan", *into)),
+        (100, 0x02005E100004, 7, ("pop_vlan",)),
+        (None, 0x02005E100002, 0, ()),
+        (None, 0x02005E100003, 0, into),
+        (None, 0x02005E100004, 0, ()),
+    }
+
+
+@pytest.mark.parametrize(("clients", "vlan_of"), [("100", (100, 300, 0)), ("none", (0, 300, 0))])
+@pytest.mark.parametrize("story", ["vlans"], indirect=True)
+def test_a_frame_leaves_with_the_tag_of_its_backend(story: Story, clients: str, vlan_of: tuple[int, ...]) -> None:
+    wanted = {(mac, vlan) for mac, vlan in zip(SHARES, vlan_of, strict=True)}
+    bursts = [burst for burst in story.record["bursts"] if ("vlan" in burst["kind"]) == (clients == "100")]
+    for burst in bursts:
+        assert {(one["frame"]["mac"], one["frame"]["vlan"]) for one in burst["arrived"]["p1"]} == wanted
+
+
+@pytest.mark.parametrize("story", ["vlans"], indirect=True)
+def test_a_priority_is_one_more_entry_where_the_tag_is_not_kept(story: Story) -> None:
+    before, after = story.look("four ways"), story.look("a priority")
+    new = [rule for rule in after.rules if rule.ufid not in {old.ufid for old in before.rules}]
+    retagged = [rule for rule in before.rules if rule.vlan and rule.retags]
+    assert {rule.match["nw_src"] for rule in new} == {rule.match["nw_src"] for rule in retagged}
+    assert {(rule.pcp.value, rule.pcp.mask) for rule in new} == {(5, 7)}
+
+
+@pytest.mark.parametrize("story", ["vlans"], indirect=True)
+def test_a_nic_without_vlans_takes_what_has_no_tag_to_match_or_to_write(story: Story) -> None:
+    look = story.look("without VLANs")
+    assert Counter(look.verdicts().values()) == {Verdict.TC_SW: BLOCKS}
+    assert {(rule.vlan, rule.retags) for rule in look.rules} == {(None, ())}
+    assert {story.refused[ufid] for ufid in look.verdicts()} == {"eswitch: unsupported match key"}
+    plain = [story.refused[ufid] for ufid in look.verdicts(to="10.3.10.46") if ufid in story.refused]
+    assert set(plain) == {"eswitch: unsupported action"}

@@ -36,6 +36,9 @@ _OUTER_FIELDS = {
 }
 
 
+NOTHING = MaskedValue(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One entry of the NIC's table. `ufid` is the megaflow's, `frag` the flags and their mask as FLOW_DIS_* bits.
@@ -56,6 +59,8 @@ class Rule:
     actions: tuple[str, ...]
     passed: int = 0
     """Packets that matched and that the NIC gave to the CPU all the same."""
+    pcp: MaskedValue = NOTHING
+    """What it matches of the priority in a tag."""
     via: str = ""
     outer: Mapping[str, MaskedValue] = field(default_factory=dict)
     options: str = ""
@@ -65,6 +70,17 @@ class Rule:
         """What the rule writes into outer headers."""
         words = (action.removeprefix("encap:").split(",") for action in self.actions if action.startswith("encap:"))
         return tuple({name: value for name, _, value in (word.partition("=") for word in each)} for each in words)
+
+    @property
+    def vlan(self) -> int | None:
+        """The VLAN that it matches; None: frames without a tag."""
+        tag = self.match.get("dl_vlan")
+        return None if tag is None else tag.value & 0xFFF
+
+    @property
+    def retags(self) -> tuple[str, ...]:
+        """What it does with the tag."""
+        return tuple(action for action in self.actions if "_vlan" in action)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -128,15 +144,19 @@ def _parse_rule(line: str) -> Rule:
     facts = dict(word.split("=") for word in head.split())
     found = dict(word.split("=") for word in matched.split())
     options = found.pop("enc_opts", "")
+    tag = _masked(found.pop("vlan")) if "vlan" in found else None
     match = {name: _masked(value) for name, value in found.items()}
+    # A rule for tagged frames matches that there is a tag.
+    vlan = {} if tag is None else {"dl_vlan": MaskedValue(0x1000 | tag.value & 0xFFF, 0x1000 | tag.mask & 0xFFF)}
     return Rule(
         port=facts["port"],
         pref=int(facts["pref"]),
         ufid=ufid_of(facts["cookie"]),
         packets=int(facts["packets"]),
         bytes=int(facts["bytes"]),
-        match={_FIELDS[name]: value for name, value in match.items() if name in _FIELDS},
-        frag=match.get("frag", MaskedValue(0, 0)),
+        match=vlan | {_FIELDS[name]: value for name, value in match.items() if name in _FIELDS},
+        pcp=NOTHING if tag is None else MaskedValue(tag.value >> 13, tag.mask >> 13),
+        frag=match.get("frag", NOTHING),
         actions=tuple(actions.split()),
         passed=int(facts.get("passed", 0)),
         via=facts.get("via", ""),

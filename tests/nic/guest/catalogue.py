@@ -44,6 +44,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "foreign": beside.foreign,
     "switched": setup.switched,
     "copying": beside.copying,
+    "vlans": beside.vlans,
     "tagged": beside.tagged,
     "ageing": ageing.ageing,
     "other_actions": accepted.other_actions,

@@ -24,7 +24,7 @@ _ETH_P_TEB = 0x6558
 
 _FRAME_BYTES = 100
 _ETHERNET_BYTES = 14
-_ETH_P_IP, _ETH_P_IPV6 = 0x0800, 0x86DD
+_ETH_P_IP, _ETH_P_IPV6, _ETH_P_8021Q = 0x0800, 0x86DD, 0x8100
 _ICMP, _TCP, _UDP, _GRE, ESP = 1, 6, 17, 47, 50
 _PROTOCOLS = {"icmp": _ICMP, "tcp": _TCP, "udp": _UDP}
 
@@ -123,7 +123,7 @@ class Outer:
 class Summary:
     """A frame that left the NIC. `destination` and `port` of IPv4 only, else empty and 0; `intact`: checksums hold.
 
-    Of a frame in a tunnel it is the inner one.
+    Of a frame in a tunnel it is the inner one. `vlan`: 0: no tag.
     """
 
     mac: str
@@ -131,6 +131,7 @@ class Summary:
     port: int
     intact: bool
     outer: Outer | None = None
+    vlan: int = 0
 
 
 def summary_of(frame: bytes) -> Summary:
@@ -164,6 +165,9 @@ def _outer(frame: bytes) -> tuple[Outer, bytes] | None:
 
 def _summary_of(frame: bytes) -> Summary:
     mac, ethertype = frame[:6].hex(":"), int.from_bytes(frame[12:14], "big")
+    if ethertype == _ETH_P_8021Q:
+        vlan = int.from_bytes(frame[14:16], "big") & 0xFFF
+        return replace(_summary_of(frame[:12] + frame[16:]), vlan=vlan)
     if ethertype != _ETH_P_IP:
         return Summary(mac, "", 0, intact=True)
     header, payload = frame[14:34], frame[34:]

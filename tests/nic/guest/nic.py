@@ -148,6 +148,7 @@ _LIMITS = {
     "chained": "N",
     "prefix_masks": "N",
     "ip_key": "Y",
+    "vlan": "Y",
     "xfrm_aware": "Y",
 }
 

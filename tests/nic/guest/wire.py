@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +19,9 @@ _SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 _BUFFER_BYTES = 64 << 20
 _QUIET_S, _TURN_S = 0.5, 0.02
 _PACKET_OUTGOING = 4  # linux/if_packet.h
+_SOL_PACKET, _PACKET_AUXDATA, _VLAN_VALID = 263, 8, 1 << 4
+_AUXDATA = struct.Struct("=3I4H")
+"""struct tpacket_auxdata of linux/if_packet.h: status first, the tag and its TPID last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class Wire:
         with inside(netns):
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+        self._socket.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         self._socket.bind((name, _ETH_P_ALL))
         self._socket.settimeout(0.0)
 
@@ -54,15 +59,24 @@ class Wire:
         frames: list[bytes] = []
         while True:
             try:
-                frame, address = self._socket.recvfrom(2048)
+                frame, beside, _, address = self._socket.recvmsg(2048, socket.CMSG_SPACE(_AUXDATA.size))
             except BlockingIOError:
                 return frames
             if address[2] != _PACKET_OUTGOING:
-                frames.append(frame)
+                frames.append(_with_tag(frame, [data for _, kind, data in beside if kind == _PACKET_AUXDATA]))
 
     def close(self) -> None:
         """Release the socket."""
         self._socket.close()
+
+
+def _with_tag(frame: bytes, beside: list[bytes]) -> bytes:
+    """Return a frame as it came by the cable: the kernel takes its tag off before a packet socket gets it."""
+    for data in beside:
+        status, *_, tci, tpid = _AUXDATA.unpack(data)
+        if status & _VLAN_VALID:
+            return frame[:12] + struct.pack("!HH", tpid, tci) + frame[12:]
+    return frame
 
 
 def arrived(wires: Mapping[str, Wire]) -> dict[str, tuple[Arrived, ...]]:

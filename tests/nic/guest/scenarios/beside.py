@@ -27,11 +27,12 @@ _OF_GROUP = "priority=3000,udp,in_port=p0,nw_dst=10.3.10.50 actions=group:1\n"
 
 
 def foreign(bench: Bench) -> None:
-    """What this NIC refuses: the ICMP type, a VLAN tag, the local port; and what OVS does not even ask for.
+    """What this NIC refuses: the ICMP type, the local port, here also a tag; and what OVS does not even ask for.
 
     A truncated output, connection tracking (Debian's kernel cannot offload recirculation: no CONFIG_NET_TC_SKB_EXT),
     and a select group (dp_hash and recirculation, which TC has no words for).
     """
+    limit(vlan="N")
     bench.begin("dns", extra_flows=_FOREIGN)
     bench.explain()
     run(["ovs-ofctl", "-O", "OpenFlow14", "add-group", switch.management(bench.ovs), _GROUP], env=bench.ovs.env)
@@ -74,6 +75,7 @@ def overlapping(bench: Bench) -> None:
     bench.look("a DSCP")
     bench.judge("dns")
     limit(ip_key="Y")
+    limit(vlan="N")
     tag = "actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:p1"
     bench.replace_extra_flows(f"priority=3000,udp,in_port=p0,nw_dst=10.3.10.45 {tag}\n")
     bench.prime(CLIENTS[:1])
@@ -132,25 +134,27 @@ _ETH_P_8021Q, _ETH_P_8021AD = 0x8100, 0x88A8
 
 @dataclass(frozen=True, slots=True)
 class Tagged(Kind):
-    """Packets in the VLAN `vlan`, with priority 0, and in the provider's VLAN `outer` if it is not 0."""
+    """Packets in the VLAN `vlan`, with priority `pcp`, and in the provider's VLAN `outer` if it is not 0."""
 
     vlan: int = 5
     outer: int = 0
+    pcp: int = 0
 
     def frame(self, source: str) -> bytes:
         plain = Kind.frame(self, source)
         tags = struct.pack("!HH", _ETH_P_8021AD, self.outer) if self.outer else b""
-        tags += struct.pack("!HH", _ETH_P_8021Q, self.vlan)
+        tags += struct.pack("!HH", _ETH_P_8021Q, self.pcp << 13 | self.vlan)
         return plain[:_ADDRESSES_BYTES] + tags + plain[_ADDRESSES_BYTES:]
 
 
 def tagged(bench: Bench) -> None:
     """A client is in two VLANs: flows match no tag, the megaflow that both share does, and this NIC matches none.
 
-    Then it has two tags, and Open vSwitch looks behind both.
+    Then it has two tags, and Open vSwitch looks behind both; this NIC matches one.
     """
     bench.begin("dns", settings=["vlan-limit=2"])
-    for label, kinds in (("one tag", (Tagged(vlan=5), Tagged(vlan=6))), ("two tags", (Tagged(outer=7),))):
+    for label, state, kinds in (("one tag", "N", (Tagged(), Tagged(vlan=6))), ("two tags", "Y", (Tagged(outer=7),))):
+        limit(vlan=state)
         bench.purge()
         bench.prime()
         bench.send(packets_each=5)
@@ -159,3 +163,25 @@ def tagged(bench: Bench) -> None:
             bench.send(CLIENTS[:1], packets_each=3, kind=kind)
         bench.look(label)
         bench.judge("dns", "verify-offload", "why")
+
+
+def vlans(bench: Bench) -> None:
+    """A service in a VLAN and one without: tags are kept, changed, removed and added; then a NIC that knows no tags."""
+    bench.begin("vlan")
+    for kind in (blue := Tagged(vlan=100), plain := Kind(destination="10.3.10.46")):
+        bench.prime(kind=kind)
+    for kind in (blue, plain):
+        bench.send(packets_each=5, kind=kind)
+    bench.look("four ways")
+    bench.judge("vlan")
+    for _ in range(2):
+        bench.send(kind=Tagged(vlan=100, pcp=5))
+    bench.look("a priority")
+    bench.judge("vlan", "verify-offload")
+    limit(vlan="N")
+    bench.purge()
+    for kind in (blue, plain):
+        bench.prime(kind=kind)
+        bench.send(packets_each=5, kind=kind)
+    bench.look("without VLANs")
+    bench.judge("vlan", "verify-offload", "why")

@@ -10,8 +10,8 @@ from tests.nic.guest.record import Round
 
 def generated(bench: Bench) -> None:
     """Each round has its flows, limits and faults, in the same Open vSwitch."""
-    # So that there is a key of IPv4 that it refuses.
-    nic.limit(ip_key="N")
+    # So that there is a key of IPv4, and an action, that it refuses.
+    nic.limit(ip_key="N", vlan="N")
     bench.begin("dns")
     bench.prime()
     bench.send(packets_each=2)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What a rule does with a frame: rewrite header words, update checksums, mirror, then redirect or drop. */
+/* What a rule does with a frame: rewrite header words and the tag, update checksums, mirror, then redirect or drop. */
+#include <linux/if_vlan.h>
 #include <net/ip.h>
 #include "eswitch.h"
 
@@ -45,6 +46,14 @@ static int parse_step(struct step *step, const struct flow_action_entry *action,
 			return 0;
 		NL_SET_ERR_MSG_MOD(extack, "unsupported header rewrite");
 		return -EOPNOTSUPP;
+	case FLOW_ACTION_VLAN_PUSH:
+		step->tci = action->vlan.vid | action->vlan.prio << VLAN_PRIO_SHIFT;
+		step->tpid = action->vlan.proto;
+		fallthrough;
+	case FLOW_ACTION_VLAN_POP:
+		if (READ_ONCE(vlan))
+			return 0;
+		fallthrough;
 	default:
 		NL_SET_ERR_MSG_MOD(extack, "unsupported action");
 		return -EOPNOTSUPP;
@@ -54,7 +63,7 @@ static int parse_step(struct step *step, const struct flow_action_entry *action,
 int parse_actions(struct rule *rule, const struct flow_action *actions, struct netlink_ext_ack *extack)
 {
 	const struct flow_action_entry *action;
-	bool in_tunnel = rule->block->tunnel != TUNNEL_NONE;
+	bool in_tunnel = rule->block->tunnel != TUNNEL_NONE, is_tagged = rule->key.vlan.vlan_tpid;
 	enum flow_action_id last = FLOW_ACTION_ACCEPT;
 	struct ip_tunnel_info *info = NULL;
 	struct step *step;
@@ -67,6 +76,12 @@ int parse_actions(struct rule *rule, const struct flow_action *actions, struct n
 			NL_SET_ERR_MSG_MOD(extack, "unsupported action: packets of a tunnel are decapsulated first, others never");
 			return -EOPNOTSUPP;
 		}
+		if (action->id == FLOW_ACTION_VLAN_PUSH && is_tagged) {
+			NL_SET_ERR_MSG_MOD(extack, "unsupported action: a second VLAN tag");
+			return -EOPNOTSUPP;
+		}
+		if (action->id == FLOW_ACTION_VLAN_PUSH || action->id == FLOW_ACTION_VLAN_POP)
+			is_tagged = action->id == FLOW_ACTION_VLAN_PUSH;
 		step = &rule->steps[rule->n_steps++];
 		err = parse_step(step, action, info, extack);
 		if (err)
@@ -111,11 +126,29 @@ static void update_checksums(struct sk_buff *skb)
 	skb_push(skb, ETH_HLEN);
 }
 
+/* The tag of a frame stands beside its bytes until it leaves, so that offsets of rewrites hold. */
+static void take_tag(struct sk_buff *skb)
+{
+	const struct vlan_ethhdr *tagged = (const struct vlan_ethhdr *)skb->data;
+
+	if (!eth_type_vlan(tagged->h_vlan_proto))
+		return;
+	__vlan_hwaccel_put_tag(skb, tagged->h_vlan_proto, ntohs(tagged->h_vlan_TCI));
+	memmove(skb->data + VLAN_HLEN, skb->data, 2 * ETH_ALEN);
+	skb_pull(skb, VLAN_HLEN);
+	skb_reset_mac_header(skb);
+}
+
 /* Consumes the frame. */
 static void output(struct sk_buff *skb, const struct step *step, const struct headers *headers)
 {
-	struct port *port = step->to ?: encapsulate(skb, step, headers);
+	struct port *port;
 
+	if (skb_vlan_tag_present(skb))
+		skb = __vlan_hwaccel_push_inside(skb);
+	if (!skb)
+		return;
+	port = step->to ?: encapsulate(skb, step, headers);
 	if (port)
 		leave(skb, port);
 	else
@@ -128,6 +161,7 @@ void execute(const struct rule *rule, struct sk_buff *skb, const struct headers 
 	const struct step *step;
 	struct sk_buff *copy;
 
+	take_tag(skb);
 	for (step = rule->steps; step < rule->steps + rule->n_steps; step++) {
 		switch (step->id) {
 		case FLOW_ACTION_REDIRECT:
@@ -144,12 +178,19 @@ void execute(const struct rule *rule, struct sk_buff *skb, const struct headers 
 		case FLOW_ACTION_TUNNEL_DECAP:
 			skb_pull(skb, headers->inner);
 			skb_reset_mac_header(skb);
+			take_tag(skb);
 			break;
 		case FLOW_ACTION_MANGLE:
 			rewrite(skb, step, headers);
 			break;
 		case FLOW_ACTION_CSUM:
 			update_checksums(skb);
+			break;
+		case FLOW_ACTION_VLAN_POP:
+			__vlan_hwaccel_clear_tag(skb);
+			break;
+		case FLOW_ACTION_VLAN_PUSH:
+			__vlan_hwaccel_put_tag(skb, step->tpid, step->tci);
 			break;
 		default:
 			kfree_skb(skb);

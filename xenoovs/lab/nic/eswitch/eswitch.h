@@ -34,6 +34,7 @@ struct headers {
 	struct flow_dissector_key_control control;
 	struct flow_dissector_key_basic basic;
 	struct flow_dissector_key_eth_addrs eth;
+	struct flow_dissector_key_vlan vlan;	/* tpid 0: no tag; every rule matches it */
 	struct flow_dissector_key_ipv4_addrs ipv4;
 	struct flow_dissector_key_ipv6_addrs ipv6;
 	struct flow_dissector_key_ports ports;
@@ -83,6 +84,8 @@ struct step {
 	struct ip_tunnel_info *info;	/* encapsulate: this rule's own; redirect, mirror to a tunnel: that of the step before */
 	u8 base;		/* rewrite: enum flow_action_mangle_base */
 	u8 offset;
+	u16 tci;		/* push, modify a tag */
+	__be16 tpid;
 	u32 mask;		/* set bits are written; mask and value lie in memory as in the frame */
 	u32 value;
 };
@@ -121,6 +124,7 @@ struct port *port_of_representor(const struct net_device *dev);
 void leave(struct sk_buff *skb, struct port *port);
 
 /* match.c */
+extern bool vlan;
 void match_init(void);
 void parse_frame(const struct sk_buff *skb, unsigned int at, struct headers *headers);
 bool matches(const struct rule *rule, const struct headers *headers);

@@ -13,6 +13,10 @@ static bool tcp_flags = true;
 module_param(tcp_flags, bool, 0644);
 MODULE_PARM_DESC(tcp_flags, "Whether rules may match the flags of TCP");
 
+bool vlan = true;
+module_param(vlan, bool, 0644);
+MODULE_PARM_DESC(vlan, "Whether rules may match a VLAN tag, and push, pop or change it");
+
 static unsigned int coarse;
 module_param(coarse, uint, 0644);
 MODULE_PARM_DESC(coarse, "Fault: so many of the lowest bits of IPv4 sources are not compared, whatever the mask of the rule");
@@ -23,6 +27,7 @@ static struct flow_dissector dissector;
 static const struct flow_dissector_key dissected[] = {
 	HEADER(CONTROL, control),
 	HEADER(BASIC, basic),
+	HEADER(VLAN, vlan),
 	HEADER(IPV4_ADDRS, ipv4),
 	HEADER(IPV6_ADDRS, ipv6),
 	HEADER(PORTS, ports),
@@ -31,7 +36,7 @@ static const struct flow_dissector_key dissected[] = {
 };
 
 #define KEYS_OF_PORTS (BIT(FLOW_DISSECTOR_KEY_META) | BIT(FLOW_DISSECTOR_KEY_CONTROL) |		\
-	BIT(FLOW_DISSECTOR_KEY_BASIC) | BIT(FLOW_DISSECTOR_KEY_ETH_ADDRS) |				\
+	BIT(FLOW_DISSECTOR_KEY_BASIC) | BIT(FLOW_DISSECTOR_KEY_ETH_ADDRS) | BIT(FLOW_DISSECTOR_KEY_VLAN) |	\
 	BIT(FLOW_DISSECTOR_KEY_IPV4_ADDRS) | BIT(FLOW_DISSECTOR_KEY_IPV6_ADDRS) |			\
 	BIT(FLOW_DISSECTOR_KEY_PORTS) | BIT(FLOW_DISSECTOR_KEY_TCP) | BIT(FLOW_DISSECTOR_KEY_IP))
 
@@ -47,7 +52,7 @@ void match_init(void)
 
 /*
  * Read the frame that begins with an Ethernet header at offset `at`; the buffer is linear. Transport offsets count from
- * there. `headers` must be zero.
+ * there, without a tag. `headers` must be zero.
  */
 void parse_frame(const struct sk_buff *skb, unsigned int at, struct headers *headers)
 {
@@ -57,8 +62,8 @@ void parse_frame(const struct sk_buff *skb, unsigned int at, struct headers *hea
 			   skb_headlen(skb) - at, FLOW_DISSECTOR_F_STOP_BEFORE_ENCAP);
 	ether_addr_copy(headers->eth.dst, eth->h_dest);
 	ether_addr_copy(headers->eth.src, eth->h_source);
-	/* The dissector looks behind VLAN tags; this NIC does not, and no rule of it matches a tagged frame. */
-	headers->basic.n_proto = eth->h_proto;
+	if (headers->vlan.vlan_tpid)
+		headers->control.thoff -= VLAN_HLEN;
 }
 
 static bool compares_equal(const struct rule *rule, const struct headers *headers)
@@ -85,7 +90,8 @@ bool matches(const struct rule *rule, const struct headers *headers)
 {
 	unsigned int ignored = READ_ONCE(coarse);
 
-	if (eth_type_vlan(headers->basic.n_proto))
+	/* The dissector looks behind two tags; this NIC does not, and no rule of it matches such a frame. */
+	if (eth_type_vlan(headers->vlan.vlan_eth_type))
 		return false;
 	if (ignored && rule->mask.ipv4.src && ignored < 32)
 		return matches_coarsely(rule, headers, htonl(~0U << ignored));
@@ -116,6 +122,8 @@ int parse_match(struct rule *rule, const struct flow_rule *flower, struct netlin
 
 	if (!READ_ONCE(tcp_flags))
 		known &= ~BIT(FLOW_DISSECTOR_KEY_TCP);
+	if (!READ_ONCE(vlan))
+		known &= ~BIT(FLOW_DISSECTOR_KEY_VLAN);
 	if (!READ_ONCE(ip_key))
 		known &= ~BIT(FLOW_DISSECTOR_KEY_IP);
 	if (rule->block->tunnel != TUNNEL_NONE)
@@ -137,6 +145,8 @@ int parse_match(struct rule *rule, const struct flow_rule *flower, struct netlin
 	COPY(rule, match, CONTROL, control);
 	COPY(rule, match, BASIC, basic);
 	COPY(rule, match, ETH_ADDRS, eth);
+	COPY(rule, match, VLAN, vlan);
+	rule->mask.vlan.vlan_tpid = (__force __be16)U16_MAX;
 	/* IPv4 and IPv6 share their bytes in flower's key, and both are marked as used; addr_type says which is meant. */
 	if (rule->key.control.addr_type == FLOW_DISSECTOR_KEY_IPV4_ADDRS)
 		COPY(rule, match, IPV4_ADDRS, ipv4);

@@ -10,11 +10,13 @@
  *
  * Header fields are hexadecimal bytes as they lie in the frame, value/mask, and left out when the mask is zero. Actions,
  * one word each: set:eth+0=02005e10/ffffffff (base, offset, value/mask), csum, mirror:p1, redirect:p1, drop, decap,
+ * pop_vlan, push_vlan:vid=300,pcp=0,
  * encap:dst=192.0.2.2,src=192.0.2.1,key=5001,port=6081,tos=0,ttl=64,options=HEX before redirect:genev_sys_6081.
  *
  * /sys/kernel/debug/eswitch/ports, one line a port: port=p0 hit_packets=.. hit_bytes=.. miss_.. out_.. too_long_.. sas=N
  */
 #include <linux/debugfs.h>
+#include <linux/if_vlan.h>
 #include <linux/seq_file.h>
 #include "eswitch.h"
 
@@ -72,6 +74,9 @@ static void show_match(struct seq_file *out, const struct rule *rule)
 		if (memchr_inv(bits, 0, fields[i].size))
 			seq_printf(out, " %s=%*phN/%*phN", fields[i].name, fields[i].size, value, fields[i].size, bits);
 	}
+	/* The tag as a number, PCP in bits 15 to 13 (IEEE 802.1Q, 9.6); also of any tag, 0000/0000. */
+	if (rule->key.vlan.vlan_tpid)
+		seq_printf(out, " vlan=%04x/%04x", (__force u16)rule->key.vlan.vlan_tci, (__force u16)rule->mask.vlan.vlan_tci);
 	if (rule->mask.enc_opts.len) {
 		seq_puts(out, " enc_opts=");
 		show_bytes(out, rule->key.enc_opts.data, rule->key.enc_opts.len);
@@ -121,6 +126,12 @@ static void show_step(struct seq_file *out, const struct step *step)
 		break;
 	case FLOW_ACTION_TUNNEL_DECAP:
 		seq_puts(out, " decap");
+		break;
+	case FLOW_ACTION_VLAN_PUSH:
+		seq_printf(out, " push_vlan:vid=%u,pcp=%u", step->tci & VLAN_VID_MASK, step->tci >> VLAN_PRIO_SHIFT);
+		break;
+	case FLOW_ACTION_VLAN_POP:
+		seq_puts(out, " pop_vlan");
 		break;
 	default:
 		seq_puts(out, " drop");

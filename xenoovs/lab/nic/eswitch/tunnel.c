@@ -105,7 +105,8 @@ bool parse_inner(const struct sk_buff *skb, struct headers *headers)
 	unsigned int at, length = 0, size = skb_headlen(skb);
 
 	/* The dissector has seen the whole IP header when it knows the protocol. */
-	if (headers->basic.n_proto != htons(ETH_P_IP) || !headers->basic.ip_proto || ip_is_fragment(ip))
+	if (headers->basic.n_proto != htons(ETH_P_IP) || headers->vlan.vlan_tpid || !headers->basic.ip_proto ||
+	    ip_is_fragment(ip))
 		return false;
 	memset(headers, 0, sizeof(*headers));
 	at = ETH_HLEN + ip->ihl * 4;
