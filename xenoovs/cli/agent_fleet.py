@@ -6,7 +6,6 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,25 +30,8 @@ _PATIENCE_S = 2.0
 """How long the store may take before the agent logs that it waits for it."""
 
 
-@dataclass(slots=True)
-class JoinedFleet:
-    """The connections of an agent that is not running yet. `config`: what it begins with. `listeners`: called when the
-    connections have news. They begin before an agent runs."""
-
-    config: FleetConfig
-    name: str
-    store: StoreClient
-    states: DpuStatusClient | None
-    cache: FleetCache
-    certificate: Path | None
-    listeners: list[Callable[[], None]]
-
-    def attach(self, agent: Agent) -> None:
-        """Make an agent with this config a member, within its event loop."""
-        known = self.config, self.name, self.store, self.states, self.cache, self.certificate
-        member = FleetMember(agent.store, agent.engine, *known, request_poll=agent.request_poll)
-        agent.add_task(member.follow, member.run)
-        self.listeners.append(LoopCall(asyncio.get_running_loop(), member.changed))
+JoinedFleet = tuple[FleetConfig, Callable[["Agent"], None]]
+"""What an agent begins with, and what makes it a member, within its event loop."""
 
 
 @contextmanager
@@ -71,7 +53,15 @@ def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[Joined
             states = stack.enter_context(DpuStatusClient(options.fleet_state, on_change=notice, tls=tls))
         name = options.dpu or socket.gethostname()
         config = _cached(cache, path, name) or _first(store, path, options.fleet, name)
-        yield JoinedFleet(config, name, store, states, cache, options.tls_cert, listeners)
+
+        def attach(agent: Agent) -> None:
+            known = config, name, store, states, cache, options.tls_cert
+            member = FleetMember(agent.store, agent.engine, *known, request_poll=agent.request_poll)
+            agent.add_task(member.follow, member.run)
+            # The connections have begun before.
+            listeners.append(LoopCall(asyncio.get_running_loop(), member.changed))
+
+        yield config, attach
 
 
 def _cached(cache: FleetCache, path: Path, dpu: str) -> FleetConfig | None:

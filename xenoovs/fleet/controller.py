@@ -128,7 +128,6 @@ class FleetController:
         self._is_active: bool | None = None
         self._memo = Memo()
         self._health = FleetHealth(self._memo)
-        self._settled: tuple[FleetView, FleetAvailability | None] | None = None
         self._decided: tuple[FleetView, FleetAvailability | None, FleetChange] | None = None
         self._watch = WaveWatch()
         self._shown = ""
@@ -154,7 +153,7 @@ class FleetController:
                 self._follow_freeze()
             except XenoovsError as problem:
                 # Such as a store that is lost, or an intent in use that a newer version cannot decide.
-                self._settled = None
+                self._decided = None
                 self._warn_once(problem)
                 time.sleep(_RETRY_S)
 
@@ -175,7 +174,7 @@ class FleetController:
                 return
             self._write_change(view, change)
             return
-        self._settled, self._shown = (view, availability), ""
+        self._shown = ""
         if oldest := oldest_entries(view):
             self._commit(view, Changes(actions=oldest))
             return
@@ -191,11 +190,10 @@ class FleetController:
 
     def _change_of(self, view: FleetView, health: Changes, availability: FleetAvailability | None) -> FleetChange:
         """Return what the store lacks. Raises XenoovsError."""
-        change, wanted = FleetChange(Changes()), (view, availability)
-        if not _is_same(self._settled, wanted):
-            if self._decided is None or not _is_same(self._decided[:2], wanted):
-                self._decided = *wanted, next_change(view, availability, self._memo)
-            change = self._decided[2]
+        last = self._decided
+        if last is None or last[0] is not view or last[1] != availability:
+            last = self._decided = view, availability, next_change(view, availability, self._memo)
+        change = last[2]
         changes = replace(change.changes, watches=health.watches, dpus=health.dpus, silent=health.silent)
         if changes.services and changed_health(view, health.watches):
             # Clients of a dead backend must not wait.
@@ -311,7 +309,7 @@ class FleetController:
         connection = self._store.connection
         is_active = connection.is_connected and connection.is_leader
         if is_active is not self._is_active:
-            self._is_active, self._settled, self._is_frozen = is_active, None, None
+            self._is_active, self._is_frozen = is_active, None
             # A successor has another clock, so what a wave waits for is watched again from its begin.
             self._health, self._watch = FleetHealth(self._memo), WaveWatch()
             self._sign.show(is_active=is_active)
@@ -324,12 +322,6 @@ class FleetController:
         if str(problem) != self._shown:
             self._shown = str(problem)
             self._log.warn("cannot decide", reason=self._shown)
-
-
-def _is_same(
-    one: tuple[FleetView, FleetAvailability | None] | None, other: tuple[FleetView, FleetAvailability | None]
-) -> bool:
-    return one is not None and one[0] is other[0] and one[1] == other[1]
 
 
 def _now_ms() -> int:

@@ -89,12 +89,8 @@ def _targets_of_one(service: Service) -> tuple[tuple[str, BackendName], ...]:
 # Witnesses.
 
 
-@dataclass(frozen=True, slots=True)
-class WitnessPanel:
-    """How many witnesses a target has, and how many of these may be of one rack."""
-
-    size: int
-    of_rack: int
+WitnessPanel = tuple[int, int]
+"""How many witnesses a target has, and how many of these may be of one rack."""
 
 
 def quorum(size: int) -> int:
@@ -118,11 +114,9 @@ def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
     It depends on all members, and not on those that report: after a loss of most, the rest decides nothing."""
     racks, number = Counter(racks_of_members), len(racks_of_members)
     for size in range(min(WITNESSES, number), 1, -1):
-        panel = WitnessPanel(size, of_rack=size // 2)
-        if sum(min(each, panel.of_rack) for each in racks.values()) >= size:
-            return panel
-    size = min(WITNESSES, number)
-    return WitnessPanel(size, size)
+        if sum(min(each, size // 2) for each in racks.values()) >= size:
+            return size, size // 2
+    return min(WITNESSES, number), min(WITNESSES, number)
 
 
 class Candidates:
@@ -138,7 +132,7 @@ class Candidates:
     def witnesses(self, target: str, fit: Collection[str]) -> frozenset[str]:
         """Return the witnesses of a target. DPUs that are not fit come last."""
         chosen = self._chosen(name for name in self._first_of(target) if name in fit)
-        if len(chosen) == self.panel.size:
+        if len(chosen) == self.panel[0]:
             return frozenset(chosen)
         ranked = self._ranked(target, below=_MASK)
         return frozenset(self._chosen(sorted(ranked, key=lambda name: name not in fit)))
@@ -146,9 +140,9 @@ class Candidates:
     def _chosen(self, ranked: Iterable[str]) -> list[str]:
         chosen, racks = list[str](), Counter[str]()
         for name in ranked:
-            if len(chosen) == self.panel.size:
+            if len(chosen) == self.panel[0]:
                 break
-            if racks[self._racks[name]] < self.panel.of_rack:
+            if racks[self._racks[name]] < self.panel[1]:
                 racks[self._racks[name]] += 1
                 chosen.append(name)
         return chosen

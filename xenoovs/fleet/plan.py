@@ -353,29 +353,23 @@ def _merged_rows(
 
 
 def configs_of(view: FleetView, memo: Memo) -> tuple[FleetServices | None, FleetServices | None]:
-    """Return the configs in use and of the roll-out, with their overrides; None: there is none. Raises XenoovsError."""
-    pairs = (newest_intent(view), IN_USE), (rolling_intent(view), ROLLED_OUT)
-    in_use, rolling = (
-        None if intent is None else _with_overrides(view, _parsed(intent), memo, name) for intent, name in pairs
-    )
-    return in_use, rolling
+    """Return the configs in use and of the roll-out; None: there is none. They have the weights of overrides, and what
+    the DPUs of each site have under the name of its row. Raises XenoovsError."""
 
+    def of(intent: Intent | None, name: str) -> FleetServices | None:
+        if intent is None:
+            return None
+        sites, _ = _sites(view, given := _parsed(intent), memo, name)
+        balancer = replace(given.balancer, services=tuple(site.service for site in sites.values()))
+        return FleetServices(balancer, {each: site.groups for each, site in sites.items()})
 
-def _with_overrides(view: FleetView, given: FleetServices, memo: Memo, name: str) -> FleetServices:
-    """Return the config of all sites: what the DPUs of each have, under the name of its row."""
-    made, _ = _sites(view, given, memo, name)
-    balancer = replace(given.balancer, services=tuple(site.service for site in made.values()))
-    return FleetServices(balancer, {each: site.groups for each, site in made.items()})
+    return of(newest_intent(view), IN_USE), of(rolling_intent(view), ROLLED_OUT)
 
 
 def stored_shares(view: FleetView, memo: Memo) -> KnownShares:
     """Return the part of its clients that each backend has in the store."""
-    stored, _ = stored_services(view.services.values(), memo, memo.part(IN_USE))
-    return {
-        (service, backend): part
-        for service, (_, decision) in stored.items()
-        for backend, part in parts_served(decision).items()
-    }
+    stored = stored_services(view.services.values(), memo, memo.part(IN_USE))[0]
+    return {(name, backend): part for name, each in stored.items() for backend, part in parts_served(each[1]).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -671,13 +665,8 @@ _LATEST_S = MAX_WAIT_S + SETTLE_S
 """From what the store has as the begin of a drain until the last DPU has begun it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Drain:
-    """A drain of a service: when it began, by the clock of the writer, and for how long it lasts at most."""
-
-    service: str
-    began_ms: int
-    most_s: float
+_Drain = tuple[str, int, float]
+"""A service, when its drain began, in ms by the clock of the writer, and for how many seconds it lasts at most."""
 
 
 def _drains(view: FleetView) -> Iterator[_Drain]:
@@ -694,7 +683,7 @@ def _drains(view: FleetView) -> Iterator[_Drain]:
         ((split_site(each.service)[0], each.since_ms) for each in view.overrides.values()),
         ((row.service, view.switch_at_ms) for row in rows if row.generation == newest),
     )
-    return (_Drain(*each, _LATEST_S + timeouts_ms[each[0]] / 1000) for each in began if each[0] in timeouts_ms)
+    return ((*each, _LATEST_S + timeouts_ms[each[0]] / 1000) for each in began if each[0] in timeouts_ms)
 
 
 def pinned_drains(view: FleetView, *, now_ms: int) -> dict[str, float]:
@@ -720,11 +709,12 @@ class DrainWatch:
         that of a writer, in ms since 1970. The least age counts."""
         left = dict[str, float]()
         for each in _drains(view):
+            service, began_ms, most_s = each
             watched_s = now_s - self._seen_s.setdefault(each, now_s)
             # A clock that is behind the begin is not that of its writer.
-            aged_s = min((aged / 1000 for ms in clocks_ms if (aged := ms - each.began_ms) >= 0), default=0.0)
-            if (left_s := each.most_s - max(watched_s, aged_s)) > left.get(each.service, 0):
-                left[each.service] = left_s
+            aged_s = min((aged / 1000 for ms in clocks_ms if (aged := ms - began_ms) >= 0), default=0.0)
+            if (left_s := most_s - max(watched_s, aged_s)) > left.get(service, 0):
+                left[service] = left_s
         return left
 
 
