@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xenoovs.agent.telemetry import markdown
-from xenoovs.fleet.tables import FLEET_TABLES
+from xenoovs.fleet.snapshot import FLEET_TABLES
 from xenoovs.show.agent import HISTOGRAMS, TABLES
 from xenoovs.show.column import Table
 

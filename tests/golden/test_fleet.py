@@ -16,8 +16,20 @@ from xenoovs.dataclass import replace
 from xenoovs.fleet.commands import status
 from xenoovs.fleet.commands.top import FleetScreen, fleet_frame
 from xenoovs.fleet.health import Votes
-from xenoovs.fleet.snapshot import DpuRow, DpuState, FleetSnapshot, TargetRow, TargetState
-from xenoovs.fleet.tables import DPUS, DRIFTS, FLEET_TABLES, HISTORY, SERVER_LIST, SERVERS, TARGETS
+from xenoovs.fleet.snapshot import (
+    DPUS,
+    DRIFTS,
+    FLEET_TABLES,
+    HISTORY,
+    SERVER_LIST,
+    SERVERS,
+    TARGETS,
+    DpuRow,
+    DpuState,
+    FleetSnapshot,
+    TargetRow,
+    TargetState,
+)
 from xenoovs.show.screen import Size
 from xenoovs.show.terminal import TextTable
 from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState

@@ -22,8 +22,7 @@ from xenoovs.agent.web.page import mount_page
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.controller import no_controller
 from xenoovs.fleet.rollout import FleetProgress
-from xenoovs.fleet.snapshot import FleetSnapshot, UnwrittenVotes, fleet_snapshot
-from xenoovs.fleet.tables import FLEET_TABLES, fleet_page
+from xenoovs.fleet.snapshot import FLEET_TABLES, FleetSnapshot, UnwrittenVotes, fleet_page, fleet_snapshot
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.servers import ServerFacts, host_facts
 from xenoovs.store.view import DpuStatus, FleetView

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
 from itertools import chain
+from math import inf
+from typing import Any
 
 from xenoovs.dataclass import dataclass, replace
-from xenoovs.display import duration
+from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.health import SILENT_S, Targets, VoteResult, Votes, fit_dpus, targets_of, votes_on
-from xenoovs.fleet.plan import IN_USE, FleetChange, Memo, rolling_intent, stored_services
+from xenoovs.fleet.plan import IN_USE, FleetChange, Memo, history, rolling_intent, stored_services
 from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
-from xenoovs.store.servers import ServerFacts
+from xenoovs.model.values import split_site
+from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text
+from xenoovs.store.servers import ClusterMember, ClusterStatus, ServerFacts
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Intent, IntentState, Standing, Watch, standing
 from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_problem
 
@@ -380,3 +384,519 @@ def _targets(view: FleetView, memo: Memo) -> Targets:
     results = memo.part(IN_USE)
     stored, _ = stored_services(view.services.values(), memo, results)
     return targets_of((service for service, _ in stored.values()), results.part("stored"))
+
+
+# Its tables: DPUs, targets of health checks, servers of the store; and the page.
+
+
+_STORE, _REPORTS, _SERVERS = "the store", "reports of agents", "`cluster/status` of ovsdb-server"
+
+
+def _column(doc: str, *metrics: Metric, of: Callable[[Any], Any] | None = None, **more: Any) -> Column:
+    """Return a column. `of`: reads it from the value of a row; None: it is the attribute of its name."""
+    return Column(doc, None if of is None else lambda row: of(row.value), metrics=metrics, **more)
+
+
+def _rounded(digits: int) -> Callable[[float | None], float | None]:
+    return lambda number: None if number is None else round(float(number), digits)
+
+
+def _certificate_left_s(row: Row[Any]) -> float | None:
+    left_s: float | None = getattr(row.value, "facts", row.value).certificate_left_s
+    return left_s
+
+
+_CERTIFICATE = number(
+    "CERT ENDS IN",
+    lambda left_s: "-" if left_s is None else f"{int(left_s // 86_400)}d",
+    keep=2,
+    only_if=lambda row: _certificate_left_s(row) is not None,
+    style=lambda row: "bad" if (_certificate_left_s(row) or inf) <= CERTIFICATE_WARNING_S else "plain",
+)
+"""In whole days."""
+
+
+# DPUs.
+
+
+def _states(state: DpuState | TargetState) -> dict[str, float]:
+    return {state.name.lower(): 1}
+
+
+DPUS = Table(
+    lambda snapshot: (((row.name,), row) for row in snapshot.rows),
+    named(
+        name=_column("Its name.", shown=text("DPU", live=5)),
+        groups=_column(
+            "Names of its groups.",
+            gauge(
+                "xenoovs_fleet_dpu_group",
+                "`xenoovs fleet set-dpu`",
+                "A group of a DPU; always 1.",
+                lambda dpu: dict.fromkeys(sorted(dpu.groups), 1),
+                ("group",),
+            ),
+            of=lambda dpu: sorted(dpu.groups),
+            shown=text(
+                "GROUPS",
+                lambda groups: ",".join(groups) or "-",
+                keep=1,
+                live=8,
+                live_from=100,
+                only_if=lambda row: bool(row.value.groups),
+            ),
+        ),
+        rack=_column("Where it stands; empty: not known."),
+        state=_column(
+            "How a DPU stands to the newest generation.",
+            gauge("xenoovs_fleet_dpu_state", _REPORTS, of=lambda dpu: _states(dpu.state), labels=("state",)),
+            json=lambda state: state.name.lower(),
+            shown=text(
+                "STATE",
+                lambda state: state.value,
+                live=8,
+                style=lambda row: {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}.get(row.value.state, "bad"),
+            ),
+        ),
+        applied=_column(
+            "Newest generation that the bridge of a DPU has had.",
+            gauge("xenoovs_fleet_dpu_generation", _REPORTS),
+            of=lambda dpu: dpu.status.applied,
+            shown=number("GENERATION", lambda applied: str(applied or "-"), live=11, keep=5),
+        ),
+        hw_share=_column(
+            "Share of a DPU's megaflows in hardware (0-1), as of its last report; none without traffic.",
+            gauge("xenoovs_fleet_dpu_offload_ratio", _REPORTS),
+            json=_rounded(4),
+            shown=number("HW", percent, live=8, keep=3),
+        ),
+        seen_s=_column(
+            "Time since its last report.",
+            gauge("xenoovs_fleet_dpu_seen_seconds", _REPORTS),
+            json=_rounded(3),
+            shown=number("SEEN", duration, live=9, keep=4),
+        ),
+        version=_column(
+            "Of its agent.",
+            of=lambda dpu: dpu.status.version,
+            shown=text("VERSION", lambda version: version or "-", keep=2),
+        ),
+        certificate_left_s=_column(
+            "Time until its certificate ends; none: not known, or without TLS.",
+            gauge("xenoovs_fleet_dpu_certificate_seconds", _REPORTS),
+            json=_rounded(0),
+            shown=_CERTIFICATE,
+        ),
+        _note=_column("What is wrong.", of=lambda dpu: dpu.note, shown=text("NOTE", live=10)),
+        error=_column("Why it does not follow the store.", of=lambda dpu: dpu.status.error),
+        drift=_column(
+            "Services whose flows differ from the store, with what was read.",
+            gauge("xenoovs_fleet_dpu_drift_services", _REPORTS, of=lambda dpu: len(dpu.status.drift)),
+            of=lambda dpu: dict(dpu.status.drift),
+        ),
+        is_out=_column(
+            "Whether an operator took it out of service.",
+            gauge(
+                "xenoovs_fleet_dpu_unready",
+                _REPORTS,
+                "1 while routers should send no clients to a DPU for this reason: `operator`, or `unfit`.",
+                lambda dpu: {"operator": dpu.is_out, "unfit": dpu.is_unfit},
+                ("reason",),
+            ),
+        ),
+        is_unfit=_column("Whether it should get no clients."),
+        verdicts=_column("Its megaflows by verdict.", of=lambda dpu: dict(dpu.status.verdicts)),
+    ),
+    ("dpu",),
+)
+
+
+# Targets of health checks.
+
+
+def _voters(row: TargetRow) -> dict[str, list[str]]:
+    return {vote: sorted(getattr(row.votes, vote)) for vote in ("down", "up", "silent")}
+
+
+def _votes(row: TargetRow) -> dict[tuple[str, ...], float]:
+    if row.state is TargetState.UP:
+        return {}
+    return {(row.state.name.lower(), vote): len(names) for vote, names in _voters(row).items()}
+
+
+TARGETS = Table(
+    lambda snapshot: (((row.target,), row) for row in snapshot.targets),
+    named(
+        target=_column("What is probed."),
+        backends=_column("The backends behind it.", json=list),
+        state=_column("By the votes of its witnesses.", of=lambda row: row.state.name.lower()),
+        since_s=_column("Since when.", json=_rounded(3)),
+        is_held=_column("Whether it is down and keeps its clients."),
+        votes=_column(
+            "Names of the DPUs by vote.",
+            gauge(
+                "xenoovs_fleet_target_votes",
+                _REPORTS,
+                "Witnesses by vote, of a target that is down or has no quorum; others are left out.",
+                _votes,
+                ("state", "vote"),
+            ),
+            of=_voters,
+        ),
+    ),
+    ("target",),
+)
+
+
+# Servers of the store.
+
+
+@dataclass(frozen=True, slots=True)
+class StoreServer:
+    """A server of this host, or another `member` of its cluster, by the `facts` of that of this host. None: unknown."""
+
+    facts: ServerFacts
+    member: ClusterMember | None = None
+
+    @property
+    def cluster(self) -> ClusterStatus | None:
+        return self.facts.cluster
+
+    @property
+    def term(self) -> int | None:
+        return None if self.cluster is None or self.member is not None else self.cluster.term
+
+    @property
+    def index(self) -> int | None:
+        """Its newest log entry."""
+        if self.member is not None:
+            return self.member.match_index
+        return None if self.cluster is None else self.cluster.index
+
+    @property
+    def lag(self) -> int | None:
+        """Log entries that it lacks; only the leader knows."""
+        return None if self.cluster is None or self.member is None else self.cluster.lag(self.member)
+
+    @property
+    def is_silent(self) -> bool | None:
+        """Whether the leader has not heard it."""
+        return None if self.lag is None or self.cluster is None else self.member in self.cluster.silent()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it lacks entries, does not answer, or has lost most of its cluster."""
+        return bool(self.lag or self.is_silent) if self.member is not None else not self.facts.is_connected
+
+    @property
+    def role(self) -> str:
+        return self.facts.role.value if self.member is None else "silent" if self.is_silent else "follower"
+
+
+def _servers(snapshot: FleetSnapshot) -> Iterator[StoreServer]:
+    for server in snapshot.servers:
+        yield StoreServer(server)
+        for member in () if server.cluster is None else server.cluster.members:
+            if not member.is_self:
+                yield StoreServer(server, member)
+
+
+def _own(snapshot: FleetSnapshot) -> Iterator[tuple[tuple[str, ...], StoreServer]]:
+    return (((each.facts.database.value,), each) for each in _servers(snapshot) if each.member is None)
+
+
+def _members(server: StoreServer) -> list[dict[str, object]]:
+    cluster = server.cluster
+    return [
+        {"id": m.id, "address": m.address, "is_self": m.is_self, "silent_s": m.silent_s, "lag": cluster.lag(m)}
+        for m in (() if cluster is None else cluster.members)
+        if cluster is not None
+    ]
+
+
+def _known(number: object) -> str:
+    return "-" if number is None else str(number)
+
+
+def _bytes(number: int | None) -> str:
+    return "-" if number is None else f"{quantity(number)}B"
+
+
+def _of_host(server: StoreServer, number: Any) -> Any:
+    return None if server.member is not None else number
+
+
+SERVERS = Table(
+    _own,
+    named(
+        database=_column("Its database.", of=lambda server: server.facts.database.value, shown=text("DATABASE")),
+        _server=_column(
+            "", of=lambda server: "this host" if server.member is None else server.member.address, shown=text("SERVER")
+        ),
+        role=_column(
+            "What it is in its cluster.",
+            gauge(
+                "xenoovs_store_role",
+                _SERVERS,
+                "Role of the server of a database on this host; always 1.",
+                lambda server: {server.role: 1},
+                ("role",),
+            ),
+            shown=text(
+                "ROLE",
+                style=lambda row: (
+                    "good"
+                    if (row.value.facts.is_connected if row.value.member is None else not row.value.is_silent)
+                    else "bad"
+                ),
+            ),
+        ),
+        is_connected=_column(
+            "Whether the server stands alone or is in contact with most of its cluster.",
+            gauge("xenoovs_store_connected", "`_Server` of ovsdb-server"),
+            of=lambda server: server.facts.is_connected,
+        ),
+        term=_column(
+            "Elections since the cluster was made: its term.",
+            counter("xenoovs_store_elections_total", _SERVERS),
+            shown=number("TERM", _known, keep=2),
+        ),
+        index=_column(
+            "Newest log entry of the server.",
+            gauge("xenoovs_store_log_index", _SERVERS),
+            shown=number("INDEX", _known, keep=3),
+        ),
+        _lag=_column("Log entries that it lacks.", of=lambda server: server.lag, shown=number("LAG", _known)),
+        size_bytes=_column(
+            "Size of the database with its log.",
+            gauge("xenoovs_store_size_bytes", "stat"),
+            of=lambda server: _of_host(server, server.facts.size_bytes),
+            shown=number("SIZE", _bytes, keep=1),
+        ),
+        free_bytes=_column(
+            "Room on the disk of the database.",
+            gauge("xenoovs_store_free_bytes", "statvfs"),
+            of=lambda server: _of_host(server, server.facts.free_bytes),
+            shown=number(
+                "FREE",
+                _bytes,
+                style=lambda row: "plain" if row.value.member is not None or row.value.facts.has_room else "bad",
+            ),
+        ),
+        election_timer_s=_column(
+            "Of its cluster.", of=lambda server: None if server.cluster is None else server.cluster.election_timer_s
+        ),
+        _gap=_column(
+            "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
+            gauge("xenoovs_store_gap", "`ovsdb-tool check-cluster`"),
+            of=lambda server: None if server.cluster is None else bool(server.facts.gap),
+        ),
+        certificate_left_s=_column(
+            "Time until its certificate ends; none: without TLS.",
+            gauge("xenoovs_store_certificate_seconds", "`openssl x509`"),
+            of=lambda server: _of_host(server, server.facts.certificate_left_s),
+            json=_rounded(0),
+            shown=_CERTIFICATE,
+        ),
+        members=_column("The servers of its cluster.", of=_members),
+    ),
+    ("database",),
+)
+MEMBERS = Table(
+    lambda snapshot: (
+        ((each.facts.database.value, each.member.address), each) for each in _servers(snapshot) if each.member
+    ),
+    (
+        _column(
+            "Log entries that another server lacks; only the leader knows.",
+            gauge("xenoovs_store_member_lag", _SERVERS),
+            of=lambda server: server.lag,
+        ),
+        _column(
+            "1 while the leader has not heard another server for three election timers.",
+            gauge("xenoovs_store_member_silent", _SERVERS),
+            of=lambda server: server.is_silent,
+        ),
+    ),
+    ("database", "member"),
+)
+SERVER_LIST = Table(
+    lambda snapshot: (((), each) for each in _servers(snapshot) if each.member is None or each.lag is not None),
+    SERVERS.columns,
+)
+"""Those of this host, and of databases that it leads also the other ones."""
+
+
+# What operators and agents wrote.
+
+
+HISTORY = Table(
+    lambda view: (((), each) for each in history(view)),
+    named(
+        at_ms=_column("When, in milliseconds since 1970.", of=lambda one: one.action.at_ms, shown=text("WHEN", moment)),
+        author=_column("Who did it, by the account of his host.", of=lambda one: one.action.author, shown=text("WHO")),
+        host=_column("Where.", of=lambda one: one.action.host, shown=text("AT", lambda host: host or "-", keep=1)),
+        certificate=_column(
+            "The name in the certificate of the connection; empty: it had none.",
+            of=lambda one: one.action.certificate,
+            shown=text(
+                "CERTIFICATE", lambda name: name or "-", keep=2, only_if=lambda row: bool(row.value.action.certificate)
+            ),
+        ),
+        action=_column("In the words of the command.", of=lambda one: one.action.text, shown=text("ACTION")),
+        config=_column("Number of the config that it gave; 0: it gave none.", of=lambda one: one.action.config),
+        state=_column("What became of that config.", of=lambda one: one.state),
+        _config=_column(
+            "", of=lambda one: f"{one.action.config} {one.state}" if one.action.config else "-", shown=text("CONFIG")
+        ),
+        changed=_column("What it changed.", of=lambda one: one.action.changed),
+        comment=_column("Why, by who did it.", of=lambda one: one.action.comment),
+        reason=_column("Why its config was refused; empty: it was not.", of=lambda one: one.reason),
+        digest=_column("Of the text of its config.", of=lambda one: "" if one.intent is None else one.intent.digest),
+        _details=_column(
+            "",
+            of=lambda one: "; ".join(filter(None, (one.action.changed, one.action.comment, one.reason))),
+            shown=text("CHANGED, AND WHY"),
+        ),
+    ),
+)
+"""Of a `FleetView`."""
+
+OVERRIDES = Table(
+    lambda view: (((), one) for _, one in sorted(view.overrides.items())),
+    named(
+        service=_column("Name of the service.", of=lambda one: split_site(one.service)[0]),
+        group=_column("Of whose DPUs it is; empty: of all.", of=lambda one: split_site(one.service)[1]),
+        backend=_column("Name of the backend."),
+        weight=_column("In place of that of the config; 0 is a drain.", json=float),
+        author=_column("Who set it."),
+        until_ms=_column("When it ends by itself, in milliseconds since 1970; 0: never."),
+    ),
+)
+
+DRIFTS = Table(
+    lambda rows: (((), (row, *drift)) for row in rows for drift in sorted(row.status.drift.items())),
+    named(
+        dpu=_column("The DPU.", of=lambda drift: drift[0].name, shown=text("DPU")),
+        service=_column("The service.", of=lambda drift: drift[1], shown=text("SERVICE")),
+        digest=_column(
+            "Of the blocks on the bridge; empty: there are none.",
+            of=lambda drift: drift[2],
+            shown=text("BRIDGE HAS", lambda digest: "other blocks" if digest else "no blocks"),
+        ),
+        applied=_column(
+            "Newest generation that the bridge had.",
+            of=lambda drift: drift[0].status.applied,
+            shown=number("GENERATION", lambda applied: str(applied or "-")),
+        ),
+        seen_s=_column(
+            "Since the report.", of=lambda drift: drift[0].seen_s, json=_rounded(3), shown=number("REPORTED", duration)
+        ),
+    ),
+)
+
+
+# The fleet.
+
+
+def _of_view(doc: str, origin: str, name: str, of: Callable[[FleetSnapshot, FleetView], float]) -> Column:
+    return _column(doc, gauge(name, origin), of=lambda at: None if at.view is None else of(at, at.view))
+
+
+FLEET = Table(
+    lambda snapshot: [((), snapshot)],
+    (
+        _column(
+            "1 while the controller of this host decides: its server leads.",
+            gauge("xenoovs_fleet_active", "the controller"),
+            of=lambda at: at.is_active,
+        ),
+        _of_view(
+            "Newest generation of the fleet.", _STORE, "xenoovs_fleet_generation", lambda _, view: view.generation
+        ),
+        _of_view("Services.", _STORE, "xenoovs_fleet_services", lambda _, view: len(view.service_names)),
+        _of_view(
+            "Weights and drains set at run time.",
+            "`xenoovs fleet drain`, `weight`",
+            "xenoovs_fleet_overrides",
+            lambda _, view: len(view.overrides),
+        ),
+        _of_view(
+            "1 while the newest config is one that the controller refused; the previous one stays in use.",
+            _STORE,
+            "xenoovs_fleet_config_refused",
+            lambda at, _: at.is_refused,
+        ),
+        _of_view("Wave of the roll-out; 0: there is none.", _STORE, "xenoovs_fleet_wave", lambda _, view: view.wave),
+        _of_view(
+            "1 while no controller writes what is due: the newest change, or a step of a roll-out.",
+            _STORE,
+            "xenoovs_fleet_stalled",
+            lambda at, _: at.is_stalled,
+        ),
+        _column(
+            "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
+            gauge("xenoovs_fleet_problems", "the controller"),
+            of=lambda at: len(at.problems),
+        ),
+        _column(
+            "",
+            gauge(
+                "xenoovs_fleet_dpus",
+                _REPORTS,
+                "DPUs by state.",
+                lambda at: {state.name.lower(): at.counts()[state] for state in DpuState},
+                ("state",),
+            ),
+            gauge(
+                "xenoovs_fleet_targets",
+                _REPORTS,
+                "Targets of health checks by state.",
+                lambda at: {state.name.lower(): sum(row.state is state for row in at.targets) for state in TargetState},
+                ("state",),
+            ),
+        ),
+    ),
+)
+
+FLEET_TABLES = (FLEET, DPUS, TARGETS, SERVERS, MEMBERS)
+"""Of a `FleetSnapshot`."""
+
+
+# The page.
+
+
+def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
+    """Return what the page shows, as values of JSON."""
+    view, newest, counts, rows = snapshot.view, snapshot.newest, snapshot.counts(), snapshot.rows
+    role = (
+        ("controller active", "good")
+        if snapshot.is_active
+        else ("controller passive: its server does not lead", "warn")
+    )
+    notices = [*((text, "bad") for text in snapshot.problems), *((text, "warn") for text in snapshot.roll_out)]
+    if newest is not None and snapshot.is_refused:
+        notices.append((f"config {newest.number} was refused: {newest.comment}", "bad"))
+    for names, one in () if view is None else sorted(view.overrides.items()):
+        state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
+        since = duration(snapshot.now_s - one.since_ms / 1000)
+        notices.append((f"{'/'.join(names)} {state}, by {one.author}, for {since}", ""))
+    up = sum(row.state is not TargetState.DOWN for row in snapshot.targets)
+    served = sum(server.is_connected for server in snapshot.servers)
+    return {
+        "name": "" if view is None else view.name,
+        "badges": [snapshot.headline, role],
+        "notices": notices,
+        "facts": [
+            ("generation", "-" if view is None else str(view.generation), "of all blocks"),
+            ("config", "-" if view is None else str(view.intent or "-"), "entry of the history"),
+            ("services", "-" if view is None else str(len(view.service_names)), "in the store"),
+            ("DPUs", f"{counts[DpuState.APPLIED]} of {len(rows)}", "have the newest generation"),
+            ("health", f"{up} of {len(snapshot.targets)}", "probed targets are up"),
+            ("drift", str(sum(len(row.status.drift) for row in rows)), "services differ on bridges"),
+            ("databases", f"{served} of {len(snapshot.servers)}", "served by this host"),
+        ],
+        "states": [("all", len(rows)), *((state.value, counts[state]) for state in WORST_FIRST)],
+        "dpus": page_table(DPUS.columns, (Row(row, None, snapshot.now_s) for row in snapshot.worst_first())),
+        "servers": page_table(SERVERS.columns, SERVER_LIST.shown(snapshot)),
+    }

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.promql import family_of, grouped_by, is_balanced, metrics_of
-from xenoovs.fleet.tables import FLEET_TABLES
+from xenoovs.fleet.snapshot import FLEET_TABLES
 from xenoovs.show.agent import HISTOGRAMS, TABLES
 from xenoovs.show.column import Kind
 
