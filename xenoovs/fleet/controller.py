@@ -169,7 +169,10 @@ class FleetController:
             text = f"the time of {first_names(['/'.join(name) for name in over])} is over"
             self._commit(view, self._with_entry(view, Changes(overrides=dict.fromkeys(over)), text))
             return
-        health, availability = self._follow_health(view, statuses)
+        health, availability = Changes(), None
+        # `next_change` refuses a config that cannot be read.
+        with suppress(XenoovsError):
+            health, availability = self._health.step(view, statuses, now_s=time.monotonic(), now_ms=_now_ms())
         change = self._change_of(view, health, availability)
         if not change.is_empty:
             if self._timed(view, change.changes).switch_at_ms and is_awaited(view, now_ms=_now_ms()):
@@ -201,15 +204,6 @@ class FleetController:
             # Clients of a dead backend must not wait.
             changes = replace(changes, switch_at_ms=0)
         return replace(change, changes=changes)
-
-    def _follow_health(
-        self, view: FleetView, statuses: Mapping[str, DpuStatus] | None
-    ) -> tuple[Changes, FleetAvailability | None]:
-        try:
-            return self._health.step(view, statuses, now_s=time.monotonic(), now_ms=int(time.time() * 1000))
-        except XenoovsError:
-            # `next_change` refuses the config that cannot be read.
-            return Changes(), None
 
     def _roll_out(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> None:
         """Write the next step of a roll-out once its wave has passed or failed. Raises XenoovsError."""

@@ -98,20 +98,14 @@ def quorum(size: int) -> int:
     return size // 2 + 1
 
 
-def tested_by(dpus: list[Dpu], wave: int) -> list[Dpu]:
-    """Return the DPUs that can probe what only a roll-out has: those whose wave has begun. `wave`: 0: none has."""
-    wave = wave or min((dpu.wave for dpu in dpus), default=0)
-    return [dpu for dpu in dpus if dpu.wave <= wave] or dpus
-
-
 def members(dpus: Mapping[str, Dpu], groups: Collection[str] = ()) -> list[Dpu]:
     """Return the DPUs of these groups, or of all, that may be witnesses: no operator took them out of service."""
     return [dpu for dpu in dpus.values() if not dpu.is_out and (not groups or not dpu.groups.isdisjoint(groups))]
 
 
 def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
-    """Return the largest panel, up to `WITNESSES`, of which no rack has a quorum. In one rack alone, all may be of it.
-    It depends on all members, and not on those that report: after a loss of most, the rest decides nothing."""
+    """Return the largest panel, up to `WITNESSES`, of which no rack has a quorum; in one rack alone, all may be of it.
+    It depends on all members: after a loss of most, the rest decides nothing."""
     racks, number = Counter(racks_of_members), len(racks_of_members)
     for size in range(min(WITNESSES, number), 1, -1):
         if sum(min(each, size // 2) for each in racks.values()) >= size:
@@ -320,9 +314,8 @@ def next_watches(
     may_choose: bool,
     memo: Memo | None = None,
 ) -> dict[str, Watch | None]:
-    """Return the rows that differ from those of the view: new targets, verdicts, other witnesses. `statuses`: None: not
-    known, and no verdict changes. `may_choose`: whether witnesses that are not fit are replaced. If less than half of
-    all members are fit, none is: then the store of the reports is the more likely fault."""
+    """Return the rows that differ: new targets, verdicts, witnesses. `statuses`: None: not known. `may_choose`: whether
+    witnesses that are not fit are replaced; if less than half of all members are fit, the store is at fault."""
     fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses)
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
     reported_down = frozenset[str]().union(*(status.down for status in (statuses or {}).values()))
@@ -342,10 +335,7 @@ def next_watches(
             result = votes_on(view, old, statuses or {}, fit).result
             if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not old.is_down:
                 new = replace(new, is_down=not old.is_down, since_ms=now_ms)
-        if (
-            may_choose
-            and (witnesses := candidates[names[facts.groups, facts.is_staged]].witnesses(target, fit)) != old.witnesses
-        ):
+        if may_choose and (witnesses := candidates[names[kind]].witnesses(target, fit)) != old.witnesses:
             new = replace(new, witnesses=witnesses, generation=view.generation + 1)
         if new is not old:
             found[target] = new
@@ -353,9 +343,11 @@ def next_watches(
 
 
 def _voters(view: FleetView, groups: frozenset[str], *, is_staged: bool) -> list[Dpu]:
-    """Return the DPUs that may be witnesses of the targets of such services."""
+    """Return the DPUs that may be witnesses of the targets of such services. What only a roll-out has, those can probe
+    whose wave has begun; before the first one, those of that one."""
     dpus = members(view.dpus, groups)
-    return tested_by(dpus, view.wave) if is_staged else dpus
+    wave = view.wave or min((dpu.wave for dpu in dpus), default=0)
+    return [dpu for dpu in dpus if not is_staged or dpu.wave <= wave] or dpus
 
 
 def changed_health(view: FleetView, watches: Mapping[str, Watch | None]) -> dict[str, bool]:
@@ -420,16 +412,12 @@ def followed(
             old = before.ejections.get(service.name, Ejection())
             if is_first:
                 old = Ejection(ejected=frozenset(name for name in names if known.get((service.name, name)) == 0))
-            ejections[service.name] = _ejection(old, service, names, now_s)
+            # A backend that is still down by votes has failed its last probes, of which the first was sent so long ago.
+            failing = {} if service.health is None else dict.fromkeys(old.held, now_s - fall_s(service.health))
+            ejections[service.name] = decide_ejections(replace(old, down=names), service, failing, now_s=now_s)
     ejected = {name: each.ejected for name, each in ejections.items() if each.ejected}
     starts = update_slow_starts(before.starts, balancer, ejected, known=known, now_s=now_s)
     return AvailabilityHistory(ejections, starts)
-
-
-def _ejection(before: Ejection, service: Service, down: Mapping[str, float], now_s: float) -> Ejection:
-    # A backend that is still down by votes has failed its last probes, of which the first was sent so long ago.
-    failing = {} if service.health is None else {name: now_s - fall_s(service.health) for name in before.held}
-    return decide_ejections(replace(before, down=down), service, failing, now_s=now_s)
 
 
 def fall_s(health: Health) -> float:

@@ -634,8 +634,7 @@ that is idle for 10 s (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`)."""
 
 def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: float) -> int | None:
     """Return when DPUs are to switch, in milliseconds since 1970; 0: at once, None: no flows change. A change that
-    takes blocks from backends has a time, because DPUs would disagree about these blocks while it spreads. One that
-    only adds services, takes a roll-out back, or ends it, has none. With `after_s` 0 none has one."""
+    takes blocks from backends has a time, as DPUs would disagree about these while it spreads. `after_s`: 0: none."""
     if changes.switch_at_ms is not None:
         return changes.switch_at_ms
     touched = changes.services.keys() | changes.staged.keys()
@@ -688,14 +687,10 @@ def _drains(view: FleetView) -> Iterator[_Drain]:
 
 
 def pinned_drains(view: FleetView, *, now_ms: int) -> dict[str, float]:
-    """Return how many seconds the drain of each service may yet last, by name, for those with `drain: {mode: pin}`.
-
-    A drain begins with an override, or with the last planned change, which has the time at which DPUs switch. It may
-    end earlier on each DPU: only the DPU knows when its connections are idle. By a clock that is behind those of the
-    writers each lasts as long as it may at all.
-
-    Raises XenoovsError: A config of the store cannot be read.
-    """
+    """Return how many seconds the drain of each service may yet last, by name, for those with `drain: {mode: pin}`. It
+    begins with an override, or the last planned change, and may end earlier on a DPU, which alone knows when its
+    connections are idle. By a clock that is behind those of the writers each lasts as long as it may at all. Raises
+    XenoovsError: a config of the store cannot be read."""
     return DrainWatch().left(view, clocks_ms=(now_ms,), now_s=0)
 
 
@@ -863,9 +858,7 @@ class ViewReader:
     """Reads the services of a DPU from successive views, and parses only what is new: a thousand take a second."""
 
     def __init__(self) -> None:
-        self._local: tuple[str | bytes, str] | None = None
-        self._texts: Mapping[str, str] = {}
-        self._balancer: Balancer | None = None
+        self._last: tuple[tuple[str | bytes, str], Mapping[str, str], Balancer] | None = None
         self._memo = Memo()
 
     def read(
@@ -876,7 +869,7 @@ class ViewReader:
         rows = sorted(services, key=lambda each: each.name)
         texts = {row.name: row.config for row in rows}
         balancer = self._updated(texts, (local, file), sources) or join(local, texts, file=file, sources=sources)
-        self._local, self._texts, self._balancer = (local, file), texts, balancer
+        self._last = (local, file), texts, balancer
         pairs = zip(rows, balancer.services, strict=True)
         return balancer, self._memo.each(_decision_of, {service.name: (row, service) for row, service in pairs})
 
@@ -884,11 +877,11 @@ class ViewReader:
         self, texts: Mapping[str, str], local: tuple[str | bytes, str], sources: ConfigSources | None
     ) -> Balancer | None:
         """Return the last config with the services of these texts; None: all are to be read."""
-        last = self._balancer
-        if last is None or self._local != local or not 0 < len(texts) <= MAX_SERVICES:
+        if self._last is None or self._last[0] != local or not 0 < len(texts) <= MAX_SERVICES:
             return None
-        before = dict(zip(self._texts, last.services, strict=True))
-        new = {name: text for name, text in texts.items() if self._texts.get(name) != text}
+        _, had, last = self._last
+        before = dict(zip(had, last.services, strict=True))
+        new = {name: text for name, text in texts.items() if had.get(name) != text}
         read = dict[str, Service]()
         if new:
             try:
@@ -998,23 +991,8 @@ def _shown(value: object) -> str:
     return (",".join(sorted(value)) if isinstance(value, frozenset) else str(value)) or "none"
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """An entry as it is shown. `intent`: the config that it gave, and what became of it; None: none, or forgotten."""
-
-    action: Action
-    intent: Intent | None = None
-
-    @property
-    def state(self) -> str:
-        """What became of its config; empty: it has none."""
-        return "" if self.intent is None else self.intent.state.value
-
-    @property
-    def reason(self) -> str:
-        """Why its config was refused, or the comment that only the config has; empty: neither."""
-        said = "" if self.intent is None else self.intent.comment
-        return "" if said == self.action.comment else said
+HistoryEntry = tuple[Action, Intent | None]
+"""An entry, and the config that it gave; None: it gave none, or that is forgotten."""
 
 
 def history(view: FleetView) -> list[HistoryEntry]:
@@ -1025,8 +1003,8 @@ def history(view: FleetView) -> list[HistoryEntry]:
         for each in view.intents.values()
         if each.number not in given
     )
-    entries = [HistoryEntry(each, view.intents.get(each.config)) for each in (*view.actions.values(), *earlier)]
-    return sorted(entries, key=lambda each: (each.action.at_ms, each.action.number, each.action.config), reverse=True)
+    entries = [(each, view.intents.get(each.config)) for each in (*view.actions.values(), *earlier)]
+    return sorted(entries, key=lambda each: (each[0].at_ms, each[0].number, each[0].config), reverse=True)
 
 
 def freeze_text(view: FleetView, *, now_ms: int) -> str:

@@ -10,16 +10,16 @@ from itertools import chain
 from math import inf
 from typing import Any
 
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import dataclass
 from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.errors import counted, first_names, worded
-from xenoovs.fleet.health import SILENT_S, Targets, VoteResult, Votes, fit_dpus, targets_of, votes_on
-from xenoovs.fleet.plan import IN_USE, FleetChange, Memo, history, rolling_intent, stored_services
+from xenoovs.fleet.health import SILENT_S, VoteResult, Votes, fit_dpus, targets_of, votes_on
+from xenoovs.fleet.plan import IN_USE, FleetChange, HistoryEntry, Memo, history, rolling_intent, stored_services
 from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
 from xenoovs.model.values import split_site
 from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text
 from xenoovs.store.servers import ClusterMember, ClusterStatus, ServerFacts
-from xenoovs.store.view import Dpu, DpuStatus, FleetView, Intent, IntentState, Standing, Watch, standing
+from xenoovs.store.view import Dpu, DpuStatus, FleetView, Intent, IntentState, Standing, standing
 from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_problem
 
 
@@ -117,30 +117,20 @@ def fleet_snapshot(
 
 
 class DpuState(Enum):
-    """How a DPU stands to the newest generation."""
+    """How a DPU stands to the newest generation; the worst first."""
 
-    APPLIED = Standing.APPLIED.value
-    BEHIND = Standing.BEHIND.value
-    AHEAD = Standing.AHEAD.value
     OTHER_STORE = Standing.OTHER_STORE.value
+    AHEAD = Standing.AHEAD.value
     FAILED = "failed"
     DRIFTED = "drifted"
     SILENT = "silent"
     UNKNOWN = "never reported"
+    BEHIND = Standing.BEHIND.value
     STRANGER = "not of the fleet"
+    APPLIED = Standing.APPLIED.value
 
 
-WORST_FIRST = (
-    DpuState.OTHER_STORE,
-    DpuState.AHEAD,
-    DpuState.FAILED,
-    DpuState.DRIFTED,
-    DpuState.SILENT,
-    DpuState.UNKNOWN,
-    DpuState.BEHIND,
-    DpuState.STRANGER,
-    DpuState.APPLIED,
-)
+WORST_FIRST = tuple(DpuState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,10 +341,17 @@ def target_rows(
     """Return targets, down first; empty: no reports. `now_s`: since 1970. `unwritten`: of `UnwrittenVotes.late`."""
     if statuses is None:
         return []
-    fit = fit_dpus(view, statuses)
-    named = _targets(view, memo or Memo())
-    rows = [_row(watch, votes_on(view, watch, statuses, fit), named, view, now_s) for watch in view.watches.values()]
-    rows = [replace(row, is_unwritten=row.target in unwritten) for row in rows]
+    fit, results, rows = fit_dpus(view, statuses), (memo or Memo()).part(IN_USE), list[TargetRow]()
+    # Rows that cannot be read are another problem.
+    stored = stored_services(view.services.values(), results, results)[0]
+    named = targets_of((service for service, _ in stored.values()), results.part("stored"))
+    for target, watch in view.watches.items():
+        votes, names = votes_on(view, watch, statuses, fit), named.get(target, ())
+        state = TargetState.NO_QUORUM if votes.result is VoteResult.NO_QUORUM else TargetState.UP
+        state = TargetState.DOWN if watch.is_down else state
+        is_held = watch.is_down and any(backend in view.services[service].active.owners for service, backend in names)
+        since_s, backends = max(0.0, now_s - watch.since_ms / 1000), tuple("/".join(name) for name in names)
+        rows.append(TargetRow(target, backends, state, since_s, votes, is_held, target in unwritten))
     order = list(TargetState)
     return sorted(rows, key=lambda row: (order.index(row.state), row.target))
 
@@ -365,25 +362,6 @@ def target_problems(rows: Iterable[TargetRow]) -> list[str]:
     left = len(problems) - _MAX_PROBLEMS
     more = [f"{counted(left, 'more target')} in trouble; JSON has all"] if left > 0 else []
     return problems[:_MAX_PROBLEMS] + more
-
-
-def _row(watch: Watch, votes: Votes, named: Targets, view: FleetView, now_s: float) -> TargetRow:
-    names = named.get(watch.target, ())
-    state = TargetState.UP
-    if watch.is_down:
-        state = TargetState.DOWN
-    elif votes.result is VoteResult.NO_QUORUM:
-        state = TargetState.NO_QUORUM
-    is_held = watch.is_down and any(backend in view.services[service].active.owners for service, backend in names)
-    since_s = max(0.0, now_s - watch.since_ms / 1000)
-    return TargetRow(watch.target, tuple("/".join(name) for name in names), state, since_s, votes, is_held)
-
-
-def _targets(view: FleetView, memo: Memo) -> Targets:
-    """Return the targets of the services in use, without those whose rows cannot be read, which is another problem."""
-    results = memo.part(IN_USE)
-    stored, _ = stored_services(view.services.values(), memo, results)
-    return targets_of((service for service, _ in stored.values()), results.part("stored"))
 
 
 # Its tables: DPUs, targets of health checks, servers of the store; and the page.
@@ -563,17 +541,6 @@ class StoreServer:
         return self.facts.cluster
 
     @property
-    def term(self) -> int | None:
-        return None if self.cluster is None or self.member is not None else self.cluster.term
-
-    @property
-    def index(self) -> int | None:
-        """Its newest log entry."""
-        if self.member is not None:
-            return self.member.match_index
-        return None if self.cluster is None else self.cluster.index
-
-    @property
     def lag(self) -> int | None:
         """Log entries that it lacks; only the leader knows."""
         return None if self.cluster is None or self.member is None else self.cluster.lag(self.member)
@@ -601,10 +568,6 @@ def _servers(snapshot: FleetSnapshot) -> Iterator[StoreServer]:
                 yield StoreServer(server, member)
 
 
-def _own(snapshot: FleetSnapshot) -> Iterator[tuple[tuple[str, ...], StoreServer]]:
-    return (((each.facts.database.value,), each) for each in _servers(snapshot) if each.member is None)
-
-
 def _members(server: StoreServer) -> list[dict[str, object]]:
     cluster = server.cluster
     return [
@@ -627,7 +590,7 @@ def _of_host(server: StoreServer, number: Any) -> Any:
 
 
 SERVERS = Table(
-    _own,
+    lambda snapshot: (((each.facts.database.value,), each) for each in _servers(snapshot) if each.member is None),
     named(
         database=_column("Its database.", of=lambda server: server.facts.database.value, shown=text("DATABASE")),
         _server=_column(
@@ -659,11 +622,13 @@ SERVERS = Table(
         term=_column(
             "Elections since the cluster was made: its term.",
             counter("xenoovs_store_elections_total", _SERVERS),
+            of=lambda server: _of_host(server, getattr(server.cluster, "term", None)),
             shown=number("TERM", _known, keep=2),
         ),
         index=_column(
             "Newest log entry of the server.",
             gauge("xenoovs_store_log_index", _SERVERS),
+            of=lambda server: server.member.match_index if server.member else getattr(server.cluster, "index", None),
             shown=number("INDEX", _known, keep=3),
         ),
         _lag=_column("Log entries that it lacks.", of=lambda server: server.lag, shown=number("LAG", _known)),
@@ -730,32 +695,45 @@ SERVER_LIST = Table(
 # What operators and agents wrote.
 
 
+def _fate(entry: HistoryEntry) -> str:
+    """Return what became of its config; empty: it has none."""
+    return "" if entry[1] is None else entry[1].state.value
+
+
+def _refusal(entry: HistoryEntry) -> str:
+    """Return why its config was refused, or the comment that only the config has; empty: neither."""
+    action, intent = entry
+    return "" if intent is None or intent.comment == action.comment else intent.comment
+
+
 HISTORY = Table(
     lambda view: (((), each) for each in history(view)),
     named(
-        at_ms=_column("When, in milliseconds since 1970.", of=lambda one: one.action.at_ms, shown=text("WHEN", moment)),
-        author=_column("Who did it, by the account of his host.", of=lambda one: one.action.author, shown=text("WHO")),
-        host=_column("Where.", of=lambda one: one.action.host, shown=text("AT", lambda host: host or "-", keep=1)),
+        at_ms=_column("When, in milliseconds since 1970.", of=lambda one: one[0].at_ms, shown=text("WHEN", moment)),
+        author=_column("Who did it, by the account of his host.", of=lambda one: one[0].author, shown=text("WHO")),
+        host=_column("Where.", of=lambda one: one[0].host, shown=text("AT", lambda host: host or "-", keep=1)),
         certificate=_column(
             "The name in the certificate of the connection; empty: it had none.",
-            of=lambda one: one.action.certificate,
+            of=lambda one: one[0].certificate,
             shown=text(
-                "CERTIFICATE", lambda name: name or "-", keep=2, only_if=lambda row: bool(row.value.action.certificate)
+                "CERTIFICATE", lambda name: name or "-", keep=2, only_if=lambda row: bool(row.value[0].certificate)
             ),
         ),
-        action=_column("In the words of the command.", of=lambda one: one.action.text, shown=text("ACTION")),
-        config=_column("Number of the config that it gave; 0: it gave none.", of=lambda one: one.action.config),
-        state=_column("What became of that config.", of=lambda one: one.state),
+        action=_column("In the words of the command.", of=lambda one: one[0].text, shown=text("ACTION")),
+        config=_column("Number of the config that it gave; 0: it gave none.", of=lambda one: one[0].config),
+        state=_column("What became of that config.", of=_fate),
         _config=_column(
-            "", of=lambda one: f"{one.action.config} {one.state}" if one.action.config else "-", shown=text("CONFIG")
+            "",
+            of=lambda one: f"{one[0].config} {_fate(one)}" if one[0].config else "-",
+            shown=text("CONFIG"),
         ),
-        changed=_column("What it changed.", of=lambda one: one.action.changed),
-        comment=_column("Why, by who did it.", of=lambda one: one.action.comment),
-        reason=_column("Why its config was refused; empty: it was not.", of=lambda one: one.reason),
-        digest=_column("Of the text of its config.", of=lambda one: "" if one.intent is None else one.intent.digest),
+        changed=_column("What it changed.", of=lambda one: one[0].changed),
+        comment=_column("Why, by who did it.", of=lambda one: one[0].comment),
+        reason=_column("Why its config was refused; empty: it was not.", of=_refusal),
+        digest=_column("Of the text of its config.", of=lambda one: one[1].digest if one[1] else ""),
         _details=_column(
             "",
-            of=lambda one: "; ".join(filter(None, (one.action.changed, one.action.comment, one.reason))),
+            of=lambda one: "; ".join(filter(None, (one[0].changed, one[0].comment, _refusal(one)))),
             shown=text("CHANGED, AND WHY"),
         ),
     ),
@@ -869,11 +847,7 @@ FLEET_TABLES = (FLEET, DPUS, TARGETS, SERVERS, MEMBERS)
 def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
     """Return what the page shows, as values of JSON."""
     view, newest, counts, rows = snapshot.view, snapshot.newest, snapshot.counts(), snapshot.rows
-    role = (
-        ("controller active", "good")
-        if snapshot.is_active
-        else ("controller passive: its server does not lead", "warn")
-    )
+    passive = "controller passive: its server does not lead", "warn"
     notices = [*((text, "bad") for text in snapshot.problems), *((text, "warn") for text in snapshot.roll_out)]
     if newest is not None and snapshot.is_refused:
         notices.append((f"config {newest.number} was refused: {newest.comment}", "bad"))
@@ -885,7 +859,7 @@ def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
     served = sum(server.is_connected for server in snapshot.servers)
     return {
         "name": "" if view is None else view.name,
-        "badges": [snapshot.headline, role],
+        "badges": [snapshot.headline, ("controller active", "good") if snapshot.is_active else passive],
         "notices": notices,
         "facts": [
             ("generation", "-" if view is None else str(view.generation), "of all blocks"),

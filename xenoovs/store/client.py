@@ -206,6 +206,7 @@ class _Reading(_Threaded):
         self._source, self._tables = source, {table.name: table for table in tables}
         self._replica: Replica | None = None
         self._problem: StoreError | None = None
+        self._has_view = False
         self._reset()
 
     def _reset(self) -> None:
@@ -240,7 +241,7 @@ class _Reading(_Threaded):
                 self._session_number = replica.session.number
                 # The IDL does not report rows that are missing in a whole copy that a server sent again.
                 replica.touched |= self._keys.keys() - set(replica.uuids())
-                is_new = not self._is_filled
+                is_new = not self._has_view
             if replica.touched or is_new:
                 is_new = self._take(replica)
         else:
@@ -290,6 +291,7 @@ class _Reading(_Threaded):
             rows[name][key] = row
         values = self._values | {name: {key: row.value for key, row in rows[name].items()} for name in changed}
         self._publish(replica, values)
+        self._has_view = True
         self._rows |= rows
         self._values = values
         for name, uuid in touched:
@@ -299,11 +301,6 @@ class _Reading(_Threaded):
     def _advance(self, replica: Replica) -> float | None:
         """Go on with what waits for the database. Return seconds after which there is more to do."""
         return None
-
-    @property
-    @abstractmethod
-    def _is_filled(self) -> bool:
-        """Whether there is a view."""
 
     @abstractmethod
     def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
@@ -397,10 +394,6 @@ class StoreClient(_Reading):
         if isinstance(attempt.outcome, StoreError):
             raise attempt.outcome
         return attempt.outcome or CommitOutcome.UNKNOWN
-
-    @property
-    def _is_filled(self) -> bool:
-        return self._view is not None
 
     def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
         found = next(((table, uuid) for table, uuid in replica.uuids() if table == FLEET), None)
@@ -516,10 +509,6 @@ class DpuStatusReader(_Reading):
     def statuses(self) -> Mapping[str, DpuStatus] | None:
         """Return the newest statuses by name of the DPU; None: the first have not come yet."""
         return self._statuses
-
-    @property
-    def _is_filled(self) -> bool:
-        return self._statuses is not None
 
     def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
         with self._changed:

@@ -6,19 +6,27 @@ It has no roll-out, so a restore restores what is in use, and no reports of DPUs
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from xenoovs.errors import ExportMalformed, StoreMalformed
-from xenoovs.store.rows import FLEET, INTENTS, OVERRIDES, WRITER_TABLES, Row, StoreDatabase, StoreTable, schema_text
+from xenoovs.store.rows import (
+    FLEET,
+    FORBIDDEN,
+    INTENTS,
+    OVERRIDES,
+    WRITER_TABLES,
+    Row,
+    StoreDatabase,
+    StoreTable,
+    schema_text,
+)
 from xenoovs.store.view import FORMAT, FleetView, IntentState, StoredService
 
 # What the columns of a schema accept (ovsdb-server(7), RFC 7047, 3.2), for rows that come from files as plain JSON.
 
 
-_FORBIDDEN = re.compile("[\0\ud800-\udfff]")
 _MAX_SHOWN = 60
 
 
@@ -72,7 +80,7 @@ def _atom(given: object, declared: Any) -> Any:
     if not is_one(given):
         raise ValueError(f"{_shown(given)} is no {kind}")
     if isinstance(given, str):
-        if _FORBIDDEN.search(given):
+        if FORBIDDEN.search(given):
             raise ValueError(f"{_shown(given)} is text with a zero or half a character of UTF-16")
         _require_between(len(given), base.get("minLength", 0), base.get("maxLength", _MAX_LENGTH), "characters are")
     elif isinstance(given, int):
@@ -195,20 +203,15 @@ def _view(document: Mapping[str, Any]) -> FleetView:
     return FleetView(**{**fleet, **values, "ack": 0})
 
 
-def _without_earlier(given: object, table: StoreTable[Any]) -> object:
-    if not isinstance(given, dict):
-        return given
-    earlier, later = _EARLIER.get(table.name, ()), _LATER.get(table.name, {})
-    return {**later, **{name: each for name, each in given.items() if name not in earlier}}
-
-
 def _values(listed: object, table: StoreTable[Any], name: str) -> dict[Any, Any]:
     if not isinstance(listed, list):
         raise ValueError(f"{name} is no list")
-    found = dict[Any, Any]()
-    for index, given in enumerate(listed):
+    found, earlier, later = dict[Any, Any](), _EARLIER.get(table.name, ()), _LATER.get(table.name, {})
+    for index, each in enumerate(listed):
         where = f"{name}[{index}]"
-        row = row_of(_without_earlier(given, table), table.name, table.columns, where=where)
+        is_row = isinstance(each, dict)
+        given = {**later, **{key: value for key, value in each.items() if key not in earlier}} if is_row else each
+        row = row_of(given, table.name, table.columns, where=where)
         key = table.key(row)
         if key in found:
             raise ValueError(f"{where}: there is one of this name already")

@@ -44,7 +44,7 @@ _Value = TypeVar("_Value")
 _Part = TypeVar("_Part")
 _Known = TypeVar("_Known", bound=Enum)
 
-_FORBIDDEN = re.compile("[\\0\ud800-\udfff]")
+FORBIDDEN = re.compile("[\\0\ud800-\udfff]")
 _WEIGHT = re.compile(r"(0|[1-9][0-9]{0,9})(/[1-9][0-9]{0,9})?")
 
 
@@ -467,7 +467,7 @@ def atom(value: object) -> object:
     if isinstance(value, frozenset):
         return ["set", [atom(each) for each in sorted(value)]]
     # A server closes the connection at the first of them (RFC 7047, 3.1, <string>).
-    if isinstance(value, str) and _FORBIDDEN.search(value):
+    if isinstance(value, str) and FORBIDDEN.search(value):
         raise StoreRejected(reason=f"{value[:40]!r} is text with a zero or half a character of UTF-16")
     return value
 

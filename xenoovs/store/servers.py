@@ -218,10 +218,8 @@ def create_databases(
         with suppress(OSError):
             if is_new:
                 directory.rmdir()
-        if isinstance(error, (CommandFailed, StoreError)):
-            raise StoreError(f"the databases in {directory} cannot be created: {error}") from None
-        if isinstance(error, OSError):
-            reason = error.strerror or str(error)
+        if isinstance(error, (CommandFailed, StoreError, OSError)):
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
             raise StoreError(f"the databases in {directory} cannot be created: {reason}") from None
         raise
 

@@ -36,7 +36,9 @@ def blocks_to_map(blocks: Blocks) -> dict[str, str]:
 def blocks_from_map(columns: Mapping[str, str]) -> Blocks:
     """Return the blocks of the map of a row. Raises ValueError: A key is no block, a value is no name, blocks overlap,
     or two of them are one larger block."""
-    rows = tuple((_block(key), _named(key, owner)) for key, owner in columns.items())
+    rows = tuple((_block(key), owner) for key, owner in columns.items())
+    if nameless := [key for key, owner in columns.items() if not owner]:
+        raise ValueError(f"block {nameless[0]} has no backend")
     blocks = Blocks.of(rows)
     if set(blocks.rows) != set(rows):
         raise ValueError("blocks overlap, or two halves of a block have one backend")
@@ -48,12 +50,6 @@ def _block(key: str) -> Block:
     if found is None:
         raise ValueError(f"{key!r} is no block: expected 0xVALUE/DEPTH, such as 0x5/3")
     return Block(int(found[1], 16), int(found[2]))
-
-
-def _named(key: str, owner: str) -> str:
-    if not owner:
-        raise ValueError(f"block {key} has no backend")
-    return owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,9 +188,9 @@ def test_an_entry_says_what_changed_and_a_config_of_an_earlier_version_has_one_t
     changes = Changes(overrides={("dns", "fips2"): override}, dpus=dpus)
     view = committed(view, with_entry(view, changes, Action(0, 9, "ann", "several", comment="c" * 300)))
     view = committed(view, with_entry(view, Changes(overrides={("dns", "fips2"): None}), Action(0, 9, "ann", "reset")))
-    assert [(each.action.text, each.action.changed, each.state) for each in history(view)] == [
-        ("reset", "dns/fips2 5 -> 70", ""),
-        ("several", "dns/fips2 70 -> 5, dpu1 groups edge -> none, rack none -> r1, out no -> yes", ""),
+    assert [(action.text, action.changed, intent and intent.state.value) for action, intent in history(view)] == [
+        ("reset", "dns/fips2 5 -> 70", None),
+        ("several", "dns/fips2 70 -> 5, dpu1 groups edge -> none, rack none -> r1, out no -> yes", None),
         ("apply", "", "current"),
     ]
     assert len(view.actions[1].comment) == MAX_COMMENT

@@ -44,7 +44,7 @@ from xenoovs.fleet.plan import (
     with_override,
 )
 from xenoovs.fleet.rollout import SETTLE_S, SOAK_S, FleetProgress, planned_waves, uncompared
-from xenoovs.model.balancer import ProbeKind, Service
+from xenoovs.model.balancer import ProbeKind
 from xenoovs.model.fleet import FleetServices
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.model.load import decode, read_config
@@ -488,7 +488,12 @@ def _show(view: FleetView, change: FleetChange, services: FleetServices) -> None
         echo(f"{problem}; its clients may move", err=True)
     for one in change.ended:
         echo(f"{one.service}/{one.backend}: the override {decimal(one.weight)} ends, the config has another weight")
-    ignored = [service.name for service in services.balancer.services if _runs_alone(service)]
+    # Each DPU would act by itself.
+    ignored = [
+        each.name
+        for each in services.balancer.services
+        if each.agent_check or each.notify or (each.health and each.health.probe is ProbeKind.EXEC)
+    ]
     if ignored:
         echo(f"`agent_check`, `notify` and `probe: exec` have no effect in a fleet: {first_names(ignored)}")
     for group, dpus, names in _groups(view, services):
@@ -532,12 +537,6 @@ def _show_steps(view: FleetView, steps: Sequence[ServiceStep]) -> None:
     print_table(["SERVICE", "GROUPS", "DPUS", "CHANGE", "BLOCKS", "CLIENTS MOVED"], rows, right=(2, 4, 5))
     if len(steps) > _ROWS_SHOWN:
         echo(f"... and {len(steps) - _ROWS_SHOWN} more; `fleet plan -o json` has them all")
-
-
-def _runs_alone(service: Service) -> bool:
-    """Return whether a service has keys that have no effect in a fleet: each DPU would act by itself."""
-    is_program = service.health is not None and service.health.probe is ProbeKind.EXEC
-    return is_program or service.agent_check is not None or service.notify is not None
 
 
 def _groups(view: FleetView, services: FleetServices) -> list[tuple[str, int, list[str]]]:

@@ -136,18 +136,16 @@ class FleetStore:
         end_s = time.monotonic() + timeout_s
         while True:
             statuses, newest = self.statuses(), self.fleet.view() or view
-            lacking = {name: _reason(newest, (statuses or {}).get(name), view.generation) for name in sorted(view.dpus)}
-            lacking = {name: reason for name, reason in lacking.items() if reason}
+            lacking = dict[str, str]()
+            for name in sorted(view.dpus):
+                status = (statuses or {}).get(name)
+                if status is None:
+                    lacking[name] = "has not reported yet"
+                elif lack := lacks(newest, status, least=view.generation):
+                    lacking[name] = status.error or lack
             if not lacking or time.monotonic() > end_s:
                 return lacking
             time.sleep(_POLL_S)
-
-
-def _reason(newest: FleetView, status: DpuStatus | None, least: int) -> str:
-    if status is None:
-        return "has not reported yet"
-    lack = lacks(newest, status, least=least)
-    return lack and (status.error or lack)
 
 
 @dataclass(frozen=True, slots=True)

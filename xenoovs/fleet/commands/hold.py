@@ -38,10 +38,8 @@ def pause_command(*, store: FleetStore) -> None:
 
     DPUs of the waves so far keep the new config, and are watched: a problem that lasts still takes it back.
     """
-    number = _hold(store, is_paused=True)
-    echo(
-        f"the roll-out of config {number} is paused; `xenoovs fleet resume` goes on, `xenoovs fleet stop` takes it back"
-    )
+    held = f"the roll-out of config {_hold(store, is_paused=True)} is paused"
+    echo(f"{held}; `xenoovs fleet resume` goes on, `xenoovs fleet stop` takes it back")
 
 
 @click.command("resume")

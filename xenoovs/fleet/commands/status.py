@@ -146,19 +146,14 @@ def history_command(*, number: int | None, output: OutputFormat, store: FleetSto
     """
     view = store.view()
     if number is not None:
-        text = _config_of(view, number)
+        lines = known_intent(view, number).text.removesuffix("\n").split("\n")
+        text = "\n".join(map(printable, lines))
         output.show(lambda: {"number": number, "config": text}, lambda: echo(text))
         return
     output.show(
         lambda: {"history": HISTORY.documents(view)},
         lambda: print_columns(HISTORY.columns, HISTORY.shown(view)[:_ENTRIES_SHOWN]),
     )
-
-
-def _config_of(view: FleetView, number: int) -> str:
-    """Return the text of a config as it was given. Raises FleetRefused."""
-    text = known_intent(view, number).text
-    return "\n".join(printable(line) for line in text.removesuffix("\n").split("\n"))
 
 
 @click.command("diff")
