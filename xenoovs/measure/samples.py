@@ -100,7 +100,7 @@ Value = str | int | float | Sequence[float] | Mapping[str, float]
 _VERSION = 1
 _MOST = 1e100
 """No count or time is greater; sums of such numbers are still numbers."""
-_STRICT = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
+_STRICT: dict[str, bool | str] = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
 _MOST_SAMPLES = 1_000_000
 """Of a run: one sample of a millisecond each would take a quarter of an hour."""
 
@@ -122,7 +122,7 @@ class BedKind(Enum):
 class Sample:
     """One measurement of one point. `at`: UTC as ISO 8601; within a session it follows the monotonic clock."""
 
-    __pydantic_config__: ClassVar = _STRICT
+    __pydantic_config__: ClassVar[dict[str, bool | str]] = _STRICT
 
     experiment: str
     point: Point
@@ -170,7 +170,7 @@ class Run:
 class _RunFile(Run):
     """A `run.json`: a run, and the version of its form."""
 
-    __pydantic_config__: ClassVar = _STRICT
+    __pydantic_config__: ClassVar[dict[str, bool | str]] = _STRICT
 
     xenoovs_run: Literal[1]
 
