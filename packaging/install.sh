@@ -14,14 +14,14 @@ link=/opt/xenoovs
 fail() { echo "install.sh: $1" >&2; exit 1; }
 
 python() {
-    for candidate in ${PYTHON:-} /usr/bin/python3 python3.13 python3.12 python3.11 python3.10 python3; do
+    for candidate in ${PYTHON:-} /usr/bin/python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3; do
         command -v "$candidate" >/dev/null || continue
-        "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || continue
+        "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null || continue
         "$candidate" -c 'import ensurepip' 2>/dev/null || continue
         command -v "$candidate"
         return
     done
-    fail "no Python 3.10 to 3.13 with the module venv; install python3 and python3-venv"
+    fail "no Python 3.10 to 3.14 with the module venv; install python3 and python3-venv"
 }
 
 remove() {

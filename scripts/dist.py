@@ -22,7 +22,7 @@ from scripts.man_page import man_page  # noqa: E402
 from xenoovs import __version__  # noqa: E402
 
 PACKAGING, DIST = ROOT / "packaging", ROOT / "dist"
-PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 """Debian's name and the kernel's."""
 _GLIBC = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")

@@ -92,7 +92,7 @@ def test_without_a_usable_python_nothing_is_installed(debian: Path) -> None:
     ok(debian, "tar -C /tmp -xzf /archive.tar.gz && mv /usr/bin/python3.11 /usr/bin/hidden")
     done = run(debian, f"{FOLDER}/install.sh")
     ok(debian, f"mv /usr/bin/hidden /usr/bin/python3.11 && rm -r {FOLDER}")
-    reason = "no Python 3.10 to 3.13 with the module venv; install python3 and python3-venv"
+    reason = "no Python 3.10 to 3.14 with the module venv; install python3 and python3-venv"
     assert (done.returncode, done.stderr) == (1, f"install.sh: {reason}\n")
     assert files_of(debian) == set()
 
