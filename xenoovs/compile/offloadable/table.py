@@ -24,7 +24,10 @@ DEFAULT_VERSION: Version = (3, 1)
 """The version in Debian 12."""
 
 PRIORITY_SINCE: Version = (3, 7)
-"""The first version with other_config:hw-offload-priority, `dpif/offload/show`, and the modules dpif-offload*.c."""
+"""The first version with other_config:hw-offload-priority (commits a13db17b8, 5c9b96ed5), `dpif/offload/show`, and the
+modules dpif-offload*.c."""
+IPV6_PREFIXES_SINCE: Version = (3, 5)
+"""The first version that tracks prefixes of IPv6 too (default_prefix_fields of ofproto/ofproto.c, commit 2af7cef26)."""
 
 _VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:[.+-].*)?", re.ASCII)
 

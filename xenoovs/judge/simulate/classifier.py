@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
-from xenoovs.compile.offloadable.table import parse_version
+from xenoovs.compile.offloadable.table import IPV6_PREFIXES_SINCE, parse_version
 from xenoovs.dataclass import dataclass, field
 from xenoovs.judge.simulate.walk import ICMP_PROTOCOLS, Headers, Segment, segment_of, slot_of
 from xenoovs.openflow.flow import Field, Flow, Masked, Match
@@ -196,14 +196,13 @@ def group_by_mask(flows: Iterable[Flow]) -> list[Subtable]:
 
 PREFIX_FIELDS = (Field.NW_DST, Field.NW_SRC)
 PREFIX_FIELDS_3_5 = (*PREFIX_FIELDS, Field.IPV6_DST, Field.IPV6_SRC)
-"""Default `prefixes` of a Flow_Table (ovs-vswitchd.conf.db(5), default_prefix_fields in ofproto/ofproto.c), in order:
-up to 3.4, and since 3.5 (commit 2af7cef26 of Open vSwitch)."""
+"""Default `prefixes` of a Flow_Table in order (ovs-vswitchd.conf.db(5)), before and since IPV6_PREFIXES_SINCE."""
 
 
 def prefix_fields_of(version: str | None) -> tuple[Field, ...]:
     """Return them for a version such as `3.5.0`; None, or a text that is none: those up to 3.4."""
     try:
-        return PREFIX_FIELDS_3_5 if parse_version(version or "") >= (3, 5) else PREFIX_FIELDS
+        return PREFIX_FIELDS_3_5 if parse_version(version or "") >= IPV6_PREFIXES_SINCE else PREFIX_FIELDS
     except ValueError:
         return PREFIX_FIELDS
 
