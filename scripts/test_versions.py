@@ -14,6 +14,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -140,7 +141,8 @@ def table() -> Iterator[str]:
             yield f"| {' | '.join(cells)} |\n"
     yield "\nNot run on old versions:\n\n"
     for each in DIFFERENCES:
-        yield f"- {'.'.join(map(str, each.last))} and older, `{each.tests}`: {each.reason}\n"
+        text = f"- {'.'.join(map(str, each.last))} and older, `{each.tests}`: {each.reason}"
+        yield textwrap.fill(text, 145, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def total(ran: dict[str, dict[str, str]]) -> str:
