@@ -38,7 +38,7 @@ test: setup ## Run everything: checks, all tests on a real Open vSwitch, on the 
 test-long: test ## The same, and what takes long: whole matrices, thousands of examples, kills, soak, slow processors (a night)
 	@status=0; \
 	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile -m long || status=$$?; \
-	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile long tests/property || status=$$?; \
+	$(AS_ROOT) $(BIN)/python -m pytest -n 2 --dist loadfile --hypothesis-profile long --timeout 7200 tests/property || status=$$?; \
 	$(AS_ROOT) $(BIN)/python scripts/fleet_kills.py || status=$$?; \
 	$(AS_ROOT) $(BIN)/python scripts/soak.py || status=$$?; \
 	$(AS_ROOT) scripts/quarter-speed || status=$$?; \

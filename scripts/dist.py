@@ -121,7 +121,7 @@ def _archive(tree: Path, machine: str) -> None:
 
 
 def _deb(tree: Path, arch: str) -> None:
-    """Build the package with dpkg-deb(1)."""
+    """Build the package with dpkg-deb(1). xz takes 20 times as long as gzip, and saves 0.3 %: wheels are packed."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
         shutil.copytree(tree / "files", root, symlinks=True)
@@ -150,7 +150,7 @@ def _deb(tree: Path, arch: str) -> None:
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
         package = DIST / f"xenoovs_{__version__}_{arch}.deb"
-        subprocess.run(["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(root), str(package)], check=True)
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", str(root), str(package)], check=True)
 
 
 if __name__ == "__main__":
