@@ -60,8 +60,9 @@ def take(switch: ManagementSwitch, bridge: str | None, *, interval_s: float) -> 
     known = collector.host_of_megaflows(evidence, megaflows)
     collector.tunnels(known.host, [end for state in switch.bridges() for end in tunnel_ends(state, {})])
     collector.ipsec(outer for each in megaflows for outer in encapsulations(each.actions))
-    worst = [each.ufid for each in megaflows if each.ufid and verdict_of(each) is not Verdict.HW]
-    _ask(collector.makers, worst[:_MOST_TRACED], hints.cores)
+    # Also of those in hardware: another flow than that of the block may have made them.
+    worst = sorted((each for each in megaflows if each.ufid), key=lambda each: verdict_of(each) is Verdict.HW)
+    _ask(collector.makers, [each.ufid for each in worst[:_MOST_TRACED]], hints.cores)
     _ask_more(switch, states)
     # The second look of a switch whose NIC holds no rules.
     time.sleep(max(0.0, begun + interval_s - time.monotonic()))
