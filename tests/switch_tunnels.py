@@ -59,7 +59,7 @@ def _tunnels(draw: st.DrawFn, number: int) -> SwitchTunnel:
         | st.builds(Ipsec, psk_file=st.just("/etc/psk"), offload=st.sampled_from(IpsecOffload))
         | st.builds(Ipsec, remote_name=st.just("rack 7".replace(" ", ".")))
     )
-    bfd = draw(st.none() | st.builds(Bfd, st.integers(1, 3_600_000), st.integers(1, MAX_COUNT)))
+    bfd = draw(st.none() | st.builds(Bfd, st.integers(1, 10_000), st.integers(1, MAX_COUNT)))
     return SwitchTunnel(
         f"t{number}",
         kind,
