@@ -76,7 +76,7 @@ def test_frames_in_a_tunnel_are_whole(story: Story, kind: str, number: int, clie
     burst = next(burst for burst in story.record["bursts"] if burst["packets_each"] == 5)
     found = [(frame, packets) for frame, packets in _arrived(burst, "p1") if frame["outer"]["type"] == kind]
     outer = {"type": kind, "mac": REMOTE_MACS[kind], "remote": REMOTES[kind], "tos": 0, "key": KEY, "options": ""}
-    inner = {"mac": f"02:00:00:00:0d:0{number}", "destination": "10.3.10.45", "port": 80, "intact": True}
+    inner = {"mac": f"02:00:00:00:0d:0{number}", "destination": "10.3.10.45", "port": 80, "intact": True, "vlan": 0}
     assert found == [({**inner, "outer": outer}, 5 * clients)]
     back = next(
         burst
