@@ -285,7 +285,7 @@ def test_a_change_with_a_cache_is_that_without_one(data: st.DataObject, drawn: t
             data.draw(edits(balancer).filter(lambda edited: edited.services)) if data.draw(st.booleans()) else balancer
         )
         view = data.draw(next_views(view, balancer))
-        served = data.draw(st.none() | st.tuples(availabilities(balancer), availabilities(balancer)))
+        served = data.draw(st.none() | st.builds(FleetAvailability, availabilities(balancer), availabilities(balancer)))
         change = change_of(view, served, memory)
         assert change == change_of(view, served, Memo())
         if isinstance(change, FleetChange) and data.draw(st.booleans()):

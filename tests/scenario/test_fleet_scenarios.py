@@ -27,6 +27,7 @@ from xenoovs.fleet.health import fleet_targets, targets_of
 from xenoovs.fleet.plan import (
     IN_USE,
     Availability,
+    FleetAvailability,
     Memo,
     ViewReader,
     configs_of,
@@ -62,7 +63,7 @@ def after(view: FleetView, step: Mapping[str, Any], switch: Mapping[str, Any]) -
     match step:
         case {"down": names}:
             ejected = Availability({"web": frozenset(names)} if names else {})
-            return committed(view, next_change(view, (ejected, Availability())).changes)
+            return committed(view, next_change(view, FleetAvailability(ejected)).changes)
         case {"config": services} | {"roll_out": services}:
             text = text_of(services, switch)
             change = with_intent(view, text, parse_intent(text, file="services.yaml"))

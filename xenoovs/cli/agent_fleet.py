@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from xenoovs.agent.control.paths import AgentPaths
 from xenoovs.agent.fleet import FleetMember
@@ -30,8 +30,11 @@ _PATIENCE_S = 2.0
 """How long the store may take before the agent logs that it waits for it."""
 
 
-JoinedFleet = tuple[FleetConfig, Callable[["Agent"], None]]
-"""What an agent begins with, and what makes it a member, within its event loop."""
+class JoinedFleet(NamedTuple):
+    """What an agent begins with. `attach`: makes it a member, within its event loop."""
+
+    config: FleetConfig
+    attach: Callable[[Agent], None]
 
 
 @contextmanager
@@ -61,7 +64,7 @@ def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[Joined
             # The connections have begun before.
             listeners.append(LoopCall(asyncio.get_running_loop(), member.changed))
 
-        yield config, attach
+        yield JoinedFleet(config, attach)
 
 
 def _cached(cache: FleetCache, path: Path, dpu: str) -> FleetConfig | None:

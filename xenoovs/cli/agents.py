@@ -193,7 +193,7 @@ def run(options: Options, control: Control | None) -> None:
             datapath_id=datapath_id,
             is_controller=is_controller,
             lab=options.lab,
-            fleet=None if fleet is None else fleet[0],
+            fleet=None if fleet is None else fleet.config,
             check=partial(_check_programs, options=options),
         )
         options.check_several(len(bridges))
@@ -242,7 +242,7 @@ async def _run_agents(
         if not waiting:
             agent.store.subscribe(RoundFacts, lambda _: started())
         if fleet is not None:
-            fleet[1](agent)
+            fleet.attach(agent)
 
     with reaching(bridges, options, control) as reach:
         handle_signals(asyncio.get_running_loop(), group)

@@ -12,6 +12,7 @@ from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b, sha256
+from typing import NamedTuple
 
 from xenoovs.dataclass import dataclass, field, fields, replace
 from xenoovs.decision.decision import BackendName
@@ -89,8 +90,11 @@ def _targets_of_one(service: Service) -> tuple[tuple[str, BackendName], ...]:
 # Witnesses.
 
 
-WitnessPanel = tuple[int, int]
-"""How many witnesses a target has, and how many of these may be of one rack."""
+class WitnessPanel(NamedTuple):
+    """How many witnesses a target has, and how many of these may be of one rack."""
+
+    size: int
+    most_of_rack: int
 
 
 def quorum(size: int) -> int:
@@ -109,8 +113,8 @@ def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
     racks, number = Counter(racks_of_members), len(racks_of_members)
     for size in range(min(WITNESSES, number), 1, -1):
         if sum(min(each, size // 2) for each in racks.values()) >= size:
-            return size, size // 2
-    return min(WITNESSES, number), min(WITNESSES, number)
+            return WitnessPanel(size, size // 2)
+    return WitnessPanel(min(WITNESSES, number), min(WITNESSES, number))
 
 
 class Candidates:
@@ -126,7 +130,7 @@ class Candidates:
     def witnesses(self, target: str, fit: Collection[str]) -> frozenset[str]:
         """Return the witnesses of a target. DPUs that are not fit come last."""
         chosen = self._chosen(name for name in self._first_of(target) if name in fit)
-        if len(chosen) == self.panel[0]:
+        if len(chosen) == self.panel.size:
             return frozenset(chosen)
         ranked = self._ranked(target, below=_MASK)
         return frozenset(self._chosen(sorted(ranked, key=lambda name: name not in fit)))
@@ -134,9 +138,9 @@ class Candidates:
     def _chosen(self, ranked: Iterable[str]) -> list[str]:
         chosen, racks = list[str](), Counter[str]()
         for name in ranked:
-            if len(chosen) == self.panel[0]:
+            if len(chosen) == self.panel.size:
                 break
-            if racks[self._racks[name]] < self.panel[1]:
+            if racks[self._racks[name]] < self.panel.most_of_rack:
                 racks[self._racks[name]] += 1
                 chosen.append(name)
         return chosen
@@ -521,20 +525,21 @@ class FleetHealth:
     ) -> FleetAvailability:
         rows = [watch for watch in {**view.watches, **changed}.values() if watch is not None]
         if configs[0] is None:
-            return Availability(), Availability()
+            return FleetAvailability()
         in_use, targets = configs[0][0].balancer, configs[0][1]
         known = stored_shares(view, self._memo) if self._in_use.starts.balancer is None else {}
         self._in_use = followed(self._in_use, in_use, down_backends(targets, rows), known=known, now_s=now_s)
         available = self._in_use.availability(in_use, now_s=now_s)
         if configs[1] is None:
             self._rolled_out = None
-            return available, Availability()
+            return FleetAvailability(available)
         staged, targets = configs[1][0].balancer, configs[1][1]
         down = down_backends(targets, rows)
         history = followed(self._rolled_out or self._in_use, staged, down, known={}, now_s=now_s)
         # A returning backend starts slowly in both. Canaries test one that is new in the roll-out.
         self._rolled_out = replace(history, starts=self._in_use.starts)
-        return available, replace(history.availability(staged, now_s=now_s), ramps=available.ramps)
+        rolled_out = replace(history.availability(staged, now_s=now_s), ramps=available.ramps)
+        return FleetAvailability(available, rolled_out)
 
     def _configs(self, view: FleetView) -> tuple[_Config | None, _Config | None]:
         """Return the configs in use and of the roll-out, with their targets. Raises XenoovsError."""

@@ -12,7 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, islice
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 from xenoovs.dataclass import dataclass, field, fields, replace
 from xenoovs.decision.advance import SETTLE_S
@@ -97,8 +98,11 @@ def _only(names: Ejected, service: str) -> Ejected:
     return {service: names[service]} if service in names else {}
 
 
-FleetAvailability = tuple[Availability, Availability]
-"""That of the config in use, and that of the config of a roll-out."""
+class FleetAvailability(NamedTuple):
+    """The same for the config in use, and for that of a roll-out."""
+
+    in_use: Availability = Availability()
+    rolled_out: Availability = Availability()
 
 
 @dataclass(frozen=True, slots=True)
@@ -991,8 +995,11 @@ def _shown(value: object) -> str:
     return (",".join(sorted(value)) if isinstance(value, frozenset) else str(value)) or "none"
 
 
-HistoryEntry = tuple[Action, Intent | None]
-"""An entry, and the config that it gave; None: it gave none, or that is forgotten."""
+class HistoryEntry(NamedTuple):
+    """An entry, and the config that it gave; None: it gave none, or that is forgotten."""
+
+    action: Action
+    intent: Intent | None = None
 
 
 def history(view: FleetView) -> list[HistoryEntry]:
@@ -1003,8 +1010,8 @@ def history(view: FleetView) -> list[HistoryEntry]:
         for each in view.intents.values()
         if each.number not in given
     )
-    entries = [(each, view.intents.get(each.config)) for each in (*view.actions.values(), *earlier)]
-    return sorted(entries, key=lambda each: (each[0].at_ms, each[0].number, each[0].config), reverse=True)
+    actions = sorted((*view.actions.values(), *earlier), key=attrgetter("at_ms", "number", "config"), reverse=True)
+    return [HistoryEntry(each, view.intents.get(each.config)) for each in actions]
 
 
 def freeze_text(view: FleetView, *, now_ms: int) -> str:

@@ -697,7 +697,7 @@ SERVER_LIST = Table(
 
 def _fate(entry: HistoryEntry) -> str:
     """Return what became of its config; empty: it has none."""
-    return "" if entry[1] is None else entry[1].state.value
+    return "" if entry.intent is None else entry.intent.state.value
 
 
 def _refusal(entry: HistoryEntry) -> str:
@@ -709,31 +709,31 @@ def _refusal(entry: HistoryEntry) -> str:
 HISTORY = Table(
     lambda view: (((), each) for each in history(view)),
     named(
-        at_ms=_column("When, in milliseconds since 1970.", of=lambda one: one[0].at_ms, shown=text("WHEN", moment)),
-        author=_column("Who did it, by the account of his host.", of=lambda one: one[0].author, shown=text("WHO")),
-        host=_column("Where.", of=lambda one: one[0].host, shown=text("AT", lambda host: host or "-", keep=1)),
+        at_ms=_column("When, in milliseconds since 1970.", of=lambda one: one.action.at_ms, shown=text("WHEN", moment)),
+        author=_column("Who did it, by the account of his host.", of=lambda one: one.action.author, shown=text("WHO")),
+        host=_column("Where.", of=lambda one: one.action.host, shown=text("AT", lambda host: host or "-", keep=1)),
         certificate=_column(
             "The name in the certificate of the connection; empty: it had none.",
-            of=lambda one: one[0].certificate,
+            of=lambda one: one.action.certificate,
             shown=text(
-                "CERTIFICATE", lambda name: name or "-", keep=2, only_if=lambda row: bool(row.value[0].certificate)
+                "CERTIFICATE", lambda name: name or "-", keep=2, only_if=lambda row: bool(row.value.action.certificate)
             ),
         ),
-        action=_column("In the words of the command.", of=lambda one: one[0].text, shown=text("ACTION")),
-        config=_column("Number of the config that it gave; 0: it gave none.", of=lambda one: one[0].config),
+        action=_column("In the words of the command.", of=lambda one: one.action.text, shown=text("ACTION")),
+        config=_column("Number of the config that it gave; 0: it gave none.", of=lambda one: one.action.config),
         state=_column("What became of that config.", of=_fate),
         _config=_column(
             "",
-            of=lambda one: f"{one[0].config} {_fate(one)}" if one[0].config else "-",
+            of=lambda one: f"{one.action.config} {_fate(one)}" if one.action.config else "-",
             shown=text("CONFIG"),
         ),
-        changed=_column("What it changed.", of=lambda one: one[0].changed),
-        comment=_column("Why, by who did it.", of=lambda one: one[0].comment),
+        changed=_column("What it changed.", of=lambda one: one.action.changed),
+        comment=_column("Why, by who did it.", of=lambda one: one.action.comment),
         reason=_column("Why its config was refused; empty: it was not.", of=_refusal),
-        digest=_column("Of the text of its config.", of=lambda one: one[1].digest if one[1] else ""),
+        digest=_column("Of the text of its config.", of=lambda one: one.intent.digest if one.intent else ""),
         _details=_column(
             "",
-            of=lambda one: "; ".join(filter(None, (one[0].changed, one[0].comment, _refusal(one)))),
+            of=lambda one: "; ".join(filter(None, (one.action.changed, one.action.comment, _refusal(one)))),
             shown=text("CHANGED, AND WHY"),
         ),
     ),

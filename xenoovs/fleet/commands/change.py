@@ -11,7 +11,7 @@ from fractions import Fraction
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import click
 
@@ -101,8 +101,11 @@ def plan_command(*, file: Path, output: OutputFormat, store: FleetStore) -> int:
     return EXIT_DIFFERS if change.steps else EXIT_OK
 
 
-_RollOut = tuple[int, Callable[[Mapping[str, Dpu]], dict[str, Dpu]]]
-"""For how many seconds each wave is watched, and `planned_waves` with the options."""
+class _RollOut(NamedTuple):
+    """A roll-out in waves, each watched for `soak_s`. `plan`: `planned_waves` with the options."""
+
+    soak_s: int
+    plan: Callable[[Mapping[str, Dpu]], dict[str, Dpu]]
 
 
 _canary_option = click.option(
@@ -140,7 +143,7 @@ def _wave_options(command: Command) -> Command:
         if soak_s > _MAX_SOAK_S:
             raise click.UsageError(f"--soak {soak_s:g}s is more than a day; watch each wave for at most 24h.")
         waves = {name: options.pop(name) for name in ("canaries", "second", "at_once", "by")}
-        roll_out = None if now else (ceil(soak_s), functools.partial(planned_waves, **waves))
+        roll_out = None if now else _RollOut(ceil(soak_s), functools.partial(planned_waves, **waves))
         return command(*arguments, roll_out=roll_out, **options)
 
     made = cast(Command, run)
@@ -283,7 +286,7 @@ def _give(
         return _wait(store, timeout_s)
     if change.steps and roll_out is not None:
         members = concerned(view, change.changes)
-        sizes = Counter(dpu.wave for dpu in {**members, **roll_out[1](members)}.values())
+        sizes = Counter(dpu.wave for dpu in {**members, **roll_out.plan(members)}.values())
         echo(f"{counted(len(sizes), 'wave')} of {', '.join(str(sizes[wave]) for wave in sorted(sizes))} DPUs")
     if change.steps:
         confirm("Change the fleet?", yes=yes, instead=", or see the change with `xenoovs fleet plan`")
@@ -299,12 +302,12 @@ def _give(
         # A config that changes no service now is in use at once.
         waves = roll_out if change.steps else None
         state = IntentState.STAGED if waves is None else IntentState.ROLLING
-        author, soak_s = user_name(), 0 if waves is None else waves[0]
+        author, soak_s = user_name(), 0 if waves is None else waves.soak_s
         intent = Intent(number, text, digest, author, store.comment[:MAX_COMMENT], now_ms, state, soak_s=soak_s)
         written = Changes(intents={number: intent})
         if waves is None:
             return written
-        return replace(written, dpus=waves[1](concerned(view, changes.changes)))
+        return replace(written, dpus=waves.plan(concerned(view, changes.changes)))
 
     sites = Counter(each.name for each in change.steps)
     at = (min(each.groups or each.old_groups if sites[each.name] > 1 else (), default="") for each in change.steps)
