@@ -6,7 +6,6 @@ Events go into `step`, and effects come out, for modules with a clock, threads a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -188,8 +187,7 @@ class RoundFacts:
     @property
     def unreachable(self) -> dict[BackendName, str]:
         """Why backends get no clients although they may have some, in a few words: `problems` say more, once."""
-        found = ((name, problem) for problem in self.problems for name in problem.backends)
-        return {name: re.split(r" \(|[;:,] ", problem.text, maxsplit=1)[0] for name, problem in found}
+        return {name: problem.brief for problem in self.problems for name in problem.backends}
 
     @property
     def is_known(self) -> bool:
@@ -469,10 +467,12 @@ def _dated(before: AgentState, state: AgentState, now_s: float) -> AgentState:
     if dead == before.dead_ports:
         return state
     died = dict.fromkeys(dead - before.dead_ports, now_s) if before.known_ports else {}
+    revived = {**before.live_since_s, **dict.fromkeys(before.dead_ports - dead, now_s)}
+    used = {*state.balancer.egress_ports}
     return replace(
         state,
         dead_since_s={port: at for port, at in (died | {**known}).items() if port in dead},
-        live_since_s={**before.live_since_s, **dict.fromkeys(before.dead_ports - dead, now_s)},
+        live_since_s={port: at for port, at in revived.items() if port in used},
     )
 
 

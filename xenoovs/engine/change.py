@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address
 
@@ -50,6 +51,11 @@ class Problem:
 
     text: str
     backends: tuple[BackendName, ...] = ()
+
+    @property
+    def brief(self) -> str:
+        """The text without what explains it."""
+        return re.split(r" \(|[;:,] ", self.text, maxsplit=1)[0]
 
 
 @dataclass(frozen=True, slots=True)
