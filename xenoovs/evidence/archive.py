@@ -50,17 +50,15 @@ class Recorded:
 # No secret of the host may be in a record. The patterns find the forms of options, JSON, URLs, PEM and ip-xfrm(8).
 
 
+_WORDS = ("psk", "passwd", "password", "passphrase", "secret", "token", "credential")
 _SECRET = re.compile(
-    r"((?:psk|passw(?:or)?d|passphrase|secret|token|credential)[\w-]{0,64}\"?\s{0,8}[=:]\s{0,8})"
+    rf"((?:{'|'.join(_WORDS)})[\w-]{{0,64}}\"?\s{{0,8}}[=:]\s{{0,8}})"
     r"(\"(?:\\.|[^\"\\])*\"|'[^']*'|[^\s,;&\"'{}\[\]]+)",
     re.IGNORECASE | re.ASCII,
 )
 _USER = re.compile(r"(://)[^/\s:@\"]{0,256}:[^/\s@\"]{0,256}@")
 _PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 _XFRM_KEY = re.compile(r"((?:aead|enc|auth|auth-trunc) \S+ )0x[0-9a-fA-F]+")
-
-
-_WORDS = ("psk", "passw", "passphrase", "secret", "token", "credential")
 
 
 def without_secrets(text: str) -> str:

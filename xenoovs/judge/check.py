@@ -285,9 +285,13 @@ class MegaflowJudge:
     def found(self) -> dict[str, Any]:
         """Return what DumpFindings has of all megaflows that were counted."""
         return {
-            **{"unparsed": tuple(self.unparsed.listed), "unparsed_more": self.unparsed.more},
-            **{"unjudged": self._unjudged, "uncounted": self._uncounted, "tunnels": self._tunnels.result()},
-            **{"ports": self._evidence.port_checks, "has_growth": self._evidence.before is not None},
+            "unparsed": tuple(self.unparsed.listed),
+            "unparsed_more": self.unparsed.more,
+            "unjudged": self._unjudged,
+            "uncounted": self._uncounted,
+            "tunnels": self._tunnels.result(),
+            "ports": self._evidence.port_checks,
+            "has_growth": self._evidence.before is not None,
         }
 
     def state_of(self, megaflow: Megaflow) -> MegaflowState | None:

@@ -101,8 +101,8 @@ def expected_services(program: Program, *, live: Collection[str] | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class MovedBySwitch:
-    """Blocks of a backend that groups of the switch send to another one, as `ports` are dead. `to`: empty: nobody is
-    left, and packets are dropped."""
+    """Blocks of a backend that groups of the switch send to another one, as `ports` are dead. `to`: empty: no backend
+    is left, and packets are dropped."""
 
     service: str
     backend: str
@@ -125,10 +125,10 @@ def moved_by_switch(program: Program, live: Collection[str]) -> Iterator[MovedBy
             ports = tuple(output_ports(block.flow.actions))
             if made.watch is not None and block.move is None and ports[0] not in live:
                 hop = next(iter(_hops_in_use(block.flow, live)), None)
-                heir = "" if hop is None else names.get(hop, str(hop))
-                found[block.backend.name, heir, ports if hop is None else ports[:1]] += 1
-        for (backend, heir, ports), blocks in sorted(found.items()):
-            yield MovedBySwitch(made.service.name, backend, heir, blocks, ports)
+                to = "" if hop is None else names.get(hop, str(hop))
+                found[block.backend.name, to, ports if hop is None else ports[:1]] += 1
+        for (backend, to, ports), blocks in sorted(found.items()):
+            yield MovedBySwitch(made.service.name, backend, to, blocks, ports)
 
 
 def _hops_in_use(flow: Flow, live: Collection[str] | None) -> tuple[NextHop, ...]:

@@ -498,15 +498,17 @@ def server_address(value: object) -> IPAddress:
 @accepts(**_written("IPv4 network", r"^[0-9.]+(/[0-9]{1,2})?$"))
 def client_network(value: object) -> IPv4Network:
     """Read an IPv4 network, or an address."""
-    try:
-        if isinstance(value, str) and "." in value:
+    if isinstance(value, str) and "." in value and re.fullmatch(r"[0-9]*", value.partition("/")[2], re.ASCII):
+        try:
             found = IPv4Network(value)
-            return found if "/" not in value else IPv4Network((found.network_address, _prefix_length(value)))
-    except ValueError as error:
-        if "begins with 0" in str(error):
-            raise
-        if "has host bits set" in str(error):
-            raise ValueError(f"{value} has bits behind its mask; write {IPv4Network(value, strict=False)}") from None
+        except ValueError as error:
+            if "has host bits set" in str(error):
+                better = IPv4Network(value, strict=False)
+                raise ValueError(f"{value} has bits behind its mask; write {better}") from None
+        else:
+            if "/" in value:
+                _prefix_length(value)
+            return found
     raise ValueError(f"{show(value)} is not an IPv4 network; write one such as 10.9.0.0/16")
 
 

@@ -381,8 +381,14 @@ def _diagnosis(found: Case) -> dict[str, object]:
 
 
 def _reason(reason: Reason) -> dict[str, object]:
-    lists = {"evidence": list(reason.evidence), "fix": list(reason.fix), "source": reason.source}
-    return {"cause": reason.cause.value, "likelihood": reason.likelihood.name.lower(), "text": reason.text, **lists}
+    return {
+        "cause": reason.cause.value,
+        "likelihood": reason.likelihood.name.lower(),
+        "text": reason.text,
+        "evidence": list(reason.evidence),
+        "fix": list(reason.fix),
+        "source": reason.source,
+    }
 
 
 ReadFlows = Callable[[], tuple[Flow, ...] | None]
