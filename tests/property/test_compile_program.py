@@ -220,7 +220,7 @@ def test_entries_are_as_predicted_beside_other_services(balancer: Balancer) -> N
 
 @st.composite
 def nested(draw: st.DrawFn) -> Balancer:
-    """Up to five services with prefixes of IPv4, of which most are inside others, in VLANs too; and a remote."""
+    """Up to five services with prefixes of IPv4, of which most are inside others, in VLANs too."""
     claims = st.builds(
         lambda vips, protocol, port, vlan: Claim(
             frozenset({Family.IPV4}),
