@@ -96,7 +96,7 @@ def test_fixed__what_left_the_nic_is_explained_by_the_settings_of_its_port(
     story: Story, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
     for after, headline in (
-        ("without its qdisc", "1 class of traffic got worse: device p0: ingress qdisc is no, was yes"),
+        ("without its qdisc", "100 % of packets left the NIC: device p0: ingress qdisc is no, was yes"),
         ("without the feature", "100 % of packets left the NIC: device p0: hw-tc-offload is off, was on"),
     ):
         said = _compared(story, tmp_path, xenoovs, "fixed", after)

@@ -59,6 +59,7 @@ def fixed(bench: Bench) -> None:
     run(["tc", "qdisc", "del", "dev", "p0", "ingress"])
     bench.purge()
     bench.prime()
+    bench.send()
     bench.look("without its qdisc")
     bench.judge("dns")
     bench.xenoovs("doctor", "dns", "--fix", "--yes", "--output", "json")
