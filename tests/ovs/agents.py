@@ -20,7 +20,7 @@ from xenoovs.agent.store import MonotonicClock
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.probing import in_lab
-from xenoovs.model.address import address_in
+from xenoovs.model.address import prefix_of
 from xenoovs.model.balancer import Service
 from xenoovs.model.load import parse_config
 from xenoovs.switch.endpoint import Endpoint
@@ -37,7 +37,7 @@ class AtHome:
     def __init__(self, lab: Lab, service: Service) -> None:
         homes = {name: machine.namespace for machine in lab.topology.machines for name in machine.names}
         self._homes = {backend.address: homes[backend.name] for backend in service.backends}
-        self._vip = address_in(service.claim.vips[0])
+        self._vip = prefix_of(service.claim.vips[0])[0]
         self._prober = Prober()
 
     async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:

@@ -22,7 +22,7 @@ services:
       - {name: app1, mac: 02:00:5e:10:00:01, weight: 1}
       - {name: app2, mac: 02:00:5e:10:00:02, weight: 1}
   - name: long
-    vip: [10.3.10.0/24, "2001:db8:10::/120"]
+    vip: [10.3.0.0/24, "2001:db8:10::/120"]
     vip_mac: 02:00:5e:10:03:0a
     protocol: udp
     ports: 53
@@ -30,7 +30,7 @@ services:
       - {name: ns1, mac: 02:00:5e:10:00:11, weight: 1}
       - {name: ns2, mac: 02:00:5e:10:00:12, weight: 1}
   - name: one
-    vip: 10.3.10.53
+    vip: 10.3.0.53
     vip_mac: 02:00:5e:10:03:35
     protocol: udp
     ports: 53
@@ -60,11 +60,10 @@ def test_arp_for_an_address_is_answered_by_the_longest_prefix(lab: Lab) -> None:
     shown = run(["ip", "-n", clients.namespace, "neigh", "show", "dev", clients.interface]).stdout
     found = {words[0]: words[2] for line in shown.splitlines() if len(words := line.split()) > 2 and "." in words[0]}
     assert {address: mac for address, mac in found.items() if address.startswith("10.3.")} == {
-        "10.3.0.0": "02:00:5e:10:03:00",
-        "10.3.0.1": "02:00:5e:10:03:00",
+        "10.3.1.0": "02:00:5e:10:03:00",
         "10.3.255.255": "02:00:5e:10:03:00",
-        "10.3.10.0": "02:00:5e:10:03:0a",
-        "10.3.10.1": "02:00:5e:10:03:0a",
-        "10.3.10.255": "02:00:5e:10:03:0a",
-        "10.3.10.53": "02:00:5e:10:03:35",
+        "10.3.0.0": "02:00:5e:10:03:0a",
+        "10.3.0.1": "02:00:5e:10:03:0a",
+        "10.3.0.255": "02:00:5e:10:03:0a",
+        "10.3.0.53": "02:00:5e:10:03:35",
     }

@@ -40,11 +40,11 @@ from xenoovs.errors import assert_never
 from xenoovs.judge.expected import expected_services, index_blocks
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Outcome, headers_of, tables_of
-from xenoovs.model.address import Family, Mac, Vip, address_in
+from xenoovs.model.address import Family, IPAddress, Mac, Vip, holds, prefix_of
 from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
 from xenoovs.model.block_key import KeyField
 from xenoovs.model.next_hop import NO_TAG
-from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet, service_of
+from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet, own_addresses, service_of
 from xenoovs.openflow.flow import TAGGED, Field, Match, decode_cookie, tag_of
 from xenoovs.openflow.wire.message import PacketIn
 
@@ -255,6 +255,38 @@ def test_entries_of_nested_prefixes_are_as_predicted_and_those_of_their_service(
         assert {at and at[0].service.name for at in located} <= {made.service.name}
 
 
+@share(0.8)
+@given(nested())
+def test_packets_to_the_addresses_of_a_service_are_its_own(balancer: Balancer) -> None:
+    """Where a longer VIP, or one of a VLAN, leaves any: a trace, a probe by ARP, or a load goes to these."""
+    for service in balancer.services:
+        claim = service.claim
+        number, port = (
+            (claim.protocol or Protocol.UDP).number(Family.IPV4),
+            claim.ports[0].first if claim.ports else 999,
+        )
+        one = Packet("p0", IPv4Address("198.51.100.2"), IPv4Address(0), number, 8, port, vlan=tag_of(claim.vlan or 0))
+
+        def is_own(address: IPAddress, one: Packet = one, service: Service = service) -> bool:
+            return service_of(balancer, replace(one, destination=address)) is service
+
+        ends = {end for each in balancer.services for end in map(_behind, each.claim.vips)}
+        bounds = {prefix_of(vip)[0] for vip in claim.vips} | {
+            end for end in ends if any(holds(vip, end) for vip in claim.vips)
+        }
+        found = own_addresses(service, Family.IPV4, balancer.services)
+        assert found
+        assert all(claim.prefix_length(address) for address in found)
+        if any(map(is_own, bounds)):
+            assert all(map(is_own, found))
+
+
+def _behind(vip: Vip) -> IPAddress:
+    """The first address behind a VIP."""
+    first, length = prefix_of(vip)
+    return IPv4Address(int(first) + (1 << 32 - length))
+
+
 @st.composite
 def answering(draw: st.DrawFn) -> Balancer:
     """Services with prefixes and VLANs, of which some answer ARP and neighbour solicitations, each with its own MAC."""
@@ -277,7 +309,7 @@ def test_an_address_is_answered_for_by_the_service_that_gets_its_packets(
     owners = replace(balancer, services=tuple(each for each in balancer.services if each.vip_mac))
     for target in data.draw(st.lists(st.sampled_from(NESTED).flatmap(addresses_in), min_size=3, max_size=6)):
         vlan = tag_of(data.draw(st.sampled_from((NO_TAG, 100, 200, 300))))
-        source = address_in(VIPS4[0] if target.version == 4 else VIPS6[0])
+        source = prefix_of(VIPS4[0] if target.version == 4 else VIPS6[0])[0]
         owner = service_of(owners, Packet("p0", source, target, 17, vlan=vlan))
         if target.version == 4:
             asked = arp_request("p0", sender_mac=1, sender=int(source), target=int(target), vlan=vlan)
@@ -333,7 +365,7 @@ def all_clients(service: ServiceProgram, balancer: Balancer) -> Iterator[Packet]
                 source, source_port = by_address if of_address else (rest, chosen)
                 address = IPv4Address(source) if family is Family.IPV4 else IPv6Address(source)
                 tag = tag_of(claim.vlan or NO_TAG)
-                yield Packet(in_port, address, address_in(vip), protocol, source_port, port, vlan=tag)
+                yield Packet(in_port, address, prefix_of(vip)[0], protocol, source_port, port, vlan=tag)
 
 
 def submasks(mask: int) -> Iterator[int]:

@@ -17,7 +17,7 @@ from xenoovs.compile.read import read
 from xenoovs.decision.advance import Progress
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import headers_of, tables_of
-from xenoovs.model.address import Family, Mac, address_in
+from xenoovs.model.address import Family, Mac, prefix_of
 from xenoovs.model.balancer import (
     Backend,
     Balancer,
@@ -87,7 +87,7 @@ def requests(draw: st.DrawFn, service: Service) -> Packet:
     return Packet(
         in_port="p0",
         source=net[draw(st.integers(1, 65_000))],
-        destination=address_in(service.claim.vips[0]),
+        destination=prefix_of(service.claim.vips[0])[0],
         protocol=protocol.number(Family.IPV4),
         sport=draw(st.integers(1024, 65_535)),
         dport=draw(st.integers(ports.first, ports.last)),

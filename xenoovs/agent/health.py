@@ -28,7 +28,7 @@ from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ejected, Ejection, KnownShares, decide_ejections, may_be_ejected, will_be_held
 from xenoovs.errors import assert_never
 from xenoovs.fleet.health import target_of
-from xenoovs.model.address import Family, IPAddress, address_in
+from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import (
     AgentCheck,
     AllDown,
@@ -42,6 +42,7 @@ from xenoovs.model.balancer import (
     probe_port,
 )
 from xenoovs.model.next_hop import UNKNOWN_MAC, mac_of
+from xenoovs.model.packet import own_addresses
 from xenoovs.show.agent import Override
 from xenoovs.store.view import FleetView
 
@@ -184,13 +185,14 @@ def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
     for service in balancer.services:
         # A check is shared by services that differ in these.
         health = None if service.health is None else shared_health(service.health)
+        vip = _resolved_vip(service, balancer)
         for backend in service.backends:
             name = (service.name, backend.name)
             if backend.name in away.get(service.name, ()):
                 continue
             is_used = backend.weight or name in by_operator
             if health is not None and (is_used or service.drain.mode is DrainMode.PIN):
-                by_backend[name] = check_of(service, backend, health)
+                by_backend[name] = check_of(service, backend, health, vip)
             if service.agent_check is not None and is_used and backend.address is not None:
                 agent_of[name] = _agent(service.agent_check, backend.address)
     return Checks(by_check(by_backend), by_backend, by_check(agent_of), agent_of)
@@ -229,12 +231,17 @@ def in_maintenance(overrides: Iterable[Override]) -> Ejected:
     return {service: frozenset(names) for service, names in found.items()}
 
 
-def check_of(service: Service, backend: Backend, health: Health) -> Check:
-    """Return the check of a backend; `health`: how its results count."""
-    # ARP can resolve the VIP, and a program needs no address.
-    vips = map(address_in, service.claim.vips_of(Family.IPV4))
-    address = backend.address or next(vips, IPv4Address(0))
-    return Check(_target(backend, address, replace(health, port=probe_port(service, backend))), health)
+def _resolved_vip(service: Service, balancer: Balancer) -> IPAddress:
+    """Return an address of the VIPs for ARP to resolve; 0.0.0.0 where there is none, or no need: probes by `exec`."""
+    is_arp = service.health is not None and service.health.probe is ProbeKind.ARP
+    vips = own_addresses(service, Family.IPV4, balancer.services) if is_arp else ()
+    return next(iter(vips), IPv4Address(0))
+
+
+def check_of(service: Service, backend: Backend, health: Health, vip: IPAddress) -> Check:
+    """Return the check of a backend; `health`: how its results count. `vip`: its address if it has no other."""
+    target = _target(backend, backend.address or vip, replace(health, port=probe_port(service, backend)))
+    return Check(target, health)
 
 
 def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
@@ -494,16 +501,18 @@ def fleet_checks(balancer: Balancer, watches: FleetWatches, last: tuple[Balancer
             names = ((service.name, backend.name) for backend in service.backends)
             checks |= {name: known.by_backend[name] for name in names if name in known.by_backend}
         elif service.health is not None:
-            checks |= _checks_of(service, service.health, watches)
+            checks |= _checks_of(service, service.health, watches, _resolved_vip(service, balancer))
     return known if checks == known.by_backend else Checks(by_check(checks), checks)
 
 
-def _checks_of(service: Service, health: Health, watches: FleetWatches) -> Iterator[tuple[BackendName, Check]]:
+def _checks_of(
+    service: Service, health: Health, watches: FleetWatches, vip: IPAddress
+) -> Iterator[tuple[BackendName, Check]]:
     often = shared_health(health)
     seldom = replace(often, interval_ms=SELF_CHECK_MS, fast_interval_ms=SELF_CHECK_MS)
     for backend in service.backends:
         if (target := target_of(service, backend)) is not None:
-            check = check_of(service, backend, often if target in watches.witnessed else seldom)
+            check = check_of(service, backend, often if target in watches.witnessed else seldom, vip)
             yield (service.name, backend.name), check
 
 

@@ -15,10 +15,10 @@ from xenoovs.dataclass import dataclass
 from xenoovs.errors import SimulateError, SwitchError, did_you_mean, first_names
 from xenoovs.judge.simulate.walk import Copy, Headers, Outcome, headers_of, tables_of
 from xenoovs.judge.trace import TraceResult, agrees, enters_tunnel, parse_trace, render_packet
-from xenoovs.model.address import IPAddress, Mac, address_in, family_of
+from xenoovs.model.address import IPAddress, Mac, family_of
 from xenoovs.model.balancer import Backend, Balancer, Claim, Protocol, Service, service_ids, share_frames
 from xenoovs.model.next_hop import MAX_VLAN, is_tunneled, written_and_port
-from xenoovs.model.packet import Packet, service_of
+from xenoovs.model.packet import Packet, own_addresses, service_of
 from xenoovs.model.remote import every_service
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import TAGGED, Field, ObservedFlow, tag_of
@@ -142,9 +142,9 @@ def _packet(
     service = _guess_service(_for_addresses(balancer, src, dst), protocol=protocol, dport=dport, vlan=vlan)
     claim = service.claim if service else None
     kind = protocol or (claim.protocol if claim and claim.protocol else Protocol.UDP)
-    vips = claim.vips_of(family) if claim else ()
+    vips = own_addresses(service, family, balancer.services) if service else ()
     others = (address for text in _SOME_ADDRESSES[src.version] if (address := ip_address(text)) != src)
-    destination = dst or (address_in(vips[0]) if vips else next(others))
+    destination = dst or (vips[0] if vips else next(others))
     if family_of(destination) is not family:
         raise click.UsageError(f"--src {src} and --dst {destination} have different IP versions.")
     port = dport if dport is not None else claim.ports[0].first if claim and claim.ports else _SOME_PORT

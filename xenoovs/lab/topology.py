@@ -14,6 +14,7 @@ from xenoovs.errors import LabError
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of, prefix_text
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Returns, Service
 from xenoovs.model.next_hop import NO_TAG, UNCHANGED, l4_port_of, mac_and_port, mac_of, vlan_of
+from xenoovs.model.packet import own_addresses
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 
 MAX_NAME_LENGTH = 16
@@ -537,11 +538,6 @@ def vips_of(balancer: Balancer) -> frozenset[Vip]:
     return frozenset(vip for service in balancer.services for vip in service.claim.vips)
 
 
-def tried_addresses(vip: Vip) -> tuple[IPAddress, ...]:
-    """Return the addresses of a VIP that clients of the lab ask for: of a prefix the first ones and the last one."""
-    return tuple(dict.fromkeys((vip[0], vip[1], vip[-1]))) if isinstance(vip, IPNetwork) else (vip,)
-
-
 def used_addresses(balancer: Balancer) -> frozenset[Vip]:
     """Return all addresses that the config names: no client may have one."""
     backends = (backend for service in balancer.services for backend in service.backends)
@@ -674,15 +670,12 @@ def tagged(interface: str, vlan: int) -> str:
     return f"{interface}.{vlan}" if vlan else interface
 
 
-def _destinations(claim: Claim) -> Iterator[str]:
+def _destinations(service: Service, balancer: Balancer) -> Iterator[str]:
     """Yield the destinations of a service to which clients have routes, as `ClientHost` names them."""
-    if not claim.vips:
-        yield from map(str, map(server_net, sorted(claim.families, key=str)))
-    for vip in claim.vips:
-        if family_of(vip) is Family.IPV4:
-            yield prefix_text(vip)
-        else:
-            yield from map(str, tried_addresses(vip))
+    if not service.claim.vips:
+        yield from map(str, map(server_net, sorted(service.claim.families, key=str)))
+    yield from map(prefix_text, service.claim.vips_of(Family.IPV4))
+    yield from map(str, own_addresses(service, Family.IPV6, balancer.services))
 
 
 def _vlans(balancer: Balancer) -> tuple[tuple[int, tuple[str, ...]], ...]:
@@ -690,7 +683,7 @@ def _vlans(balancer: Balancer) -> tuple[tuple[int, tuple[str, ...]], ...]:
     found, places = dict[int, dict[str, None]](), dict[str, int]()
     for service in balancer.services:
         vlan = service.claim.vlan or NO_TAG
-        for place in _destinations(service.claim):
+        for place in _destinations(service, balancer):
             if places.setdefault(place, vlan) != vlan:
                 raise LabError(
                     f"{place} is in several VLANs; clients of the lab have one way to it: try one of the services alone"
@@ -715,10 +708,12 @@ def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac:
         # Neighbour discovery has no answer from flows: OVS cannot turn a solicitation into an advertisement.
         arp_vips=tuple(prefix_text(vip) for vip in vip_macs if family_of(vip) is Family.IPV4),
         fixed_vips=tuple(
-            (str(address), str(mac))
-            for vip, mac in vip_macs.items()
-            for address in tried_addresses(vip)
-            if family_of(vip) is Family.IPV6
+            {
+                str(address): str(service.vip_mac)
+                for service in balancer.services
+                for address in own_addresses(service, Family.IPV6, balancer.services)
+                if service.vip_mac
+            }.items()
         ),
     )
 

@@ -31,7 +31,6 @@ from xenoovs.lab.topology import (
     parse_net,
     plan_topology,
     server_net,
-    tried_addresses,
     tried_ports,
     tried_protocols,
     used_addresses,
@@ -40,6 +39,7 @@ from xenoovs.lab.topology import (
 from xenoovs.lab.underlay import learn_remotes
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Vip
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
+from xenoovs.model.packet import own_addresses
 from xenoovs.switch.process import open_conversation
 
 
@@ -95,7 +95,7 @@ def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tupl
     for number, service in enumerate(tried):
         clients = {family: clients_of(_nets(service, family, load, used)) for family in service.claim.families}
         packets = max(1, (load.packets + number) // len(tried))
-        trials.append(_trial(service, load.protocol, clients, packets=packets))
+        trials.append(_trial(balancer, service, load.protocol, clients, packets=packets))
     return tuple(trials), skipped
 
 
@@ -119,11 +119,16 @@ def _reason_to_skip(service: Service, load: Load) -> str | None:
 
 
 def _trial(
-    service: Service, protocol: Protocol | None, clients: Mapping[Family, Sequence[str]], *, packets: int
+    balancer: Balancer,
+    service: Service,
+    protocol: Protocol | None,
+    clients: Mapping[Family, Sequence[str]],
+    *,
+    packets: int,
 ) -> Trial:
     protocol = protocol or tried_protocols(service.claim)[0]
     ports = tried_ports(service.claim) if protocol.has_ports else (0,)
-    vips = [(str(vip), family) for family in Family if clients.get(family) for vip in _vips(service, family)]
+    vips = [(str(vip), family) for family in Family if clients.get(family) for vip in _vips(balancer, service, family)]
     destinations = [(vip, port, clients[family]) for vip, family in vips for port in ports]
     by_port, flights = service.key.field is KeyField.SOURCE_PORT, []
     for number, (vip, port, senders) in enumerate(destinations):
@@ -135,10 +140,10 @@ def _trial(
     return Trial(service, protocol, tuple(flights))
 
 
-def _vips(service: Service, family: Family) -> Sequence[IPAddress]:
+def _vips(balancer: Balancer, service: Service, family: Family) -> Sequence[IPAddress]:
     if not service.claim.vips:
         return (server_net(family)[1],)
-    return tuple(address for vip in service.claim.vips_of(family) for address in tried_addresses(vip))
+    return own_addresses(service, family, balancer.services)
 
 
 MOST_LOST = Fraction(1, 100)

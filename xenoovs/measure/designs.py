@@ -26,9 +26,10 @@ from xenoovs.measure.frames import LoadProfile, new_clients
 from xenoovs.measure.load import LoadBench, load_bench
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement
-from xenoovs.model.address import Family, address_in, parse_mac
+from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.balancer import Balancer, Protocol, Service
 from xenoovs.model.next_hop import NextHop
+from xenoovs.model.packet import own_addresses
 from xenoovs.model.tunnel import remote_end_of
 from xenoovs.openflow.flow import LOCAL, Field, Output, SetField
 
@@ -186,7 +187,7 @@ def ipvs_program(bed: Bed) -> DesignProgram:
 def running_ipvs(bed: Bed) -> Iterator[None]:
     """Let the kernel of the dpu balance the service; all is removed at the end, whatever ends it."""
     dpu, service, bridge = bed.dpu, bed.service, bed.balancer.uplinks.bridge
-    protocol, vip = service.claim.protocol, address_in(service.claim.vips_of(Family.IPV4)[0])
+    protocol, vip = service.claim.protocol, own_addresses(service, Family.IPV4, bed.balancer.services)[0]
     assert protocol is not None  # noqa: S101 - `why_no_ipvs` has checked it
     weights = whole_weights(service)
     with ExitStack() as stack:

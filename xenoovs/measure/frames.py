@@ -10,8 +10,9 @@ from ipaddress import IPv4Address, IPv6Address
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import MeasureError
 from xenoovs.lab.topology import client_net, parse_net, server_net, tried_ports, used_addresses
-from xenoovs.model.address import Family, IPAddress, IPNetwork, address_in, checksum, parse_mac
+from xenoovs.model.address import Family, IPAddress, IPNetwork, checksum, parse_mac
 from xenoovs.model.balancer import Balancer, KeyField, Protocol, Service
+from xenoovs.model.packet import own_addresses
 
 FCS_BYTES = 4
 """The checksum that a NIC adds to a frame (IEEE 802.3, section 3.2.9); sizes of frames include it, as in RFC 2544."""
@@ -61,11 +62,11 @@ def load_profile(
     if service.claim.vlan:
         raise MeasureError(f"service {service.name} is in a VLAN and the load has no tags: name another with --service")
     family = sorted(service.claim.families, key=lambda each: each.bits)[0]
-    vips = service.claim.vips_of(family)
+    vips = own_addresses(service, family, balancer.services)
     return LoadProfile(
         service=service,
         family=family,
-        vip=address_in(vips[0]) if vips else server_net(family)[1],
+        vip=vips[0] if vips else server_net(family)[1],
         port=tried_ports(service.claim)[0],
         # The other half of the net is for the client that measures round trips.
         net=_halves(client_net(family, used_addresses(balancer)))[0],

@@ -14,8 +14,9 @@ from xenoovs.compile.encoding import key_of
 from xenoovs.compile.program import BlockFlow, compile_config
 from xenoovs.errors import MeasureError
 from xenoovs.lab.topology import tried_ports
-from xenoovs.model.address import Family, IPNetwork, address_in
+from xenoovs.model.address import Family, IPAddress, IPNetwork
 from xenoovs.model.balancer import MAX_KEY_BITS, Balancer, KeyField, Protocol, Service
+from xenoovs.model.packet import own_addresses
 from xenoovs.openflow.flow import ETH_IPV6, Field
 
 _FUNCTIONS = '''\
@@ -90,10 +91,12 @@ def trex_profile(balancer: Balancer, *, sources: Sequence[IPNetwork], file: str)
     """
     blocks = []
     for service in compile_config(balancer).services:
-        nets = {family: _net(service.service, family, sources) for family in service.service.claim.served_families}
+        served = service.service.claim.served_families
+        nets = {family: _net(service.service, family, sources) for family in served}
+        vips = {family: own_addresses(service.service, family, balancer.services) for family in served}
         for number, block in enumerate(service.blocks):
             family = _family(block)
-            blocks.append(_block(service.service, number, block, nets[family], family))
+            blocks.append(_block(service.service, number, block, nets[family], vips[family]))
     rows = "".join(f"    {{{', '.join(f'{name!r}: {value}' for name, value in row.items())}}},\n" for row in blocks)
     return (
         '"""Packets to every block of a service, in its share. In the console of TRex, for example:\n\n'
@@ -121,11 +124,15 @@ def _net(service: Service, family: Family, sources: Iterable[IPNetwork]) -> IPNe
     return net
 
 
-def _block(service: Service, number: int, block: BlockFlow, net: IPNetwork, family: Family) -> dict[str, str]:
+def _block(
+    service: Service, number: int, block: BlockFlow, net: IPNetwork, vips: Sequence[IPAddress]
+) -> dict[str, str]:
     """Return the row of a block; the values are Python source."""
-    protocol, vips = service.claim.protocol or Protocol.UDP, service.claim.vips_of(family)
+    protocol, family = service.claim.protocol or Protocol.UDP, _family(block)
     if protocol not in (Protocol.UDP, Protocol.TCP):
         raise MeasureError(f"service {service.name} serves {protocol.value}; a profile can send UDP and TCP alone")
+    if service.claim.vlan:
+        raise MeasureError(f"service {service.name} is in a VLAN; a profile sends frames without a tag")
     if not vips:
         raise MeasureError(f"service {service.name} has no `vip`; add one, so that a profile has where to send to")
     by_port = service.key.field is KeyField.SOURCE_PORT
@@ -143,7 +150,7 @@ def _block(service: Service, number: int, block: BlockFlow, net: IPNetwork, fami
         "name": repr(f"{service.name}-{'v6-' if family is Family.IPV6 else ''}{number}-{block.backend.name}"),
         "pps": str(1 << MAX_KEY_BITS - block.rule.depth),
         "mac": repr("" if service.vip_mac is None else str(service.vip_mac)),
-        "vip": repr(str(address_in(vips[0]))),
+        "vip": repr(str(vips[0])),
         "protocol": repr(protocol.value),
         "port": str(tried_ports(service.claim)[0]),
         "source": repr(str(address(int(net.network_address) | value))),

@@ -56,11 +56,6 @@ def holds(vip: Vip, address: IPAddress) -> bool:
     return address in vip if isinstance(vip, IPNetwork) else address == vip
 
 
-def address_in(vip: Vip) -> IPAddress:
-    """Return an address of a VIP that a host could have: of a prefix the second one."""
-    return vip[1] if isinstance(vip, IPNetwork) else vip
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Mac:
     """A 48-bit Ethernet address (IEEE 802-2014, section 8.2)."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from xenoovs.dataclass import dataclass
-from xenoovs.model.address import Family, IPAddress, Mac, family_of
-from xenoovs.model.balancer import Balancer, Claim, Protocol, Service
+from collections.abc import Iterable, Iterator
+
+from xenoovs.dataclass import dataclass, replace
+from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of, prefix_of
+from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol, Service
+from xenoovs.model.next_hop import NO_TAG
 from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import UNTAGGED, tag_of
 
@@ -74,3 +77,38 @@ def service_of(balancer: Balancer, packet: Packet) -> Service | None:
         return service.claim.vlan is not None, service.claim.prefix_length(packet.destination) or 0
 
     return max(claimed, key=precedence, default=None)
+
+
+def own_addresses(service: Service, family: Family, services: Iterable[Service]) -> tuple[IPAddress, ...]:
+    """Return addresses of the VIPs of a service: of a prefix the second, the first and the last to which no other
+    service has its packets; of those that it has no packet to, the second."""
+    claim = service.claim
+    vips, others = claim.vips_of(family), [each.claim for each in services if each is not service]
+    if not any(isinstance(vip, IPNetwork) for vip in vips):
+        return tuple(prefix_of(vip)[0] for vip in vips)
+    first = tuple(PortRange(ports.first, ports.first) for ports in claim.ports[:1])
+    one = replace(claim, protocol=claim.protocol or Protocol.UDP, ports=first, vlan=claim.vlan or NO_TAG)
+    for packets in (claim, one):
+        if found := tuple(each for vip in vips for each in _own(vip, replace(packets, vips=()), claim, others)):
+            return found
+    return tuple(vip[1] if isinstance(vip, IPNetwork) else vip for vip in vips)
+
+
+def _own(vip: Vip, packets: Claim, claim: Claim, others: Iterable[Claim]) -> Iterator[IPAddress]:
+    """Yield the addresses of one VIP of `claim`, of all packets that are as `packets`."""
+    start, length = prefix_of(vip)
+    begin, taken, kind = int(start), list[tuple[int, int]](), type(start)
+    end = begin + (1 << start.max_prefixlen - length)
+    for other in others:
+        for net in other.vips_of(family_of(vip)):
+            first, longer = int(prefix_of(net)[0]), prefix_of(net)[1]
+            last = first + (1 << start.max_prefixlen - longer)
+            if first < end and begin < last and (other.vlan is not None, longer) > (claim.vlan is not None, length):
+                taken += [(first, last)] if packets.overlaps(other) else []
+    free, at = list[tuple[int, int]](), begin
+    for first, last in (*sorted(taken), (end, end)):
+        free += [(at, first - 1)] if at < first else []
+        at = max(at, last)
+    if free:
+        low, high = free[0]
+        yield from dict.fromkeys(kind(number) for number in (min(low + (low == begin), high), low, free[-1][1]))
