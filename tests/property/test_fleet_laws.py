@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 
 from tests import fleet_support
 from tests.command_line import SMALL_CONFIG
+from tests.compiled import compiled, observed
 from tests.fleet_support import EMPTY, committed
 from tests.strategies import balancers, edits, share
+from xenoovs.compile.plan import summarise
 from xenoovs.compile.program import compile_program
+from xenoovs.compile.read import read
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, Transition, follow, moved
 from xenoovs.errors import ConfigError, ExportMalformed, FleetRefused, XenoovsError
@@ -31,14 +34,15 @@ from xenoovs.fleet.plan import (
     next_change,
     parse_intent,
     restoring,
+    with_intent,
     with_override,
 )
 from xenoovs.fleet.rollout import next_step
-from xenoovs.model.balancer import Backend, Balancer
+from xenoovs.model.balancer import Backend, Balancer, Claim
 from xenoovs.model.emit import render_config
 from xenoovs.model.fleet import NEUTRAL, neutral_service, parse_fleet, read_services, service_text
 from xenoovs.model.load import compose, compose_json
-from xenoovs.model.next_hop import Direct, Tunneled
+from xenoovs.model.next_hop import NO_TAG, Direct, Tunneled
 from xenoovs.model.tunnel import SwitchTunnel, TunnelType
 from xenoovs.model.values import site_name
 from xenoovs.store.export import export_text, parse_export
@@ -102,6 +106,34 @@ def test_no_more_clients_move_than_on_one_bridge(data: st.DataObject, drawn: tup
     before, theirs, ours = dict(previous.services), dict(alone.services), dict(decision_of(new, assigned).services)
     for service_id in before.keys() & ours.keys():
         assert moved(before[service_id], ours[service_id]) <= moved(before[service_id], theirs[service_id])
+
+
+@share(0.4)
+@given(st.data(), views())
+def test_a_backend_with_another_tag_moves_as_many_clients_as_on_a_bridge(
+    data: st.DataObject, drawn: tuple[FleetView, Balancer]
+) -> None:
+    view, balancer = drawn
+
+    def tagged(backend: Backend, claim: Claim) -> Backend:
+        hop = backend.next_hop
+        if not isinstance(hop, Direct) or backend.follows:
+            return backend
+        vlan = data.draw(TAGS.filter(lambda tag: tag is None or tag != claim.vlan))
+        return replace(backend, next_hop=replace(hop, vlan=vlan))
+
+    services = (
+        replace(each, backends=tuple(tagged(backend, each.claim) for backend in each.backends))
+        for each in balancer.services
+    )
+    after, installed = replace(balancer, services=tuple(services)), compiled(balancer).flows
+    text = text_of(after)
+    steps = with_intent(view, text, parse_intent(text, file="new")).steps
+    before, _ = read(observed(installed), after)
+    changes = summarise(compiled(after, installed=installed), before, installed)
+    assert {each.name: each.clients for each in steps if each.clients} == {
+        each.name: each.moved for each in changes if each.moved
+    }
 
 
 @share(0.4)
@@ -304,6 +336,7 @@ def comparable(change: FleetChange) -> object:
     return replace(change, unusable=tuple(map(str, change.unusable)))  # type: ignore[arg-type]
 
 
+TAGS = st.sampled_from((None, NO_TAG, 300))
 GROUPS = st.frozensets(st.sampled_from(["edge", "core", "lab"]), max_size=2)
 REMOTES = st.integers(1, 3).map(lambda number: IPv4Address("192.168.77.0") + number)
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from xenoovs.dataclass import dataclass, field, replace
-from xenoovs.model.balancer import Balancer, BlockKey, DrainMode, Service, service_ids
+from xenoovs.model.balancer import Backend, Balancer, BlockKey, DrainMode, Service, service_ids
 from xenoovs.model.next_hop import NextHop, parse_next_hop
 from xenoovs.model.remote import every_service
 from xenoovs.partition.block import Assignment, Block, Piece, Table, reverse_bits, spread
@@ -366,6 +366,18 @@ def follow(
         for i, found in transition.services
     }
     return Decision.of(services, version=decision.version), Transition.of(moves)
+
+
+def delivered(found: ServiceDecision, before: Service, after: Service) -> ServiceDecision:
+    """Return what a service has under the names in another config, as flows tell it: the next hop identifies a backend,
+    or its address where no next hop is known."""
+    old, new = ({one.name: _identity(one) for one in each.backends} for each in (before, after))
+    owners = {identity: name for name, identity in new.items()}
+    return _renamed(found, {name: owners.get(identity, identity) for name, identity in old.items()})
+
+
+def _identity(backend: Backend) -> str:
+    return str(backend.address if backend.follows or not backend.next_hop.is_known else backend.next_hop)
 
 
 def _renamed(found: ServiceDecision, names: Mapping[Owner, Owner]) -> ServiceDecision:

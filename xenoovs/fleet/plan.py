@@ -25,6 +25,7 @@ from xenoovs.decision.decision import (
     ServiceDecision,
     Stored,
     Transition,
+    delivered,
     follow,
     moved,
 )
@@ -108,13 +109,15 @@ class FleetAvailability(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ServiceStep:
     """What a change does to one service, on the DPUs of `groups`; empty: on all. `was`, `now`: who has which clients;
-    None: it is added, or removed. `old_groups`: of the row that they had."""
+    None: it is added, or removed. `old_groups`: of the row that they had. `clients`: the share, 0..1, that had a
+    backend and get another one; a backend that gets another next hop is another one, as on a bridge."""
 
     name: str
     was: ServiceDecision | None
     now: ServiceDecision | None
     old_groups: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    clients: Fraction = Fraction(0)
 
     @property
     def kind(self) -> str:
@@ -125,11 +128,6 @@ class ServiceStep:
         """How many are new or get another backend."""
         had = () if self.was is None else self.was.active.rows
         return 0 if self.now is None else len({*self.now.active.rows} - {*had})
-
-    @property
-    def clients(self) -> Fraction:
-        """The share, 0..1, that had a backend and get another one."""
-        return Fraction(0) if self.was is None or self.now is None else moved(self.was, self.now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +518,9 @@ def _steps(
             if old.groups and new.groups:
                 both = old.groups & new.groups
                 groups = both | old.groups - new_groups[new.claim], both | new.groups - old_groups[new.claim]
-            step = ServiceStep(new.service, was, decided[name][1], *groups)
+            now, (configured, held) = decided[name][1], stored[each]
+            clients = moved(delivered(held, configured, sites[name].service), now)
+            step = ServiceStep(new.service, was, now, *groups, clients)
             if step.was != step.now or old.config != new.config or step.old_groups != step.groups:
                 steps.append(step)
     return tuple(sorted(steps, key=lambda each: (each.name, sorted(each.groups), sorted(each.old_groups))))
