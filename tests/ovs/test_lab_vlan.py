@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import sys
+from collections.abc import Iterator
+from ipaddress import ip_network
+
+import pytest
 
 from tests.ovs.lab_support import install, load_text, running_lab
+from xenoovs.cli.doctor import Question
 from xenoovs.compile.program import compile_config
 from xenoovs.datapath.parse import parse_dump
+from xenoovs.evidence.target import THIS_HOST
+from xenoovs.judge.doctor.check import CheckState
+from xenoovs.judge.doctor.examine import HOST_CHECKS, examine
 from xenoovs.judge.expected import expected_services, index_blocks
+from xenoovs.lab.host import LabNetns
+from xenoovs.lab.lab import Lab
+from xenoovs.lab.target import OpenedLab
 from xenoovs.lab.traffic import Load, send
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.management import ManagementSwitch
+from xenoovs.switch.process import run
 
 CONFIG = """\
 version: 1
@@ -34,8 +48,8 @@ services:
   - name: plain
     vlan: untagged
     vip: [10.3.10.47, "2001:db8::47"]
-    protocol: tcp
-    ports: [80]
+    protocol: udp
+    ports: [53]
     vip_mac: 02:00:5e:10:00:03
     backends:
       - {name: added, mac: 02:00:00:00:0b:05, weight: 1, vlan: 300}
@@ -52,20 +66,50 @@ services:
 """
 
 
-def test_tags_are_kept_changed_removed_and_added(tmp_path: Path) -> None:
+BALANCER = load_text(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with running_lab("vlan", BALANCER, tmp_path_factory.mktemp("lab")) as made:
+        install(made, BALANCER)
+        yield made
+
+
+def test_tags_are_kept_changed_removed_and_added(lab: Lab) -> None:
     """One MAC in two VLANs is two servers; each gets the clients of its own service alone."""
-    balancer = load_text(CONFIG)
-    with running_lab("vlan", balancer, tmp_path) as lab:
-        install(lab, balancer)
-        report = send(lab, balancer, load=Load(clients=64, packets=800))
-        assert report.is_served
-        assert [(s.service, s.lost, {b.name for b in s.backends if b.answered}) for s in report.services] == [
-            ("blue", 0, {"same", "changed"}),
-            ("red", 0, {"removed", "same"}),
-            ("plain", 0, {"added", "none"}),
-            ("web", 0, {"near", "far"}),
-        ]
-        index = index_blocks(expected_services(compile_config(balancer)))
-        dump = lab.ovs.appctl("dpctl/dump-flows", "-m")
-        found = [block for each in parse_dump(dump) if (block := index.find(each)) is not None]
-        assert len(found) == len(set(found)) == sum(len(s.backends) for s in balancer.services) + 2
+    report = send(lab, BALANCER, load=Load(clients=64, packets=800))
+    assert report.is_served
+    assert [(s.service, s.lost, {b.name for b in s.backends if b.answered}) for s in report.services] == [
+        ("blue", 0, {"same", "changed"}),
+        ("red", 0, {"removed", "same"}),
+        ("plain", 0, {"added", "none"}),
+        ("web", 0, {"near", "far"}),
+    ]
+    index = index_blocks(expected_services(compile_config(BALANCER)))
+    dump = lab.ovs.appctl("dpctl/dump-flows", "-m")
+    found = [block for each in parse_dump(dump) if (block := index.find(each)) is not None]
+    assert len(found) == len(set(found)) == sum(len(s.backends) for s in BALANCER.services) + 2
+
+
+@pytest.mark.parametrize("offload", ["on", "off"])
+@pytest.mark.parametrize("mtu", [1496, 1500, 1504])
+def test_doctor_finds_where_a_full_packet_does_not_fit_and_a_tag_needs_no_room(
+    lab: Lab, mtu: int, offload: str
+) -> None:
+    """Packets of the MTU of the ingress port, whose tag is kept, changed, removed and added."""
+    switch = lab.topology.switch_namespace
+    for port in ("p0", "p1"):
+        run(["ip", "netns", "exec", switch, "ethtool", "-K", port, "txvlan", offload, "rxvlan", offload])
+    LabNetns().batch([f"link set dev p1 mtu {mtu}"], namespace=switch)
+    management = ManagementSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
+    question = Question(BALANCER, management, OpenedLab(lab), target=THIS_HOST, backends=False)
+    rows = examine(question.read(), checks=HOST_CHECKS)
+    is_ok = {row.subject: row.state is CheckState.OK for row in rows if row.name == "MTU"}
+    assert is_ok == {"p0": True, "p1": mtu >= 1500}
+    clients = [str(ip_network(lab.topology.clients.nets[0])[number]) for number in range(1, 9)]
+    for vip in ("10.3.10.45", "10.3.10.46", "10.3.10.47"):
+        sender = [sys.executable, "-m", "tests.ovs.tagged_client", vip]
+        for size in (1500, min(mtu, 1500)):
+            said = run(["ip", "netns", "exec", lab.topology.clients.namespace, *sender, str(size), *clients])
+            assert int(said.stdout) == (len(clients) if size <= mtu else 0), (vip, size)

@@ -12,7 +12,7 @@ import click
 
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_onto
-from xenoovs.compile.tunnel_ports import wanted_ports
+from xenoovs.compile.tunnel_ports import tagged_tunnels, wanted_ports
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.fact import Fact, Unknown, Unresponsive
 from xenoovs.datapath.host import BackendFacts, HostFacts
@@ -358,6 +358,7 @@ class Question:
             tunnels=tuple(self._tunnels(balancer)),
             keys=self._keys(balancer),
             tunnel_ports=wanted_ports(balancer),
+            tagged=tagged_tunnels(balancer),
         )
 
     def _tunnels(self, balancer: Balancer) -> Iterator[RequiredTunnel]:

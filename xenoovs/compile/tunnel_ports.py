@@ -13,7 +13,7 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import CompileError
 from xenoovs.model.address import Family, Vip
 from xenoovs.model.balancer import Balancer, Returns, Service
-from xenoovs.model.next_hop import Tunneled, remote_of_port
+from xenoovs.model.next_hop import Tunneled, is_tunneled, remote_of_port
 from xenoovs.model.tunnel import Bfd, Ipsec, RemoteEnd, SwitchTunnel, TunnelPorts, TunnelType, remote_end_of
 from xenoovs.openflow.flow import Action, Field, Flow, FlowKey, Output, SetField, exact, match_of
 
@@ -108,6 +108,13 @@ def wanted_ports(balancer: Balancer) -> tuple[WantedPort, ...]:
     """Return the ports of all tunnels: a shared one always, one of a remote while a backend is there."""
     found = [port for tunnel in balancer.switch_tunnels for port in _ports_of(tunnel, balancer)]
     return tuple(sorted(found, key=lambda port: port.name))
+
+
+def tagged_tunnels(balancer: Balancer) -> frozenset[str]:
+    """Return the ports of tunnels in which frames may keep a tag: of services of every VLAN, where others have one."""
+    hops = (each.next_hop for one in balancer.services if one.claim.vlan is None for each in one.backends)
+    found = frozenset(port for hop in hops if is_tunneled(hop) for port in hop.ports)
+    return found if any(service.claim.vlan for service in balancer.services) else frozenset()
 
 
 def _ports_of(tunnel: SwitchTunnel, balancer: Balancer) -> Iterator[WantedPort]:

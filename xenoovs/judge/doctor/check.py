@@ -51,7 +51,8 @@ class RequiredKey:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a config requires of the host. `entries`: of the hardware, once all clients send."""
+    """What a config requires of the host. `entries`: of the hardware, once all clients send. `tagged`: the tunnel ports
+    in which frames may keep a tag."""
 
     bridge: str
     ingress: tuple[str, ...]
@@ -63,6 +64,7 @@ class Requirements:
     tunnels: tuple[RequiredTunnel, ...] = ()
     keys: tuple[RequiredKey, ...] = ()
     tunnel_ports: tuple[WantedPort, ...] = ()
+    tagged: frozenset[str] = frozenset()
 
     @property
     def ports(self) -> tuple[str, ...]:

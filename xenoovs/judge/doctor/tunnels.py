@@ -215,6 +215,8 @@ _PROGRAMS = HostCheck("IPsec programs", "ovs-monitor-ipsec(8) writes the policie
 _CLIENT_MTU = 1500
 _OVN_OPTIONS = 8
 """Bytes of OVN's option of Geneve: 4 of its header, 4 of data (ovn-architecture(7), "Tunnel Encapsulations")."""
+_TAG = 4
+"""Bytes of a tag (IEEE 802.1Q, 9.3), which an MTU counts in a tunnel alone."""
 _KEY = HostCheck("IPsec key", "ovs-monitor-ipsec(8) begins with the port that has the key of its remote")
 _IKE = ("charon", "charon-systemd", "pluto")
 _MONITOR = "ovs-monitor-ipsec"
@@ -319,6 +321,9 @@ def _needed_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: Rou
     sizes = [found.mtu for found in map(case.device, ingress) if not isinstance(found, Unknown)]
     inner, parts = max(sizes, default=_CLIENT_MTU), [f"{end.overhead} of {end.kind}"]
     need = inner + end.overhead
+    if case.required is not None and end.port in case.required.tagged:
+        need += _TAG
+        parts.append(f"{_TAG} of a tag")
     if end.kind == "geneve" and _is_of_ovn(case, end):
         need += _OVN_OPTIONS
         parts.append(f"{_OVN_OPTIONS} of OVN's option")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import IPv4Address
 
 import pytest
@@ -54,6 +54,7 @@ def _rows(
     datapath: str = "system",
     failures: Mapping[str, IkeFailure] | None = None,
     others: tuple[TunnelEnd, ...] = (),
+    tagged: Collection[str] = (),
 ) -> dict[tuple[str, str | None], CheckResult]:
     facts = TunnelFacts(
         (end, *others),
@@ -71,7 +72,7 @@ def _rows(
     )
     daemon = Daemon(OffloadState(is_on, "the log"), OffloadHistory(), 200_000)
     host = HostFacts(is_local=True, database=Database(bridges=bridges), daemon=daemon, devices=devices, tunnels=facts)
-    case = DoctorCase(Evidence(host), Requirements("ovsbr1", ("p0",), ("gnv0",), entries=0))
+    case = DoctorCase(Evidence(host), Requirements("ovsbr1", ("p0",), ("gnv0",), entries=0, tagged=frozenset(tagged)))
     return {(row.name, row.subject): row for row in check_tunnel_ends(case)}
 
 
@@ -119,6 +120,16 @@ def test_bug_an_address_on_a_port_of_the_bridge_was_right_in_userspace_and_nothi
         CheckState.WRONG,
         "by u0, a port of bridge br-ul: a userspace datapath needs the address on br-ul itself",
     )
+
+
+def test_a_tag_that_frames_keep_in_a_tunnel_needs_room() -> None:
+    seen = {
+        (row := _row("tunnel MTU", route=RouteTo("p1", LOCAL, mtu=mtu), tagged={"gnv0"})).state: row.seen
+        for mtu in (1553, 1554)
+    }
+    needs = "1554 (1500 of the clients + 50 of geneve + 4 of a tag)"
+    assert seen[CheckState.WRONG] == f"1553 of p1 is below {needs}; or lower that of the clients"
+    assert seen[CheckState.OK].startswith("1554 of p1, needed 1554")
 
 
 def test_bug_the_command_of_one_tunnel_made_the_mtu_too_low_for_another() -> None:
