@@ -334,6 +334,7 @@ _REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
 _PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
 _TAG = re.compile(r"\bvlan\((vid=([0-9]{1,4})[^)]*)\)", re.ASCII)
 """Open vSwitch prints this for a rule of traffic control that matches the EtherType of the tag alone (lib/tc.c)."""
+_TWO_TAGS = re.compile(r"encap\(eth_type\(0x(?:8100|88a8)\b")
 _VENDOR = ", dpe_packets:"
 _MAX_REASONS_SHOWN = 5
 _MAX_COUNTED = 1000
@@ -349,7 +350,8 @@ MAYBE_FILTERED = (
 class Hints:
     """Collects remarks from lines on their way to the parser. `cores`: CPU cores of the PMD threads in the dump.
     `has_vendor_counters`: whether a vendor's Open vSwitch added counters of its own. `tags`: what megaflows of tagged
-    packets match of the tag, as text, with the number of megaflows, but for the `vlans` of services."""
+    packets match of the tag, as text, with the number of megaflows, but for the `vlans` of services. `double_tagged`:
+    megaflows of frames with two tags."""
 
     megaflows: int = 0
     offloaded: int = 0
@@ -357,6 +359,7 @@ class Hints:
     dummies: int = 0
     has_vendor_counters: bool = False
     tags: dict[str, int] = field(default_factory=dict)
+    double_tagged: int = 0
     vlans: frozenset[int] = frozenset()
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -367,9 +370,11 @@ class Hints:
                 self.offloaded += ", offloaded:yes" in line
                 self.dummies += ", dp:dummy" in line
                 self.has_vendor_counters = self.has_vendor_counters or _VENDOR in line
-                if "vlan(vid=" in line and (found := _TAG.search(line)) and len(self.tags) < _MAX_COUNTED:
+                if _TWO_TAGS.search(line):
+                    self.double_tagged += 1
+                elif "vlan(vid=" in line and (found := _TAG.search(line)) and len(self.tags) < _MAX_COUNTED:
                     tag = "any VLAN" if found[1] == NO_VALUES and ", dp:tc," in line else found[1]
-                    if int(found[2]) not in self.vlans or line.count("vlan(vid=") > 1:
+                    if int(found[2]) not in self.vlans:
                         self.tags[tag] = self.tags.get(tag, 0) + 1
                 if ", dp-" in line and (found := _REASON.search(line.rstrip())):
                     self._count(found[1])
@@ -404,6 +409,11 @@ class Hints:
             yield (
                 "dpe_packets and dpe_bytes are counters of a vendor's Open vSwitch, which no public source describes; "
                 "verdicts rely on packets and offloaded alone"
+            )
+        if self.double_tagged:
+            yield (
+                f"{counted(self.double_tagged, 'megaflow')} of frames with two tags (IEEE 802.1ad), which are not "
+                "supported; with `vlan-limit` 1 they are other traffic"
             )
         if self.tags:
             tagged, shown = sum(self.tags.values()), "; ".join(list(self.tags)[:_MAX_REASONS_SHOWN])

@@ -324,7 +324,7 @@ def _reason(flow: Flow) -> str:
     if ether is None or ether.value not in (ETH_IPV4, ETH_IPV6):
         return "not IP: other_traffic decides, and vip_mac answers ARP for a VIP"
     if any(isinstance(action, Foreign) and "vlan" in action.text for action in flow.actions):
-        return "it adds a second tag, or one without a VLAN from 1 to 4094; xenoovs writes one such tag"
+        return "it adds a tag without a VLAN from 1 to 4094, or a second one: two tags (IEEE 802.1ad) are not supported"
     return "more than to set MACs and send to one port"
 
 

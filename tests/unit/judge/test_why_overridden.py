@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.command_line import CommandLine
 from tests.unit.judge.why_cases import case, host, megaflow
 from xenoovs.datapath.database import BridgeState, Database, PortState
@@ -54,6 +56,17 @@ def test_tagged_clients_are_remarked_with_their_cost() -> None:
     assert len(list(hints.watch([line, line.replace("vid=5", "vid=6"), line]))) == 3
     (remark,) = hints.remarks(is_filtered=False)
     assert remark.startswith("3 megaflows of tagged packets (vid=5,pcp=0; vid=6,pcp=0): beside untagged packets each")
+
+
+@pytest.mark.parametrize(
+    "tags", ["vlan(vid=5,pcp=0),encap(eth_type(0x8100))", "vlan(vid=5/0x0,pcp=0/0x0),encap(eth_type(0x88a8))"]
+)
+def test_frames_with_two_tags_are_said_to_be_unsupported(tags: str) -> None:
+    """That of the service with the outer tag has no packet of them."""
+    hints = Hints(vlans=frozenset({5}))
+    list(hints.watch([f"in_port(p0),eth_type(0x8100),{tags}, actions:p1"]))
+    (remark,) = hints.remarks(is_filtered=False)
+    assert remark.startswith("1 megaflow of frames with two tags (IEEE 802.1ad), which are not supported")
 
 
 def test_a_rule_of_traffic_control_for_any_vlan_is_not_one_of_vlan_0() -> None:
