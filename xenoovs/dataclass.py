@@ -1,7 +1,8 @@
 """`dataclass` for records, which are frozen and have slots: defined in a quarter of the time that dataclasses takes.
 
 Python 3.11 compiles seven functions of such a class one by one, a third of the time in which commands start
-(docs/adr/README.md, 31). Here those that read all fields are compiled at once, and the others shared.
+(docs/adr/README.md, 31). Here those that read all fields are compiled when they are called first, as a command uses few
+of the records that it imports, and the others are shared.
 """
 
 from __future__ import annotations
@@ -15,29 +16,44 @@ __all__ = ["MISSING", "Field", "asdict", "dataclass", "field", "fields", "replac
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from dataclasses import dataclass
+
+    _Text = Callable[[Any, dict[str, Any]], str]
 else:
 
     def dataclass(*, frozen: bool = False, **options: Any) -> Callable[[type], type]:
-        """As dataclasses.dataclass; a frozen one without an order has its methods from this module."""
-        if not frozen or options.get("order"):
+        """As dataclasses.dataclass; a frozen one has its methods from this module."""
+        if not frozen:
             return dataclasses.dataclass(frozen=frozen, **options)
         return lambda kind: _record(kind, **options)
 
 
-def _record(kind: type, **options: Any) -> Any:
+def _record(kind: type, *, order: bool = False, **options: Any) -> Any:
     own = dict(vars(kind))
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(kind)
-    functions = _compiled(made)
-    for name, function in functions.items():
+    texts = _TEXTS | _ORDER if order else _TEXTS
+    methods = _SHARED | {name: _late(made, name, text) for name, text in texts.items()}
+    for name, method in methods.items():
         # Python sets `__hash__` to None where a class has an `__eq__` of its own.
         if own.get(name) is None:
-            setattr(made, name, function)
+            setattr(made, name, method)
     return made
 
 
-def _compiled(made: Any) -> dict[str, Any]:
-    """Return the methods of a record. `__init__` sets attributes by their slots, as the class refuses to set them."""
-    known: dict[str, Any] = {"FACTORY": object()}
+def _late(made: Any, name: str, text: _Text) -> Callable[..., Any]:
+    """Return a method that compiles itself when it is called first. `text`: its source; adds the names that it uses."""
+
+    def first(self: Any, *args: Any, **named: Any) -> Any:
+        known: dict[str, Any] = {}
+        exec(text(made, known), known)  # noqa: S102
+        setattr(made, name, known[name])
+        return known[name](self, *args, **named)
+
+    return first
+
+
+def _init(made: Any, known: dict[str, Any]) -> str:
+    """Sets attributes by their slots, as the class refuses to set them."""
+    known["FACTORY"] = object()
     heads: dict[bool, list[str]] = {False: ["self"], True: ["*"]}
     body = []
     for number, each in enumerate(fields(made)):
@@ -55,18 +71,21 @@ def _compiled(made: Any) -> dict[str, Any]:
     if hasattr(made, "__post_init__"):
         body.append("self.__post_init__()")
     parameters = ", ".join(heads[False] + (heads[True] if len(heads[True]) > 1 else []))
-    compared = _values(each.name for each in fields(made) if each.compare)
-    hashed = _values(each.name for each in fields(made) if (each.compare if each.hash is None else each.hash))
-    text = f"""
-def __init__({parameters}): {"; ".join(body) or "pass"}
-def __eq__(self, other):
-    return {compared} == {compared.replace("self.", "other.")} if other.__class__ is self.__class__ else NotImplemented
-def __hash__(self): return hash({hashed})
-"""
-    exec(text, known)  # noqa: S102
-    shared = {"__repr__": _show, "__setattr__": _refuse, "__delattr__": _refuse}
-    shared |= {"__getstate__": _state, "__setstate__": _restore}
-    return {name: known[name] for name in ("__init__", "__eq__", "__hash__")} | shared
+    return f"def __init__({parameters}): {'; '.join(body) or 'pass'}"
+
+
+def _comparison(name: str, sign: str) -> _Text:
+    def text(made: Any, _known: dict[str, Any]) -> str:
+        own = _values(each.name for each in fields(made) if each.compare)
+        result = f"{own} {sign} {own.replace('self.', 'other.')}"
+        return f"def {name}(self, other): return {result} if other.__class__ is self.__class__ else NotImplemented"
+
+    return text
+
+
+def _hash(made: Any, _known: dict[str, Any]) -> str:
+    own = _values(each.name for each in fields(made) if (each.compare if each.hash is None else each.hash))
+    return f"def __hash__(self): return hash({own})"
 
 
 def _values(names: Iterable[str]) -> str:
@@ -89,3 +108,15 @@ def _restore(self: Any, state: list[object]) -> None:
 
 def _refuse(_self: object, name: str, *_: object) -> None:
     raise FrozenInstanceError(f"a record does not change: {name}")
+
+
+_SHARED = {
+    "__repr__": _show,
+    "__setattr__": _refuse,
+    "__delattr__": _refuse,
+    "__getstate__": _state,
+    "__setstate__": _restore,
+}
+_TEXTS: dict[str, _Text] = {"__init__": _init, "__eq__": _comparison("__eq__", "=="), "__hash__": _hash}
+_SIGNS = {"__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
+_ORDER = {name: _comparison(name, sign) for name, sign in _SIGNS.items()}

@@ -7,6 +7,7 @@ import dataclasses
 import pickle
 from collections.abc import Callable
 from itertools import count
+from operator import ge, gt, le, lt
 
 import pytest
 
@@ -64,7 +65,13 @@ def classes(dataclass: Callable[..., Callable[[type], type]]) -> tuple[type, ...
     class Empty:
         pass
 
-    return Plain, Derived, Keyed, Computed, Own, Hashed, Empty
+    @dataclass(**FROZEN, order=True)
+    class Ordered:
+        a: int
+        b: str = "b"
+        c: int = dataclasses.field(default=0, compare=False)
+
+    return Plain, Derived, Keyed, Computed, Own, Hashed, Empty, Ordered
 
 
 CALLS: tuple[tuple[tuple[object, ...], dict[str, object]], ...] = (
@@ -94,7 +101,8 @@ def told(kind: type, call: tuple[tuple[object, ...], dict[str, object]]) -> tupl
     except TypeError:
         digest = None
     same, differs = made == kind(*call[0], **call[1]), made == other
-    return repr(made), repr(other), same, differs, made == 1, digest, copied == made, kept, made.__match_args__
+    ordered = [sign(made, other) for sign in (lt, le, gt, ge)] if kind.__name__ == "Ordered" else []
+    return repr(made), repr(other), same, differs, made == 1, digest, copied == made, kept, made.__match_args__, ordered
 
 
 def test_a_record_shows_compares_hashes_and_copies_as_a_dataclass() -> None:
@@ -112,6 +120,13 @@ def test_a_record_does_not_change_and_has_no_further_attributes() -> None:
             with pytest.raises(dataclasses.FrozenInstanceError):
                 delattr(record, name)
         assert not hasattr(record, "__dict__")
+
+
+def test_a_record_has_an_order_among_its_own_kind_only() -> None:
+    ordered = classes(dataclass)[-1]
+    assert sorted([ordered(2), ordered(1, "c"), ordered(1)]) == [ordered(1), ordered(1, "c"), ordered(2)]
+    with pytest.raises(TypeError):
+        assert ordered(1) < 2
 
 
 def test_a_record_of_the_product_goes_through_a_pipe() -> None:

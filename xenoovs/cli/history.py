@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from xenoovs.compile.read import is_of_drain
 from xenoovs.dataclass import dataclass
-from xenoovs.decision.decision import Decision, compare
-from xenoovs.engine.change import Change
-from xenoovs.engine.engine import Engine
 from xenoovs.errors import ChangeUnderWay, ListenError, NotInHistory, XenoovsError
 from xenoovs.terminal.agent_client import Where, find_places
 from xenoovs.terminal.command import EXIT_OK
@@ -31,6 +27,7 @@ from xenoovs.terminal.reach import reach
 if TYPE_CHECKING:
     from xenoovs.agent.control.paths import AgentPaths
     from xenoovs.cli.saved import HistoryEntry
+    from xenoovs.engine.change import Change
     from xenoovs.switch.api import Switch
 
 MAX_ENTRIES = 20
@@ -160,6 +157,10 @@ def histories(places: AgentPaths) -> list[History]:
 def is_installed(switch: Switch, entry: HistoryEntry) -> bool:
     """Return whether a bridge has what an entry of its history has applied; drains may still go on. Raises
     XenoovsError."""
+    from xenoovs.compile.read import is_of_drain
+    from xenoovs.decision.decision import Decision, compare
+    from xenoovs.engine.engine import Engine
+
     change = Engine(switch).plan(entry.balancer(), entry.options(partial=True))
     if change.difference.is_empty:
         return True
