@@ -245,9 +245,9 @@ class Work:
             show_plan(self.change, flows=how.flows)
         if self.is_due(how):
             confirm(f"Change {self.change.bridge}?", yes=how.yes, instead=_DRY_RUN)
-        document = {**self.make(how, output, words), **(facts or {})}
+        result = self.make(how, output, words)
         if output is OutputFormat.JSON:
-            print_json(document)
+            print_json({**plan_document(self.change), **result, **(facts or {})})
 
     def is_due(self, how: ApplyOptions) -> bool:
         """Return whether the change is to be made, and is none that does nothing."""
@@ -262,7 +262,7 @@ class Work:
 
     def make(self, how: ApplyOptions, output: OutputFormat, words: Words) -> dict[str, object]:
         """Make the change if it is due, write it into the history, and wait for its drains. `output`: With TEXT, what
-        was done is printed. Returns the JSON document of it."""
+        was done is printed. Returns what the JSON document has of it, besides the plan."""
         change, is_text, is_applied = self.change, output is OutputFormat.TEXT, self.is_due(how)
         later = replace(self.options, rebalance=False, decision=None)
         rounds = DrainRounds(self.engine, self.balancer, later, change)
@@ -282,7 +282,7 @@ class Work:
         waited_s = rounds.wait() if change.drains and not how.dry_run else 0.0
         if waited_s and is_text:
             echo(f"drained: all blocks have moved after {span(waited_s)}")
-        return {**plan_document(change), "applied": is_applied, "drained_s": round(waited_s, 3), "history": number}
+        return {"applied": is_applied, "drained_s": round(waited_s, 3), "history": number}
 
     def _make(self, how: ApplyOptions, rounds: DrainRounds, words: Words) -> int | None:
         """Make the change and return its number in the history; None: it could not be written there."""

@@ -91,6 +91,10 @@ class Form:
         return {**listed, **self._elsewhere}
 
     @cached_property
+    def _known(self) -> list[str]:
+        return [key for key in self.slots if key not in self.refused]
+
+    @cached_property
     def _required(self) -> dict[str, _Slot]:
         return {key: slot for key, slot in self.slots.items() if slot.is_required}
 
@@ -130,23 +134,18 @@ class Form:
         guess = did_you_mean(key, self._known, "did you mean {}?")
         return f"unknown key; {guess or 'known keys: ' + ', '.join(self._known)}"
 
-    @property
-    def _known(self) -> list[str]:
-        return [key for key in self.slots if key not in self.refused]
-
     def write(self, part: object) -> Any:
         """Return the tree of a model, or of its fields, without keys that have no value; of None None."""
         if part is None:
             return None
-        tree = dict[str, Value]()
-        for slot in self.slots.values():
-            is_there = slot.field in part if isinstance(part, Mapping) else slot.key not in self.refused
-            if is_there:
-                found = part[slot.field] if isinstance(part, Mapping) else getattr(part, slot.field)
-                value = write(slot.declared.parser, found)
-                if value is not None and value not in ([], {}):
-                    tree[slot.key] = value
-        return tree
+        if isinstance(part, Mapping):
+            found = {slot.key: part[slot.field] for slot in self.slots.values() if slot.field in part}
+        else:
+            found = {key: getattr(part, self.slots[key].field) for key in self._known}
+        written = {
+            key: write(self.slots[key].declared.parser, value) for key, value in found.items() if value is not None
+        }
+        return {key: value for key, value in written.items() if value is not None and value not in ([], {})}
 
     def describe(self, described: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON Schema of the form; add those of the forms inside of it to `described`, by name."""
