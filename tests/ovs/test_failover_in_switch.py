@@ -12,73 +12,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, finish, start
-from tests.ovs.dummy import ofctl
+from tests.command_line import CommandLine, start
+from tests.ovs.cuts import CONFIG, MOST_LOST, PLAIN, applied, cuts, dump, route, set_link
 from tests.ovs.lab_support import lab_name
 from tests.ovs.paced import steady_stream
 from tests.patience import eventually
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab, open_lab
-from xenoovs.lab.topology import switch_namespace
-from xenoovs.switch.process import run
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 
 pytestmark = pytest.mark.each_release
 
 NAME = lab_name("failover")
 CLIENTS, RATE_PPS = 40, 25
-CONFIG = """\
-version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1, failover: in_switch, depth: 3}
-health: {probe: icmp, interval: 2s, fast_interval: 50ms, timeout: 2s, fall: 2, rise: 2, max_down: 70%}
-services:
-  - name: dns
-    vip: 10.3.10.45
-    protocol: udp
-    ports: [53]
-    vip_mac: 02:00:5e:10:00:01
-    backends:
-      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
-      - {name: two, mac: 02:00:5e:10:00:03, weight: 1, egress: p2}
-      - {name: three, mac: 02:00:5e:10:00:04, weight: 1, egress: p3}
-"""
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("failover") / "my.yaml"
-    path.write_text(CONFIG)
-    return path
+    return tmp_path_factory.mktemp("failover") / "my.yaml"
 
 
 @pytest.fixture(scope="module")
 def lab(release: None, config: Path) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DIRECTORY_VARIABLE, str(config.parent / "labs"))
-        assert finish(start("lab", "up", config, "--lab", NAME)).status == 0
-        try:
-            assert finish(start("apply", config, "--lab", NAME, "--yes")).status == 0
-            yield open_lab(NAME)
-        finally:
-            assert finish(start("lab", "down", "--lab", NAME)).status == 0
-
-
-def set_link(lab: Lab, state: str) -> None:
-    """Cut the cable between p1 and the machine `one`, or connect it: at p1 for the switch, at `one` for probes."""
-    switch = switch_namespace(lab.topology.name)
-    found = run(["ip", "-j", "-n", switch, "link", "show", "p1"]).stdout
-    for device in (json.loads(found)[0]["link"], "xo-b1"):
-        run(["ip", "-n", switch, "link", "set", device, state])
-
-
-def route(answers: list[str | None]) -> list[str]:
-    """Return the machines that answered a client, in order, each once in a row."""
-    there = [answer for answer in answers if answer is not None]
-    return [who for number, who in enumerate(there) if number == 0 or there[number - 1] != who]
-
-
-def dump(lab: Lab) -> list[str]:
-    target = f"unix:{lab.ovs.directory / lab.topology.bridge}.mgmt"
-    lines = ofctl(lab.ovs, "-O", "OpenFlow14", "--no-stats", "dump-flows", target).splitlines()
-    return sorted(line for line in lines if "actions=" in line)
+        with applied(config, CONFIG, NAME) as made:
+            yield made
 
 
 def blocks(lab: Lab) -> list[tuple[int, int]]:
@@ -146,7 +103,7 @@ def test_hardware_entries_are_those_of_plain_flows(
 ) -> None:
     """Before a cut, and afterwards, when verify-offload and trace know which next hop is in use."""
     plain = tmp_path / "plain.yaml"
-    plain.write_text(CONFIG.replace(", failover: in_switch, depth: 3", ""))
+    plain.write_text(PLAIN)
     with steady_stream(lab, clients=CLIENTS, rate_pps=RATE_PPS) as stream:
 
         def seen() -> list[tuple[int, int]]:
@@ -193,3 +150,13 @@ def test_a_port_that_is_deleted_loses_its_clients_and_gets_them_back(
     assert all(each[0] == each[2] == "b2" != each[1] for each in found if len(each) == 3)
     assert all(each[0] != "b2" for each in found if len(each) == 1)
     assert xenoovs("plan", str(config), "--lab", NAME).status == 0
+
+
+@pytest.mark.long
+def test_a_cut_costs_few_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of links, ports and remotes: the acceptance on real packets."""
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "labs"))
+    found = list(cuts(tmp_path))
+    assert len(found) == 20
+    assert [cut for cut in found if cut.moved_twice or not cut.moved] == []
+    assert [cut for cut in found if cut.lost > MOST_LOST[cut.kind]] == []
