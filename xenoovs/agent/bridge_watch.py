@@ -9,18 +9,23 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 
 from xenoovs.agent.log import info, warn
 from xenoovs.agent.state import BridgePorts, Observed
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
+from xenoovs.compile.program import Program
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import PortState
-from xenoovs.errors import SwitchUnreachable
+from xenoovs.decision.decision import next_hops
+from xenoovs.errors import SwitchUnreachable, counted, worded
+from xenoovs.judge.expected import hops_in_use
 from xenoovs.model.balancer import Balancer
-from xenoovs.show.agent import PortView
+from xenoovs.openflow.flow import output_ports
+from xenoovs.show.agent import PortView, SwitchMove
 from xenoovs.switch.ovsdb import Ports, follow_ports
 
 _RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
@@ -105,6 +110,27 @@ def port_views(known: Mapping[str, PortState], balancer: Balancer) -> tuple[Port
         PortView(each.name, each.ofport, each.link_up, each.error or "", each.bfd_state if each.name in watched else "")
         for each in states
     )
+
+
+def moved_by_switch(
+    program: Program, live: Collection[str], since_s: Callable[[Collection[str]], float | None] = lambda _ports: None
+) -> Iterator[SwitchMove]:
+    """Yield the backends whose clients groups of the switch have moved, or have nowhere to move. `live`: ports.
+    `since_s`: returns when dead ports died."""
+    for made in program.services:
+        names = {hop: name for name, hop in next_hops(made.service).items()}
+        found = Counter[tuple[str, str, tuple[str, ...]]]()
+        for block in made.blocks:
+            ports = tuple(output_ports(block.flow.actions))
+            if made.watch is not None and block.move is None and ports[0] not in live:
+                hop = next(iter(hops_in_use(block.flow, live)), None)
+                to = "" if hop is None else names.get(hop, str(hop))
+                found[block.backend.name, to, ports if hop is None else ports[:1]] += 1
+        for (backend, to, ports), blocks in sorted(found.items()):
+            where = f"the switch sends to {to}" if to else "packets are dropped"
+            dead = f"{', '.join(ports)} {worded(len(ports), 'is', 'are')} dead"
+            text = f"{made.service.name}: {counted(blocks, 'block')} of {backend}: {where}, as {dead}"
+            yield SwitchMove(made.service.name, backend, to, blocks, text, since_s(ports))
 
 
 async def follow_bridge(

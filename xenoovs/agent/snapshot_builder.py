@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Generic, TypeVar
 
+from xenoovs.agent.bridge_watch import moved_by_switch
 from xenoovs.agent.health import BackendHealth
 from xenoovs.agent.report import BackendChanges, LastChange
 from xenoovs.agent.state import AgentState, OffloadSample
@@ -21,7 +22,6 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.decision.ejection import Ramps
 from xenoovs.engine.engine import Engine
-from xenoovs.judge.expected import moved_by_switch
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import mac_and_port
@@ -141,8 +141,9 @@ def _moved(program: Program, moment: Moment) -> tuple[SwitchMove, ...]:
     """Return what groups of the switch do because ports are dead, as far as these are known."""
     uplinks, state = program.balancer.uplinks, moment.state
     ports = state.ports.of(uplinks.bridge) if uplinks.buckets else None
-    moves = () if ports is None else moved_by_switch(program, live_ports(ports.values()) - state.ports_down)
-    return tuple(build(SwitchMove, each, since_s=moment.dead_since_s(each.ports)) for each in moves)
+    if ports is None:
+        return ()
+    return tuple(moved_by_switch(program, live_ports(ports.values()) - state.ports_down, moment.dead_since_s))
 
 
 def _with_utc(override: Override, utc_offset_s: float) -> Override:

@@ -32,7 +32,7 @@ from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.record import open_dump
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.judge.check import check_dump
-from xenoovs.judge.expected import expected_services, moved_by_switch
+from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Anomaly, OffloadFindings
 from xenoovs.judge.foreign import OwnMask, attribute
 from xenoovs.judge.traffic import missing_flows
@@ -104,8 +104,11 @@ class BlockChecker:
         is_off = is_off and any(each.megaflows and each.verdict.badness > 1 for each in findings.judged)
         remarks = (*self.remarks, *evidence.remarks, *unread, *((_NOT_SET,) if is_off else ()))
         remarks = (*remarks, *hints.reason_summary(), *hints.remarks(is_filtered=False))
-        moved = () if live is None else map(str, moved_by_switch(self.program, live))
-        remarks = (*remarks, *growth_remarks(findings, evidence), *moved)
+        remarks = (*remarks, *growth_remarks(findings, evidence))
+        if live is not None and balancer.uplinks.buckets:
+            from xenoovs.agent.bridge_watch import moved_by_switch
+
+            remarks = (*remarks, *(each.text for each in moved_by_switch(self.program, live)))
         expired = "" if any(block.megaflows for block in findings.blocks) else self._expired(evidence.max_idle_s)
         return DatapathCheck(findings, remarks, self._origins(findings, hints.cores), expired)
 

@@ -15,7 +15,7 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration, percent, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
-from xenoovs.show.agent import BackendView, Snapshot, backend_rows, parse_snapshot
+from xenoovs.show.agent import BackendView, Snapshot, SwitchMove, backend_rows, parse_snapshot
 from xenoovs.show.column import Column, Row, Table, columns_of, named, number, text
 from xenoovs.show.conditions import addressed, notices
 from xenoovs.show.paths import RemoteView
@@ -29,7 +29,6 @@ from xenoovs.terminal.reach import reach, where_of
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
-    from xenoovs.judge.expected import MovedBySwitch
     from xenoovs.judge.traffic import BackendTraffic, TrafficReport
     from xenoovs.model.balancer import Balancer
     from xenoovs.switch.api import Switch
@@ -198,9 +197,9 @@ def _dead_ports(switch: Switch, balancer: Balancer) -> dict[str, str]:
     return {view.name: view.problem for view in views if view.problem}
 
 
-def _moved_by_switch(switch: Switch, balancer: Balancer) -> tuple[MovedBySwitch, ...]:
+def _moved_by_switch(switch: Switch, balancer: Balancer) -> tuple[SwitchMove, ...]:
+    from xenoovs.agent.bridge_watch import moved_by_switch
     from xenoovs.compile.program import compile_onto
-    from xenoovs.judge.expected import moved_by_switch
 
     state = switch.describe(balancer.uplinks.bridge)
     return tuple(moved_by_switch(compile_onto(balancer, switch.dump_flows(state.name)), state.live_ports))
@@ -239,7 +238,7 @@ def _show(
     *,
     apart_s: float,
     dead: dict[str, str],
-    moved: tuple[MovedBySwitch, ...],
+    moved: tuple[SwitchMove, ...],
 ) -> None:
     from xenoovs.cli.plan import drain_document, drain_line
 
@@ -254,14 +253,14 @@ def _show(
                 **facts,
                 "backends": _TRAFFIC.documents(rows),
                 "drains": drains,
-                "moved_by_switch": [asdict(each) | {"text": str(each)} for each in moved],
+                "moved_by_switch": [asdict(each) for each in moved],
             }
         )
         return
     print_columns(_TRAFFIC.columns, _TRAFFIC.shown(rows))
     for drain in report.drains:
         echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
-    for reason in (*dead.values(), *moved):
+    for reason in (*dead.values(), *(each.text for each in moved)):
         echo(click.style(f"\n{reason}", fg="red"))
 
 

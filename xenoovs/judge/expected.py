@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from enum import Enum
 from functools import lru_cache
@@ -13,8 +13,6 @@ from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue, Megaflow, match_of, read_masked, tag_written
 from xenoovs.datapath.outer import encapsulations, parse_outer
-from xenoovs.decision.decision import next_hops
-from xenoovs.errors import counted
 from xenoovs.model.balancer import Returns, Service
 from xenoovs.model.next_hop import NextHop, is_tunneled
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY
@@ -99,39 +97,7 @@ def expected_services(program: Program, *, live: Collection[str] | None = None) 
     return tuple(_expected_service(service, tunnels, live) for service in program.services if service.classify)
 
 
-@dataclass(frozen=True, slots=True)
-class MovedBySwitch:
-    """Blocks of a backend that groups of the switch send to another one, as `ports` are dead. `to`: empty: no backend
-    is left, and packets are dropped."""
-
-    service: str
-    backend: str
-    to: str
-    blocks: int
-    ports: tuple[str, ...]
-
-    def __str__(self) -> str:
-        what = f"{self.service}: {counted(self.blocks, 'block')} of {self.backend}"
-        dead = f"{', '.join(self.ports)} {'is' if len(self.ports) == 1 else 'are'} dead"
-        return f"{what}: {f'the switch sends to {self.to}' if self.to else 'packets are dropped'}, as {dead}"
-
-
-def moved_by_switch(program: Program, live: Collection[str]) -> Iterator[MovedBySwitch]:
-    """Yield the backends whose clients groups of the switch have moved, or have nowhere to move."""
-    for made in program.services:
-        names = {hop: name for name, hop in next_hops(made.service).items()}
-        found = Counter[tuple[str, str, tuple[str, ...]]]()
-        for block in made.blocks:
-            ports = tuple(output_ports(block.flow.actions))
-            if made.watch is not None and block.move is None and ports[0] not in live:
-                hop = next(iter(_hops_in_use(block.flow, live)), None)
-                to = "" if hop is None else names.get(hop, str(hop))
-                found[block.backend.name, to, ports if hop is None else ports[:1]] += 1
-        for (backend, to, ports), blocks in sorted(found.items()):
-            yield MovedBySwitch(made.service.name, backend, to, blocks, ports)
-
-
-def _hops_in_use(flow: Flow, live: Collection[str] | None) -> tuple[NextHop, ...]:
+def hops_in_use(flow: Flow, live: Collection[str] | None) -> tuple[NextHop, ...]:
     """Return the next hops that a flow may use; empty: all ports are dead."""
     ways = alternatives(flow.actions)
     if live is not None and len(ways) > 1:
@@ -179,7 +145,7 @@ def _blocks(
             flow=block.flow,
             eth_type=eth_type_of(block.flow.match),
             key=key_of(block.flow, service.service.key.field),
-            hops=all_hops if block.move is not None else _hops_in_use(block.flow, live),
+            hops=all_hops if block.move is not None else hops_in_use(block.flow, live),
             is_moving=block.move is not None,
             # Answers of a backend behind a tunnel with `return: direct` pass the bridge nowhere.
             has_answers=not service.service.is_remote

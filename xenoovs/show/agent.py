@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
-from operator import attrgetter
 
 from xenoovs import __version__
 from xenoovs.dataclass import dataclass
@@ -583,9 +582,9 @@ _LIVENESS = "links and BFD, as groups see them"
 class SwitchMove:
     """Blocks of a backend that a group of the switch sends elsewhere, as their port is dead."""
 
-    service: str = column("Its service.", read=attrgetter("service"))
-    backend: str = column("Whose blocks they are.", read=attrgetter("backend"))
-    to: str = column("Who has their clients; empty: packets are dropped.", read=attrgetter("to"))
+    service: str = column("Its service.")
+    backend: str = column("Whose blocks they are.")
+    to: str = column("Who has their clients; empty: packets are dropped.")
     blocks: int = column(
         "How many blocks.",
         gauge(
@@ -593,11 +592,10 @@ class SwitchMove:
             _LIVENESS,
             "Blocks that groups of the switch send to another backend; none in `to`: packets are dropped.",
         ),
-        read=attrgetter("blocks"),
     )
-    text: str = column("The same as a sentence.", read=str)
+    text: str = column("The same as a sentence.")
     since_s: float | None = column(
-        "When the switch changed over; null: before the agent knew its ports.",
+        "When the switch changed over; null: before the agent knew its ports, or without an agent.",
         gauge(
             "xenoovs_switch_moved_timestamp_seconds",
             _LIVENESS,
