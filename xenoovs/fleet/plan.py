@@ -397,11 +397,11 @@ def _sites(
     for each in overrides:
         service, group = split_site(each.service)
         weights[service][each.backend, group] = each.weight
-    services, egress = sorted(given.balancer.services, key=lambda each: each.name), given.balancer.uplinks.egress
+    services = sorted(given.balancer.services, key=lambda each: each.name)
     arguments = {
         each.name: (
             *(each, given.groups[each.name], given.placements.get(each.name, {}), weights.get(each.name, {})),
-            egress,
+            given.balancer.uplinks,
         )
         for each in services
     }
@@ -415,7 +415,7 @@ def _sites_of_one(
     groups: frozenset[str],
     placements: Mapping[str, Placement],
     overrides: Mapping[tuple[str, str], Fraction],
-    egress: str,
+    switch: Uplinks,
 ) -> tuple[_Site, ...]:
     """Return the sites of a service. Raises FleetRefused: In one no backend has a weight."""
     found, made = list(sites_of(configured, groups, placements, overrides)), list[_Site]()
@@ -427,9 +427,9 @@ def _sites_of_one(
                 f"with `xenoovs fleet reset {used.name} BACKEND`, {'' if where else 'or '}give another one a weight"
                 + (", or change other groups alone with --group" if where else "")
             )
-        read = neutral_service(used, egress)
+        read = neutral_service(used, switch.egress)
         named = replace(read, name=site_name(used.name, where)) if where else read
-        made.append(_Site(of, service_text(used, egress), read, named, claim_text(used.claim), Claimant.of(named)))
+        made.append(_Site(of, service_text(used, switch), read, named, claim_text(used.claim), Claimant.of(named)))
     return tuple(made)
 
 

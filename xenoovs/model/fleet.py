@@ -15,7 +15,7 @@ from typing import Any
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.errors import ConfigError, Finding, did_you_mean, first_names
-from xenoovs.model.balancer import Backend, Balancer, ProbeKind, Service
+from xenoovs.model.balancer import Backend, Balancer, ProbeKind, Service, Uplinks
 from xenoovs.model.emit import render_json, service_tree
 from xenoovs.model.form import Form, form_of, read
 from xenoovs.model.include import ConfigPart, ConfigSources, JoinedConfig
@@ -30,6 +30,7 @@ FLEET_PORTS = "fleet_ports"
 GROUPS = "groups"
 """The key of a service in the config of a fleet: which groups of DPUs serve it."""
 
+_FAILOVER = "failover"
 _NEUTRAL_EGRESS = "egress"
 NEUTRAL = f"version: 1\nswitch: {{bridge: fleet, ingress: [ingress], egress: {_NEUTRAL_EGRESS}}}\n"
 """The file of no DPU: for a controller, which decides about services and has no bridge."""
@@ -192,22 +193,18 @@ def _no_address(number: int) -> str:
     return str(IPv4Address("100.127.255.255") - number)
 
 
-def service_text(service: Service, egress: str) -> str:
-    """Return the text of a service: one line of JSON in normal form, which `join` reads.
-
-    `egress`: the port of backends that the text names no port of.
-
-    Raises ValueError for what no config can express, as `render_config`.
-    """
+def service_text(service: Service, switch: Uplinks) -> str:
+    """Return the text of a service: one line of JSON in normal form, which `join` reads. `switch`: of the fleet:
+    backends behind its `egress` name no port, and its `failover` is a key. Raises ValueError, as `render_config`."""
     tree = _shared(service_tree(service))
     for backend in tree["backends"]:
-        if backend["egress"] == egress:
+        if backend["egress"] == switch.egress:
             del backend["egress"]
-    return render_json(tree)
+    return render_json(tree if switch.failover is None else {**tree, _FAILOVER: switch.failover.value})
 
 
 def neutral_service(service: Service, egress: str) -> Service:
-    """Return a service as `read_services` reads it from its text. `egress`: as of `service_text`."""
+    """Return a service as `read_services` reads it from its text. `egress`: that of the fleet."""
     health = None if service.health is not None and service.health.probe is ProbeKind.EXEC else service.health
     backends = tuple(replace(each, next_hop=_neutral_hop(each.next_hop, egress)) for each in service.backends)
     return replace(service, health=health, agent_check=None, notify=None, backends=backends)
@@ -231,7 +228,7 @@ def join(
 def _join(
     local: str | bytes,
     services: Mapping[str, str],
-    parts: Sequence[tuple[Value, ConfigPart]],
+    parts: Sequence[tuple[dict[str, Any], ConfigPart]],
     *,
     file: str,
     sources: ConfigSources | None = None,
@@ -242,6 +239,10 @@ def _join(
         if key in root:
             raise ConfigError([joined.main.finding((key,), message, at_key=True)])
     switch, ports = _without_ports(joined, root.get("switch"))
+    # Before they are listed, as no config has this key of a service.
+    agreed = [service.pop(_FAILOVER, None) for service, _ in parts]
+    if None in agreed and isinstance(switch, dict) and _FAILOVER in switch:
+        raise ConfigError([joined.main.finding(("switch", _FAILOVER), _NOT_OF_FLEET)])
     listed = [_with_ports(service, ports) for service, _ in parts]
     if findings := list(_lacking_tunnels(joined, root.get("tunnels"), dict(zip(services, listed, strict=True)))):
         raise ConfigError(findings)
@@ -293,7 +294,13 @@ _NOT_LOCAL = {
 }
 
 
-def _part(name: str, text: str) -> tuple[Value, ConfigPart]:
+_NOT_OF_FLEET = (
+    "the config of the fleet has no `failover: in_switch`, so votes would move other clients than this switch; add it "
+    "there first, or remove it here"
+)
+
+
+def _part(name: str, text: str) -> tuple[dict[str, Any], ConfigPart]:
     """Return the tree of a service, and a file with it alone. Raises ConfigError."""
     file = f"service {name} of the fleet"
     root = compose_json(text, file=file)

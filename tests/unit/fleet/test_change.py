@@ -151,6 +151,21 @@ def test_a_tunnel_of_the_fleet_has_its_end_in_the_file_of_each_dpu() -> None:
         ViewReader().read(view.services.values(), local, file="dpu1.yaml")
 
 
+def test_bug_a_dpu_whose_switch_fails_over_alone_had_votes_that_move_other_clients() -> None:
+    """It is refused until the fleet decides by whole blocks too; the other way round, votes move whole blocks."""
+    alone = "version: 1\nswitch: {ingress: [p0], egress: p1, failover: in_switch}\n"
+    in_switch = SMALL_CONFIG.replace("egress: p1", "egress: p1, failover: in_switch")
+    before, after = (settled(given(EMPTY, text)) for text in (SMALL_CONFIG, in_switch))
+    reader = ViewReader()
+    with pytest.raises(
+        ConfigError, match=r"dpu1.yaml:2:\d+: switch.failover: the config of the fleet has no `failover"
+    ):
+        reader.read(before.services.values(), alone, file="dpu1.yaml")
+    for local, buckets in ((alone, 2), (alone.replace(", failover: in_switch", ""), 0)):
+        balancer, _ = reader.read(after.services.values(), local, file="dpu1.yaml")
+        assert balancer.uplinks.buckets == buckets
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
