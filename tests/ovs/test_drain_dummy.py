@@ -303,3 +303,25 @@ def test_bug_what_drained_from_a_dead_port_was_lost_where_the_switch_fails_over(
         assert "group_id=" not in ports.ofctl("dump-groups")
     finally:
         set_link(ports, "p2", "up")
+
+
+def test_connections_learned_into_a_port_that_dies_go_on_once_the_agent_has_ejected_its_backend(
+    ports: DummyBridge, file: Path
+) -> None:
+    """`learn` takes no group, so the switch alone does not move them."""
+    text = OWN_PORT.replace("egress: p1}", "egress: p1, failover: in_switch}", 1)
+    file.write_text(text + "      - {name: six, mac: 02:00:5e:10:00:04, weight: 1}\n")
+    clients = [f"198.51.100.{number}" for number in range(8)]
+    try:
+        with agent(ports, file) as process:
+            eventually(lambda: len(ports.dump_flows()) > 3, "flows at first")
+            of_one = [client for client in clients if receivers(ports, tcp_packet(client, 1, "ack")) == [ONE]]
+            file.write_text(file.read_text().replace("10:00:02, weight: 1", "10:00:02, weight: 0"))
+            process.send_signal(signal.SIGHUP)
+            eventually(lambda: drain_age_s(ports) is not None and not is_settling(ports), "new connections that go on")
+            [client, *_] = [c for c in of_one if receivers_at(ports, "p2", tcp_packet(c, 2, "syn")) == [TWO]]
+            set_link(ports, "p2", "down")
+            eventually(lambda: receivers(ports, tcp_packet(client, 2, "ack")) != [], "the end of the learned flow")
+            assert receivers(ports, tcp_packet(client, 3, "syn"), tcp_packet(client, 3, "ack")) == [SIX, SIX]
+    finally:
+        set_link(ports, "p2", "up")

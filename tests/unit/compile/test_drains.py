@@ -15,7 +15,7 @@ from xenoovs.compile.program import Program, compile_onto
 from xenoovs.compile.read import drain_ports
 from xenoovs.decision.advance import Progress
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import Balancer, Drain, DrainMode, Protocol
+from xenoovs.model.balancer import AT_ONCE, Balancer, Drain, DrainMode, Failover, Protocol, Service
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
@@ -148,6 +148,23 @@ def test_udp_takes_no_entry_for_a_connection() -> None:
 def test_lint_reports_what_a_drain_costs() -> None:
     assert [finding.cost for finding in check_cost(compiled(pinning(1, 1, 0)))] == [CostKind.DRAIN]
     assert check_cost(compiled(pinning(1, 1, protocol=Protocol.UDP))) == ()
+
+
+def test_lint_reports_that_connections_learned_in_a_drain_have_no_group() -> None:
+    pinned = pinning(1, 1, 0)
+    uplinks, (service,) = replace(pinned.uplinks, failover=Failover.IN_SWITCH), pinned.services
+    backends = (
+        replace(each, next_hop=replace(each.next_hop, port=f"p{number}"))
+        for number, each in enumerate(service.backends, 1)
+    )
+    own = replace(service, backends=tuple(backends))
+
+    def costs(given: Service) -> list[CostKind]:
+        return [finding.cost for finding in check_cost(compiled(Balancer(uplinks, (given,))))]
+
+    assert costs(own) == [CostKind.DRAIN, CostKind.FAILOVER]
+    assert costs(replace(own, drain=AT_ONCE)) == []
+    assert costs(replace(own, claim=replace(own.claim, protocol=Protocol.UDP))) == []
 
 
 def test_lint_reports_a_service_whose_only_backends_with_a_weight_are_backups() -> None:

@@ -288,6 +288,16 @@ def _clients(made: ServiceProgram) -> Iterator[CostFinding]:
             "give backends an `egress` of their own"
         )
         yield CostFinding(CostKind.FAILOVER, service.name, entries, text)
+    elif (
+        made.watch is not None
+        and service.drain.mode is DrainMode.PIN
+        and service.claim.protocol in (None, Protocol.TCP)
+    ):
+        text = (
+            "connections that open while a block drains have no group, as `learn` takes none: when their port dies, "
+            "they are lost until the agent ejects the backend; run one, or remove `drain`"
+        )
+        yield CostFinding(CostKind.FAILOVER, service.name, entries, text)
     yield from _ecn(made)
     if service.is_remote:
         yield from _source_ports(made)
