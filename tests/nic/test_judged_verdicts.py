@@ -95,8 +95,10 @@ def _status(truth: set[str], judged: Judged) -> int:
 def test_packets_in_all_are_those_of_the_megaflows(story: Story) -> None:
     for judged in judgements(story, "verify-offload"):
         for block in judged.verify["blocks"]:
-            flows = megaflows_of(block, judged.look)
-            assert block["packets"] == sum(flow.packets for flow in flows), (judged.look.label, block)
+            packets = sum(flow.packets for flow in megaflows_of(block, judged.look))
+            # A rule that was replaced counts anew, and the megaflow goes on.
+            known = {packets, block["hw_packets"]} if judged.look.changed else {packets}
+            assert block["packets"] in known, (judged.look.label, block)
 
 
 @pytest.mark.parametrize(

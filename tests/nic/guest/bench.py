@@ -9,7 +9,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,34 @@ CLIENTS = tuple(f"198.18.{(37 * i) % 251}.{64 + i}" for i in range(64))
 _PATIENCE_S = 900.0
 _INTERVAL_S = 2.0
 """The default of `verify-offload --interval`."""
-_BALANCERS = Path(__file__).parents[1] / "balancers"
 _TELLING_MODULES = ("netdev_offload_tc", "tc", "dpif_netlink", "netdev_offload")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A command of xenoovs in a fork of this process, and the file with what it prints."""
+
+    argv: tuple[str, ...]
+    pid: int
+    output: Path
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None: it runs."""
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return None if ended is None else ended.si_status
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """In the block, it gets no processor."""
+        os.kill(self.pid, signal.SIGSTOP)
+        yield
+        os.kill(self.pid, signal.SIGCONT)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End it with a signal, if it runs, and return its exit status."""
+        os.kill(self.pid, number)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 class Bench:
@@ -192,8 +218,12 @@ class Bench:
         for _ in range(2):
             self.appctl("revalidator/wait")
 
-    def look(self, label: str) -> Look:
-        """Record what Open vSwitch, traffic control and the NIC say now."""
+    def look(self, label: str, *, is_changed: bool = False) -> Look:
+        """Record what Open vSwitch, traffic control and the NIC say now.
+
+        `is_changed`: something other than an apply of the scenario has given megaflows new actions.
+        """
+        self._changed = self._changed or is_changed
         self.wait_until_revalidated()
         look = Look(
             label=label,
@@ -224,7 +254,7 @@ class Bench:
 
     def _words(self, command: str, subject: str, options: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
         """Return the words that are recorded, and those of the command. `subject`: a balancer or a bridge."""
-        argv = [str(_BALANCERS / f"{subject}.yaml")] if subject in self._programs else ["--bridge", subject]
+        argv = [str(self.balancer(subject))] if subject in self._programs else ["--bridge", subject]
         return (command, subject, *options), [command, *argv, *options]
 
     def _taped(self, shown: tuple[str, ...], argv: list[str]) -> Said:
@@ -249,23 +279,36 @@ class Bench:
     def beside(self, command: str, balancer: str, *options: str) -> Iterator[None]:
         """`xenoovs COMMAND ...` runs in a process of its own, and is interrupted (Ctrl-C) at the end of the block."""
         self._changed = self._changed or command == "apply"
-        argv = [command, str(_BALANCERS / f"{balancer}.yaml"), *options]
-        out = self._directory / f"{command}.txt"
+        process = self.start(command, str(self.balancer(balancer)), *options)
+        try:
+            yield
+        finally:
+            exit_code = process.end(signal.SIGINT)
+        self.note((command, balancer, *options), process.output.read_text(), exit_code=exit_code)
+
+    def start(self, *argv: str) -> Process:
+        """Run `xenoovs ARGV` on this OVS in a process of its own."""
+        output = self._directory / f"{len(list(self._directory.glob('*.out')))}.out"
         if (pid := os.fork()) == 0:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             status = 1
             try:
-                with _environment(self.ovs.env), out.open("w") as text, redirect_stdout(text), redirect_stderr(text):
-                    status = run_xenoovs(argv)
+                with _environment(self.ovs.env), output.open("w") as text, redirect_stdout(text), redirect_stderr(text):
+                    status = run_xenoovs(list(argv))
             finally:
                 os._exit(status)
-        try:
-            yield
-        finally:
-            os.kill(pid, signal.SIGINT)
-            exit_code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        said = Said((command, balancer, *options), len(self.record.bursts), exit_code, out.read_text(), "")
-        self.record.said.append(said)
+        # The next one has another number, also when this one has written nothing yet.
+        output.touch()
+        return Process(argv, pid, output)
+
+    def note(self, argv: tuple[str, ...], text: str, *, exit_code: int = 0) -> None:
+        """Record what a process has printed."""
+        self.record.said.append(Said(argv, len(self.record.bursts), exit_code, text, ""))
+
+    @staticmethod
+    def balancer(name: str) -> Path:
+        """The config `balancers/NAME.yaml`."""
+        return Path(__file__).parents[1] / "balancers" / f"{name}.yaml"
 
     def judge(self, subject: str, *commands: str) -> None:
         """Run `record`, `trace` and commands that judge the state of the last look. Nothing is sent meanwhile.

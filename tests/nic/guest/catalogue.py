@@ -15,6 +15,7 @@ from tests.nic.guest.scenarios import (
     beside,
     draining,
     encrypted,
+    failing_over,
     faulty,
     fleet,
     generated,
@@ -33,6 +34,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "fleet": fleet.fleet,
     "ovn": logical.ovn,
     "planned_restart": restarting.planned_restart,
+    "failover": failing_over.failover,
     "fixed": setup.fixed,
     "nat": translated.nat,
     "tunnel_paths": tunnels.tunnel_paths,
@@ -60,7 +62,9 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
 TUNNELS = ("tunnels", "tunnel_paths", "tunnel_ipsec", "tunnel_reload")
 """Scenarios with flows of their own: no balancer of `balancers/` is judged in them."""
 
-BALANCED = tuple(name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp", "ovn", "fleet", "lost"))
+BALANCED = tuple(
+    name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp", "ovn", "fleet", "failover", "lost")
+)
 
-JUDGED = tuple(name for name in BALANCED if name not in ("generated", "faulty", "planned_restart"))
+JUDGED = ("failover", *(name for name in BALANCED if name not in ("generated", "faulty", "planned_restart")))
 """Those with a look at which `verify-offload` judges (`bench.judge`)."""

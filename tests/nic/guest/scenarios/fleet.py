@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from pathlib import Path
 from unittest.mock import patch
 
 from tests.nic.guest import nic
-from tests.nic.guest.bench import CLIENTS, Bench
+from tests.nic.guest.bench import CLIENTS, Bench, Process
 from tests.nic.guest.frames import Kind
 from tests.nic.guest.ovs import BRIDGE
-from tests.nic.guest.record import Said
-from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.fleet.commands import client
 from xenoovs.fleet.rollout import hw_share
 from xenoovs.store.client import DpuStatusReader, StoreClient
@@ -32,7 +27,7 @@ _CONNECT_S = 600.0
 _OTHER_BRIDGE, _OTHER_PORTS = "ovsbr2", ("q0", "q1")
 """Of the second DPU, which is not on the NIC."""
 _DPU = "version: 1\nswitch: {{bridge: {}, ingress: [{}], egress: {}, other_traffic: passthrough}}\n"
-_BALANCER = Path(__file__).parents[2] / "balancers" / "dns.yaml"
+_BALANCER = Bench.balancer("dns")
 _ADDED = f"      - {{name: fips5, mac: {ADDED_MAC}, weight: 20}}\n"
 # What agents and the controller import; once for all, as it takes this machine seconds.
 _MODULES = ("xenoovs.cli.agent", "xenoovs.cli.agent_fleet", "xenoovs.agent.daemon", "xenoovs.fleet.commands.servers")
@@ -54,49 +49,17 @@ def fleet(bench: Bench) -> None:
         with made.agents[CANARY].stopped():
             bench.wait_until_revalidated()
             bench.prime()
-            _look(bench, "second config")
+            bench.look("second config", is_changed=True)
         bench.wait_until(lambda: applying.status is not None, "the end of the roll-out")
-        made.note(applying.argv, applying.output.read_text(), exit_code=applying.status or 0)
+        bench.note(applying.argv, applying.output.read_text(), exit_code=applying.status or 0)
         bench.wait_until(lambda: not made.has_added, "the canary has the old flows")
         bench.wait_until_revalidated()
         bench.send(packets_each=5)
-        _look(bench, "taken back")
+        bench.look("taken back", is_changed=True)
     bench.purge()
     bench.prime()
     bench.look("purged")
     bench.judge(BRIDGE, "verify-offload")
-
-
-def _look(bench: Bench, label: str) -> None:
-    """Look after an agent has changed flows."""
-    bench.record.looks[-1] = replace(bench.look(label), changed=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """A command of xenoovs in a fork of this process, and the file with what it prints."""
-
-    argv: tuple[str, ...]
-    pid: int
-    output: Path
-
-    @property
-    def status(self) -> int | None:
-        """Its exit status; None: it runs."""
-        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return None if ended is None else ended.si_status
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """In the block, it gets no processor."""
-        os.kill(self.pid, signal.SIGSTOP)
-        yield
-        os.kill(self.pid, signal.SIGCONT)
-
-    def end(self) -> None:
-        """End it with SIGTERM, if it runs."""
-        os.kill(self.pid, signal.SIGTERM)
-        os.waitpid(self.pid, 0)
 
 
 class _Fleet:
@@ -108,7 +71,7 @@ class _Fleet:
         self._directory.mkdir()
         self.directory = self._directory / "store"
         self.store = ("--directory", str(self.directory))
-        self.agents = dict[str, _Process]()
+        self.agents = dict[str, Process]()
 
     def remote(self, database: StoreDatabase) -> str:
         return files_of(self.directory, database).remote
@@ -117,25 +80,12 @@ class _Fleet:
         (self._directory / name).write_text(text)
         return str(self._directory / name)
 
-    def start(self, *argv: str) -> _Process:
-        output = self._directory / f"{len(list(self._directory.glob('*.out')))}.out"
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                os.environ.update(self._bench.ovs.env)
-                with output.open("w") as text, redirect_stdout(text), redirect_stderr(text):
-                    status = run_xenoovs(list(argv))
-            finally:
-                os._exit(status)
-        process = _Process(argv, pid, output)
+    def start(self, *argv: str) -> Process:
+        process = self._bench.start(*argv)
         self._stack.callback(process.end)
         return process
 
-    def note(self, argv: tuple[str, ...], text: str, *, exit_code: int = 0) -> None:
-        self._bench.record.said.append(Said(argv, len(self._bench.record.bursts), exit_code, text, ""))
-
-    def roll_out(self, config: str) -> _Process:
+    def roll_out(self, config: str) -> Process:
         """Return the command that gives the fleet a config, once the canary has its flows, or it has ended."""
         argv = ("fleet", "apply", config, "--canary", "1", "--yes", "--soak", _SOAK, *self.store)
         applying = self.start(*argv)
@@ -181,7 +131,7 @@ class _Fleet:
             self._bench.wait_until(lambda: "event=ADDED" in file.read_text(), "the monitor")
             before = len(file.read_text())
             yield
-            self.note(("changes", dpu), file.read_text()[before:])
+            self._bench.note(("changes", dpu), file.read_text()[before:])
         finally:
             monitor.terminate()
             monitor.wait()
