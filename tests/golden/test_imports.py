@@ -43,6 +43,7 @@ CASES = {
     "xenoflow-api.json": Source.XENOFLOW,
     "options.flows": Source.FLOWS,
     "timeouts.flows": Source.FLOWS,
+    "prefixes.flows": Source.FLOWS,
     "vlan.flows": Source.FLOWS,
     "ryu-select.flows": Source.FLOWS,
     "ryu-reactive.flows": Source.FLOWS,

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from ipaddress import IPv4Address
+from itertools import product
+from random import Random
 
 import pytest
 import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from xenoovs.errors import ParseError
+from xenoovs.compile.program import compile_config
+from xenoovs.errors import ConfigError, ParseError
+from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.migrate.draft import Draft, DraftSwitch, render
 from xenoovs.migrate.flows import read_flows
 from xenoovs.migrate.haproxy import read_haproxy
 from xenoovs.migrate.keepalived import read_keepalived
 from xenoovs.migrate.ovn import read_lb_list
 from xenoovs.migrate.xenoflow import read_xenoflow
+from xenoovs.model.address import Mac
+from xenoovs.model.load import parse_config
+from xenoovs.model.packet import Packet
+from xenoovs.openflow.flow import tag_of
+from xenoovs.openflow.text import parse_flow
 
 KEYWORDS = """
 virtual_server real_server weight TCP_CHECK HTTP_GET url path retry delay_loop group fwmark listen frontend backend bind
@@ -103,6 +113,42 @@ def _output(read: Callable[[str], Draft], text: str) -> str:
         return render(read(text), source="f", switch=DraftSwitch())
     except ParseError as error:
         return str(error)
+
+
+RULE = st.tuples(
+    st.sampled_from(("10.3.0.0/16", "10.3.10.0/24", "10.3.10.0/25", "10.3.10.5")),
+    st.sampled_from(("", "dl_vlan=100,", "vlan_tci=0x0000/0x1000,")),
+    st.sampled_from(("ip", "udp", "tcp")),
+)
+
+
+@given(st.lists(RULE, min_size=2, max_size=4, unique=True), st.randoms(use_true_random=False))
+def test_no_packet_of_imported_flows_goes_to_another_server_than_the_switch_sends_it(
+    rules: list[tuple[str, str, str]], random: Random
+) -> None:
+    """Of nested prefixes the switch takes the highest priority, xenoovs a VLAN and then the longest."""
+    order = random.sample(range(len(rules)), len(rules))
+    flows = [
+        f"priority={10 + priority},{protocol},in_port=p0,{tag}nw_dst={vip} "
+        f"actions=mod_dl_dst:02:00:00:00:00:0{number},output:p1"
+        for number, (priority, (vip, tag, protocol)) in enumerate(zip(order, rules, strict=True))
+    ]
+    draft = read_flows("\n".join(flows))
+    assert draft.services
+    left_out = {omission.line - 1 for omission in draft.every_omission}
+    try:
+        balancer = parse_config(render(draft, source="f", switch=DraftSwitch()), file="f")
+    except ConfigError:
+        # Two have the same destinations, of which only one has a protocol.
+        assume(False)
+        return
+    theirs, ours = tables_of(map(parse_flow, flows)), tables_of(compile_config(balancer).flows)
+    for to, vlan, number in product(("10.3.1.1", "10.3.10.200", "10.3.10.1", "10.3.10.5"), (0, 100), (6, 17)):
+        packet = Packet("p0", IPv4Address("198.51.100.1"), IPv4Address(to), number, 8, 999, vlan=tag_of(vlan))
+        found, wanted = ([Mac(copy.dl_dst) for copy in tables.run(packet).copies] for tables in (ours, theirs))
+        # What is left out is named, and its packets belong to no service, or to another one.
+        if wanted and wanted[0].value & 0xF not in left_out:
+            assert found == wanted, (to, vlan, number)
 
 
 def test_bug_the_reason_for_a_flow_that_is_left_out_had_its_control_characters() -> None:

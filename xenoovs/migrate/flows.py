@@ -16,7 +16,7 @@ from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, DraftTunnel, Word, name_from, use, whole_weights
 from xenoovs.model import values
-from xenoovs.model.address import Family, Mac, Vip
+from xenoovs.model.address import Family, Mac, Vip, holds, prefix_of
 from xenoovs.model.balancer import BlockKey, Claim, OtherTraffic, PortRange, Protocol
 from xenoovs.model.next_hop import MAX_VLAN, NO_TAG, vlan_text
 from xenoovs.model.tunnel import Reflect, TunnelType
@@ -90,6 +90,36 @@ class _Group:
     lines: dict[tuple[Masked, ...], list[tuple[_Line, _Delivery]]] = field(default_factory=dict)
     ports: set[str | None] = field(default_factory=set)
 
+    @property
+    def priority(self) -> int:
+        return max(line.flow.priority for rows in self.lines.values() for line, _ in rows)
+
+    @property
+    def claim(self) -> Claim:
+        """The packets. Its conditions are those that a service can have."""
+        conditions = Match(None, self.conditions)
+        vip, port, tag = _vip(conditions), conditions.get(Field.TP_DST), conditions.get(Field.VLAN)
+        return Claim(
+            frozenset(Family),
+            () if vip is None else (vip,),
+            _protocol(conditions),
+            () if port is None else (_ports(port),),
+            vlan=None if tag is None else tag.value & ~TAGGED,
+        )
+
+    def has_first(self, other: _Group) -> bool:
+        """Return whether the switch gives it packets that xenoovs would give the other one: of a VLAN, or a longer
+        prefix. Of flows with one priority the switch may take either."""
+        mine, theirs = self.claim, other.claim
+        if self.priority <= other.priority or not mine.vips or not theirs.vips:
+            return False
+        (vip,), (longer,) = mine.vips, theirs.vips
+        is_same_port = None in self.ports | other.ports or bool(self.ports & other.ports)
+        nested = holds(longer, prefix_of(vip)[0]) or holds(vip, prefix_of(longer)[0])
+        orders = ((claim.vlan is not None, prefix_of(claim.vips[0])[1]) for claim in (mine, theirs))
+        first, second = orders
+        return is_same_port and nested and first < second and mine.overlaps(replace(theirs, vips=mine.vips))
+
 
 def read_flows(text: str) -> Draft:
     """Return the draft of flows: those that set a MAC and send to a port become services. Raises ParseError: no line is
@@ -134,7 +164,8 @@ def read_flows(text: str) -> Draft:
             group.ports.add(match.in_port)
             if line.flow.options:
                 draft.omissions.add((line.word,), f"flows of a service have no {', '.join(line.flow.options)}")
-    served = [group for group in groups.values() if _add_service(draft, group)]
+    known = [group for group in groups.values() if all(map(_is_of_a_claim, group.conditions))]
+    served = [group for group in groups.values() if _add_service(draft, group, known)]
     _add_tunnels(draft, reflectors, links)
     _set_switch(draft, served, across, is_table_miss_known=is_table_miss_known)
     for words in links:
@@ -328,30 +359,25 @@ def _reason(flow: Flow) -> str:
     return "more than to set MACs and send to one port"
 
 
-def _add_service(draft: Draft, group: _Group) -> bool:
+def _is_of_a_claim(condition: Masked) -> bool:
+    return condition.field in _OF_A_CLAIM and _is_usable(condition)
+
+
+def _add_service(draft: Draft, group: _Group, groups: Iterable[_Group]) -> bool:
     rows = [(line, delivery) for lines in group.lines.values() for line, delivery in lines]
     first = rows[0][0]
-    unknown = [c for c in group.conditions if c.field not in _OF_A_CLAIM or not _is_usable(c)]
+    unknown = [c for c in group.conditions if not _is_of_a_claim(c)]
     if unknown:
         names = ", ".join(condition.field.ovs_name for condition in unknown)
         for line, _ in rows:
             draft.omissions.add((line.word,), f"a service does not match {names}")
         return False
-    conditions = Match(None, group.conditions)
-    protocol, vip, port = _protocol(conditions), _vip(conditions), conditions.get(Field.TP_DST)
-    ports = () if port is None else (_ports(port),)
-    tag = conditions.get(Field.VLAN)
-    vlan = None if tag is None else tag.value & ~TAGGED
-    words = ("service", vlan_text(vlan).removeprefix("+"), str(vip or ""), protocol.value if protocol else "")
-    parts = (*words, *map(str, ports))
-    name = "-".join(filter(None, parts)).replace(":", "-")
-    service = DraftService(
-        name_from(name, (other.name for other in draft.services)),
-        () if vip is None else (vip,),
-        protocol,
-        ports,
-        vlan=vlan,
-    )
+    claim = group.claim
+    protocol, vlan = claim.protocol, claim.vlan
+    words = ("service", vlan_text(vlan).removeprefix("+"), *map(str, claim.vips), protocol.value if protocol else "")
+    name = "-".join(filter(None, (*words, *map(str, claim.ports)))).replace(":", "-")
+    taken = (other.name for other in draft.services)
+    service = DraftService(name_from(name, taken), claim.vips, protocol, claim.ports, vlan=vlan)
     key = infer_key(key_bits(line.flow)[1] for line, _ in rows)
     shares = _counted(rows)
     blocks = Blocks.of(()) if shares else _blocks(rows, key, service)
@@ -359,7 +385,10 @@ def _add_service(draft: Draft, group: _Group) -> bool:
         for line, _ in rows:
             draft.omissions.add((line.word,), "for single clients, or what a server answers: other_traffic decides")
         return False
-    claim = _claim(service)
+    if any(other.has_first(group) for other in groups):
+        what = "flows of a higher priority have packets of it, but here a VLAN or a longer prefix goes first"
+        draft.omissions.add((line.word for line, _ in rows), what)
+        return False
     other = next((one for one in draft.services if vlan != one.vlan and claim.overlaps(_claim(one))), None)
     if other is not None:
         what = f"it has packets of {other.name} too: services of one VLAN and of every VLAN cannot share a VIP and port"
@@ -372,13 +401,13 @@ def _add_service(draft: Draft, group: _Group) -> bool:
     owners = list(dict.fromkeys((*(owner for _, owner in blocks.rows), *(_owner(delivery) for _, delivery in rows))))
     by_owner = {_owner(delivery): delivery for _, delivery in rows}
     usual = by_owner[max(owners, key=lambda owner: shares.get(owner, Fraction(0)))].port
+    draft.switch.egress = draft.switch.egress or usual
     weights = whole_weights(shares.get(owner, Fraction(0)) for owner in owners)
     for number, (owner, weight) in enumerate(zip(owners, weights, strict=True), start=1):
         found = by_owner[owner]
-        egress = None if found.port == usual else found.port
+        egress = None if found.port == draft.switch.egress else found.port
         service.backends.append(DraftBackend(f"server-{number}", weight, found.mac, found.address, egress))
         service.backends[-1].vlan = None if found.vlan == vlan else found.vlan
-    draft.switch.egress = draft.switch.egress or usual
     if any(backend.address for backend in service.backends):
         reason = service.why_no_nat(draft.services[:-1])
         service.is_nat = reason is None

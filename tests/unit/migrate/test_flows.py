@@ -76,6 +76,14 @@ def test_bug_answers_of_servers_became_a_service_without_clients() -> None:
     assert [omission.line for omission in draft.every_omission] == [2]
 
 
+def test_bug_a_service_with_all_servers_behind_another_port_than_the_first_one_lost_that_port() -> None:
+    draft = read_flows(f"ip,nw_dst=192.0.2.1,actions={ONE}\nip,nw_dst=192.0.2.2,actions={TWO.replace('p1', 'p2')}")
+    assert [(service.backends[0].egress, draft.switch.egress) for service in draft.services] == [
+        (None, "p1"),
+        ("p2", "p1"),
+    ]
+
+
 def test_commands_name_the_bridge() -> None:
     assert read_flows(f"ovs-ofctl -O OpenFlow14 add-flow traffic 'ip,actions={ONE}'").switch.bridge == "traffic"
 
