@@ -17,9 +17,12 @@ from xenoovs.judge.doctor.check import CheckState
 from xenoovs.judge.doctor.examine import HOST_CHECKS, examine
 from xenoovs.judge.expected import expected_services, index_blocks
 from xenoovs.lab.host import LabNetns
-from xenoovs.lab.lab import Lab
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.lab.target import OpenedLab
 from xenoovs.lab.traffic import Load, send
+from xenoovs.measure.echo import EchoExperiment
+from xenoovs.measure.machines_bed import open_lab_bed
+from xenoovs.measure.samples import Point
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.process import run
@@ -113,3 +116,16 @@ def test_doctor_finds_where_a_full_packet_does_not_fit_and_a_tag_needs_no_room(
         for size in (1500, min(mtu, 1500)):
             said = run(["ip", "netns", "exec", lab.topology.clients.namespace, *sender, str(size), *clients])
             assert int(said.stdout) == (len(clients) if size <= mtu else 0), (vip, size)
+
+
+@pytest.mark.parametrize("name", ["blue", "red", "plain"])
+def test_echoes_reach_a_backend_in_the_vlan_of_its_service_and_in_another_one(
+    lab: Lab, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clients of the lab send them without a tag."""
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(lab.directory.parent))
+    point: Point = {"bytes": 64, "offload": "unchanged", "target": "backend"}
+    experiment = EchoExperiment([point], repeats=1, messages=2, limit_s=60.0)
+    with open_lab_bed(lab.name, BALANCER, service=name) as bed:
+        assert isinstance(rtt_us := experiment.measure(bed, point, {}).values["rtt_us"], list)
+        assert len(rtt_us) == 2

@@ -34,7 +34,7 @@ def _service_in_lab(service: Service, topology: Topology) -> Service:
 
 def _health_in_lab(service: Service, health: Health, topology: Topology) -> Health:
     # Routes choose the device, but an ARP probe needs its name.
-    machines = [_machine_of(service, backend, topology) for backend in service.backends]
+    machines = [machine_of(service, backend, topology) for backend in service.backends]
     egresses = {(machine.egress, machine.vlan) for machine in machines if machine is not None}
     devices = (device.interface for device in topology.probe_devices if (device.egress, device.vlan) in egresses)
     interface = next(devices, None) if health.probe is ProbeKind.ARP else None
@@ -43,14 +43,15 @@ def _health_in_lab(service: Service, health: Health, topology: Topology) -> Heal
 
 
 def _with_address(service: Service, backend: Backend, topology: Topology) -> Backend:
-    machine = _machine_of(service, backend, topology)
+    machine = machine_of(service, backend, topology)
     if machine is None or str(backend.address) in machine.own_addresses:
         return backend
     # The config has no address, or got one after the lab was built.
     return replace(backend, address=parse_address(machine.own_addresses[0]))
 
 
-def _machine_of(service: Service, backend: Backend, topology: Topology) -> Machine | None:
+def machine_of(service: Service, backend: Backend, topology: Topology) -> Machine | None:
+    """Return the machine that serves as a backend of a service; None: the lab was built for another config."""
     if backend.follows:
         return next((one for one in topology.machines if str(backend.address) in one.own_addresses), None)
     mac, ports = mac_in_lab(service, backend, gateway_mac=topology.clients.gateway_mac), backend.next_hop.ports
@@ -85,7 +86,7 @@ def _healths(machine: Machine, balancer: Balancer, topology: Topology) -> Iterat
     for service in balancer.services:
         for backend in service.backends if service.health is not None else ():
             port = probe_port(service, backend)
-            if service.health is not None and port is not None and _machine_of(service, backend, topology) == machine:
+            if service.health is not None and port is not None and machine_of(service, backend, topology) == machine:
                 yield service.health, port
 
 

@@ -34,6 +34,7 @@ from xenoovs.lab.topology import (
     tried_ports,
     tried_protocols,
     used_addresses,
+    vlan_in_lab,
     whole_space,
 )
 from xenoovs.lab.underlay import learn_remotes
@@ -250,7 +251,9 @@ def _name(service: Service, machines: Sequence[Machine], responder: str) -> str:
         backend.name
         for backend in service.backends
         if any(
-            backend.name in machine.names and not machine.ports.isdisjoint(backend.next_hop.ports)
+            backend.name in machine.names
+            and not machine.ports.isdisjoint(backend.next_hop.ports)
+            and (machine.ends or machine.vlan == vlan_in_lab(service, backend))
             for machine in matching
         )
     ]

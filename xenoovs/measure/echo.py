@@ -19,6 +19,8 @@ from xenoovs.measure.counters import SwitchCounters, read_switch
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
 from xenoovs.measure.schedule import Experiment, Measurement
 from xenoovs.model.address import IPAddress, family_of
+from xenoovs.model.next_hop import vlan_of
+from xenoovs.openflow.flow import Field, SetField, tag_of
 from xenoovs.openflow.text import render_actions
 
 SIZES_BYTES = tuple(4**power for power in range(2, 13))
@@ -153,7 +155,10 @@ def _flows_to_backend(bed: Bed, server: _EchoServer) -> Iterator[str]:
     """Yield the flows that lead the echo's packets to the backend, whichever service the config has."""
     service, address = bed.service, ip_address(server.address)
     where = ("tcp", "nw_dst") if address.version == 4 else ("tcp6", "ipv6_dst")
-    actions = render_actions(deliver(service.backends[0].next_hop, service.source_mac))
+    hop, vlan = service.backends[0].next_hop, service.claim.vlan
+    # Clients of a lab send these packets without the tag that those of the service have.
+    tag = (SetField(Field.VLAN, tag_of(vlan)),) if vlan and vlan_of(hop) is None else ()
+    actions = render_actions((*tag, *deliver(hop, service.source_mac)))
     for port in bed.balancer.uplinks.ingress:
         yield f"{where[0]},in_port={port},{where[1]}={address},tp_dst={server.port},actions={actions}"
 

@@ -15,7 +15,7 @@ from xenoovs.lab.lab import directory_of, machine_directory, open_lab, read_stat
 from xenoovs.lab.nic.call import guest_place
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.place import Place, machine_by_ssh, this_machine
-from xenoovs.lab.probing import in_lab
+from xenoovs.lab.probing import in_lab, machine_of
 from xenoovs.lab.topology import Topology
 from xenoovs.measure.bed import PKTGEN, TCPREPLAY, Bed, Station, lock_bed, service_under_test
 from xenoovs.measure.samples import BedKind
@@ -321,12 +321,14 @@ def _lab_bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer
     version = place.run(["ovs-vswitchd", "--version"], env=env).stdout.splitlines()[0].rpartition(" ")[2]
     kernel = place.run(["uname", "-r"]).stdout.strip()
     balancer = in_lab(balancer, topology)
+    service = service_under_test(balancer, service_name)
     machines = {name: machine for machine in topology.machines for name in machine.names}
+    # Services in several VLANs may have servers of one name.
+    machines |= {one.name: found for one in service.backends if (found := machine_of(service, one, topology))}
     backends = {
         backend: Station(backend, place, "eth0", machine.namespace, mac=machine.mac, address=machine.own_addresses[0])
         for backend, machine in machines.items()
     }
-    service = service_under_test(balancer, service_name)
     named = [backend.name for backend in service.backends]
     if missing := sorted(set(named) - set(backends)):
         raise LabError(
