@@ -500,7 +500,7 @@ def fleet_checks(balancer: Balancer, watches: FleetWatches, last: tuple[Balancer
         if before.get(service.name) is service:
             names = ((service.name, backend.name) for backend in service.backends)
             checks |= {name: known.by_backend[name] for name in names if name in known.by_backend}
-        elif service.health is not None:
+        elif service.health is not None and service.health.probe is not ProbeKind.NONE:
             checks |= _checks_of(service, service.health, watches, _resolved_vip(service, balancer))
     return known if checks == known.by_backend else Checks(by_check(checks), checks)
 

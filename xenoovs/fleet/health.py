@@ -25,12 +25,13 @@ from xenoovs.decision.ejection import (
     held_backends,
     ramps,
     update_slow_starts,
+    with_away,
 )
 from xenoovs.errors import counted
 from xenoovs.fleet.plan import IN_USE, ROLLED_OUT, Availability, FleetAvailability, Memo, configs_of, stored_shares
 from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Service, probe_port
 from xenoovs.model.fleet import FleetServices
-from xenoovs.model.next_hop import mac_of
+from xenoovs.model.next_hop import Tunneled, mac_of
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, Standing, Watch, standing
 
 WITNESSES = 5
@@ -50,10 +51,10 @@ Targets = Mapping[str, tuple[BackendName, ...]]
 def target_of(service: Service, backend: Backend) -> str | None:
     """Return the target of a backend's health check: `ADDRESS/PROBE/PORT`; None: there is no check. Services that probe
     a server in the same way share a target. What differs from the defaults of `health`, such as a path, is in a digest
-    behind it. No DPU of a fleet runs programs, so those of `exec` are no targets."""
-    health = service.health
+    behind it. No DPU of a fleet runs programs. Of a remote without probe BFD may know: `REMOTE/bfd/KEY`."""
+    health, hop = service.health, backend.next_hop
     if health is None or health.probe in (ProbeKind.NONE, ProbeKind.EXEC):
-        return None
+        return f"{hop.remote}/bfd/{hop.key}" if isinstance(hop, Tunneled) else None
     port = probe_port(service, backend)
     where = backend.address or mac_of(backend.next_hop) or f"{service.name}.{backend.name}"
     # ARP asks for the VIP.
@@ -412,12 +413,16 @@ def followed(
     is_first = before.starts.balancer is None
     ejections = {}
     for service in balancer.services:
-        if names := down.get(service.name):
+        if (names := down.get(service.name)) and service.health is None:
+            # By BFD, which no `max_down` limits; without any backend left a service stays as it is.
+            away = with_away({}, (service,), {service.name: frozenset(names)})
+            ejections[service.name] = Ejection(names, away.get(service.name, frozenset()))
+        elif names and service.health is not None:
             old = before.ejections.get(service.name, Ejection())
             if is_first:
                 old = Ejection(ejected=frozenset(name for name in names if known.get((service.name, name)) == 0))
             # A backend that is still down by votes has failed its last probes, of which the first was sent so long ago.
-            failing = {} if service.health is None else dict.fromkeys(old.held, now_s - fall_s(service.health))
+            failing = dict.fromkeys(old.held, now_s - fall_s(service.health))
             ejections[service.name] = decide_ejections(replace(old, down=names), service, failing, now_s=now_s)
     ejected = {name: each.ejected for name, each in ejections.items() if each.ejected}
     starts = update_slow_starts(before.starts, balancer, ejected, known=known, now_s=now_s)

@@ -9,7 +9,8 @@ from fractions import Fraction
 import pytest
 
 from tests.fleet_support import EMPTY, committed, given
-from xenoovs.fleet.health import FleetHealth, target_of, targets_of
+from tests.switch_tunnels import behind_tunnels
+from xenoovs.fleet.health import AvailabilityHistory, FleetHealth, followed, target_of, targets_of
 from xenoovs.fleet.plan import Memo, completion, next_change, rolling_intent
 from xenoovs.model.load import parse_config
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState
@@ -218,6 +219,20 @@ def test_a_backend_that_waits_for_answers_has_no_clients_first() -> None:
 def test_targets_have_a_name_for_people(health: str, target: str | None) -> None:
     service = parse_config(CONFIG.replace("{probe: tcp, port: 80EXTRA}", health), file="x").services[0]
     assert target_of(service, service.backends[0]) == target
+
+
+def test_bug_a_remote_that_only_bfd_watches_had_no_votes() -> None:
+    """It kept its clients on all DPUs after its death; a single agent leaves it."""
+    (service,) = behind_tunnels().services
+    assert [target_of(service, each) for each in service.backends] == [
+        "192.168.77.11/bfd/5001",
+        "192.168.77.12/bfd/5002",
+    ]
+    names = [each.name for each in service.backends]
+    for down, out in (names[:1], names[:1]), (names, []):
+        votes = {service.name: dict.fromkeys(down, 1.0)}
+        found = followed(AvailabilityHistory(), behind_tunnels(), votes, known={}, now_s=1.0)
+        assert [*found.ejected.get(service.name, ())] == out
 
 
 def test_services_share_a_target_if_they_probe_in_the_same_way() -> None:
