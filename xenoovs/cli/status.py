@@ -172,8 +172,7 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
         report, before, apart_s = next(reports)
         if options.output is OutputFormat.TEXT:
             echo(f"{source}:\n")
-        dead = _dead_ports(switch, balancer)
-        moved = _moved_by_switch(switch, balancer) if balancer.uplinks.buckets else ()
+        dead, moved = _dead_ports(switch, balancer)
         _show(report, before, options, apart_s=apart_s, dead=dead, moved=moved)
         if options.output is OutputFormat.TEXT and not report.is_as_configured:
             missing = counted(report.missing, "flow")
@@ -188,21 +187,21 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
     return options.repeated(show, pause_s=0.0)
 
 
-def _dead_ports(switch: Switch, balancer: Balancer) -> dict[str, str]:
-    """Return the ports of the config that carry nothing, with the reasons. Missing ones are among flows that differ."""
-    from xenoovs.agent.bridge_watch import port_views
-
-    known = {port.name: port for port in switch.describe(balancer.uplinks.bridge).ports}
-    views = (view for view in port_views(known, balancer) if view.ofport is not None)
-    return {view.name: view.problem for view in views if view.problem}
-
-
-def _moved_by_switch(switch: Switch, balancer: Balancer) -> tuple[SwitchMove, ...]:
-    from xenoovs.agent.bridge_watch import moved_by_switch
+def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[dict[str, str], tuple[SwitchMove, ...]]:
+    """Return the ports of the config that carry nothing, with the reasons, and what groups do as ports are dead.
+    Missing ports are among flows that differ."""
+    from xenoovs.agent.bridge_watch import moved_by_switch, port_views
     from xenoovs.compile.program import compile_onto
 
     state = switch.describe(balancer.uplinks.bridge)
-    return tuple(moved_by_switch(compile_onto(balancer, switch.dump_flows(state.name)), state.live_ports))
+    views = (
+        view for view in port_views({port.name: port for port in state.ports}, balancer) if view.ofport is not None
+    )
+    dead = {view.name: view.problem for view in views if view.problem}
+    if not balancer.uplinks.buckets:
+        return dead, ()
+    program = compile_onto(balancer, switch.dump_flows(state.name))
+    return dead, tuple(moved_by_switch(program, state.live_ports))
 
 
 def _reports(

@@ -31,13 +31,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Ejection:
-    """The backends of one service that are down.
-
-    Attributes:
-        down: When each of them went down.
-        ejected: Those that get no clients, as decided last.
-        held: Those that keep their clients, as decided last.
-    """
+    """The backends of one service that are down, with the times. Of these, as decided last, the `ejected` get no
+    clients, and the `held` keep theirs."""
 
     down: Mapping[str, float] = field(default_factory=dict)
     ejected: frozenset[str] = frozenset()
@@ -181,13 +176,8 @@ Ramps = Mapping[BackendName, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class SlowStarts:
-    """The slow starts of all services.
-
-    Attributes:
-        balancer: The balancer that was observed last; None: none was yet.
-        ejected: The backends that had no clients then.
-        begun: When each start began that is not over.
-    """
+    """The slow starts of all services. `balancer`: as observed last, with the `ejected` of then; None: none was yet.
+    `begun`: of each start that is not over."""
 
     balancer: Balancer | None = None
     ejected: Ejected = field(default_factory=dict)

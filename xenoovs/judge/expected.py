@@ -69,15 +69,9 @@ class ExpectedBlock:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedService:
-    """One service of a program.
-
-    Attributes:
-        entries: the matches that classify its packets, each for one port of the bridge.
-        priority: the lowest priority of its classify flows.
-        ports: the ports of its backends, where answers enter.
-        returns: what its answers match where NAT makes packets of the VIP out of them; none without NAT.
-        origins: remote and key of the tunnels out of which its answers come; none without `return: switch`.
-    """
+    """One service of a program. `entries`: the matches of its classify flows, each for one port of the bridge;
+    `priority`: the lowest of these. `ports`: of its backends, where answers enter. `returns`: what answers match that
+    NAT makes packets of the VIP. `origins`: remote and key of the tunnels of its answers, with `return: switch`."""
 
     name: str
     entries: tuple[Match, ...]

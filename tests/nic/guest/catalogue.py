@@ -29,12 +29,12 @@ from tests.nic.guest.scenarios import (
 
 SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "generated": generated.generated,
+    "failover": failing_over.failover,
     "tunnel_esp": encrypted.tunnel_esp,
     "faulty": faulty.faulty,
     "fleet": fleet.fleet,
     "ovn": logical.ovn,
     "planned_restart": restarting.planned_restart,
-    "failover": failing_over.failover,
     "fixed": setup.fixed,
     "nat": translated.nat,
     "tunnel_paths": tunnels.tunnel_paths,

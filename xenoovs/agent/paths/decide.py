@@ -77,15 +77,9 @@ class BlockShift:
 
 @dataclass(frozen=True, slots=True)
 class PathVerdict:
-    """What is decided about one path.
-
-    Attributes:
-        is_lossy: Whether it loses packets on the way out, and is bad for that.
-        over: Decisions in a row in which it was above the limit.
-        good_since_s: When it last became good; None: it is not.
-        restore_s: How long it has to be good until blocks come back.
-        was_out: Whether it was bad or failed before it became good.
-    """
+    """What is decided about one path. `is_lossy`: it is bad as it loses packets on the way out. `over`: decisions in a
+    row in which it was above the limit. `restore_s`: how long it has to be good until blocks come back. `was_out`: it
+    was bad or failed before it became good."""
 
     state: PathState = PathState.UNKNOWN
     is_lossy: bool = False
