@@ -195,7 +195,11 @@ class Silence:
                 was_silent = before is None and name in view.silent
                 heard[name] = seen_ms, now_s - SILENT_S if was_silent else now_s
         self._heard = heard
-        return frozenset(name for name, (_, heard_s) in heard.items() if now_s - heard_s >= SILENT_S)
+        return frozenset(name for name, age_s in self.ages_s(now_s).items() if age_s >= SILENT_S)
+
+    def ages_s(self, now_s: float) -> dict[str, float]:
+        """Return how long ago it has heard of each DPU."""
+        return {name: now_s - heard_s for name, (_, heard_s) in self._heard.items()}
 
 
 def fit_dpus(view: FleetView, statuses: Mapping[str, DpuStatus]) -> frozenset[str]:

@@ -12,7 +12,7 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import percent
 from xenoovs.errors import counted, first_names
-from xenoovs.fleet.health import VoteResult, target_of, votes_on
+from xenoovs.fleet.health import SILENT_S, Silence, VoteResult, target_of, votes_on
 from xenoovs.fleet.plan import (
     FleetChange,
     Memo,
@@ -145,6 +145,7 @@ PATIENCE_S = 120
 LASTS_S = 10
 """A problem ends a roll-out when it has lasted so long in its wave: one unanswered read of a switch does not, and a
 report may be older than the wave."""
+_REPORT_S = SILENT_S / 3
 _MAX_SILENT = Fraction(1, 20)
 _CANARIES, _SECOND, _AT_ONCE = Fraction(1, 100), Fraction(1, 10), Fraction(1, 4)
 
@@ -167,16 +168,18 @@ def next_step(
     *,
     watched_s: float,
     lasted_s: Mapping[str, float] | None = None,
+    unheard_s: Mapping[str, float] | None = None,
 ) -> WaveStep:
     """Return what follows from the reports of the DPUs whose wave has begun.
 
     It is judged when the soak time has passed. A wave passes if all of them have what is staged, without an error or
     drift, fit, and with as large a share of megaflows in hardware; at most 5 % may lack it in the end without an error.
+    A DPU reports each minute: after a soak time of a minute or more, one that has not reported since may be dead.
     Backends of its services must not have gone down. A problem that lasts 10 s ends the roll-out, also in a pause.
 
     `view`: `plan.next_change` has nothing to add to it. `watched_s`: since when the caller knows this wave and
     `view.ack`. `lasted_s`: how long each problem has been there without a break, as far as known; None: since the wave
-    began.
+    began. `unheard_s`: how old the report of each DPU is, as far as known; None: all are new.
     """
     intent = rolling_intent(view)
     if intent is None or not view.wave:
@@ -193,17 +196,21 @@ def next_step(
     if watched_s < intent.soak_s or intent.is_paused:
         return WaveStep(problems=problems)
     members = len(_members(view, statuses))
-    if waits or problems:
+    if intent.soak_s >= _REPORT_S:
+        least_s = watched_s - intent.soak_s
+        old = (name for name in sorted(_members(view, statuses)) if (unheard_s or {}).get(name, 0.0) > least_s)
+        texts = {name: f"{name}: has not reported since the soak time" for name in old} | texts
+    if texts or problems:
         if watched_s < intent.soak_s + PATIENCE_S:
             return WaveStep(problems=problems)
-        if problems or len(waits) > members * _MAX_SILENT:
+        if problems or len(texts) > members * _MAX_SILENT:
             late = [*(problems or texts).values()]
             return _refused(view, f"{late[0]} after {PATIENCE_S} s" + _others(late, "other DPU"))
     if not members and any(not dpu.is_out for dpu in view.concerned.values()):
         return _refused(view, "none of its DPUs is in service any more, so nothing shows what the config does")
     wave = next_wave(view)
     changes = completion(view, intent) if wave is None else Changes(wave=wave, ack=ACK_THIS)
-    return WaveStep(changes, silent=tuple(waits))
+    return WaveStep(changes, silent=tuple(texts))
 
 
 class WaveWatch:
@@ -213,6 +220,7 @@ class WaveWatch:
         self._wave: tuple[int, int] | None = None
         self._began_s = 0.0
         self._since_s: dict[str, float] = {}
+        self._silence = Silence()
 
     def step(
         self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, at_most_s: float | None = None
@@ -223,7 +231,9 @@ class WaveWatch:
             self._wave, self._began_s, self._since_s = wave, now_s, {}
         watched_s = now_s - self._began_s if at_most_s is None else at_most_s
         lasted_s = {name: now_s - since_s for name, since_s in self._since_s.items()}
-        step = next_step(view, statuses, watched_s=watched_s, lasted_s=lasted_s)
+        self._silence.silent(view, statuses, now_s=now_s)
+        unheard_s = self._silence.ages_s(now_s)
+        step = next_step(view, statuses, watched_s=watched_s, lasted_s=lasted_s, unheard_s=unheard_s)
         self._since_s = {name: self._since_s.get(name, now_s) for name in step.problems}
         return step
 
