@@ -334,6 +334,17 @@ def test_a_clock_that_is_off_by_an_hour_is_shown_and_changes_are_installed(
         eventually(lambda: right.blocks() != before and right.blocks() == wrong_one.blocks(), "the drain on both")
         assert wrong_one.process is not None
         assert wrong_one.process.poll() is None
+        # A time that is counted from now would be over at once.
+        there = ["fleet", "drain", "dns", "fips2", "--for", "30m", "--yes", "--timeout", "1s", "--directory"]
+        said = start(*there, store.directory, env=env).communicate()[1]
+        assert "so --for would end too early or too late" in said
+        store.kill_controllers()
+        store.start_controller(env=env)
+        for words in (("fips2", "5", "--for", "30m"), ("fips3", "95")):
+            before = right.blocks()
+            store.fleet("weight", "dns", *words, "--timeout", "1s")
+            eventually(lambda before=before: right.blocks() != before, "the weight")  # type: ignore[misc]
+        assert [each["backend"] for each in store.select("Override") if each["until_ms"]] == ["fips2"]
 
 
 PINNED = SMALL_CONFIG.replace("  - name: dns\n", "  - name: dns\n    drain: {mode: pin, timeout: 10s}\n")

@@ -206,7 +206,8 @@ def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float
 
 def clocks_ms(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_ms: int) -> tuple[int, ...]:
     """Return the time by the clock of this host, and that by the reports of most DPUs if it differs by minutes."""
-    seen = sorted(status.seen_ms for name, status in (statuses or {}).items() if name in view.dpus and status.seen_ms)
+    heard = view.dpus.keys() - view.silent
+    seen = sorted(status.seen_ms for name, status in (statuses or {}).items() if name in heard and status.seen_ms)
     most = seen[(len(seen) - 1) // 2] if seen else now_ms
     return (now_ms, most) if abs(now_ms - most) > SILENT_S * 1000 else (now_ms,)
 

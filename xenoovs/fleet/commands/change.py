@@ -402,6 +402,7 @@ def _override(
         return Changes(overrides=made)
 
     view = store.view() if dry_run else store.changeable()
+    store.require_clock(view, for_s)
     moves = _show_moves(view, compute(view), store.memo)
     if dry_run:
         return EXIT_DIFFERS if moves else EXIT_OK

@@ -16,6 +16,7 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreRejected, StoreUnreachable
 from xenoovs.fleet.plan import Memo, freeze_text, next_change, with_entry
 from xenoovs.fleet.rollout import SETTLE_S
+from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
@@ -87,10 +88,22 @@ class FleetStore:
             time.sleep(_POLL_S)
         return found if self.states.connection.is_connected else None
 
+    def clocks_ms(self, view: FleetView) -> tuple[int, ...]:
+        """Return the time by the clock of this host, and that of most DPUs if it differs by minutes."""
+        return clocks_ms(view, self.statuses(), now_ms=int(time.time() * 1000))
+
+    def require_clock(self, view: FleetView, for_s: float | None) -> None:
+        """Raise FleetRefused if a time that is counted from now would end at another time than is meant."""
+        if for_s is not None and len(self.clocks_ms(view)) > 1:
+            raise FleetRefused(
+                "the clocks of this host and of most DPUs differ by minutes, so --for would end too early or too late: "
+                "set the clock (NTP)"
+            )
+
     def changeable(self) -> FleetView:
         """Return the newest view. Raises FleetRefused while the fleet is frozen."""
         view = self.view()
-        if frozen := freeze_text(view, now_ms=int(time.time() * 1000)):
+        if view.freezes and (frozen := freeze_text(view, now_ms=self.clocks_ms(view)[-1])):
             raise FleetRefused(f"{frozen}; `xenoovs fleet freeze --end` ends it")
         return view
 

@@ -18,6 +18,7 @@ from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
 from xenoovs.store.view import Changes, Dpu, FleetView, is_name
+from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.output import confirm, echo, print_table
 
 _POLL_S = 0.2
@@ -135,7 +136,7 @@ _now_option = click.option("--now", is_flag=True, help="Do not wait for drains o
 @dry_run_option
 @yes_option
 @changes_fleet
-def drain_dpu_command(*, name: str, now: bool, dry_run: bool, yes: bool, store: FleetStore) -> None:
+def drain_dpu_command(*, name: str, now: bool, dry_run: bool, yes: bool, store: FleetStore) -> int:
     """Take the DPU NAME out of service, such as for maintenance: routers should send no clients to it.
 
     `/ready` of its agent answers 503, so that the check of a BGP speaker withdraws its routes, and an agent with
@@ -146,13 +147,15 @@ def drain_dpu_command(*, name: str, now: bool, dry_run: bool, yes: bool, store: 
 
     Shows how many DPUs stay in service for each service, and asks for confirmation (unless --yes).
     """
-    _show_left(store.view() if dry_run else store.changeable(), name)
+    view = store.view() if dry_run else store.changeable()
+    _show_left(view, name)
     if dry_run:
-        return
+        return EXIT_OK if view.dpus[name].is_out else EXIT_DIFFERS
     question = f"Take {name} out of service?"
     confirm(question, yes=yes, instead=", or see which DPUs stay with --dry-run")
     _set_out(store, name, is_out=True, now=now)
     echo(f"{name} is out of service: `/ready` there answers 503; `xenoovs fleet undrain-dpu {name}` ends it")
+    return EXIT_OK
 
 
 @click.command("undrain-dpu")

@@ -108,6 +108,7 @@ def freeze_command(*, until: datetime | None, for_s: float | None, end: bool, st
             raise FleetRefused(
                 f"config {intent.number} is rolled out at present; wait for its end, or `xenoovs fleet pause` it"
             )
+        store.require_clock(view, for_s)
         return Changes(freezes={_WHOLE: Freeze(_WHOLE, until_ms, user_name(), store.comment[:MAX_COMMENT])})
 
     view = store.change("freeze --end" if end else "freeze", compute, in_freeze=True)
