@@ -133,7 +133,9 @@ def test_bug_a_deleted_port_was_an_external_change_and_took_blocks_from_who_serv
     assert engine.round(desired, now_s=2.0).foreign
 
 
-def test_plan_counts_groups(bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path) -> None:
+def test_plan_counts_groups_and_a_rollback_restores_them(
+    bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+) -> None:
     config, where = tmp_path / "my.yaml", ("--db", bridge.ovs.db)
     config.write_text(CONFIG)
     assert "Groups: 0 before, 2 after (2 to add, 0 to remove)" in xenoovs("plan", str(config), *where).out
@@ -143,7 +145,11 @@ def test_plan_counts_groups(bridge: DummyBridge, xenoovs: CommandLine, tmp_path:
     assert summary["groups"] == {"before": 2, "after": 2, "add": 2, "remove": 2}
     assert len(_groups(bridge)) == 2
     config.write_text(CONFIG.replace(", failover: in_switch", ""))
-    assert "Groups: 2 before, 0 after (0 to add, 2 to remove)" in xenoovs("plan", str(config), *where).out
+    groups = {*_groups(bridge)}
+    assert "Groups: 2 before, 0 after (0 to add, 2 to remove)" in xenoovs("apply", str(config), *where, "--yes").out
+    assert (_groups(bridge), len(groups)) == ([], 2)
+    assert xenoovs("apply", "--rollback", *where, "--yes").status == 0
+    assert {*_groups(bridge)} == groups
 
 
 def test_ovs_ofctl_takes_what_validate_prints(bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path) -> None:
