@@ -479,6 +479,8 @@ def vip(value: object) -> Vip:
     net = ip_network((first, length), strict=False)
     if net.network_address != first:
         raise ValueError(f"{value} has bits behind its mask; write {net}, or {first} for the one address")
+    if (problem := _unusable(net[-1])) is not None:
+        raise ValueError(f"{value} has {problem} in it, {net[-1]}; write a smaller prefix")
     return net
 
 
