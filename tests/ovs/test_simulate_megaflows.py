@@ -30,7 +30,7 @@ from xenoovs.judge.simulate.walk import Headers, tables_of
 from xenoovs.model.address import IPAddress, Mac, parse_mac
 from xenoovs.model.load import load_config, parse_config
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import Field, Flow
+from xenoovs.openflow.flow import TAGGED, Field, Flow
 from xenoovs.openflow.text import parse_dump, parse_flow
 
 
@@ -299,6 +299,15 @@ def test_replies_and_megaflows_are_as_simulated(bridge: DummyBridge, flows: list
 
     predicted = {predicted_shape(megaflow)[:2] for megaflow in predict_megaflows(flows, REQUESTS, bridge.prefix_fields)}
     assert {shape[:2] for shape in observed_shapes(bridge)} == predicted
+
+
+def test_a_frame_with_a_priority_alone_is_of_no_vlan_and_not_untagged(bridge: DummyBridge) -> None:
+    packet = Packet("p0", CLIENT4, IPv4Address("10.3.10.45"), 17, 50001, 53, vlan=TAGGED)
+    install(bridge, list(program_of("vlan").flows))
+    send(bridge, [packet])
+    (frame,) = bridge.sent("p1")
+    assert frame[:16] == bytes.fromhex("02000000000202000000000181000000")
+    assert [copy.port for copy in tables_of(program_of("vlan").flows).run(packet).copies] == ["p1"]
 
 
 DRAINING = """\

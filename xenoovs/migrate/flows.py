@@ -162,6 +162,8 @@ def read_flows(text: str) -> Draft:
             keys = tuple(c for c in match.masked if c.field in _OF_A_KEY)
             group.lines.setdefault(keys, []).append((line, delivery))
             group.ports.add(match.in_port)
+            if _may_tag_twice(line.flow):
+                draft.omissions.add((line.word,), "frames with a tag get a second one there, and another one here")
             if line.flow.options:
                 draft.omissions.add((line.word,), f"flows of a service have no {', '.join(line.flow.options)}")
     known = [group for group in groups.values() if all(map(_is_of_a_claim, group.conditions))]
@@ -339,6 +341,11 @@ def _delivery(flow: Flow) -> _Delivery | None:
     if port is None or vlan == _PUSHED:
         return None
     return _Delivery(port, macs.get(Field.DL_DST), macs.get(Field.DL_SRC), address, vlan)
+
+
+def _may_tag_twice(flow: Flow) -> bool:
+    tags = [each.text for each in flow.actions if isinstance(each, Foreign) and _TAG_ACTION.fullmatch(each.text)]
+    return flow.match.get(Field.VLAN) is None and bool(tags) and tags[0].startswith("push")
 
 
 def _policy(flow: Flow) -> OtherTraffic | None:
