@@ -43,14 +43,9 @@ _FLOW = "flow"
 
 @dataclass(frozen=True, slots=True)
 class WantedPort:
-    """A tunnel port, as table Interface has it.
-
-    Attributes:
-        options: Those that it must have; more of them do no harm.
-        bfd: Column bfd likewise.
-        psk_file: The file with the pre-shared key, which no command has: every user of a host can read arguments
-            (proc(5), cmdline), and ovs-vsctl(8) logs them. None: it needs none.
-    """
+    """A tunnel port, as table Interface has it. `options`: those that it must have; more of them do no harm. `bfd`:
+    column bfd likewise. `psk_file`: the file with the pre-shared key, which no command has: every user of a host can
+    read arguments (proc(5), cmdline), and ovs-vsctl(8) logs them. None: it needs none."""
 
     name: str
     type: str

@@ -41,14 +41,10 @@ SETTLE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What drains depend on besides the decision.
-
-    Attributes:
-        ports: Names of the ports that the bridge has. No connection is left at a port that is gone.
-        quiet: Blocks whose old backend gets no packets any more.
-        settle_s: How long a block settles at least; None: drains do not advance, new connections go where they go now.
-        revalidated: Moves that the switch had before Open vSwitch revalidated all megaflows; None: assume it of all.
-    """
+    """What drains depend on besides the decision. `ports`: names of the ports that the bridge has. No connection is
+    left at a port that is gone. `quiet`: blocks whose old backend gets no packets any more. `settle_s`: how long a
+    block settles at least; None: drains do not advance, new connections go where they go now. `revalidated`: moves that
+    the switch had before Open vSwitch revalidated all megaflows; None: assume it of all."""
 
     now_s: float
     ports: Collection[str]

@@ -54,16 +54,10 @@ class BridgeRow(Counts):
 
 @dataclass(frozen=True, slots=True)
 class BridgeFindings(DumpFindings):
-    """Findings about a bridge.
-
-    Attributes:
-        rows: by port, then from best verdict to worst, then by reason.
-        recirculating: number of megaflows that are part of longer chains.
-        has_tc_chains: whether the kernel can offload such chains; None: unknown.
-        links: every megaflow, if the check lists them.
-        logical_flows: cookie -> logical flow of OVN, of the flows behind the links.
-        groups: those of the bridge; empty for a dump of a file.
-    """
+    """Findings about a bridge. `rows`: by port, then from best verdict to worst, then by reason. `recirculating`:
+    number of megaflows that are part of longer chains. `has_tc_chains`: whether the kernel can offload such chains;
+    None: unknown. `links`: every megaflow, if the check lists them. `logical_flows`: cookie -> logical flow of OVN, of
+    the flows behind the links. `groups`: those of the bridge; empty for a dump of a file."""
 
     rows: tuple[BridgeRow, ...]
     read: int

@@ -283,15 +283,10 @@ class DumpFindings:
 
 @dataclass(frozen=True, slots=True)
 class OffloadFindings(DumpFindings):
-    """All findings about one program.
-
-    Attributes:
-        examples: the first few megaflows with each anomaly.
-        overrides: blocks that foreign flows override; such megaflows are not in `outside`.
-        listed: every judged megaflow, if the check was asked for them.
-        unanswered: services with requests, but without a megaflow that carries answers.
-        cpu_ports: tunnel ports whose packets the CPU encrypts, as the config says.
-    """
+    """All findings about one program. `examples`: the first few megaflows with each anomaly. `overrides`: blocks that
+    foreign flows override; such megaflows are not in `outside`. `listed`: every judged megaflow, if the check was asked
+    for them. `unanswered`: services with requests, but without a megaflow that carries answers. `cpu_ports`: tunnel
+    ports whose packets the CPU encrypts, as the config says."""
 
     services: tuple[ExpectedService, ...]
     blocks: tuple[BlockOffload, ...]

@@ -20,14 +20,10 @@ from xenoovs.openflow.group import failover_of_flow
 
 @dataclass(frozen=True, slots=True)
 class BackendTraffic:
-    """One backend of one service. Shares are between 0 and 1; `share`: of the address space.
-
-    Attributes:
-        blocks: those of the config that are installed.
-        bytes: with the Ethernet header, as OpenFlow counts, since the flows were installed.
-        traffic_share: share of the service's packets; None before the first one.
-        rate_pps: packets a second; None: there was one read, or the counters have begun again.
-    """
+    """One backend of one service. Shares are between 0 and 1; `share`: of the address space. `blocks`: those of the
+    config that are installed. `bytes`: with the Ethernet header, as OpenFlow counts, since the flows were installed.
+    `traffic_share`: share of the service's packets; None before the first one. `rate_pps`: packets a second; None:
+    there was one read, or the counters have begun again."""
 
     service: str
     backend: str

@@ -331,15 +331,10 @@ _SLAB = re.compile(r"^(?:sw_flow|nf_conntrack) +(\d+) +\d+ +(\d+)", re.MULTILINE
 
 @dataclass(frozen=True, slots=True)
 class SwitchReading:
-    """The counters of the switch at one time.
-
-    Attributes:
-        at_s: By the monotonic clock of this process.
-        softirq_cpu_s: CPU time of the whole machine in soft interrupts, where the kernel forwards.
-        kernel_bytes: Memory of flows and connections in the kernel; 0 where it does not show it.
-        missed: Packets without a megaflow, which is an upcall each.
-        limit_hits: Upcalls that installed no megaflow, because there were as many as may be.
-    """
+    """The counters of the switch at one time. `at_s`: by the monotonic clock of this process. `softirq_cpu_s`: CPU time
+    of the whole machine in soft interrupts, where the kernel forwards. `kernel_bytes`: memory of flows and connections
+    in the kernel; 0 where it does not show it. `missed`: packets without a megaflow, which is an upcall each.
+    `limit_hits`: upcalls that installed no megaflow, because there were as many as may be."""
 
     at_s: float
     vswitchd_cpu_s: float

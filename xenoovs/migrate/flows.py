@@ -113,12 +113,11 @@ class _Group:
         mine, theirs = self.claim, other.claim
         if self.priority <= other.priority or not mine.vips or not theirs.vips:
             return False
-        (vip,), (longer,) = mine.vips, theirs.vips
+        (start, length), (inner, longer) = prefix_of(mine.vips[0]), prefix_of(theirs.vips[0])
         is_same_port = None in self.ports | other.ports or bool(self.ports & other.ports)
-        nested = holds(longer, prefix_of(vip)[0]) or holds(vip, prefix_of(longer)[0])
-        orders = ((claim.vlan is not None, prefix_of(claim.vips[0])[1]) for claim in (mine, theirs))
-        first, second = orders
-        return is_same_port and nested and first < second and mine.overlaps(replace(theirs, vips=mine.vips))
+        nested = holds(theirs.vips[0], start) or holds(mine.vips[0], inner)
+        is_later = (mine.vlan is not None, length) < (theirs.vlan is not None, longer)
+        return is_same_port and nested and is_later and mine.overlaps(replace(theirs, vips=mine.vips))
 
 
 def read_flows(text: str) -> Draft:

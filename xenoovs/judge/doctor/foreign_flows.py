@@ -40,14 +40,10 @@ class ForeignCost:
 
 @dataclass(frozen=True, slots=True)
 class ForeignFlows:
-    """Foreign flows on the bridge.
-
-    Attributes:
-        passed: flows that our packets pass, as text.
-        varying: fields that they match and that differ between clients, such as `nw_tos`. Their cost is unknown.
-        taken: services of which they take every packet, whatever their actions do. Their cost is unknown.
-        gone: numbers of ports that they name; Open vSwitch prints the name of each port that the bridge has.
-    """
+    """Foreign flows on the bridge. `passed`: flows that our packets pass, as text. `varying`: fields that they match
+    and that differ between clients, such as `nw_tos`. Their cost is unknown. `taken`: services of which they take every
+    packet, whatever their actions do. Their cost is unknown. `gone`: numbers of ports that they name; Open vSwitch
+    prints the name of each port that the bridge has."""
 
     passed: tuple[str, ...] = ()
     others: int = 0

@@ -86,15 +86,10 @@ NO_EVIDENCE = Evidence()
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One megaflow that is not in hardware, what is known about it, and why.
-
-    Attributes:
-        unwildcarded: None: our flows match all bits of its mask, or it was not checked (`Attribution` does).
-        overrides: what it does to blocks although it belongs to none.
-        answers: services whose answers it may carry.
-        place: in its chains; None: it does not recirculate packets.
-        reasons: most likely first; none before `diagnose`.
-    """
+    """One megaflow that is not in hardware, what is known about it, and why. `unwildcarded`: None: our flows match all
+    bits of its mask, or it was not checked (`Attribution` does). `overrides`: what it does to blocks although it
+    belongs to none. `answers`: services whose answers it may carry. `place`: in its chains; None: it does not
+    recirculate packets. `reasons`: most likely first; none before `diagnose`."""
 
     megaflow: Megaflow
     verdict: Verdict
