@@ -9,7 +9,7 @@ from xenoovs.fleet.snapshot import FLEET_TABLES
 from xenoovs.show.agent import HISTOGRAMS, TABLES
 from xenoovs.show.column import Table
 
-_HEAD = ("| metric | type | labels | meaning | from |", "|---|---|---|---|---|")
+_HEAD = ("| metric | type | labels | meaning |", "|---|---|---|---|")
 
 
 def metrics_page(generated: str) -> str:

@@ -178,6 +178,4 @@ def markdown(metrics: Iterable[Metric], *, only: str = "") -> Iterator[str]:
     """Yield the rows of the reference page, below their header. `only`: when these metrics are shown, a sentence."""
     for each in metrics:
         labels = ", ".join(f"`{label}`" for label in each.labels)
-        unit = f" ({each.unit})" if each.unit else ""
-        text = f"{each.help}{unit}{only and f' {only}'}"
-        yield f"| `{each.name}` | {each.kind.value} | {labels} | {text} | {each.origin} |"
+        yield f"| `{each.name}` | {each.kind.value} | {labels} | {each.help}{only and f' {only}'} |"

@@ -368,9 +368,6 @@ def target_problems(rows: Iterable[TargetRow]) -> list[str]:
 # Its tables: DPUs, targets of health checks, servers of the store; and the page.
 
 
-_STORE, _REPORTS, _SERVERS = "the store", "reports of agents", "`cluster/status` of ovsdb-server"
-
-
 def _column(doc: str, *metrics: Metric, of: Callable[[Any], Any] | None = None, **more: Any) -> Column:
     """Return a column. `of`: reads it from the value of a row; None: it is the attribute of its name."""
     return Column(doc, None if of is None else lambda row: of(row.value), metrics=metrics, **more)
@@ -410,7 +407,6 @@ DPUS = Table(
             "Names of its groups.",
             gauge(
                 "xenoovs_fleet_dpu_group",
-                "`xenoovs fleet set-dpu`",
                 "A group of a DPU; always 1.",
                 lambda dpu: dict.fromkeys(sorted(dpu.groups), 1),
                 ("group",),
@@ -428,7 +424,7 @@ DPUS = Table(
         rack=_column("Where it stands; empty: not known."),
         state=_column(
             "How a DPU stands to the newest generation.",
-            gauge("xenoovs_fleet_dpu_state", _REPORTS, of=lambda dpu: _states(dpu.state), labels=("state",)),
+            gauge("xenoovs_fleet_dpu_state", of=lambda dpu: _states(dpu.state), labels=("state",)),
             json=lambda state: state.name.lower(),
             shown=text(
                 "STATE",
@@ -439,19 +435,19 @@ DPUS = Table(
         ),
         applied=_column(
             "Newest generation that the bridge of a DPU has had.",
-            gauge("xenoovs_fleet_dpu_generation", _REPORTS),
+            gauge("xenoovs_fleet_dpu_generation"),
             of=lambda dpu: dpu.status.applied,
             shown=number("GENERATION", lambda applied: str(applied or "-"), live=11, keep=5),
         ),
         hw_share=_column(
             "Share of a DPU's megaflows in hardware (0-1), as of its last report; none without traffic.",
-            gauge("xenoovs_fleet_dpu_offload_ratio", _REPORTS),
+            gauge("xenoovs_fleet_dpu_offload_ratio"),
             json=_rounded(4),
             shown=number("HW", percent, live=8, keep=3),
         ),
         seen_s=_column(
             "Time since its last report.",
-            gauge("xenoovs_fleet_dpu_seen_seconds", _REPORTS),
+            gauge("xenoovs_fleet_dpu_seen_seconds"),
             json=_rounded(3),
             shown=number("SEEN", duration, live=9, keep=4),
         ),
@@ -462,7 +458,7 @@ DPUS = Table(
         ),
         certificate_left_s=_column(
             "Time until its certificate ends; none: not known, or without TLS.",
-            gauge("xenoovs_fleet_dpu_certificate_seconds", _REPORTS),
+            gauge("xenoovs_fleet_dpu_certificate_seconds"),
             json=_rounded(0),
             shown=_CERTIFICATE,
         ),
@@ -470,14 +466,13 @@ DPUS = Table(
         error=_column("Why it does not follow the store.", of=lambda dpu: dpu.status.error),
         drift=_column(
             "Services whose flows differ from the store, with what was read.",
-            gauge("xenoovs_fleet_dpu_drift_services", _REPORTS, of=lambda dpu: len(dpu.status.drift)),
+            gauge("xenoovs_fleet_dpu_drift_services", of=lambda dpu: len(dpu.status.drift)),
             of=lambda dpu: dict(dpu.status.drift),
         ),
         is_out=_column(
             "Whether an operator took it out of service.",
             gauge(
                 "xenoovs_fleet_dpu_unready",
-                _REPORTS,
                 "1 while routers should send no clients to a DPU for this reason: `operator`, or `unfit`.",
                 lambda dpu: {"operator": dpu.is_out, "unfit": dpu.is_unfit},
                 ("reason",),
@@ -515,7 +510,6 @@ TARGETS = Table(
             "Names of the DPUs by vote.",
             gauge(
                 "xenoovs_fleet_target_votes",
-                _REPORTS,
                 "Witnesses by vote, of a target that is down or has no quorum; others are left out.",
                 _votes,
                 ("state", "vote"),
@@ -601,7 +595,6 @@ SERVERS = Table(
             "What it is in its cluster.",
             gauge(
                 "xenoovs_store_role",
-                _SERVERS,
                 "Role of the server of a database on this host; always 1.",
                 lambda server: {server.role: 1},
                 ("role",),
@@ -617,31 +610,31 @@ SERVERS = Table(
         ),
         is_connected=_column(
             "Whether the server stands alone or is in contact with most of its cluster.",
-            gauge("xenoovs_store_connected", "`_Server` of ovsdb-server"),
+            gauge("xenoovs_store_connected"),
             of=lambda server: server.facts.is_connected,
         ),
         term=_column(
             "Elections since the cluster was made: its term.",
-            counter("xenoovs_store_elections_total", _SERVERS),
+            counter("xenoovs_store_elections_total"),
             of=lambda server: _of_host(server, getattr(server.cluster, "term", None)),
             shown=number("TERM", _known, keep=2),
         ),
         index=_column(
             "Newest log entry of the server.",
-            gauge("xenoovs_store_log_index", _SERVERS),
+            gauge("xenoovs_store_log_index"),
             of=lambda server: server.member.match_index if server.member else getattr(server.cluster, "index", None),
             shown=number("INDEX", _known, keep=3),
         ),
         _lag=_column("Log entries that it lacks.", of=lambda server: server.lag, shown=number("LAG", _known)),
         size_bytes=_column(
             "Size of the database with its log.",
-            gauge("xenoovs_store_size_bytes", "stat"),
+            gauge("xenoovs_store_size_bytes"),
             of=lambda server: _of_host(server, server.facts.size_bytes),
             shown=number("SIZE", _bytes, keep=1),
         ),
         free_bytes=_column(
             "Room on the disk of the database.",
-            gauge("xenoovs_store_free_bytes", "statvfs"),
+            gauge("xenoovs_store_free_bytes"),
             of=lambda server: _of_host(server, server.facts.free_bytes),
             shown=number(
                 "FREE",
@@ -654,12 +647,12 @@ SERVERS = Table(
         ),
         _gap=_column(
             "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
-            gauge("xenoovs_store_gap", "`ovsdb-tool check-cluster`"),
+            gauge("xenoovs_store_gap"),
             of=lambda server: None if server.cluster is None else bool(server.facts.gap),
         ),
         certificate_left_s=_column(
             "Time until its certificate ends; none: without TLS.",
-            gauge("xenoovs_store_certificate_seconds", "`openssl x509`"),
+            gauge("xenoovs_store_certificate_seconds"),
             of=lambda server: _of_host(server, server.facts.certificate_left_s),
             json=_rounded(0),
             shown=_CERTIFICATE,
@@ -675,12 +668,12 @@ MEMBERS = Table(
     (
         _column(
             "Log entries that another server lacks; only the leader knows.",
-            gauge("xenoovs_store_member_lag", _SERVERS),
+            gauge("xenoovs_store_member_lag"),
             of=lambda server: server.lag,
         ),
         _column(
             "1 while the leader has not heard another server for three election timers.",
-            gauge("xenoovs_store_member_silent", _SERVERS),
+            gauge("xenoovs_store_member_silent"),
             of=lambda server: server.is_silent,
         ),
     ),
@@ -778,8 +771,8 @@ DRIFTS = Table(
 # The fleet.
 
 
-def _of_view(doc: str, origin: str, name: str, of: Callable[[FleetSnapshot, FleetView], float]) -> Column:
-    return _column(doc, gauge(name, origin), of=lambda at: None if at.view is None else of(at, at.view))
+def _of_view(doc: str, name: str, of: Callable[[FleetSnapshot, FleetView], float]) -> Column:
+    return _column(doc, gauge(name), of=lambda at: None if at.view is None else of(at, at.view))
 
 
 FLEET = Table(
@@ -787,49 +780,42 @@ FLEET = Table(
     (
         _column(
             "1 while the controller of this host decides: its server leads.",
-            gauge("xenoovs_fleet_active", "the controller"),
+            gauge("xenoovs_fleet_active"),
             of=lambda at: at.is_active,
         ),
-        _of_view(
-            "Newest generation of the fleet.", _STORE, "xenoovs_fleet_generation", lambda _, view: view.generation
-        ),
-        _of_view("Services.", _STORE, "xenoovs_fleet_services", lambda _, view: len(view.service_names)),
+        _of_view("Newest generation of the fleet.", "xenoovs_fleet_generation", lambda _, view: view.generation),
+        _of_view("Services.", "xenoovs_fleet_services", lambda _, view: len(view.service_names)),
         _of_view(
             "Weights and drains set at run time.",
-            "`xenoovs fleet drain`, `weight`",
             "xenoovs_fleet_overrides",
             lambda _, view: len(view.overrides),
         ),
         _of_view(
             "1 while the newest config is one that the controller refused; the previous one stays in use.",
-            _STORE,
             "xenoovs_fleet_config_refused",
             lambda at, _: at.is_refused,
         ),
-        _of_view("Wave of the roll-out; 0: there is none.", _STORE, "xenoovs_fleet_wave", lambda _, view: view.wave),
+        _of_view("Wave of the roll-out; 0: there is none.", "xenoovs_fleet_wave", lambda _, view: view.wave),
         _of_view(
             "1 while no controller writes what is due: the newest change, or a step of a roll-out.",
-            _STORE,
             "xenoovs_fleet_stalled",
             lambda at, _: at.is_stalled,
         ),
         _column(
             "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
-            gauge("xenoovs_fleet_problems", "the controller"),
+            gauge("xenoovs_fleet_problems"),
             of=lambda at: len(at.problems),
         ),
         _column(
             "",
             gauge(
                 "xenoovs_fleet_dpus",
-                _REPORTS,
                 "DPUs by state.",
                 lambda at: {state.name.lower(): at.counts()[state] for state in DpuState},
                 ("state",),
             ),
             gauge(
                 "xenoovs_fleet_targets",
-                _REPORTS,
                 "Targets of health checks by state.",
                 lambda at: {state.name.lower(): sum(row.state is state for row in at.targets) for state in TargetState},
                 ("state",),

@@ -90,23 +90,20 @@ class Rate:
     bps: float = column("Bits a second.")
 
 
-_INSERTION = "the userspace datapath"
-
-
 @record
 class Insertion:
     """Rules on their way into the NIC, as ovs-vswitchd counts them for its userspace datapath."""
 
-    enqueued: int | None = column("Rules that wait for insertion.", gauge("xenoovs_nic_rules_waiting", _INSERTION))
-    inserted: int | None = column("Rules that are inserted.", gauge("xenoovs_nic_rules_inserted", _INSERTION))
+    enqueued: int | None = column("Rules that wait for insertion.", gauge("xenoovs_nic_rules_waiting"))
+    inserted: int | None = column("Rules that are inserted.", gauge("xenoovs_nic_rules_inserted"))
     latency_s: float | None = column(
-        "Moving average of the time to insert a rule.", gauge("xenoovs_nic_insertion_latency_seconds", _INSERTION)
+        "Moving average of the time to insert a rule.", gauge("xenoovs_nic_insertion_latency_seconds")
     )
     pipe_resizes: int = column(
-        "Resizes of pipes of OVS-DOCA; insertions wait.", counter("xenoovs_nic_pipe_resizes_total", _INSERTION)
+        "Resizes of pipes of OVS-DOCA; insertions wait.", counter("xenoovs_nic_pipe_resizes_total")
     )
     upcall_drops: int = column(
-        "Packets that were dropped because their upcall failed.", counter("xenoovs_upcall_drops_total", _INSERTION)
+        "Packets that were dropped because their upcall failed.", counter("xenoovs_upcall_drops_total")
     )
 
 
@@ -203,10 +200,6 @@ def _by_path(unit: str) -> Callable[[BackendView], dict[str, float]]:
     return read
 
 
-_OFFLOAD = "offload samples, else flow counters"
-_CHANGES = "health checks, operators, the config, ports"
-
-
 @record
 class BackendView:
     """One backend of one service."""
@@ -232,14 +225,12 @@ class BackendView:
         "Health.",
         gauge(
             "xenoovs_backend_state",
-            "health checks, `xenoovs drain`",
             "1 for the state of the backend; the other states are absent.",
             lambda v: {v.state.value: 1},
             ("state",),
         ),
         gauge(
             "xenoovs_backend_up",
-            "health checks",
             "0 while the health check says that the backend is down, else 1.",
             lambda v: v.state is not BackendState.DOWN,
         ),
@@ -250,35 +241,35 @@ class BackendView:
     is_ejected: bool = column(
         "Whether a backend has no clients because of its health, its port or maintenance. A backend that is down and "
         "not ejected is held in service by `max_down`.",
-        gauge("xenoovs_backend_ejected", "health checks, `max_down`"),
+        gauge("xenoovs_backend_ejected"),
         read=lambda b: b.is_ejected,
     )
     weight: float = column(
         "Weight in the config, relative to the other backends.",
-        gauge("xenoovs_backend_weight", "the config file"),
+        gauge("xenoovs_backend_weight"),
         read=lambda b: float(b.configured.weight),
     )
     weight_in_use: float = column(
         "Weight after overrides and slow starts.",
-        gauge("xenoovs_backend_weight_in_use", "config, overrides, ramps"),
+        gauge("xenoovs_backend_weight_in_use"),
         read=lambda b: float(b.used.weight if b.ramp is None else b.used.weight * b.ramp),
     )
     weight_cell = Column(of=_weight, shown=number("WEIGHT", live=7))
     target_share: float = column(
         "Share of the clients by weight in use (0-1).",
-        gauge("xenoovs_backend_target_share_ratio", "the weights"),
+        gauge("xenoovs_backend_target_share_ratio"),
         read=lambda b: b.target,
         shown=number("TARGET", percent, keep=5, live=7),
     )
     share: float = column(
         "Share of the clients on the bridge (0-1).",
-        gauge("xenoovs_backend_share_ratio", "the flows"),
+        gauge("xenoovs_backend_share_ratio"),
         read=lambda b: b.installed.shares.get(b.used.name, 0.0),
         shown=number("SHARE", percent),
     )
     flows: int = column(
         "Blocks of the backend.",
-        gauge("xenoovs_backend_flows", "the flows"),
+        gauge("xenoovs_backend_flows"),
         read=lambda b: b.installed.flows.get(b.used.name, 0),
         shown=number("BLOCKS", keep=3),
     )
@@ -286,7 +277,6 @@ class BackendView:
         "Number of its blocks by the verdict on their megaflows; empty before the first offload sample.",
         gauge(
             "xenoovs_backend_blocks",
-            "the last offload sample",
             of=lambda v: {verdict.value: count for verdict, count in v.blocks.items()},
             labels=("verdict",),
         ),
@@ -296,14 +286,12 @@ class BackendView:
         "Packets and bytes by megaflows.",
         counter(
             "xenoovs_backend_packets_total",
-            _OFFLOAD,
             "Packets sent to the backend; `path` is hardware or software, or unknown for a switch on another host.",
             _by_path("packets"),
             ("path",),
         ),
         counter(
             "xenoovs_backend_bytes_total",
-            _OFFLOAD,
             "Bytes sent to the backend; traffic control in software omits 14 bytes of each frame.",
             _by_path("bytes"),
             ("path",),
@@ -329,7 +317,7 @@ class BackendView:
     )
     ramp: float | None = column(
         "Progress of its slow start (0-1); none without one.",
-        gauge("xenoovs_backend_ramp_ratio", "ramps"),
+        gauge("xenoovs_backend_ramp_ratio"),
         read=lambda b: None if b.ramp is None else float(b.ramp),
         default=None,
     )
@@ -337,13 +325,13 @@ class BackendView:
     reason: str = column("Result of the last probe.", read=lambda b: b.reason, default="")
     probe_latency_s: float | None = column(
         "Duration of its last probe.",
-        gauge("xenoovs_backend_probe_latency_seconds", "health checks"),
+        gauge("xenoovs_backend_probe_latency_seconds"),
         read=lambda b: None if b.health is None else b.health.last.latency_s,
         default=None,
     )
     transitions: int = column(
         "How often the backend came up or went down.",
-        counter("xenoovs_backend_transitions_total", "health checks"),
+        counter("xenoovs_backend_transitions_total"),
         read=lambda b: 0 if b.health is None else b.health.transitions,
         default=0,
     )
@@ -354,13 +342,13 @@ class BackendView:
     )
     is_backup: bool = column(
         "Whether the backend has clients only while no other backend of the service serves.",
-        gauge("xenoovs_backend_backup", "the config file"),
+        gauge("xenoovs_backend_backup"),
         read=lambda b: b.used.is_backup,
         default=False,
     )
     changes: int = column(
         "How often the state, the weight or the port's link of a backend has changed since the agent started.",
-        counter("xenoovs_backend_changes_total", _CHANGES),
+        counter("xenoovs_backend_changes_total"),
         read=lambda b: c.number if (c := b.moment.changes.get(b.name)) else 0,
         default=0,
         shown=number("CHANGES", keep=2),
@@ -372,7 +360,7 @@ class BackendView:
     )
     last_change_s: float | None = column(
         "When the backend last changed so, in seconds since 1970; none before the first change.",
-        gauge("xenoovs_backend_last_change_timestamp_seconds", _CHANGES),
+        gauge("xenoovs_backend_last_change_timestamp_seconds"),
         read=lambda b: c.time_s if (c := b.moment.changes.get(b.name)) else None,
         default=None,
     )
@@ -382,13 +370,11 @@ class BackendView:
         "What the agent of its server advertises; null: it is not asked, or has not been yet.",
         gauge(
             "xenoovs_backend_agent_up",
-            "`agent_check`",
             "1 while the agent of its server replies, else 0; absent without `agent_check`.",
             lambda v: None if v.agent is None else not v.agent.problem,
         ),
         gauge(
             "xenoovs_backend_agent_weight_ratio",
-            "`agent_check`",
             "Part of its weight that the agent of its server advertises, as in effect; absent without `agent_check`.",
             lambda v: None if v.agent is None else v.agent.weight,
         ),
@@ -441,7 +427,6 @@ class BlockView:
         "Where its megaflows run; null before the first offload sample.",
         gauge(
             "xenoovs_block_verdict",
-            "the last offload sample",
             "1 for each block: the clients whose address under `mask` is `value`.",
             lambda v: {} if v.verdict is None else {(f"{v.value:#x}", f"{v.mask:#x}", v.verdict.value): 1},
             ("value", "mask", "verdict"),
@@ -471,35 +456,35 @@ class ServiceView:
     )
     megaflows_predicted: int | None = column(
         "Megaflows once every block has had traffic, from one client-side MAC.",
-        gauge("xenoovs_service_megaflows_predicted", "the flows"),
+        gauge("xenoovs_service_megaflows_predicted"),
         read=lambda s: s.installed.megaflows,
         default=None,
     )
     megaflows_seen: int | None = column(
         "Megaflows of the service in the last offload sample.",
-        gauge("xenoovs_service_megaflows", "the last offload sample"),
+        gauge("xenoovs_service_megaflows"),
         read=lambda s: s.megaflows_seen,
         default=None,
     )
     offload = computed(
         "Fraction of packets forwarded in hardware since the previous sample (0-1); absent if there were none.",
         lambda row: row.value.hw_share,
-        gauge("xenoovs_service_offload_ratio", "the last two offload samples"),
+        gauge("xenoovs_service_offload_ratio"),
     )
     clients_moved: float = column(
         "Share of clients that changed their backend, summed over all changes: 1 is every client once.",
-        counter("xenoovs_service_clients_moved_total", "reconciliation"),
+        counter("xenoovs_service_clients_moved_total"),
         read=lambda s: s.moment.state.round.moved.get(s.configured.name, 0.0),
         default=0.0,
     )
     unanswered_share = computed(
         "Share of clients (0-1) that have no backend, or one that is down.",
         lambda row: row.value.unanswered,
-        gauge("xenoovs_service_unanswered_ratio", "the flows, health checks"),
+        gauge("xenoovs_service_unanswered_ratio"),
     )
     draining: int = column(
         "Blocks whose open connections stay with their old backends for now.",
-        gauge("xenoovs_service_draining_blocks", "the flows"),
+        gauge("xenoovs_service_draining_blocks"),
         read=lambda s: s.installed.draining,
         default=0,
     )
@@ -557,7 +542,6 @@ class PortView:
         "Whether it has a link; null: unknown.",
         gauge(
             "xenoovs_port_up",
-            "the database of Open vSwitch",
             "1 while a port of the config works and has a link, and a BFD session that is up if BFD is configured.",
             lambda v: not v.problem,
         ),
@@ -575,9 +559,6 @@ class PortView:
         return "" if self.bfd in ("", "up") else f"BFD of port {self.name} is {self.bfd}"
 
 
-_LIVENESS = "links and BFD, as groups see them"
-
-
 @record
 class SwitchMove:
     """Blocks of a backend that a group of the switch sends elsewhere, as their port is dead."""
@@ -589,7 +570,6 @@ class SwitchMove:
         "How many blocks.",
         gauge(
             "xenoovs_switch_moved_blocks",
-            _LIVENESS,
             "Blocks that groups of the switch send to another backend; none in `to`: packets are dropped.",
         ),
     )
@@ -598,7 +578,6 @@ class SwitchMove:
         "When the switch changed over; null: before the agent knew its ports, or without an agent.",
         gauge(
             "xenoovs_switch_moved_timestamp_seconds",
-            _LIVENESS,
             "When the switch changed over, in seconds since 1970; absent: before the agent knew its ports.",
         ),
         default=None,
@@ -612,12 +591,12 @@ class AnnouncementView:
     vip: str = column("The address.")
     is_announced: bool = column(
         "Whether the host has a route to the VIP, from which the BGP speaker takes the address.",
-        gauge("xenoovs_vip_announced", "the routing table"),
+        gauge("xenoovs_vip_announced"),
     )
     reason: str = column("Why it has none; empty: it has one.", default="")
     peers: int | None = column(
         "BGP neighbors that the VIP is advertised to; none while unknown.",
-        gauge("xenoovs_vip_bgp_neighbors", "vtysh"),
+        gauge("xenoovs_vip_bgp_neighbors"),
         default=None,
     )
     problem: str = column("What keeps it from being set, or from being advertised; empty: nothing.", default="")
@@ -675,9 +654,6 @@ class FleetMembership:
     report_problem: str = column("Why the store has no newest report of this DPU; empty while it has.", default="")
 
 
-_ROUNDS = "reconciliation"
-
-
 @record
 class Snapshot:
     """The agent and its bridge at one moment. Counters count from the start of the agent."""
@@ -687,14 +663,12 @@ class Snapshot:
         None,
         gauge(
             "xenoovs_build_info",
-            "the package",
             "Version of the agent; always 1.",
             lambda _: {__version__: 1},
             ("version",),
         ),
         gauge(
             "xenoovs_config_info",
-            "the config file",
             "Config in use, with the start of its SHA-256; always 1.",
             lambda s: {(s.config_digest, s.config_path, s.bridge): 1},
             ("digest", "path", "bridge"),
@@ -705,14 +679,14 @@ class Snapshot:
     config_digest: str = column("Start of the SHA-256 of the config in use.", read=lambda a: a.config.digest)
     started_s: float = column(
         "When the agent started, in seconds since 1970.",
-        gauge("xenoovs_start_time_seconds", "the agent"),
+        gauge("xenoovs_start_time_seconds"),
         read=lambda a: a.started_s,
     )
     now_s: float = column("When this snapshot was taken.")
     services: tuple[ServiceView, ...] = column("In the order of the config.")
     is_paused: bool = column(
         "Whether reconciliation is paused.",
-        gauge("xenoovs_paused", "`xenoovs pause`"),
+        gauge("xenoovs_paused"),
         read=lambda a: a.state.runtime.is_paused,
         default=False,
     )
@@ -720,7 +694,6 @@ class Snapshot:
         "Why the newest config is not in use; empty while it is.",
         gauge(
             "xenoovs_config_bad",
-            "the config file",
             "1 while the config file has a newer text that is rejected; the previous config stays in use.",
             lambda s: bool(s.config_problem),
         ),
@@ -729,10 +702,9 @@ class Snapshot:
     )
     last_error: str = column(
         "Why the last reconciliation failed; empty while it did not.",
-        gauge("xenoovs_round_failed", _ROUNDS, "1 while reconciliation fails.", lambda s: bool(s.last_error)),
+        gauge("xenoovs_round_failed", "1 while reconciliation fails.", lambda s: bool(s.last_error)),
         gauge(
             "xenoovs_error_info",
-            _ROUNDS,
             "Why reconciliation fails, or a part of the config is not installed; absent without errors.",
             lambda s: {reason: 1 for reason in (s.last_error, *s.problems) if reason},
             ("reason",),
@@ -740,46 +712,46 @@ class Snapshot:
         read=lambda a: a.state.round.error,
         default="",
     )
-    flows: int = column("Flows of xenoovs on the bridge.", gauge("xenoovs_flows", _ROUNDS), default=0)
+    flows: int = column("Flows of xenoovs on the bridge.", gauge("xenoovs_flows"), default=0)
     rounds: int = column(
         "Reconciliations that changed flows.",
-        counter("xenoovs_rounds_total", _ROUNDS),
+        counter("xenoovs_rounds_total"),
         read=lambda a: a.state.round.rounds,
         default=0,
     )
     flow_mods: int = column(
         "Flows added, changed and deleted.",
-        counter("xenoovs_flow_mods_total", _ROUNDS),
+        counter("xenoovs_flow_mods_total"),
         read=lambda a: a.state.round.flow_mods,
         default=0,
     )
     reverted: int = column(
         "External changes of flows of xenoovs that were reverted.",
-        counter("xenoovs_foreign_changes_total", _ROUNDS),
+        counter("xenoovs_foreign_changes_total"),
         read=lambda a: a.state.round.foreign,
         default=0,
     )
     reloads: int = column(
         "Configs that came into use since the start.",
-        counter("xenoovs_config_reloads_total", "the config file"),
+        counter("xenoovs_config_reloads_total"),
         read=lambda a: a.reloader.reloads,
         default=0,
     )
     last_round_s: float | None = column(
         "When the bridge was last found as configured, or changed to be so, in seconds since 1970.",
-        gauge("xenoovs_last_round_timestamp_seconds", _ROUNDS),
+        gauge("xenoovs_last_round_timestamp_seconds"),
         read=lambda a: a.state.round.last_s,
         default=None,
     )
     confirm_by_s: float | None = column(
         "When the last change is rolled back unless confirmed; none while no change waits.",
-        gauge("xenoovs_confirm_deadline_timestamp_seconds", "`xenoovs agent --confirm`"),
+        gauge("xenoovs_confirm_deadline_timestamp_seconds"),
         read=lambda a: a.reloader.confirm_by_s,
         default=None,
     )
     sampled_s: float | None = column(
         "When megaflows, or flow counters in their place, were last read, in seconds since 1970.",
-        gauge("xenoovs_offload_sample_timestamp_seconds", "offload samples"),
+        gauge("xenoovs_offload_sample_timestamp_seconds"),
         read=lambda a: a.state.offload.sampled_s,
         default=None,
     )
@@ -790,7 +762,7 @@ class Snapshot:
     )
     overrides: tuple[Override, ...] = column(
         "Weights and drains set at run time.",
-        gauge("xenoovs_overrides", "`xenoovs drain`, `weight`", of=lambda s: len(s.overrides)),
+        gauge("xenoovs_overrides", of=lambda s: len(s.overrides)),
         default=(),
     )
     events: tuple[Event, ...] = column("The last events.", read=lambda a: a.events.since(0), default=())
@@ -818,13 +790,13 @@ class Snapshot:
     )
     problems: tuple[str, ...] = column(
         "Parts of the config that are not on the bridge, while all else is.",
-        gauge("xenoovs_problems", _ROUNDS, of=lambda s: len(s.problems)),
+        gauge("xenoovs_problems", of=lambda s: len(s.problems)),
         read=lambda a: tuple(problem.text for problem in a.state.round.problems),
         default=(),
     )
     probes_late_s: float = column(
         "Delay of health checks; 0 while all are on time.",
-        gauge("xenoovs_probe_delay_seconds", "the agent"),
+        gauge("xenoovs_probe_delay_seconds"),
         read=lambda a: a.scheduler.late_s,
         default=0.0,
     )
@@ -840,7 +812,7 @@ class Snapshot:
     )
     are_moves_paused: bool = column(
         "Whether blocks of remotes stay on their paths.",
-        gauge("xenoovs_path_moves_paused", "`xenoovs pause --paths`"),
+        gauge("xenoovs_path_moves_paused"),
         read=lambda a: a.state.runtime.are_moves_paused,
         default=False,
     )
@@ -944,21 +916,18 @@ HISTOGRAMS = (
         "xenoovs_plan_duration_seconds",
         Kind.HISTOGRAM,
         "Time to read the bridge and to compute the difference.",
-        _ROUNDS,
         buckets=_WORK_BUCKETS,
     ),
     Metric(
         "xenoovs_apply_duration_seconds",
         Kind.HISTOGRAM,
         "Time to change the bridge and to read its flows back.",
-        "reconciliations that changed flows",
         buckets=_WORK_BUCKETS,
     ),
     Metric(
         "xenoovs_probe_duration_seconds",
         Kind.HISTOGRAM,
         "Duration of probes; `result` is ok or failed.",
-        "health checks",
         labels=("probe", "result"),
         buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
     ),

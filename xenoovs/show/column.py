@@ -44,7 +44,6 @@ class Metric:
     Attributes:
         name: As in queries: counters end in `_total`, and units are part of the name.
         help: What it says, a sentence.
-        origin: Where the number comes from.
         of: Reads it from the value of a row; None: the number is that of the column.
         own_labels: Names of the labels that it has beside those of its table.
         labels: All labels, those of the table first; set by the table.
@@ -54,26 +53,20 @@ class Metric:
     name: str
     kind: Kind
     help: str
-    origin: str
     of: Measure | None = None
     own_labels: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
 
-    @property
-    def unit(self) -> str:
-        """Return the unit in its name; empty for a count or a ratio."""
-        return next((unit for unit in ("seconds", "bytes") if f"_{unit}" in self.name), "")
 
-
-def gauge(name: str, origin: str, text: str = "", of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
+def gauge(name: str, text: str = "", of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
     """Return a gauge; without `text` its help is the doc of its column."""
-    return Metric(name, Kind.GAUGE, text, origin, of, labels)
+    return Metric(name, Kind.GAUGE, text, of, labels)
 
 
-def counter(name: str, origin: str, text: str = "", of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
+def counter(name: str, text: str = "", of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
     """Return a counter, as `gauge` does."""
-    return Metric(name, Kind.COUNTER, text, origin, of, labels)
+    return Metric(name, Kind.COUNTER, text, of, labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from xenoovs.show.column import Column, Row, column, counter, gauge, number, rec
 MOVE_REASONS = ("failed", "congested", "lossy", "restored", "operator")
 """Why blocks of remotes move between paths."""
 
-_PROBES = "probes of paths"
-
 
 class PathState(Enum):
     """What probes say of a path. `good`: as fast as the best one. `bad`: slower by more than the margin. `failed`:
@@ -53,7 +51,6 @@ class PathView:
         "By the last rounds.",
         gauge(
             "xenoovs_path_state",
-            _PROBES,
             "1 for the state of the path to a remote (good, bad, failed, unknown); the other states are absent.",
             lambda v: {v.state.value: 1},
             ("state",),
@@ -66,7 +63,6 @@ class PathView:
         "Median delay of its answers behind the fastest path in the last rounds; null: unknown.",
         gauge(
             "xenoovs_path_excess_seconds",
-            _PROBES,
             "Delay of a path's answers behind the fastest path, in the last nine rounds: median (0.5) and largest (1).",
             lambda v: {"0.5": v.excess_s, "1": v.worst_excess_s},
             ("quantile",),
@@ -81,22 +77,22 @@ class PathView:
     )
     answer_s: float | None = column(
         "Its last answer time, there and back; only the differences between paths say something of a path.",
-        gauge("xenoovs_path_answer_seconds", _PROBES),
+        gauge("xenoovs_path_answer_seconds"),
         read=lambda p: _seconds(p.record.answer_us),
     )
     lost: float = column(
         "Fraction of its probes (0-1) without an answer in time since the agent started.",
-        gauge("xenoovs_path_lost_ratio", _PROBES),
+        gauge("xenoovs_path_lost_ratio"),
         read=lambda p: p.record.lost / max(1, p.record.lost + p.record.answers),
         shown=number("LOST", percent),
     )
     blocks: int = column(
-        "Blocks of the host's packets on the path.", gauge("xenoovs_path_blocks", "the flows"), read=lambda p: p.blocks
+        "Blocks of the host's packets on the path.", gauge("xenoovs_path_blocks"), read=lambda p: p.blocks
     )
     restore_s: float = column("How long it has to be good until blocks come back.", read=lambda p: p.verdict.restore_s)
     bytes: int | None = column(
         "Bytes of the host sent on the path; none before the first offload sample.",
-        counter("xenoovs_path_bytes_total", "offload samples, else flow counters"),
+        counter("xenoovs_path_bytes_total"),
         default=None,
         read=lambda p: p.bytes,
     )
@@ -151,17 +147,17 @@ class RemoteView:
     excess_cell = Column(of=_largest_excess, shown=number("EXCESS", _time, keep=3))
     is_unknown: bool = column(
         "Whether no path answers, so that its blocks stay.",
-        gauge("xenoovs_remote_unknown", _PROBES, of=lambda v: v.is_unknown or bool(v.problem)),
+        gauge("xenoovs_remote_unknown", of=lambda v: v.is_unknown or bool(v.problem)),
         read=lambda r: r.remote.record.is_silent,
     )
     rounds: int = column(
         "Rounds of probes to the remote, one probe on each path.",
-        counter("xenoovs_probe_rounds_total", _PROBES),
+        counter("xenoovs_probe_rounds_total"),
         read=lambda r: r.remote.record.rounds,
     )
     interval_s: float = column(
         "Time between two rounds of probes; longer than configured where the budget of probes is used up.",
-        gauge("xenoovs_probe_interval_seconds", _PROBES),
+        gauge("xenoovs_probe_interval_seconds"),
         read=lambda r: r.mover.interval_s(r.remote),
     )
     margin_s: float = column(
@@ -169,13 +165,13 @@ class RemoteView:
     )
     forged: int = column(
         "Answers that do not carry what was sent, or come from another address.",
-        counter("xenoovs_remote_forged_answers_total", _PROBES),
+        counter("xenoovs_remote_forged_answers_total"),
         default=0,
         read=lambda r: r.remote.rounds.forged,
     )
     returned: int = column(
         "Packets of the host that came back, as those with the TOS of probes do.",
-        counter("xenoovs_remote_returned_packets_total", _PROBES),
+        counter("xenoovs_remote_returned_packets_total"),
         default=0,
         read=lambda r: r.remote.returned,
     )
@@ -187,7 +183,6 @@ class RemoteView:
         "Blocks that moved since the agent started, by reason: failed, congested, lossy, restored, operator.",
         counter(
             "xenoovs_path_moves_total",
-            "decisions about paths",
             of=lambda v: {reason: v.moves.get(reason, 0) for reason in MOVE_REASONS},
             labels=("reason",),
         ),
