@@ -45,6 +45,9 @@ def test_a_record_says_what_was_said_beside_the_nic(story: Story, tmp_path: Path
         for name in {"verify-offload", "doctor"}.intersection(said):
             again = _again(xenoovs, said[name], file)
             assert (again.status, again.out) == (said[name]["exit_code"], said[name]["stdout"]), (one["label"], name)
+        if "lint" in said:
+            again = _again(xenoovs, said["lint"], file, "--output", "json")
+            assert (again.status, again.out) == (said["lint"]["exit_code"], said["lint"]["stdout"]), one["label"]
         if "why" in said:
             # What the driver answered to a trial, and what was logged meanwhile, is in no record.
             again = _again(xenoovs, said["why"], file, "--listen", "0", "--interval", "0s", "-o", "json")

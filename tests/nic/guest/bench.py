@@ -332,12 +332,23 @@ class Bench:
         asked = {name: options[name] for name in commands or options}
         if subject in self._programs:
             asked["trace"] = ("--src", CLIENTS[0], "--output", "json")
+            asked["lint"] = (*self._dumped(), "--output", "json")
         said = {name: self._run(*self._words(name, subject, words)) for name, words in asked.items()}
         # Of megaflows of no service it speaks only when it is asked about a client.
         if "why" in said and self._leaves_something(said["why"]):
             of_a_client = ("--src", CLIENTS[0], *options["why"])
             said["why of a client"] = self._run(*self._words("why", subject, of_a_client))
         self.record.judgements.append(Judgement(self.record.looks[-1].label, said, before, self._traces(), archive))
+
+    def _dumped(self) -> tuple[str, ...]:
+        """Return the flows and groups of the bridge as files for `lint`."""
+        words = list[str]()
+        for what in ("flows", "groups"):
+            file = self._directory / what
+            dump = ["ovs-ofctl", "-O", "OpenFlow15", "--names", f"dump-{what}", switch.management(self.ovs)]
+            file.write_text(run(dump, env=self.ovs.env).stdout)
+            words += [f"--{what}", str(file)]
+        return tuple(words)
 
     def _leaves_something(self, why: Said) -> bool:
         """Whether there is a megaflow without an entry of the NIC that `why` does not explain."""
