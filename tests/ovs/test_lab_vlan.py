@@ -95,6 +95,15 @@ def test_tags_are_kept_changed_removed_and_added(lab: Lab) -> None:
     assert len(found) == len(set(found)) == sum(len(s.backends) for s in BALANCER.services) + 2
 
 
+def test_an_answer_from_the_vlan_of_another_tenant_is_of_another_service(lab: Lab) -> None:
+    """It was counted for the server of the same name and MAC in the VLAN of the service."""
+    mac = "02:00:00:00:0b:01, weight: 1}"
+    install(lab, load_text(CONFIG.replace(mac, mac.replace("}", ", vlan: 200}"), 1)))
+    blue = send(lab, BALANCER, load=Load(clients=16, packets=160)).services[0]
+    install(lab, BALANCER)
+    assert (blue.is_served, {b.name for b in blue.backends if b.answered}) == (False, {"changed"})
+
+
 @pytest.mark.parametrize("offload", ["on", "off"])
 @pytest.mark.parametrize("mtu", [1496, 1500, 1504])
 def test_doctor_finds_where_a_full_packet_does_not_fit_and_a_tag_needs_no_room(
