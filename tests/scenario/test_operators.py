@@ -2,7 +2,8 @@
 
 DPUs install what is stored at once, and report it. Who waits moves the clock. Keys of a step: `run` (a command, whose
 status, 0 without `exit`, and texts of its output, `says`, must be true), `error` (what DPUs report from then on, by
-name; null: nothing), `dies` (DPUs that report no more), `controller: killed` (another one takes over), and what must be
+name; null: nothing), `dies` (DPUs that report no more),
+`off_s` (how far the clock of the host is ahead), `controller: killed` (another one takes over), and what must be
 true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what
 is rolled out), `history` (the newest actions), `frozen` (roles of operators
 so far), `owners` (backends with clients). `more.yaml` is the config of the fleet
@@ -64,7 +65,7 @@ class World:
         self._next: dict[str, Any] | None = next(self._steps)
         self._errors, self._last = dict[str, str | None](), dict[str, DpuStatus]()
         self._turns, self._frozen = 0, list[bool]()
-        self.now_s = 0.0
+        self.now_s = self.off_s = 0.0
         self._controller = self._started()
 
     def _started(self) -> FleetController:
@@ -96,7 +97,7 @@ class World:
         return self._view
 
     def statuses(self) -> dict[str, DpuStatus]:
-        at, seen_ms = self._view.generation, int(time.time() * 1000)
+        at, seen_ms = self._view.generation, int((NOW_S + self.now_s) * 1000)
         return {
             name: DpuStatus(name, applied=at, sampled=at, seen_ms=seen_ms, error=self._errors.get(name) or "")
             for name in self._view.dpus
@@ -130,6 +131,7 @@ class World:
             self.sleep(TICK_S)
 
     def _do(self, step: dict[str, Any]) -> None:
+        self.off_s = step.get("off_s", self.off_s)
         self._errors |= step.get("error", {})
         self._last |= {name: self.statuses()[name] for name in step.get("dies", ())}
         if "controller" in step:
@@ -183,7 +185,7 @@ def test_it_is_as_the_file_says(file: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setattr(socket, "gethostname", lambda: "store1")
     world = World(yaml.safe_load(file.read_text()))
-    monkeypatch.setattr(time, "time", lambda: NOW_S + world.now_s)
+    monkeypatch.setattr(time, "time", lambda: NOW_S + world.now_s + world.off_s)
     monkeypatch.setattr(time, "monotonic", lambda: world.now_s)
     monkeypatch.setattr(time, "sleep", world.sleep)
     store: Any = world
