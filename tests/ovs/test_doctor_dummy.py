@@ -72,7 +72,13 @@ def test_fix_sets_what_is_safe_and_it_takes_effect(xenoovs: CommandLine, two_por
     assert two_ports.ovs.vsctl("get", "Open_vSwitch", ".", "other_config:hw-offload") == '"true"'
     rows = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)
     assert rows["hw-offload in effect", None]["seen"].startswith("on, but turned on while ports existed")
-    # The dummy's own provider has no hardware behind it.
+
+
+def test_the_provider_of_dummy_ports_has_no_hardware(
+    xenoovs: CommandLine, two_ports: DummyBridge, config: Path
+) -> None:
+    two_ports.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+    rows = _rows(xenoovs, config, "--db", two_ports.ovs.db, status=2)
     assert rows["offload provider", "p0"]["seen"].startswith("dummy: ")
 
 
