@@ -446,12 +446,7 @@ class PortsMissing(SwitchError):
     """
 
     def __init__(
-        self,
-        *,
-        bridge: str,
-        elsewhere: Mapping[str, str | None],
-        present: Iterable[str],
-        tunnels: Iterable[str] = (),
+        self, *, bridge: str, elsewhere: Mapping[str, str | None], present: Iterable[str], tunnels: Iterable[str] = ()
     ) -> None:
         self.bridge, self.elsewhere, self.present = bridge, dict(sorted(elsewhere.items())), tuple(sorted(present))
         moves = {port: self._move(port, other) for port, other in self.elsewhere.items() if other is not None}

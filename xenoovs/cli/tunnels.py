@@ -41,9 +41,7 @@ def _device(_context: click.Context, _parameter: click.Parameter, text: str | No
     "--on", "target", metavar="BRIDGE", callback=_device, help="Far end: the bridge of that DPU; default: that of FILE."
 )
 @click.option(
-    "--host-port",
-    callback=_device,
-    help=f"Far end: port of that bridge towards the server.  [default: {_HOST_PORT}]",
+    "--host-port", callback=_device, help=f"Far end: port of that bridge towards the server.  [default: {_HOST_PORT}]"
 )
 @click.option(
     "--uplink",

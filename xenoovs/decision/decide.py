@@ -453,11 +453,7 @@ def _shuffled(block: Block, weights: Weights) -> list[Owner]:
 
 
 def served(
-    service: Service,
-    home: Blocks,
-    before: ServiceDecision | None,
-    down: Collection[Owner],
-    closed: Collection[Owner],
+    service: Service, home: Blocks, before: ServiceDecision | None, down: Collection[Owner], closed: Collection[Owner]
 ) -> Blocks:
     """Return the home blocks, those of backends that are down with the first live backend of their orders. A block that
     another backend serves stays there while no backend has come back since, also if `home` has changed. Backups have no

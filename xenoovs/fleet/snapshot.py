@@ -717,9 +717,7 @@ HISTORY = Table(
         config=_column("Number of the config that it gave; 0: it gave none.", of=lambda one: one.action.config),
         state=_column("What became of that config.", of=_fate),
         _config=_column(
-            "",
-            of=lambda one: f"{one.action.config} {_fate(one)}" if one.action.config else "-",
-            shown=text("CONFIG"),
+            "", of=lambda one: f"{one.action.config} {_fate(one)}" if one.action.config else "-", shown=text("CONFIG")
         ),
         changed=_column("What it changed.", of=lambda one: one.action.changed),
         comment=_column("Why, by who did it.", of=lambda one: one.action.comment),
@@ -785,11 +783,7 @@ FLEET = Table(
         ),
         _of_view("Newest generation of the fleet.", "xenoovs_fleet_generation", lambda _, view: view.generation),
         _of_view("Services.", "xenoovs_fleet_services", lambda _, view: len(view.service_names)),
-        _of_view(
-            "Weights and drains set at run time.",
-            "xenoovs_fleet_overrides",
-            lambda _, view: len(view.overrides),
-        ),
+        _of_view("Weights and drains set at run time.", "xenoovs_fleet_overrides", lambda _, view: len(view.overrides)),
         _of_view(
             "1 while the newest config is one that the controller refused; the previous one stays in use.",
             "xenoovs_fleet_config_refused",

@@ -11,14 +11,7 @@ from typing import Any
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.ipsec import EncapsulationUse
-from xenoovs.datapath.megaflow import (
-    Megaflow,
-    Offloaded,
-    Verdict,
-    match_of,
-    output_ports,
-    verdict_of,
-)
+from xenoovs.datapath.megaflow import Megaflow, Offloaded, Verdict, match_of, output_ports, verdict_of
 from xenoovs.datapath.outer import Encapsulation, encapsulations
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter

@@ -228,11 +228,7 @@ def to_json(
         "other": [_outside(row) for row in outside if row.kind is not OutsideKind.ANSWERS],
         "blocks": [block_to_json(block) for block in shown.blocks],
         "unproven": [
-            {
-                **_block(each.block),
-                "expected_packets": each.expected,
-                "of_packets": each.of_packets,
-            }
+            {**_block(each.block), "expected_packets": each.expected, "of_packets": each.of_packets}
             for each in shown.unproven
         ],
         "unwildcarded": [_unwildcarding(unwildcarding) for unwildcarding in shown.unwildcardings],

@@ -425,10 +425,7 @@ _designs_chart = _BarChart(
     "All designs balance the same clients over the same backends on the same switch, in one run. Bars are means of "
     "the repeats with confidence intervals of 95 %.",
     ("design", "clients"),
-    (
-        ("forwarding_pps", "packets a second, in thousands", 1e3, False),
-        ("megaflows", "megaflows (log scale)", 1, True),
-    ),
+    (("forwarding_pps", "packets a second, in thousands", 1e3, False), ("megaflows", "megaflows (log scale)", 1, True)),
     "{:,} clients",
     lambda design: DESIGNS.get(str(design), str(design)),
     ("cpu_us", "first_packet_us", "upcalls_pps", "memory_bytes"),

@@ -56,8 +56,7 @@ _BUCKET = re.compile(r"(?:bucket_id:\d+,)?(?:weight:(\d+),)?(?:watch_(?:port|gro
 _PROTOCOLS = {6: Protocol.TCP, 17: Protocol.UDP, 132: Protocol.SCTP, 1: Protocol.ICMP, 58: Protocol.ICMP}
 _OF_A_CLAIM = (Field.VLAN, Field.DL_TYPE, Field.NW_PROTO, Field.NW_DST, Field.IPV6_DST, Field.TP_DST)
 _TAG_ACTION = re.compile(
-    r"(?:mod|set)_vlan_vid:(\d+)|set_field:(\d+|0x[0-9a-f]+)->vlan_vid|(strip_vlan|pop_vlan)|push_vlan:0x8100",
-    re.ASCII,
+    r"(?:mod|set)_vlan_vid:(\d+)|set_field:(\d+|0x[0-9a-f]+)->vlan_vid|(strip_vlan|pop_vlan)|push_vlan:0x8100", re.ASCII
 )
 _OF_A_KEY = (Field.NW_SRC, Field.IPV6_SRC)
 

@@ -661,12 +661,7 @@ class Snapshot:
     info = computed(
         "",
         None,
-        gauge(
-            "xenoovs_build_info",
-            "Version of the agent; always 1.",
-            lambda _: {__version__: 1},
-            ("version",),
-        ),
+        gauge("xenoovs_build_info", "Version of the agent; always 1.", lambda _: {__version__: 1}, ("version",)),
         gauge(
             "xenoovs_config_info",
             "Config in use, with the start of its SHA-256; always 1.",
@@ -761,9 +756,7 @@ class Snapshot:
         default=None,
     )
     overrides: tuple[Override, ...] = column(
-        "Weights and drains set at run time.",
-        gauge("xenoovs_overrides", of=lambda s: len(s.overrides)),
-        default=(),
+        "Weights and drains set at run time.", gauge("xenoovs_overrides", of=lambda s: len(s.overrides)), default=()
     )
     events: tuple[Event, ...] = column("The last events.", read=lambda a: a.events.since(0), default=())
     pending_flow_mods: int = column(

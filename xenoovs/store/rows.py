@@ -369,12 +369,7 @@ RowsByKey = Mapping[str, Mapping[Any, StoredRow[Any]]]
 
 
 def operations(
-    view: FleetView,
-    changes: Changes,
-    rows: RowsByKey,
-    *,
-    commit_id: str,
-    freezes: Mapping[str, Freeze] | None = None,
+    view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id: str, freezes: Mapping[str, Freeze] | None = None
 ) -> list[Operation]:
     """Return the operations that make `changes` to `view` and the next generation, or fail as a whole. The first is a
     `wait` with a time-out of 0: it fails if the store has another generation, or another commit. `commit_id`: A random

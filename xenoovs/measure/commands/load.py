@@ -92,11 +92,7 @@ TABLES = {
     ),
     "loss": PointTable(
         {"BYTES": ("frame_bytes", str), "OFFERED": ("offered_share", percent)},
-        {
-            "SENT": mean_of("sent_pps"),
-            "RECEIVED": mean_of("received_pps"),
-            "LOSS": mean_of("loss_share", percent),
-        },
+        {"SENT": mean_of("sent_pps"), "RECEIVED": mean_of("received_pps"), "LOSS": mean_of("loss_share", percent)},
     ),
 }
 

@@ -401,10 +401,7 @@ def _described(what: str, value: object) -> str:
 @click.command("check")
 @click.argument("bed", metavar="BED", type=click.Path(path_type=Path))
 @click.option(
-    "--for",
-    "experiment",
-    type=click.Choice(EXPERIMENTS),
-    help="Check for one experiment.  [default: for all]",
+    "--for", "experiment", type=click.Choice(EXPERIMENTS), help="Check for one experiment.  [default: for all]"
 )
 @output_option
 @click.pass_context
