@@ -23,7 +23,7 @@ from tests.ovs.fleets import LOCAL, running_fleet
 from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
 from tests.patience import eventually
 from xenoovs.errors import StoreError, StoreRejected
-from xenoovs.fleet.plan import with_entry
+from xenoovs.fleet.history import with_entry
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
 from xenoovs.store.servers import (

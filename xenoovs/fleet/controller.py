@@ -16,18 +16,16 @@ from typing import Protocol
 
 from xenoovs.errors import StoreRejected, StoreUnreachable, XenoovsError, first_names
 from xenoovs.fleet.health import FleetHealth, changed_health
+from xenoovs.fleet.history import freeze_text, oldest_entries, with_entry
 from xenoovs.fleet.plan import (
     SWITCH_AFTER_S,
     FleetAvailability,
     FleetChange,
     Memo,
-    freeze_text,
     is_awaited,
     next_change,
-    oldest_entries,
     refused,
     switch_time_ms,
-    with_entry,
 )
 from xenoovs.fleet.rollout import WaveWatch, with_baseline
 from xenoovs.fleet.snapshot import clocks_ms

@@ -14,7 +14,8 @@ from xenoovs.dataclass import dataclass
 from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.health import SILENT_S, VoteResult, Votes, fit_dpus, targets_of, votes_on
-from xenoovs.fleet.plan import IN_USE, FleetChange, HistoryEntry, Memo, history, rolling_intent, stored_services
+from xenoovs.fleet.history import HistoryEntry, history
+from xenoovs.fleet.plan import IN_USE, FleetChange, Memo, rolling_intent, stored_services
 from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
 from xenoovs.model.values import split_site
 from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text

@@ -15,19 +15,8 @@ from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ConfigError, FleetRefused
 from xenoovs.fleet.commands.change import _read as read_text_of
-from xenoovs.fleet.plan import (
-    MAX_COMMENT,
-    MAX_ENTRIES,
-    MAX_INTENTS,
-    ViewReader,
-    history,
-    next_change,
-    oldest_entries,
-    parse_intent,
-    with_entry,
-    with_intent,
-    with_override,
-)
+from xenoovs.fleet.history import MAX_COMMENT, MAX_ENTRIES, history, oldest_entries, with_entry
+from xenoovs.fleet.plan import MAX_INTENTS, ViewReader, next_change, parse_intent, with_intent, with_override
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.partition.block import Block
 from xenoovs.store.view import Action, Changes, Dpu, FleetView, IntentState

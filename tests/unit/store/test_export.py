@@ -12,7 +12,8 @@ import pytest
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.errors import ExportMalformed, FleetRefused
-from xenoovs.fleet.plan import GENERATION_STEP, next_change, restoring, with_entry, with_override
+from xenoovs.fleet.history import with_entry
+from xenoovs.fleet.plan import GENERATION_STEP, next_change, restoring, with_override
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
 from xenoovs.store.view import Action, Changes, Dpu, DpuStatus, FleetView, IntentState, Watch
 

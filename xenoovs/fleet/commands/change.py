@@ -29,8 +29,8 @@ from xenoovs.fleet.commands.client import (
     timeout_option,
     yes_option,
 )
+from xenoovs.fleet.history import MAX_COMMENT
 from xenoovs.fleet.plan import (
-    MAX_COMMENT,
     FleetChange,
     Memo,
     ServiceStep,

@@ -14,7 +14,8 @@ import click
 
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.errors import FleetRefused, FleetUndecided, StoreError, StoreRejected, StoreUnreachable
-from xenoovs.fleet.plan import Memo, freeze_text, next_change, with_entry
+from xenoovs.fleet.history import freeze_text, with_entry
+from xenoovs.fleet.plan import Memo, next_change
 from xenoovs.fleet.rollout import SETTLE_S
 from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient

@@ -11,7 +11,8 @@ import click
 from xenoovs.dataclass import replace
 from xenoovs.errors import FleetRefused
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet
-from xenoovs.fleet.plan import MAX_COMMENT, freeze_text, rolling_intent
+from xenoovs.fleet.history import MAX_COMMENT, freeze_text
+from xenoovs.fleet.plan import rolling_intent
 from xenoovs.store.view import Changes, FleetView, Freeze, Intent, IntentState
 from xenoovs.terminal.command import user_name
 from xenoovs.terminal.options import duration

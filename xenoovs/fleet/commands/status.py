@@ -13,7 +13,8 @@ from xenoovs.display import decimal, duration, printable
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.controller import no_controller
-from xenoovs.fleet.plan import freeze_text, known_intent, next_change, pinned_drains
+from xenoovs.fleet.history import freeze_text
+from xenoovs.fleet.plan import known_intent, next_change, pinned_drains
 from xenoovs.fleet.rollout import UNDECIDED
 from xenoovs.fleet.snapshot import (
     DPUS,
