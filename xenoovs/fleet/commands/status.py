@@ -28,6 +28,7 @@ from xenoovs.fleet.snapshot import (
     DpuState,
     FleetSnapshot,
     UnwrittenVotes,
+    clocks_ms,
     dpu_rows,
     fleet_snapshot,
 )
@@ -102,7 +103,8 @@ def status_command(
         and state in (None, row.state.name.lower())
     ]
     listed, is_short = replace(snapshot, rows=tuple(chosen)), not (shows_all or group or rack or state)
-    drains = pinned_drains(view, now_ms=int(time.time() * 1000))
+    now_ms = clocks_ms(view, statuses, now_ms=int(time.time() * 1000))[-1]
+    drains = pinned_drains(view, now_ms=now_ms)
     output.show(
         lambda: {
             "fleet": view.name,
@@ -115,7 +117,7 @@ def status_command(
             "servers": SERVERS.documents(snapshot),
             "problems": [*snapshot.problems, *snapshot.roll_out],
             "targets": TARGETS.documents(snapshot),
-            "frozen": freeze_text(view, now_ms=int(time.time() * 1000)),
+            "frozen": freeze_text(view, now_ms=now_ms),
             "drains": [{"service": name, "left_s": round(left_s, 3)} for name, left_s in sorted(drains.items())],
         },
         lambda: _show(
@@ -123,6 +125,7 @@ def status_command(
             snapshot,
             None if is_short and len(listed.rows) > _DPUS_SHOWN else listed,
             drains,
+            now_ms,
             source="" if store.directory is not None else f"read from {store.remote}",
         ),
     )
@@ -205,8 +208,9 @@ def _show(
     snapshot: FleetSnapshot,
     listed: FleetSnapshot | None,
     drains: Mapping[str, float],
+    now_ms: int,
     *,
-    source: str = "",
+    source: str,
 ) -> None:
     """Print a fleet, with all that is said of the DPUs of `listed`; None: what fits a screen."""
     role = source or f"the server of this host {'leads' if snapshot.is_active else 'follows'}"
@@ -222,7 +226,7 @@ def _show(
         head += text_lines(f"the first certificate ends in {duration(min(ends)[0])}: that of {printable(min(ends)[1])}")
     servers = [row for row in SERVER_LIST.shown(snapshot) if listed is not None or row.value.is_behind]
     below = list[str]()
-    for text, style in _notices(view, snapshot, drains):
+    for text, style in _notices(view, snapshot, drains, now_ms):
         lines = text_lines(printable(text), **style)
         if listed is None and len(below) + len(lines) > _LINES_BELOW:
             below.append("... and more: see `xenoovs fleet status --all`")
@@ -250,20 +254,20 @@ def _show(
 
 
 def _notices(
-    view: FleetView, snapshot: FleetSnapshot, drains: Mapping[str, float]
+    view: FleetView, snapshot: FleetSnapshot, drains: Mapping[str, float], now_ms: int
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield what an operator should know, the worst first, each with its style."""
-    now_s, yellow = time.time(), {"fg": "yellow"}
+    yellow = {"fg": "yellow"}
     for problem in snapshot.problems:
         yield problem, {"fg": "red"}
-    if frozen := freeze_text(view, now_ms=int(now_s * 1000)):
+    if frozen := freeze_text(view, now_ms=now_ms):
         yield frozen, yellow
     for line in snapshot.roll_out:
         yield line, yellow
     for (service, backend), one in sorted(view.overrides.items()):
         state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
-        since = duration(now_s - one.since_ms / 1000)
-        since += f", ends in {duration(one.until_ms / 1000 - now_s)}" if one.until_ms else ""
+        since = duration((now_ms - one.since_ms) / 1000)
+        since += f", ends in {duration((one.until_ms - now_ms) / 1000)}" if one.until_ms else ""
         name, group = split_site(service)
         option = f" --group {group}" if group else ""
         yield (
