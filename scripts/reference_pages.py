@@ -41,7 +41,7 @@ _Option = tuple[str, str]
 """An option with its value as the usage has it, and its help."""
 
 _CLI_INTRODUCTION = """\
-`xenoovs COMMAND --help` says more and has examples.
+`xenoovs COMMAND --help` says more and has examples. The last line of a command names its common options.
 
 ## Common options
 """
@@ -53,8 +53,10 @@ def cli_page() -> str:
     commands = [each for name in COMMANDS for each in _with_children(name, cli.get_command(root, name), root)]
     uses = Counter(option for command, context in commands for option in _options(command, context))
     shared = {option: "" for option in uses if uses[option] >= _SHARED}
-    said = inspect.cleandoc(cli.help or "").replace("\b\n", "").partition("\n\nCompletion")[0]
-    parts = [GENERATED, "# Commands\n", f"```\n{said}\n```\n", _CLI_INTRODUCTION]
+    said = (
+        inspect.cleandoc(cli.help or "").replace("\b\n", "").partition("\n\nCompletion")[0].partition("Environment:")[2]
+    )
+    parts = [GENERATED, "# Commands\n", f"```\nEnvironment:{said}\n```\n", _CLI_INTRODUCTION]
     parts += [*map(_option_line, sorted(shared)), ""]
     alike: dict[str, str] = {}
     for command, context in commands:
@@ -85,12 +87,10 @@ def _command_parts(
 ) -> Iterator[str]:
     """Yield the section of a command. `alike`: which command had the same common options first."""
     path = context.command_path
-    yield f"## {path}\n"
     paragraphs = (command.help or "").split("\f")[0].split("\n\n")
-    usage = " ".join((path, *command.collect_usage_pieces(context))).replace(" [OPTIONS]", "")
+    usage = " ".join(command.collect_usage_pieces(context)[1:])
+    yield f"## {path}{usage and f' `{usage}`'}\n"
     said = (each for number, each in enumerate(paragraphs) if number == 0 or each.startswith("Exit status"))
-    if usage != path:
-        yield f"`{usage}`\n"
     yield "\n\n".join(" ".join(each.split()) for each in said) + "\n"
     options = _options(command, context)
     if own := [option for option in options if option not in shared]:
@@ -98,7 +98,7 @@ def _command_parts(
     if others := [f"`{_flag(option)}`" for option in options if option in shared]:
         said_once = " ".join(others)
         first = alike.setdefault(said_once, path)
-        yield f"Common: {said_once if first == path or len(others) < _MANY else f'those of `{first}`'}\n"
+        yield f"{said_once if first == path or len(others) < _MANY else f'as `{first}`'}\n"
 
 
 def _flag(option: _Option) -> str:
