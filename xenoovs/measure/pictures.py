@@ -227,7 +227,7 @@ def _draw_panel(panel: Panel, axes: Axes, theme: Theme, *, is_first: bool, is_sh
     if not is_first and is_shared:
         axes.set_ylabel("")
     if not panel.y.is_log:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, axes.get_ylim()[1] * 1.05)  # the highest mark is drawn whole
 
 
 def _set_axis(axes: Axes, name: str, axis: Axis) -> None:
