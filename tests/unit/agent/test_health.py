@@ -292,11 +292,6 @@ def test_with_initial_up_the_first_result_decides() -> None:
         assert (last.is_up, last.is_known, last.contradictions, last.since_s) == (ok, True, 0, 1.0)
 
 
-def test_with_initial_down_it_is_down_until_it_has_risen() -> None:
-    closed = replace(TCP_HEALTH, initial=Initial.DOWN)
-    assert [state.is_up for state in walk(closed, [True, True], remembered_up=None)] == [False, False, True]
-
-
 def test_the_state_in_the_flows_takes_precedence_over_initial() -> None:
     closed = replace(TCP_HEALTH, initial=Initial.DOWN)
     assert initial_health(closed, remembered_up=True, due_s=7.0, now_s=7.0).is_up

@@ -74,20 +74,12 @@ def drained(halves: State) -> State:
     return go(halves, pinning(1, 0, 0))
 
 
-def test_a_service_without_a_past_has_nothing_to_drain(halves: State) -> None:
-    assert ways(halves) == []
-
-
 def test_clients_that_leave_a_backend_keep_their_connections(drained: State) -> None:
     assert ways(drained) == [("b1", "b0")]
 
 
 def test_mode_none_moves_at_once(halves: State) -> None:
     assert ways(go(halves, pinning(1, 0, 0, drain=AT_ONCE))) == []
-
-
-def test_a_backend_that_is_ejected_keeps_no_connection(halves: State) -> None:
-    assert ways(go(halves, pinning(1, 1, 0), ejected=DEAD)) == []
 
 
 def test_a_backend_that_fails_in_its_drain_keeps_no_connection(halves: State, drained: State) -> None:
@@ -107,11 +99,6 @@ def test_the_timeout(drained: State, now_s: float, count: int) -> None:
 def test_a_drain_under_way_began_when_it_began(drained: State) -> None:
     (move,) = moves(go(drained, pinning(1, 0, 0), now_s=30.0))
     assert move.since_s == 0.0
-
-
-def test_a_quiet_block_has_moved(drained: State) -> None:
-    ((service_id, (move,)),) = drained[1].services
-    assert ways(go(drained, pinning(1, 0, 0), quiet={(service_id, move.block)})) == []
 
 
 def test_a_second_change_keeps_the_first_backend(drained: State) -> None:
