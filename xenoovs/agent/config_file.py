@@ -25,13 +25,9 @@ ConfigParser = Callable[[bytes, ConfigSources], Balancer]
 
 @dataclass(frozen=True, slots=True)
 class ConfigVersion:
-    """A valid config.
-
-    Attributes:
-        digest: The start of the SHA-256 of its text, with that of the files that it includes.
-        view: The view of the store that both are from; None: the config is a file alone.
-        commit_at_s: When the bridge is to change, on the clock of `time.monotonic()`; None: at once.
-    """
+    """A valid config. `digest`: the start of the SHA-256 of its text, with that of the files that it includes. `view`:
+    the view of the store that both are from; None: the config is a file alone. `commit_at_s`: when the bridge is to
+    change, on the clock of `time.monotonic()`; None: at once."""
 
     balancer: Balancer
     digest: str

@@ -36,13 +36,9 @@ class OverrideAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OverrideRequest:
-    """A request of an operator.
-
-    Attributes:
-        backend: Name of a backend of `service`; without a service the name, MAC or address of a server.
-        service: Name of the service; None: all services of the server.
-        for_s: After which it ends by itself; None: never.
-    """
+    """A request of an operator. `backend`: name of a backend of `service`; without a service the name, MAC or address
+    of a server. `service`: name of the service; None: all services of the server. `for_s`: after which it ends by
+    itself; None: never."""
 
     action: OverrideAction
     backend: str

@@ -46,14 +46,10 @@ def held_backends(ejections: Mapping[str, Ejection], ejected: Ejected) -> Ejecte
 
 
 def decide_ejections(before: Ejection, service: Service, failing: Mapping[str, float], *, now_s: float) -> Ejection:
-    """Decide which backends of a service, with the weights in use, get no clients.
-
-    Args:
-        before: The backends that are down now, and what was decided last.
-        service: Of its backends, those without a weight count neither as up nor as down. While one of its backups is
-            up, nothing limits ejections: clients of all other backends have somewhere to go.
-        failing: For each held backend whose last `fall` probes failed: when the first of these was sent.
-    """
+    """Decide which backends of a service, with the weights in use, get no clients. `before`: the backends that are down
+    now, and what was decided last. `service`: of its backends, those without a weight count neither as up nor as down.
+    While one of its backups is up, nothing limits ejections: clients of all other backends have somewhere to go.
+    `failing`: for each held backend whose last `fall` probes failed: when the first of these was sent."""
     if service.health is None or not before.down:
         return Ejection(before.down)
     down = sorted((b for b in service.backends if b.name in before.down), key=lambda b: before.down[b.name])

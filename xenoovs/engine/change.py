@@ -60,14 +60,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a bridge is to have, at every level.
-
-    Attributes:
-        desired: What the decision meets; backends that cannot be reached are among the ejected.
-        without: Ports that no flow can name; flows that would name them are left out of `texts`.
-        unsent: Tunnel ports and remotes to which packets would leave unencrypted; flows that would send there are left
-            out too. A decision that is stored elsewhere has clients for them all the same, whose packets are dropped.
-    """
+    """What a bridge is to have, at every level. `desired`: what the decision meets; backends that cannot be reached are
+    among the ejected. `without`: ports that no flow can name; flows that would name them are left out of `texts`.
+    `unsent`: tunnel ports and remotes to which packets would leave unencrypted; flows that would send there are left
+    out too. A decision that is stored elsewhere has clients for them all the same, whose packets are dropped."""
 
     desired: DesiredState
     decision: Decision

@@ -149,13 +149,9 @@ class Engine:
         follow: Callable[[Balancer], None] | None = None,
         ports_down: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """Bind the engine to a switch.
-
-        Args:
-            resolve: Puts in the MACs of backends that the config gives by their address alone.
-            follow: Called with the balancer of each round.
-            ports_down: Returns the ports without link, at once; none by a way to the switch that does not report them.
-        """
+        """Bind the engine to a switch. `resolve`: puts in the MACs of backends that the config gives by their address
+        alone. `follow`: called with the balancer of each round. `ports_down`: returns the ports without link, at once;
+        none by a way to the switch that does not report them."""
         self.switch, self.ports_down = switch, ports_down
         self.is_held = False
         self._timed: list[Callable[[str, float], None]] = []
@@ -335,13 +331,9 @@ class Engine:
         is_ahead: bool = False,
         counted: bool = False,
     ) -> Change:
-        """Return the change to make.
-
-        Args:
-            desired, options, now_s, urgent: As of `round`.
-            is_ahead: Assume so too, as what the change concerns is compared before its time.
-            counted: Read the counters that estimate what drains cost.
-        """
+        """Return the change to make. `desired`, `options`, `now_s`, `urgent`: as of `round`. `is_ahead`: assume so too,
+        as what the change concerns is compared before its time. `counted`: read the counters that estimate what drains
+        cost."""
         with self._timing("plan"):
             bridge = desired.balancer.uplinks.bridge
             memory, incarnation = self._memory_of(bridge), self.switch.incarnation(bridge)

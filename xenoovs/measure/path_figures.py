@@ -96,12 +96,9 @@ class PairFigures:
 
 
 def judge_pair(reached: Sequence[float], reachable: Sequence[float]) -> tuple[PairVerdict, str]:
-    """Return whether two paths share a bottleneck, and why that is undecided.
-
-    Args:
-        reached: Of each repeat what arrived of both, each as a share of what it carries alone.
-        reachable: The same of what was sent, each at most 1: less than 2 where the generator was too slow.
-    """
+    """Return whether two paths share a bottleneck, and why that is undecided. `reached`: of each repeat what arrived of
+    both, each as a share of what it carries alone. `reachable`: the same of what was sent, each at most 1: less than 2
+    where the generator was too slow."""
     if len(reached) < FEWEST_REPEATS:
         few = f"{counted(len(reached), 'repeat')} that can be trusted, and a verdict needs {FEWEST_REPEATS}"
         return PairVerdict.UNDECIDED, few

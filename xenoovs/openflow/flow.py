@@ -311,13 +311,8 @@ _FAMILY, _FAMILY_MASK = 0x786C << 48, 0xFFFC << 48
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """The parts of a cookie.
-
-    Attributes:
-        generation: Of the pipeline's layout, 0..255.
-        stage: Index in the pipeline, 0..255.
-        service: Id; 0: none.
-    """
+    """The parts of a cookie. `generation`: of the pipeline's layout, 0..255. `stage`: index in the pipeline, 0..255.
+    `service`: id; 0: none."""
 
     generation: int
     stage: int

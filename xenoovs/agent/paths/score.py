@@ -55,13 +55,9 @@ _LEAST_MARGIN_US = 20.0
 
 @dataclass(frozen=True, slots=True)
 class PathRecord:
-    """The last rounds of one path.
-
-    Attributes:
-        excesses: In microseconds, the newest last, at most WINDOW.
-        losses: A bit for each of the last LOSS_WINDOW rounds, 1 for a lost probe, the newest lowest.
-        answers, lost: Counted since the start.
-    """
+    """The last rounds of one path. `excesses`: in microseconds, the newest last, at most WINDOW. `losses`: A bit for
+    each of the last LOSS_WINDOW rounds, 1 for a lost probe, the newest lowest. `answers`, `lost`: counted since the
+    start."""
 
     excesses: tuple[float, ...] = ()
     losses: int = 0
@@ -268,13 +264,9 @@ class FinishedRound:
 
 
 class Rounds:
-    """The rounds of one remote.
-
-    Attributes:
-        forged: Answers that do not carry what was sent, or come from elsewhere.
-        late: Answers to probes that no longer wait: repeated, or after the time-out.
-        tos: The TOS of the last answer, and that of its probe; None: there was none.
-    """
+    """The rounds of one remote. `forged`: answers that do not carry what was sent, or come from elsewhere. `late`:
+    answers to probes that no longer wait: repeated, or after the time-out. `tos`: the TOS of the last answer, and that
+    of its probe; None: there was none."""
 
     def __init__(self, number: int, source: IPv4Address, *, timeout_us: float) -> None:
         """Begin without rounds. `number`: of the remote, 32 bits; `source`: the address that answers come from."""
