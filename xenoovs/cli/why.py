@@ -357,7 +357,7 @@ def find_recorded(
         megaflows = _judged_without_m(_read_whole(hints.watch(lines), unparsed), evidence.version, depends)
         selection = select_candidates(megaflows, services, selected.selects, evidence)
     # With a config, what a filter left out shows as absent blocks.
-    lacks = bool(selection.absent if services else selection.in_hardware)
+    lacks = bool(selection.absent if services else selection.in_hardware or selection.unconfirmed)
     is_filtered = lacks and hints.all_offloaded and not lines.is_complete
     notes = (
         *lines.remarks(),
