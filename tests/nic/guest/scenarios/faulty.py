@@ -77,7 +77,7 @@ def coarse(bench: Bench) -> None:
     _install_slowly(bench)
 
 
-STARTS = 4
+STARTS = 20
 
 
 def _install_slowly(bench: Bench) -> None:
