@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -15,7 +16,10 @@ import pytest
 
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge, lead_to_remotes, running_dummy_ovs, udp_packet
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
+from xenoovs.agent.bridge_watch import follow_bridge
+from xenoovs.agent.state import AgentState
+from xenoovs.agent.store import MonotonicClock, Store
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
 from xenoovs.model.load import parse_config
@@ -368,6 +372,25 @@ def test_bug_an_agent_sent_to_another_remote_until_its_next_comparison(
     finally:
         process.terminate()
         finish(process)
+
+
+def test_bug_a_port_that_changed_while_the_agent_started_was_noticed_at_the_next_comparison(
+    near: End, tmp_path: Path
+) -> None:
+    """The first round may read the ports before the agent follows them, so the first report starts one."""
+    balancer = parse_config(written(tmp_path).read_text(), file="config")
+
+    async def first_report() -> None:
+        asked = asyncio.Event()
+        store = Store(AgentState(balancer, balancer), MonotonicClock())
+        following = follow_bridge(near.db, store, balancer=lambda: balancer, request_round=asked.set)
+        task = asyncio.create_task(following)
+        try:
+            await asyncio.wait_for(asked.wait(), PATIENCE_S)
+        finally:
+            task.cancel()
+
+    asyncio.run(first_report())
 
 
 def _has_settled(near: End) -> bool:

@@ -148,13 +148,15 @@ async def follow_bridge(
                     request_round()
                 ports = with_earlier_sessions(seen.bridges, reported)
                 events = port_events(seen.bridges, ports, balancer())
+                # At first the agent may have read the ports earlier, and what changed since is in no event.
+                needs_round = seen.bridges is None or any(event.needs_round for event in events)
                 seen = BridgePorts(ports)
                 store.dispatch(Observed(seen))
                 for event in events:
                     log = warn if event.is_bad else info
                     facts = {"port": event.port} if event.port else {}
                     log(event.text, bridge=balancer().uplinks.bridge, **facts)
-                if any(event.needs_round for event in events):
+                if needs_round:
                     request_round()
         except SwitchUnreachable as problem:
             if not seen.problem:
