@@ -370,7 +370,7 @@ class Hints:
                 self.offloaded += ", offloaded:yes" in line
                 self.dummies += ", dp:dummy" in line
                 self.has_vendor_counters = self.has_vendor_counters or _VENDOR in line
-                if _TWO_TAGS.search(line):
+                if "encap(" in line and _TWO_TAGS.search(line):
                     self.double_tagged += 1
                 elif "vlan(vid=" in line and (found := _TAG.search(line)) and len(self.tags) < _MAX_COUNTED:
                     tag = "any VLAN" if found[1] == NO_VALUES and ", dp:tc," in line else found[1]

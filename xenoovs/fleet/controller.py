@@ -164,7 +164,7 @@ class FleetController:
         if view is None:
             return
         statuses = self._statuses()
-        now_ms = self._time_ms(view)
+        now_ms = clocks_ms(view, statuses, now_ms=_now_ms())[-1]
         if over := [name for name, each in sorted(view.overrides.items()) if 0 < each.until_ms <= now_ms]:
             text = f"the time of {first_names(['/'.join(name) for name in over])} is over"
             self._commit(view, self._with_entry(view, Changes(overrides=dict.fromkeys(over)), text))
@@ -188,14 +188,12 @@ class FleetController:
     def _follow_freeze(self) -> None:
         """Let the database refuse in a freeze what operators change by any program. Raises XenoovsError."""
         view = self._store.view()
-        is_frozen = view is not None and bool(freeze_text(view, now_ms=self._time_ms(view)))
+        is_frozen = False
+        if view is not None and view.freezes:
+            is_frozen = bool(freeze_text(view, now_ms=clocks_ms(view, self._statuses(), now_ms=_now_ms())[-1]))
         if is_frozen is not self._is_frozen:
             self._bind_operators(is_frozen)
             self._is_frozen = is_frozen
-
-    def _time_ms(self, view: FleetView) -> int:
-        """Return the time by the clock of most DPUs where that of this host differs by minutes."""
-        return clocks_ms(view, self._statuses(), now_ms=_now_ms())[-1]
 
     def _change_of(self, view: FleetView, health: Changes, availability: FleetAvailability | None) -> FleetChange:
         """Return what the store lacks. Raises XenoovsError."""

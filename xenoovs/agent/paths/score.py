@@ -55,7 +55,7 @@ _LEAST_MARGIN_US = 20.0
 
 @dataclass(frozen=True, slots=True)
 class PathRecord:
-    """The last rounds of one path. `excesses`: in microseconds, the newest last, at most WINDOW. `losses`: A bit for
+    """The last rounds of one path. `excesses`: in microseconds, the newest last, at most WINDOW. `losses`: a bit for
     each of the last LOSS_WINDOW rounds, 1 for a lost probe, the newest lowest. `answers`, `lost`: counted since the
     start."""
 
