@@ -39,8 +39,9 @@ def _again(xenoovs: CommandLine, said: dict[str, Any], file: Path, *options: str
 
 @every_look
 def test_a_record_says_what_was_said_beside_the_nic(story: Story, tmp_path: Path, xenoovs: CommandLine) -> None:
-    assert story.record["judgements"]
-    for one in story.record["judgements"]:
+    recorded = [one for one in story.record["judgements"] if one["archive"]]
+    assert recorded
+    for one in recorded:
         said, file = one["said"], _file(one["archive"], tmp_path)
         for name in {"verify-offload", "doctor"}.intersection(said):
             again = _again(xenoovs, said[name], file)

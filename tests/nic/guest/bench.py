@@ -310,18 +310,14 @@ class Bench:
         """The config `balancers/NAME.yaml`."""
         return Path(__file__).parents[1] / "balancers" / f"{name}.yaml"
 
-    def judge(self, subject: str, *commands: str) -> None:
-        """Run `record`, `trace` and commands that judge the state of the last look. Nothing is sent meanwhile.
+    def judge(self, subject: str, *commands: str, recorded: bool = False) -> None:
+        """Run commands that judge the state of the last look. Nothing is sent meanwhile.
 
-        `subject`: a balancer or a bridge. `commands`: of `verify-offload`, `why` and `doctor`; none: all. Emulated,
-        each takes seconds.
+        `subject`: a balancer or a bridge. `commands`: of `verify-offload`, `why` and `doctor`; none: all. `recorded`:
+        also `record`, and `trace` and `lint` of a balancer, which takes an emulated processor longer than all of them.
         """
         before = self._traces()
-        file = self._directory / "host.record"
-        # Emulated, and beside others, a minute may be too little.
-        with patch("xenoovs.cli.record._ASKING_S", _PATIENCE_S):
-            recorded = self._run((), ["record", str(file), "--for", "0s"])
-        archive = b64encode(file.read_bytes()).decode() if recorded.exit_code == 0 else recorded.stderr
+        archive = self._record() if recorded else ""
         # No packet comes between two samples here, so a second one would only let megaflows expire.
         once = ("--interval", "0s", "--output", "json")
         options = {
@@ -330,7 +326,7 @@ class Bench:
             "doctor": ("--output", "json"),
         }
         asked = {name: options[name] for name in commands or options}
-        if subject in self._programs:
+        if recorded and subject in self._programs:
             asked["trace"] = ("--src", CLIENTS[0], "--output", "json")
             asked["lint"] = (*self._dumped(), "--output", "json")
         said = {name: self._run(*self._words(name, subject, words)) for name, words in asked.items()}
@@ -339,6 +335,14 @@ class Bench:
             of_a_client = ("--src", CLIENTS[0], *options["why"])
             said["why of a client"] = self._run(*self._words("why", subject, of_a_client))
         self.record.judgements.append(Judgement(self.record.looks[-1].label, said, before, self._traces(), archive))
+
+    def _record(self) -> str:
+        """Return what `xenoovs record` writes in base64, or why it does not."""
+        file = self._directory / "host.record"
+        # Emulated, and beside others, a minute may be too little.
+        with patch("xenoovs.cli.record._ASKING_S", _PATIENCE_S):
+            said = self._run((), ["record", str(file), "--for", "0s"])
+        return b64encode(file.read_bytes()).decode() if said.exit_code == 0 else said.stderr
 
     def _dumped(self) -> tuple[str, ...]:
         """Return the flows and groups of the bridge as files for `lint`."""

@@ -77,7 +77,7 @@ class Judgement:
     before: Traces
     after: Traces
     archive: str
-    """What `xenoovs record` wrote at this moment, in base64."""
+    """What `xenoovs record` wrote at this moment, in base64; empty where it was not asked."""
 
 
 @dataclass(frozen=True, slots=True)

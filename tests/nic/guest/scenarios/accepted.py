@@ -21,7 +21,7 @@ def accepted(bench: Bench) -> None:
     bench.prime(["10.3.10.45"], kind=back, port="p1")
     bench.send(["10.3.10.45"], packets_each=20, kind=back, port="p1")
     bench.look("answers in hardware")
-    bench.judge("dns", "verify-offload")
+    bench.judge("dns", "verify-offload", recorded=True)
     set_hw_tc_offload("p1", "off")
     bench.purge()
     bench.prime()
@@ -29,7 +29,7 @@ def accepted(bench: Bench) -> None:
     bench.send(packets_each=5)
     bench.send(["10.3.10.45"], packets_each=20, kind=back, port="p1")
     bench.look("answers in software")
-    bench.judge("dns")
+    bench.judge("dns", recorded=True)
 
 
 _OTHER_ACTIONS = """\
@@ -55,4 +55,4 @@ def other_actions(bench: Bench) -> None:
         bench.send(CLIENTS[:8], packets_each=5, kind=kind)
     bench.send(IPV6_CLIENTS, packets_each=5, kind=ipv6)
     bench.look("after 5 packets of each client")
-    bench.judge("dns", "verify-offload")
+    bench.judge("dns", "verify-offload", recorded=True)

@@ -32,7 +32,7 @@ def drain(bench: Bench) -> None:
     set_tcp_flags("N")
     bench.purge()
     _meanwhile(bench, "without flags of TCP", new_port=NEW_PORTS[1])
-    bench.judge(_AFTER, "verify-offload", "why")
+    bench.judge(_AFTER, "verify-offload", "why", recorded=True)
     set_tcp_flags("Y")
     bench.xenoovs("apply", _AFTER, "--yes", "--no-drain")
     bench.send(NEW_CLIENTS, kind=OPEN)

@@ -66,7 +66,7 @@ def coarse(bench: Bench) -> None:
         bench.prime([next(client for client in CLIENTS if int(IPv4Address(client)) & mask == value)])
     bench.wait_until(lambda: _youngest_s(bench.filters()["p0"]) > _OLD_S, "no rule is new")
     bench.look("one packet of each block")
-    bench.judge("dns", "verify-offload")
+    bench.judge("dns", "verify-offload", recorded=True)
     nic.set_faults({"coarse": "2"})
     bench.send_frames([Kind().frame(client) for client in CLIENTS] * (COARSE_CLIENTS // len(CLIENTS)))
     bench.appctl("revalidator/wait", timeout_s=900.0)

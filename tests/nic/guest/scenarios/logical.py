@@ -78,7 +78,7 @@ def ovn(bench: Bench) -> None:
         bench.ask("verify-offload", *_BRIDGE, "--interval", "0s", "--tree", "--flows")
         bench.ask("why", *_BRIDGE, "--listen", "0s", "--interval", "0s")
         bench.look("balanced")
-        bench.judge(_BRIDGE[1], "verify-offload")
+        bench.judge(_BRIDGE[1], "verify-offload", recorded=True)
 
 
 def _use(bench: Bench) -> None:

@@ -21,7 +21,7 @@ def skip_sw(bench: Bench) -> None:
     # Without a counted packet a rule would become unconfirmed between the look and the command.
     bench.send()
     bench.look("primed")
-    bench.judge("dns", "verify-offload", "why")
+    bench.judge("dns", "verify-offload", "why", recorded=True)
 
 
 def limits(bench: Bench) -> None:
@@ -32,7 +32,7 @@ def limits(bench: Bench) -> None:
     bench.look("primed")
     bench.send(packets_each=5)
     bench.look("full table")
-    bench.judge("dns", "verify-offload", "why")
+    bench.judge("dns", "verify-offload", "why", recorded=True)
     set_max_rules(64)
     bench.send(packets_each=5)
     bench.look("larger table")
@@ -41,7 +41,7 @@ def limits(bench: Bench) -> None:
     # Rules of one shape are in hardware and are not, and the table has room.
     limit(buckets=5)
     _again(bench, "hash collisions")
-    bench.judge("dns", "verify-offload", "why")
+    bench.judge("dns", "verify-offload", "why", recorded=True)
     bench.xenoovs("why", "dns", "--listen", "0", "--output", "json")
     # In words that are about neither the chain nor the preference of a trial.
     limit(chained="Y")
@@ -67,5 +67,5 @@ def foreign_port(bench: Bench) -> None:
     bench.send(packets_each=5)
     bench.send(packets_each=3, port="x0")
     bench.look("after 5 packets of each client by p0 and 3 by x0")
-    bench.judge("foreign_port")
+    bench.judge("foreign_port", recorded=True)
     bench.record_settings()

@@ -27,7 +27,7 @@ def planned_restart(bench: Bench) -> None:
     bench.look("after")
     bench.send(packets_each=5)
     bench.look("later")
-    bench.judge("dns", "verify-offload")
+    bench.judge("dns", "verify-offload", recorded=True)
 
 
 def _restart(bench: Bench, stream: Stream) -> None:
