@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NoReturn
 
 from xenoovs.dataclass import dataclass
 from xenoovs.display import percent_rounded_up, span
+from xenoovs.regex import regex
 
-_UPPER = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_UPPER = regex(r"(?<=[a-z])(?=[A-Z])")
 
 
 def worded(number: int, one: str, many: str) -> str:

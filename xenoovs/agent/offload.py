@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +36,7 @@ from xenoovs.judge.expected import ExpectedService, expected_services
 from xenoovs.judge.findings import OffloadFindings
 from xenoovs.judge.traffic import traffic_report
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
+from xenoovs.regex import ASCII, MULTILINE, regex
 from xenoovs.show.agent import Counted, Insertion, Rate, Traffic
 from xenoovs.switch.api import Switch
 from xenoovs.switch.devices import read_port_packets
@@ -111,7 +111,7 @@ class FlowTotals:
 # From counters of megaflows, which start at 0 whenever a megaflow is installed again, to totals that only grow.
 
 
-_LINE = re.compile(r"(?:ufid:([0-9a-f-]{36}), )?(.*?), packets:([0-9]{1,20}), bytes:([0-9]{1,20})(.*)", re.ASCII)
+_LINE = regex(r"(?:ufid:([0-9a-f-]{36}), )?(.*?), packets:([0-9]{1,20}), bytes:([0-9]{1,20})(.*)", ASCII)
 
 _Count = tuple[int, int]
 """Packets and bytes of one megaflow."""
@@ -188,7 +188,7 @@ _COSTS = 2
 _JITTER = 0.1
 """By which part of itself a pause may be shorter."""
 
-_IN_PORT = re.compile(r"in_port\(([^)]+)\)")
+_IN_PORT = regex(r"in_port\(([^)]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +315,7 @@ def _entering(dump: str, services: Iterable[ExpectedService]) -> Iterable[str]:
 # too, as `verify-offload` does: they show which rules the NIC does not use.
 
 
-_PORT_LINE = re.compile(r"in_port\(([^)]+)\).*, packets:([0-9]{1,20}), bytes:([0-9]{1,20}),(.*?), actions:", re.ASCII)
+_PORT_LINE = regex(r"in_port\(([^)]+)\).*, packets:([0-9]{1,20}), bytes:([0-9]{1,20}),(.*?), actions:", ASCII)
 
 PortReader = Callable[..., Mapping[str, PortPackets]]
 """`read_port_packets`, or what a test has in its place."""
@@ -327,8 +327,8 @@ def _read_filters(devices: Iterable[str], place: Netns = HERE) -> Mapping[str, T
 
 
 _OF_USERSPACE = ", dp-extra-info:"
-_STATISTIC = re.compile(r"^ *Total +([A-Za-z][A-Za-z ()-]*): +([0-9]{1,20})$", re.ASCII | re.MULTILINE)
-_EVENT = re.compile(r"^([a-z_0-9]+) +[0-9].* total: ([0-9]{1,20})$", re.ASCII | re.MULTILINE)
+_STATISTIC = regex(r"^ *Total +([A-Za-z][A-Za-z ()-]*): +([0-9]{1,20})$", ASCII | MULTILINE)
+_EVENT = regex(r"^([a-z_0-9]+) +[0-9].* total: ([0-9]{1,20})$", ASCII | MULTILINE)
 
 
 def parse_insertion(statistics: str, coverage: str) -> Insertion:

@@ -18,6 +18,7 @@ from xenoovs.agent.offload import OffloadSampler, RuleUse, SamplePace
 from xenoovs.agent.state import Observed, Probed, SamplesAsked
 from xenoovs.agent.tasks import call_each
 from xenoovs.agent.web.page import agent_json, mount_page
+from xenoovs.regex import regex
 from xenoovs.show.agent import HISTOGRAMS, TABLES, LazySnapshot
 from xenoovs.show.column import Metric, Table
 
@@ -105,7 +106,7 @@ def telemetry(
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-_DESCRIBED = re.compile(rb"^# (HELP|TYPE) (\S+) (.*)$", re.MULTILINE)
+_DESCRIBED = regex(rb"^# (HELP|TYPE) (\S+) (.*)$", re.MULTILINE)
 
 # The text format has no type for the moment a series began: each histogram would add a gauge.
 disable_created_metrics()  # type: ignore[no-untyped-call]

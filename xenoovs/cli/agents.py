@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -46,6 +45,7 @@ from xenoovs.datapath.database import PortState
 from xenoovs.errors import ConfigError, ListenError, RequestRefused, SameBridge, StandingBy, StateUnusable, SwitchError
 from xenoovs.model.balancer import Balancer, ProbeKind, Uplinks
 from xenoovs.model.load import parse_config, read_config
+from xenoovs.regex import DOTALL, MULTILINE, regex
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vip_routes import VipRoutes, device_of, read_bgp_routes
@@ -110,7 +110,7 @@ def configured_bridges(
     return tuple(bridges)
 
 
-_SWITCH = re.compile(rb"^switch:.*?(?=^[^\s#]|\Z)", re.MULTILINE | re.DOTALL)
+_SWITCH = regex(rb"^switch:.*?(?=^[^\s#]|\Z)", MULTILINE | DOTALL)
 
 
 def _peeked(file: Path) -> Uplinks | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from xenoovs.display import percent
 from xenoovs.evidence.archive import Record, Replay
 from xenoovs.evidence.collector import Collector
 from xenoovs.judge.compare import Comparison, Side, Traffic, side_of, to_json
+from xenoovs.regex import MULTILINE, regex
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.tape import passing_through
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_NOTHING_SEEN, EXIT_OK
@@ -19,7 +19,7 @@ from xenoovs.terminal.options import FILE, OutputFormat, findings_option
 from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
 from xenoovs.terminal.reach import open_record
 
-_DRIVER = re.compile(r"^(driver|firmware-version): (.+)$", re.MULTILINE)
+_DRIVER = regex(r"^(driver|firmware-version): (.+)$", MULTILINE)
 
 
 @click.command("compare")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ import click
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import ChangeUnderWay, ListenError, NotInHistory, XenoovsError
+from xenoovs.regex import regex
 from xenoovs.terminal.agent_client import Where, find_places
 from xenoovs.terminal.command import EXIT_OK
 from xenoovs.terminal.completion import chosen_lab, offering
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from xenoovs.switch.api import Switch
 
 MAX_ENTRIES = 20
-_NAME = re.compile(r"([1-9][0-9]{0,8})\.json")
+_NAME = regex(r"([1-9][0-9]{0,8})\.json")
 _PATIENCE_S, _STEP_S = 3.0, 0.05
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from xenoovs.evidence.record import read_text
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import Flow, is_foreign
 from xenoovs.openflow.text import as_dumped, parse_dump, render_flow
+from xenoovs.regex import ASCII, MULTILINE, regex
 from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config
@@ -52,9 +52,9 @@ from xenoovs.terminal.options import (
 from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
 from xenoovs.terminal.reach import connect
 
-_MEGAFLOW = re.compile(r"^(?:ufid:|[^#\n]*recirc_id\([^\n]*in_port\()[^\n]* packets:[^\n]* actions:", re.MULTILINE)
-_NO_FLOW = re.compile(
-    r"\s*(?:#|\$ |(?:\[[^\]]{1,80}\]|[\w.-]+@[\w.-]+(?::\S*)?)\s?[#$%](?:\s|$)|(?:sudo )?ovs-[a-z]+ )", re.ASCII
+_MEGAFLOW = regex(r"^(?:ufid:|[^#\n]*recirc_id\([^\n]*in_port\()[^\n]* packets:[^\n]* actions:", MULTILINE)
+_NO_FLOW = regex(
+    r"\s*(?:#|\$ |(?:\[[^\]]{1,80}\]|[\w.-]+@[\w.-]+(?::\S*)?)\s?[#$%](?:\s|$)|(?:sudo )?ovs-[a-z]+ )", ASCII
 )
 """A comment, or a prompt with its command."""
 

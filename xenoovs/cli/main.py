@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import signal
 import sys
 import threading
@@ -20,13 +19,14 @@ import click
 
 from xenoovs import __version__
 from xenoovs.errors import ConfigError, XenoovsError
+from xenoovs.regex import regex
 from xenoovs.terminal.command import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, LazyGroup, fail
 from xenoovs.terminal.output import json_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_JSON = re.compile(r"(?:^| )(?:-[a-zA-Z]*o ?|--output[ =])json(?: |$)")
+_JSON = regex(r"(?:^| )(?:-[a-zA-Z]*o ?|--output[ =])json(?: |$)")
 """`-o json`, in all its spellings; wrong usage is found before click reads it."""
 
 _REDELIVERY_S = 0.01

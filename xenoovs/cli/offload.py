@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
@@ -39,6 +38,7 @@ from xenoovs.judge.traffic import missing_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours
+from xenoovs.regex import ASCII, regex
 
 if TYPE_CHECKING:
     from xenoovs.judge.bridge import BridgeFindings
@@ -335,7 +335,7 @@ def own_mask_of(program: Program, version: Callable[[], str | None]) -> OwnMask:
     return own_mask
 
 
-_JUST_USED = re.compile(r", used:0\.[0-9]+s,.* offloaded:yes, dp:tc", re.ASCII)
+_JUST_USED = regex(r", used:0\.[0-9]+s,.* offloaded:yes, dp:tc", ASCII)
 
 
 def growth_remarks(findings: OffloadFindings | BridgeFindings | Selection, evidence: Evidence) -> Iterator[str]:

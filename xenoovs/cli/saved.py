@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -35,6 +34,7 @@ from xenoovs.model.load import parse_config
 from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import parse_dump, render_flow, render_flow_mod
+from xenoovs.regex import regex
 from xenoovs.switch.undo_journal import replace_file
 from xenoovs.terminal.command import user_name
 from xenoovs.terminal.load import resolved
@@ -292,7 +292,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_SPACE = re.compile(r"[ \t\r\n]*")
+_SPACE = regex(r"[ \t\r\n]*")
 
 
 def _position(text: str, path: Sequence[int | str]) -> tuple[int, int]:

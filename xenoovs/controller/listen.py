@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import socket
 import ssl
@@ -19,6 +18,7 @@ from time import monotonic
 from xenoovs.controller.log import ControllerLog, surviving
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CannotListen
+from xenoovs.regex import ASCII, regex
 from xenoovs.switch.certificates import Certificates
 from xenoovs.switch.endpoint import MAX_PATH_BYTES
 
@@ -124,8 +124,8 @@ class Stream:
             raise TimeoutError
 
 
-_ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", re.ASCII)
-_UNIX = re.compile(r"p?unix:(/.+)")
+_ADDRESS = regex(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", ASCII)
+_UNIX = regex(r"p?unix:(/.+)")
 _BACKLOG = 128
 """Connections that the kernel accepts ahead of us."""
 _TLS_TIMEOUT_S = 5.0

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.fact import Fact
 from xenoovs.errors import ParseError
+from xenoovs.regex import regex
 
 PRINT_CERTIFICATE = (
     *("openssl", "x509", "-noout", "-subject", "-nameopt", "RFC2253", "-dates", "-ext", "subjectAltName"),
@@ -21,11 +22,11 @@ PRINT_PUBLIC_KEY = ("openssl", "pkey", "-pubout", "-passin", "pass:", "-in")
 AUTHORITIES = "/etc/ipsec.d/cacerts"
 """Where strongSwan takes certificates of authorities from (ipsec.conf(5), CA SECTIONS)."""
 
-_COMMON_NAME = re.compile(r"CN=(.+?),")
+_COMMON_NAME = regex(r"CN=(.+?),")
 """As _get_cn_from_cert() of ovs-monitor-ipsec.in (Open vSwitch 2.11 to 3.1) finds it: behind it another attribute."""
 _RSA = bytes.fromhex("06092a864886f70d010101")
 """The object identifier rsaEncryption in DER (RFC 8017, A.1)."""
-_PEM = re.compile(r"-----BEGIN PUBLIC KEY-----\s(.*?)-----END PUBLIC KEY-----", re.DOTALL)
+_PEM = regex(r"-----BEGIN PUBLIC KEY-----\s(.*?)-----END PUBLIC KEY-----", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

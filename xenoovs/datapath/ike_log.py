@@ -11,6 +11,7 @@ from datetime import datetime
 
 from xenoovs.dataclass import dataclass
 from xenoovs.display import printable
+from xenoovs.regex import regex
 
 READ_LOG = (
     *("journalctl", "--quiet", "--no-pager", "--output=short-iso", "--since=-1h", "--lines=5000"),
@@ -18,16 +19,16 @@ READ_LOG = (
 )
 """What both programs have written to syslog(3) lately."""
 
-_LINE = re.compile(r"(?P<at>\S+) \S+ (?P<program>charon|pluto)(?:\[\d+\])?: (?P<text>.*)")
-_OF_THREAD = re.compile(r"(?P<thread>\d+)\[[A-Z]{3}\] (?P<text>.*)", re.ASCII)
+_LINE = regex(r"(?P<at>\S+) \S+ (?P<program>charon|pluto)(?:\[\d+\])?: (?P<text>.*)")
+_OF_THREAD = regex(r"(?P<thread>\d+)\[[A-Z]{3}\] (?P<text>.*)", re.ASCII)
 """charon: its worker threads handle a packet each; lines do not name the peer, but their thread."""
-_RECEIVED = re.compile(r"received packet: from (?P<peer>[0-9a-f.:]+)\[")
-_SENT = re.compile(r"sending packet: from \S+ to (?P<peer>[0-9a-f.:]+)\[")
-_IDENTITIES = re.compile(r"looking for peer configs matching \S+\[(?P<here>.*?)\]\.\.\.\S+\[(?P<there>.*?)\]$")
-_OF_CONNECTION = re.compile(r'(?:ERROR: )?"(?P<port>.+?)(?:-in|-out)?-\d+"(?: #\d+)?: (?P<text>.*)', re.ASCII)
+_RECEIVED = regex(r"received packet: from (?P<peer>[0-9a-f.:]+)\[")
+_SENT = regex(r"sending packet: from \S+ to (?P<peer>[0-9a-f.:]+)\[")
+_IDENTITIES = regex(r"looking for peer configs matching \S+\[(?P<here>.*?)\]\.\.\.\S+\[(?P<there>.*?)\]$")
+_OF_CONNECTION = regex(r'(?:ERROR: )?"(?P<port>.+?)(?:-in|-out)?-\d+"(?: #\d+)?: (?P<text>.*)', re.ASCII)
 """pluto: connections are named after ports (transp_tmpl of ipsec/ovs-monitor-ipsec.in of Open vSwitch)."""
-_RESENT = re.compile(r"retransmit (?:[2-9]|\d\d) of request", re.ASCII)
-_DONE = re.compile(r"CHILD_SA \S+ established|(?:initiator|responder) established Child SA", re.ASCII)
+_RESENT = regex(r"retransmit (?:[2-9]|\d\d) of request", re.ASCII)
+_DONE = regex(r"CHILD_SA \S+ established|(?:initiator|responder) established Child SA", re.ASCII)
 _WEAK_S = 300.0
 _LONGEST = 300
 """Characters of a log that are shown: names in it come from the other end."""
@@ -53,7 +54,7 @@ class _Form:
 
 
 def _form(pattern: str, cause: str, *, is_weak: bool = False) -> _Form:
-    return _Form(re.compile(pattern, re.ASCII), cause, is_weak)
+    return _Form(regex(pattern, re.ASCII), cause, is_weak)
 
 
 _CHARON = (

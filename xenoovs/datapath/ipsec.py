@@ -5,7 +5,6 @@ Forms: xfrm_policy_info_print(), xfrm_state_info_print() of ip/ipxfrm.c of iprou
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address
 
@@ -13,6 +12,7 @@ from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import MaskedValue, parse_value, read_masked
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 from xenoovs.errors import ParseError, counted
+from xenoovs.regex import ASCII, regex
 
 POLICIES = ("ip", "xfrm", "policy")
 STATES = ("ip", "-s", "xfrm", "state", "list", "nokeys")
@@ -22,25 +22,25 @@ PACKET = "packet"
 """The mode of offload in which the NIC encrypts and decrypts by itself (Linux 6.2)."""
 
 _PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ah": 51, "ipv6-icmp": 58, "sctp": 132}
-_SELECTOR = re.compile(
+_SELECTOR = regex(
     r"src (?P<src>[0-9a-f:./]+) dst (?P<dst>[0-9a-f:./]+)(?: proto (?P<proto>[a-z0-9-]+))?"
     r"(?: sport (?P<sport>[0-9]+))?(?: dport (?P<dport>[0-9]+))?(?P<rest>(?: [a-z]+ \S+)*) ?",
-    re.ASCII,
+    ASCII,
 )
-_DIRECTION = re.compile(
+_DIRECTION = regex(
     r"\s+(?P<kind>dir|socket) (?P<dir>in|out|fwd) (?:action (?P<action>\S+) )?(?:index \d+ )?"
     r"priority (?P<priority>\d+)",
-    re.ASCII,
+    ASCII,
 )
-_TEMPLATE = re.compile(r"\s+tmpl src (?P<src>[0-9a-f:.]+) dst (?P<dst>[0-9a-f:.]+)", re.ASCII)
-_LEVEL_USE = re.compile(r"\s+level use\b", re.ASCII)
-_STATE = re.compile(r"src (?P<src>[0-9a-f:.]+) dst (?P<dst>[0-9a-f:.]+)", re.ASCII)
-_SPI = re.compile(r"\s+proto (?P<proto>\S+) spi (?P<spi>0x[0-9a-f]+)", re.ASCII)
-_OFFLOAD = re.compile(
+_TEMPLATE = regex(r"\s+tmpl src (?P<src>[0-9a-f:.]+) dst (?P<dst>[0-9a-f:.]+)", ASCII)
+_LEVEL_USE = regex(r"\s+level use\b", ASCII)
+_STATE = regex(r"src (?P<src>[0-9a-f:.]+) dst (?P<dst>[0-9a-f:.]+)", ASCII)
+_SPI = regex(r"\s+proto (?P<proto>\S+) spi (?P<spi>0x[0-9a-f]+)", ASCII)
+_OFFLOAD = regex(
     r"\s+crypto offload parameters: dev (?P<device>\S+) (?:dir (?P<dir>in|out))? ?(?:mode (?P<mode>crypto|packet))?",
-    re.ASCII,
+    ASCII,
 )
-_CURRENT = re.compile(r"\s+[0-9]+\(bytes\), (?P<packets>[0-9]+)\(packets\)", re.ASCII)
+_CURRENT = regex(r"\s+[0-9]+\(bytes\), (?P<packets>[0-9]+)\(packets\)", ASCII)
 
 
 @dataclass(frozen=True, slots=True)

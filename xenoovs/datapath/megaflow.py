@@ -5,24 +5,24 @@ Fields and their order: lib/dpctl.c (format_dpif_flow), lib/odp-util.c, ovs-vswi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv6Address
 
 from xenoovs.dataclass import dataclass, field
+from xenoovs.regex import ASCII, regex
 
 # Values in datapath keys (lib/odp-util.c): addresses and numbers with masks, by integer arithmetic alone. Python's
 # `ipaddress` and `netaddr` would read 0.0.0.3 in `172.16.0.7/0.0.0.3` as a host mask and return 172.16.0.4/30, but it
 # means addresses that end in binary 11.
 
 
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,248}|[0-9]{1,39}", re.ASCII)
+_NUMBER = regex(r"0[xX][0-9a-fA-F]{1,248}|[0-9]{1,39}", ASCII)
 """The longest is the data of an option of Geneve: 124 bytes (RFC 8926, 3.5)."""
-_MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}", re.ASCII)
-_IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}", re.ASCII)
-_LENGTH = re.compile(r"[0-9]{1,3}", re.ASCII)
+_MAC = regex(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}", ASCII)
+_IPV4 = regex(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}", ASCII)
+_LENGTH = regex(r"[0-9]{1,3}", ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def output_ports(megaflow: Megaflow) -> tuple[str, ...]:
     return tuple(action for action in megaflow.actions if "(" not in action and action not in _WORDS)
 
 
-_PUSH_VLAN = re.compile(r"push_vlan\(vid=([0-9]{1,4})[,)]", re.ASCII)
+_PUSH_VLAN = regex(r"push_vlan\(vid=([0-9]{1,4})[,)]", ASCII)
 
 
 def tag_written(action: str) -> int | None:
@@ -296,7 +296,7 @@ _FLAGS = ("fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns")
 _LONG = 256
 """Characters. Longer text is neither address nor number, and is not cached."""
 
-_FLAG = re.compile(r"([+-])([a-z]+)", re.ASCII)
+_FLAG = regex(r"([+-])([a-z]+)", ASCII)
 _VLAN, _TAGGED = "dl_vlan", 0x1000
 """The outer tag: its id below a bit for the tag itself, as `openflow.flow.Field.VLAN` has it. The megaflow of a packet
 without a tag has no such field, and that of one with a tag always matches the bit (ovs-fields(7), "VLAN")."""

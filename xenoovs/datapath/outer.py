@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.megaflow import Key, KeyTextError, MaskedValue, parse_value, read_masked
+from xenoovs.regex import regex
 
 UDP, GRE = 17, 47
 """IP protocols of tunnels (IANA, Protocol Numbers)."""
@@ -27,11 +28,11 @@ _WIDTHS = {
     "tp_dst": 16,
 }
 _OPTION_WIDTHS = {"class": 16, "type": 8}
-_LENGTH = re.compile(r"([0-9]{1,3})(?:/(?:0|0x[0-9a-f]{1,2}))?", re.ASCII)
+_LENGTH = regex(r"([0-9]{1,3})(?:/(?:0|0x[0-9a-f]{1,2}))?", re.ASCII)
 """In bytes. A mask of 0 says that the option is not matched, not that it has no data."""
-_FLAGS = re.compile(r"(?:[+-][a-z]+)*|0|(?:[a-z]+|0x[0-9a-f]+)(?:\|(?:[a-z]+|0x[0-9a-f]+))*", re.ASCII)
-_FLAG = re.compile(r"([+-]?)([a-z]+)", re.ASCII)
-_NAME = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
+_FLAGS = regex(r"(?:[+-][a-z]+)*|0|(?:[a-z]+|0x[0-9a-f]+)(?:\|(?:[a-z]+|0x[0-9a-f]+))*", re.ASCII)
+_FLAG = regex(r"([+-]?)([a-z]+)", re.ASCII)
+_NAME = regex(r"[a-z_][a-z0-9_]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +251,7 @@ def check_action(action: str) -> None:
         raise KeyTextError(len(_TNL_POP), "the port of tnl_pop(..)")
 
 
-_PUSHED_OPTIONS = re.compile(r"\boptions\(((?:\{[^{}]*\})*)\)")
+_PUSHED_OPTIONS = regex(r"\boptions\(((?:\{[^{}]*\})*)\)")
 _KEYS = {"vxlan": "vni", "geneve": "vni", "gre": "key", "gtpu": "teid"}
 """The tunnel's header in tnl_push(..) -> its key."""
 

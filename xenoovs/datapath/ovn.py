@@ -5,10 +5,10 @@ Keys: ovn-controller(8), "CONFIGURATION" and "OPEN VSWITCH DATABASE USAGE".
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from xenoovs.dataclass import dataclass
+from xenoovs.regex import ASCII, regex
 
 DEFAULT_BRIDGE = "br-int"
 """The integration bridge if `ovn-bridge` is not set (DEFAULT_BRIDGE_NAME of lib/ovn-util.h)."""
@@ -109,11 +109,11 @@ def use_of(marks: BridgeMarks, chassis: tuple[OvnChassis, ...]) -> OvnUse | None
 # Logical flows, as `ovn-sbctl --uuid lflow-list` prints them (cmd_lflow_list() of utilities/ovn-sbctl.c).
 
 
-_DATAPATH = re.compile(r'Datapath: (?:"([^"]*)"|([0-9a-f-]{36})).*\bPipeline: (ingress|egress)', re.ASCII)
-_FLOW = re.compile(
+_DATAPATH = regex(r'Datapath: (?:"([^"]*)"|([0-9a-f-]{36})).*\bPipeline: (ingress|egress)', ASCII)
+_FLOW = regex(
     r"\s*uuid=0x([0-9a-f]{8}), table=([0-9]{1,3})\s*\(([^()]*)\), priority=([0-9]{1,5})\s*, "
     r"match=\((.*?)\), action=\((.*)\)",
-    re.ASCII,
+    ASCII,
 )
 
 

@@ -5,7 +5,6 @@ Keys and statistics may come in any order, as it depends on version and layer. `
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -24,6 +23,7 @@ from xenoovs.datapath.megaflow import (
 )
 from xenoovs.datapath.outer import check_action, parse_outer
 from xenoovs.errors import ParseError, counted
+from xenoovs.regex import ASCII, regex
 
 # Wrapped lines, as from a mail or a ticket, are joined again. Open vSwitch writes blanks only behind the ufid and
 # between the items after the keys, so the beginning of the next line shows what was at the break.
@@ -32,8 +32,8 @@ from xenoovs.errors import ParseError, counted
 _HEADER = "flow-dump from "
 _KEYS = ("recirc_id(", "tunnel(", "in_port(", "skb_priority(", "ct_state(", "eth(")
 """Beginnings of a line without a ufid (odp_flow_format of lib/odp-util.c; the first key depends on the version)."""
-_ITEM = re.compile(r"(?:packets|bytes|used|flags|offloaded|dp|actions|dp-[a-z-]+):")
-_ONLY_UFID = re.compile(r"ufid:[0-9a-f-]+,")
+_ITEM = regex(r"(?:packets|bytes|used|flags|offloaded|dp|actions|dp-[a-z-]+):")
+_ONLY_UFID = regex(r"ufid:[0-9a-f-]+,")
 
 _LONGEST = 1 << 16
 """Characters. Longer lines are not joined any further."""
@@ -74,17 +74,17 @@ def _join(left: str, right: str) -> str:
     return f"{left} {right}" if is_item else f"{left}{right}"
 
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
-_REMARK = re.compile(r", (dp-[a-z0-9-]+):", re.ASCII)
-_NEXT = re.compile(r"ufid:[0-9a-f]{8}-| actions:", re.ASCII)
-_COUNT = re.compile(r"[0-9]{1,20}", re.ASCII)
-_USED = re.compile(r"(-?[0-9]{1,12}\.[0-9]{1,6})s", re.ASCII)
-_BREAK = re.compile(r", |(?<=[0-9]),(?=used:)", re.ASCII)
+_NAME = regex(r"[A-Za-z][A-Za-z0-9_-]*", ASCII)
+_REMARK = regex(r", (dp-[a-z0-9-]+):", ASCII)
+_NEXT = regex(r"ufid:[0-9a-f]{8}-| actions:", ASCII)
+_COUNT = regex(r"[0-9]{1,20}", ASCII)
+_USED = regex(r"(-?[0-9]{1,12}\.[0-9]{1,6})s", ASCII)
+_BREAK = regex(r", |(?<=[0-9]),(?=used:)", ASCII)
 """Between statistics; Open vSwitch of a vendor omits the blank in `dpe_bytes:510,used:1.0s`."""
-_USUAL = re.compile(
+_USUAL = regex(
     r"(?:ufid:([^, ]+), )?([a-z_]+\([^ ]*), packets:([0-9]{1,20}), bytes:([0-9]{1,20}), used:([^, ]+)"
     r"(?:, flags:([^, ]+))?(?:, offloaded:(yes|partial))?(?:, dp:([^, ]+))?,",
-    re.ASCII,
+    ASCII,
 )
 
 _LONG = 4096
@@ -330,11 +330,11 @@ def _offloaded(text: str | None) -> Offloaded | None:
 
 
 # Newer forks add `dp-offload-info:` and the like; `dp-extra-info:` is about miniflows, not about offload.
-_REASON = re.compile(r", dp-(?!extra)[a-z-]+-info:(.+)$")
-_PMD = re.compile(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", re.ASCII)
-_TAG = re.compile(r"\bvlan\((vid=([0-9]{1,4})[^)]*)\)", re.ASCII)
+_REASON = regex(r", dp-(?!extra)[a-z-]+-info:(.+)$")
+_PMD = regex(r"flow-dump from pmd on cpu core: ([0-9]{1,9})", ASCII)
+_TAG = regex(r"\bvlan\((vid=([0-9]{1,4})[^)]*)\)", ASCII)
 """Open vSwitch prints this for a rule of traffic control that matches the EtherType of the tag alone (lib/tc.c)."""
-_TWO_TAGS = re.compile(r"encap\(eth_type\(0x(?:8100|88a8)\b")
+_TWO_TAGS = regex(r"encap\(eth_type\(0x(?:8100|88a8)\b")
 _VENDOR = ", dpe_packets:"
 _MAX_REASONS_SHOWN = 5
 _MAX_COUNTED = 1000

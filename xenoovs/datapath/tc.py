@@ -7,7 +7,6 @@ has the action `police`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
@@ -16,8 +15,9 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.megaflow import MaskedValue, read_masked
 from xenoovs.datapath.outer import GRE, UDP, Encapsulation, GeneveOption, OuterHeader
 from xenoovs.errors import ParseError
+from xenoovs.regex import ASCII, IGNORECASE, regex
 
-_UFID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+_UFID = regex(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ _ENOSPC = 28
 """errno(3) of Linux, all architectures that have eSwitches."""
 _OUT_OF_RANGE = r"(?:.{0,20}\b(?:not|un)[- ]?supported\b|.{0,20}\bout of (?:\w+ )?range\b)"
 _OBJECTIONS = tuple(
-    (objection, re.compile(pattern, re.IGNORECASE))
+    (objection, regex(pattern, IGNORECASE))
     for objection, pattern in (
         # tc_can_offload_extack of include/net/pkt_cls.h.
         (Objection.OFFLOAD_OFF, r"TC offload is disabled on net device"),
@@ -125,8 +125,8 @@ _OBJECTIONS = tuple(
         (Objection.UPLINK, r"same uplink|merged eswitch|same switch"),
     )
 )
-_FULL = re.compile(r"\btable\b.*\bfull\b", re.IGNORECASE)
-_BY_VALUE = re.compile(r"collision|bucket|hash", re.IGNORECASE)
+_FULL = regex(r"\btable\b.*\bfull\b", IGNORECASE)
+_BY_VALUE = regex(r"collision|bucket|hash", IGNORECASE)
 """In a message with ENOSPC: there is room, but not for this value."""
 
 
@@ -262,8 +262,8 @@ def with_known_counters(filters: Iterable[TcFilter], *, is_known: bool = False) 
     )
 
 
-_KERNEL = re.compile(r"([0-9]+)\.([0-9]+)", re.ASCII)
-_IPROUTE2 = re.compile(r"iproute2-(?:ss([0-9]{6})|v?([0-9]+)\.([0-9]+))", re.ASCII)
+_KERNEL = regex(r"([0-9]+)\.([0-9]+)", ASCII)
+_IPROUTE2 = regex(r"iproute2-(?:ss([0-9]{6})|v?([0-9]+)\.([0-9]+))", ASCII)
 _SNAPSHOT_4_20 = 190101
 """Releases before 5.9 call themselves by the day of their snapshot: 4.19 is ss181023, 4.20 ss190107."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import re
 import tarfile
 import time
 import zlib
@@ -20,14 +19,15 @@ from typing import Any
 from xenoovs import __version__
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.errors import FileUnusable
+from xenoovs.regex import ASCII, DOTALL, IGNORECASE, regex
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.tape import ABSENT, Answer
 from xenoovs.switch.undo_journal import replace_file
 
 SCHEMA = 1
 _MANIFEST = "manifest.json"
-_ANSWER = re.compile(r"answers/[0-9]{4,6}-[\w.=+-]{1,80}\.txt", re.ASCII)
-_UNNAMED = re.compile(r"[^\w.=+-]+", re.ASCII)
+_ANSWER = regex(r"answers/[0-9]{4,6}-[\w.=+-]{1,80}\.txt", ASCII)
+_UNNAMED = regex(r"[^\w.=+-]+", ASCII)
 _MOST_BYTES = 256 << 20
 """Unpacked. A dump of 200,000 megaflows, the default limit of Open vSwitch, has some 80 MB."""
 _MOST_ANSWERS = 100_000
@@ -51,14 +51,14 @@ class Recorded:
 
 
 _WORDS = ("psk", "passwd", "password", "passphrase", "secret", "token", "credential")
-_SECRET = re.compile(
+_SECRET = regex(
     rf"((?:{'|'.join(_WORDS)})[\w-]{{0,64}}\"?\s{{0,8}}[=:]\s{{0,8}})"
     r"(\"(?:\\.|[^\"\\])*\"|'[^']*'|[^\s,;&\"'{}\[\]]+)",
-    re.IGNORECASE | re.ASCII,
+    IGNORECASE | ASCII,
 )
-_USER = re.compile(r"(://)[^/\s:@\"]{0,256}:[^/\s@\"]{0,256}@")
-_PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
-_XFRM_KEY = re.compile(r"((?:aead|enc|auth|auth-trunc) \S+ )0x[0-9a-fA-F]+")
+_USER = regex(r"(://)[^/\s:@\"]{0,256}:[^/\s@\"]{0,256}@")
+_PEM = regex(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", DOTALL)
+_XFRM_KEY = regex(r"((?:aead|enc|auth|auth-trunc) \S+ )0x[0-9a-fA-F]+")
 
 
 def without_secrets(text: str) -> str:

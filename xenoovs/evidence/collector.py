@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -30,6 +29,7 @@ from xenoovs.evidence.samples import DatapathSample, check_ports, sample_of
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
 from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.openflow.text import parse_dump
+from xenoovs.regex import ASCII, regex
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.netns import HERE, Netns
@@ -38,10 +38,10 @@ from xenoovs.switch.tape import asked, is_replaying
 if TYPE_CHECKING:
     from xenoovs.switch.tc import FilterDump
 
-_TC_PORT = re.compile(r"in_port\(([^)]+)\).*, dp:tc")
-_IN_PORT = re.compile(r"in_port\(([^)]+)\)")
-_IN_TC_HARDWARE = re.compile(r"in_port\(([^)]+)\).*, offloaded:yes, dp:tc")
-_BRIDGE_NAME = re.compile(r"(?:ovs)?br(?:[0-9]+|[-_].+)?", re.ASCII)
+_TC_PORT = regex(r"in_port\(([^)]+)\).*, dp:tc")
+_IN_PORT = regex(r"in_port\(([^)]+)\)")
+_IN_TC_HARDWARE = regex(r"in_port\(([^)]+)\).*, offloaded:yes, dp:tc")
+_BRIDGE_NAME = regex(r"(?:ovs)?br(?:[0-9]+|[-_].+)?", ASCII)
 _UNTRIED = (
     "the driver was not asked about rules of {device}: for a device without offload of its own, the kernel itself "
     "refuses a rule for hardware alone (tc_setup_cb_add() of net/sched/cls_api.c); dmesg may have the driver's words"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import cast
 from xenoovs.datapath.parse import rejoin_lines
 from xenoovs.display import span
 from xenoovs.errors import FileUnusable
+from xenoovs.regex import ASCII, regex
 
 MAX_DUMP_BYTES = 2 << 30
 """About four million megaflows; Open vSwitch has at most 200,000 by default (`flow-limit`)."""
@@ -108,7 +108,7 @@ def _first_of_pipe(descriptor: int, name: str) -> bytes:
     raise FileUnusable(file=name, reason=f"it is a pipe that no process opened to write for {span(_WRITER_PATIENCE_S)}")
 
 
-_WRAPPED = re.compile(rb'\s*\{\s*"reply"\s*:')
+_WRAPPED = regex(rb'\s*\{\s*"reply"\s*:')
 
 
 def _unwrapped(read_some: _Read, name: str) -> _Read:
@@ -169,20 +169,20 @@ def _check_packed(first: bytes, name: str) -> None:
 _COMMAND = "flow-dump from command:"
 """Replaces a command line. The parser skips lines that begin so, like headers of Open vSwitch."""
 
-_DUMP = re.compile(r"\bovs-(?:appctl|dpctl)\b.*\b(?:dpctl/)?dump-flows\b(?P<options>.*)", re.ASCII)
-_PROMPT = re.compile(
+_DUMP = regex(r"\bovs-(?:appctl|dpctl)\b.*\b(?:dpctl/)?dump-flows\b(?P<options>.*)", ASCII)
+_PROMPT = regex(
     r"(?:\[[^\]]{1,80}\]|[\w.-]{1,64}@[\w.-]{1,64}(?::[^\s#$]{0,80})?(?: [^\s#$]{1,80})?)\s?[#$%]"
     r"(?:\s+(?P<command>.*))?"
 )
 """`[root@host ~]# COMMAND`, `user@host:~$ COMMAND`."""
-_BARE_PROMPT = re.compile(r"[#$]\s*(?P<command>.*)")
-_LOG = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z\|[0-9]+\|")
+_BARE_PROMPT = regex(r"[#$]\s*(?P<command>.*)")
+_LOG = regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z\|[0-9]+\|")
 """What the tools of Open vSwitch print on stderr (lib/vlog.c)."""
 
-_RULER = re.compile(r"[-=]{2,}|(?:`{3}|~{3}).*|\[?\.{2,3}\]?", re.ASCII)
+_RULER = regex(r"[-=]{2,}|(?:`{3}|~{3}).*|\[?\.{2,3}\]?", ASCII)
 """Between parts of a copied text: `--` of grep(1), fences of Markdown, an ellipsis."""
 
-_TYPE = re.compile(r"\btype=([a-z,-]+)")
+_TYPE = regex(r"\btype=([a-z,-]+)")
 _LAYERS = {
     "offloaded": "offloaded:yes",
     "dpdk": "offloaded:yes, dp:dpdk",
@@ -192,11 +192,11 @@ _LAYERS = {
 }
 """A single `type=` -> what it says about each megaflow (flow_passes_type_filter of lib/dpctl.c). A list is a union, and
 `tc` lists rules in hardware and rules that are not."""
-_SELECTING = re.compile(r"\btype=(?!all\b)|\bfilter=|\|")
+_SELECTING = regex(r"\btype=(?!all\b)|\bfilter=|\|")
 """Parts of a command line that leave megaflows out: options, and a pipe to grep(1) and the like."""
 
-_SLOW_PATH = re.compile(r" actions:(?:.*,)?userspace\(|check_pkt_len\(.*userspace\(")
-_STATED = re.compile(r", (?:offloaded|dp):[a-z]")
+_SLOW_PATH = regex(r" actions:(?:.*,)?userspace\(|check_pkt_len\(.*userspace\(")
+_STATED = regex(r", (?:offloaded|dp):[a-z]")
 
 
 class Transcript:

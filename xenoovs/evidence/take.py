@@ -20,6 +20,7 @@ from xenoovs.datapath.tunnel_facts import tunnel_ends
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.evidence.collector import Collector
 from xenoovs.model.address import Mac, parse_mac
+from xenoovs.regex import regex
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.management import ManagementSwitch, Ofctl
 from xenoovs.switch.netns import HERE
@@ -96,30 +97,30 @@ def _ask(question: Callable[..., object], *words: object, **options: object) -> 
 _V4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 _MAC = r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}"
 _V6 = r"(?=[0-9a-fA-F:]{0,39}::|(?:[0-9a-fA-F]{1,4}:){7})[0-9a-fA-F:]{2,39}"
-_ADDRESS = re.compile(
+_ADDRESS = regex(
     rf"(?<![\w.])(?:(?<!\b[0-9a-fA-F]{{2}}:)(?P<mac>{_MAC})(?:/(?P<mac_mask>{_MAC}))?(?![\w:])"
     rf"|(?P<v4>{_V4})(?:/(?P<v4_mask>{_V4}|[0-9]{{1,2}}))?(?!\w|\.[0-9])"
     rf"|(?P<v6>{_V6})(?:/(?P<v6_mask>{_V6}|[0-9]{{1,3}}))?(?![\w:.]))"
 )
 _ANOTHER = "name-"
-_DATAPATH_ID = re.compile(r"\b0000([0-9a-f]{12})\b")
+_DATAPATH_ID = regex(r"\b0000([0-9a-f]{12})\b")
 """The MAC of the bridge, mostly (ovs-vswitchd.conf.db(5), other_config:datapath-id)."""
-_PIECE = re.compile(r'("val":\s*)"[^"]*"')
+_PIECE = regex(r'("val":\s*)"[^"]*"')
 """Headers that tc(8) writes, as pieces of addresses in hexadecimal."""
 _LABEL = r"[A-Za-z0-9](?:[\w-]*[A-Za-z0-9])?"
-_BREAK = re.compile(r'([\s,()"]+)')
-_NAME = re.compile(
+_BREAK = regex(r'([\s,()"]+)')
+_NAME = regex(
     rf"(?<![\w./-]){_LABEL}(?:\.{_LABEL})+\.[A-Za-z]{{2,24}}(?![\w-]|\.\w)"
     rf"|(?<=tcp:|ssl:){_LABEL}\.[A-Za-z]{{2,24}}(?=:)",
     re.ASCII,
 )
-_HOST_NAME = re.compile(
+_HOST_NAME = regex(
     r'(?<="hostname": ")[^"]+|(?<="remote_name": ")[^"]+|(?<=\bhostname=)[^\s,}]+|(?<=DNS:)[^\s,]+|(?<=CN=)[^,+\n]+'
     r"|[\w.-]{1,256}(?=: failed to resolve)"
 )
 """Names of hosts: domain names; those of this host, of its remotes, and in certificates."""
-_EXTERNAL = re.compile(r'"external_ids": \{[^}]*\}')
-_NOTE = re.compile(r'("(?!ovn-)[^"]+": )"([^"]+)"')
+_EXTERNAL = regex(r'"external_ids": \{[^}]*\}')
+_NOTE = regex(r'("(?!ovn-)[^"]+": )"([^"]+)"')
 
 
 class Anonymizer:

@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.megaflow import Megaflow, Verdict, parse_number
 from xenoovs.evidence.samples import Growth
+from xenoovs.regex import ASCII, regex
 
-_RECIRC = re.compile(r"\brecirc\((0[xX][0-9a-fA-F]{1,8}|[0-9]{1,10})\)", re.ASCII)
+_RECIRC = regex(r"\brecirc\((0[xX][0-9a-fA-F]{1,8}|[0-9]{1,10})\)", ASCII)
 
 
 def recirculations(megaflow: Megaflow) -> tuple[int, ...]:

@@ -19,8 +19,9 @@ from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import NO_GROWTH, Growth
 from xenoovs.judge.bridge import check_bridge
 from xenoovs.judge.links import MegaflowLink
+from xenoovs.regex import regex
 
-_KIND = re.compile(r"set\([a-z0-9_]+|[a-z_]+")
+_KIND = regex(r"set\([a-z0-9_]+|[a-z_]+")
 _DROP = "drop"
 _LEAST = 0.01
 """Of all packets: a share that grows or shrinks by less is no change."""
@@ -144,7 +145,7 @@ _LIKELY = (
     r"other_config:|bridge ",
 )
 """Facts that may keep traffic out of the NIC, the most likely first; others are versions and sizes."""
-_SUBJECT = re.compile(r"(?:device|port) ([^:\s]+)")
+_SUBJECT = regex(r"(?:device|port) ([^:\s]+)")
 
 
 class Change(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from enum import Enum
@@ -20,6 +19,7 @@ from xenoovs.model.tunnel import SwitchTunnel, remote_end_of
 from xenoovs.openflow.flow import ETH_ARP, UNTAGGED, Field, Flow, Masked, Match, alternatives, output_ports
 from xenoovs.openflow.flow import match_of as match_of_conditions
 from xenoovs.openflow.text import parse_value
+from xenoovs.regex import ASCII, regex
 
 Fields = Mapping[str, MaskedValue]
 """The match of a megaflow: field names of ovs-fields(7) to values and masks."""
@@ -275,14 +275,14 @@ def _values(fields: Fields, masks: _Masks) -> tuple[int, ...] | None:
 
 
 _SET = {
-    Field.DL_DST: re.compile(r"set\(eth\((?:src=[^,]*,)?dst=((?:[0-9a-f]{2}:){5}[0-9a-f]{2})[,)]", re.ASCII),
-    Field.TP_SRC: re.compile(r"set\(udp\(src=([0-9]{1,5})[,)]", re.ASCII),
-    Field.NW_DST: re.compile(r"set\(ipv4\((?:src=[^,]*,)?dst=([0-9.]+)[,)]", re.ASCII),
-    Field.TP_DST: re.compile(r"set\((?:tcp|udp|sctp)\((?:src=[0-9]+,)?dst=([0-9]{1,5})[,)]", re.ASCII),
+    Field.DL_DST: regex(r"set\(eth\((?:src=[^,]*,)?dst=((?:[0-9a-f]{2}:){5}[0-9a-f]{2})[,)]", ASCII),
+    Field.TP_SRC: regex(r"set\(udp\(src=([0-9]{1,5})[,)]", ASCII),
+    Field.NW_DST: regex(r"set\(ipv4\((?:src=[^,]*,)?dst=([0-9.]+)[,)]", ASCII),
+    Field.TP_DST: regex(r"set\((?:tcp|udp|sctp)\((?:src=[0-9]+,)?dst=([0-9]{1,5})[,)]", ASCII),
 }
 """Datapath actions that write what next hops write into a packet (format_odp_action() of lib/odp-util.c)."""
 _OUTER = frozenset((Field.TUN_ID, Field.TUN_DST))
-_UNDETERMINED = re.compile(r"(?:recirc|slow_path|clone(?!\(tnl_push)|check_pkt_len)\(")
+_UNDETERMINED = regex(r"(?:recirc|slow_path|clone(?!\(tnl_push)|check_pkt_len)\(")
 
 
 def delivers(megaflow: Megaflow, fields: Fields, block: ExpectedBlock) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 
 from xenoovs.compile.offloadable.openflow_topics import OpenFlowGroup
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.megaflow import Megaflow, output_ports
 from xenoovs.errors import counted
+from xenoovs.regex import ASCII, MULTILINE, regex
 
-_PASSED = re.compile(r"^ *group:([0-9]{1,10})$", re.MULTILINE | re.ASCII)
+_PASSED = regex(r"^ *group:([0-9]{1,10})$", MULTILINE | ASCII)
 """As ofproto/trace prints an action (xlate_group_action() of ofproto/ofproto-dpif-xlate.c)."""
 _MAX_DEPTH = 128
 """Of groups that watch each other (MAX_LIVENESS_RECURSION there)."""

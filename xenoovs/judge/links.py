@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,13 +18,14 @@ from xenoovs.evidence.samples import Growth
 from xenoovs.judge.chains import recirculations
 from xenoovs.judge.trace import VisitedFlow
 from xenoovs.judge.tree import Node, filter_text, tc_to_json
+from xenoovs.regex import ASCII, regex
 
-_ZONES = re.compile(r"\bct(?:\((?:(?:force_)?commit,?)?(?:zone=([0-9]{1,5}))?|(?=,|$))", re.ASCII)
+_ZONES = regex(r"\bct(?:\((?:(?:force_)?commit,?)?(?:zone=([0-9]{1,5}))?|(?=,|$))", ASCII)
 """format_odp_conntrack_action() of lib/odp-util.c prints the zone first or behind commit, and no zone 0."""
 _MAIN_KEYS = frozenset(
     ("recirc_id", "ct_state", "ct_mark", "in_port", "eth", "eth_type", "encap", "ipv4", "ipv6", "tcp", "udp", "sctp")
 )
-_WILDCARD = re.compile(r"/[0:.x]+$", re.ASCII)
+_WILDCARD = regex(r"/[0:.x]+$", ASCII)
 """A mask of zeros: of a number, a MAC, or an address."""
 _OVN_CLASS, _OVN_TYPE = 0x102, 0x80
 """The option of Geneve with logical ports (ovn-architecture(7), "Tunnel Encapsulations")."""

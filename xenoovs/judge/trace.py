@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from xenoovs.dataclass import dataclass, replace
@@ -13,10 +12,11 @@ from xenoovs.model.packet import Packet
 from xenoovs.model.tunnel import RemoteEnd
 from xenoovs.openflow.flow import TAGGED
 from xenoovs.openflow.text import split_list
+from xenoovs.regex import ASCII, IGNORECASE, MULTILINE, regex
 
-_ACTIONS = re.compile(r"^Datapath actions: (.*)$", re.MULTILINE)
-_MEGAFLOW = re.compile(r"^Megaflow: (.*)$", re.MULTILINE)
-_ETH_DST = re.compile(r"set\(eth\([^)]*\bdst=([0-9a-f:]{17})", re.ASCII)
+_ACTIONS = regex(r"^Datapath actions: (.*)$", MULTILINE)
+_MEGAFLOW = regex(r"^Megaflow: (.*)$", MULTILINE)
+_ETH_DST = regex(r"set\(eth\([^)]*\bdst=([0-9a-f:]{17})", ASCII)
 _L4_NAMES = {6: "tcp", 17: "udp", 132: "sctp"}
 _ICMP = {4: 1, 6: 58}
 """IP version -> protocol number of its ICMP (RFC 792, RFC 4443)."""
@@ -98,10 +98,10 @@ def enters_tunnel(packet: Packet, end: RemoteEnd, result: TraceResult) -> bool:
 
 # ofproto_rule_stats_ds() of ofproto/ofproto.c in 3.4.0 to 3.7.0: a cookie of 0, table 0 and the default priority are
 # left out; the items that are no statistics are the cookie, table_id and what follows them.
-_FLOW = re.compile(
+_FLOW = regex(
     r"\s*(?:cookie=0x([0-9a-fA-F]{1,16}), )?(?:table_id=([0-9]{1,3}), )?duration=[^,]*, (?:[a-z_]+=[^,]*, )*"
     r",?(\S.*actions=.*|actions=.*)",
-    re.ASCII,
+    ASCII,
 )
 
 
@@ -127,14 +127,15 @@ def parse_detrace(text: str) -> tuple[Origin, ...]:
 # and do_xlate_actions() of ofproto/ofproto-dpif-xlate.c, oftrace_node_print_details() of ofproto/ofproto-dpif-trace.c,
 # as 3.1.0 prints them.
 
-_NEXT_PASS = re.compile(r"^={20,}$", re.MULTILINE)
-_BRIDGE = re.compile(r'bridge\("([^"]+)"\)')
-_VISITED = re.compile(r"([0-9]{1,3})\. (?:(.*), )?(priority [0-9]+)(?:, cookie 0x([0-9a-f]{1,16}))?", re.ASCII)
-_NO_MATCH = re.compile(r"[0-9]{1,3}\. No match\.", re.ASCII)
-_RESUMED = re.compile(r"unroll_xlate\(table=([0-9]{1,3}), cookie=([0-9]{1,20})\)", re.ASCII)
+_NEXT_PASS = regex(r"^={20,}$", MULTILINE)
+_BRIDGE = regex(r'bridge\("([^"]+)"\)')
+_VISITED = regex(r"([0-9]{1,3})\. (?:(.*), )?(priority [0-9]+)(?:, cookie 0x([0-9a-f]{1,16}))?", ASCII)
+_NO_MATCH = regex(r"[0-9]{1,3}\. No match\.", ASCII)
+_RESUMED = regex(r"unroll_xlate\(table=([0-9]{1,3}), cookie=([0-9]{1,20})\)", ASCII)
 """Behind recirculation, the actions that are left are those of this flow."""
-_TO_REGISTER = re.compile(
-    r"(?:set_field|load|move):.*->(?:(?:NXM_NX_|OXM_OF_)?(?:x{0,2}reg[0-9]|metadata|tun_|ct_|in_port))", re.I | re.ASCII
+_TO_REGISTER = regex(
+    r"(?:set_field|load|move):.*->(?:(?:NXM_NX_|OXM_OF_)?(?:x{0,2}reg[0-9]|metadata|tun_|ct_|in_port))",
+    IGNORECASE | ASCII,
 )
 """Of ct fields: what `exec(..)` of ct does."""
 _END = ("Final flow:", "Megaflow:", "Datapath actions:")

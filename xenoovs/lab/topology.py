@@ -16,6 +16,7 @@ from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortR
 from xenoovs.model.next_hop import NO_TAG, UNCHANGED, l4_port_of, mac_and_port, mac_of, vlan_of
 from xenoovs.model.packet import own_addresses
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
+from xenoovs.regex import regex
 
 MAX_NAME_LENGTH = 16
 """Keeps the sockets below the run directory within the 107 characters of a Unix socket's path (unix(7))."""
@@ -26,7 +27,7 @@ MAX_INTERFACE_LENGTH = 15
 RESERVED_PREFIX = "xo-"
 """Devices and bridges that the lab adds beside those of the config."""
 
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", re.ASCII)
+_NAME = regex(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", re.ASCII)
 _ROLE = r"(sw|clients|b[0-9]+|(host|dpu)[ab][0-9]+|leaf[ab]|spine[0-9]+|elephant)"
 
 

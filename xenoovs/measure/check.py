@@ -13,6 +13,7 @@ from xenoovs.display import quantity, span
 from xenoovs.errors import CommandFailed, XenoovsError
 from xenoovs.measure.bed import PKTGEN, Station
 from xenoovs.measure.machines_bed import BedFile, BedRole, OpenPlaces
+from xenoovs.regex import regex
 from xenoovs.switch.process import PACKAGES
 
 # What each experiment needs. python3 is not among it: without it no command runs on a machine at all.
@@ -110,7 +111,7 @@ echo "cpus=$(nproc)"
 echo "nodes=$(ls -d /sys/devices/system/node/node[0-9]* 2>/dev/null | wc -l)"
 echo "time=$(date +%s.%N)"
 """
-_LINK = re.compile(r"(\S+) ([01]) (\d+) (-?\d*) *(\d+) (-?\d+)")
+_LINK = regex(r"(\S+) ([01]) (\d+) (-?\d*) *(\d+) (-?\d+)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,14 @@ from xenoovs.errors import CommandFailed, MeasureError, ParseError
 from xenoovs.lab.place import Place
 from xenoovs.measure.bed import Bed, Station
 from xenoovs.model.balancer import service_ids
+from xenoovs.regex import regex
 
 _MARK = "== "
 _STATISTICS = ("rx_packets", "tx_packets", "rx_dropped", "tx_dropped")
-_PHYSICAL = re.compile(r"^\s*([rt]x_packets_phy):\s*(\d+)\s*$", re.MULTILINE)
+_PHYSICAL = regex(r"^\s*([rt]x_packets_phy):\s*(\d+)\s*$", re.MULTILINE)
 _TIME = "uptime"
-_UPTIME = re.compile(rf"^{_TIME} (\d+\.\d+)$", re.MULTILINE)
-_NUMBER = re.compile(r"^(\w+) (\d+)$", re.MULTILINE)
+_UPTIME = regex(rf"^{_TIME} (\d+\.\d+)$", re.MULTILINE)
+_NUMBER = regex(r"^(\w+) (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ ovs-ofctl -O OpenFlow14 dump-aggregate "$1" "$2" || exit
 ovs-appctl dpctl/dump-flows -m | grep -E "$3"
 true
 """
-_AGGREGATE = re.compile(r"^OFPST_AGGREGATE reply .*packet_count=(\d+) byte_count=\d+ flow_count=\d+$", re.MULTILINE)
+_AGGREGATE = regex(r"^OFPST_AGGREGATE reply .*packet_count=(\d+) byte_count=\d+ flow_count=\d+$", re.MULTILINE)
 _TIMEOUT_S = 60.0
 _LATE_S = 3.0
 """Drivers ask their NIC for counters of rules about once a second (mlx5_core: MLX5_FC_STATS_PERIOD)."""
@@ -325,8 +326,8 @@ true
 _SOFTIRQ, _UTIME, _STIME = 7, 11, 12
 """Positions in the first line of /proc/stat, and in /proc/PID/stat behind the name (proc(5))."""
 
-_LOOKUPS = re.compile(r"lookups: hit:(\d+) missed:(\d+) lost:(\d+)")
-_SLAB = re.compile(r"^(?:sw_flow|nf_conntrack) +(\d+) +\d+ +(\d+)", re.MULTILINE)
+_LOOKUPS = regex(r"lookups: hit:(\d+) missed:(\d+) lost:(\d+)")
+_SLAB = regex(r"^(?:sw_flow|nf_conntrack) +(\d+) +\d+ +(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,10 +21,11 @@ from xenoovs.measure.bed import Station
 from xenoovs.measure.frames import FCS_BYTES, LoadProfile, frame, pcap_file, sources
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import KeyField
+from xenoovs.regex import MULTILINE, regex
 
 _ENDLESS = 1_000_000_000
 _START_TIMEOUT_S = 20.0
-_ACTUAL = re.compile(r"^Actual: (\d+) packets \(\d+ bytes\) sent in ([0-9.]+) seconds", re.MULTILINE)
+_ACTUAL = regex(r"^Actual: (\d+) packets \(\d+ bytes\) sent in ([0-9.]+) seconds", MULTILINE)
 _CLOCK_SLACK_S = 1.0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.form import Listed, Mistakes, read
 from xenoovs.model.load import load_form
 from xenoovs.model.values import Key, Remark, accepts, show
+from xenoovs.regex import ASCII, regex
 
 # One command, as each round trip to a machine takes time.
 _FACTS = """\
@@ -157,10 +157,10 @@ def _facts(station: Station, script: str) -> dict[str, str]:
 
 # The file of a bed. Strict, as a config: every mistake has its line.
 
-_HOST = re.compile(
+_HOST = regex(
     r"(?P<kind>ssh)://(?P<target>[A-Za-z0-9_][\w.@-]*|(?:[\w.-]+@)?\[[0-9a-fA-F:]+\])(?::(?P<port>[0-9]{1,5}))?"
     r"|(?P<netns>netns):(?P<name>[\w.-]+)|(?P<lab>lab):(?P<lab_name>[a-z0-9-]+)",
-    re.ASCII,
+    ASCII,
 )
 
 

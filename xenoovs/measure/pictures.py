@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xenoovs.dataclass import dataclass
 from xenoovs.display import quantity
 from xenoovs.measure.chart import Axis, Bars, Box, Chart, ChartLine, ChartMark, Panel
+from xenoovs.regex import regex
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +49,7 @@ STYLED = Theme(
 )  # fmt: skip
 """For a picture inside of a page, which has light and dark colours."""
 
-_NUMBERED_ID = re.compile(r' id="[A-Za-z0-9.]+_[0-9]+"')
+_NUMBERED_ID = regex(r' id="[A-Za-z0-9.]+_[0-9]+"')
 """Of groups, to which nothing refers: all pictures of a page would have the same."""
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES = ((0, (1, 1.5)), (0, (5, 2)), (0, (7, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))

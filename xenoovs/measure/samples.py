@@ -87,6 +87,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from xenoovs.dataclass import dataclass, field, fields, replace
 from xenoovs.errors import FileUnusable, MeasureError, counted, worded
+from xenoovs.regex import regex
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -253,7 +254,7 @@ def parse_samples(text: str, *, file: str, experiment: str) -> tuple[Sample, ...
     return samples
 
 
-_AT = re.compile(r"(.*) at line (\d+) column (\d+)", re.DOTALL)
+_AT = regex(r"(.*) at line (\d+) column (\d+)", re.DOTALL)
 """How the reader of JSON in pydantic ends a message."""
 
 _EXPECTED = {

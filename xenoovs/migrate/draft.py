@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from ipaddress import IPv4Address
@@ -15,8 +14,9 @@ from xenoovs.model.emit import render_decimal, render_text
 from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.model.tunnel import Reflect, TunnelType
 from xenoovs.model.values import UNTAGGED
+from xenoovs.regex import ASCII, regex
 
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
+_NOT_IN_A_NAME = regex(r"[^A-Za-z0-9._-]+", ASCII)
 _LONGEST_NAME = 63
 _LONGEST_QUOTE = 100
 _NUMBERED = "ofport "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -41,22 +40,23 @@ from xenoovs.openflow.flow import (
 )
 from xenoovs.openflow.text import as_dumped, parse_actions, parse_flow
 from xenoovs.partition.block import MAX_WIDTH
+from xenoovs.regex import ASCII, regex
 
-_OVS_OFCTL = re.compile(r"(?:sudo\s+)?(?:\S*/)?ovs-ofctl\s", re.ASCII)
-_COMMAND = re.compile(
-    rf"{_OVS_OFCTL.pattern}(?:\s*(?:-O\s*(?:OpenFlow1[0-5],?)+|--?[\w=,-]+)\s)*\s*add-flow\s+([\w.-]+)\s+(.+)", re.ASCII
+_OVS_OFCTL = regex(r"(?:sudo\s+)?(?:\S*/)?ovs-ofctl\s", ASCII)
+_COMMAND = regex(
+    rf"{_OVS_OFCTL.pattern}(?:\s*(?:-O\s*(?:OpenFlow1[0-5],?)+|--?[\w=,-]+)\s)*\s*add-flow\s+([\w.-]+)\s+(.+)", ASCII
 )
 _VALUES = {"local": 1, "remote": 1, "dstport": 1, "srcport": 2}
-_LINK = re.compile(r"(?:sudo\s+)?ip\s+link\s+add\s", re.ASCII)
-_HEADER = re.compile(r"[A-Z]+_(?:FLOW|GROUP_DESC) reply (?:\(OF1\.[0-5]\) )?\(xid=0x[0-9a-f]+\):", re.ASCII)
-_GROUP_LINE = re.compile(
-    r"group_id=([0-9]+),type=(select|ff|fast_failover)(?:,selection_[^=]+=[^,]+)*((?:,bucket=.+)+)", re.ASCII
+_LINK = regex(r"(?:sudo\s+)?ip\s+link\s+add\s", ASCII)
+_HEADER = regex(r"[A-Z]+_(?:FLOW|GROUP_DESC) reply (?:\(OF1\.[0-5]\) )?\(xid=0x[0-9a-f]+\):", ASCII)
+_GROUP_LINE = regex(
+    r"group_id=([0-9]+),type=(select|ff|fast_failover)(?:,selection_[^=]+=[^,]+)*((?:,bucket=.+)+)", ASCII
 )
-_BUCKET = re.compile(r"(?:bucket_id:\d+,)?(?:weight:(\d+),)?(?:watch_(?:port|group):[^,]+,)*actions=(.+)", re.ASCII)
+_BUCKET = regex(r"(?:bucket_id:\d+,)?(?:weight:(\d+),)?(?:watch_(?:port|group):[^,]+,)*actions=(.+)", ASCII)
 _PROTOCOLS = {6: Protocol.TCP, 17: Protocol.UDP, 132: Protocol.SCTP, 1: Protocol.ICMP, 58: Protocol.ICMP}
 _OF_A_CLAIM = (Field.VLAN, Field.DL_TYPE, Field.NW_PROTO, Field.NW_DST, Field.IPV6_DST, Field.TP_DST)
-_TAG_ACTION = re.compile(
-    r"(?:mod|set)_vlan_vid:(\d+)|set_field:(\d+|0x[0-9a-f]+)->vlan_vid|(strip_vlan|pop_vlan)|push_vlan:0x8100", re.ASCII
+_TAG_ACTION = regex(
+    r"(?:mod|set)_vlan_vid:(\d+)|set_field:(\d+|0x[0-9a-f]+)->vlan_vid|(strip_vlan|pop_vlan)|push_vlan:0x8100", ASCII
 )
 _OF_A_KEY = (Field.NW_SRC, Field.IPV6_SRC)
 

@@ -27,6 +27,7 @@ from xenoovs.migrate.draft import (
 )
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import PortRange, Protocol
+from xenoovs.regex import regex
 
 # The form of the file: sections of lines of words; quotes and backslashes as in section 2.2 of the manual.
 
@@ -76,8 +77,8 @@ def parse_sections(text: str) -> list[Section]:
     return sections
 
 
-_PIECE = re.compile(r"""(#.*)|(\s+)|'([^']*)'|"((?:[^"\\]|\\.)*)"|((?:[^\s#"'\\]|\\.)+|\\$)|(.)""", re.DOTALL)
-_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
+_PIECE = regex(r"""(#.*)|(\s+)|'([^']*)'|"((?:[^"\\]|\\.)*)"|((?:[^\s#"'\\]|\\.)+|\\$)|(.)""", re.DOTALL)
+_ESCAPE = regex(r"\\(?:x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 _UNPRINTABLE = {"n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -154,16 +155,16 @@ _SERVER_REASONS = reasons(
         "weight": "not a weight from 0 to 256; 1 is written",
     }
 )
-_TIME = re.compile(r"([0-9]{1,9})(us|ms|s|m|h|d)?", re.ASCII)
+_TIME = regex(r"([0-9]{1,9})(us|ms|s|m|h|d)?", re.ASCII)
 _UNIT_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
-_STATUS = re.compile(r"[1-5][0-9]{2}(-[1-5][0-9]{2})?", re.ASCII)
-_PORT = re.compile(r"[0-9]{1,5}", re.ASCII)
-_TEXT = re.compile(r"[ -~]{1,1000}")
+_STATUS = regex(r"[1-5][0-9]{2}(-[1-5][0-9]{2})?", re.ASCII)
+_PORT = regex(r"[0-9]{1,5}", re.ASCII)
+_TEXT = regex(r"[ -~]{1,1000}")
 _OF_A_RULE = {"hdr": 2, "string": 99} | dict.fromkeys(words_of("! default send-proxy via-socks4 ssl linger"), 0)
 """How many values follow a word of `http-check` and `tcp-check` (section 4.2), where it is not one."""
-_HOST = re.compile(r"HTTP/1\.1\r\n[Hh][Oo][Ss][Tt]:\s*(\S+)")
-_FAMILY = re.compile(r"(?:ip|ipv4|ipv6|tcp|tcp4|tcp6)@|stream\+(?:ip|ipv4|ipv6)@")
-_NO_NETWORK = re.compile(r"/|(?:unix|abnsz?|fd|sockpair|rhttp|rev|vsock)@")
+_HOST = regex(r"HTTP/1\.1\r\n[Hh][Oo][Ss][Tt]:\s*(\S+)")
+_FAMILY = regex(r"(?:ip|ipv4|ipv6|tcp|tcp4|tcp6)@|stream\+(?:ip|ipv4|ipv6)@")
+_NO_NETWORK = regex(r"/|(?:unix|abnsz?|fd|sockpair|rhttp|rev|vsock)@")
 
 
 @dataclass(slots=True)
@@ -478,8 +479,8 @@ def _add_backend(service: DraftService, line: Line, settings: Settings, proxy: _
     service.backends.append(DraftBackend(name, weight, address=address, is_backup=is_backup))
 
 
-_PATH = re.compile(r"/[!-~]{0,1023}", re.ASCII)
-_HOST_NAME = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}", re.ASCII)
+_PATH = regex(r"/[!-~]{0,1023}", re.ASCII)
+_HOST_NAME = regex(r"[A-Za-z0-9._:\[\]-]{1,253}", re.ASCII)
 
 
 def _probe(proxy: _Proxy, omissions: Omissions) -> dict[str, str]:

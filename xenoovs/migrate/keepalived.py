@@ -26,6 +26,7 @@ from xenoovs.migrate.draft import (
 )
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import PortRange, Protocol
+from xenoovs.regex import regex
 
 # The form of the file: words, and blocks in braces. `!` and `#` begin comments, quotes hold several words together.
 
@@ -96,8 +97,8 @@ def parse_statements(text: str) -> list[Statement]:
     return root
 
 
-_DEFINITION = re.compile(r"\s*\$([A-Za-z_]\w*)=(?!.*\\\s*$).*", re.ASCII)
-_PARAMETER = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*)(?!\S))", re.ASCII)
+_DEFINITION = regex(r"\s*\$([A-Za-z_]\w*)=(?!.*\\\s*$).*", re.ASCII)
+_PARAMETER = regex(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*)(?!\S))", re.ASCII)
 
 
 def _substituted(line: str, values: Mapping[str, Word]) -> str:
@@ -113,7 +114,7 @@ def _substituted(line: str, values: Mapping[str, Word]) -> str:
     return line
 
 
-_PIECE = re.compile(r"""([!#].*)|"([^"]*)"|'([^']*)'|([{}]|[^\s{}!#"'][^\s{}!#]*)|(["'])""")
+_PIECE = regex(r"""([!#].*)|"([^"]*)"|'([^']*)'|([{}]|[^\s{}!#"'][^\s{}!#]*)|(["'])""")
 
 
 def _words(line: str, number: int) -> Iterator[tuple[str, int]]:
@@ -178,9 +179,9 @@ _TIMES_OF_S = {
 }
 _STATUS = "200-299"
 """The same page, status_code: its default."""
-_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
-_STATUSES = re.compile(r"[1-5][0-9]{2}(-[1-5][0-9]{2})?", re.ASCII)
-_VALUE = re.compile(r"[!-~]{1,253}", re.ASCII)
+_NUMBER = regex(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
+_STATUSES = regex(r"[1-5][0-9]{2}(-[1-5][0-9]{2})?", re.ASCII)
+_VALUE = regex(r"[!-~]{1,253}", re.ASCII)
 
 
 def read_keepalived(text: str) -> Draft:
@@ -392,9 +393,9 @@ def _check_of(
     for each in (*(first.body or ()), *(urls[0].body or () if urls else ())):
         match each.name:
             case "connect_port":
-                _set(health, "port", each, re.compile(r"[0-9]{1,5}"), quote=False)
+                _set(health, "port", each, regex(r"[0-9]{1,5}"), quote=False)
             case "path":
-                _set(health, "path", each, re.compile(r"/[!-~]*"))
+                _set(health, "path", each, regex(r"/[!-~]*"))
             case "status_code":
                 _set(health, "status", each, _STATUSES, quote=False)
             case "virtualhost":

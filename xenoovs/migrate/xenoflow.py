@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated
@@ -13,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import Draft, DraftBackend, DraftService, Word, name_from, use
 from xenoovs.model.address import parse_mac
+from xenoovs.regex import regex
 
 _MOST = 4096
 _KEYS = ("backends", "name", "mac_address")
-_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
+_JSON = regex(r'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+')
 
 
 class _NamedMac(BaseModel):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 from xenoovs.dataclass import dataclass
+from xenoovs.regex import ASCII, IGNORECASE, regex
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
 Vip = IPAddress | IPNetwork
 """An address, or a prefix that is shorter than one."""
 
-_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", re.ASCII | re.IGNORECASE)
+_MAC = regex(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", ASCII | IGNORECASE)
 
 
 class Family(Enum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
@@ -27,11 +26,12 @@ from xenoovs.model.schema import SWITCH, BackendForm, MatchForm, ServiceForm
 from xenoovs.model.tunnel import HostTunnel, PathSelector, SwitchTunnel
 from xenoovs.model.values import MatchField, Number, Value, parse_plain_scalar
 from xenoovs.model.values import render_decimal as render_decimal
+from xenoovs.regex import ASCII, regex
 
 Tree = dict[str, Value]
 
 # Text of these characters is one plain scalar anywhere; a colon at the end is not, between the brackets of a list.
-_PLAIN = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~%^-]*[A-Za-z0-9_.+@~%^-])?", re.ASCII)
+_PLAIN = regex(r"[A-Za-z0-9_.]([A-Za-z0-9_.:+@~%^-]*[A-Za-z0-9_.+@~%^-])?", ASCII)
 
 
 def render_config(balancer: Balancer) -> str:

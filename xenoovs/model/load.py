@@ -41,13 +41,14 @@ from xenoovs.model.values import (
     show,
     weight,
 )
+from xenoovs.regex import regex
 
 # Bytes to text that may be YAML: size, UTF-8, and the characters YAML allows.
 
 
 # YAML 1.2.2, section 5.1 (c-printable), less the Unicode line breaks that libyaml takes for line ends and YAML 1.2 does
 # not (section 5.4), and less the byte order mark.
-_NOT_ALLOWED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_NOT_ALLOWED = regex("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def decode(text: str | bytes, *, file: str) -> str:
@@ -148,7 +149,7 @@ def compose(text: str | bytes, *, file: str, count: int = 0) -> Document:
         parser.dispose()
 
 
-_NOT_BOTH = re.compile(r"[\\\t\r\n]")
+_NOT_BOTH = regex(r"[\\\t\r\n]")
 """What JSON and YAML read differently: escapes, and space that indents."""
 
 

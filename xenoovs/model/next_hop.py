@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from ipaddress import IPv4Address
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.model.address import Mac, parse_mac
+from xenoovs.regex import ASCII, DOTALL, regex
 
 MAX_PORT = 65_535
 MAX_VLAN = 4_094
@@ -172,7 +172,7 @@ class Tunneled:
         return f"{self.mac}/{self.remote}/{self.key}@{self.port}"
 
 
-_OWN_PORT = re.compile(r".+-([0-9a-f]{8})", re.ASCII | re.DOTALL)
+_OWN_PORT = regex(r".+-([0-9a-f]{8})", ASCII | DOTALL)
 
 
 def port_of_remote(tunnel: str, remote: IPv4Address) -> str:

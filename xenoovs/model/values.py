@@ -15,6 +15,7 @@ from xenoovs.model.address import IPAddress, Mac, PortRange, Vip, parse_mac
 from xenoovs.model.block_key import MAX_KEY_BITS, KeyField
 from xenoovs.model.next_hop import MAX_VLAN, NO_TAG, UNCHANGED
 from xenoovs.openflow.flow import why_unusable
+from xenoovs.regex import regex
 
 # The tree of plain values in a YAML text, and the position of each.
 
@@ -136,8 +137,8 @@ _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 _MAY_BE_NUMBER = frozenset("0123456789+-.")
-_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
-_NUMBER = re.compile(
+_INTEGER = regex(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
+_NUMBER = regex(
     r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|0o[0-7]+|0x[0-9a-fA-F]+",
     re.ASCII,
 )

@@ -7,7 +7,6 @@ part; groups of other owners are never touched.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import blake2b
@@ -29,12 +28,13 @@ from xenoovs.openflow.flow import (
     SetField,
 )
 from xenoovs.openflow.text import PROTOCOL_KEYWORDS, failover_of, parse_actions, parse_name, render_actions
+from xenoovs.regex import ASCII, MULTILINE, regex
 
 _FIRST, _COUNT = OWNER << 16, 1 << 16
 """The owner is that of cookies."""
 
-_REFERENCE = re.compile(r"group:([0-9]{1,10})", re.ASCII)
-_IN_DUMP = re.compile(r"(?<=[=,])group:([0-9]{1,10})$", re.ASCII | re.MULTILINE)
+_REFERENCE = regex(r"group:([0-9]{1,10})", ASCII)
+_IN_DUMP = regex(r"(?<=[=,])group:([0-9]{1,10})$", ASCII | MULTILINE)
 
 IN_FRAME = (22).to_bytes(2, "big") + (8).to_bytes(2, "big") + OWNER.to_bytes(2, "big")
 """How an action of such a group begins on the wire (OpenFlow 1.4.0, 7.2.5: OFPAT_GROUP)."""
@@ -131,9 +131,9 @@ def _resolved(flow: Flow, known: Mapping[int, Group]) -> Flow:
     return replace(flow, actions=(*flow.actions[:-1], group.failover))
 
 
-_DUMPED = re.compile(r"\s*group_id=([0-9]{1,10}),type=(?:ff|fast_failover),bucket=(.+)", re.ASCII)
-_BUCKET = re.compile(r"(?:bucket_id:\d+,)?(?:weight:\d+,)?watch_port:([^,]+),actions=(.+)", re.ASCII)
-_SETS_PORT = re.compile(r"->(tcp|udp|sctp)_(?:src|dst)", re.ASCII)
+_DUMPED = regex(r"\s*group_id=([0-9]{1,10}),type=(?:ff|fast_failover),bucket=(.+)", ASCII)
+_BUCKET = regex(r"(?:bucket_id:\d+,)?(?:weight:\d+,)?watch_port:([^,]+),actions=(.+)", ASCII)
+_SETS_PORT = regex(r"->(tcp|udp|sctp)_(?:src|dst)", ASCII)
 
 
 def parse_group_dump(text: str) -> Iterator[Group]:

@@ -45,13 +45,14 @@ from xenoovs.openflow.flow import (
     exact,
     match_of,
 )
+from xenoovs.regex import regex
 
-_PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
-_NUMBERED = re.compile(r"ofport ([0-9]+)", re.ASCII)
+_PLAIN_NAME = regex(r"[A-Za-z][A-Za-z0-9]*", re.ASCII)
+_NUMBERED = regex(r"ofport ([0-9]+)", re.ASCII)
 """The name here of a port that is only known by its number: no device of Linux has a blank in its name."""
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
-_QUOTED_NAME = re.compile(_QUOTED)
-_SYNTAX = re.compile(rf"{_QUOTED}|[(),\"]")
+_QUOTED_NAME = regex(_QUOTED)
+_SYNTAX = regex(rf"{_QUOTED}|[(),\"]")
 
 
 def split_list(text: str) -> list[str]:
@@ -139,7 +140,7 @@ KEYWORD_OF = {meaning: keyword for keyword, meaning in PROTOCOL_KEYWORDS.items()
 # Values of fields as text and back, exactly as Open vSwitch writes them (lib/meta-flow.c, lib/packets.c).
 
 
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+", re.ASCII)
+_NUMBER = regex(r"0[xX][0-9a-fA-F]+|[0-9]+", re.ASCII)
 _FLAGS = {
     1 << bit: name
     for bit, name in enumerate(
@@ -149,10 +150,10 @@ _FLAGS = {
 """As packet_tcp_flag_to_string() of lib/packets.c calls them."""
 
 _FLAG_BITS = {name: bit for bit, name in _FLAGS.items()}
-_FLAG = re.compile(r"([+-])([a-z0-9\[\]]+)", re.ASCII)
-_FLAG_LIST = re.compile(r"([+-][a-z0-9\[\]]+)+", re.ASCII)
+_FLAG = regex(r"([+-])([a-z0-9\[\]]+)", re.ASCII)
+_FLAG_LIST = regex(r"([+-][a-z0-9\[\]]+)+", re.ASCII)
 _BY_NAME = {field.ovs_name: field for field in Field}
-_MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}", re.ASCII)
+_MAC = regex(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}", re.ASCII)
 
 
 @lru_cache(maxsize=65536)
@@ -514,10 +515,10 @@ _BY_SET_FIELD = {
         for end in ("src", "dst")
     },
 }
-_LOAD = re.compile(r"load:(0x[0-9a-f]+|[0-9]+)->([A-Z0-9_]+\[[0-9.]*\])", re.ASCII)
-_SET_ANY_FIELD = re.compile(r"set_field:([^>/]+)->([a-z0-9_]+)", re.ASCII)
-_MOVE = re.compile(r"move:(([A-Z0-9_]+)\[[0-9.]*\])->(([A-Z0-9_]+)\[[0-9.]*\])", re.ASCII)
-_LEARN = re.compile(
+_LOAD = regex(r"load:(0x[0-9a-f]+|[0-9]+)->([A-Z0-9_]+\[[0-9.]*\])", re.ASCII)
+_SET_ANY_FIELD = regex(r"set_field:([^>/]+)->([a-z0-9_]+)", re.ASCII)
+_MOVE = regex(r"move:(([A-Z0-9_]+)\[[0-9.]*\])->(([A-Z0-9_]+)\[[0-9.]*\])", re.ASCII)
+_LEARN = regex(
     r"learn\(table=([0-9]+),idle_timeout=([0-9]+),priority=([0-9]+),delete_learned,cookie=(0x[0-9a-f]+),"
     r"limit=([0-9]+),eth_type=(0x[0-9a-f]+),nw_proto=([0-9]+)((?:,[A-Z0-9_]+\[\])+)((?:,load:[^,]+)*),"
     r"output:([A-Z0-9_]+)\[\]\)",
@@ -525,7 +526,7 @@ _LEARN = re.compile(
 )
 """What `Learn` can express; any other form stays text."""
 
-_RESUBMIT = re.compile(r'resubmit\(,([^,"()]+|"(?:[^"\\]|\\.)*")\)')
+_RESUBMIT = regex(r'resubmit\(,([^,"()]+|"(?:[^"\\]|\\.)*")\)')
 
 
 class UnknownTable(ValueError):
@@ -686,10 +687,10 @@ PAST_OPTION = "reset_counts"
 ovs-ofctl(8) without -O, which does not show it (ofputil_decode_flow_mod() of lib/ofp-flow.c)."""
 
 _NEVER_CONDITIONS = frozenset(("cookie", "duration", "table", "n_packets", "n_bytes", "priority", "actions"))
-_HEADER = re.compile(r"(?:NXST|OFPST)_FLOW reply .*:")
+_HEADER = regex(r"(?:NXST|OFPST)_FLOW reply .*:")
 _OPTION = r"(?:idle_timeout|hard_timeout|importance|idle_age|hard_age)=[0-9]+, |(?:[a-z]+_)+(?:rem|overlap|counts) "
 # The order of ofputil_flow_stats_format() in lib/ofp-flow.c. The match ends at the first blank outside of quotes.
-_LINE = re.compile(
+_LINE = regex(
     r" *(?:cookie=0x([0-9a-f]{1,16}), )?(?:duration=([0-9]+(?:\.[0-9]+)?)s, )?"
     rf'(?:table=([0-9]+|[^," ]+|{_QUOTED}), )?(?:n_packets=([0-9]+), n_bytes=([0-9]+), )?((?:{_OPTION})*)'
     rf'(?:priority=([0-9]{{1,5}})(?:,(?=[^ ])|(?= )))?((?!actions=)[^ "]*(?:{_QUOTED}[^ "]*)*)?'
@@ -706,11 +707,11 @@ def parse_dump(text: str, *, tables: Mapping[str, int] | None = None) -> Iterato
             yield parse_observed(line, number=number, tables=tables)
 
 
-_ACTIONS = re.compile(r"[,\s]*\bactions?=", re.ASCII)
+_ACTIONS = regex(r"[,\s]*\bactions?=", re.ASCII)
 _ALIASES = {"ip_src": "nw_src", "ip_dst": "nw_dst", "eth_src": "dl_src", "eth_dst": "dl_dst"}
 _ADD_FLAGS = ("send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts")
 _NUMBERS = ("idle_timeout", "hard_timeout", "importance")
-_PORT_ACTION = re.compile(r"(?<![^,])(?:output=)?([0-9]+)(?![^,])|(?<![^,])(mod_[a-z_]+|output)=", re.ASCII)
+_PORT_ACTION = regex(r"(?<![^,])(?:output=)?([0-9]+)(?![^,])|(?<![^,])(mod_[a-z_]+|output)=", re.ASCII)
 
 
 def as_dumped(text: str) -> str:
@@ -833,7 +834,7 @@ def _parse_keyword(name: str) -> tuple[Masked, ...]:
 
 
 # OpenFlow 1.4 has no mod_*; there the same action is printed by its own name (ovs-actions(7), set_field).
-_SET_BY_NAME = re.compile(r"set_field:([0-9a-f:.]+)->(eth|ip|tcp|udp|sctp)_(src|dst)(?![a-z0-9_\[])", re.ASCII)
+_SET_BY_NAME = regex(r"set_field:([0-9a-f:.]+)->(eth|ip|tcp|udp|sctp)_(src|dst)(?![a-z0-9_\[])", re.ASCII)
 
 
 def _as_mod(found: re.Match[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -10,6 +9,7 @@ from time import gmtime, strftime
 
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import counted, first_names, worded
+from xenoovs.regex import regex
 from xenoovs.show.agent import AnnouncementView, BackendState, Override, ServiceView, Snapshot, hw_share
 from xenoovs.show.paths import PathState
 
@@ -76,7 +76,7 @@ def notices(snapshot: Snapshot) -> Iterator[Notice]:
             yield f"{service.name}: open connections of {blocks} stay with their old backends", "note"
 
 
-_AGENT_COMMAND = re.compile(r"`(xenoovs (?:confirm|paths|pause|reset|resume|top)\b[^`]*)`")
+_AGENT_COMMAND = regex(r"`(xenoovs (?:confirm|paths|pause|reset|resume|top)\b[^`]*)`")
 
 
 def addressed(text: str, options: str) -> str:

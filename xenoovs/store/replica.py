@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import select
 import ssl
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from xenoovs.errors import StoreError
+from xenoovs.regex import DOTALL, regex
 
 try:
     # Where it is installed, `ovs.poller` imports it, which takes a quarter of a second and warns of its age on stderr.
@@ -48,7 +48,7 @@ _SPREAD_S, _MAX_SPREAD_S = 0.01, 10.0
 """For each DPU; at most. ovsdb-server lets ten clients wait at a port (listen(2) in lib/socket-util.c), and accepts one
 in each round of its loop; the kernel drops what the others send, and they try again after a second or more."""
 
-_REMOTE = re.compile(r"unix:/[^,]+|(tcp|ssl):([^:,\[\]]+|\[[0-9a-fA-F:.%]+\]):[0-9]{1,5}")
+_REMOTE = regex(r"unix:/[^,]+|(tcp|ssl):([^:,\[\]]+|\[[0-9a-fA-F:.%]+\]):[0-9]{1,5}")
 
 Message, Transaction = ovs.jsonrpc.Message, ovs.db.idl.Transaction
 
@@ -332,8 +332,8 @@ def _as_is(atom: Any, _base: Any) -> Any:
 # 0.7 s for the services of a large fleet, in place of 0.04 s.
 
 
-_MARK = re.compile(r'["{}]')
-_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
+_MARK = regex(r'["{}]')
+_STRING = regex(r'[^"\\]*(?:\\.[^"\\]*)*', DOTALL)
 
 
 class MessageParser:

@@ -6,7 +6,6 @@ A row is a map from its columns to values of Python: text, integers, booleans, f
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
@@ -16,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from xenoovs.dataclass import dataclass, fields, replace
 from xenoovs.errors import StoreMalformed, StoreNewer, StoreRejected
+from xenoovs.regex import regex
 from xenoovs.store.view import (
     ACK_THIS,
     FORMAT,
@@ -44,8 +44,8 @@ _Value = TypeVar("_Value")
 _Part = TypeVar("_Part")
 _Known = TypeVar("_Known", bound=Enum)
 
-FORBIDDEN = re.compile("[\\0\ud800-\udfff]")
-_WEIGHT = re.compile(r"(0|[1-9][0-9]{0,9})(/[1-9][0-9]{0,9})?")
+FORBIDDEN = regex("[\\0\ud800-\udfff]")
+_WEIGHT = regex(r"(0|[1-9][0-9]{0,9})(/[1-9][0-9]{0,9})?")
 
 
 class StoreDatabase(Enum):

@@ -24,6 +24,7 @@ from typing import Any
 from xenoovs.dataclass import dataclass
 from xenoovs.display import duration, quantity
 from xenoovs.errors import CommandFailed, StoreError, StoreUnreachable, XenoovsError
+from xenoovs.regex import regex
 from xenoovs.store.replica import is_loopback, parse_remotes
 from xenoovs.store.rows import (
     DPU_ROLE,
@@ -51,8 +52,8 @@ STATE_RAFT_OFFSET = 10
 _LOCAL_SCHEMA = Path("/usr/share/openvswitch/local-config.ovsschema")
 """Of the database `Local_Config`, with the ports of one server (ovsdb.local-config(5))."""
 _LOCAL_REMOTES = "db:Local_Config,Config,connections"
-_SERVER = re.compile(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\])(?::([0-9]{1,5}))?")
-_LISTEN = re.compile(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})")
+_SERVER = regex(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\])(?::([0-9]{1,5}))?")
+_LISTEN = regex(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})")
 _GIVE_TLS = "give --tls-key, --tls-cert and --tls-ca"
 _NEW_DATABASES = "create the databases of a new directory with `xenoovs fleet init`"
 _STEP_S = 0.05
@@ -635,7 +636,7 @@ class ClusterStatus:
         )
 
 
-_FIELDS = re.compile(
+_FIELDS = regex(
     r"Status: (?P<status>[^\n]+)\n"
     r"(?:[^\n]*\n)*?Role: (?P<role>leader|follower|candidate)\n"
     r"Term: (?P<term>\d+)\n"
@@ -646,7 +647,7 @@ _FIELDS = re.compile(
     r"Entries not yet applied: (?P<unapplied>\d+)\n"
     r"(?:[^\n]*\n)*?Servers:\n(?P<servers>(?:    [^\n]+\n)*)"
 )
-_MEMBER = re.compile(r" {4}(?P<id>\w+) \(\w+ at (?P<address>\S+)\)(?P<rest>.*)")
+_MEMBER = regex(r" {4}(?P<id>\w+) \(\w+ at (?P<address>\S+)\)(?P<rest>.*)")
 
 
 def parse_cluster_status(text: str) -> ClusterStatus:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
@@ -12,14 +11,15 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.decision.decision import BackendName, Blocks
 from xenoovs.model.values import split_site
 from xenoovs.partition.block import Block
+from xenoovs.regex import ASCII, regex
 
 FORMAT = 1
 """The newest form of the rows that this version reads and writes. A reader refuses a store that needs a newer one."""
 
-_BLOCK = re.compile(r"0x(0|[1-9a-f][0-9a-f]{0,3})/([0-9]|1[0-6])")
+_BLOCK = regex(r"0x(0|[1-9a-f][0-9a-f]{0,3})/([0-9]|1[0-6])")
 
 
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_NAME = regex(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", ASCII)
 
 
 def is_name(text: str) -> bool:

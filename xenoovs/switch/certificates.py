@@ -23,6 +23,7 @@ from xenoovs.datapath.certificate import (
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.display import duration
 from xenoovs.errors import CertificateUnusable, CommandMissing, CommandTimeout, ParseError, SystemFailure
+from xenoovs.regex import regex
 from xenoovs.switch.process import try_run
 from xenoovs.switch.tape import asked, list_files, of_file
 
@@ -81,7 +82,7 @@ def common_name(file: Path) -> str:
     return re.sub(r"\\(.)", r"\1", name[1]) if name else ""
 
 
-_COMMON_NAME = re.compile(r"(?:^|[,+])CN=((?:[^,+\\]|\\.)+)")
+_COMMON_NAME = regex(r"(?:^|[,+])CN=((?:[^,+\\]|\\.)+)")
 """In a subject as RFC 2253 writes it."""
 
 

@@ -25,6 +25,7 @@ from xenoovs.datapath.host import (
     Subfunction,
 )
 from xenoovs.errors import ParseError, SwitchError
+from xenoovs.regex import regex
 from xenoovs.switch.netns import HERE, Netns
 from xenoovs.switch.process import run, try_run
 from xenoovs.switch.tape import asked, kernel_release, list_files, read_file, real_path
@@ -72,7 +73,7 @@ QDISCS = ("tc", "-j", "qdisc", "show")
 NEIGHBOURS = ("ip", "-j", "neigh", "show")
 LOOPBACK = ("ip", "-j", "address", "show", "dev", "lo")
 
-_PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_PCI = regex(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _DEAD = frozenset(("FAILED", "INCOMPLETE"))
 
 
@@ -145,7 +146,7 @@ def read_neighbours(netns: str) -> tuple[Neighbour, ...]:
 # Facts of the kernel in files: huge pages, modules, and of devices what an older ip(8) does not print.
 
 
-_PAGE_SIZE = re.compile(r"hugepages-([0-9]+)kB")
+_PAGE_SIZE = regex(r"hugepages-([0-9]+)kB")
 
 
 def read_kernel(modules: Iterable[str], *, root: Path = Path("/"), release: str | None = None) -> KernelFacts:
@@ -209,9 +210,7 @@ def _module_name(line: str) -> str:
 
 HW_TC_OFFLOAD = "hw-tc-offload"
 
-_FEATURE = re.compile(
-    r"^\s*(?P<name>[a-z0-9_-]+): (?P<state>on|off)(?: \[(?P<note>fixed|requested on|requested off)\])?$"
-)
+_FEATURE = regex(r"^\s*(?P<name>[a-z0-9_-]+): (?P<state>on|off)(?: \[(?P<note>fixed|requested on|requested off)\])?$")
 
 
 def parse_feature(text: str, name: str) -> Feature | None:
@@ -354,10 +353,10 @@ def _has(text: str, option: str) -> bool:
 
 _CPU_HIT = ("ip", "-j", "stats", "show", "group", "offload", "subgroup", "cpu_hit")
 """Since iproute2 5.19."""
-_SPLIT = re.compile(r"^\s+(?:vport_rx_packets|rx_packets_phy|rx_vport_unicast_packets): ", re.MULTILINE)
+_SPLIT = regex(r"^\s+(?:vport_rx_packets|rx_packets_phy|rx_vport_unicast_packets): ", re.MULTILINE)
 """Names beside which `rx_packets` counts the packets of the CPU alone (mlx5)."""
-_RX = re.compile(r"^\s+rx_packets: ([0-9]{1,20})$", re.MULTILINE)
-_ENTERED = re.compile(r"^\s+(?:vport_rx_packets|rx_packets_phy): ([0-9]{1,20})$", re.MULTILINE)
+_RX = regex(r"^\s+rx_packets: ([0-9]{1,20})$", re.MULTILINE)
+_ENTERED = regex(r"^\s+(?:vport_rx_packets|rx_packets_phy): ([0-9]{1,20})$", re.MULTILINE)
 """At a representor or at the wire (counters.rst of mlx5 in the kernel's documentation)."""
 _DEVICES = Path("/sys/class/net")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 import time
 from collections.abc import Mapping
@@ -14,12 +13,13 @@ from xenoovs.dataclass import dataclass
 from xenoovs.datapath.fact import Unresponsive
 from xenoovs.display import span
 from xenoovs.errors import BridgeMissing, SwitchError, SwitchUnreachable, SwitchUnresponsive
+from xenoovs.regex import regex
 from xenoovs.switch.tape import asked, list_files, read_file
 
 DEFAULT_RUNDIR = Path("/var/run/openvswitch")
 """Of Debian, Ubuntu, RHEL and BlueField packages (ovs-vswitchd(8), FILES)."""
 
-_REMOTE = re.compile(r"unix:/.+|tcp:(?:[^:]+|\[[^]]+\]):[0-9]+")
+_REMOTE = regex(r"unix:/.+|tcp:(?:[^:]+|\[[^]]+\]):[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ _ECHO = b'{"id":0,"method":"echo","params":[]}'
 _AGAIN_S = 0.05
 MAX_PATH_BYTES = 107
 """sun_path of unix(7), without its final zero."""
-_TCP = re.compile(r"tcp:(?:\[([^]]+)\]|([^:]+)):([0-9]+)")
+_TCP = regex(r"tcp:(?:\[([^]]+)\]|([^:]+)):([0-9]+)")
 
 _STATES = {
     "T": "it is stopped, as by SIGSTOP",

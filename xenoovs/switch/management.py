@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +14,7 @@ from xenoovs.errors import BridgeMissing, CommandFailed, CommandMissing, NotEnco
 from xenoovs.openflow.flow import FOREIGN, OURS, Bundle, CookieMask, Cookies, ObservedFlow, is_foreign
 from xenoovs.openflow.group import group_number, parse_group_dump, resolved, resolved_text
 from xenoovs.openflow.text import parse_dump, parse_name, render_bundle, render_flow
+from xenoovs.regex import MULTILINE, regex
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.openflow import (
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 # ovs-ofctl(8) dumps thousands of flows faster than our own OpenFlow, and has a name for everything in foreign flows.
 
 
-_NAMED_TABLES = (re.compile(r"table=[^0-9]"), re.compile(r"resubmit\(,[^0-9]"))
+_NAMED_TABLES = (regex(r"table=[^0-9]"), regex(r"resubmit\(,[^0-9]"))
 """Two that each begin with plain text, which `re` finds twenty times as fast as one pattern of both."""
 _DUMP_TIMEOUT_S = 60.0
 # A bundle of 16,000 flows takes 0.1 to 0.9 s on two cores of a PC; a busy BlueField may be some ten times slower.
 _BUNDLE_TIMEOUT_S = 15.0
 _BUNDLE_TIMEOUT_PER_FLOW_S = 0.002
-_TABLE_NAME = re.compile(r'^  table ([0-9]+) \(("(?:[^"\\]|\\.)*"|[^"()]+)\):', re.MULTILINE)
+_TABLE_NAME = regex(r'^  table ([0-9]+) \(("(?:[^"\\]|\\.)*"|[^"()]+)\):', MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

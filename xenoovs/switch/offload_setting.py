@@ -6,7 +6,6 @@ restart is half done.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import Unknown
 from xenoovs.errors import BridgeMissing, OffloadUnchanged, OpenFlowVersionDisabled, SwitchError
+from xenoovs.regex import regex
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import Ofctl
 from xenoovs.switch.ovsdb import read_database
@@ -23,7 +23,7 @@ from xenoovs.switch.undo_journal import OFFLOAD, UndoJournal
 from xenoovs.switch.vswitchd import find_process, read_daemon
 
 _KEY = "hw-offload"
-_METER = re.compile(r"\bmeter=")
+_METER = regex(r"\bmeter=")
 _PATIENCE_S, _STEP_S = 120.0, 0.2
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState
 from xenoovs.errors import FlowsNotRestored, ReadBackDiffers, SwitchError
+from xenoovs.regex import regex
 from xenoovs.switch.api import Switch, require_ports
 from xenoovs.switch.endpoint import DEFAULT_RUNDIR, Endpoint
 from xenoovs.switch.management import Ofctl
@@ -60,7 +60,7 @@ def _unit() -> str:
 # All flows and groups of a bridge, also foreign ones, as text that Open vSwitch reads as it was printed.
 
 
-_TABLE_NAMED = re.compile(r"\btable=[^0-9]|resubmit\(,[^0-9]")
+_TABLE_NAMED = regex(r"\btable=[^0-9]|resubmit\(,[^0-9]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from xenoovs.errors import (
@@ -14,12 +13,13 @@ from xenoovs.errors import (
     SwitchUnreachable,
 )
 from xenoovs.openflow.wire.frame import name_versions
+from xenoovs.regex import MULTILINE, regex
 from xenoovs.switch.endpoint import Endpoint
 
-_REFUSED = re.compile(r"^Error (OFP\w+) for: (?:OFPT_FLOW_MOD \(OF[0-9.]+\) \(xid=0x[0-9a-f]+\): )?(.*)", re.MULTILINE)
-_SYNTAX = re.compile(r"^ovs-ofctl: -:([0-9]+): (.*?)(?: \((OFP\w+)\))?$", re.MULTILINE)
-_NEGOTIATION = re.compile(r"version negotiation failed \(we support versions? [^,]*, peer supports versions? (.*?)\)")
-_LOG = re.compile(r"^[0-9T:.Z-]+\|[0-9]+\|.*\n?", re.MULTILINE)
+_REFUSED = regex(r"^Error (OFP\w+) for: (?:OFPT_FLOW_MOD \(OF[0-9.]+\) \(xid=0x[0-9a-f]+\): )?(.*)", MULTILINE)
+_SYNTAX = regex(r"^ovs-ofctl: -:([0-9]+): (.*?)(?: \((OFP\w+)\))?$", MULTILINE)
+_NEGOTIATION = regex(r"version negotiation failed \(we support versions? [^,]*, peer supports versions? (.*?)\)")
+_LOG = regex(r"^[0-9T:.Z-]+\|[0-9]+\|.*\n?", MULTILINE)
 
 _START_COMMAND = "systemctl start openvswitch-switch"
 _START = f"is ovs-vswitchd running? If not, `{_START_COMMAND}`; or name another with --db"
@@ -35,12 +35,12 @@ _REASONS = {
 }
 """strerror(3) of glibc under LC_ALL=C, and ovs_retval_to_string() of lib/util.c."""
 
-_TORN = re.compile(r"\|vconn_stream\|ERR\|connection dropped mid-packet$", re.MULTILINE)
+_TORN = regex(r"\|vconn_stream\|ERR\|connection dropped mid-packet$", MULTILINE)
 """do_recv() of lib/vconn-stream.c; EPROTO alone may also mean a peer that speaks nonsense."""
 
-_CONNECTION = re.compile(rf"^ovs-(?:ofctl|appctl): .*\(({'|'.join(_REASONS)})\)$", re.MULTILINE)
+_CONNECTION = regex(rf"^ovs-(?:ofctl|appctl): .*\(({'|'.join(_REASONS)})\)$", MULTILINE)
 
-_CONNECTING = re.compile(r"^ovs-ofctl: (?:connecting to .*|.*: failed to connect to socket) \(", re.MULTILINE)
+_CONNECTING = regex(r"^ovs-ofctl: (?:connecting to .*|.*: failed to connect to socket) \(", MULTILINE)
 """Before the greeting has ended (open_vconn__() of utilities/ovs-ofctl.c)."""
 
 _SHOW_LIMITS = "ovs-vsctl list Flow_Table"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from xenoovs.dataclass import dataclass
@@ -10,6 +9,7 @@ from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import TcRules
 from xenoovs.datapath.tc import TcFilter, cookie_of_ufid, has_hw_counters, parse_tc_json, with_known_counters
 from xenoovs.errors import CommandFailed, ParseError, SwitchError
+from xenoovs.regex import MULTILINE, regex
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.devices import QDISCS, parse_blocks, parse_ingress
 from xenoovs.switch.endpoint import Endpoint
@@ -98,7 +98,7 @@ def _show_at_once(place: Netns, places: Iterable[str]) -> dict[str, str]:
 # Whose rules hang at a device: every one of Open vSwitch's carries the ufid of a megaflow as its cookie (lib/tc.c).
 
 
-_UFID = re.compile(r"^ufid:([0-9a-f-]{36}),", re.MULTILINE)
+_UFID = regex(r"^ufid:([0-9a-f-]{36}),", MULTILINE)
 
 
 def read_rules(place: Netns, endpoint: Endpoint, ports: Iterable[str]) -> dict[str, Fact[TcRules]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from xenoovs.datapath.megaflow import parse_value
 from xenoovs.datapath.outer import Encapsulation
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelEnd, TunnelFacts
 from xenoovs.errors import CommandMissing, CommandTimeout, SwitchError, SystemFailure
+from xenoovs.regex import ASCII, MULTILINE, regex
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.devices import Row, json_of
 from xenoovs.switch.endpoint import Endpoint
@@ -33,7 +33,7 @@ from xenoovs.switch.tape import asked, is_replaying
 MAX_REMOTES = 256
 """Those that are checked, some milliseconds each."""
 
-_CACHED = re.compile(r"^([0-9a-f.:]+)\s+((?:[0-9a-f]{2}:){5}[0-9a-f]{2})\s+\S+", re.MULTILINE | re.ASCII)
+_CACHED = regex(r"^([0-9a-f.:]+)\s+((?:[0-9a-f]{2}:){5}[0-9a-f]{2})\s+\S+", MULTILINE | ASCII)
 _LOG_TIMEOUT_S = 10.0
 _MONITOR = "ovs-monitor-ipsec"
 _DAEMONS = ("charon", "charon-systemd", "pluto")

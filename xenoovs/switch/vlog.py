@@ -5,26 +5,26 @@ Levels and rate limits: ovs-appctl(8), "LOGGING COMMANDS"; names of modules: VLO
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from xenoovs.dataclass import asdict, dataclass
 from xenoovs.errors import ParseError, SwitchError
+from xenoovs.regex import regex
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.undo_journal import VLOG, UndoJournal
 from xenoovs.switch.vswitchd import LogPosition, Process, find_process, log_position, read_log
 
 _LEVEL = "(?:OFF|EMER|ERR|WARN|INFO|DBG)"
-_LINE = re.compile(
+_LINE = regex(
     rf"(?P<name>\S+) +(?P<console>{_LEVEL}) +(?P<syslog>{_LEVEL}) +(?P<file>{_LEVEL})"
     r"(?P<unlimited> +\(rate limiting disabled\))?"
 )
 _HEADER_LINES = 2
 
-_OFFLOAD = re.compile(r"netdev_offload(_\w+)?|dpif_offload(_\w+)?|tc|dpif_netlink|netlink_socket|\w*doca\w*")
+_OFFLOAD = regex(r"netdev_offload(_\w+)?|dpif_offload(_\w+)?|tc|dpif_netlink|netlink_socket|\w*doca\w*")
 """Up to 3.6: netdev_offload, netdev_offload_tc, netdev_offload_dpdk, dpif_netlink. From 3.7 on: dpif_offload,
 dpif_offload_tc, dpif_offload_tc_netdev, dpif_offload_dpdk_netdev ... In both tc, and netlink_socket, where newer
 versions log the driver's own words. NVIDIA's fork: also such with doca."""

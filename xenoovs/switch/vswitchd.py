@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.datapath.host import Daemon, OffloadHistory, OffloadState
 from xenoovs.errors import ParseError, SwitchError
+from xenoovs.regex import MULTILINE, regex
 from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.endpoint import Endpoint, pid_of, stat_of
 from xenoovs.switch.netns import HERE, Netns, understood
@@ -126,30 +126,30 @@ def _target(descriptor: Path) -> Path | None:
 # Whether the ovs-vswitchd that runs offloads, and for which ports: by asking it, and by its log.
 
 
-_BEGUN = re.compile(
-    r"\|INFO\|(?:netdev: Flow API Enabled(?:, using [0-9]+ threads?)?|Flow HW offload is enabled)$", re.MULTILINE
+_BEGUN = regex(
+    r"\|INFO\|(?:netdev: Flow API Enabled(?:, using [0-9]+ threads?)?|Flow HW offload is enabled)$", MULTILINE
 )
-_PORT = re.compile(r"\|INFO\|bridge \S+: added interface \S+ on port ", re.MULTILINE)
+_PORT = regex(r"\|INFO\|bridge \S+: added interface \S+ on port ", MULTILINE)
 """The first comes after offload has begun, where it was set at the start (bridge_run of vswitchd/bridge.c)."""
-_POLICY = re.compile(r"\|INFO\|tc: Using policy '([a-z_]+)'$", re.MULTILINE)
-_ASSIGNED = re.compile(r"\|INFO\|(\S+): Assigned flow API '([^']+)'\.?$", re.MULTILINE)
-_FAILED = re.compile(
+_POLICY = regex(r"\|INFO\|tc: Using policy '([a-z_]+)'$", MULTILINE)
+_ASSIGNED = regex(r"\|INFO\|(\S+): Assigned flow API '([^']+)'\.?$", MULTILINE)
+_FAILED = regex(
     r"\|(?:INFO|WARN|ERR)\|((?:init: failed to get ifindex for|failed adding ingress qdisc required for offloading on) "
     r"([^\s:]+): .*)$",
-    re.MULTILINE,
+    MULTILINE,
 )
 """Messages of lib/netdev-offload.c, netdev-offload-tc.c and tc.c up to 3.6; of dpif-offload.c and dpif-offload-tc.c as
 of 3.7."""
 
-_FIRST = re.compile(r"^[^|\n]*\|00001\|(?!dpif_netlink\||netlink_socket\||unixctl\|)[^|()\n]+\|", re.MULTILINE)
+_FIRST = regex(r"^[^|\n]*\|00001\|(?!dpif_netlink\||netlink_socket\||unixctl\|)[^|()\n]+\|", MULTILINE)
 """Messages are numbered from the start of each thread (lib/vlog.c); other threads than the first say which they are,
 as `dpif(handler2)`. The excluded ones are first messages of tools, in a log that was copied from a terminal."""
-_OFFLOADS = re.compile(r"\|failed to offload flow: |\|netdev_offload_tc[(|]|\|dpif_offload_tc[a-z_]*[(|]")
+_OFFLOADS = regex(r"\|failed to offload flow: |\|netdev_offload_tc[(|]|\|dpif_offload_tc[a-z_]*[(|]")
 """Messages that only an ovs-vswitchd that offloads writes."""
 
-_LIMIT = re.compile(r"\(limit ([0-9]+)\)")
+_LIMIT = regex(r"\(limit ([0-9]+)\)")
 _REFUSED = "(Invalid argument)"
-_COUNTED = re.compile(r"^\s*offloaded flows\s*:", re.MULTILINE)
+_COUNTED = regex(r"^\s*offloaded flows\s*:", MULTILINE)
 
 
 def parse_history(log: str) -> OffloadHistory:
@@ -217,8 +217,8 @@ def judge_offload(*, upcall_show: str, statistics: Fact[str], history: Fact[Offl
 # The ovs-vswitchd that runs: is it offloading, how many megaflows does it allow, which MACs has it learned?
 
 
-_VERSION = re.compile(r"ovs-vswitchd \([^)]*\) (\S+)")
-_LEARNED = re.compile(r"^\s*([0-9]+|LOCAL)\s+[0-9]+\s+([0-9a-f]{2}(?::[0-9a-f]{2}){5})\s", re.MULTILINE)
+_VERSION = regex(r"ovs-vswitchd \([^)]*\) (\S+)")
+_LEARNED = regex(r"^\s*([0-9]+|LOCAL)\s+[0-9]+\s+([0-9a-f]{2}(?::[0-9a-f]{2}){5})\s", MULTILINE)
 
 
 def read_daemon(endpoint: Endpoint) -> Fact[Daemon]:

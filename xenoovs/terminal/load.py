@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 from xenoovs.display import printable
 from xenoovs.errors import ListenError, MacUnknown, XenoovsError, did_you_mean
 from xenoovs.model.balancer import Balancer, sought
+from xenoovs.regex import regex
 from xenoovs.terminal.command import EXIT_FAILED, fail
 from xenoovs.terminal.defaults import labs
 from xenoovs.terminal.options import OutputFormat
@@ -22,7 +22,7 @@ from xenoovs.terminal.reach import address_commands, name_fleet
 if TYPE_CHECKING:
     from xenoovs.model.include import ConfigSources
 
-_PLAN_START = re.compile(rb'\s*\{\s*"xenoovs_plan"')
+_PLAN_START = regex(rb'\s*\{\s*"xenoovs_plan"')
 _START_BYTES = 64
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 import textwrap
@@ -21,12 +20,13 @@ from xenoovs import __version__
 from xenoovs.dataclass import dataclass
 from xenoovs.display import printable
 from xenoovs.errors import Declined
+from xenoovs.regex import regex
 from xenoovs.show.terminal import WHOLE_WORDS, TextTable
 
 if TYPE_CHECKING:
     from xenoovs.show.column import Column, Row
 
-_PASSED = re.compile(r"(\x1b\[(?:[01247]|3[1-36]|90)m|[\n\t])")
+_PASSED = regex(r"(\x1b\[(?:[01247]|3[1-36]|90)m|[\n\t])")
 """Line feeds, tabs, and what `click.style` writes for the styles of commands. No other control character passes."""
 
 

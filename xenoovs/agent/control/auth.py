@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-import re
 import stat
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,9 +13,10 @@ from aiohttp import web
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import ListenError, RequestRefused
+from xenoovs.regex import regex
 
 _MIN_TOKEN_LENGTH = 16
-_HOST = re.compile(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")
+_HOST = regex(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ It covers what Open vSwitch and the kernel's traffic control can do with them. T
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
@@ -41,6 +40,7 @@ from xenoovs.openflow.flow import (
     is_ours,
     output_ports,
 )
+from xenoovs.regex import ASCII, regex
 
 if TYPE_CHECKING:
     from xenoovs.datapath.megaflow import Megaflow
@@ -258,7 +258,7 @@ def _role(flow: Flow) -> FlowRole:
     return FlowRole.RESOLUTION if is_arp or flow.match.get(Field.ICMP_TYPE) is not None else FlowRole.OTHER
 
 
-_TAG = re.compile(r"(?:dl_vlan_pcp|vlan_vid|vlan_pcp|vlan_tci(?==0x1))=", re.ASCII)
+_TAG = regex(r"(?:dl_vlan_pcp|vlan_vid|vlan_pcp|vlan_tci(?==0x1))=", ASCII)
 """Only packets with a VLAN tag meet them (ovs-fields(7)), as they meet `Field.VLAN` with 0x1000."""
 
 

@@ -9,6 +9,7 @@ from xenoovs.compile.offloadable.openflow_topics import TopicUse, combinations, 
 from xenoovs.compile.offloadable.table import DATAPATH_ACTIONS, DATAPATH_KEYS, DATAPATH_SETS
 from xenoovs.datapath.megaflow import Key, Megaflow, attributes_of, is_matched, split_keys
 from xenoovs.datapath.parse import split_actions
+from xenoovs.regex import regex
 
 _REPLY_INVALID, _NAT = 0x08 | 0x10, 0x40 | 0x80
 """OVS_CS_F_REPLY_DIR, OVS_CS_F_INVALID; OVS_CS_F_SRC_NAT, OVS_CS_F_DST_NAT (include/uapi/linux/openvswitch.h)."""
@@ -16,13 +17,13 @@ _REPLY_INVALID, _NAT = 0x08 | 0x10, 0x40 | 0x80
 _ESTABLISHED = 0x02
 """OVS_CS_F_ESTABLISHED."""
 
-_TUPLE = re.compile(r"set\((?:ipv[46]\((?:[^)]*,)?(?:src|dst)=|(?:tcp|udp)\()", re.ASCII)
+_TUPLE = regex(r"set\((?:ipv[46]\((?:[^)]*,)?(?:src|dst)=|(?:tcp|udp)\()", re.ASCII)
 """What connections are looked up by."""
 
 _PORTS = ("tcp", "udp")
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|[0-9]+", re.ASCII)
-_HEAD = re.compile(r"([a-z_0-9]+)\((.*)\)", re.ASCII | re.DOTALL)
-_BRANCH = re.compile(r"\b(?:gt|le)\(", re.ASCII)
+_NUMBER = regex(r"0[xX][0-9a-fA-F]+|[0-9]+", re.ASCII)
+_HEAD = regex(r"([a-z_0-9]+)\((.*)\)", re.ASCII | re.DOTALL)
+_BRANCH = regex(r"\b(?:gt|le)\(", re.ASCII)
 """The two lists of actions of check_pkt_len (format_odp_check_pkt_len_action of lib/odp-util.c)."""
 _ADDRESS_BYTES = {"eth": 6, "ipv4": 4, "ipv6": 16, "tcp": 2, "udp": 2, "sctp": 2}
 

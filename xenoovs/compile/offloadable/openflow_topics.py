@@ -28,6 +28,7 @@ from xenoovs.openflow.flow import (
     match_of,
 )
 from xenoovs.openflow.text import parse_actions, render_actions, render_match
+from xenoovs.regex import regex
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def each_topic_once(uses: Iterable[TopicUse]) -> tuple[TopicUse, ...]:
     return tuple({use.topic: use for use in reversed(tuple(uses))}.values())[::-1]
 
 
-_PREFIX = re.compile(r"(nxm_of_|nxm_nx_|nxm_nxm_|oxm_of_|nxoxm_et_|nxoxm_nsh_|erxoxm_)")
+_PREFIX = regex(r"(nxm_of_|nxm_nx_|nxm_nxm_|oxm_of_|nxoxm_et_|nxoxm_nsh_|erxoxm_)")
 
 
 @lru_cache(maxsize=1024)
@@ -81,12 +82,12 @@ def family_of(name: str) -> FieldFamily | None:
     return next((family for family in FIELD_FAMILIES if re.fullmatch(family.names, plain)), None)
 
 
-_GROUP = re.compile(r"\s*group_id=([0-9]+),type=(all|select|indirect|ff|fast_failover)(?:,(.*))?", re.ASCII)
-_HEADER = re.compile(r"\s*(?:OFPST|NXST|OFPMP)_GROUP.* reply .*:?|\s*(?:#.*)?", re.ASCII)
-_METHOD = re.compile(r"selection_method=([a-z_]+)", re.ASCII)
-_FIELDS = re.compile(r"fields\(([^()]*)\)|fields=([a-z0-9_]+)", re.ASCII)
-_WATCHED = re.compile(r"(?:(?:bucket_id|weight):\d+,)*(?:watch_port:([^,]+),)?(?:watch_group:(\d+),)?", re.ASCII)
-_BUCKET_ACTIONS = re.compile(r"actions=(.*)", re.ASCII)
+_GROUP = regex(r"\s*group_id=([0-9]+),type=(all|select|indirect|ff|fast_failover)(?:,(.*))?", re.ASCII)
+_HEADER = regex(r"\s*(?:OFPST|NXST|OFPMP)_GROUP.* reply .*:?|\s*(?:#.*)?", re.ASCII)
+_METHOD = regex(r"selection_method=([a-z_]+)", re.ASCII)
+_FIELDS = regex(r"fields\(([^()]*)\)|fields=([a-z0-9_]+)", re.ASCII)
+_WATCHED = regex(r"(?:(?:bucket_id|weight):\d+,)*(?:watch_port:([^,]+),)?(?:watch_group:(\d+),)?", re.ASCII)
+_BUCKET_ACTIONS = regex(r"actions=(.*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +244,9 @@ def ct_state_topics(value: str) -> Iterator[str]:
         yield "ct-nat"
 
 
-_NAME = re.compile(r"[A-Za-z_0-9]+", re.ASCII)
-_TARGET = re.compile(r"->\s*([A-Za-z0-9_]+)", re.ASCII)
-_INSIDE = re.compile(r"[a-z_]+\((.*)\)", re.ASCII)
+_NAME = regex(r"[A-Za-z_0-9]+", re.ASCII)
+_TARGET = regex(r"->\s*([A-Za-z0-9_]+)", re.ASCII)
+_INSIDE = regex(r"[a-z_]+\((.*)\)", re.ASCII)
 
 _GROUP_DIGITS = 10
 """OpenFlowGroup numbers have 32 bits (OpenFlow 1.4.0, 7.3.4.3)."""

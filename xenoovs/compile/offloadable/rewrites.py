@@ -10,16 +10,17 @@ from xenoovs.dataclass import dataclass
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS, TunnelType
 from xenoovs.openflow.flow import Field, Flow, Foreign, OutputInPort, SetField
 from xenoovs.openflow.text import render_flow
+from xenoovs.regex import regex
 
 ROCE_PORT = 4791
 """RoCEv2 (InfiniBand Architecture, Annex A17). Its ICRC covers the UDP source port, so no switch can rewrite it."""
 
 _TUNNEL_PORTS = frozenset(kind.dst_port for kind in TunnelType if kind.dst_port)
-_MASKED_PORT = re.compile(r"set_field:[^/>]+/[^>]+->(?:udp|tcp|sctp|tp)_(?:src|dst)", re.ASCII)
-_SETS_TOS = re.compile(r"mod_nw_tos:|set_field:[^>]+->(?:ip_dscp|nw_tos)", re.ASCII)
-_OFFLOADED_DUMP = re.compile(r"^[^#\n]*dpctl/dump-flows[^\n]*type=offloaded", re.ASCII | re.MULTILINE)
-_TURNS_ON = re.compile(r"^[^#\n]*hw-offload=\"?true", re.ASCII | re.MULTILINE | re.IGNORECASE)
-_RESTARTS = re.compile(
+_MASKED_PORT = regex(r"set_field:[^/>]+/[^>]+->(?:udp|tcp|sctp|tp)_(?:src|dst)", re.ASCII)
+_SETS_TOS = regex(r"mod_nw_tos:|set_field:[^>]+->(?:ip_dscp|nw_tos)", re.ASCII)
+_OFFLOADED_DUMP = regex(r"^[^#\n]*dpctl/dump-flows[^\n]*type=offloaded", re.ASCII | re.MULTILINE)
+_TURNS_ON = regex(r"^[^#\n]*hw-offload=\"?true", re.ASCII | re.MULTILINE | re.IGNORECASE)
+_RESTARTS = regex(
     r"^[^#\n]*(?:openvswitch|ovs-vswitchd|ovs-ctl)[^\n]*restart|^[^#\n]*restart[^\n]*openvswitch",
     re.ASCII | re.MULTILINE,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import Enum
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from xenoovs.dataclass import dataclass
+from xenoovs.regex import ASCII, regex
 
 Version = tuple[int, int]
 """Open vSwitch, major and minor: (3, 1). Rows of profile doca name none, as NVIDIA numbers its releases differently."""
@@ -29,7 +29,7 @@ modules dpif-offload*.c."""
 IPV6_PREFIXES_SINCE: Version = (3, 5)
 """The first version that tracks prefixes of IPv6 too (default_prefix_fields of ofproto/ofproto.c, commit 2af7cef26)."""
 
-_VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:[.+-].*)?", re.ASCII)
+_VERSION = regex(r"([0-9]{1,3})\.([0-9]{1,3})(?:[.+-].*)?", ASCII)
 
 
 def parse_version(text: str) -> Version:

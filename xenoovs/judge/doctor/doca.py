@@ -17,6 +17,7 @@ from xenoovs.datapath.parse import scan_dump
 from xenoovs.errors import ParseError, counted, first_names
 from xenoovs.judge.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, HostCheck, set_config
 from xenoovs.judge.doctor.nic import uplinks_of
+from xenoovs.regex import regex
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def use_of(case: DoctorCase) -> MegaflowUse:
 
 
 _IPV6 = "0x86dd"
-_TELLING = re.compile(
+_TELLING = regex(
     r"\b(?:ct|hash|meter)\(|dp_hash\(0x|ct_state\((?!0/0)|in_port\([0-9]+\)| actions:(?:.*,)?[0-9]+(?:,|$)"
     r"|eth_type\(0x86dd\)",
     re.ASCII,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.datapath.fact import Unknown, Unresponsive
 from xenoovs.datapath.host import Device, OffloadHistory
 from xenoovs.judge.doctor.check import PURGE, CheckResult, CheckState, DoctorCase, Fix, HostCheck, vsctl
+from xenoovs.regex import regex
 
 TC_MODULES = ("cls_flower", "act_mirred", "act_pedit", "act_csum", "sch_ingress")
 """Modules for match, output, rewritten MACs and addresses, their checksums, and the qdisc."""
 
-_FLAVOUR = re.compile(
+_FLAVOUR = regex(
     r"-(?:(?P<ubuntu>generic|lowlatency|aws|azure|gcp|ibm|kvm|oracle)|(?P<cloud>cloud-)?(?:rt-)?(?P<arch>amd64|arm64))\Z"
 )
 

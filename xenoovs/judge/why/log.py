@@ -16,6 +16,7 @@ from xenoovs.compile.offloadable.table import SOURCES
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.megaflow import Megaflow, is_matched
 from xenoovs.judge.why.reason import Cause
+from xenoovs.regex import regex
 
 _DATA: Mapping[str, Any] = json.loads(Path(__file__).with_name("log.json").read_text(encoding="utf-8"))
 
@@ -90,14 +91,14 @@ def _pattern(
     *, pattern: str, cause: str, source: str, applies: str | None = None, needs_failure: bool = False
 ) -> LogPattern:
     fits = None if applies is None else _APPLIES[applies]
-    return LogPattern(re.compile(pattern, re.ASCII), Cause(cause), source, fits, needs_failure)
+    return LogPattern(regex(pattern, re.ASCII), Cause(cause), source, fits, needs_failure)
 
 
 LOG_PATTERNS = tuple(_pattern(**row) for row in _DATA["patterns"])
 """The first one that is found in a message counts."""
 
 
-_LINE = re.compile(
+_LINE = regex(
     r"[0-9][0-9T:.Z-]+\|(?P<number>[0-9]+)\|(?P<module>[a-z0-9_]+)(?:\((?P<thread>[^)|]*)\))?"
     r"\|(?:EMER|ERR|WARN|INFO|DBG)\|(?P<message>.*)",
     re.ASCII,
@@ -110,8 +111,8 @@ _FIRST = "00001"
 _TOOL_MODULES = frozenset(("dpif_netlink", "netlink_socket", "unixctl"))
 """Modules with the first line of a tool such as ovs-dpctl, which may stand in a log that was copied from a terminal."""
 
-_FAILED = re.compile(r"failed to offload flow: (?P<error>.*): (?P<port>\S+)")
-_PUT = re.compile(r"\S+: (?P<text>failed to put(?:\[[a-z]+\])+ \((?P<error>[^()]*)\)) ufid:(?P<ufid>[0-9a-f-]{36}) ")
+_FAILED = regex(r"failed to offload flow: (?P<error>.*): (?P<port>\S+)")
+_PUT = regex(r"\S+: (?P<text>failed to put(?:\[[a-z]+\])+ \((?P<error>[^()]*)\)) ufid:(?P<ufid>[0-9a-f-]{36}) ")
 """dpif_offload_operate() of lib/dpif-offload.c since 4.0 (commit 978756d35), of a megaflow that a provider refused for
 another reason than room or support."""
 NO_ENTRY = "No such file or directory"
@@ -207,7 +208,7 @@ def refuses_chains(text: str) -> bool:
 
 _TUNNELS = {"genev_sys_": "geneve-", "vxlan_sys_": "vxlan-", "gre_sys": "gre-"}
 """Device of all tunnels of a kind -> how OpenStack names the interfaces of such tunnels; OVN names them `ovn-ID-N`."""
-_OVN_TUNNEL = re.compile(r"ovn-[0-9A-Za-z]+-[0-9a-f]+", re.ASCII)
+_OVN_TUNNEL = regex(r"ovn-[0-9A-Za-z]+-[0-9a-f]+", re.ASCII)
 
 
 def _is_tunnel(interface: str, device: str | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from struct import Struct, error
@@ -46,6 +45,7 @@ from xenoovs.openflow.wire.match import (
     size_of,
     whole_field,
 )
+from xenoovs.regex import ASCII, regex
 
 # Actions as bytes (OpenFlow 1.4.0, 7.2.5; the extensions of Nicira: lib/ofp-actions.c of Open vSwitch).
 #
@@ -71,8 +71,8 @@ _SET_BY_FIELD = frozenset((Field.DL_SRC, Field.DL_DST, Field.NW_SRC, Field.NW_DS
 """Set by OFPAT_SET_FIELD, as ovs-ofctl sends `mod_dl_dst`; all others as it sends `load`: dumps show what was sent."""
 
 _RAW_ACTION = "wire:"
-_GROUP_TEXT = re.compile(r"group:([0-9]{1,10})", re.ASCII)
-_CONTROLLER_TEXT = re.compile(r"CONTROLLER:([0-9]{1,5})", re.ASCII)
+_GROUP_TEXT = regex(r"group:([0-9]{1,10})", ASCII)
+_CONTROLLER_TEXT = regex(r"CONTROLLER:([0-9]{1,5})", ASCII)
 _PORT_WORDS = {"FLOOD": frame.FLOOD, "ALL": frame.ALL, "TABLE": frame.TABLE}
 
 
