@@ -67,17 +67,17 @@ def modules_of(*arguments: str) -> set[str]:
 QUICKSTART = str(ROOT / "templates" / "quickstart.yaml")
 NOWHERE = ("--db", "unix:/nowhere/db.sock")
 MODULES_OF = {
-    ("--help",): 12,
-    ("validate", QUICKSTART): 70,
-    ("lint", QUICKSTART): 75,
-    ("plan", QUICKSTART, *NOWHERE): 94,
-    ("apply", QUICKSTART, "-y", *NOWHERE): 96,
-    ("status", QUICKSTART, *NOWHERE): 93,
-    ("verify-offload", QUICKSTART, "--from-dump", "-"): 107,
-    ("why", QUICKSTART, "--from-dump", "-"): 120,
-    ("doctor", QUICKSTART, *NOWHERE): 125,
-    ("history", *NOWHERE): 69,
-    ("lab", "list"): 42,
+    ("--help",): 13,
+    ("validate", QUICKSTART): 71,
+    ("lint", QUICKSTART): 76,
+    ("plan", QUICKSTART, *NOWHERE): 95,
+    ("apply", QUICKSTART, "-y", *NOWHERE): 97,
+    ("status", QUICKSTART, *NOWHERE): 94,
+    ("verify-offload", QUICKSTART, "--from-dump", "-"): 108,
+    ("why", QUICKSTART, "--from-dump", "-"): 121,
+    ("doctor", QUICKSTART, *NOWHERE): 126,
+    ("history", *NOWHERE): 70,
+    ("lab", "list"): 43,
 }
 """Modules of xenoovs that a command may import. A start is a third of a second for 100 (docs/adr/README.md, 31)."""
 
