@@ -21,7 +21,7 @@ from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
-from xenoovs.store.view import Action, Changes, DpuStatus, FleetView, lacks
+from xenoovs.store.view import Action, Changes, DpuStatus, FleetView, Freeze, lacks
 from xenoovs.switch.certificates import Certificates, common_name
 from xenoovs.terminal.command import EXIT_DIFFERS, user_name
 from xenoovs.terminal.options import duration
@@ -29,6 +29,8 @@ from xenoovs.terminal.output import echo
 
 DIRECTORY = Path("/var/lib/xenoovs/fleet")
 CONNECT_S = 5.0
+END_FREEZE = "freeze --end"
+"""The action of the history."""
 _POLL_S = 0.05
 _ATTEMPTS = 10
 
@@ -119,7 +121,7 @@ class FleetStore:
             changes, now_ms = compute(view), int(time.time() * 1000)
             entry = Action(0, now_ms, user_name(), action, socket.gethostname(), self.certificate, self.comment)
             written, freezes = with_entry(view, changes, entry, changed=changed), None if in_freeze else view.freezes
-            match self.fleet.commit(view.generation, written, freezes=freezes):
+            match self._commit(view, written, freezes):
                 case CommitOutcome.COMMITTED:
                     return self.view()
                 case CommitOutcome.UNKNOWN:
@@ -131,6 +133,17 @@ class FleetStore:
                 case CommitOutcome.REFUSED:
                     time.sleep(_POLL_S)
         raise FleetRefused("others change the fleet all the time; nothing was written: try again")
+
+    def _commit(self, view: FleetView, changes: Changes, freezes: Mapping[str, Freeze] | None) -> CommitOutcome:
+        """After a freeze, also wait until a controller has given operators back what it has taken from them."""
+        end_s, newest = time.monotonic() + CONNECT_S, view.actions[max(view.actions)].text if view.actions else ""
+        while True:
+            try:
+                return self.fleet.commit(view.generation, changes, freezes=freezes)
+            except StoreRejected:
+                if not (view.freezes or newest == END_FREEZE) or time.monotonic() > end_s:
+                    raise
+                time.sleep(_POLL_S)
 
     def settled(self) -> FleetView:
         """Wait until a controller has decided about the view. Raises FleetUndecided: none did."""

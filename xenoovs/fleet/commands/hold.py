@@ -10,7 +10,7 @@ import click
 
 from xenoovs.dataclass import replace
 from xenoovs.errors import FleetRefused
-from xenoovs.fleet.commands.client import FleetStore, changes_fleet
+from xenoovs.fleet.commands.client import END_FREEZE, FleetStore, changes_fleet
 from xenoovs.fleet.history import MAX_COMMENT, freeze_text
 from xenoovs.fleet.plan import rolling_intent
 from xenoovs.store.view import Changes, FleetView, Freeze, Intent, IntentState
@@ -112,5 +112,5 @@ def freeze_command(*, until: datetime | None, for_s: float | None, end: bool, st
         store.require_clock(view, for_s)
         return Changes(freezes={_WHOLE: Freeze(_WHOLE, until_ms, user_name(), store.comment[:MAX_COMMENT])})
 
-    view = store.change("freeze --end" if end else "freeze", compute, in_freeze=True)
+    view = store.change(END_FREEZE if end else "freeze", compute, in_freeze=True)
     echo(freeze_text(view, now_ms=now_ms) or "the fleet is frozen no longer")
