@@ -35,7 +35,7 @@ from xenoovs.decision.decision import ServiceDecision
 from xenoovs.decision.ejection import names_behind
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import XenoovsError, first_names
-from xenoovs.fleet.health import Targets, targets_of
+from xenoovs.fleet.health import REPORT_S, Targets, targets_of
 from xenoovs.fleet.plan import Memo, digest
 from xenoovs.fleet.rollout import TOLERANCE, hw_share
 from xenoovs.judge.findings import OffloadFindings
@@ -47,8 +47,7 @@ from xenoovs.switch.certificates import certificate_end_s
 if TYPE_CHECKING:
     from xenoovs.store.client import DpuStatusClient, StoreClient
 
-SEEN_S, _SEEN_JITTER = 60.0, 0.1
-"""Between two reports without news; of 1,000 DPUs that is 17 transactions a second."""
+_REPORT_JITTER = 0.1
 _READ_BACK_S = 10.0
 """Between two readings of the flows while this agent changes nothing, as in a pause."""
 _CUT_OFF_S = 10.0
@@ -256,7 +255,7 @@ class FleetMember:
             await self._save()
             if time.monotonic() >= due_s:
                 self._is_due = True
-                due_s = time.monotonic() + SEEN_S * uniform(1 - _SEEN_JITTER, 1 + _SEEN_JITTER)  # noqa: S311
+                due_s = time.monotonic() + REPORT_S * uniform(1 - _REPORT_JITTER, 1 + _REPORT_JITTER)  # noqa: S311
             await self._report()
             with suppress(asyncio.TimeoutError):
                 await within(max(0.0, due_s - time.monotonic()), self._woken.wait())

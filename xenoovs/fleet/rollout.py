@@ -12,7 +12,7 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import percent
 from xenoovs.errors import counted, first_names
-from xenoovs.fleet.health import SILENT_S, Silence, VoteResult, target_of, votes_on
+from xenoovs.fleet.health import REPORT_S, Silence, VoteResult, target_of, votes_on
 from xenoovs.fleet.plan import (
     FleetChange,
     Memo,
@@ -145,7 +145,6 @@ PATIENCE_S = 120
 LASTS_S = 10
 """A problem ends a roll-out when it has lasted so long in its wave: one unanswered read of a switch does not, and a
 report may be older than the wave."""
-_REPORT_S = SILENT_S / 3
 _MAX_SILENT = Fraction(1, 20)
 _CANARIES, _SECOND, _AT_ONCE = Fraction(1, 100), Fraction(1, 10), Fraction(1, 4)
 
@@ -196,7 +195,7 @@ def next_step(
     if watched_s < intent.soak_s or intent.is_paused:
         return WaveStep(problems=problems)
     members = len(_members(view, statuses))
-    if intent.soak_s >= _REPORT_S:
+    if intent.soak_s >= REPORT_S:
         least_s = watched_s - intent.soak_s
         old = (name for name in sorted(_members(view, statuses)) if (unheard_s or {}).get(name, 0.0) > least_s)
         texts = {name: f"{name}: has not reported since the soak time" for name in old} | texts

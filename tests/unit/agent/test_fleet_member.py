@@ -172,7 +172,7 @@ async def reports_while(
 
 def test_a_dpu_on_which_nothing_changes_reports_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each round restarted the report timer, so every quiet DPU counted as silent after three minutes."""
-    monkeypatch.setattr(fleet, "SEEN_S", 0.1)
+    monkeypatch.setattr(fleet, "REPORT_S", 0.1)
     put = asyncio.run(reports_while(lambda put: len(put) > 2, tmp_path=tmp_path))
     assert [each.name for each in put] == ["dpu1"] * len(put)
     assert sorted({each.seen_ms for each in put}) == [each.seen_ms for each in put]
@@ -210,7 +210,7 @@ def test_bug_votes_waited_while_the_flows_are_read_for_the_periodic_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read of 3 s made a vote 2.4 s late, and it may take a minute."""
-    monkeypatch.setattr(fleet, "SEEN_S", 0.1)
+    monkeypatch.setattr(fleet, "REPORT_S", 0.1)
     voted, found, reads, may_go_on = list[frozenset[str]](), list[frozenset[str]](), list[bool](), threading.Event()
     agent = idle_agent(RoundFacts(last_s=1.0))
     monkeypatch.setattr(FleetVoter, "down", lambda _voter, _state: voted[-1] if voted else frozenset())
