@@ -482,7 +482,7 @@ def _show_group(found: DiagnosisGroup, *, has_config: bool) -> None:
     head = f"{found.verdict.value}: {counted(count, 'megaflow')}{of}, {counted(found.packets, 'packet')}"
     print_text(f"{head}, {_WHERE[found.verdict]}", indent="    ", bold=True)
     for diagnosis in found.diagnoses[:_LISTED]:
-        echo(f"    {diagnosis.megaflow.ufid or '(no ufid)'}  {describe(diagnosis)}")
+        print_text(f"    {diagnosis.megaflow.ufid or '(no ufid)'}  {describe(diagnosis)}", indent="      ")
     if count > _LISTED:
         echo(f"    and {count - _LISTED} more (all with -o json)")
     for number, reason in enumerate(found.reasons, start=1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -30,7 +31,18 @@ _MIN_TEXT_WIDTH = 24
 _MIN_NAME_WIDTH = 12
 """For the text of another column, where all that is left is wider than the terminal."""
 _UNLIMITED = 1 << 30
-WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+
+
+class _Wrapper(textwrap.TextWrapper):
+    # Between words, and after the commas of megaflows, but of no number.
+    wordsep_simple_re = re.compile(r"(\s+)|(?<=,)(?=[a-z{])")
+
+
+def wrapped(text: str, width: int, *, first: str = "", indent: str = "", breaks_words: bool = False) -> list[str]:
+    """Return lines of at most `width` characters, the first after `first`, others after `indent`. `breaks_words`: also
+    words that are longer; else they stick out."""
+    made = _Wrapper(width, first, indent, break_long_words=breaks_words, break_on_hyphens=False)
+    return made.wrap(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,4 +137,4 @@ def _wrap(cell: str, room: int) -> list[str]:
     # A wrap would cut through colours; cells with colours are short.
     if len(cell) <= room or "\x1b" in cell:
         return [cell]
-    return textwrap.wrap(cell, room, break_on_hyphens=False) or [cell]
+    return wrapped(cell, room, breaks_words=True) or [cell]

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -21,7 +20,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.display import printable
 from xenoovs.errors import Declined
 from xenoovs.regex import regex
-from xenoovs.show.terminal import WHOLE_WORDS, TextTable
+from xenoovs.show.terminal import TextTable, wrapped
 
 if TYPE_CHECKING:
     from xenoovs.show.column import Column, Row
@@ -150,7 +149,7 @@ def text_lines(text: str, *, indent: str = "", head: str = "", **style: Any) -> 
     text, width, first = filtered(text), terminal_width(), " " * len(click.unstyle(head))
     lines = [first + text]
     if width is not None:
-        lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=indent, **WHOLE_WORDS) or lines
+        lines = wrapped(text, width, first=first, indent=indent) or lines
     lines[0] = lines[0].removeprefix(first)
     styled = [click.style(line, **style) for line in lines] if style else lines
     return [head + styled[0], *styled[1:]]
