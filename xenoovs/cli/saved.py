@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import click
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import to_json
 
 from xenoovs import __version__
 from xenoovs.cli.plan import headline, moved_text, summarise, summary_document
@@ -213,7 +214,7 @@ def save(path: Path, document: SavedPlan | HistoryEntry) -> None:
     values = document.model_dump(mode="json")
     # First, so that the kind of the file can be seen at its start.
     first = {key: values[key] for key in values if key.startswith("xenoovs_")}
-    data = (json.dumps({**first, **values}, indent=1) + "\n").encode()
+    data = to_json({**first, **values}, indent=1) + b"\n"
     if len(data) > MAX_TEXT_BYTES:
         raise FileUnusable(file=str(path), reason=f"it would have more than {MAX_TEXT_BYTES >> 20} MiB")
     replace_file(path, data)

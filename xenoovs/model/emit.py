@@ -57,15 +57,14 @@ def _block(tree: Mapping[str, Value]) -> Iterator[str]:
 
 
 def _flow(value: Value) -> str:
-    match value:
-        case dict():
-            return f"{{{', '.join(f'{key}: {_flow(each)}' for key, each in value.items())}}}"
-        case list():
-            return f"[{', '.join(map(_flow, value))}]"
-        case str():
-            return render_text(value)
-        case _:
-            return render_json(value)
+    # The order is that of how often they come: a large config has a hundred thousand values.
+    if isinstance(value, str):
+        return render_text(value)
+    if isinstance(value, dict):
+        return f"{{{', '.join([f'{key}: {_flow(each)}' for key, each in value.items()])}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow, value))}]"
+    return render_json(value)
 
 
 def render_json(value: Value) -> str:
@@ -73,6 +72,8 @@ def render_json(value: Value) -> str:
     match value:
         case Number():
             return value.text
+        case int() if not isinstance(value, bool):
+            return str(value)
         case dict():
             return f"{{{','.join(f'{render_json(key)}:{render_json(each)}' for key, each in value.items())}}}"
         case list():
