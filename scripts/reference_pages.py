@@ -87,11 +87,10 @@ def _command_parts(
 ) -> Iterator[str]:
     """Yield the section of a command. `alike`: which command had the same common options first."""
     path = context.command_path
-    paragraphs = (command.help or "").split("\f")[0].split("\n\n")
+    meaning, *_ = (command.help or "").split("\f")[0].split("\n\n")
     usage = " ".join(command.collect_usage_pieces(context)[1:])
     yield f"## {path}{usage and f' `{usage}`'}\n"
-    said = (each for number, each in enumerate(paragraphs) if number == 0 or each.startswith("Exit status"))
-    yield "\n\n".join(" ".join(each.split()) for each in said) + "\n"
+    yield " ".join(meaning.split()) + "\n"
     options = _options(command, context)
     if own := [option for option in options if option not in shared]:
         yield "\n".join(map(_option_line, own)) + "\n"

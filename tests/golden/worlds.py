@@ -77,6 +77,8 @@ class StillClock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.elapsed_s = 0.0
         monkeypatch.setattr(time, "time", lambda: NOW_S + self.elapsed_s)
+        # Records of logging ask it since Python 3.13.
+        monkeypatch.setattr(time, "time_ns", lambda: int((NOW_S + self.elapsed_s) * 1e9))
         monkeypatch.setenv("TZ", "UTC")
         time.tzset()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from math import log2, sqrt
+from math import fsum, log2, sqrt
 
 from xenoovs.dataclass import dataclass
 from xenoovs.partition.block import select
@@ -67,7 +67,7 @@ def _depth_report(load: Mapping[int, int], positions: Sequence[int], depth: int)
         low=_relative_spread(low, 1 << depth),
         # each client falls into one of m blocks at random: the variance of a block is (1/m)(1 - 1/m) * sum of squares
         ideal=sqrt(((1 << depth) - 1) * squares) / total,
-        entropy=-sum(count / total * log2(count / total) for count in selected.values() if count),
+        entropy=-fsum(count / total * log2(count / total) for count in selected.values() if count),
     )
 
 
