@@ -161,7 +161,7 @@ def check_recorded_dump(
         services, own_mask = expected_services(program), own_mask_of(program, lambda: evidence.version)
         findings = check_dump(services, hints.watch(lines), evidence, own_mask=own_mask, is_listing=is_listing)
     findings = attribute(findings, (seen.flow for seen in observed if is_foreign(seen.flow.cookie)))
-    is_filtered = hints.all_offloaded and bool(findings.absent) and not lines.is_complete
+    is_filtered = bool(findings.absent) and hints.is_filtered(is_complete=lines.is_complete)
     findings = replace(findings, is_filtered=is_filtered, cpu_ports=balancer.cpu_encrypted_ports)
     remarks = missing_remarks(program, observed, THIS_HOST) if flows is not None else ()
     remarks = (*remarks, *lines.remarks(), *hints.reason_summary(), *hints.remarks(is_filtered=is_filtered))
@@ -300,7 +300,7 @@ def check_recorded_bridge(bridge: str | None, dump: Path, *, is_listing: bool = 
     evidence = replace(recorded_evidence(), internal_ports=bridges)
     with open_dump(dump) as lines, uncollected():
         findings = check_bridge(scan_dump(hints.watch(lines)), evidence, is_listing=is_listing)
-    is_filtered = hints.all_offloaded and not lines.is_complete
+    is_filtered = hints.is_filtered(is_complete=lines.is_complete)
     remarks = (*lines.remarks(), *hints.remarks(is_filtered=is_filtered), *_recorded_remarks(hints))
     if findings.unjudged:
         hidden = counted(findings.unjudged, "megaflow")

@@ -358,7 +358,7 @@ def find_recorded(
         selection = select_candidates(megaflows, services, selected.selects, evidence)
     # With a config, what a filter left out shows as absent blocks.
     lacks = bool(selection.absent if services else selection.in_hardware or selection.unconfirmed)
-    is_filtered = lacks and hints.all_offloaded and not lines.is_complete
+    is_filtered = lacks and hints.is_filtered(is_complete=lines.is_complete)
     notes = (
         *lines.remarks(),
         *(f"{counted(number, 'megaflow')}: {text}" for text, number in depends.most_common(_MAX_UNDECIDED)),

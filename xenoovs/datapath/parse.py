@@ -386,10 +386,9 @@ class Hints:
         if reason in self.reasons or len(self.reasons) < _MAX_COUNTED:
             self.reasons[reason] += 1
 
-    @property
-    def all_offloaded(self) -> bool:
-        """Whether all megaflows are offloaded, as in a dump made with type=offloaded."""
-        return bool(self.megaflows) and self.offloaded == self.megaflows
+    def is_filtered(self, *, is_complete: bool) -> bool:
+        """Return whether the dump may lack megaflows in software. `is_complete`: its command line left out none."""
+        return not is_complete and 0 < self.megaflows == self.offloaded
 
     def reason_summary(self) -> Iterator[str]:
         """Yield the dump's own reasons for megaflows that are not offloaded, the most frequent first."""
