@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -55,7 +56,9 @@ class Router:
             argv += [*own, "-z", str(self.run / "zserv.api"), "-A", "127.0.0.1"]
             if daemon == "bgpd":
                 argv += [word for address in self.addresses for word in ("-l", address)]
-            run(["ip", "netns", "exec", self.netns, *argv])
+            # Zebra of FRR 10 keeps stderr: who reads it waits for the end of the daemon.
+            in_netns = ["ip", "netns", "exec", self.netns, *argv]
+            subprocess.run(in_netns, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def stop(self, *daemons: str, how: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to daemons, both if none is named; wait for the end of those that are killed."""
