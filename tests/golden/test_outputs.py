@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import sys
 from collections import defaultdict
-from http.client import HTTPConnection
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from tests.golden.worlds import (
     served,
 )
 from tests.unit.agent.test_metrics import fed
+from tests.unix_http import ask
 from xenoovs import __version__
 from xenoovs.agent.telemetry import exposition
 from xenoovs.agent.web.page import agent_json
@@ -168,13 +167,7 @@ def blocks_of(answers: dict[str, object], service: str) -> tuple[BlockView, ...]
 
 def fetched(path: str) -> str:
     """Return the body of an answer of the agent."""
-    connection = HTTPConnection("localhost")
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect("agent.sock")
-    connection.request("GET", path)
-    text = connection.getresponse().read().decode()
-    connection.close()
-    return text.replace(__version__, "VERSION")
+    return ask("agent.sock", path).body.decode().replace(__version__, "VERSION")
 
 
 def indented(document: str) -> str:

@@ -15,6 +15,7 @@ import pytest
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.fleets import FleetDpu, FleetServers, running_fleet
 from tests.patience import eventually
+from tests.unix_http import ask
 from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.switch.process import run
 
@@ -119,11 +120,10 @@ def down(store: FleetServers) -> list[str]:
 
 def ready(dpu: FleetDpu) -> tuple[int, str]:
     """What the check of a BGP speaker gets: the status, and the reason."""
-    argv = ["curl", "-s", "-w", "\n%{http_code}", "--unix-socket", str(dpu.socket), "http://localhost/ready"]
-    body, _, status = run(argv).stdout.rpartition("\n")
-    document = json.loads(body)
-    assert document["ready"] is (status == "200")
-    return int(status), document["reason"]
+    answer = ask(dpu.socket, "/ready")
+    document = json.loads(answer.body)
+    assert document["ready"] is (answer.status == 200)
+    return answer.status, document["reason"]
 
 
 def serves(dpu: FleetDpu, mac: str) -> bool:

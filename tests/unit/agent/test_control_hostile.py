@@ -10,13 +10,13 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from http.client import HTTPConnection
 
 import pytest
 import trustme
 
 from tests.agent_support import Scene
 from tests.patience import PATIENCE_S, eventually
+from tests.unix_http import ask
 from xenoovs.agent.control import app, limits
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
 from xenoovs.agent.log import LOGGER
@@ -160,14 +160,8 @@ TRICKS = [
 @pytest.mark.parametrize("target", TRICKS)
 def test_a_path_is_one_of_the_table_or_nothing(scene: Scene, target: str) -> None:
     with scene.agent() as (_, client):
-        connection = HTTPConnection("localhost", timeout=PATIENCE_S)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(str(client.path))
-        connection.request("GET", target)
-        response = connection.getresponse()
-        document = json.loads(response.read())
-        connection.close()
-        assert (response.status, document["error"]["code"]) == (404, "not_found")
+        refused = ask(client.path, target)
+        assert (refused.status, json.loads(refused.body)["error"]["code"]) == (404, "not_found")
 
 
 ABSOLUTE = b"GET http://%s/v1/events HTTP/1.1\r\nHost: %s\r\n\r\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import ssl
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
@@ -17,6 +16,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from tests.agent_support import Scene
 from tests.patience import PATIENCE_S
+from tests.unix_http import ask
 from xenoovs.agent.control import app
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
 from xenoovs.agent.state import Membership, Observed
@@ -25,14 +25,8 @@ from xenoovs.show.agent import FleetMembership
 
 
 def send(path: Path, method: str, target: str, body: bytes = b"") -> tuple[int, dict[str, Any]]:
-    connection = HTTPConnection("localhost", timeout=PATIENCE_S)
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(str(path))
-    connection.request(method, target, body)
-    response = connection.getresponse()
-    document = json.loads(response.read())
-    connection.close()
-    return response.status, document
+    answer = ask(path, target, method=method, body=body)
+    return answer.status, json.loads(answer.body)
 
 
 BAD_BODIES = [
@@ -122,13 +116,8 @@ def test_error_codes_are_the_same_in_every_version_of_python(phrase: str) -> Non
 def test_a_refused_method_names_those_that_are_allowed(scene: Scene) -> None:
     """RFC 9110, section 15.5.6: an answer of 405 must have `Allow`."""
     with scene.agent() as (_, client):
-        connection = HTTPConnection("localhost", timeout=PATIENCE_S)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.connect(str(client.path))
-        connection.request("PUT", "/v1/drain")
-        response = connection.getresponse()
-        assert (response.status, response.headers["Allow"]) == (405, "POST")
-        connection.close()
+        refused = ask(client.path, "/v1/drain", method="PUT")
+        assert (refused.status, refused.headers["Allow"]) == (405, "POST")
 
 
 def ask_port(opened: ApiListener, method: str, target: str, **headers: str) -> tuple[int, Any]:

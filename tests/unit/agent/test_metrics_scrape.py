@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import socket
-from http.client import HTTPConnection
 from pathlib import Path
 
 from tests.agent_support import make_scene
-from tests.patience import PATIENCE_S
+from tests.unix_http import ask
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.telemetry import exposition, mount_metrics
@@ -16,13 +14,9 @@ from xenoovs.show.agent import TABLES
 
 
 def scrape(path: Path, **headers: str) -> tuple[str | None, bytes]:
-    connection = HTTPConnection("localhost", timeout=PATIENCE_S)
-    connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(str(path))
-    connection.request("GET", "/metrics", headers={name.replace("_", "-"): value for name, value in headers.items()})
-    response = connection.getresponse()
-    assert response.status == 200
-    return response.headers["Content-Encoding"], response.read()
+    answer = ask(path, "/metrics", headers={name.replace("_", "-"): value for name, value in headers.items()})
+    assert answer.status == 200
+    return answer.headers["Content-Encoding"], answer.body
 
 
 def test_a_scrape_is_compressed_if_the_client_accepts_it(tmp_path: Path) -> None:
