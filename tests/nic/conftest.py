@@ -50,7 +50,9 @@ def recorded(
         yield lambda part: json.loads((directory / f"{part}.json").read_text())
         return
     parts = {part for item in request.session.items if item.get_closest_marker("nic") and (part := _part_of(item))}
-    with Recording(parts, tmp_path_factory.mktemp("nic") / "records") as recording:
+    items: list[Any] = request.session.items
+    rows = [item.callspec.params["row"] for item in items if getattr(item, "originalname", "") == "test_row"]
+    with Recording(parts, tmp_path_factory.mktemp("nic") / "records", rows=rows) as recording:
         yield recording.record
 
 

@@ -56,9 +56,9 @@ class BootError(Exception):
 class Recording:
     """Records `parts` in machines beside each other."""
 
-    def __init__(self, parts: Collection[str], directory: Path) -> None:
-        """`directory` is made; each record is also written there, as PART.json."""
-        self._directory = directory
+    def __init__(self, parts: Collection[str], directory: Path, *, rows: Sequence[str] = ()) -> None:
+        """`directory` is made; each record is also written there, as PART.json. `rows`: tests of tests/hardware."""
+        self._directory, self._rows = directory, rows
         self._records = {part: Future[Record]() for part in PARTS if part in parts}
         self._waiting = deque(self._records)
         self._stack = ExitStack()
@@ -118,7 +118,7 @@ class Recording:
         with self._booted() as machine:
             module = str(build_module(unpacked_kernel()))
             if current[0] == HARDWARE:
-                [line] = _lines(machine, "tests.nic.guest.hardware", module)
+                [line] = _lines(machine, "tests.nic.guest.hardware", module, *self._rows)
                 self._finish(current, json.loads(line))
                 if not self._take(current):
                     return

@@ -88,16 +88,18 @@ def main() -> None:
     refusals = {name: _refusal(name) for name in _OBSTACLES}
     record = HardwareRecord(refusals=refusals, before=_state())
     with redirect_stdout(sys.stderr):
-        pytest.main([*_arguments(), *sys.argv[2:]], plugins=[record])
+        pytest.main(_arguments(sys.argv[2:]), plugins=[record])
     record.after = _state()
     switch.stop_ovs(ovs)
     unload_nic(wires)
     print(json.dumps(asdict(record)))
 
 
-def _arguments() -> Sequence[str]:
+def _arguments(rows: Sequence[str]) -> list[str]:
+    """`rows`: names of tests; none: all."""
     options = [word for pair in _OPTIONS.items() for word in pair]
-    return ["-p", "no:cacheprovider", "-m", "hardware", "tests/hardware", "--change-settings", "-q", *options]
+    wanted = [f"tests/hardware/test_hardware.py::{row}" for row in rows] or ["tests/hardware"]
+    return ["-p", "no:cacheprovider", "-m", "hardware", *wanted, "--change-settings", "-q", *options]
 
 
 def _refusal(obstacle: str) -> str | None:
