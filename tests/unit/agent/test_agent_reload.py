@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +32,19 @@ from xenoovs.store.view import Changes, FleetView
 
 def problem(agent: Agent) -> str:
     return str(agent.config.problem or "")
+
+
+@pytest.fixture
+def revert(monkeypatch: pytest.MonkeyPatch) -> Callable[[Agent], None]:
+    """Let the time for a confirmation be over."""
+
+    def wait(agent: Agent) -> None:
+        later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600, time=time.time)
+        monkeypatch.setattr("xenoovs.agent.reload.time", later)
+        agent.request_poll()
+        eventually(lambda: "not confirmed" in problem(agent), "the revert")
+
+    return wait
 
 
 CANNOT_BE = [
@@ -138,15 +154,15 @@ def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
         assert len(rounds) > before
 
 
-def test_an_unconfirmed_config_is_reverted_exactly(scene: Scene) -> None:
-    with scene.agent(confirm_s=1.0) as (agent, client):
+def test_an_unconfirmed_config_is_reverted_exactly(scene: Scene, revert: Callable[[Agent], None]) -> None:
+    with scene.agent(confirm_s=60) as (agent, client):
         before, digest = scene.flows, agent.config.digest
         client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 40})
         weighted = scene.flows
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         eventually(lambda: scene.flows != weighted, "the change is applied")
-        eventually(lambda: "not confirmed" in problem(agent), "the revert")
+        revert(agent)
         assert scene.flows == weighted != before
         assert agent.config.digest == digest
         assert [override.weight for override in agent.state.runtime.overrides] == [40]
@@ -164,28 +180,28 @@ def test_confirmed_it_stays(scene: Scene) -> None:
         assert problem(agent) == ""
 
 
-def test_a_change_whose_reply_was_lost_is_reverted_too(scene: Scene) -> None:
-    with scene.agent(confirm_s=0.5) as (agent, _):
+def test_a_change_whose_reply_was_lost_is_reverted_too(scene: Scene, revert: Callable[[Agent], None]) -> None:
+    with scene.agent(confirm_s=60) as (agent, _):
         before = scene.flows
         scene.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
-        eventually(lambda: "not confirmed" in problem(agent), "the revert")
+        revert(agent)
         assert scene.flows == before
 
 
-def test_a_drain_under_way_is_reverted_completely(scene: Scene) -> None:
+def test_a_drain_under_way_is_reverted_completely(scene: Scene, revert: Callable[[Agent], None]) -> None:
     """Also the flows that Open vSwitch learned for new connections meanwhile."""
     scene.edit("protocol: udp", "protocol: tcp")
     scene.edit("    backends:", "    drain: {mode: pin, timeout: 60s, idle_timeout: 60s}\n    backends:")
-    with scene.agent(confirm_s=1.0) as (agent, _):
+    with scene.agent(confirm_s=60) as (agent, _):
         before = scene.flows
         scene.edit("weight: 70", "weight: 0")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         cookie = cookie_of(Stage.LEARNED, service_id=agent.snapshot().services[0].service_id)
         text = f" cookie={cookie:#x}, table=2, idle_timeout=60, priority=30,tcp,tp_src=7 actions=drop"
         scene.switch.install("ovsbr1", (each.flow for each in parse_dump(text)))
-        eventually(lambda: "not confirmed" in problem(agent), "the revert")
+        revert(agent)
         assert scene.flows == before
 
 
@@ -219,56 +235,58 @@ def test_requests_are_answered_while_a_config_waits_for_the_switch(
         eventually(lambda: agent.reloader.reloads == 1, "the new config is read")
 
 
-def test_a_pause_survives_the_revert(scene: Scene) -> None:
-    with scene.agent(confirm_s=0.5) as (agent, client):
+def test_a_pause_survives_the_revert(scene: Scene, revert: Callable[[Agent], None]) -> None:
+    with scene.agent(confirm_s=60) as (agent, client):
         before = scene.flows
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         changed = scene.flows
         client.ask("pause")
-        eventually(lambda: "not confirmed" in problem(agent), "the revert")
+        revert(agent)
         assert agent.snapshot().is_paused
         assert scene.flows == changed
         client.ask("resume")
         assert scene.flows == before != changed
 
 
-def test_a_later_drain_survives_the_revert(scene: Scene) -> None:
-    with scene.agent(confirm_s=1.0) as (agent, client):
+def test_a_later_drain_survives_the_revert(scene: Scene, revert: Callable[[Agent], None]) -> None:
+    with scene.agent(confirm_s=60) as (agent, client):
         client.ask("weight", {"service": "dns", "backend": "fips2", "weight": 7})
         scene.edit("weight: 30", "weight: 300")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         client.ask("drain", {"service": "dns", "backend": "fips2"})
         drained = scene.flows
-        eventually(lambda: "not confirmed" in problem(agent), "the revert")
+        revert(agent)
         eventually(lambda: scene.flows == drained, "flows of the old config, without the drained one")
         assert [(o.backend, o.weight) for o in agent.state.runtime.overrides] == [("fips2", Fraction(0))]
 
 
-def test_the_revert_leaves_other_services_unchanged(scene: Scene) -> None:
+def test_the_revert_leaves_other_services_unchanged(scene: Scene, revert: Callable[[Agent], None]) -> None:
     """Its drain continues; the revert of the changed service ended it too."""
     second = SMALL_CONFIG.partition("services:\n")[2].replace("dns", "ntp").replace("53", "123")
     scene.config.write_text(SMALL_CONFIG + second)
-    with scene.agent(confirm_s=1.0) as (agent, client):
+    with scene.agent(confirm_s=60) as (agent, client):
         first, before = agent.snapshot().services[0].service_id, scene.flows
         scene.edit("name: fips3, mac: 02:00:5e:10:00:03, weight: 30}\n  - name: ntp", "@")
         scene.edit("@", "name: fips3, mac: 02:00:5e:10:00:03, weight: 300}\n  - name: ntp")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         client.ask("drain", {"service": "ntp", "backend": "fips2"})
         bundles, drained = len(scene.switch.applied), {f for f in scene.flows if service_of(f.cookie) != first}
-        eventually(lambda: "not confirmed" in problem(agent), "the revert")
+        revert(agent)
         assert {f for f in scene.flows if service_of(f.cookie) != first} == drained
         assert {f for f in scene.flows if service_of(f.cookie) == first} < before
         ours = [mod.flow for _, bundle in scene.switch.applied[bundles:] for mod in bundle.mods]
         assert {service_of(flow.cookie) for flow in ours} == {first}
 
 
-def test_overrides_that_the_previous_config_refuses_end_with_an_event(scene: Scene) -> None:
-    with scene.agent(confirm_s=1.0) as (agent, client):
+def test_overrides_that_the_previous_config_refuses_end_with_an_event(
+    scene: Scene, revert: Callable[[Agent], None]
+) -> None:
+    with scene.agent(confirm_s=60) as (agent, client):
         scene.edit("    backends:", "    backends:\n      - {name: new, mac: 02:00:5e:10:00:09, weight: 9}")
         eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
         for name in ("fips2", "fips3"):
             client.ask("drain", {"service": "dns", "backend": name})
-        eventually(lambda: "not confirmed" in problem(agent), "the revert")
+        revert(agent)
         eventually(lambda: agent.state.runtime.overrides == (), "both drains have ended")
         assert "an override has ended" in [event.text for event in agent.events.since(0)]
