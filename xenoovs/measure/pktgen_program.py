@@ -7,18 +7,17 @@ gets a signal, so the load ends with this program (pktgen_wait_all_threads_run o
 
 import json
 import os
+import re
 import signal
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
-from xenoovs.regex import regex
-
 ROOT = Path("/proc/net/pktgen")
 THREAD = "kpktgend_0"
 STOP_S = 10
-RESULT = regex(r"Result: OK: (\d+)\(.*?\) usec, (\d+) \(")
+RESULT = re.compile(r"Result: OK: (\d+)\(.*?\) usec, (\d+) \(")
 
 
 class Over(Exception):
