@@ -1,8 +1,8 @@
 """`make test-versions`: tests on each Open vSwitch and Python that Debian has; docs/how-to/install.md shows what ran.
 
 `scripts/test_versions.py [--again] [RELEASE[:PIECE]...]`, such as `trixie`, `sid:demo`, `sid:tests/ovs/test_why.py`.
-A piece is `demo` or a file of tests. Its result is written down at once, and what has passed runs again only with
-`--again`: a run that was ended goes on where it was.
+A piece is `demo`, `tests/golden`, `tests/property` or a file of tests/ovs. Its result is written down at once, and what
+has passed runs again only with `--again`: a run that was ended goes on where it was.
 
 A release runs in its own Debian, with its own Python. Python 3.9 of bullseye is too old: its Open vSwitch runs on this
 host instead, with this host's Python. Pythons that no Debian has are those that scripts/in-python finds.
@@ -39,7 +39,11 @@ RELEASES = {
 _HOW = {"bullseye": "ovs-release", "3.10": "in-python", "3.12": "in-python"}
 _PYTHON = {"in-debian": ".venv/bin/python", "in-python": "python", "ovs-release": sys.executable}
 _PATIENCE_S = 3600
-_PREPARE = "make -s setup; scripts/setup-frr; scripts/setup-ovn; scripts/setup-measure"
+_IPSEC = "openvswitch-ipsec strongswan-starter libstrongswan-standard-plugins"
+_PREPARE = (
+    "make -s setup; scripts/setup-frr; scripts/setup-ovn; scripts/setup-measure; "
+    f"dpkg -s {_IPSEC} >/dev/null 2>&1 || apt-get install -qq -y --no-install-recommends {_IPSEC} >/dev/null"
+)
 _BEGINNING = """. /etc/os-release; echo "$PRETTY_NAME|$("$0" -V)|$(ovs-vswitchd --version | head -n 1)"; exec "$@" """
 _MIXED = "test_servers_of_three_releases_of_open_vswitch"
 _PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", f"not bullseye and not trixie and not {_MIXED}")
@@ -51,23 +55,22 @@ def main() -> int:
     words = sys.argv[1:]
     again = "--again" in words
     wanted = [word for word in words if word != "--again"] or list(RELEASES)
-    lines, failed = list[str](), False
+    failed, releases = False, dict.fromkeys(word.partition(":")[0] for word in wanted)
     for release, _, piece in (word.partition(":") for word in wanted):
         for each in [piece] if piece else pieces_of(release):
             if not again and is_passed(_results(release).get(each, {}).get("result", "")):
                 continue
             print(f"==> {release}: {each}", flush=True)
-            result = run(release, each)
-            lines.append(f"{release} {each}: {result}")
-            failed |= not is_passed(result)
-    print("\n".join(lines))
+            failed |= not is_passed(run(release, each))
+    for release in releases:
+        print(f"{release}: {total(_results(release))}")
     return 1 if failed else 0
 
 
 def pieces_of(release: str) -> Iterator[str]:
-    """Yield the demo, then files of tests; those with the core laws, marked `each_release`, come first."""
+    """Yield all pieces; files with the core laws, marked `each_release`, come first of tests/ovs."""
     for each in RELEASES[release]:
-        if each == "demo":
+        if each != "tests/ovs":
             yield each
         else:
             files = sorted((ROOT / each).glob("test_*.py"))
@@ -134,7 +137,7 @@ def table() -> Iterator[str]:
             if not ran:
                 continue
             row = {"system": "", "python": "", "ovs": ""} | rows[release]
-            what = "`make demo`" if kind == "demo" else f"`{kind}`, {len(ran)} of {len(all_of)} files"
+            what = f"`{kind}`, {len(ran)} of {len(all_of)} files" if kind == "tests/ovs" else f"`{kind}`"
             of = f" of {release}" if release == "bullseye" else ""
             date = max(each["date"] for each in ran.values())
             ovs = row["ovs"] + of if kind in ("demo", "tests/ovs") else "-"
