@@ -137,7 +137,8 @@ def table() -> Iterator[str]:
             if not ran:
                 continue
             row = {"system": "", "python": "", "ovs": ""} | rows[release]
-            what = f"`{kind}`, {len(ran)} of {len(all_of)} files" if kind == "tests/ovs" else f"`{kind}`"
+            what = f"`{'make demo' if kind == 'demo' else kind}`"
+            what += f", {len(ran)} of {len(all_of)} files" if kind == "tests/ovs" else ""
             of = f" of {release}" if release == "bullseye" else ""
             date = max(each["date"] for each in ran.values())
             ovs = row["ovs"] + of if kind in ("demo", "tests/ovs") else "-"
