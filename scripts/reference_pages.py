@@ -87,7 +87,7 @@ def _command_parts(
 ) -> Iterator[str]:
     """Yield the section of a command. `alike`: which command had the same common options first."""
     path = context.command_path
-    meaning, *_ = (command.help or "").split("\f")[0].split("\n\n")
+    meaning = (command.help or "").partition("\f")[0].partition("\n\n")[0]
     usage = " ".join(command.collect_usage_pieces(context)[1:])
     yield f"## {path}{usage and f' `{usage}`'}\n"
     yield " ".join(meaning.split()) + "\n"

@@ -22,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.machines import IPSEC_PACKAGES
 from tests.ovs.releases import DIFFERENCES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +40,7 @@ RELEASES = {
 _HOW = {"bullseye": "ovs-release", "3.10": "in-python", "3.12": "in-python"}
 _PYTHON = {"in-debian": ".venv/bin/python", "in-python": "python", "ovs-release": sys.executable}
 _PATIENCE_S = 3600
-_IPSEC = "openvswitch-ipsec strongswan-starter libstrongswan-standard-plugins"
+_IPSEC = " ".join(IPSEC_PACKAGES)
 _PREPARE = (
     "make -s setup; scripts/setup-frr; scripts/setup-ovn; scripts/setup-measure; "
     f"dpkg -s {_IPSEC} >/dev/null 2>&1 || apt-get install -qq -y --no-install-recommends {_IPSEC} >/dev/null"

@@ -12,6 +12,7 @@ from xenoovs.switch.process import missing_programs, run
 
 SYSTEMD = "/lib/systemd/systemd"
 IPSEC_MONITOR = "/usr/share/openvswitch/scripts/ovs-monitor-ipsec"
+IPSEC_PACKAGES = ("openvswitch-ipsec", "strongswan-starter", "libstrongswan-standard-plugins")
 _GCM = "/usr/lib/ipsec/plugins/libstrongswan-gcm.so"
 
 
@@ -32,7 +33,7 @@ def install_packages() -> None:
     # ovs-monitor-ipsec(8) starts the IKE daemon, in the machine alone. Its proposals need AES-GCM, which is a plugin of
     # a package that strongSwan only recommends.
     if not Path(IPSEC_MONITOR).exists() or missing_programs(["ipsec"]) or not Path(_GCM).exists():
-        packages |= {"openvswitch-ipsec", "strongswan-starter", "libstrongswan-standard-plugins"}
+        packages |= {*IPSEC_PACKAGES}
     if packages:
         run(["apt-get", "update", "-qq"], timeout_s=600.0)
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *sorted(packages)]
