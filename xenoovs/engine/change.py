@@ -117,6 +117,17 @@ class Change:
     def program(self) -> Program:
         return self.target.program
 
+    def done(self, dump: str) -> Change:
+        """Return what is left of it once it is made, and the bridge has these flows: nothing but its problems."""
+        nothing = Plan((), (), (), sum(map(len, self.target.texts.values())))
+        left = Change(self.bridge, self.asked, self.target, nothing, frozenset(), Decision(), (), dump=dump)
+        return replace(left, problems=self.problems, incarnation=self.incarnation)
+
+    def is_met(self, desired: DesiredState, dump: str) -> bool:
+        """Return whether a bridge for which nothing is left to do, and that has these flows, is as desired."""
+        is_settled = not (self.problems or self.target.transition.services)
+        return is_settled and bool(dump) and (self.dump, self.asked) == (dump, desired)
+
     @property
     def bundle(self) -> Bundle:
         return bundle_of(self.difference)

@@ -21,7 +21,7 @@ from xenoovs.compile.plan import Plan, bundle_of, plan
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import is_of_drain, read, with_paths
 from xenoovs.compile.tunnel_ports import encapsulation_to, wanted_ports
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import replace
 from xenoovs.datapath.database import UNKNOWN_TYPE
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.megaflow import MAX_IDLE_S
@@ -33,7 +33,6 @@ from xenoovs.engine.change import (
     Circumstances,
     Comparison,
     PlanOptions,
-    Problem,
     Target,
     Texts,
     beside,
@@ -117,27 +116,6 @@ _DUMPS_BY_SERVICE = 8
 """Up to so many services are read back one by one; for more, all flows at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What the last round left on a bridge. `dump`: The text of all flows; empty where only those of some services were
-    read."""
-
-    asked: DesiredState
-    target: Target
-    dump: str
-    incarnation: str | None
-    problems: tuple[Problem, ...] = ()
-
-    @property
-    def bridge(self) -> str:
-        return self.asked.balancer.uplinks.bridge
-
-    def is_met(self, desired: DesiredState, dump: str) -> bool:
-        """Return whether a bridge with these flows needs nothing but what it has."""
-        is_settled = not (self.problems or self.target.transition.services)
-        return is_settled and bool(dump) and (self.dump, self.asked) == (dump, desired)
-
-
 class Engine:
     """Reconciles one bridge with a desired state. Its calls block, and wait for each other."""
 
@@ -157,7 +135,9 @@ class Engine:
         self._timed: list[Callable[[str, float], None]] = []
         self.resolve = resolve or (lambda balancer: balancer)
         self._follow = follow or (lambda _balancer: None)
-        self._memory: Memory | None = None
+        self._memory: Change | None = None
+        """What the last round left on the bridge: a change that is made. `dump` is empty where only the flows of some
+        services were read."""
         self._is_sure = True
         """Whether the bridge has the flows of `_memory`, but for foreign changes: no apply has failed since."""
         self._quiet, self._opened = Quiet(), dict[int, int]()
@@ -345,12 +325,11 @@ class Engine:
             else:
                 dump, guess, ports = self._observe(desired, memory, options)
                 known = None if lost or ports.is_obstructed else memory
-                if known is not None and known.is_met(desired, dump):
-                    return _unchanged(known, ports)
-                found = compare(dump, guess)
-                if known is not None and not found.touched and replace(known, dump=dump).is_met(desired, dump):
-                    # The last round has not read all flows.
-                    return _unchanged(replace(known, dump=dump), ports)
+                is_met = known is not None and known.is_met(desired, dump)
+                found = Comparison(guess) if is_met else compare(dump, guess)
+                # The last round has perhaps not read all flows.
+                if known is not None and not found.touched and known.done(dump).is_met(desired, dump):
+                    return replace(known.done(dump), unchecked=ports.unchecked, unread_policies=ports.unread_policies)
                 found = self._aged(found, bridge) if memory is None else found
             quiet = self._quiet.blocks(found.guess.program)
             # `apply` waits for revalidation; a round does not, as clients of other backends may wait for it.
@@ -370,7 +349,7 @@ class Engine:
             return self._with_drains(self._beside_others(change, options), at, urgent=urgent, counted=counted)
 
     def _observe(
-        self, desired: DesiredState, memory: Memory | None, options: PlanOptions
+        self, desired: DesiredState, memory: Change | None, options: PlanOptions
     ) -> tuple[str, Target, PortCheck]:
         """Return the flows of the bridge as text, those that are expected, and its ports."""
         balancer = desired.balancer
@@ -493,7 +472,7 @@ class Engine:
                 else:
                     commit()
                 dump = self._read_back(change)
-        self._memory = Memory(change.asked, change.target, dump, change.incarnation, change.problems)
+        self._memory = change.done(dump)
         self._is_sure = True
         if not change.target.transition.services:
             self._quiet, self._opened, self._revalidated = Quiet(), {}, frozenset()
@@ -518,7 +497,7 @@ class Engine:
         blocked_keys = {flow.key for flow in change.difference.blocked}
         return dump, plan((flow for flow in seen.missing.values() if flow.key not in blocked_keys), seen.others)
 
-    def _memory_of(self, bridge: str) -> Memory | None:
+    def _memory_of(self, bridge: str) -> Change | None:
         """Return what the last round left, if it was on this bridge."""
         memory = self._memory
         return memory if memory is not None and memory.bridge == bridge else None
@@ -529,24 +508,6 @@ class Engine:
         yield
         for listener in self._timed:
             listener(what, time.perf_counter() - begun_s)
-
-
-def _unchanged(memory: Memory, ports: PortCheck) -> Change:
-    flows = sum(map(len, memory.target.texts.values()))
-    nothing = Plan((), (), (), flows)
-    return Change(
-        memory.bridge,
-        memory.asked,
-        memory.target,
-        nothing,
-        frozenset(),
-        Decision(),
-        (),
-        dump=memory.dump,
-        incarnation=memory.incarnation,
-        unchecked=ports.unchecked,
-        unread_policies=ports.unread_policies,
-    )
 
 
 def _dead(desired: DesiredState) -> dict[int, frozenset[NextHop]]:
