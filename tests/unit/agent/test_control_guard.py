@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.control.auth import ReadOnlyAuth, RequestFacts, TokenAuth, is_loopback, read_token
+from xenoovs.agent.control.auth import TokenAuth, is_loopback, read_token
 from xenoovs.errors import ListenError, RequestRefused
 
 TOKEN = "a-token-of-24-characters"
 
 
-def asked(method: str = "GET", *, host: str | None = "127.0.0.1:9090", **headers: str) -> RequestFacts:
-    return RequestFacts(method, host, headers.get("authorization"), headers.get("content_type"))
+OPEN, LOCKED = TokenAuth(), TokenAuth(TOKEN)
+
+
+def ask(auth: TokenAuth, method: str = "GET", *, host: str = "127.0.0.1:9090", **headers: str) -> None:
+    auth.check(method, host, headers)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1:80", "localhost", "LocalHost:9090", "[::1]:9090", "::1"])
@@ -29,15 +32,15 @@ HOSTS = ["", "0.0.0.0", "10.0.0.1:80", "localhost.evil.example", "127.0.0.1.evil
 def test_other_hosts(host: str) -> None:
     assert not is_loopback(host)
     with pytest.raises(RequestRefused) as refused:
-        ReadOnlyAuth().check(asked(host=host))
+        ask(OPEN, host=host)
     assert refused.value.code == "wrong_host"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_loopback_is_read_only(method: str) -> None:
-    ReadOnlyAuth().check(asked("GET"))
+    ask(OPEN, "GET")
     with pytest.raises(RequestRefused) as refused:
-        ReadOnlyAuth().check(asked(method))
+        ask(OPEN, method)
     assert refused.value.code == "read_only"
 
 
@@ -47,8 +50,8 @@ def basic(password: str) -> str:
 
 @pytest.mark.parametrize("authorization", [f"Bearer {TOKEN}", f"bearer {TOKEN}", basic(TOKEN)])
 def test_the_token_opens(authorization: str) -> None:
-    TokenAuth(TOKEN).check(asked(authorization=authorization))
-    TokenAuth(TOKEN).check(asked("POST", authorization=authorization, content_type="application/json; charset=utf-8"))
+    ask(LOCKED, Authorization=authorization)
+    ask(LOCKED, "POST", Authorization=authorization, **{"Content-Type": "application/json; charset=utf-8"})
 
 
 # Bytes of a header that are not UTF-8 come as surrogates.
@@ -58,13 +61,13 @@ _WRONG = ("", "Bearer", f"Token {TOKEN}", "Basic %%%", "Bearer \u00e9", basic("x
 @pytest.mark.parametrize("authorization", _WRONG)
 def test_anything_else_does_not(authorization: str) -> None:
     with pytest.raises(RequestRefused) as refused:
-        TokenAuth(TOKEN).check(asked(authorization=authorization))
+        ask(LOCKED, Authorization=authorization)
     assert refused.value.status == 401
 
 
 def test_a_form_of_another_site_changes_nothing() -> None:
     with pytest.raises(RequestRefused) as refused:
-        TokenAuth(TOKEN).check(asked("POST", authorization=basic(TOKEN), content_type="text/plain"))
+        ask(LOCKED, "POST", Authorization=basic(TOKEN), **{"Content-Type": "text/plain"})
     assert refused.value.status == 415
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from xenoovs.agent.control.auth import Auth, facts_of_request
+from xenoovs.agent.control.auth import Auth, TokenAuth
 from xenoovs.agent.control.handlers import ROUTES
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit, add_executor, read_body, run_beside
 from xenoovs.agent.control.schemas import (
@@ -60,7 +60,8 @@ def make_app(
 def bare_app(auth: Auth, *, limit: ConnectionLimit | None) -> web.Application:
     """Return an application without routes. `limit` is as for `make_app`."""
     outermost = () if limit is None else (limit.middleware(),)
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=(*outermost, _errors, _authorised(auth)))
+    innermost = () if auth is None else (_authorised(auth),)
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=(*outermost, _errors, *innermost))
     add_executor(app)
     return app
 
@@ -120,10 +121,12 @@ async def _openapi(_: web.Request) -> web.Response:
     return _json(json.dumps(openapi_document(ROUTES), separators=(",", ":")))
 
 
-def _authorised(auth: Auth) -> Any:
+def _authorised(auth: TokenAuth) -> Any:
     @web.middleware
     async def check(request: web.Request, handler: _Answer) -> web.StreamResponse:
-        auth.check(facts_of_request(request))
+        # `GET http://host/path` must be accepted, and its host replaces the `Host` header (RFC 9112, section 3.2.2).
+        host = request.headers.get("Host", "") if request.raw_path.startswith("/") else request.host
+        auth.check(request.method, host, request.headers)
         return await handler(request)
 
     return check

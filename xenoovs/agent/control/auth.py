@@ -6,10 +6,9 @@ import base64
 import binascii
 import hmac
 import stat
+from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
-
-from aiohttp import web
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import ListenError, RequestRefused
@@ -20,42 +19,26 @@ _HOST = regex(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
-class RequestFacts:
-    """What authorisation depends on; None: no such header. `host`: that of an absolute-form target goes first."""
+class TokenAuth:
+    """What a TCP port admits: requests with a token, as `Authorization: Bearer` (RFC 6750) or as the password of Basic
+    (RFC 7617). `token`: None: none is needed, and the port is read-only. `is_readable`: reading needs none. Without one
+    the port has to be on the loopback interface."""
 
-    method: str
-    host: str | None
-    authorization: str | None
-    content_type: str | None
+    token: str | None = None
+    is_readable: bool = False
 
-
-def facts_of_request(request: web.Request) -> RequestFacts:
-    headers = request.headers
-    # `GET http://host/path` must be accepted, and its host replaces the `Host` header (RFC 9112, section 3.2.2).
-    host = headers.get("Host") if request.raw_path.startswith("/") else request.host
-    return RequestFacts(request.method, host, headers.get("Authorization"), headers.get("Content-Type"))
-
-
-class UnixSocketAuth:
-    """The unix socket. Its file mode admits only its owner and root, and they may do everything."""
-
-    def check(self, asked: RequestFacts) -> None:
-        """Refuse nothing."""
-
-
-class ReadOnlyAuth:
-    """A TCP port on the loopback interface without a token. Every local process may read, none may change anything."""
-
-    def check(self, asked: RequestFacts) -> None:
-        """Raise RequestRefused for changes, and for requests that are for another host."""
+    def check(self, method: str, host: str, headers: Mapping[str, str]) -> None:
+        """Raise RequestRefused for what the port does not admit. `host`: whom the request is for."""
+        is_read = method in ("GET", "HEAD")
+        if self.token is not None and not (is_read and self.is_readable):
+            _require_token(self.token, method, headers)
+            return
         # A web page whose name was made to resolve to 127.0.0.1 must not read this (DNS rebinding).
-        if not is_loopback(asked.host or ""):
+        if not is_loopback(host):
             raise RequestRefused(
-                f"the host {(asked.host or '')[:80]!r} is not this machine; use 127.0.0.1 or localhost",
-                status=403,
-                code="wrong_host",
+                f"the host {host[:80]!r} is not this machine; use 127.0.0.1 or localhost", status=403, code="wrong_host"
             )
-        if asked.method not in ("GET", "HEAD"):
+        if not is_read:
             raise RequestRefused(
                 "without a token this port is read-only; use the unix socket (`xenoovs drain ...`), or start the agent "
                 "with --token-file",
@@ -64,38 +47,20 @@ class ReadOnlyAuth:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class TokenAuth:
-    """A TCP port with a token, as `Authorization: Bearer` (RFC 6750) or as the password of Basic (RFC 7617)."""
-
-    token: str
-
-    def check(self, asked: RequestFacts) -> None:
-        """Raise RequestRefused unless the request carries the token."""
-        token = _token_of(asked.authorization or "")
-        # Bytes of a header that are not UTF-8 come as surrogates (RFC 9110 allows them in fields).
-        if not hmac.compare_digest(token.encode(errors="surrogateescape"), self.token.encode()):
-            raise RequestRefused(
-                "the token is missing or wrong; send `Authorization: Bearer TOKEN`", status=401, code="unauthorized"
-            )
-        # A browser that stores the password sends it for forms of other sites too, but no such form can send JSON.
-        if asked.method == "POST" and (asked.content_type or "").partition(";")[0].strip() != "application/json":
-            raise RequestRefused("send JSON: `Content-Type: application/json`", status=415, code="not_json")
+def _require_token(token: str, method: str, headers: Mapping[str, str]) -> None:
+    # Bytes of a header that are not UTF-8 come as surrogates (RFC 9110 allows them in fields).
+    sent = _token_of(headers.get("Authorization", "")).encode(errors="surrogateescape")
+    if not hmac.compare_digest(sent, token.encode()):
+        raise RequestRefused(
+            "the token is missing or wrong; send `Authorization: Bearer TOKEN`", status=401, code="unauthorized"
+        )
+    # A browser that stores the password sends it for forms of other sites too, but no such form can send JSON.
+    if method == "POST" and headers.get("Content-Type", "").partition(";")[0].strip() != "application/json":
+        raise RequestRefused("send JSON: `Content-Type: application/json`", status=415, code="not_json")
 
 
-@dataclass(frozen=True, slots=True)
-class TokenForChangesAuth:
-    """A TCP port on the loopback interface where every local process may read, and changes need a token."""
-
-    token: str
-
-    def check(self, asked: RequestFacts) -> None:
-        """Raise RequestRefused for changes without the token, and for reads that are for another host."""
-        reads = asked.method in ("GET", "HEAD")
-        (ReadOnlyAuth() if reads else TokenAuth(self.token)).check(asked)
-
-
-Auth = UnixSocketAuth | ReadOnlyAuth | TokenAuth | TokenForChangesAuth
+Auth = TokenAuth | None
+"""None: the unix socket, whose file mode admits only its owner and root: they may do everything."""
 
 
 def is_loopback(host: str) -> bool:

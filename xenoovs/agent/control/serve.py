@@ -16,15 +16,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from xenoovs.agent.control.app import Mount, bare_app, make_app
-from xenoovs.agent.control.auth import (
-    Auth,
-    ReadOnlyAuth,
-    TokenAuth,
-    TokenForChangesAuth,
-    UnixSocketAuth,
-    is_loopback,
-    read_token,
-)
+from xenoovs.agent.control.auth import Auth, TokenAuth, is_loopback, read_token
 from xenoovs.agent.control.limits import REQUEST_TIMEOUT_S, ConnectionLimit
 from xenoovs.agent.log import bridge_context, info
 from xenoovs.agent.tasks import run_all
@@ -67,12 +59,10 @@ class Listen:
                 f"{' and '.join(missing)}; or listen at 127.0.0.1"
             )
 
-    def auth(self) -> Auth:
+    def auth(self) -> TokenAuth:
         """Return who may do what. Raises ListenError."""
-        if self.token_file is None:
-            return ReadOnlyAuth()
-        token = read_token(self.token_file)
-        return TokenForChangesAuth(token) if self.is_readable and is_loopback(self.host) else TokenAuth(token)
+        token = None if self.token_file is None else read_token(self.token_file)
+        return TokenAuth(token, is_readable=self.is_readable and is_loopback(self.host))
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return the context of TLS; None without TLS. Raises ListenError."""
@@ -98,7 +88,7 @@ class ApiListener:
 
 
 def unix_listener(sock: socket) -> ApiListener:
-    return ApiListener(sock, UnixSocketAuth(), f"unix:{sock.getsockname()}")
+    return ApiListener(sock, None, f"unix:{sock.getsockname()}")
 
 
 def open_port(listen: Listen) -> ApiListener:
