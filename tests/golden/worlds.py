@@ -112,7 +112,7 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         client.ask("reset", reset)
         for _ in range(2):
             clock.elapsed_s += _STEP_S
-            agent.store.dispatch(SamplesAsked())
+            agent.store.publish(SamplesAsked())
             eventually(lambda: agent.state.offload.sampled_s == time.time(), "a sample")
         client.ask("reset", reset)
         yield

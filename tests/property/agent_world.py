@@ -15,7 +15,7 @@ from tests.unit import balancer as small
 from xenoovs.agent.overrides import merge, override_of, require_possible, with_weight
 from xenoovs.agent.probe.target import IcmpTarget
 from xenoovs.agent.servers import find_backend
-from xenoovs.agent.state import Runtime, RuntimeChanged, with_overrides
+from xenoovs.agent.state import Runtime, with_overrides
 from xenoovs.compile.read import is_of_drain
 from xenoovs.decision.ejection import Ejected, Ramps
 from xenoovs.engine.change import Change
@@ -165,7 +165,7 @@ class AgentWorld:
         if found != self.overrides:
             self.settled = None
         self.overrides, self.wanted = found, True
-        self.agent.store.dispatch(RuntimeChanged(Runtime(found)))
+        self.agent.store.dispatch(Runtime(found))
 
     def set_maintenance(self, service: int, backend: int, *, is_on: bool) -> None:
         """As an operator does. It moves clients for a time alone: `settled` stays."""
@@ -174,7 +174,7 @@ class AgentWorld:
             weight = find_backend(self.balancer, names).weight if override is None else override.weight
             found = with_weight(Runtime(self.overrides), self.balancer, names, weight, now_s=0.0, is_maintenance=is_on)
             self.overrides, self.wanted = found.overrides, True
-            self.agent.store.dispatch(RuntimeChanged(found))
+            self.agent.store.dispatch(found)
 
     def end_maintenance(self) -> None:
         for each in self.overrides:

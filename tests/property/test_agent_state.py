@@ -21,7 +21,6 @@ from xenoovs.agent.state import (
     PortsChanged,
     Probed,
     Runtime,
-    RuntimeChanged,
     Tick,
     after,
     desired_state,
@@ -85,7 +84,7 @@ def next_events(draw: st.DrawFn, state: AgentState, now_s: float) -> Event:
         for name, weight in sorted(weights.items())
     )
     if kind == "runtime":
-        return RuntimeChanged(Runtime(overrides, draw(st.booleans())))
+        return Runtime(overrides, draw(st.booleans()))
     known = draw(st.dictionaries(st.sampled_from(names), st.sampled_from([Fraction(0), Fraction(3, 8), Fraction(1)])))
     return ConfigFollowed(balancer, overrides, known)
 
@@ -105,9 +104,8 @@ def history(data: st.DataObject) -> Iterator[tuple[AgentState, Event, float]]:
 def ask(state: AgentState, now_s: float) -> object:
     """Evaluate every query of a state."""
     tracker = state.tracker
-    signals = [tracker.signals(service) for service in state.in_use.services]
     try:
-        return desired_state(state, now_s), state.held, tracker.is_settled, signals
+        return desired_state(state, now_s), state.held, tracker.is_settled
     except CompileError as problem:
         return str(problem)
 

@@ -22,7 +22,7 @@ from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import blocks_by_service, is_pinned, pieces, shares
 from xenoovs.agent.probe.target import IcmpTarget
-from xenoovs.agent.state import BridgePorts, Observed
+from xenoovs.agent.state import BridgePorts
 from xenoovs.compile.pipeline import OTHER_PRIORITY, Stage
 from xenoovs.compile.read import read
 from xenoovs.datapath.database import PortState
@@ -75,7 +75,7 @@ class World:
     def link(self, unlinked: Collection[str] = ()) -> None:
         names = ("p0", "p1", "p2")
         ports = {name: PortState(name, n, link_up=name not in unlinked) for n, name in enumerate(names, 1)}
-        self.agent.store.dispatch(Observed(BridgePorts({"ovsbr1": ports})))
+        self.agent.store.dispatch(BridgePorts({"ovsbr1": ports}))
 
     def start_agent(self) -> None:
         self.engine, self.next_sync = Engine(self.switch), self.now

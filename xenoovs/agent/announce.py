@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.state import AgentState, Announcements, Observed, RoundFacts
+from xenoovs.agent.state import AgentState, Announcements, RoundFacts
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
 from xenoovs.dataclass import dataclass, replace
@@ -144,7 +144,7 @@ class Announcer:
     def _publish(self) -> None:
         shown = Announcements(tuple(self._with_bgp(vip, view) for vip, view in self._views.items()))
         if shown != self._store.state.vips:
-            self._store.dispatch(Observed(shown))
+            self._store.dispatch(shown)
 
     async def run(self) -> None:
         """Compare the routes after each round, and now and then without one, until cancelled."""

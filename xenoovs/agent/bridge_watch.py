@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.state import BridgePorts, Observed
+from xenoovs.agent.state import BridgePorts
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
 from xenoovs.compile.program import Program
@@ -151,7 +151,7 @@ async def follow_bridge(
                 # At first the agent may have read the ports earlier, and what changed since is in no event.
                 needs_round = seen.bridges is None or any(event.needs_round for event in events)
                 seen = BridgePorts(ports)
-                store.dispatch(Observed(seen))
+                store.dispatch(seen)
                 for event in events:
                     log = warn if event.is_bad else info
                     facts = {"port": event.port} if event.port else {}
@@ -162,7 +162,7 @@ async def follow_bridge(
             if not seen.problem:
                 warn("database of Open vSwitch does not answer; polling for changes", reason=str(problem))
             seen = replace(seen, problem=str(problem))
-            store.dispatch(Observed(seen))
+            store.dispatch(seen)
         await asyncio.sleep(retry_s)
         retry_s = min(2 * retry_s, _LONGEST_RETRY_S)
 

@@ -50,7 +50,6 @@ from xenoovs.agent.state import (
     AdvertisedRefused,
     AgentState,
     BlocksPlaced,
-    Observed,
     OverrideExpired,
     PortsChanged,
     RoundFacts,
@@ -441,7 +440,7 @@ class Agent:
 
     def _publish(self, facts: RoundFacts) -> None:
         """Let the tasks beside the rounds see what the bridge has now, and what is wrong."""
-        self.store.dispatch(Observed(replace(facts, program=self.engine.program, desired=self.desired)))
+        self.store.dispatch(replace(facts, program=self.engine.program, desired=self.desired))
 
     async def _try_round(self) -> bool:
         """Return whether the bridge is as desired, as far as a pause and problems let it be."""

@@ -19,15 +19,7 @@ from xenoovs.agent.config_file import ConfigVersion
 from xenoovs.agent.fleet_config import FleetCache, FleetConfig
 from xenoovs.agent.health import FleetWatches, HealthChange
 from xenoovs.agent.log import info, warn
-from xenoovs.agent.state import (
-    AgentState,
-    Membership,
-    Observed,
-    OffloadSample,
-    RuntimeChanged,
-    SamplesAsked,
-    WatchesChanged,
-)
+from xenoovs.agent.state import AgentState, Membership, OffloadSample, SamplesAsked
 from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import within
 from xenoovs.datapath.megaflow import Verdict
@@ -102,7 +94,7 @@ class FleetMember:
         if runtime.overrides:
             names = [f"{each.service}/{each.backend}" for each in runtime.overrides]
             warn("overrides of this DPU have ended; the store of the fleet decides", backends=first_names(names))
-            agent.dispatch(RuntimeChanged(replace(runtime, overrides=())))
+            agent.dispatch(replace(runtime, overrides=()))
 
     def changed(self) -> None:
         """Take the newest view, or notice that the store is lost."""
@@ -142,7 +134,7 @@ class FleetMember:
     def _publish(self) -> None:
         known = Membership(self._membership(), self._not_wanted())
         if known != self._agent.state.fleet:
-            self._agent.dispatch(Observed(known))
+            self._agent.dispatch(known)
 
     def _membership(self) -> FleetMembership:
         connection = self._store.connection
@@ -190,7 +182,7 @@ class FleetMember:
         view = self._config.good.view
         if view is not None and view is not self._watched:
             self._watched = view
-            self._agent.dispatch(WatchesChanged(FleetWatches.of(view, self._name)))
+            self._agent.dispatch(FleetWatches.of(view, self._name))
 
     def _vote(self, _: HealthChange) -> None:
         self._follow_cut_off()
@@ -310,7 +302,7 @@ class FleetMember:
         awaited = self._awaited
         # A sample that began before the bridge was right does not count, and the next one may be minutes away.
         if awaited is not None or not before.sampled:
-            self._agent.dispatch(SamplesAsked())
+            self._agent.publish(SamplesAsked())
         status = self._verdicts.reported(status, is_due=self._is_due, ack=awaited)
         status = self._with_votes(status)
         if status != before or self._is_due:

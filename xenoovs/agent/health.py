@@ -49,10 +49,6 @@ from xenoovs.store.view import FleetView
 # The health of one backend, from the results of its probes. Pure: the time is an argument.
 
 
-SMOOTHING = 1 / 8
-"""How much a new latency counts in the smoothed one, as in the round-trip time of TCP (RFC 6298, alpha)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Check:
     """One backend that is probed. `min_change`: of what the agent of a server advertises; None: it is a health check.
@@ -72,19 +68,6 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
-    """What probes measure of a backend, and what its server advertises: the input of a weight policy.
-
-    `smoothed_s`: exponentially weighted moving average of the latencies; a new one counts `SMOOTHING`, and the first
-    one is the average.
-    """
-
-    latency_s: float | None = None
-    smoothed_s: float | None = None
-    advertised: Fraction | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class BackendHealth:
     """The health of one check, from its results. `failed_s`: when each of the last failed probes in a row was sent; at
     most `fall` of them. `contradictions`: results in a row that contradict `is_up`. `is_known`: False until the first
@@ -99,7 +82,6 @@ class BackendHealth:
     failed_s: tuple[float, ...] = ()
     transitions: int = 0
     last: ProbeResult | None = None
-    signal: Signal | None = None
 
     def failing_s(self, fall: int) -> float | None:
         """Return when the first of the last `fall` probes was sent, if all of them failed."""
@@ -137,7 +119,6 @@ def with_result(
         failed_s=() if result.ok else (*before.failed_s, sent_s)[-health.fall :],
         transitions=before.transitions + is_changed,
         last=result,
-        signal=_signal(before.signal, result.latency_s) if result.ok else before.signal,
     )
 
 
@@ -152,12 +133,6 @@ def _pause_s(check: Check, results: int, *, is_contradicted: bool) -> float:
     most = 1.0 if health.jitter and not results and not is_contradicted else float(health.jitter)
     chance = crc32(results.to_bytes(8, "big"), check.seed) / (1 << 32) if most else 0.0
     return interval_ms / 1000 * (1 - most * chance)
-
-
-def _signal(before: Signal | None, latency_s: float) -> Signal:
-    if before is None or before.smoothed_s is None:
-        return Signal(latency_s, latency_s)
-    return Signal(latency_s, before.smoothed_s + SMOOTHING * (latency_s - before.smoothed_s))
 
 
 # Which backends are probed, and how: one check for one backend, however many services use it. Pure.
@@ -323,16 +298,6 @@ class HealthTracker:
     def ejected(self) -> Ejected:
         """The backends that get no clients, as decided last."""
         return {name: each.ejected for name, each in self.ejections.items() if each.ejected}
-
-    def signals(self, service: Service) -> dict[str, Signal]:
-        """Return what probes measured of the backends of a service."""
-        checks = ((b.name, self.checks.by_backend.get((service.name, b.name))) for b in service.backends)
-        found = ((name, self.health[check].signal) for name, check in checks if check is not None)
-        signals = {name: signal for name, signal in found if signal is not None}
-        for backend in service.backends if self.advertised else ():
-            if (advertised := self.advertised_by((service.name, backend.name))) is not None:
-                signals[backend.name] = replace(signals.get(backend.name, Signal()), advertised=advertised.part)
-        return signals
 
     def advertised_by(self, name: BackendName) -> Advertised | None:
         """Return what the agent of a backend's server advertised; None: nothing."""

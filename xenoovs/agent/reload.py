@@ -28,11 +28,9 @@ from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
-    Observed,
     PathPin,
     PortsChanged,
     Runtime,
-    RuntimeChanged,
     Tick,
     after,
     desired_state,
@@ -218,9 +216,7 @@ class Reloader:
             await self.follow(merged)
         except SwitchError as error:
             bridge, now_s = self.config.balancer.uplinks.bridge, self._store.clock.now_s()
-            self._store.dispatch(
-                Observed(self._report.failed(self._store.state.round, error, bridge=bridge, now_s=now_s))
-            )
+            self._store.dispatch(self._report.failed(self._store.state.round, error, bridge=bridge, now_s=now_s))
 
     async def override(self, *requests: OverrideRequest) -> tuple[BackendName, ...]:
         """Set or end overrides, of all backends or of none. Return the backends that the requests are for. Raises
@@ -305,7 +301,7 @@ class Reloader:
                 status=507,
                 code="not_saved",
             ) from None
-        self._store.dispatch(RuntimeChanged(runtime))
+        self._store.dispatch(runtime)
         return True
 
     def adopt(self, runtime: Runtime) -> None:
@@ -313,7 +309,7 @@ class Reloader:
         before = self._store.state.runtime
         self._engine.hold(is_held=runtime.is_paused)
         pause = replace(runtime, overrides=before.overrides)
-        self._store.dispatch(RuntimeChanged(pause))
+        self._store.dispatch(pause)
         self._set_overrides(merge(runtime.overrides, self.config.balancer))
         if self._store.state.runtime != before:
             count = len(self._store.state.runtime.overrides)
@@ -426,7 +422,7 @@ class Reloader:
             warn(
                 "an override has ended", service=one.service, backend=one.backend, state=one.state, reason=ended.reason
             )
-        self._store.dispatch(RuntimeChanged(replace(self._store.state.runtime, overrides=merged.remaining)))
+        self._store.dispatch(replace(self._store.state.runtime, overrides=merged.remaining))
 
     def _warn_refused(self, event: str, problem: XenoovsError) -> None:
         warn(event, reason=str(problem), newer=self.config.newer or "-", config=self.config.digest)

@@ -6,7 +6,7 @@ Events go into `step`, and effects come out, for modules with a clock, threads a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from xenoovs.agent.health import (
     FleetWatches,
     HealthChange,
     HealthTracker,
-    Signal,
     checks_of,
     fleet_checks,
     fleet_shares,
@@ -51,19 +50,6 @@ if TYPE_CHECKING:
 
 IMPOSSIBLE = CompileError, ToleranceUnreachable, BudgetUnreachable
 """What is raised where no flows can have the weights."""
-
-WeightPolicy = Callable[[Service, Mapping[str, Signal]], Mapping[str, Fraction]]
-"""Gives the weights of a service's backends, by their names, from the service with the weights of config and operators,
-and from the signals of those backends that answered a probe or whose server advertised a weight. Must depend on nothing
-else, and leave one weight."""
-
-
-def advertised_weights(service: Service, signals: Mapping[str, Signal]) -> Mapping[str, Fraction]:
-    """The default policy: the weights of config and operators, each times what the agent of its server advertises.
-    Where none would be left, agents are ignored: they are the more likely fault."""
-    parts = {name: signal.advertised for name, signal in signals.items() if signal.advertised is not None}
-    weights = {backend.name: backend.weight * parts.get(backend.name, 1) for backend in service.backends}
-    return weights if any(weights.values()) else {backend.name: backend.weight for backend in service.backends}
 
 
 def with_overrides(balancer: Balancer, overrides: Iterable[Override]) -> Balancer:
@@ -200,7 +186,6 @@ class RoundFacts:
         return not (self.error or self.problems or self.held) and self.last_s is not None
 
 
-Fact = BridgePorts | OffloadSample | Membership | Announcements | RoundFacts
 _PART = {
     BridgePorts: "ports",
     OffloadSample: "offload",
@@ -208,7 +193,7 @@ _PART = {
     Announcements: "vips",
     RoundFacts: "round",
 }
-"""The part of the state that each of them is."""
+"""The part of the state that each of them is; to observe another value of it is an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +225,6 @@ class AgentState:
     live_since_s: Mapping[str, float] = field(default_factory=dict)
     ejected: Ejected = field(default_factory=dict)
     slow_starts: SlowStarts = field(default_factory=SlowStarts)
-    policy: WeightPolicy = advertised_weights
     refused: Mapping[str, str] = field(default_factory=dict)
     without_maintenance: tuple[Service, ...] = ()
     placed: Mapping[str, Blocks] = field(default_factory=dict)
@@ -311,20 +295,6 @@ class ConfigFollowed:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchesChanged:
-    """The fleet has other witnesses, or another state of a backend."""
-
-    watches: FleetWatches
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeChanged:
-    """An operator set a weight, paused or resumed."""
-
-    runtime: Runtime
-
-
-@dataclass(frozen=True, slots=True)
 class PortsChanged:
     """These ports of the bridge have no link now."""
 
@@ -360,30 +330,26 @@ class Tick:
     """A round begins. Backends that went down since the last one are ejected together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """A task, or a round, has observed this."""
-
-    fact: Fact
-
-
-@dataclass(frozen=True, slots=True)
-class SamplesAsked:
-    """A client shows samples of hardware offload: for some seconds there are more of them."""
-
-
 Event = (
     ConfigFollowed
-    | WatchesChanged
-    | RuntimeChanged
+    | FleetWatches
+    | Runtime
     | PortsChanged
     | Probed
     | AdvertisedRefused
     | BlocksPlaced
     | Tick
-    | Observed
-    | SamplesAsked
+    | BridgePorts
+    | OffloadSample
+    | Membership
+    | Announcements
+    | RoundFacts
 )
+
+
+@dataclass(frozen=True, slots=True)
+class SamplesAsked:
+    """A client shows samples of hardware offload: for some seconds there are more of them. No event of the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,11 +383,9 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
     match event:
         case Probed():
             return _probed(state, event, now_s)
-        case Observed(fact):
-            seen = replace(state, **{_PART[type(fact)]: fact})  # type: ignore[arg-type]  # by type
-            return (_dated(state, seen, now_s) if isinstance(fact, BridgePorts) else seen), ()
-        case SamplesAsked():
-            return state, ()
+        case BridgePorts() | OffloadSample() | Membership() | Announcements() | RoundFacts():
+            seen = replace(state, **{_PART[type(event)]: event})  # type: ignore[arg-type]  # by type
+            return (_dated(state, seen, now_s) if isinstance(event, BridgePorts) else seen), ()
         case Tick():
             expired, effects = _expired(state, now_s)
             return _ticked(expired, now_s), effects
@@ -432,12 +396,12 @@ def step(state: AgentState, event: Event, now_s: float) -> tuple[AgentState, tup
             return replace(state, placed=others if blocks is None else others | {service: blocks}), ()
         case PortsChanged(down):
             return _dated(state, replace(state, ports_down=down), now_s), ()
-        case WatchesChanged(watches):
-            if state.watches is not None and state.watches.witnessed == watches.witnessed:
-                return replace(state, watches=watches), ()
-            return _probing(replace(state, watches=watches), {}, now_s, before=state)
-        case RuntimeChanged(runtime):
-            return _runtime_changed(state, runtime, now_s)
+        case FleetWatches():
+            if state.watches is not None and state.watches.witnessed == event.witnessed:
+                return replace(state, watches=event), ()
+            return _probing(replace(state, watches=event), {}, now_s, before=state)
+        case Runtime():
+            return _runtime_changed(state, event, now_s)
         case ConfigFollowed(balancer, overrides, known, stored):
             followed = replace(state, balancer=balancer, known=known, stored=stored)
             used, saves = _with_runtime(followed, replace(state.runtime, overrides=overrides))
@@ -501,9 +465,6 @@ def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState,
 
 
 def _ticked(state: AgentState, now_s: float) -> AgentState:
-    # The default policy depends on what other events change alone. Any other may have other signals now. For 16,000
-    # backends it takes some 20 ms.
-    state = state if state.policy is advertised_weights else _weighted(state)
     tracker = state.tracker.with_decisions(state.judged, now_s)
     if state.watches is not None:
         # What this DPU alone cannot reach has its clients as before.
@@ -584,18 +545,25 @@ def _probing(
 
 
 def _weighted(state: AgentState) -> AgentState:
-    """Return the state with the weights of config, operators and policy in use; the very same ones if none changes."""
+    """Return the state with the weights of config, operators and servers in use; the very same ones if none changes."""
     in_use = with_overrides(state.balancer, state.runtime.overrides)
-    is_default = state.policy is advertised_weights
-    if not is_default or state.tracker.advertised:
-        chosen = {
-            (service.name, backend): weight
-            for service in in_use.services
-            if service.name not in state.refused and (service.agent_check is not None or not is_default)
-            for backend, weight in state.policy(service, state.tracker.signals(service)).items()
-        }
+    if state.tracker.advertised:
+        chosen = dict[BackendName, Fraction]()
+        for service in in_use.services:
+            if service.agent_check is not None and service.name not in state.refused:
+                chosen |= _advertised_weights(service, state.tracker)
         in_use = with_weights(in_use, chosen)
     state = state if in_use == state.in_use else replace(state, in_use=in_use)
     away = [each.name for each in state.runtime.overrides if each.is_maintenance]
     others = with_weights(state.in_use, dict.fromkeys(away, Fraction(0))).services if away else ()
     return state if others == state.without_maintenance else replace(state, without_maintenance=others)
+
+
+def _advertised_weights(service: Service, tracker: HealthTracker) -> dict[BackendName, Fraction]:
+    """Return the weights of a service's backends, each times what the agent of its server advertises. Empty where none
+    would be left: agents are ignored then, as they are the more likely fault."""
+    weights = dict[BackendName, Fraction]()
+    for backend in service.backends:
+        advertised = tracker.advertised_by(name := (service.name, backend.name))
+        weights[name] = backend.weight * (1 if advertised is None else advertised.part)
+    return weights if any(weights.values()) else {}

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from xenoovs.agent.state import AgentState, Event, Observed, step
+from xenoovs.agent.state import AgentState, Event, step
 from xenoovs.agent.tasks import call_each
 
 
@@ -42,7 +42,7 @@ class Store:
         self._watches: list[tuple[str, asyncio.Event]] = []
 
     def subscribe(self, kind: type, handle: Callable[[Any], object]) -> None:
-        """Call `handle` with each event, effect or observed fact of a kind. If it raises, that is only logged."""
+        """Call `handle` with each event, effect or other fact of a kind. If it raises, that is only logged."""
         self._handlers[kind].append(handle)
 
     def watch(self, *parts: str) -> asyncio.Event:
@@ -61,7 +61,7 @@ class Store:
             for part, news in self._watches:
                 if getattr(before, part) is not getattr(after, part):
                     news.set()
-            for each in (event.fact if isinstance(event, Observed) else event, *effects):
+            for each in (event, *effects):
                 self.publish(each)
 
     def publish(self, fact: object) -> None:

@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest
 
 from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.offload import OffloadSampler, RuleUse, SamplePace
-from xenoovs.agent.state import Observed, Probed, SamplesAsked
+from xenoovs.agent.state import Probed, SamplesAsked
 from xenoovs.agent.tasks import call_each
 from xenoovs.agent.web.page import agent_json, mount_page
 from xenoovs.regex import regex
@@ -87,12 +87,12 @@ def telemetry(
 
     async def prepared(request: web.Request, _: web.StreamResponse) -> None:
         if request.path.endswith(_SHOWS_SAMPLES):
-            store.dispatch(SamplesAsked())
+            store.publish(SamplesAsked())
 
     store.subscribe(SamplesAsked, lambda _: sampler.request())
     store.subscribe(Probed, count_probe)
     engine.on_timed(lambda step, seconds: call_each((timings.count,), step, seconds))
-    agent.add_task(lambda: sampler.run(lambda sample: store.dispatch(Observed(sample))))
+    agent.add_task(lambda: sampler.run(store.dispatch))
     return (
         lambda app: app.on_response_prepare.append(prepared),
         mount_metrics(lambda: partial(metrics, agent.lazy_snapshot())),

@@ -34,7 +34,7 @@ from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
 from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
-from xenoovs.agent.state import BridgePorts, Observed, RoundFacts, Runtime
+from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
 from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import LoopCall, TaskFactory
 from xenoovs.agent.telemetry import telemetry
@@ -342,7 +342,7 @@ def _changed(agent: Agent, read: Callable[[], dict[str, PortState] | None] | Non
     """Start a round, as something has changed at the bridge. `read`: its ports, by its connection."""
     if read is not None:
         bridges = None if (ports := read()) is None else {agent.bridge: ports}
-        agent.store.dispatch(Observed(BridgePorts(bridges)))
+        agent.store.dispatch(BridgePorts(bridges))
     agent.request_round()
 
 

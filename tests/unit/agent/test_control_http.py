@@ -19,7 +19,7 @@ from tests.patience import PATIENCE_S
 from tests.unix_http import ask
 from xenoovs.agent.control import app
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
-from xenoovs.agent.state import Membership, Observed
+from xenoovs.agent.state import Membership
 from xenoovs.errors import ListenError
 from xenoovs.show.agent import FleetMembership
 
@@ -85,7 +85,7 @@ def test_ready_answers_as_described_and_status_has_the_same_reason(scene: Scene)
             "",
         )
         membership = FleetMembership("dpu1", 1, 1, None, "", "")
-        agent.store.dispatch(Observed(Membership(membership, withheld="a reason")))
+        agent.store.dispatch(Membership(membership, withheld="a reason"))
         assert (send(client.path, "GET", "/ready"), client.ask("status")["snapshot"]["not_ready"]) == (
             (503, {"ready": False, "reason": "a reason"}),
             "a reason",

@@ -28,7 +28,6 @@ from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.state import (
     AgentState,
     ConfigFollowed,
-    Observed,
     OffloadSample,
     PortsChanged,
     ProbeAt,
@@ -36,7 +35,6 @@ from xenoovs.agent.state import (
     RoundFacts,
     SamplesAsked,
     Tick,
-    WatchesChanged,
     after,
     step,
 )
@@ -136,7 +134,7 @@ def refuse(*_: object) -> None:
 
 def idle_agent(last: RoundFacts | None = None) -> Store:
     store = Store(AgentState(BALANCER, BALANCER), MonotonicClock())
-    store.dispatch(Observed(last or RoundFacts()))
+    store.dispatch(last or RoundFacts())
     return store
 
 
@@ -163,7 +161,7 @@ async def reports_while(
     member = fleet.FleetMember(agent, engine, config, "dpu1", store, states, cache, request_poll=lambda: None)
     tasks = [asyncio.create_task(member.follow()), asyncio.create_task(member.run())]
     while not end(put):
-        agent.dispatch(Observed(replace(agent.state.round)))
+        agent.dispatch(replace(agent.state.round))
         await asyncio.sleep(0.005)
     for task in tasks:
         task.cancel()
@@ -197,7 +195,7 @@ def test_bug_an_agent_whose_first_sample_was_too_old_reported_its_megaflows_minu
             # Each request gives one sample. The first two began before the bridge was right.
             asked, seen = 0, len(samples)
             samples.append(OffloadSample(findings(DUMP), begun_s - 1 if seen < 2 else time.time() + 1))
-            agent.dispatch(Observed(samples[-1]))
+            agent.dispatch(samples[-1])
         return False
 
     samples = list[OffloadSample]()
@@ -269,7 +267,7 @@ def view(*, witness_of: int = 1, down: tuple[int, ...] = ()) -> FleetView:
 
 def following(seen: FleetView) -> AgentState:
     state = AgentState(BALANCER, BALANCER)
-    watched = WatchesChanged(FleetWatches.of(seen, "d1"))
+    watched = FleetWatches.of(seen, "d1")
     return after(state, watched, ConfigFollowed(BALANCER, stored=STORED), now_s=0)
 
 
@@ -289,9 +287,9 @@ def test_checks_that_were_made_one_after_the_other_are_those_of_the_last_state()
     ):
         for seen in (view(), view(witness_of=2), view(down=(0,))):
             watches, balancer = FleetWatches.of(seen, "d1"), replace(BALANCER, services=services)
-            state = after(state, WatchesChanged(watches), ConfigFollowed(balancer, stored=STORED), now_s=0)
+            state = after(state, watches, ConfigFollowed(balancer, stored=STORED), now_s=0)
             assert state.tracker.checks == fleet_checks(balancer, watches)
-            followed = after(state, WatchesChanged(watches), ConfigFollowed(balancer, stored=STORED), now_s=0)
+            followed = after(state, watches, ConfigFollowed(balancer, stored=STORED), now_s=0)
             assert followed.tracker.checks is state.tracker.checks
             assert set(state.tracker.health) == set(state.tracker.checks.backends)
 
@@ -309,7 +307,7 @@ def test_a_witness_probes_at_the_interval_of_the_service_and_others_seldom() -> 
     assert state.is_settled
     assert not state.tracker.is_settled
 
-    state, effects = step(state, WatchesChanged(FleetWatches.of(view(witness_of=2), "d1")), 1.0)
+    state, effects = step(state, FleetWatches.of(view(witness_of=2), "d1"), 1.0)
     assert state.tracker.checks.by_backend["web", "b2"].health.interval_ms == 1000
     # The first one is unchanged.
     assert [each.check.health.interval_ms for each in effects if isinstance(each, ProbeAt)] == [1000]

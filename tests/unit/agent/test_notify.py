@@ -20,7 +20,7 @@ from xenoovs.agent.health import Check, Checks, HealthTracker
 from xenoovs.agent.notify import BACKUP, DOWN, MAX_RUNNING, UP, Notifier, notifications
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import ExecTarget, IcmpTarget, ProbeResult, ResourceShortage, Target
-from xenoovs.agent.state import AgentState, Runtime, RuntimeChanged, step
+from xenoovs.agent.state import AgentState, Runtime, step
 from xenoovs.agent.store import MonotonicClock, Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.decision.ejection import Ejection
@@ -62,7 +62,7 @@ def test_a_service_is_in_backup_while_only_backups_serve() -> None:
 
 def in_maintenance(one: AgentState, *names: str) -> AgentState:
     overrides = tuple(Override("s", name, Fraction(1), 0.0, Fraction(1), is_maintenance=True) for name in names)
-    return step(one, RuntimeChanged(Runtime(overrides)), 0.0)[0]
+    return step(one, Runtime(overrides), 0.0)[0]
 
 
 def test_backends_in_maintenance_serve_no_clients_and_have_no_state() -> None:

@@ -15,7 +15,6 @@ from xenoovs.agent.state import (
     AgentState,
     BridgePorts,
     ConfigFollowed,
-    Observed,
     PortsChanged,
     ProbeAt,
     Probed,
@@ -45,7 +44,7 @@ def ports(**status: dict[str, str]) -> dict[str, dict[str, PortState]]:
 
 def ejected(seen: BridgePorts, *, watched: bool = True) -> frozenset[str]:
     balancer = WATCHED if watched else behind_tunnels(replace(GENEVE, ports=TunnelPorts.EACH))
-    state = after(AgentState(balancer, balancer), Observed(seen), Tick(), now_s=0.0)
+    state = after(AgentState(balancer, balancer), seen, Tick(), now_s=0.0)
     return state.ejected.get("web", frozenset())
 
 
@@ -84,7 +83,7 @@ def test_a_controller_knows_by_the_bit_that_groups_go_by(state: int, out: str) -
 
 
 def test_a_port_without_link_and_one_without_bfd_have_their_own_reasons() -> None:
-    seen = Observed(BridgePorts(ports(first=GONE, second=UP)))
+    seen = BridgePorts(ports(first=GONE, second=UP))
     state = after(AgentState(WATCHED, WATCHED), seen, PortsChanged(frozenset({SECOND})), now_s=0.0)
     assert [state.why_dead(port) for port in sorted(state.dead_ports)] == [
         f"BFD of port {FIRST} is down",
@@ -107,11 +106,11 @@ def test_bug_a_probe_that_was_sent_into_a_dead_port_ejected_its_backend_once_mor
             ),
         ),
     )
-    dead, live = (Observed(BridgePorts(ports(first=first, second=UP))) for first in (GONE, UP))
+    dead, live = (BridgePorts(ports(first=first, second=UP)) for first in (GONE, UP))
     state = after(
         AgentState(balancer, balancer),
         ConfigFollowed(balancer),
-        Observed(BridgePorts(ports(first=UP, second=UP))),
+        BridgePorts(ports(first=UP, second=UP)),
         now_s=0,
     )
     check = state.tracker.checks.by_backend["web", "b1"]
