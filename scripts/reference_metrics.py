@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from xenoovs.agent.telemetry import markdown
 from xenoovs.fleet.snapshot import FLEET_TABLES
 from xenoovs.show.agent import HISTOGRAMS, TABLES
-from xenoovs.show.column import Table
+from xenoovs.show.column import Metric, Table
 
 _HEAD = ("| metric | type | labels | meaning |", "|---|---|---|---|")
 
@@ -23,7 +22,7 @@ def metrics_page(generated: str) -> str:
             "start at 0 when the agent starts.\n",
             *_HEAD,
             *_rows(TABLES),
-            *markdown(HISTOGRAMS),
+            *_markdown(HISTOGRAMS),
             "",
             "## Of a fleet\n",
             "`xenoovs fleet serve --web` answers `GET /metrics` with these "
@@ -37,4 +36,11 @@ def metrics_page(generated: str) -> str:
 
 def _rows(tables: Iterable[Table]) -> list[str]:
     only = "Only with `--metrics-blocks`."
-    return [line for each in tables for line in markdown(each.metrics(), only=only if each.is_optional else "")]
+    return [line for each in tables for line in _markdown(each.metrics(), only=only if each.is_optional else "")]
+
+
+def _markdown(metrics: Iterable[Metric], *, only: str = "") -> Iterator[str]:
+    """Yield the rows of metrics, below their header. `only`: when these metrics are shown, a sentence."""
+    for each in metrics:
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        yield f"| `{each.name}` | {each.kind.value} | {labels} | {each.help}{only and f' {only}'} |"

@@ -173,10 +173,3 @@ def _labelled(names: Iterable[str], values: Iterable[str]) -> str:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     return f'"{escaped}"'
-
-
-def markdown(metrics: Iterable[Metric], *, only: str = "") -> Iterator[str]:
-    """Yield the rows of the reference page, below their header. `only`: when these metrics are shown, a sentence."""
-    for each in metrics:
-        labels = ", ".join(f"`{label}`" for label in each.labels)
-        yield f"| `{each.name}` | {each.kind.value} | {labels} | {each.help}{only and f' {only}'} |"
