@@ -140,7 +140,7 @@ def test_a_change_waits_for_no_packet_beyond_the_limit(monkeypatch: pytest.Monke
     with running_server(Record()) as server, scripted_switch(server) as scripted:
         switch, place = _switch(server), server.expect("ovsbr1").expected
         switch.apply("ovsbr1", _ADD)
-        frozen = NeighbourProxy(lambda: place.connections, log=Record().log, now_s=lambda: 1.0)
+        frozen = NeighbourProxy(lambda: place.connection, log=Record().log, now_s=lambda: 1.0)
         place.receive_packet = frozen.receive
         frozen.follow(balancer(service(claim())))
         scripted.send(packet_in(solicitation()) * flood)

@@ -157,8 +157,9 @@ def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Reco
     with running_server(record) as server:
         switch = Way(server).switch(bridge.ovs)
         switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
-        proxy = NeighbourProxy(lambda: server.registry.connections, log=record.log, now_s=lambda: 1.0)
-        server.expect(bridge.name).expected.receive_packet = proxy.receive
+        expected = server.expect(bridge.name).expected
+        proxy = NeighbourProxy(lambda: expected.connection, log=record.log, now_s=lambda: 1.0)
+        expected.receive_packet = proxy.receive
         proxy.follow(_BALANCER)
         eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
         try:

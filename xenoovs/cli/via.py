@@ -213,7 +213,7 @@ def reach_by(served: ServedBridge, switch: ControllerSwitch, resolve: Resolve) -
     """Return the engine of a bridge that connects to this controller."""
     expected, proxy = served.expected, served.proxy
     engine = Engine(switch, resolve=resolve, follow=proxy.follow, ports_down=lambda: expected.ports_down)
-    return Reached(engine, expected.on_change, lambda: port_states(expected.connections), served.mastership)
+    return Reached(engine, expected.on_change, lambda: port_states(expected.connection), served.mastership)
 
 
 def is_here(local: ManagementSwitch, uplinks: Uplinks, *, is_named: bool) -> bool:

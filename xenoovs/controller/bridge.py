@@ -9,7 +9,7 @@ from threading import Condition, Lock, Timer
 from time import monotonic
 
 from xenoovs.controller.connection import BridgeConnection
-from xenoovs.controller.log import full_bucket, take
+from xenoovs.controller.log import TokenBucket
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import MalformedOpenFlow, SwitchError, SwitchUnreachable
 from xenoovs.model.balancer import label_of
@@ -62,7 +62,7 @@ class ExpectedBridge:
         self._wake: Callable[[], None] = lambda: None
         self.receive_packet: Callable[[BridgeConnection, bytes], None] = lambda _connection, _frame: None
         self.flows_changed = Throttle(self.wake)
-        self._port_events = full_bucket(rate=PORT_EVENTS_PER_S, size=PORT_EVENTS, now_s=monotonic())
+        self._port_events = TokenBucket(rate=PORT_EVENTS_PER_S, size=PORT_EVENTS, now_s=monotonic())
         self._is_limited = False
 
     @property
@@ -108,7 +108,7 @@ class ExpectedBridge:
 
     def limit_port_event(self, *, now_s: float) -> tuple[bool, bool]:
         """Return whether to log a change of a port, and whether to log instead that the limit begins."""
-        self._port_events, may = take(self._port_events, now_s)
+        may = self._port_events.take(now_s)
         was_limited, self._is_limited = self._is_limited, not may
         return may, not may and not was_limited
 

@@ -8,7 +8,7 @@ from threading import Lock
 from time import monotonic
 from typing import Protocol
 
-from xenoovs.dataclass import dataclass, replace
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import fault_text
 from xenoovs.openflow.wire.frame import Error
 
@@ -34,25 +34,19 @@ def surviving(log: ControllerLog, part: str) -> Iterator[None]:
         log.warn("internal error; going on", part=part, reason=fault_text(error))
 
 
-@dataclass(frozen=True, slots=True)
 class TokenBucket:
-    """A rate limit with bursts. rate: tokens a second. size: the most that it holds. tokens: at the time `at_s`."""
+    """A rate limit with bursts: `rate` tokens a second, and at most, as at first, `size`. For one thread."""
 
-    rate: float
-    size: float
-    tokens: float
-    at_s: float
+    def __init__(self, *, rate: float, size: float, now_s: float) -> None:
+        self._rate, self._size, self._tokens, self._at_s = rate, size, size, now_s
 
-
-def full_bucket(*, rate: float, size: float, now_s: float) -> TokenBucket:
-    return TokenBucket(rate, size, size, now_s)
-
-
-def take(bucket: TokenBucket, now_s: float) -> tuple[TokenBucket, bool]:
-    """Return the bucket without one token, and whether it had one. A clock that goes back adds nothing."""
-    tokens = min(bucket.size, bucket.tokens + bucket.rate * max(0.0, now_s - bucket.at_s))
-    has_one = tokens >= 1
-    return replace(bucket, tokens=tokens - has_one, at_s=max(now_s, bucket.at_s)), has_one
+    def take(self, now_s: float) -> bool:
+        """Take a token, and return whether there was one. A clock that goes back adds nothing."""
+        self._tokens = min(self._size, self._tokens + self._rate * max(0.0, now_s - self._at_s))
+        self._at_s = max(now_s, self._at_s)
+        has_one = self._tokens >= 1
+        self._tokens -= has_one
+        return has_one
 
 
 WARNINGS, WARNINGS_PER_S = 20, 1 / 30
@@ -90,8 +84,9 @@ class LogLimit:
         """Warn, unless there are too many of this kind."""
         with self._lock:
             now_s = self._now_s()
-            bucket = self._buckets.get(event) or full_bucket(rate=WARNINGS_PER_S, size=WARNINGS, now_s=now_s)
-            self._buckets[event], may = take(bucket, now_s)
+            if event not in self._buckets:
+                self._buckets[event] = TokenBucket(rate=WARNINGS_PER_S, size=WARNINGS, now_s=now_s)
+            may = self._buckets[event].take(now_s)
             before = self._suppressed.get(event, 0)
             self._suppressed[event] = 0 if may else before + 1
         if may:

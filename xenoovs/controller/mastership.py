@@ -115,8 +115,7 @@ class Mastership:
         self._identity, self._holder = "", ""
         self._state, self._delivered, self._version, self._is_holder = b"", b"", 0, False
         self._adopt: Callable[[bytes], None] | None = None
-        self._watches: dict[BridgeConnection, HeartbeatWatch] = {}
-        self._standing_by: set[BridgeConnection] = set()
+        self._watch, self._is_standing_by = HeartbeatWatch(), False
         self._closing = Event()
         self._thread = Thread(target=self._run, name="xenoovs-roles", daemon=True)
         self._thread.start()
@@ -155,15 +154,16 @@ class Mastership:
         self._send_lease(is_released=True)
 
     def _run(self) -> None:
+        last = None
         while not self._closing.wait(STEP_S):
-            connections = self._expected.connections
-            self._watches = {each: watch for each, watch in self._watches.items() if each in connections}
-            self._standing_by.intersection_update(connections)
+            connection = self._expected.connection
+            if connection is not last:
+                last, self._watch, self._is_standing_by = connection, HeartbeatWatch(), False
             with surviving(self._log, "roles"):
                 self._deliver()
-            for connection in connections:
-                # SwitchError: the connection ends and comes back: another connection, and another step.
-                with surviving(self._log, "roles"), suppress(SwitchError):
+            # SwitchError: the connection ends and comes back: another connection, and another step.
+            with surviving(self._log, "roles"), suppress(SwitchError):
+                if connection is not None:
                     self._step(connection)
 
     def _step(self, connection: BridgeConnection) -> None:
@@ -176,8 +176,8 @@ class Mastership:
         if observed is None or observed.is_released:
             self._take_over(connection)
             return
-        watch = self._watches[connection] = self._watches.get(connection, HeartbeatWatch()).after(observed)
-        if watch.is_over:
+        self._watch = self._watch.after(observed)
+        if self._watch.is_over:
             self._take_over(connection)
         elif observed.cookie != self._cookie:
             self._stand_by(connection, observed.lease)
@@ -196,8 +196,7 @@ class Mastership:
             self._version += lease is None or lease.state != self._state
         connection.is_standby = False
         self._send_lease()
-        self._watches.pop(connection, None)
-        self._standing_by.discard(connection)
+        self._watch, self._is_standing_by = HeartbeatWatch(), False
         self._log.info("this controller is master", bridge=self._expected.label)
         self._expected.wake()
 
@@ -205,9 +204,9 @@ class Mastership:
         with self._lock:
             self._is_holder, self._holder = False, "" if lease is None else lease.holder
         self._follow(lease)
-        if connection in self._standing_by:
+        if self._is_standing_by:
             return
-        self._standing_by.add(connection)
+        self._is_standing_by = True
         _, generation = _request_role(connection, Role.NOCHANGE, 0)
         _request_role(connection, Role.SLAVE, 0 if generation == _NO_GENERATION else generation)
         self._log.info("another controller is master; standing by", bridge=self._expected.label)

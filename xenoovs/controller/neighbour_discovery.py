@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from struct import Struct
 from threading import Event, Lock, Thread
@@ -12,7 +12,7 @@ from time import monotonic
 from xenoovs.compile.encoding import vlan_is
 from xenoovs.compile.pipeline import NEIGHBOUR_DISCOVERY_PRIORITY, Stage
 from xenoovs.controller.connection import BridgeConnection
-from xenoovs.controller.log import ControllerLog, full_bucket, surviving, take
+from xenoovs.controller.log import ControllerLog, TokenBucket, surviving
 from xenoovs.controller.session import XID
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import NotEncodable, WireError
@@ -213,19 +213,19 @@ class NeighbourProxy:
 
     def __init__(
         self,
-        connections: Callable[[], Iterable[BridgeConnection]],
+        connection: Callable[[], BridgeConnection | None],
         *,
         log: ControllerLog,
         now_s: Callable[[], float] = monotonic,
     ) -> None:
-        self._connections, self._log, self._now_s = connections, log, now_s
+        self._connection, self._log, self._now_s = connection, log, now_s
         self._macs: Macs = {}
-        self._flows: dict[str, tuple[Flow, ...]] = {}
+        self._flows: tuple[Flow, ...] = ()
         self._balancer: Balancer | None = None
-        self._bucket = full_bucket(rate=RATE_PER_S, size=BURST, now_s=now_s())
+        self._bucket = TokenBucket(rate=RATE_PER_S, size=BURST, now_s=now_s())
         self._quiet_until_s = 0.0
         self._lock = Lock()
-        self._sent: dict[BridgeConnection, tuple[Flow, ...]] = {}
+        self._sent: tuple[BridgeConnection | None, tuple[Flow, ...]] = None, ()
         self._wake, self._is_closing = Event(), False
         self._thread: Thread | None = None
         self.answered = self.dropped = 0
@@ -234,7 +234,7 @@ class NeighbourProxy:
         """Answer for the addresses of this balancer from now on, and update the flows of the bridge."""
         if balancer is not self._balancer:
             self._balancer = balancer
-            self._macs, self._flows = macs_of(balancer), {balancer.uplinks.bridge: tuple(answer_flows(balancer))}
+            self._macs, self._flows = macs_of(balancer), tuple(answer_flows(balancer))
         if self._macs and self._thread is None:
             self._thread = Thread(target=self._run, name="xenoovs-neighbours", daemon=True)
             self._thread.start()
@@ -245,7 +245,7 @@ class NeighbourProxy:
         if connection.is_standby:
             return
         with self._lock:
-            self._bucket, may = take(self._bucket, self._now_s())
+            may = self._bucket.take(self._now_s())
             self.dropped += not may
         if not may:
             self._warn_of_rate(connection)
@@ -271,17 +271,18 @@ class NeighbourProxy:
             self._wake.wait(_STEP_S)
             self._wake.clear()
             with surviving(self._log, "neighbour discovery"):
-                self._renew_all()
+                self._renew()
 
-    def _renew_all(self) -> None:
-        connections = [each for each in self._connections() if not each.is_standby]
-        self._sent = {each: flows for each, flows in self._sent.items() if each in connections}
-        for each in connections:
-            self._renew(each, () if self._is_closing else self._flows.get(each.bridge, ()))
-
-    def _renew(self, connection: BridgeConnection, flows: tuple[Flow, ...]) -> None:
+    def _renew(self) -> None:
+        connection, balancer = self._connection(), self._balancer
+        last, sent = self._sent
+        if connection is None or connection.is_standby or balancer is None:
+            self._sent = None, ()
+            return
+        is_over = self._is_closing or balancer.uplinks.bridge != connection.bridge
+        flows = () if is_over else self._flows
         keys = {flow.key for flow in flows}
-        gone = (flow for flow in self._sent.get(connection, ()) if flow.key not in keys)
+        gone = (flow for flow in sent if flow.key not in keys and last is connection)
         mods = [*(FlowMod(Command.ADD, flow) for flow in flows), *(FlowMod(Command.DELETE, flow) for flow in gone)]
         try:
             packed = b"".join(encode_flow_mod(mod, xid=XID, ofports=connection.numbers) for mod in mods)
@@ -290,7 +291,7 @@ class NeighbourProxy:
             return
         if packed:
             connection.session.send(packed)
-        self._sent[connection] = flows
+        self._sent = connection, flows
 
     def _warn_of_rate(self, connection: BridgeConnection) -> None:
         now_s = self._now_s()

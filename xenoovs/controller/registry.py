@@ -33,9 +33,10 @@ _RECONNECTED = "the switch has reconnected"
 
 
 class Registry:
-    """All connections. Implements `Handler`; admits bridges that are expected, by name or by name and datapath id.
-    `claim`: takes a session and whether its bridge is expected; returns whether another part decides about it.
-    `listener`: called when a bridge has connected (True) and when its connection is lost, with that connection."""
+    """All connections. Gets the events of sessions, in their reading threads, and admits bridges that are expected, by
+    name or by name and datapath id. `claim`: takes a session and whether its bridge is expected; returns whether
+    another part decides about it. `listener`: called when a bridge has connected (True) and when its connection is
+    lost, with that connection."""
 
     def __init__(self, *, log: ControllerLog, is_redundant: bool = False) -> None:
         self._expected: tuple[ExpectedBridge, ...] = ()
@@ -65,6 +66,7 @@ class Registry:
         return tuple(connection for expected in by_label for connection in expected.connections)
 
     def session_opened(self, session: Session) -> None:
+        """Admit a session whose version, datapath id and ports are known, or refuse it."""
         expected = self._match(session)
         if self.claim(session, expected is not None):
             return

@@ -62,7 +62,7 @@ class ServedBridge:
 
 
 def serve_bridge(expected: ExpectedBridge, *, log: ControllerLog) -> ServedBridge:
-    proxy = NeighbourProxy(lambda: expected.connections, log=log)
+    proxy = NeighbourProxy(lambda: expected.connection, log=log)
     expected.receive_packet = proxy.receive
     return ServedBridge(expected, proxy, Mastership(expected, log=log) if expected.is_shared else None)
 
@@ -268,11 +268,9 @@ def _has_tunnels(view: HostView, connections: Iterable[BridgeConnection]) -> boo
     return any("remote_ip" in port.options for port in ports)
 
 
-def port_states(connections: Iterable[BridgeConnection]) -> dict[str, PortState] | None:
+def port_states(connection: BridgeConnection | None) -> dict[str, PortState] | None:
     """Return the ports of a bridge by their names, as OpenFlow describes them; None while it is not connected."""
-    return next(
-        ({state.name: state for state in map(_port_state, connection.ports)} for connection in connections), None
-    )
+    return None if connection is None else {port.name: _port_state(port) for port in connection.ports}
 
 
 def _port_state(port: Port) -> PortState:

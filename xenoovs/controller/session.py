@@ -8,7 +8,7 @@ from socket import SHUT_RDWR
 from struct import Struct
 from threading import Lock
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from xenoovs.dataclass import dataclass
 from xenoovs.display import span
@@ -42,6 +42,9 @@ from xenoovs.openflow.wire.message import (
     encode_ports_request,
     has_more,
 )
+
+if TYPE_CHECKING:
+    from xenoovs.controller.registry import Registry
 
 # Bridges that lack OpenFlow 1.4: their datapath id and name are read, so that the refusal can name them.
 
@@ -83,22 +86,6 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
-class Handler(Protocol):
-    """Receives the events of sessions, in their reading threads."""
-
-    def session_opened(self, session: Session) -> None:
-        """Version, datapath id and ports are known."""
-
-    def session_received(self, session: Session, frame: bytes) -> None:
-        """A message arrived after that."""
-
-    def session_failed(self, session: Session, error: Exception) -> None:
-        """Serving it raised what nobody expected; it is closed now."""
-
-    def session_closed(self, session: Session, reason: str) -> None:
-        """The connection has ended."""
-
-
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     """How long a session waits. `handshake_s`: from the connection to the description of its ports. A switch that is
@@ -131,7 +118,7 @@ class Session:
         self,
         transport: Transport,
         peer: str,
-        handler: Handler,
+        registry: Registry,
         timeouts: Timeouts | None = None,
         *,
         accepted_s: float | None = None,
@@ -139,7 +126,7 @@ class Session:
         offered: Collection[int] = OFFERED,
     ) -> None:
         """Begin with HELLO, which has the versions `offered`. `admitted`: called when the registry has admitted it."""
-        self._transport, self.peer, self._handler = transport, peer, handler
+        self._transport, self.peer, self._registry = transport, peer, registry
         self._timeouts, self._admitted, self.offered = timeouts or Timeouts(), admitted, offered
         self._sending = Lock()
         self._begun_s = self._received_s = self._asked_s = monotonic()
@@ -178,13 +165,13 @@ class Session:
         except OSError as error:
             self.abandon(error.strerror or type(error).__name__)
         except Exception as error:  # noqa: BLE001 - a fault of ours ends this connection, and no other one
-            self._handler.session_failed(self, error)
+            self._registry.session_failed(self, error)
             self.abandon(f"internal error in xenoovs: {error!r}")
         finally:
             self._state = _State.CLOSED
             if not self.is_released:
                 self._transport.close()
-                self._handler.session_closed(self, self.end)
+                self._registry.session_closed(self, self.end)
 
     def send(self, data: bytes) -> bool:
         """Send whole messages, from any thread. Return whether all of it has left."""
@@ -236,7 +223,7 @@ class Session:
             if kind == PORT_STATUS and version == VERSION:
                 self._change_port(frame)
             if kind not in (HELLO, ECHO_REPLY):
-                self._handler.session_received(self, frame)
+                self._registry.session_received(self, frame)
         elif kind == ERROR:
             self.abandon(f"the switch refused the handshake with {decode_error(frame).name}")
         elif self._state is _State.HELLO and kind == HELLO:
@@ -297,7 +284,7 @@ class Session:
 
     def _open(self) -> None:
         self._state = _State.OPEN
-        self._handler.session_opened(self)
+        self._registry.session_opened(self)
 
     def _check_time(self) -> None:
         now_s, timeouts = monotonic(), self._timeouts

@@ -77,7 +77,7 @@ def test_a_dead_remote_stays_dead_when_open_vswitch_restarts() -> None:
 
 @pytest.mark.parametrize(("state", "out"), [(0b100, ""), (0b000, "b1"), (0b001, "b1")], ids=["live", "bfd", "link"])
 def test_a_controller_knows_by_the_bit_that_groups_go_by(state: int, out: str) -> None:
-    seen = port_states([Mock(ports=(Port(1, FIRST, 1, state=state), Port(2, SECOND, 2, state=0b100)))])
+    seen = port_states(Mock(ports=(Port(1, FIRST, 1, state=state), Port(2, SECOND, 2, state=0b100))))
     assert seen is not None
     assert ejected(BridgePorts({"ovsbr1": seen})) == {*out.split()}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.patience import PATIENCE_S
 from xenoovs.controller.bridge import ConnectHint, ExpectedBridge, Throttle, touches_ours
 from xenoovs.controller.listen import PendingConnections, parse_address
-from xenoovs.controller.log import WARNINGS, ControllerLog, LogLimit, full_bucket, take
+from xenoovs.controller.log import WARNINGS, ControllerLog, LogLimit, TokenBucket
 from xenoovs.controller.mastership import MISSED_READS, HeartbeatWatch, Lease, ObservedLease, decode_lease
 from xenoovs.errors import MalformedOpenFlow, SwitchUnreachable
 from xenoovs.openflow.wire.flow import note_action, note_of
@@ -113,11 +113,8 @@ def test_a_closed_connection_leaves_room(pairs: list[Pair]) -> None:
 
 
 def _taken(times: list[float], *, rate: float, size: float) -> int:
-    bucket, taken = full_bucket(rate=rate, size=size, now_s=0.0), 0
-    for now_s in times:
-        bucket, had_one = take(bucket, now_s)
-        taken += had_one
-    return taken
+    bucket = TokenBucket(rate=rate, size=size, now_s=0.0)
+    return sum(bucket.take(now_s) for now_s in times)
 
 
 def test_what_it_holds_is_given_at_once() -> None:

@@ -45,7 +45,7 @@ class Fault:
 def test_roles() -> None:
     fault = Fault()
     # A connection that has nothing of one.
-    bridge: Any = SimpleNamespace(connections=(object(),), connection=None, label="ovsbr1")
+    bridge: Any = SimpleNamespace(connection=SimpleNamespace(is_standby=True), label="ovsbr1")
     mastership = Mastership(bridge, log=fault.log)
     eventually(lambda: fault.is_survived("roles", "AttributeError"), "a second step")
     mastership.close()
