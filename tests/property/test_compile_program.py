@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address
 from itertools import product
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.arp import arp_request
@@ -255,7 +255,15 @@ def test_entries_of_nested_prefixes_are_as_predicted_and_those_of_their_service(
         assert {at and at[0].service.name for at in located} <= {made.service.name}
 
 
+def _in_a_prefix_without_a_tag() -> Balancer:
+    """A service whose second VIP is in the prefix of one of packets without a tag, which goes first."""
+    shorter = replace(small.claim(IPv4Network("10.3.0.0/16")), vlan=NO_TAG)
+    addresses = small.claim(IPv4Address("10.7.0.1"), IPv4Address("10.3.10.45"))
+    return small.balancer(small.service(addresses, 1, 1, name="every"), small.service(shorter, 1, 1, name="untagged"))
+
+
 @share(0.8)
+@example(_in_a_prefix_without_a_tag())
 @given(nested())
 def test_packets_to_the_addresses_of_a_service_are_its_own(balancer: Balancer) -> None:
     """Where a longer VIP, or one of a VLAN, leaves any: a trace, a probe by ARP, or a load goes to these."""
