@@ -106,7 +106,7 @@ def design_program(balancer: Balancer, design: Design, *, addresses: Addresses |
     build: Mapping[Design, Callable[[int, ServiceProgram], _Part]] = {
         Design.LONG_FIRST: _long_first,
         Design.LONGEST_MATCH: _longest_match,
-        Design.DP_HASH: partial(_group, method=""),
+        Design.DP_HASH: partial(_group, method=_DP_HASH),
         Design.HASH_SOURCE: partial(_group, method=_HASH_SOURCE),
         Design.LEARN: _learn,
         Design.CONNTRACK: partial(_nat, uplinks=balancer.uplinks, addresses=addresses or {}),
@@ -182,6 +182,10 @@ def nested_rules(blocks: Blocks) -> tuple[tuple[Block, Owner], ...]:
 
 # Select groups: Open vSwitch hashes each packet.
 
+# Said for old versions. By default, a group that needs more than 64 values hashes exact headers before 2.17 (commit
+# 4490792dd). Others have a symmetric hash, which is another one when the connection tracker has translated the packet;
+# before 2.16, a userspace datapath then translates it again, to another backend (commit 1e19f9aa2).
+_DP_HASH = ",selection_method=dp_hash"
 _HASH_SOURCE = ",selection_method=hash,fields(ip_src,ipv6_src)"
 
 
@@ -286,7 +290,7 @@ def _nat(number: int, program: ServiceProgram, *, uplinks: Uplinks, addresses: A
             name: f"ct(commit,table={_DELIVERY},{tracked},nat(dst={_written(address)}))"
             for name, address in found.items()
         }
-        groups.append(_render_group(group, program, "", nat))
+        groups.append(_render_group(group, program, _DP_HASH, nat))
         first = (mine, family_is(family))
         flows.append(_flow(program, _TRACKED, first, (Foreign(f"group:{group}"),), "ct_state=+new+trk"))
         flows.append(_flow(program, _TRACKED, first, (Resubmit(_DELIVERY),), "ct_state=+est+trk"))
