@@ -12,7 +12,8 @@ from xenoovs.switch.process import missing_programs, run
 
 SYSTEMD = "/lib/systemd/systemd"
 IPSEC_MONITOR = "/usr/share/openvswitch/scripts/ovs-monitor-ipsec"
-IPSEC_PACKAGES = ("openvswitch-ipsec", "strongswan-starter", "libstrongswan-standard-plugins")
+IPSEC_PACKAGES = ("openvswitch-ipsec", "strongswan-charon", "libstrongswan-standard-plugins")
+"""From Debian 13 on, openvswitch-ipsec alone brings charon-systemd, which does not read what the monitor writes."""
 _GCM = "/usr/lib/ipsec/plugins/libstrongswan-gcm.so"
 
 

@@ -145,6 +145,11 @@ class IkeEnd:
         """What the IKE daemon says of its SAs (ipsec(8), `status`)."""
         return try_run([*self.inside, "ipsec", "status"]).stdout
 
+    @property
+    def log(self) -> str:
+        """What the IKE daemon has logged."""
+        return try_run([*self.inside, "journalctl", "-t", "charon", "-o", "cat"]).stdout
+
 
 @contextmanager
 def ike_ends(directory: Path, authority: Path, number: int) -> Iterator[tuple[IkeEnd, ...]]:

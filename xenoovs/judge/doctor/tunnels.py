@@ -218,7 +218,7 @@ _OVN_OPTIONS = 8
 _TAG = 4
 """Bytes of a tag (IEEE 802.1Q, 9.3), which an MTU counts in a tunnel alone."""
 _KEY = HostCheck("IPsec key", "ovs-monitor-ipsec(8) begins with the port that has the key of its remote")
-_IKE = ("charon", "charon-systemd", "pluto")
+_IKE = ("charon", "pluto")
 _MONITOR = "ovs-monitor-ipsec"
 
 
@@ -389,8 +389,13 @@ def _check_programs(facts: TunnelFacts) -> Iterator[CheckResult]:
         yield _PROGRAMS.ok(f"{_MONITOR} and {ike} run")
         return
     missing = [name for name, runs in ((_MONITOR, _MONITOR in facts.programs), ("an IKE daemon", ike)) if not runs]
-    fix = Fix((("systemctl", "restart", "openvswitch-ipsec"),))
-    yield _PROGRAMS.wrong(f"{' and '.join(missing)} not running on this host", fix=fix)
+    seen, restart = f"{' and '.join(missing)} not running on this host", ("systemctl", "restart", "openvswitch-ipsec")
+    if ike is None and "charon-systemd" in facts.programs:
+        # It reads swanctl.conf(5); StrongSwanHelper of ovs-monitor-ipsec writes ipsec.conf(5).
+        fix = Fix((("apt-get", "install", "strongswan-charon"), restart))
+        yield _PROGRAMS.wrong(f"{seen}; charon-systemd does not read what {_MONITOR} writes", fix=fix)
+    else:
+        yield _PROGRAMS.wrong(seen, fix=Fix((restart,)))
 
 
 def _check_ipsec(

@@ -257,6 +257,14 @@ def test_ipsec_without_its_programs() -> None:
     assert (row.state, row.seen) == (CheckState.WRONG, "an IKE daemon not running on this host")
 
 
+def test_the_charon_that_debian_13_installs_by_default_does_not_read_what_the_monitor_writes() -> None:
+    programs = frozenset(("ovs-monitor-ipsec", "charon-systemd"))
+    row = _row("IPsec programs", None, end=ENCRYPTED, ipsec=_ipsec(), programs=programs)
+    why = "an IKE daemon not running on this host; charon-systemd does not read what ovs-monitor-ipsec writes"
+    assert (row.state, row.seen) == (CheckState.WRONG, why)
+    assert str(row.fix) == "apt-get install strongswan-charon && systemctl restart openvswitch-ipsec"
+
+
 @pytest.mark.parametrize(
     ("offload", "state"),
     [(None, CheckState.UNKNOWN), ("crypto", CheckState.UNKNOWN), ("packet", CheckState.OK)],
