@@ -141,8 +141,10 @@ def _state_by_filter(
         earlier = None if before is None else before.megaflows.get(id_of(megaflow))
         growth = sampled(megaflow, counters).since(earlier)
         verdict = _verdict_by_counters(counters, growth, active_s=found.active_s)
-        if verdict is Verdict.IDLE_HW and growth is not None and _is_stray(growth, counters, found.age_s):
-            verdict, stray = Verdict.UNCONFIRMED, NO_GROWTH
+        if verdict is Verdict.IDLE_HW and growth is not None and found.age_s is not None:
+            is_due = growth.packets * 10 * max(found.age_s, 1) >= (counters.hw_packets or 0)
+            # Under a tenth of a second's usual packets came: the NIC may refresh its counters more rarely.
+            verdict, stray = (verdict, None) if is_due else (Verdict.UNCONFIRMED, NO_GROWTH)
     is_new = found.age_s is not None and found.age_s < _SETTLED_S
     hardware = counters.hw_packets or 0, counters.hw_bytes
     return MegaflowState(verdict, counters.packets, counters.bytes, *hardware, growth=stray, is_new=is_new)
@@ -166,11 +168,6 @@ def _verdict_by_counters(counters: TcCounters, growth: Growth | None, *, active_
     if counters.packets and not counters.hw_packets:
         return Verdict.IDLE_HW if active_s is not None and active_s >= _SETTLED_S else Verdict.UNCONFIRMED
     return Verdict.UNCONFIRMED if counters.sw_packets > (counters.hw_packets or 0) else Verdict.HW
-
-
-def _is_stray(growth: Growth, counters: TcCounters, age_s: int | None) -> bool:
-    """Return whether under a tenth of a second's usual packets came: the NIC may refresh its counters more rarely."""
-    return age_s is not None and growth.packets * 10 * max(age_s, 1) < (counters.hw_packets or 0)
 
 
 def _state_by_dump(megaflow: Megaflow, verdict: Verdict, *anomalies: Anomaly) -> MegaflowState:

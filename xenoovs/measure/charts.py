@@ -383,7 +383,8 @@ class _BarChart:
     def __call__(self, sources: Sequence[_RunSource]) -> Chart:
         # Two runs side by side would be 42 bars a panel: the first run is drawn, the table has all.
         curves = {self.row(*point): curve for point, curve in sources[0].curves(*self.keys).items()}
-        rows = tuple(sorted(curves, key=_place_of_design))
+        # Anything but a design stays where it is, behind the designs.
+        rows = tuple(sorted(curves, key=lambda name: [*DESIGNS.values(), name].index(name)))
         colors = sorted({color for curve in curves.values() for color in curve})
         panels = list[Panel]()
         for key, title, unit, is_log in self.figures:
@@ -412,11 +413,6 @@ class _BarChart:
 
 def _spaced(keys: Iterable[str]) -> dict[str, str]:
     return {key.replace("_", " "): key for key in keys}
-
-
-def _place_of_design(name: str) -> int:
-    """Return the place of a design among others; anything else stays where it is, behind them."""
-    return [*DESIGNS.values(), name].index(name)
 
 
 _designs_chart = _BarChart(

@@ -206,7 +206,8 @@ def _nothing_moves(groups: _Groups, scene: Scene) -> _Finding | None:
         return None
     moved = sum(1 for each in moves if each)
     text = f"{scene_title(scene)}: {sum(moves):g} moves in {moved} of {counted(len(moves), 'sample')}"
-    return _Finding(ClaimOutcome.REFUTED if moved else _if_enough(moves), text)
+    outcome = ClaimOutcome.CONFIRMED if len(moves) >= FEWEST_REPEATS else ClaimOutcome.UNDECIDED
+    return _Finding(ClaimOutcome.REFUTED if moved else outcome, text)
 
 
 def _dead_path_empty(groups: _Groups, scene: Scene) -> _Finding | None:
@@ -262,7 +263,3 @@ def _judged(found: Interval, text: str, *, least: float = 0.0, most: float = flo
         return _Finding(ClaimOutcome.CONFIRMED, text)
     is_outside = found.high < least or found.low > most
     return _Finding(ClaimOutcome.REFUTED if is_outside else ClaimOutcome.UNDECIDED, text)
-
-
-def _if_enough(values: Sequence[float]) -> ClaimOutcome:
-    return ClaimOutcome.CONFIRMED if len(values) >= FEWEST_REPEATS else ClaimOutcome.UNDECIDED

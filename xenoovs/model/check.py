@@ -212,12 +212,6 @@ def claimant_of(service: ServiceForm) -> Claimant:
 # Whether the bits of a service can meet its weights at all; the solver itself is left to the compiler.
 
 
-def check_shares(service: ServiceForm, path: KeyPath) -> Iterator[Remark]:
-    """Check weights, bits, tolerance and budget against each other."""
-    for pool in _pools(service):
-        yield from _check_pool(service, pool, path)
-
-
 def _check_pool(service: ServiceForm, pool: Sequence[BackendForm], path: KeyPath) -> Iterator[Remark]:
     weights, width = [backend.weight for backend in pool], service.key.max_width
     classes, label = counted(1 << width, "class", "classes"), service.match.field.key.label
@@ -258,7 +252,8 @@ def check_parts(config: FileForm, *, for_lab: bool = False, groups: Sequence[fro
         here: KeyPath = ("services", i)
         yield from check_tunnelled_backends(service, here, switch=switch, tunnels=tunnels)
         yield from check_service(service, here, default_egress=switch.egress)
-        yield from check_shares(service, here)
+        for pool in _pools(service):
+            yield from _check_pool(service, pool, here)
         yield from check_health(service, here, defaults=config.health, for_lab=for_lab)
         yield from check_notify(service, here, defaults=config.notify)
         yield from check_agent(service, here, defaults=config.agent_check, for_lab=for_lab)

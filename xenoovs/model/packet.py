@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.model.address import Family, IPAddress, IPNetwork, Mac, Vip, family_of, prefix_of
@@ -91,16 +91,12 @@ def own_addresses(service: Service, family: Family, services: Iterable[Service])
     first = tuple(PortRange(ports.first, ports.first) for ports in claim.ports[:1])
     every = replace(claim, vips=())
     one = replace(every, protocol=claim.protocol or Protocol.UDP, ports=first, vlan=claim.vlan or NO_TAG)
-    found = tuple(
-        address
-        for vip in vips
-        for address in tuple(_own(vip, every, claim, others)) or tuple(_own(vip, one, claim, others))
-    )
+    found = tuple(each for vip in vips for each in _own(vip, every, claim, others) or _own(vip, one, claim, others))
     return found or tuple(vip[1] if isinstance(vip, IPNetwork) else vip for vip in vips)
 
 
-def _own(vip: Vip, packets: Claim, claim: Claim, others: Iterable[Claim]) -> Iterator[IPAddress]:
-    """Yield the addresses of one VIP of `claim`, of all packets that are as `packets`."""
+def _own(vip: Vip, packets: Claim, claim: Claim, others: Iterable[Claim]) -> list[IPAddress]:
+    """Return the addresses of one VIP of `claim`, of all packets that are as `packets`."""
     start, length = prefix_of(vip)
     begin, taken, kind = int(start), list[tuple[int, int]](), type(start)
     end = begin + (1 << start.max_prefixlen - length)
@@ -114,6 +110,7 @@ def _own(vip: Vip, packets: Claim, claim: Claim, others: Iterable[Claim]) -> Ite
     for first, last in (*sorted(taken), (end, end)):
         free += [(at, first - 1)] if at < first else []
         at = max(at, last)
-    if free:
-        low, high = free[0]
-        yield from dict.fromkeys(kind(number) for number in (min(low + (low == begin), high), low, free[-1][1]))
+    if not free:
+        return []
+    low, high = free[0]
+    return list(dict.fromkeys(kind(number) for number in (min(low + (low == begin), high), low, free[-1][1])))

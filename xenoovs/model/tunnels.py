@@ -120,16 +120,11 @@ def _check_source_ports(tunnel: HostTunnel, path: KeyPath) -> Iterator[Remark]:
         yield Remark((*path, "ports"), "a port is listed twice; list each one once")
     count = paths.count
     if count > tunnel.blocks:
+        least = 1 << (count - 1).bit_length()
         yield Remark(
             (*path, "ports" if paths.ports else "count"),
-            f"{counted(tunnel.blocks, 'block')} cannot be on {count} paths; write `blocks: {_power(count)}` or fewer "
-            "paths",
+            f"{counted(tunnel.blocks, 'block')} cannot be on {count} paths; write `blocks: {least}` or fewer paths",
         )
-
-
-def _power(number: int) -> int:
-    """Return the least power of two that is not below a number."""
-    return 1 << (number - 1).bit_length()
 
 
 def _check_uplinks(switch: Uplinks, tunnel: HostTunnel, path: KeyPath) -> Iterator[Remark]:

@@ -117,7 +117,8 @@ class _Translation:
                     f"{field.ovs_name.partition('_')[2]}={render_value(field, copy.headers.get(field))}"
                     for field in changed
                 )
-                self.actions.append(f"set({self._name_of(header)}({inner}))")
+                name = _L4_NAMES.get(self.headers.get(Field.NW_PROTO), header) if header == "l4" else header
+                self.actions.append(f"set({name}({inner}))")
                 if header == "ipv4":
                     # Only packets with a protocol have addresses to set (commit_set_nw_action of lib/odp-util.c).
                     self.wildcards.add(Field.NW_PROTO, Field.NW_PROTO.all_ones)
@@ -131,9 +132,6 @@ class _Translation:
         remote = remote_of_port(port) or IPv4Address(headers.get(Field.TUN_DST))
         self.wildcards.add(Field.NW_TOS, _ECN)
         self.actions.append(f"set(tunnel(tun_id={headers.get(Field.TUN_ID):#x},dst={remote}))")
-
-    def _name_of(self, header: str) -> str:
-        return _L4_NAMES.get(self.headers.get(Field.NW_PROTO), header) if header == "l4" else header
 
     def megaflow(self, outcome: Outcome) -> PredictedMegaflow:
         self.wildcards.add(Field.VLAN, TAGGED)
