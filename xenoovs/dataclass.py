@@ -29,6 +29,8 @@ else:
 
 def _record(kind: type, *, order: bool = False, **options: Any) -> Any:
     own = dict(vars(kind))
+    # Without one dataclasses parses a signature for it, which takes as long as 50 records.
+    kind.__doc__ = kind.__doc__ or kind.__name__
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(kind)
     texts = _TEXTS | _ORDER if order else _TEXTS
     methods = _SHARED | {name: _late(made, name, text) for name, text in texts.items()}

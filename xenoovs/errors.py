@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NoReturn
@@ -34,7 +33,10 @@ _GUESS = " (did you mean {}?)"
 
 def did_you_mean(name: str, names: Iterable[str], form: str = " Did you mean {}?") -> str:
     """Return `form` with the one of `names` that is near to a name; an empty text where none is."""
-    near = difflib.get_close_matches(name, tuple(names), n=1)
+    # Imported here: few commands meet a mistyped name.
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, tuple(names), n=1)
     return form.format(near[0]) if near else ""
 
 

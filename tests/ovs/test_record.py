@@ -6,6 +6,7 @@ import gzip
 import os
 import re
 import signal
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.ovs.test_cli_verify_offload import CLIENTS
 from tests.patience import eventually
 from tests.unit.cli.test_sarif import results_of
 from xenoovs.agent.fleet_config import FleetCache
+from xenoovs.evidence.archive import read_record
 from xenoovs.terminal.agent_client import find_places
 
 _AGE = re.compile(r"\"used_s\": [0-9.]+|used [0-9.]+ m?s")
@@ -49,6 +51,17 @@ def test_judges_say_of_a_record_what_they_say_of_the_switch(
             live, recorded = _ageless(live), _ageless(recorded)
             assert recorded == live
             assert len(live.out) > 100
+
+
+def test_a_record_asks_once_and_names_the_datapath_whose_offloads_it_counts(
+    applied: Path, bridge: DummyBridge, xenoovs: CommandLine, tmp_path: Path
+) -> None:
+    record = tmp_path / "host.record"
+    assert xenoovs("record", record, "--db", bridge.ovs.db, "--for", "0s").status == 0
+    asked = Counter(each.question[-2:] for each in read_record(record).found)
+    assert asked["ovs-appctl", "upcall/show"] == 1
+    counted = {words for words in asked if "dpctl/offload-stats-show" in words}
+    assert {first for first, _ in counted} == {"dpctl/offload-stats-show"}
 
 
 def test_lint_and_trace_take_flows_groups_and_the_version_from_a_record(

@@ -143,3 +143,14 @@ def test_defaults_are_made_for_each_record() -> None:
 
     assert Made() != Made()
     assert Made(3) == Made(3)
+
+
+def test_a_record_without_a_docstring_is_defined_without_a_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    # dataclasses would parse one, which took a twentieth of the start of a command.
+    monkeypatch.setattr("inspect.signature", None)
+
+    @dataclass(frozen=True, slots=True)
+    class Undocumented:
+        a: int
+
+    assert (Undocumented(1).a, Undocumented.__doc__) == (1, "Undocumented")

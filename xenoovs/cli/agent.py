@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from xenoovs.dataclass import dataclass
-from xenoovs.terminal.options import Command, configs_argument, control_option, duration, switch_options
+from xenoovs.terminal.options import configs_argument, control_option, duration, switch_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -96,30 +96,6 @@ def options_of(given: dict[str, Any], *, is_controller: bool) -> Options:
     return Options(**{name: given[name] for name in names}, is_controller=is_controller)
 
 
-_CONTROLLER_OPTIONS = (
-    click.option(
-        "--listen",
-        metavar="ADDRESS:PORT|punix:PATH",
-        help="Where bridges connect. Beyond this host TLS is needed.  [default: punix: socket "
-        "xenoovs.controller in the run directory of Open vSwitch]",
-    ),
-    click.option(
-        "--datapath-id",
-        metavar="ID",
-        callback=lambda _context, _parameter, value: None if value is None else parse_datapath_id(value),
-        help="Admit only the bridge with this datapath id (16 hexadecimal digits). The same as "
-        "switch.datapath_id in the config.",
-    ),
-    click.option(
-        "--attach",
-        is_flag=True,
-        help="Configure the bridge on this host to connect here, and to keep its flows when the controller "
-        "ends (fail_mode=secure). Open vSwitch drops all flows once when a bridge gets its first controller.",
-    ),
-    click.option("--redundant", is_flag=True, help="Share the bridge with others; one is master, the rest stand by."),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Control:
     """The options of a controller."""
@@ -133,15 +109,8 @@ class Control:
     redundant: bool
 
 
-def controller_options(command: Command) -> Command:
-    """Add --listen, --datapath-id, --attach and --redundant; `control_of` reads them and those of TLS."""
-    for option in reversed(_CONTROLLER_OPTIONS):
-        command = option(command)
-    return command
-
-
 def control_of(options: dict[str, object]) -> Control:
-    """Return the options of a controller, from the values of `controller_options`."""
+    """Return the options of a controller, from the values of its parameters."""
     values = {name: options[name] for name in Control.__dataclass_fields__}
     if options["fleet"] and str(options["listen"] or "punix:").startswith("punix:"):
         # It is that of the store: bridges connect at a unix socket without TLS.
@@ -274,7 +243,28 @@ def _run(given: dict[str, Any], control: Control | None) -> None:
     run(options, control)
 
 
-def _run_controller(**given: Any) -> None:
+@click.command("controller")
+@click.option(
+    "--listen",
+    metavar="ADDRESS:PORT|punix:PATH",
+    help="Where bridges connect. Beyond this host TLS is needed.  [default: punix: socket "
+    "xenoovs.controller in the run directory of Open vSwitch]",
+)
+@click.option(
+    "--datapath-id",
+    metavar="ID",
+    callback=lambda _context, _parameter, value: None if value is None else parse_datapath_id(value),
+    help="Admit only the bridge with this datapath id (16 hexadecimal digits). The same as "
+    "switch.datapath_id in the config.",
+)
+@click.option(
+    "--attach",
+    is_flag=True,
+    help="Configure the bridge on this host to connect here, and to keep its flows when the controller "
+    "ends (fail_mode=secure). Open vSwitch drops all flows once when a bridge gets its first controller.",
+)
+@click.option("--redundant", is_flag=True, help="Share the bridge with others; one is master, the rest stand by.")
+def controller_command(**given: Any) -> None:
     """Run as OpenFlow controller and reconcile the bridge of the config FILE, or those of several FILEs.
 
     The same as `xenoovs agent`, but the bridge connects to it by OpenFlow 1.4; all other bridges are refused. Health
@@ -284,5 +274,4 @@ def _run_controller(**given: Any) -> None:
     _run(given, control_of(given))
 
 
-controller_command = click.command("controller")(controller_options(_run_controller))
 controller_command.params = [*agent_command.params, *controller_command.params]

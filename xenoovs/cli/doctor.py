@@ -16,7 +16,6 @@ from xenoovs.compile.tunnel_ports import tagged_tunnels, wanted_ports
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.fact import Fact, Unknown, Unresponsive
 from xenoovs.datapath.host import BackendFacts, HostFacts
-from xenoovs.datapath.tc import TcFilter
 from xenoovs.datapath.tunnel_facts import TunnelEnd, tunnel_ends
 from xenoovs.errors import FileUnusable, ParseError, SwitchError, XenoovsError
 from xenoovs.evidence.collector import Collector
@@ -44,10 +43,7 @@ from xenoovs.judge.doctor.examine import (
     safe_fixes,
     to_json,
 )
-from xenoovs.judge.doctor.foreign_flows import ForeignFlows, foreign_flows
 from xenoovs.judge.doctor.nic import TC_MODULES
-from xenoovs.judge.expected import expected_services
-from xenoovs.judge.foreign import preempting_rules
 from xenoovs.model.balancer import Balancer, Service
 from xenoovs.model.next_hop import mac_and_port
 from xenoovs.model.tunnel import PathSelector
@@ -73,6 +69,8 @@ from xenoovs.terminal.output import confirm, echo, print_json, print_table, prin
 from xenoovs.terminal.reach import connect, where_of
 
 if TYPE_CHECKING:
+    from xenoovs.judge.doctor.foreign_flows import ForeignFlows
+    from xenoovs.judge.foreign import PreemptingRule
     from xenoovs.terminal.defaults import LabTarget
 
 _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: "yellow"}
@@ -339,6 +337,9 @@ class Question:
             program = compile_onto(balancer, self.switch.dump_flows(bridge))
             others = self.switch.dump_foreign_flows(bridge)
             version = None if isinstance(host.daemon, Unknown) else host.daemon.version
+            # Imported here, as below: without Open vSwitch no flow is simulated and no rule compared.
+            from xenoovs.judge.doctor.foreign_flows import foreign_flows
+
             flows = (seen.flow for seen in others)
             return program, foreign_flows(balancer, program, flows, version=version)
         except (SwitchError, ParseError) as error:
@@ -354,7 +355,7 @@ class Question:
             entries=sum(map(hardware_entries, program.services)),
             foreign=foreign,
             backends=self._backends(balancer) if self.backends else (),
-            preempting=preempting_rules(expected_services(program), _filters(host)),
+            preempting=_preempting(program, host),
             tunnels=tuple(self._tunnels(balancer)),
             keys=self._keys(balancer),
             tunnel_ports=wanted_ports(balancer),
@@ -428,11 +429,17 @@ def _ends(host: HostFacts, balancer: Balancer | None) -> tuple[TunnelEnd, ...]:
     return tuple(replace(end, is_encrypted=end.is_encrypted or end.port in encrypted) for end in ends)
 
 
-def _filters(host: HostFacts) -> Iterator[tuple[str, TcFilter]]:
-    """Yield the rules of devices that have some of other programs."""
-    for device in () if isinstance(host.devices, Unknown) else host.devices.values():
-        if not isinstance(device.rules, Unknown):
-            yield from ((device.name, one) for one in device.rules.filters)
+def _preempting(program: Program, host: HostFacts) -> tuple[PreemptingRule, ...]:
+    """Return the rules of other programs that packets of services meet before those of Open vSwitch."""
+    devices = () if isinstance(host.devices, Unknown) else host.devices.values()
+    rules = ((device.name, device.rules) for device in devices if not isinstance(device.rules, Unknown))
+    filters = [(name, one) for name, found in rules for one in found.filters]
+    if not filters:
+        return ()
+    from xenoovs.judge.expected import expected_services
+    from xenoovs.judge.foreign import preempting_rules
+
+    return preempting_rules(expected_services(program), filters)
 
 
 def _facts(lab: LabTarget | None, *, mac: str, egress: str) -> Fact[BackendFacts]:

@@ -34,7 +34,6 @@ from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Anomaly, OffloadFindings
 from xenoovs.judge.foreign import OwnMask, attribute
-from xenoovs.judge.traffic import missing_flows
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours
@@ -137,6 +136,8 @@ def block_checker(balancer: Balancer, collector: Collector) -> BlockChecker:
 
 def missing_remarks(program: Program, observed: Iterable[ObservedFlow], target: CommandTarget) -> tuple[str, ...]:
     """Return a remark if flows are missing on the bridge, as then traffic does not lead to the expected megaflows."""
+    from xenoovs.judge.traffic import missing_flows
+
     missing = missing_flows(program, observed)
     flows = counted(len(program.flows), "flow")
     remark = f"{missing} of {flows} of the config are missing on the bridge; see `xenoovs plan`"

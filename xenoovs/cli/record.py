@@ -17,23 +17,15 @@ from xenoovs.switch.tape import passing_through
 from xenoovs.terminal.agent_client import find_places
 from xenoovs.terminal.command import file_behind
 from xenoovs.terminal.completion import complete_bridge
-from xenoovs.terminal.options import OutputFormat, duration_or_zero, output_option, switch_options
+from xenoovs.terminal.options import OutputFormat, output_option, some_minutes, switch_options
 from xenoovs.terminal.output import echo
 from xenoovs.terminal.reach import reach
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.paths import AgentPaths
 
-_LONGEST_S = 300.0
 _ASKING_S = 60.0
 """Besides the time between the two looks."""
-
-
-def _between(text: str) -> float:
-    seconds = duration_or_zero(text)
-    if seconds > _LONGEST_S:
-        raise click.BadParameter(f"{text!r} is more than {_LONGEST_S / 60:.0f}m.")
-    return seconds
 
 
 def _ask_for_services(places: AgentPaths, bridge: str | None) -> None:
@@ -52,7 +44,7 @@ def _ask_for_services(places: AgentPaths, bridge: str | None) -> None:
 @click.option(
     "--for",
     "for_s",
-    type=_between,
+    type=some_minutes,
     metavar="TIME",
     default="10s",
     show_default=True,
@@ -90,7 +82,7 @@ def record_command(
     check_reachable(switch.endpoint)
     recorder = Recorder(limit_s=for_s + _ASKING_S)
     with passing_through(recorder):
-        states = take(switch, bridge, interval_s=for_s)
+        states = take(switch, bridge, recorder, interval_s=for_s)
         _ask_for_services(find_places(db, lab), bridge)
     names = [state.name for state in states]
     alter = Anonymizer() if anonymous else str

@@ -12,6 +12,7 @@ from shlex import join
 from typing import Annotated, Any, Literal, TypeVar
 
 import click
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import to_json
 
@@ -35,7 +36,6 @@ from xenoovs.model.load import parse_config
 from xenoovs.model.remote import every_service
 from xenoovs.openflow.flow import Flow, service_of
 from xenoovs.openflow.text import parse_dump, render_flow, render_flow_mod
-from xenoovs.regex import regex
 from xenoovs.switch.undo_journal import replace_file
 from xenoovs.terminal.command import user_name
 from xenoovs.terminal.load import resolved
@@ -293,39 +293,18 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_SPACE = regex(r"[ \t\r\n]*")
-
-
 def _position(text: str, path: Sequence[int | str]) -> tuple[int, int]:
     """Return line and column of the value at a path in JSON text, or of the innermost value around it that is there."""
-    at = _skip(text, 0)
+    try:
+        # JSON is YAML, but for some characters, and libyaml keeps positions.
+        node: Any = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError):
+        return 1, 1
     for step in path:
-        inner = _member(text, at, step)
-        if inner is None:
+        inner: dict[object, Any] = dict(enumerate(node.value if isinstance(node, yaml.SequenceNode) else ()))
+        if isinstance(node, yaml.MappingNode):
+            inner = {key.value: value for key, value in node.value}
+        if step not in inner:
             break
-        at = inner
-    return text.count("\n", 0, at) + 1, at - (text.rfind("\n", 0, at) + 1) + 1
-
-
-def _member(text: str, at: int, step: int | str) -> int | None:
-    """Return where a member of the object or list at `at` begins; None: it has none of this name or number."""
-    decoder, is_object, number = json.JSONDecoder(), text[at] == "{", 0
-    if text[at] not in "{[":
-        return None
-    at = _skip(text, at + 1)
-    while text[at] not in "}]":
-        key: object = number
-        if is_object:
-            key, at = decoder.raw_decode(text, at)
-            at = _skip(text, _skip(text, at) + 1)
-        if key == step:
-            return at
-        _, at = decoder.raw_decode(text, at)
-        at = _skip(text, at)
-        at, number = (_skip(text, at + 1) if text[at] == "," else at), number + 1
-    return None
-
-
-def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return at if found is None else found.end()
+        node = inner[step]
+    return node.start_mark.line + 1, node.start_mark.column + 1

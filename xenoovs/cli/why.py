@@ -58,7 +58,6 @@ from xenoovs.terminal.options import (
     INTERVAL_S,
     OutputFormat,
     address,
-    duration_or_zero,
     from_dump_option,
     from_flows_option,
     interval_option,
@@ -66,6 +65,7 @@ from xenoovs.terminal.options import (
     output_option,
     record_option,
     service_option,
+    some_minutes,
     switch_options,
     version_of_option,
 )
@@ -86,7 +86,6 @@ _WORD = {
     Likelihood.POSSIBLE: ("possible", "bright_black"),
 }
 _LISTED = 3
-_LONGEST_LISTEN_S = 300.0
 
 
 def _ufid(text: str) -> str:
@@ -94,13 +93,6 @@ def _ufid(text: str) -> str:
     if not re.fullmatch(r"[0-9a-f-]{1,36}", digits):
         raise click.BadParameter(f"{text!r} is not a ufid: hexadecimal digits and dashes, as in a dump made with -m")
     return digits
-
-
-def _listening_time(text: str) -> float:
-    seconds = duration_or_zero(text)
-    if seconds > _LONGEST_LISTEN_S:
-        raise click.BadParameter(f"{text!r} is more than 5m.")
-    return seconds
 
 
 @click.command("why")
@@ -120,7 +112,7 @@ def _listening_time(text: str) -> float:
     "--listen",
     "listen_s",
     metavar="TIME",
-    type=_listening_time,
+    type=some_minutes,
     default="2s",
     show_default=True,
     help="How long ovs-vswitchd logs at debug level why it does not offload; 0: do not change its log levels.",

@@ -74,7 +74,8 @@ def without_secrets(text: str) -> str:
 
 @dataclass(slots=True)
 class Recorder:
-    """The tape that records; after `limit_s` no more is asked. `cut`: what is not in the record, or not as a whole."""
+    """The tape that records; after `limit_s` no more is asked. `cut`: what is not in the record, or not as a whole.
+    `is_once`: what was asked before is not asked again."""
 
     limit_s: float
     max_bytes: int = _MOST_BYTES
@@ -82,6 +83,7 @@ class Recorder:
     found: list[Recorded] = field(default_factory=list)
     cut: list[str] = field(default_factory=list)
     is_replaying: bool = False
+    is_once: bool = False
     _is_asking: bool = False
 
     @property
@@ -92,6 +94,8 @@ class Recorder:
         if self._is_asking:
             # A part of the question.
             return ask()
+        if self.is_once and (known := [each.answer for each in self.found if each.question == question]):
+            return known[-1]
         at_s = self.passed_s
         if at_s > self.limit_s or len(self.found) >= _MOST_ANSWERS:
             self.cut.append(f"{' '.join(question)}: not asked, as the record took {self.limit_s:.0f} s already")

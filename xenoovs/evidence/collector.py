@@ -21,7 +21,6 @@ from xenoovs.datapath.outer import Encapsulation, encapsulations
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import cookie_of_ufid
 from xenoovs.datapath.tunnel import is_tunnel_device
-from xenoovs.datapath.tunnel_facts import TunnelEnd
 from xenoovs.errors import ParseError, SwitchError
 from xenoovs.evidence.evidence import UNREAD_HOST, Evidence, ports_of
 from xenoovs.evidence.record import read_text
@@ -31,11 +30,12 @@ from xenoovs.openflow.flow import Flow, ObservedFlow
 from xenoovs.openflow.text import parse_dump
 from xenoovs.regex import ASCII, regex
 from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.netns import HERE, Netns
 from xenoovs.switch.tape import asked, is_replaying
 
 if TYPE_CHECKING:
+    from xenoovs.datapath.tunnel_facts import TunnelEnd
+    from xenoovs.switch.management import ManagementSwitch
+    from xenoovs.switch.netns import Netns
     from xenoovs.switch.tc import FilterDump
 
 _TC_PORT = regex(r"in_port\(([^)]+)\).*, dp:tc")
@@ -106,6 +106,7 @@ class Collector:
     ) -> tuple[Evidence, DatapathSample | None]:
         """Return the evidence with a dump and its filters; and the sample, if the NIC holds rules."""
         from xenoovs.switch.devices import read_port_packets
+        from xenoovs.switch.netns import HERE
         from xenoovs.switch.vswitchd import netns_of
 
         place = netns_of(self.endpoint)
@@ -301,6 +302,8 @@ def _read_filters(
     devices = dict.fromkeys(found[1] for line in lines if (found := _TC_PORT.search(line)))
     if isinstance(place, Unknown):
         return None, (f"traffic control was not read: {place.reason}",) if devices else ()
+    from xenoovs.switch.netns import HERE
+
     if place == HERE:
         devices_here = asked(("ls", "/sys/class/net"), lambda: "\n".join(name for _, name in if_nameindex()))
         ingress = ingress & set((devices_here or "").splitlines())

@@ -18,6 +18,7 @@ from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.parse import Hints, scan_dump
 from xenoovs.datapath.tunnel_facts import tunnel_ends
 from xenoovs.errors import ParseError, SwitchError
+from xenoovs.evidence.archive import Recorder
 from xenoovs.evidence.collector import Collector
 from xenoovs.model.address import Mac, parse_mac
 from xenoovs.regex import regex
@@ -25,15 +26,11 @@ from xenoovs.switch.appctl import Appctl
 from xenoovs.switch.management import ManagementSwitch, Ofctl
 from xenoovs.switch.netns import HERE
 from xenoovs.switch.process import try_run
-from xenoovs.switch.vswitchd import netns_of
+from xenoovs.switch.vswitchd import netns_of, read_offload_counters
 
 _MOST_TRACED = 64
 _TIMEOUT_S = 10.0
-_OF_VSWITCHD = (
-    ("--format", "json", "dpif/offload/show"),
-    *((name,) for name in ("dpif/show", "dpif/offload/show", "dpctl/offload-stats-show", "coverage/show")),
-    *((name,) for name in ("metrics/show", "memory/show", "upcall/show", "vlog/list", "ofproto/list-tunnels")),
-)
+_OF_VSWITCHD = ("dpif/show", "dpif/offload/show", "metrics/show", "memory/show", "vlog/list", "ofproto/list-tunnels")
 """ovs-vswitchd(8); what a version does not have, it refuses."""
 _OF_BRIDGE = (("dump-groups", "OpenFlow15"), ("dump-meters", "OpenFlow13,OpenFlow14"), ("dump-ports", "OpenFlow14"))
 _OF_HOST = (
@@ -45,9 +42,11 @@ _OF_DEVICE = ("-i", "-k", "-S")
 """Options of ethtool(8)."""
 
 
-def take(switch: ManagementSwitch, bridge: str | None, *, interval_s: float) -> tuple[BridgeState, ...]:
-    """Ask everything about one bridge, None: about all, with two looks; return the bridges. Changes nothing. Raises
-    SwitchError where there is no such bridge, or no Open vSwitch that answers."""
+def take(
+    switch: ManagementSwitch, bridge: str | None, recorder: Recorder, *, interval_s: float
+) -> tuple[BridgeState, ...]:
+    """Ask everything about one bridge, None: about all, with two looks; return the bridges. Changes nothing. Its
+    questions pass `recorder`. Raises SwitchError where there is no such bridge, or no Open vSwitch that answers."""
     # In the order in which a judge asks: the answers to one question are played back in the order of the record.
     states = switch.bridges() if bridge is None else (switch.describe(bridge),)
     ports = frozenset(port.name for state in states for port in state.ports)
@@ -64,7 +63,9 @@ def take(switch: ManagementSwitch, bridge: str | None, *, interval_s: float) -> 
     # Also of those in hardware: another flow than that of the block may have made them.
     worst = sorted((each for each in megaflows if each.ufid), key=lambda each: verdict_of(each) is Verdict.HW)
     _ask(collector.makers, [each.ufid for each in worst[:_MOST_TRACED]], hints.cores)
+    recorder.is_once = True
     _ask_more(switch, states)
+    recorder.is_once = False
     # The second look of a switch whose NIC holds no rules.
     time.sleep(max(0.0, begun + interval_s - time.monotonic()))
     _ask(switch.dump_megaflows)
@@ -75,8 +76,9 @@ def _ask_more(switch: ManagementSwitch, states: Collection[BridgeState]) -> None
     place = netns_of(switch.endpoint)
     where = HERE if isinstance(place, Unknown) else place
     appctl, ofctl = Appctl(switch.endpoint), Ofctl(switch.endpoint)
-    for words in _OF_VSWITCHD:
-        _ask(appctl.run, *words, timeout_s=_TIMEOUT_S)
+    for command in _OF_VSWITCHD:
+        _ask(appctl.run, command, timeout_s=_TIMEOUT_S)
+    _ask(read_offload_counters, switch.endpoint)
     ports = (("ethtool", option, port.name) for state in states for port in state.ports for option in _OF_DEVICE)
     for argv in (*_OF_HOST, *ports):
         _ask(try_run, where.argv(*argv), timeout_s=_TIMEOUT_S)

@@ -399,9 +399,7 @@ def reason_of(megaflow: Megaflow) -> str:
     remark = next((text for name, text in megaflow.extra if name == _OFFLOAD_REASON), None)
     if remark is not None:
         return remark
-    if is_slow_path(megaflow.actions):
-        return "slow path: ovs-vswitchd handles each packet"
-    return ""
+    return "slow path: ovs-vswitchd handles each packet" if is_slow_path(megaflow.actions) else ""
 
 
 class OffloadCheck:

@@ -575,9 +575,7 @@ class AnswerFinder:
 
     @staticmethod
     def _is_from_vip(fields: Fields) -> bool:
-        return any(
-            fields.get(name, ANY).mask == (1 << width) - 1 for name, width in (("nw_src", 32), ("ipv6_src", 128))
-        )
+        return any(fields.get(name, ANY).mask == (1 << width) - 1 for name, width in _SOURCES)
 
 
 def _holds(match: Match, fields: Fields) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from os import W_OK, access
@@ -30,6 +29,7 @@ from xenoovs.switch.devices import (
 from xenoovs.switch.endpoint import Endpoint, ask_database, ask_vswitchd
 from xenoovs.switch.netns import Netns
 from xenoovs.switch.ovsdb import read_database
+from xenoovs.switch.process import missing_programs
 from xenoovs.switch.tape import is_replaying
 from xenoovs.switch.tc import read_rules
 from xenoovs.switch.undo_journal import OFFLOAD, TRIAL, VLOG, UndoJournal
@@ -79,7 +79,7 @@ def check_reachable(endpoint: Endpoint) -> None:
     socket = None if endpoint.rundir is None else endpoint.rundir / "db.sock"
     if socket is None or endpoint.is_split or is_replaying():
         read_database(endpoint)
-    elif not socket.exists() and not any(map(shutil.which, _PROGRAMS)):
+    elif not socket.exists() and len(missing_programs(_PROGRAMS)) == len(_PROGRAMS):
         raise SwitchError(
             f"there is no Open vSwitch on this host: neither its programs nor a database at {socket}; install it, on "
             "Debian with `apt-get install openvswitch-switch`, or name another with --db"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +36,8 @@ PACKAGES: Mapping[str, str] = {
 
 def missing_programs(programs: Iterable[str]) -> dict[str, str]:
     """Return the programs that are not installed, and the packages that bring them."""
+    import shutil
+
     return {program: PACKAGES.get(program, program) for program in programs if shutil.which(program) is None}
 
 

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import SwitchError
@@ -103,6 +102,9 @@ class UndoJournal:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file of mode 0600: all of it or nothing, also when the machine loses power. Raises OSError."""
+    # Imported here: most commands write no file.
+    from tempfile import NamedTemporaryFile
+
     try:
         # Of mode 0600 from the start (tempfile of the Python library).
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:

@@ -11,7 +11,6 @@ import click
 
 from xenoovs.display import printable
 from xenoovs.errors import ListenError, MacUnknown, XenoovsError, did_you_mean
-from xenoovs.model.balancer import Balancer, sought
 from xenoovs.regex import regex
 from xenoovs.terminal.command import EXIT_FAILED, fail
 from xenoovs.terminal.defaults import labs
@@ -20,6 +19,7 @@ from xenoovs.terminal.output import collecting_json, echo, print_json
 from xenoovs.terminal.reach import address_commands, name_fleet
 
 if TYPE_CHECKING:
+    from xenoovs.model.balancer import Balancer
     from xenoovs.model.include import ConfigSources
 
 _PLAN_START = regex(rb'\s*\{\s*"xenoovs_plan"')
@@ -85,6 +85,8 @@ def load_resolved(config: Path, *, of_dpu: bool = False) -> Balancer:
 
 def resolved(balancer: Balancer) -> Balancer:
     """Return the balancer with the MACs of backends that have only an address. Raises MacUnknown."""
+    from xenoovs.model.balancer import sought
+
     if not sought(balancer):
         return balancer
     from xenoovs.agent.neighbour import resolve_now
@@ -99,6 +101,8 @@ def load_recorded(config: Path) -> Balancer:
 
 def recorded(balancer: Balancer) -> Balancer:
     """Return the balancer for a recorded dump, for which no MACs are resolved. Raises MacUnknown."""
+    from xenoovs.model.balancer import sought
+
     if unknown := sought(balancer):
         raise MacUnknown(unknown={str(one.address): names for one, names in unknown.items()}, is_recorded=True)
     return balancer

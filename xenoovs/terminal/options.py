@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from xenoovs.errors import FlowConflict, PortsMissing, UnusablePorts, XenoovsError
-from xenoovs.model.address import IPAddress
 from xenoovs.switch.tape import is_replaying
 from xenoovs.terminal.completion import complete_lab, complete_server, complete_service
 from xenoovs.terminal.defaults import ANY_LAB, announce, find_config, find_configs, find_lab, labs
@@ -25,6 +24,7 @@ from xenoovs.terminal.reach import address_commands, replay
 
 if TYPE_CHECKING:
     from xenoovs.compile.offloadable.table import Version
+    from xenoovs.model.address import IPAddress
     from xenoovs.switch.certificates import Certificates
     from xenoovs.terminal.output import SarifResult
 
@@ -238,6 +238,13 @@ def duration_or_zero(text: str) -> float:
         return float(found[1]) * _SECONDS[found[2] or "s"]
     guess = f" Did you mean {found[0]}s?" if found else ""
     raise click.BadParameter(f"{text!r} is not a time such as 10s, 500ms or 2m.{guess}")
+
+
+def some_minutes(text: str) -> float:
+    """Return what `duration_or_zero` does, for what nobody should wait for longer. Raises click.BadParameter."""
+    if (seconds := duration_or_zero(text)) > 300:
+        raise click.BadParameter(f"{text!r} is more than 5m.")
+    return seconds
 
 
 live_interval_option = click.option(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -161,7 +160,12 @@ def is_terminal() -> bool:
 
 def terminal_width() -> int | None:
     """Columns of the terminal; None where stdout is no terminal."""
-    return shutil.get_terminal_size().columns if is_terminal() else None
+    if not is_terminal():
+        return None
+    # Imported here, and in rooms below: it loads three libraries for archives.
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def print_table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from xenoovs.compile.offloadable.table import PRIORITY_SINCE, version_or_default
 from xenoovs.compile.tunnel_ports import WantedPort
@@ -12,8 +13,10 @@ from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.datapath.host import BackendFacts, Daemon, Device, HostFacts
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.target import THIS_HOST, CommandTarget
-from xenoovs.judge.doctor.foreign_flows import ForeignFlows
-from xenoovs.judge.foreign import PreemptingRule
+
+if TYPE_CHECKING:
+    from xenoovs.judge.doctor.foreign_flows import ForeignFlows
+    from xenoovs.judge.foreign import PreemptingRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from xenoovs.datapath.database import BridgeState, Mirror
 from xenoovs.datapath.fact import Unknown, Unresponsive
@@ -21,7 +22,9 @@ from xenoovs.judge.doctor.check import (
     unset_config,
     vsctl,
 )
-from xenoovs.judge.doctor.foreign_flows import ForeignCost, ForeignFlows
+
+if TYPE_CHECKING:
+    from xenoovs.judge.doctor.foreign_flows import ForeignCost, ForeignFlows
 
 # Keys and defaults of settings: ovs-vswitchd.conf.db(5), table Open_vSwitch.
 

@@ -35,7 +35,6 @@ from xenoovs.judge.foreign import (
     overriding_flows,
     unwildcarding_flows,
 )
-from xenoovs.judge.tree import filter_text
 from xenoovs.judge.why.case import (
     DOCA_LAYER,
     OFFLOAD_INFO,
@@ -543,4 +542,7 @@ def _evidence(case: Case, held: HeldRule) -> Iterator[str]:
     else:
         yield f"{counted(state.packets, 'packet')} since the rule was installed, {state.hw_packets} of them in hardware"
     if held.filter is not None:
+        # Imported here: the rest of the tree is not needed.
+        from xenoovs.judge.tree import filter_text
+
         yield filter_text(held.filter, case.in_port or "-")
