@@ -230,8 +230,8 @@ FAULTS = (
     ),
     Fault(
         "a wave fails at exactly 5 % of silent DPUs",
-        "if problems or len(waits) > members * _MAX_SILENT:",
-        "if len(waits) >= members * _MAX_SILENT:",
+        "if problems or len(texts) > members * _MAX_SILENT:",
+        "if problems or len(texts) >= members * _MAX_SILENT:",
         _FLEET,
     ),
     Fault(

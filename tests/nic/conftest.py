@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.nic.guest.catalogue import LONG
 from tests.nic.recorded import Story
 from tests.nic.vm import HARDWARE, LAB, PARTS, Record, Recording
 from tests.whole_run import SCENARIO
@@ -35,6 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # The recording has limits of its own, one for each part.
         item.add_marker(pytest.mark.timeout(0))
         item.user_properties.append((SCENARIO, _part_of(item)))
+        if _part_of(item) in LONG:
+            item.add_marker(pytest.mark.long)
     order = {part: number for number, part in enumerate(PARTS, start=1)}
     position = {item: order[str(_part_of(item))] for item in here}
     items.sort(key=lambda item: position.get(item, 0))

@@ -12,6 +12,8 @@ SEED = 28
 ROUNDS = 8
 CASES_OF_ROUND = 25
 """All cases of a round are judged together: a machine that is emulated needs seconds for each command."""
+PARTS = {"generated": slice(4, None), "generated_more": slice(4)}
+"""The rounds of each scenario. Those of the first have each limit and each fault."""
 
 CLIENT = "198.18.5.33"
 

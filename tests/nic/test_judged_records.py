@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.command_line import CommandLine, CommandResult
-from tests.nic.guest.catalogue import SCENARIOS
+from tests.nic.guest.catalogue import GENERATED, SCENARIOS
 from tests.nic.recorded import Story
 
 CONFIGS = Path(__file__).parent / "balancers"
 every_scenario = pytest.mark.parametrize("story", SCENARIOS, indirect=True)
 every_look = pytest.mark.parametrize(
-    "story", [name for name in SCENARIOS if name not in ("generated", "faulty", "lost", "tunnel_ipsec")], indirect=True
+    "story", [name for name in SCENARIOS if name not in (*GENERATED, "faulty", "lost", "tunnel_ipsec")], indirect=True
 )
 """Scenarios with a look that `bench.judge` records; in the others each command is recorded by itself."""
 

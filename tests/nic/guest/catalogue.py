@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from tests.nic.guest.bench import Bench
 from tests.nic.guest.scenarios import (
@@ -29,6 +30,7 @@ from tests.nic.guest.scenarios import (
 
 SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "generated": generated.generated,
+    "generated_more": partial(generated.generated, part="generated_more"),
     "failover": failing_over.failover,
     "tunnel_esp": encrypted.tunnel_esp,
     "faulty": faulty.faulty,
@@ -59,6 +61,14 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "lost": beside.lost,
 }
 
+LONG = (
+    *("generated_more", "switched", "copying", "tagged", "ageing", "other_actions", "skip_sw", "skip_hw"),
+    "tunnel_reload",
+)
+"""In `make test-long`: dumps in tests/golden and cases of tests/unit/judge prove the same verdicts and reasons."""
+
+GENERATED = ("generated", "generated_more")
+
 TUNNELS = ("tunnels", "tunnel_paths", "tunnel_ipsec", "tunnel_reload")
 """Scenarios with flows of their own: no balancer of `balancers/` is judged in them."""
 
@@ -66,5 +76,5 @@ BALANCED = tuple(
     name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp", "ovn", "fleet", "failover", "lost")
 )
 
-JUDGED = ("failover", *(name for name in BALANCED if name not in ("generated", "faulty", "planned_restart")))
+JUDGED = ("failover", *(name for name in BALANCED if name not in (*GENERATED, "faulty", "planned_restart")))
 """Those with a look at which `verify-offload` judges (`bench.judge`)."""

@@ -1,22 +1,22 @@
-"""200 random cases in one boot: rules, limits, refusals and faults (`tests/nic/generated.py`)."""
+"""Random cases in one boot: rules, limits, refusals and faults (`tests/nic/generated.py`)."""
 
 from __future__ import annotations
 
-from tests.nic.generated import CLIENT, Case, CaseRound, generate
+from tests.nic.generated import CLIENT, PARTS, Case, CaseRound, generate
 from tests.nic.guest import nic
 from tests.nic.guest.bench import Bench
 from tests.nic.guest.record import Round
 
 
-def generated(bench: Bench) -> None:
-    """Each round has its flows, limits and faults, in the same Open vSwitch."""
+def generated(bench: Bench, part: str = "generated") -> None:
+    """Each round has its flows, limits and faults, in the same Open vSwitch. `part`: of PARTS."""
     # So that there is a key of IPv4, and an action, that it refuses.
     nic.limit(ip_key="N", vlan="N")
     bench.begin("dns")
     bench.prime()
     bench.send(packets_each=2)
     bench.look("before")
-    for round_ in generate():
+    for round_ in generate()[PARTS[part]]:
         bench.record.rounds.append(_run(bench, round_))
 
 
