@@ -310,11 +310,12 @@ class Bench:
         """The config `balancers/NAME.yaml`."""
         return Path(__file__).parents[1] / "balancers" / f"{name}.yaml"
 
-    def judge(self, subject: str, *commands: str, recorded: bool = False) -> None:
+    def judge(self, subject: str, *commands: str, recorded: bool = False, simulated: bool = False) -> None:
         """Run commands that judge the state of the last look. Nothing is sent meanwhile.
 
         `subject`: a balancer or a bridge. `commands`: of `verify-offload`, `why` and `doctor`; none: all. `recorded`:
-        also `record`, and `trace` and `lint` of a balancer, which takes an emulated processor longer than all of them.
+        also `record`. `simulated`: also `trace` and `lint` of the balancer, once for the same flows, as each takes an
+        emulated processor seconds.
         """
         before = self._traces()
         archive = self._record() if recorded else ""
@@ -326,7 +327,7 @@ class Bench:
             "doctor": ("--output", "json"),
         }
         asked = {name: options[name] for name in commands or options}
-        if recorded and subject in self._programs:
+        if simulated:
             asked["trace"] = ("--src", CLIENTS[0], "--output", "json")
             asked["lint"] = (*self._dumped(), "--output", "json")
         said = {name: self._run(*self._words(name, subject, words)) for name, words in asked.items()}

@@ -49,7 +49,7 @@ def failover(bench: Bench) -> None:
                     stream.go_on(len(CLIENTS))
             bench.look(when, is_changed=True)
             if when == "never":
-                bench.judge(CONFIG, "verify-offload", recorded=True)
+                bench.judge(CONFIG, "verify-offload", recorded=True, simulated=True)
             if when == "killed":
                 _controller(bench, stack)
                 bench.wait_until(lambda: _blocks(bench) != whole, "the new controller ejects the backend")

@@ -43,7 +43,7 @@ def nat(bench: Bench) -> None:
             )
         bench.wait_until_quiet()
         bench.look("after a datagram and a file of each client")
-        bench.judge("nat", "verify-offload", recorded=True)
+        bench.judge("nat", "verify-offload", recorded=True, simulated=True)
 
 
 @contextmanager
