@@ -34,10 +34,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arch", choices=ARCHITECTURES, action="append", help="default: all")
     parser.add_argument("--python", choices=PYTHONS, action="append", help="default: all")
-    parser.add_argument("--keep", action="store_true", help="leave what is in dist/")
     wanted = parser.parse_args()
-    if not wanted.keep:
-        shutil.rmtree(DIST, ignore_errors=True)
+    shutil.rmtree(DIST, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(DIST)], cwd=ROOT, check=True)
     (wheel,) = DIST.glob("*.whl")
     for arch in wanted.arch or ARCHITECTURES:

@@ -62,10 +62,11 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
 }
 
 LONG = (
-    *("generated_more", "switched", "copying", "tagged", "ageing", "other_actions", "skip_sw", "skip_hw"),
-    "tunnel_reload",
+    *("generated_more", "faulty", "limits", "overlapping", "switched", "copying", "tagged", "ageing"),
+    *("other_actions", "skip_sw", "skip_hw", "tunnel_reload"),
 )
-"""In `make test-long`: dumps in tests/golden and cases of tests/unit/judge prove the same verdicts and reasons."""
+"""In `make test-long`: `generated`, recorded dumps (tests/golden) and tests/unit/judge prove the same verdicts and
+reasons."""
 
 GENERATED = ("generated", "generated_more")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.compiled import compiled
+from xenoovs.cli.offload import growth_remarks
 from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump
@@ -83,6 +84,17 @@ def test_packets_that_the_cpu_forwards_and_the_driver_counts_too_are_not_half_in
         assert findings.conclusion_for(None) is Conclusion.NOT_ALL_IN_HARDWARE
     [port] = check_ports(*samples)
     assert (port.entered, port.twice > 900) == (986, True)
+
+
+def test_counters_that_did_not_grow_between_two_samples_are_no_idle_rules() -> None:
+    services = expected_services(compiled(load_config(GOLDEN / "dns.yaml")))
+    megaflows, filters = _read("no_fault.end")
+    lines = tuple((HERE / "no_fault.end.dump").read_text().splitlines())
+    known = Evidence(lines=lines, filters=filters, before=DatapathSample(sample_of(megaflows, filters)))
+    findings = check_dump(services, lines, evidence=known)
+    assert (_verdicts(findings), findings.growth.packets) == ({Verdict.HW: BLOCKS}, 0)
+    (remark,) = growth_remarks(findings, known)
+    assert "it refreshes its counters more rarely" in remark
 
 
 def test_one_sample_shows_rules_that_were_never_used() -> None:
