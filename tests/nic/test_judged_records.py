@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,9 @@ def test_a_record_says_what_was_said_beside_the_nic(story: Story, tmp_path: Path
     for one in recorded:
         said, file = one["said"], _file(one["archive"], tmp_path)
         for name in {"verify-offload", "doctor"}.intersection(said):
-            again = _again(xenoovs, said[name], file)
-            assert (again.status, again.out) == (said[name]["exit_code"], said[name]["stdout"]), (one["label"], name)
+            again, wanted = _again(xenoovs, said[name], file), said[name]
+            found = (again.status, _steady(again.out))
+            assert found == (wanted["exit_code"], _steady(wanted["stdout"])), (one["label"], name)
         if "lint" in said:
             again = _again(xenoovs, said["lint"], file, "--output", "json")
             assert (again.status, again.out) == (said["lint"]["exit_code"], said["lint"]["stdout"]), one["label"]
@@ -71,6 +73,11 @@ def test_what_a_command_asked_is_enough_to_say_it_again(story: Story, tmp_path: 
         again = _again(xenoovs, each, _file(each["archive"], tmp_path))
         assert again.status == each["exit_code"], each["argv"]
         assert _without_keys(again.out) == _without_keys(each["stdout"]), each["argv"]
+
+
+def _steady(text: str) -> str:
+    """Return a text without the flow limit of the moment, which Open vSwitch lowers on a busy machine."""
+    return re.sub(r"\(\d+ now\)", "", text)
 
 
 def _without_keys(text: str) -> object:
