@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, settings
 from tests.command_line import CommandLine
 
 # `make bench` measures time, as ratios; tests do not, nor how long examples take to draw.
-settings.register_profile("xenoovs", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "xenoovs", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=70
+)
 settings.register_profile("long", settings.get_profile("xenoovs"), max_examples=5000)
 settings.load_profile("xenoovs")
 
