@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -201,8 +202,9 @@ def picture(curves: tuple[Curve, ...]) -> str:
         '<text x="20" y="32" font-size="18" font-weight="bold">Clients moved against blocks, tolerance 5%</text>',
         *_axes(),
     ]
+    lines += chain.from_iterable(map(_curve, curves))
     for number, curve in enumerate(curves):
-        lines += _curve(curve)
+        lines += _others(curve)
         y = _TOP + 20 + 22 * number
         lines.append(f'<rect x="560" y="{y - 11}" width="14" height="14" fill="{curve.colour}"/>')
         lines.append(f'<text x="582" y="{y + 1}">{curve.name}</text>')
@@ -227,11 +229,15 @@ def _curve(curve: Curve) -> Iterator[str]:
     yield f'<polyline points="{path}" fill="none" stroke="{curve.colour}" stroke-width="2"/>'
     for point in inside:
         yield f'<circle cx="{_x(point.blocks):.1f}" cy="{_y(point.moved):.1f}" r="3.5" fill="{curve.colour}"/>'
+
+
+def _others(curve: Curve) -> Iterator[str]:
     for point in filter(_is_inside, curve.others):
         x, y = _x(point.blocks), _y(point.moved)
         square = f'x="{x - 6:.1f}" y="{y - 6:.1f}" width="12" height="12" fill="#fff" stroke="{curve.colour}"'
         yield f'<rect {square} stroke-width="3"/>'
-        yield f'<text x="{x + 12:.1f}" y="{y + 5:.1f}" fill="#333">{point.name}</text>'
+        halo = 'stroke="#fff" stroke-width="5" paint-order="stroke"'  # a curve may pass behind the name
+        yield f'<text x="{x + 12:.1f}" y="{y + 5:.1f}" fill="#333" {halo}>{point.name}</text>'
 
 
 def _is_inside(point: Point) -> bool:
