@@ -31,12 +31,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests marked `each_release` on the Open vSwitch of this host and on the other ones; the newest is long."""
+    """Run tests marked `each_release` on the Open vSwitch of this host and on the other ones."""
     if metafunc.definition.get_closest_marker("each_release"):
         ids = [pytest.HIDDEN_PARAM, *SUITES]
-        *older, newest = SUITES
-        values = ["", *older, pytest.param(newest, marks=pytest.mark.long)]
-        metafunc.parametrize("release", values, ids=ids, indirect=True, scope="session")
+        metafunc.parametrize("release", ["", *SUITES], ids=ids, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session", autouse=True)
