@@ -68,8 +68,7 @@ class Mac:
         return bool(self.value >> 40 & 1)
 
     def __str__(self) -> str:
-        digits = f"{self.value:012x}"
-        return ":".join(digits[i : i + 2] for i in range(0, 12, 2))
+        return self.value.to_bytes(6, "big").hex(":")
 
 
 def parse_mac(text: str) -> Mac:

@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from typing import Any
 
 from xenoovs.model.address import Family
-from xenoovs.model.balancer import (
-    AgentCheck,
-    Announce,
-    Backend,
-    Balancer,
-    Drain,
-    Health,
-    KeyField,
-    Notify,
-    Service,
-    usual_positions,
-)
+from xenoovs.model.balancer import Announce, Backend, Balancer, KeyField, Service, usual_positions
 from xenoovs.model.form import form_of
-from xenoovs.model.next_hop import Tunneled, l4_port_of, mac_of, vlan_of
-from xenoovs.model.schema import SWITCH, BackendForm, MatchForm, ServiceForm
-from xenoovs.model.tunnel import HostTunnel, PathSelector, SwitchTunnel
+from xenoovs.model.next_hop import UNCHANGED, Tunneled, l4_port_of, mac_of, vlan_of
+from xenoovs.model.schema import SWITCH, TUNNEL, MatchForm, ServiceForm
 from xenoovs.model.values import MatchField, Number, Value, parse_plain_scalar
 from xenoovs.model.values import render_decimal as render_decimal
 from xenoovs.regex import ASCII, regex
@@ -87,75 +73,55 @@ def config_tree(balancer: Balancer) -> Tree:
     tree: Tree = {"version": 1, "switch": SWITCH.write(balancer.uplinks)}
     if balancer.announce is not None:
         tree["announce"] = form_of(Announce).write(balancer.announce)
-    if tunnels := [*map(form_of(SwitchTunnel).write, balancer.switch_tunnels), *map(tunnel_tree, balancer.tunnels)]:
+    if tunnels := [*map(TUNNEL.write, balancer.switch_tunnels), *map(TUNNEL.write, balancer.tunnels)]:
         tree["tunnels"] = list(tunnels)
     return {**tree, "services": [service_tree(service) for service in balancer.services]}
 
 
-def tunnel_tree(tunnel: HostTunnel) -> Tree:
-    """Return a tunnel of a host as its entry in `tunnels`."""
-    tree: dict[str, Any] = form_of(HostTunnel).write(tunnel)
-    if tunnel.paths.by is not PathSelector.SOURCE_PORT:
-        del tree["paths"]["count"]
-    return tree
-
-
-_UNSAID = {"mode": "dsr", "announce": True, "return": "direct", "backup": False}
-"""Keys that are left out at these values: most services have no such thing."""
-
-
 def service_tree(service: Service) -> Tree:
     """Return a service as its entry in `services`. Raises ValueError, as `render_config`."""
-    form = ServiceForm(
-        name=service.name,
-        vip=service.claim.vips,
-        protocol=service.claim.protocol,
-        ports=service.claim.ports,
-        vlan=service.claim.vlan,
-        vip_mac=service.vip_mac,
-        mode=service.mode,
-        nat=service.nat,
-        match=MatchForm(field=MatchField(_field(service)), bits=_bits(service)),
-        tolerance=service.tolerance,
-        max_flows=service.max_flows,
-        rewrite_source_mac=service.source_mac or False,
-        churn=service.churn,
-        health=_keys_of(service.health),
-        drain=_keys_of(service.drain),
-        notify=_keys_of(service.notify),
-        announce=service.announced,
-        agent_check=_keys_of(service.agent_check),
-        returns=service.returns,
-        backends=tuple(map(_backend, service.backends)),
+    written: Tree = form_of(ServiceForm).write(
+        {
+            "name": service.name,
+            "vip": service.claim.vips,
+            "protocol": service.claim.protocol,
+            "ports": service.claim.ports,
+            "vlan": service.claim.vlan,
+            "vip_mac": service.vip_mac,
+            "mode": service.mode,
+            "nat": service.nat,
+            "match": MatchForm(field=MatchField(_field(service)), bits=_bits(service)),
+            "tolerance": service.tolerance,
+            "max_flows": service.max_flows,
+            "rewrite_source_mac": service.source_mac or False,
+            "churn": service.churn,
+            "health": service.health,
+            "drain": service.drain,
+            "notify": service.notify,
+            "announce": service.announced,
+            "agent_check": service.agent_check,
+            "returns": service.returns,
+            "backends": map(_backend, service.backends),
+        }
     )
-    tree = _said(form_of(ServiceForm).write(form))
-    backends: Any = tree["backends"]
-    return {**tree, "backends": [_said(backend) for backend in backends]}
+    return written
 
 
-def _said(tree: Tree) -> Tree:
-    return {key: value for key, value in tree.items() if key not in _UNSAID or value != _UNSAID[key]}
-
-
-def _keys_of(part: Health | Drain | Notify | AgentCheck | None) -> Mapping[str, Any]:
-    return {} if part is None else {field.name: getattr(part, field.name) for field in fields(part)}
-
-
-def _backend(backend: Backend) -> BackendForm:
+def _backend(backend: Backend) -> dict[str, object]:
     hop = backend.next_hop
     end = hop if isinstance(hop, Tunneled) else None
-    return BackendForm(
-        name=backend.name,
-        mac=None if backend.follows else "unchanged" if (mac := mac_of(hop)) is None else mac,
-        weight=backend.weight,
-        egress=hop.port if end is None else end.tunnel,
-        remote=None if end is None else end.remote,
-        key=None if end is None else end.key,
-        address=backend.address,
-        port=l4_port_of(hop),
-        vlan=vlan_of(hop),
-        backup=backend.is_backup,
-    )
+    return {
+        "name": backend.name,
+        "mac": None if backend.follows else mac_of(hop) or UNCHANGED,
+        "weight": backend.weight,
+        "egress": hop.port if end is None else end.tunnel,
+        "remote": end and end.remote,
+        "key": end and end.key,
+        "address": backend.address,
+        "port": l4_port_of(hop),
+        "vlan": vlan_of(hop),
+        "backup": backend.is_backup,
+    }
 
 
 def _field(service: Service) -> str:

@@ -39,6 +39,7 @@ class _Slot:
     field: str
     declared: Key
     parse: Callable[[object], Any]
+    write: Callable[[Any], Any]
     default: Any
     is_required: bool
 
@@ -80,9 +81,9 @@ class Form:
         return {slot.key: slot for slot in slots if slot.key not in self._without}
 
     def _slot(self, name: str, key: Key, default: Any) -> _Slot:
-        parse = partial(_read_later, key.parser) if isinstance(key.parser, type) else key.parser.parse
+        form, is_required = reader_of(key.parser), default is MISSING and not self.is_partial
         written = key.name or name.removesuffix("_ms").removesuffix("_us")
-        return _Slot(written, name, key, parse, default, default is MISSING and not self.is_partial)
+        return _Slot(written, name, key, form.parse, form.write, default, is_required)
 
     @cached_property
     def refused(self) -> dict[str, str]:
@@ -91,8 +92,8 @@ class Form:
         return {**listed, **self._elsewhere}
 
     @cached_property
-    def _known(self) -> list[str]:
-        return [key for key in self.slots if key not in self.refused]
+    def _known(self) -> dict[str, _Slot]:
+        return {key: slot for key, slot in self.slots.items() if key not in self.refused}
 
     @cached_property
     def _required(self) -> dict[str, _Slot]:
@@ -135,17 +136,17 @@ class Form:
         return f"unknown key; {guess or 'known keys: ' + ', '.join(self._known)}"
 
     def write(self, part: object) -> Any:
-        """Return the tree of a model, or of its fields, without keys that have no value; of None None."""
+        """Return the tree of a model, or of a mapping of its fields, without keys that have no value; of None None."""
         if part is None:
             return None
-        if isinstance(part, Mapping):
-            found = {slot.key: part[slot.field] for slot in self.slots.values() if slot.field in part}
-        else:
-            found = {key: getattr(part, self.slots[key].field) for key in self._known}
-        written = {
-            key: write(self.slots[key].declared.parser, value) for key, value in found.items() if value is not None
-        }
-        return {key: value for key, value in written.items() if value is not None and value not in ([], {})}
+        value_of, tree = part.get if isinstance(part, dict) else partial(getattr, part), dict[str, Value]()
+        for key, slot in self._known.items():
+            value = value_of(slot.field)
+            if value is not None and not (slot.declared.is_unsaid and value == slot.default):
+                written = slot.write(value)
+                if written is not None and written != [] and written != {}:
+                    tree[key] = written
+        return tree
 
     def describe(self, described: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON Schema of the form; add those of the forms inside of it to `described`, by name."""
@@ -165,7 +166,7 @@ class Form:
         # What `defaults` lack has no value there.
         is_open = self.is_partial and (key.examples or self._without)
         if "$ref" not in schema and slot.default is not MISSING and not is_open:
-            default = write(key.parser, slot.default)
+            default = slot.write(slot.default)
             if default is not None and default != []:
                 schema["default"] = default
         return dict(sorted(schema.items()))
@@ -182,26 +183,22 @@ def form_of(model: type[Any], *, is_partial: bool = False) -> Form:
     return found
 
 
+def reader_of(parser: Any) -> Any:
+    """Return what reads, writes and describes what the parser of a `Key` reads: of a part of the model its form."""
+    return form_of(parser) if isinstance(parser, type) else parser
+
+
 def read(form: Any, tree: Value) -> tuple[Any, list[Remark]]:
     """Return what a tree means; None, with the mistakes, if it has not this form. form: also a parser of a `Key`."""
     try:
-        return (form_of(form) if isinstance(form, type) else form).parse(tree), []
+        return reader_of(form).parse(tree), []
     except ValueError as error:
         return None, error.remarks if isinstance(error, Mistakes) else [Remark((), str(error))]
 
 
-def _read_later(model: type[Any], tree: object) -> Any:
-    return form_of(model).parse(tree)
-
-
-def write(parser: Any, value: object) -> Value:
-    """Return the tree of a value. parser: what reads it, a model or a list of models too."""
-    return (form_of(parser) if isinstance(parser, type) else parser).write(value)  # type: ignore[no-any-return]
-
-
 def schema_of(parser: Any, described: dict[str, Any]) -> Mapping[str, Any]:
     """Return the JSON Schema of what a parser reads. described: as of `Form.describe`."""
-    form = form_of(parser) if isinstance(parser, type) else parser
+    form = reader_of(parser)
     if isinstance(form, Form):
         if form.name not in described:
             described[form.name] = {}
@@ -237,7 +234,7 @@ class Listed:
             raise ValueError(f"{show(items) if items else 'the list is empty'}; write at least {self.least}")
         if len(items) > self.most:
             raise ValueError(f"{len(items)} items are more than the {self.most} that are supported; split them")
-        parse = form_of(self.item).parse if isinstance(self.item, type) else self.item.parse
+        parse = reader_of(self.item).parse
         try:
             found = tuple([parse(item) for item in items])
         except ValueError:
@@ -258,7 +255,7 @@ class Listed:
         raise Mistakes(wrong)
 
     def write(self, items: Iterable[object]) -> Value:
-        return [write(self.item, item) for item in items]
+        return [*map(reader_of(self.item).write, items)]
 
     def describe(self, described: dict[str, Any]) -> dict[str, Any]:
         item = dict(schema_of(self.item, described))

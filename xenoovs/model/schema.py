@@ -27,7 +27,7 @@ from xenoovs.model.balancer import (
     usual_positions,
 )
 from xenoovs.model.form import Form, Listed, form_of, schema_of
-from xenoovs.model.tunnel import HostTunnel, SwitchTunnel, tunnel_key
+from xenoovs.model.tunnel import HostTunnel, PathSelector, SwitchTunnel, tunnel_key
 from xenoovs.model.values import Key, MatchField, Parser, choice
 
 MAX_BACKENDS = 1_000
@@ -149,6 +149,7 @@ class BackendForm:
             "share them by weight. While one is up, max_down does not keep clients with backends that are "
             "down.",
             *[True],
+            is_unsaid=True,
         ),
     ] = False
     groups: Annotated[
@@ -240,6 +241,7 @@ class ServiceForm:
             "dsr: packets keep the VIP as their destination, and backends answer clients directly. nat: "
             "packets get the address (and port) of a backend, and what backends send gets those of the VIP; "
             "without a connection table, IPv4 only.",
+            is_unsaid=True,
         ),
     ] = ServiceMode.DSR
     nat: Annotated[Nat | None, Key(Nat, "The way back, with `mode: nat`.")] = None
@@ -282,7 +284,8 @@ class ServiceForm:
         default_factory=dict
     )
     announce: Annotated[
-        bool, Key(values.flag, "Whether its VIPs are announced where the file has `announce`.", *[False])
+        bool,
+        Key(values.flag, "Whether its VIPs are announced where the file has `announce`.", *[False], is_unsaid=True),
     ] = True
     agent_check: Annotated[Given, Key(_AGENT_CHECK, "Weight and state that servers advertise.")] = field(
         default_factory=dict
@@ -294,6 +297,7 @@ class ServiceForm:
             "How answers of backends behind tunnels reach the clients: direct (the backends send them by "
             "another way) or switch (back by the tunnel, and by the ingress port).",
             name="return",
+            is_unsaid=True,
         ),
     ] = Returns.DIRECT
     weights: Annotated[
@@ -379,8 +383,8 @@ SWITCH = Form(
 )
 
 
-class _Tunnels:
-    """Reads either kind of tunnel. A tunnel with a key that only tunnels of hosts have is one of a host."""
+class _AnyTunnel:
+    """Reads and writes either kind of tunnel. A tunnel with a key that only tunnels of hosts have is one of a host."""
 
     @staticmethod
     def parse(tree: object) -> HostTunnel | SwitchTunnel:
@@ -389,8 +393,18 @@ class _Tunnels:
         return (host if is_of_host else switch).parse(tree)  # type: ignore[no-any-return]
 
     @staticmethod
+    def write(tunnel: HostTunnel | SwitchTunnel) -> dict[str, Any]:
+        tree: dict[str, Any] = form_of(type(tunnel)).write(tunnel)
+        if isinstance(tunnel, HostTunnel) and tunnel.paths.by is not PathSelector.SOURCE_PORT:
+            del tree["paths"]["count"]
+        return tree
+
+    @staticmethod
     def describe(described: dict[str, Any]) -> dict[str, Any]:
         return {"oneOf": [dict(schema_of(kind, described)) for kind in (SwitchTunnel, HostTunnel)]}
+
+
+TUNNEL = _AnyTunnel()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,7 +437,7 @@ class FileForm:
     tunnels: Annotated[
         tuple[HostTunnel | SwitchTunnel, ...],
         Key(
-            Listed(_Tunnels()),
+            Listed(TUNNEL),
             "Tunnels of Open vSwitch, behind which backends are; with `host_port` tunnels of hosts, whose "
             "packets get the better of several paths (`services` may then be empty).",
         ),

@@ -182,10 +182,10 @@ OTHER = "{other}"
 def plain(value: Any) -> Value:
     """Return a value as text, a number or a list of them, as most are written."""
     match value:
-        case Enum():
-            return str(value.value)
         case None | bool() | int() | str():
             return value
+        case Enum():
+            return str(value.value)
         case tuple():
             return [plain(each) for each in value]
         case _:
@@ -212,10 +212,11 @@ class Key:
     `explain`, the JSON Schema and the reference. `name`: of the key; empty: that of the field, without the unit `_ms`
     or `_us`. `default`: what stands for a key that is left out, where the field has no default, or another one.
     `elsewhere`: why this file may not have the key, which others have. `may_be_default`: whether a required key may be
-    in `defaults`, so that editors do not ask for it.
+    in `defaults`, so that editors do not ask for it. `is_unsaid`: whether it is left out of what we write at its
+    default, as most have no such thing.
     """
 
-    __slots__ = ("default", "elsewhere", "examples", "may_be_default", "meaning", "name", "parser")
+    __slots__ = ("default", "elsewhere", "examples", "is_unsaid", "may_be_default", "meaning", "name", "parser")
 
     def __init__(
         self,
@@ -226,14 +227,16 @@ class Key:
         default: Any = MISSING,
         elsewhere: str = "",
         may_be_default: bool = False,
+        is_unsaid: bool = False,
     ) -> None:
         self.parser, self.meaning, self.examples, self.name = parser, meaning, examples, name
-        self.default, self.elsewhere, self.may_be_default = default, elsewhere, may_be_default
+        self.default, self.elsewhere = default, elsewhere
+        self.may_be_default, self.is_unsaid = may_be_default, is_unsaid
 
 
 def render_decimal(value: Fraction) -> str:
     """Return the exact number: 5, 22.5. Raises ValueError for 1/3."""
-    digits = next((digits for digits in range(12) if (value * 10**digits).denominator == 1), None)
+    digits = next((digits for digits in range(12) if 10**digits % value.denominator == 0), None)
     if digits is None:
         raise ValueError(f"{value} has no decimal form of at most 11 digits")
     if digits == 0:
@@ -534,7 +537,10 @@ def ports(value: object) -> PortRange:
     return PortRange(first, last)
 
 
-@accepts(write=lambda value: parse_plain_scalar(render_decimal(value)), type="number", minimum=0, maximum=MAX_WEIGHT)
+@accepts(
+    write=lambda value: value.numerator if value.denominator == 1 else Number(render_decimal(value)),
+    **{"type": "number", "minimum": 0, "maximum": MAX_WEIGHT},
+)
 def weight(value: object) -> Fraction:
     """Read a weight from 0 to 10^9 with at most 9 decimals, exactly."""
     too_large = "only ratios of weights count, so write smaller ones"
