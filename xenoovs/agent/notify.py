@@ -81,10 +81,10 @@ def notifications(state: AgentState) -> Iterator[Notification]:
         for backend in service.backends:
             if backend.name in away.get(service.name, ()):
                 continue
-            ports = sorted(dead.intersection(backend.next_hop.ports))
-            is_down = backend.name in down or bool(ports)
+            is_dead = (port := backend.next_hop.port) in dead
+            is_down = backend.name in down or is_dead
             by_probes = _reason(state, service, backend, is_stopped=backend.name in by_agent)
-            reason = state.why_dead(ports[0]) if ports else by_probes
+            reason = state.why_dead(port) if is_dead else by_probes
             yield Notification(service, notify, DOWN if is_down else UP, reason, backend)
             if backend.weight and not is_down:
                 able.append(backend.is_backup)

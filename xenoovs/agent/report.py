@@ -256,5 +256,5 @@ def _by_ports(before: AgentState, after: AgentState) -> Iterator[tuple[BackendNa
         reasons[port] = f"port {port} is live again"
     for service in after.balancer.services if reasons else ():
         for backend in service.backends:
-            for port in reasons.keys() & {*backend.next_hop.ports}:
-                yield (service.name, backend.name), reasons[port]
+            if reason := reasons.get(backend.next_hop.port):
+                yield (service.name, backend.name), reason

@@ -72,10 +72,10 @@ def named(items: Iterable[N], name: str) -> N | None:
     return next((item for item in items if item.name == name), None)
 
 
-def location(backend: Backend) -> tuple[object, tuple[str, ...]]:
+def location(backend: Backend) -> tuple[object, str]:
     """Return what stays the same when a backend gets another name: how its packets reach it."""
     hop = backend.next_hop
-    return (backend.address, hop.ports) if backend.follows else (hop, ())
+    return (backend.address, hop.port) if backend.follows else (hop, "")
 
 
 def _is_same(one: Backend, other: Backend) -> bool:

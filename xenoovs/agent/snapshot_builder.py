@@ -251,7 +251,7 @@ class BackendMoment:
     @property
     def dead_port(self) -> str | None:
         """Its port, if that carries nothing."""
-        return next((port for port in self.used.next_hop.ports if port in self.moment.dead_ports), None)
+        return port if (port := self.used.next_hop.port) in self.moment.dead_ports else None
 
     @property
     def state(self) -> BackendState:

@@ -665,7 +665,7 @@ def _leaving(
         # No move names a backend that got connections only since the drain began: they were learned one by one.
         now = (hop for service_id, hop in used if hop is not None and service_id == made.service_id)
         before = (*now, *((*(backend.next_hop for backend in was.service.backends), *was.leaving) if was else ()))
-        found |= dict.fromkeys(hop for hop in before if hop.is_known and all(port in ofports for port in hop.ports))
+        found |= dict.fromkeys(hop for hop in before if hop.is_known and hop.port in ofports)
     return (hop for hop in found if hop not in configured)
 
 

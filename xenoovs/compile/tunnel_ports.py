@@ -108,7 +108,7 @@ def wanted_ports(balancer: Balancer) -> tuple[WantedPort, ...]:
 def tagged_tunnels(balancer: Balancer) -> frozenset[str]:
     """Return the ports of tunnels in which frames may keep a tag: of services of every VLAN, where others have one."""
     hops = (each.next_hop for one in balancer.services if one.claim.vlan is None for each in one.backends)
-    found = frozenset(port for hop in hops if is_tunneled(hop) for port in hop.ports)
+    found = frozenset(hop.port for hop in hops if is_tunneled(hop))
     return found if any(service.claim.vlan for service in balancer.services) else frozenset()
 
 

@@ -156,4 +156,4 @@ class _Drain:
     def _is_usable(self, owner: Owner) -> bool:
         """Return whether the switch has the ports that lead to an owner."""
         hop = next_hop_of(owner, self._hops)
-        return hop is not None and all(port in self._progress.ports for port in hop.ports)
+        return hop is not None and hop.port in self._progress.ports

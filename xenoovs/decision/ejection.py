@@ -130,7 +130,7 @@ def with_dead_ports(ejected: Ejected, services: Sequence[Service], ports_down: C
     if not down:
         return ejected
     behind = {
-        service.name: frozenset(b.name for b in service.backends if b.weight and set(b.next_hop.ports) & down)
+        service.name: frozenset(b.name for b in service.backends if b.weight and b.next_hop.port in down)
         for service in services
     }
     return with_away(ejected, services, behind)
@@ -139,7 +139,7 @@ def with_dead_ports(ejected: Ejected, services: Sequence[Service], ports_down: C
 def names_behind(services: Iterable[Service], ports: Collection[str]) -> set[BackendName]:
     """Return the backends whose packets leave by one of these ports."""
     pairs = ((service.name, each) for service in (services if ports else ()) for each in service.backends)
-    return {(name, each.name) for name, each in pairs if not set(ports).isdisjoint(each.next_hop.ports)}
+    return {(name, each.name) for name, each in pairs if each.next_hop.port in ports}
 
 
 def with_away(ejected: Ejected, services: Iterable[Service], away: Ejected) -> Ejected:

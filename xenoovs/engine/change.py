@@ -184,7 +184,7 @@ def reachable(desired: DesiredState, ports: PortCheck) -> tuple[DesiredState, tu
     for service in every_service(desired.balancer):
         for name, hop in next_hops(service).items():
             far = remote_end_of(hop, desired.balancer.switch_tunnels)
-            ways: set[object] = {*hop.ports} if far is None else {*hop.ports, (far.port, far.remote)}
+            ways: set[object] = {hop.port} if far is None else {hop.port, (far.port, far.remote)}
             for obstacle in ways & texts.keys():
                 behind.setdefault(obstacle, []).append((service.name, name))
                 ejected[service.name] = ejected.get(service.name, frozenset()) | {name}

@@ -110,7 +110,7 @@ def _expected_service(
         # What comes back from a remote is a tunnel of its own.
         ports=frozenset()
         if service.service.is_remote
-        else frozenset(port for backend in service.service.backends for port in backend.next_hop.ports),
+        else frozenset(backend.next_hop.port for backend in service.service.backends),
         returns=tuple(each.flow.match for each in service.returns),
         origins=frozenset(_origins(service.service)),
     )

@@ -301,7 +301,7 @@ class OffloadFindings(DumpFindings):
 
     def is_of_cpu(self, block: BlockOffload) -> bool:
         """Return whether a block is in software because its tunnel is encrypted by the CPU."""
-        ports = (port for hop in block.block.hops for port in hop.ports)
+        ports = (hop.port for hop in block.block.hops)
         return block.verdict in (Verdict.TC_SW, Verdict.SW) and all(port in self.cpu_ports for port in ports)
 
     @property
@@ -398,7 +398,7 @@ class OffloadFindings(DumpFindings):
         if not self.cpu_ports or not answer.in_port.startswith(_TUNNEL_DEVICES):
             return False
         blocks = (block.block for block in self.blocks if block.block.service in answer.services)
-        return all(port in self.cpu_ports for block in blocks for hop in block.hops for port in hop.ports)
+        return all(hop.port in self.cpu_ports for block in blocks for hop in block.hops)
 
     @property
     def is_preempted(self) -> bool:

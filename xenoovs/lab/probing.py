@@ -54,9 +54,9 @@ def machine_of(service: Service, backend: Backend, topology: Topology) -> Machin
     """Return the machine that serves as a backend of a service; None: the lab was built for another config."""
     if backend.follows:
         return next((one for one in topology.machines if str(backend.address) in one.own_addresses), None)
-    mac, ports = mac_in_lab(service, backend, gateway_mac=topology.clients.gateway_mac), backend.next_hop.ports
+    mac, port = mac_in_lab(service, backend, gateway_mac=topology.clients.gateway_mac), backend.next_hop.port
     vlan = vlan_in_lab(service, backend)
-    named = (one for one in topology.machines if mac in one.macs and not one.ports.isdisjoint(ports))
+    named = (one for one in topology.machines if mac in one.macs and port in one.ports)
     return next((one for one in named if one.ends or one.vlan == vlan), None)
 
 

@@ -585,7 +585,7 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
     return_macs = {port: next(macs) if port in cabled else first_mac for port in fabrics}
 
     inside = {
-        (backend.next_hop.ports[0], vlan_in_lab(service, backend))
+        (backend.next_hop.port, vlan_in_lab(service, backend))
         for service in balancer.services
         for backend in service.backends
     }

@@ -252,7 +252,7 @@ def _name(service: Service, machines: Sequence[Machine], responder: str) -> str:
         for backend in service.backends
         if any(
             backend.name in machine.names
-            and not machine.ports.isdisjoint(backend.next_hop.ports)
+            and backend.next_hop.port in machine.ports
             and (machine.ends or machine.vlan == vlan_in_lab(service, backend))
             for machine in matching
         )

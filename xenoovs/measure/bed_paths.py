@@ -96,7 +96,7 @@ def bed_paths(bed: Bed) -> tuple[BedPath, ...]:
         hop = next(backend.next_hop for backend in bed.service.backends if backend.name == name)
         # A MAC that the agent finds by ARP is known here from the interface.
         hop = hop if hop.is_known else with_mac(hop, parse_mac(station.mac))
-        kind = kinds.get(hop.ports[0])
+        kind = kinds.get(hop.port)
         found.append(BedPath(name, station, hop, ingress, kind, net[1 + 2 * number], net[2 + 2 * number]))
     return tuple(found)
 
@@ -146,7 +146,7 @@ def path_flows(bed: Bed, paths: Sequence[BedPath]) -> tuple[str, ...]:
     """Return a flow for each direction of each path, as `ovs-ofctl add-flows` reads them."""
     flows = list[str]()
     for path in paths:
-        port = path.hop.ports[0]
+        port = path.hop.port
         inward = (*rewrites(path.hop, bed.service.source_mac), _output(port, in_port=path.ingress))
         outward = (SetField(Field.DL_DST, parse_mac(bed.generator.mac).value), _output(path.ingress, in_port=port))
         flows.append(_flow(path.ingress, path.inward, inward))
@@ -285,7 +285,7 @@ class PathBench:
     def _ports(self, loads: Iterable[PathLoad]) -> list[str]:
         """Return the ports of the bridge at which the loads enter."""
         inward = PathDirection.IN
-        return [load.path.ingress if load.direction is inward else load.path.hop.ports[0] for load in loads]
+        return [load.path.ingress if load.direction is inward else load.path.hop.port for load in loads]
 
     def _start(self, load: PathLoad, *, offered_pps: float | None, seconds_s: float) -> RunningLoad:
         profile = self._profile(load)

@@ -659,13 +659,13 @@ class Balancer:
     @property
     def egress_ports(self) -> tuple[str, ...]:
         """Every port that packets of clients leave by, the default first, then by name."""
-        others = {port for hop in self._hops for port in hop.ports} - {self.uplinks.egress}
+        others = {hop.port for hop in self._hops} - {self.uplinks.egress}
         return (self.uplinks.egress, *sorted(others))
 
     @property
     def tunnel_ports(self) -> tuple[str, ...]:
         """The ports of tunnels of Open vSwitch that packets of clients leave by, by name."""
-        return tuple(sorted({port for hop in self._hops if is_tunneled(hop) for port in hop.ports}))
+        return tuple(sorted({hop.port for hop in self._hops if is_tunneled(hop)}))
 
     @property
     def remote_ends(self) -> tuple[RemoteEnd, ...]:

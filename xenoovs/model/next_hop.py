@@ -24,24 +24,25 @@ def vlan_text(vlan: int | None) -> str:
     return "" if vlan is None else "+untagged" if vlan == NO_TAG else f"+vlan{vlan}"
 
 
+class _Hop:
+    """What every next hop has, besides the port of the bridge that packets to it leave by."""
+
+    __slots__ = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether packets can be sent there: its address was configured, or found."""
+        return mac_of(self) != UNKNOWN_MAC
+
+
 @dataclass(frozen=True, slots=True, order=True)
-class Direct:
+class Direct(_Hop):
     """A server on the Ethernet behind a port of the bridge. `mac`: its address there; UNKNOWN_MAC until it is found.
     `vlan`: of packets that leave for it, or NO_TAG; None: they keep the tag, or none, that they came with."""
 
     mac: Mac
     port: str
     vlan: int | None = None
-
-    @property
-    def ports(self) -> tuple[str, ...]:
-        """The ports of the bridge that packets to it leave by."""
-        return (self.port,)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether packets can be sent there: its address was configured, or found."""
-        return self.mac != UNKNOWN_MAC
 
     def __str__(self) -> str:
         return f"{self.mac}{vlan_text(self.vlan)}@{self.port}"
@@ -52,36 +53,24 @@ UNCHANGED = "unchanged"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Unchanged:
+class Unchanged(_Hop):
     """Whatever is behind a port of the bridge: packets leave by it with the destination MAC that they came with.
     `vlan`: as that of `Direct`."""
 
     port: str
     vlan: int | None = None
 
-    @property
-    def ports(self) -> tuple[str, ...]:
-        return (self.port,)
-
-    @property
-    def is_known(self) -> bool:
-        return True
-
     def __str__(self) -> str:
         return f"{UNCHANGED}{vlan_text(self.vlan)}@{self.port}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class SourcePort:
+class SourcePort(_Hop):
     """The path of the fabric behind a port of the bridge that it selects by the UDP source port of a packet.
     `source_port`: written into packets, 1..65535; 0 until it is found."""
 
     source_port: int
     port: str
-
-    @property
-    def ports(self) -> tuple[str, ...]:
-        return (self.port,)
 
     @property
     def is_known(self) -> bool:
@@ -92,27 +81,19 @@ class SourcePort:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class ToAddress:
+class ToAddress(_Hop):
     """The path behind a port of the bridge that leads to one of several addresses of a remote. `address`: written into
     packets as their destination."""
 
     address: IPv4Address
     port: str
 
-    @property
-    def ports(self) -> tuple[str, ...]:
-        return (self.port,)
-
-    @property
-    def is_known(self) -> bool:
-        return True
-
     def __str__(self) -> str:
         return f"{self.address}@{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class Translated(_Hop):
     """A server that gets packets at its own address instead of the VIP: destination NAT. `mac`: of the server, or of
     the router in front of it; UNKNOWN_MAC until it is found. `address`: written into packets as their destination.
     `l4_port`: written as their destination port, 1..65535; None: they keep theirs. `vlan`: as that of `Direct`."""
@@ -124,14 +105,6 @@ class Translated:
     vlan: int | None = None
 
     @property
-    def ports(self) -> tuple[str, ...]:
-        return (self.port,)
-
-    @property
-    def is_known(self) -> bool:
-        return self.mac != UNKNOWN_MAC
-
-    @property
     def endpoint(self) -> str:
         """Address and port, as a person reads them."""
         return str(self.address) if self.l4_port is None else f"{self.address}:{self.l4_port}"
@@ -141,7 +114,7 @@ class Translated:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Tunneled:
+class Tunneled(_Hop):
     """A server behind a tunnel of Open vSwitch. `mac`: its address inside of the tunnel. `port`: the name of the tunnel
     port of the bridge. `remote`: the other end of the tunnel. `key`: VNI, or GRE key, that packets are sent with."""
 
@@ -149,14 +122,6 @@ class Tunneled:
     port: str
     remote: IPv4Address
     key: int
-
-    @property
-    def ports(self) -> tuple[str, ...]:
-        return (self.port,)
-
-    @property
-    def is_known(self) -> bool:
-        return True
 
     @property
     def has_own_port(self) -> bool:
@@ -240,7 +205,7 @@ def _parse_tunneled(what: str, port: str) -> Tunneled:
     return hop
 
 
-def mac_of(hop: NextHop) -> Mac | None:
+def mac_of(hop: _Hop) -> Mac | None:
     """Return the Ethernet address of the server, at which ARP finds it; None: packets keep theirs."""
     return hop.mac if isinstance(hop, Direct | Translated | Tunneled) else None
 

@@ -194,8 +194,8 @@ def _device(case: Case) -> Iterator[Reason]:
 
 def _main_output(case: Case) -> str:
     """Return the output that the block names; without a block the last one, as Open vSwitch puts mirrors first."""
-    hops = () if case.block is None else tuple(port for hop in case.block.hops for port in hop.ports)
-    return next((name for name in case.egress if name in hops), case.egress[-1])
+    ports = () if case.block is None else {hop.port for hop in case.block.hops}
+    return next((name for name in case.egress if name in ports), case.egress[-1])
 
 
 def _egress(case: Case) -> Iterator[Reason]:
