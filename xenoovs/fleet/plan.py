@@ -40,7 +40,7 @@ from xenoovs.model.balancer import (
     claim_text,
     service_ids,
 )
-from xenoovs.model.claims import Claimant, check_between
+from xenoovs.model.claims import check_between, claimed_by
 from xenoovs.model.fleet import (
     FleetServices,
     Placement,
@@ -383,7 +383,6 @@ class _Site:
     read: Service
     service: Service
     claim: str
-    claimant: Claimant
 
 
 def _sites(
@@ -427,7 +426,7 @@ def _sites_of_one(
             )
         read = neutral_service(used, switch.egress)
         named = replace(read, name=site_name(used.name, where)) if where else read
-        made.append(_Site(of, service_text(used, switch), read, named, claim_text(used.claim), Claimant.of(named)))
+        made.append(_Site(of, service_text(used, switch), read, named, claim_text(used.claim)))
     return tuple(made)
 
 
@@ -529,7 +528,7 @@ def _contested(view: FleetView, sites: Mapping[str, _Site]) -> dict[str, str]:
     # Services of one group are compared when the config is read.
     crossing = {dpu.groups for dpu in view.dpus.values() if len(dpu.groups) > 1}
     listed, clashes = list(sites.values()), dict[frozenset[str], str]()
-    claimants = [(index, site.claimant) for index, site in enumerate(listed)] if crossing else []
+    claimants = [(index, site.service) for index, site in enumerate(listed)] if crossing else []
     for groups in crossing if any(check_between(claimants)) else ():
         served = [each for each in claimants if not (of := listed[each[0]].groups) or of & groups]
         for remark in islice(check_between(served), 1):
@@ -895,9 +894,9 @@ class ViewReader:
         if not new and texts.keys() == before.keys():
             return last
         is_compared = all(
-            name in before and Claimant.of(before[name]) == Claimant.of(service) for name, service in read.items()
+            name in before and claimed_by(before[name]) == claimed_by(service) for name, service in read.items()
         )
-        if not is_compared and any(check_between(enumerate(map(Claimant.of, services.values())))):
+        if not is_compared and any(check_between(enumerate(services.values()))):
             return None
         return replace(last, services=tuple(services.values()))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from ipaddress import IPv4Address
 from itertools import groupby
+from typing import Any
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.model.address import IPAddress, Mac, Vip
@@ -13,7 +15,7 @@ from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
 from xenoovs.model.emit import render_decimal, render_text
 from xenoovs.model.next_hop import UNCHANGED
 from xenoovs.model.tunnel import Reflect, TunnelType
-from xenoovs.model.values import UNTAGGED
+from xenoovs.model.values import LONGEST_MS, UNTAGGED, Parser, duration_ms, parse_plain_scalar
 from xenoovs.regex import ASCII, regex
 
 _NOT_IN_A_NAME = regex(r"[^A-Za-z0-9._-]+", ASCII)
@@ -21,7 +23,6 @@ _LONGEST_NAME = 63
 _LONGEST_QUOTE = 100
 _NUMBERED = "ofport "
 """So begins the name of a port whose number alone is known (openflow/text.py)."""
-_LONGEST_MS = 3_600_000
 
 NOTHING_LIKE_IT = "xenoovs has nothing like it"
 """The reason for words without another one."""
@@ -238,8 +239,18 @@ def name_from(text: str, others: Iterable[str] = ()) -> str:
 
 def duration(milliseconds: float) -> str:
     """Return a time as the config has it, from 1 ms to 1 h."""
-    whole = round(min(_LONGEST_MS, max(1, milliseconds)))
-    return f"{whole // 1000}s" if whole % 1000 == 0 else f"{whole}ms"
+    return str(duration_ms.write(round(min(LONGEST_MS, max(1, milliseconds)))))
+
+
+def set_key(found: dict[str, str], key: str, reads: Parser[Any], words: Iterable[Word], text: str) -> None:
+    """Set a key of a check and use its words, if `reads`, which reads the key in a config, accepts the text."""
+    is_text = reads.schema.get("type") == "string"
+    try:
+        reads(str(text) if is_text else parse_plain_scalar(text))
+    except ValueError:
+        return
+    found[key] = json.dumps(text) if is_text else text
+    use(words)
 
 
 def whole_weights(shares: Iterable[Fraction]) -> list[Fraction]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from ipaddress import ip_address
@@ -21,10 +21,12 @@ from xenoovs.migrate.draft import (
     duration,
     name_from,
     reasons,
+    set_key,
     targets,
     use,
     words_of,
 )
+from xenoovs.model import values
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import PortRange, Protocol
 from xenoovs.regex import regex
@@ -157,9 +159,6 @@ _SERVER_REASONS = reasons(
 )
 _TIME = regex(r"([0-9]{1,9})(us|ms|s|m|h|d)?", re.ASCII)
 _UNIT_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
-_STATUS = regex(r"[1-5][0-9]{2}(-[1-5][0-9]{2})?", re.ASCII)
-_PORT = regex(r"[0-9]{1,5}", re.ASCII)
-_TEXT = regex(r"[ -~]{1,1000}")
 _OF_A_RULE = {"hdr": 2, "string": 99} | dict.fromkeys(words_of("! default send-proxy via-socks4 ssl linger"), 0)
 """How many values follow a word of `http-check` and `tcp-check` (section 4.2), where it is not one."""
 _HOST = regex(r"HTTP/1\.1\r\n[Hh][Oo][Ss][Tt]:\s*(\S+)")
@@ -479,10 +478,6 @@ def _add_backend(service: DraftService, line: Line, settings: Settings, proxy: _
     service.backends.append(DraftBackend(name, weight, address=address, is_backup=is_backup))
 
 
-_PATH = regex(r"/[!-~]{0,1023}", re.ASCII)
-_HOST_NAME = regex(r"[A-Za-z0-9._:\[\]-]{1,253}", re.ASCII)
-
-
 def _probe(proxy: _Proxy, omissions: Omissions) -> dict[str, str]:
     """Return what the checks of a section send and accept; `tls`: over TLS, `connect`: on this port."""
     found, method = {"probe": "tcp"}, proxy.check[:2]
@@ -491,14 +486,14 @@ def _probe(proxy: _Proxy, omissions: Omissions) -> dict[str, str]:
             found |= {"probe": "http", "path": json.dumps("/")}
             uri = request[:1] if len(request) == 1 else request[1:2]
             method = tuple(request[:1]) if len(request) > 1 else method
-            _set(found, "path", uri, _PATH)
+            set_key(found, "path", values.path, uri, "".join(uri))
             for word in request[2:]:
                 # The host stood behind the version, as a header of its own, before there was an argument for it.
                 host = _HOST.search(word)
                 if word == "HTTP/1.1":
                     use((word,))
                 elif "host" not in found:
-                    _set(found, "host", (word,), _HOST_NAME, host[1] if host else word)
+                    set_key(found, "host", values.host, (word,), host[1] if host else word)
         case (name, *_) if name != "tcp-check":
             omissions.add(proxy.check, "the tcp probe connects and sends nothing; an exec probe may do")
     use(proxy.check[:2])
@@ -516,19 +511,19 @@ def _probe(proxy: _Proxy, omissions: Omissions) -> dict[str, str]:
                 case ("send", "ver", "HTTP/1.1"):
                     use(setting)
                 case ("send", "uri", path):
-                    _set(found, "path", setting, _PATH, path)
+                    set_key(found, "path", values.path, setting, path)
                 case ("send", "hdr", header, value) if header.lower() == "host":
-                    _set(found, "host", setting, _HOST_NAME, value)
+                    set_key(found, "host", values.host, setting, value)
                 case ("expect", "status", status):
-                    _set(found, "status", setting, _STATUS, status, quote=False)
+                    set_key(found, "status", values.status, setting, status)
                 case ("expect", "string", *body) if is_http:
-                    _set(found, "body", setting, _TEXT, " ".join(body))
-                case ("connect", "port", number) if _number(number, 0xFFFF):
-                    _set(found, "connect", setting, _PORT, number, quote=False)
+                    set_key(found, "body", values.text, setting, " ".join(body))
+                case ("connect", "port", number):
+                    set_key(found, "connect", values.port, setting, number)
                 case ("connect", "ssl"):
-                    _set(found, "tls", setting, _TEXT, "ssl")
+                    set_key(found, "tls", values.text, setting, "ssl")
                 case ("connect", "sni", name):
-                    _set(found, "server_name", setting, _HOST_NAME, name)
+                    set_key(found, "server_name", values.host, setting, name)
         if is_http:
             _name_method(method, omissions)
         if any(word.is_used for word in line[2:]):
@@ -548,16 +543,6 @@ def _name_method(words: Line, omissions: Omissions) -> None:
     use(words)
 
 
-def _set(
-    found: dict[str, str], key: str, words: Sequence[Word], form: re.Pattern[str], text: str = "", *, quote: bool = True
-) -> None:
-    """Set a key of the check and use its words, if they have the form that the config takes."""
-    text = text or " ".join(words)
-    if form.fullmatch(text):
-        found[key] = json.dumps(text) if quote else text
-        use(words)
-
-
 def _health(settings: Settings, probe: dict[str, str], port: str) -> dict[str, str]:
     """Return the check of a server. TLS of the server is that of its check, unless it has a port of its own."""
     health = dict(probe)
@@ -574,9 +559,8 @@ def _health(settings: Settings, probe: dict[str, str], port: str) -> dict[str, s
         if verify[1:] == ("none",):
             health["insecure"] = "true"
         use(verify if verify[1:] in (("none",), ("required",)) else ())
-        if len(ca_file) > 1 and ca_file[1].startswith("/"):
-            _set(health, "ca_file", ca_file, _TEXT, ca_file[1])
-        _set(health, "server_name", sni, _HOST_NAME, "".join(sni[1:]))
+        set_key(health, "ca_file", values.file, ca_file, "".join(ca_file[1:]))
+        set_key(health, "server_name", values.host, sni, "".join(sni[1:]))
     else:
         health.pop("server_name", None)
     use(settings["check"])

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from ipaddress import ip_address
+from typing import Any
 
 from xenoovs.errors import ParseError
 from xenoovs.migrate.draft import (
@@ -21,11 +22,14 @@ from xenoovs.migrate.draft import (
     duration,
     name_from,
     reasons,
+    set_key,
     targets,
     use,
 )
+from xenoovs.model import values
 from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import PortRange, Protocol
+from xenoovs.model.values import Parser
 from xenoovs.regex import regex
 
 # The form of the file: words, and blocks in braces. `!` and `#` begin comments, quotes hold several words together.
@@ -169,6 +173,14 @@ _SYNONYMS = {
 }
 _CHECKS = {"TCP_CHECK": "tcp", "HTTP_GET": "http", "SSL_GET": "https", "DNS_CHECK": "dns"}
 _CHECKS |= {"UDP_CHECK": "udp", "PING_CHECK": "icmp", "MISC_CHECK": "exec"}
+_KEYS: Mapping[str, tuple[str, Parser[Any]]] = {
+    "connect_port": ("port", values.port),
+    "path": ("path", values.path),
+    "status_code": ("status", values.status),
+    "virtualhost": ("host", values.host),
+    "name": ("query", values.query),
+}
+"""Of a check: the key of a config, and what reads it."""
 _TIMES_S = {"delay_loop": 60.0, "connect_timeout": 5.0, "delay_before_retry": 1.0, "retry": 1.0}
 """keepalived.conf(5), Virtual server(s): the defaults, in seconds, and how often it tries again."""
 _TIMES_OF_S = {
@@ -180,8 +192,6 @@ _TIMES_OF_S = {
 _STATUS = "200-299"
 """The same page, status_code: its default."""
 _NUMBER = regex(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
-_STATUSES = regex(r"[1-5][0-9]{2}(-[1-5][0-9]{2})?", re.ASCII)
-_VALUE = regex(r"[!-~]{1,253}", re.ASCII)
 
 
 def read_keepalived(text: str) -> Draft:
@@ -388,20 +398,13 @@ def _check_of(
             use(settings[name].head[:2])
     if first.name in ("HTTP_GET", "SSL_GET"):
         health["status"] = _STATUS
-        _set(health, "host", settings.get("virtualhost"), _VALUE)
+        if "virtualhost" in settings:
+            set_key(health, "host", values.host, settings["virtualhost"].head[:2], settings["virtualhost"].argument)
     urls = [each for each in first.body or () if each.name == "url"]
     for each in (*(first.body or ()), *(urls[0].body or () if urls else ())):
         match each.name:
-            case "connect_port":
-                _set(health, "port", each, regex(r"[0-9]{1,5}"), quote=False)
-            case "path":
-                _set(health, "path", each, regex(r"/[!-~]*"))
-            case "status_code":
-                _set(health, "status", each, _STATUSES, quote=False)
-            case "virtualhost":
-                _set(health, "host", each, _VALUE)
-            case "name":
-                _set(health, "query", each, _VALUE)
+            case name if name in _KEYS:
+                set_key(health, *_KEYS[name], each.head[:2], each.argument)
             case "misc_path":
                 _set_command(health, each, address)
             case "url" if each is urls[0]:
@@ -418,14 +421,6 @@ def _check_of(
         "fast_interval": duration(min(times["delay_before_retry"], every_s) * 1000),
     }
     return first.words, health
-
-
-def _set(
-    health: dict[str, str], key: str, each: Statement | None, form: re.Pattern[str], *, quote: bool = True
-) -> None:
-    if each is not None and form.fullmatch(each.argument):
-        health[key] = json.dumps(each.argument) if quote else each.argument
-        use(each.head[:2])
 
 
 def _set_command(health: dict[str, str], statement: Statement, address: IPAddress) -> None:

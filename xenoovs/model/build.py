@@ -1,4 +1,4 @@
-"""The model of a config without mistakes, and the rules for what `xenoovs agent` does with one service."""
+"""The model of a config, and the rules for what `xenoovs agent` does with one service."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from xenoovs.model.values import KeyPath, Remark
 _FAST_PART, _TIMEOUT_PART = 4, 2
 
 
-def health_of(service: ServiceForm, defaults: Given) -> Health | None:
+def _health(service: ServiceForm, defaults: Given) -> Health | None:
     """`defaults`: the check of the file for all services. None: no check is made."""
     given = {**defaults, **service.health}
     probe: ProbeKind = given.pop("probe", ProbeKind.NONE)
@@ -46,9 +46,10 @@ def health_of(service: ServiceForm, defaults: Given) -> Health | None:
     return Health(probe, port if probe.has_port or probe is ProbeKind.EXEC else None, **given)
 
 
-def check_health(service: ServiceForm, path: KeyPath, *, defaults: Given, for_lab: bool = False) -> Iterator[Remark]:
+def check_health(
+    service: ServiceForm, health: Health | None, path: KeyPath, *, defaults: Given, for_lab: bool
+) -> Iterator[Remark]:
     """Keys against each other, and backends that cannot be asked."""
-    health = health_of(service, defaults)
     here = (*path, "health")
     if health is None:
         if service.health and "probe" not in {**defaults, **service.health}:
@@ -97,15 +98,8 @@ def _check_addresses(service: ServiceForm, path: KeyPath, probe: ProbeKind, *, f
             yield Remark((*here, "address"), f"{backend.address} is IPv6, which has no ARP; use an icmp probe")
 
 
-def check_notify(service: ServiceForm, path: KeyPath, *, defaults: Given) -> Iterator[Remark]:
-    """A timeout needs a command."""
-    if service.notify and _notify(service, defaults) is None:
-        yield Remark((*path, "notify"), "no program is named; add `command: [/usr/local/bin/page-me]`")
-
-
-def check_agent(service: ServiceForm, path: KeyPath, *, defaults: Given, for_lab: bool = False) -> Iterator[Remark]:
+def check_agent(service: ServiceForm, found: AgentCheck | None, path: KeyPath, *, for_lab: bool) -> Iterator[Remark]:
     """An agent without a port, and servers without the address at which it listens."""
-    found = _agent_check(service, defaults)
     if found is None:
         if service.agent_check:
             yield Remark((*path, "agent_check"), "the agent has no port; add `port: 9707`")
@@ -123,22 +117,12 @@ def check_agent(service: ServiceForm, path: KeyPath, *, defaults: Given, for_lab
             yield Remark((*path, "backends", index), "agent_check needs the server's own address; add `address:`")
 
 
-def _agent_check(service: ServiceForm, defaults: Given) -> AgentCheck | None:
-    given = {**defaults, **service.agent_check}
-    return AgentCheck(**given) if "port" in given else None
-
-
-def _notify(service: ServiceForm, defaults: Given) -> Notify | None:
-    given = {**defaults, **service.notify}
-    return Notify(**given) if "command" in given else None
-
-
 def _first_port(service: ServiceForm) -> int | None:
     return next((ports.first for ports in service.ports if ports.first), None)
 
 
 def build_balancer(config: FileForm) -> Balancer:
-    """Return the model of a config without mistakes."""
+    """Return the model of a config whose values are right, each by itself."""
     return Balancer(
         config.switch,
         tuple([_service(service, config, config.switch_tunnels) for service in config.services]),
@@ -149,7 +133,8 @@ def build_balancer(config: FileForm) -> Balancer:
 
 
 def _service(service: ServiceForm, config: FileForm, tunnels: Tunnels) -> Service:
-    egress = config.switch.egress
+    egress, notify = config.switch.egress, {**config.notify, **service.notify}
+    asked = {**config.agent_check, **service.agent_check}
     return Service(
         name=service.name,
         claim=service.claim,
@@ -160,11 +145,11 @@ def _service(service: ServiceForm, config: FileForm, tunnels: Tunnels) -> Servic
         vip_mac=service.vip_mac,
         source_mac=service.source_mac,
         churn=service.churn,
-        health=health_of(service, config.health),
+        health=_health(service, config.health),
         drain=Drain(**{**config.drain, **service.drain}),
-        notify=_notify(service, config.notify),
+        notify=Notify(**notify) if "command" in notify else None,
         announced=service.announce,
-        agent_check=_agent_check(service, config.agent_check),
+        agent_check=AgentCheck(**asked) if "port" in asked else None,
         nat=None if service.mode is ServiceMode.DSR else service.nat or Nat(),
         returns=service.returns,
     )

@@ -8,9 +8,9 @@ from itertools import pairwise
 from xenoovs.display import decimal, percent_rounded_up
 from xenoovs.errors import counted, worded
 from xenoovs.model.address import IPAddress, IPNetwork, family_of, prefix_of
-from xenoovs.model.balancer import MAX_KEY_BITS, KeyField, Nat, OtherTraffic, Protocol, ServiceMode, Uplinks
-from xenoovs.model.build import check_agent, check_health, check_notify
-from xenoovs.model.claims import Claimant, answers_of, check_between, family_label
+from xenoovs.model.balancer import MAX_KEY_BITS, Balancer, KeyField, Nat, OtherTraffic, Protocol, ServiceMode, Uplinks
+from xenoovs.model.build import check_agent, check_health
+from xenoovs.model.claims import check_between, family_label
 from xenoovs.model.schema import BackendForm, FileForm, ServiceForm
 from xenoovs.model.tunnels import check_own_addresses, check_remotes, check_tunnelled_backends, check_tunnels
 from xenoovs.model.values import HIGHEST_BIT, KeyPath, MatchField, Remark
@@ -198,17 +198,6 @@ def check_backend_ports(switch: Uplinks, services: Iterable[Numbered]) -> Iterat
                 )
 
 
-def claimant_of(service: ServiceForm) -> Claimant:
-    """Return what a service shares with no other one."""
-    claim = service.claim
-    answers = (
-        (index, answers_of(claim, backend.address, backend.port, backend.vlan))
-        for index, backend in enumerate(service.backends if service.mode is ServiceMode.NAT else ())
-        if backend.address is not None
-    )
-    return Claimant(service.name, claim, service.vip_mac, tuple(answers))
-
-
 # Whether the bits of a service can meet its weights at all; the solver itself is left to the compiler.
 
 
@@ -242,22 +231,26 @@ def _bits(number: int) -> str:
     return counted(number, "bit")
 
 
-def check_parts(config: FileForm, *, for_lab: bool = False, groups: Sequence[frozenset[str]] = ()) -> Iterator[Remark]:
-    """Find every mistake that two or more right values make together. `for_lab`, `groups`: as check_config."""
+def check_parts(
+    config: FileForm, balancer: Balancer, *, for_lab: bool = False, groups: Sequence[frozenset[str]] = ()
+) -> Iterator[Remark]:
+    """Find every mistake that two or more right values make together. `balancer`: the model of the config. `for_lab`,
+    `groups`: as check_config."""
     switch, tunnels, services = config.switch, config.switch_tunnels, tuple(enumerate(config.services))
     yield from check_switch(switch)
     yield from check_backend_ports(switch, services)
     yield from check_nat_ingress(switch, services)
-    for i, service in services:
+    for (i, service), made in zip(services, balancer.services, strict=True):
         here: KeyPath = ("services", i)
         yield from check_tunnelled_backends(service, here, switch=switch, tunnels=tunnels)
         yield from check_service(service, here, default_egress=switch.egress)
         for pool in _pools(service):
             yield from _check_pool(service, pool, here)
-        yield from check_health(service, here, defaults=config.health, for_lab=for_lab)
-        yield from check_notify(service, here, defaults=config.notify)
-        yield from check_agent(service, here, defaults=config.agent_check, for_lab=for_lab)
-    yield from check_between(((i, claimant_of(service)) for i, service in services), groups)
+        yield from check_health(service, made.health, here, defaults=config.health, for_lab=for_lab)
+        if service.notify and made.notify is None:
+            yield Remark((*here, "notify"), "no program is named; add `command: [/usr/local/bin/page-me]`")
+        yield from check_agent(service, made.agent_check, here, for_lab=for_lab)
+    yield from check_between(enumerate(balancer.services), groups)
     yield from check_remotes(services, tunnels)
     yield from check_own_addresses(services, config.tunnels)
     yield from check_tunnels(switch, enumerate(config.tunnels))

@@ -94,36 +94,24 @@ def _spaces(claim: Claim) -> Iterator[tuple[Family | Vip, Protocol | None, PortR
                 yield place, protocol, ports
 
 
-@dataclass(frozen=True, slots=True)
-class Claimant:
-    """What a service shares with no other one. `answers`: with NAT, the packets that its servers send to clients, by
-    index of the backend."""
-
-    name: str
-    claim: Claim
-    vip_mac: Mac | None
-    answers: tuple[tuple[int, Claim], ...] = ()
-
-    @classmethod
-    def of(cls, service: Service) -> Claimant:
-        """Return that of a service without mistakes."""
-        answers = (
-            (index, answers_of(service.claim, backend.address, l4_port_of(backend.next_hop), vlan_of(backend.next_hop)))
-            for index, backend in enumerate(service.backends if service.nat is not None else ())
-            if backend.address is not None
-        )
-        return cls(service.name, service.claim, service.vip_mac, tuple(answers))
+def claimed_by(service: Service) -> tuple[object, ...]:
+    """Return all that a service shares with no other one."""
+    return service.name, service.claim, service.vip_mac, tuple(_answers(service))
 
 
-def answers_of(claim: Claim, address: IPAddress, port: int | None, vlan: int | None) -> Claim:
-    """Return the packets that a server sends to clients, with its address and ports in place of a VIP. `port`: where
-    the server listens; None: at the ports of the service. `vlan`: of its frames, or NO_TAG; None: that of the
-    service."""
-    ports = claim.ports if port is None else (PortRange(port, port),)
-    return Claim(frozenset({Family.IPV4}), (address,), claim.protocol, ports, vlan=claim.vlan if vlan is None else vlan)
+def _answers(service: Service) -> Iterator[tuple[int, IPAddress, Claim]]:
+    """Yield, with NAT, the packets that each server sends to clients, with its index and its address, which stands in
+    place of a VIP. Without others of its own they have the ports and the VLAN of the service."""
+    claim = service.claim
+    for index, backend in enumerate(service.backends if service.nat is not None else ()):
+        if (address := backend.address) is not None:
+            port, vlan = l4_port_of(backend.next_hop), vlan_of(backend.next_hop)
+            ports = claim.ports if port is None else (PortRange(port, port),)
+            vlan = claim.vlan if vlan is None else vlan
+            yield index, address, Claim(frozenset({Family.IPV4}), (address,), claim.protocol, ports, vlan=vlan)
 
 
-Numbered = tuple[int, Claimant]
+Numbered = tuple[int, Service]
 
 
 def check_between(services: Iterable[Numbered], groups: Sequence[frozenset[str]] = ()) -> Iterator[Remark]:
@@ -202,8 +190,8 @@ def _check_answers(services: tuple[Numbered, ...]) -> Iterator[Remark]:
             vips[vip].insert(0, (service.claim.vlan, i))
     nets = [vip for vip in vips if isinstance(vip, IPNetwork)]
     for i, service in services:
-        for j, answers in service.answers:
-            here, (address,) = ("services", i, "backends", j, "address"), answers.vips
+        for j, address, answers in _answers(service):
+            here = ("services", i, "backends", j, "address")
             places = (address, *(net for net in nets if address in net))
             near = ((place, *claimed) for place in places for claimed in vips.get(place, ()))
             taken = next((each for each in near if share_frames(each[1], answers.vlan)), None)

@@ -105,11 +105,14 @@ def _open_nonblocking(path: str, flags: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ConfigPart:
-    """One file of a config: its tree, and where each value of it stands."""
+    """One file of a config: its tree, and where each value of it stands. `findings`: mistakes in spite of which it can
+    be read (duplicate keys). `count`: how many values it has, with those of files before it."""
 
     file: str
     root: Value
     places: Positions
+    findings: tuple[Finding, ...] = ()
+    count: int = 0
 
     def finding(self, path: KeyPath, message: str, *, at_key: bool = False) -> Finding:
         """Return a mistake at a path of this file."""

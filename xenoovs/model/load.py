@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import yaml
 
@@ -126,18 +126,7 @@ _SequenceStart, _SequenceEnd, _MappingEnd = yaml.SequenceStartEvent, yaml.Sequen
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One YAML document. `findings`: mistakes in spite of which it can be read (duplicate keys). `count`: how many
-    values it has, with those of documents before it."""
-
-    root: Value
-    places: Positions
-    findings: tuple[Finding, ...]
-    count: int
-
-
-def compose(text: str | bytes, *, file: str, count: int = 0) -> Document:
+def compose(text: str | bytes, *, file: str, count: int = 0) -> ConfigPart:
     """Read one YAML document. `count`: how many values other files of the config have. Raises ConfigError for text that
     is not YAML or uses what a config may not use."""
     parser = _Loader(decode(text, file=file))
@@ -189,7 +178,7 @@ class _Composer:
     keys: dict[KeyPath, Mark] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
-    def document(self) -> Document:
+    def document(self) -> ConfigPart:
         self.next_event()  # the start of the stream
         start = self.next_event()
         if isinstance(start, yaml.StreamEndEvent):
@@ -199,7 +188,7 @@ class _Composer:
         after = self.next_event()
         if not isinstance(after, yaml.StreamEndEvent):
             self._stop(after, (), "a second YAML document starts here; keep one document in the file")
-        return Document(root, Positions(self.values, self.keys), tuple(self.findings), self.count)
+        return ConfigPart(self.file, root, Positions(self.values, self.keys), tuple(self.findings), self.count)
 
     def _value(self, event: Any, path: KeyPath) -> Value:
         self._refuse_excess(event, path, depth=len(path))
@@ -247,19 +236,10 @@ class _Composer:
         )
         if len(self.findings) >= MAX_DUPLICATES:
             raise ConfigError(self.findings)
-        self._skip(path)
-
-    def _skip(self, path: KeyPath) -> None:
-        depth = len(path)
-        while True:
-            event = self.next_event()
-            self._refuse_excess(event, path, depth=depth)
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-            if depth == len(path):
-                return
+        # Its value is read as another one, and forgotten.
+        kept, self.values, self.keys = (self.values, self.keys), {}, {}
+        self._value(self.next_event(), path)
+        self.values, self.keys = kept
 
     def _refuse_decoration(self, event: Any, path: KeyPath) -> None:
         if event.anchor is not None:
@@ -295,24 +275,19 @@ Weights = dict[str, Value]
 """By name of backend, as a file has them."""
 
 
-P = ParamSpec("P")
 M = TypeVar("M")
 
 
-def _uncollected(function: Callable[P, M]) -> Callable[P, M]:
+@contextmanager
+def _uncollected() -> Iterator[None]:
     """Pause the collector of garbage: nothing that is read has cycles, and it would walk all of it again and again."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> M:
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            if was_enabled:
-                gc.enable()
-
-    return call
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def load_config(path: Path, *, for_lab: bool = False) -> Balancer:
@@ -340,13 +315,13 @@ def parse_config(
     return check_config(join_config(text, file=file, sources=sources), for_lab=for_lab)
 
 
-@_uncollected
+@_uncollected()
 def join_config(text: str | bytes, *, file: str, sources: ConfigSources | None = None) -> JoinedConfig:
     """Return the tree of a config, unchecked. As parse_config."""
-    return _Joiner(sources or ConfigSources(None)).join(compose(text, file=file), file)
+    return _Joiner(sources or ConfigSources(None)).join(compose(text, file=file))
 
 
-@_uncollected
+@_uncollected()
 def check_config(joined: JoinedConfig, *, for_lab: bool = False, groups: Sequence[frozenset[str]] = ()) -> Balancer:
     """Return the model of a config. `for_lab`, and raises, as parse_config; `groups`: as `claims.check_between`."""
     # Only commands that read a config need the forms, and the rules between values.
@@ -355,16 +330,17 @@ def check_config(joined: JoinedConfig, *, for_lab: bool = False, groups: Sequenc
     from xenoovs.model.schema import FILE, INCLUDED
 
     config, mistakes = read(FILE, joined.root)
+    balancer = None if config is None else build_balancer(config)
     remarks = [remark for remark in mistakes if not joined.is_default(remark.path)]
-    if config is not None:
-        remarks = list(check_parts(config, for_lab=for_lab, groups=groups))
+    if balancer is not None:
+        remarks = list(check_parts(config, balancer, for_lab=for_lab, groups=groups))
     findings = {*joined.findings, *_findings(remarks[:MAX_REMARKS], joined)}
     for part in joined.included:
         mistakes = read(INCLUDED, _without_services(part.root))[1]
         findings.update(part.finding(each.path, each.message, at_key=each.at_key) for each in mistakes[:MAX_REMARKS])
-    if findings or config is None:
+    if findings or balancer is None:
         raise ConfigError(_capped(findings, omitted=max(len(remarks) - MAX_REMARKS, 0)))
-    return build_balancer(config)
+    return balancer
 
 
 def _without_services(root: Value) -> Value:
@@ -380,12 +356,11 @@ def load_form(path: Path, form: type[M], check: Callable[[M], Iterable[Remark]] 
         data = ConfigSources(path).read(path)
     except ConfigUnreadable as error:
         raise FileUnusable(file=str(path), reason=f"it cannot be read: {error.reason}") from None
-    document = compose(data, file=str(path))
-    part = ConfigPart(str(path), document.root, document.places)
+    part = compose(data, file=str(path))
     values: M | None
-    values, remarks = read(form, document.root)
+    values, remarks = read(form, part.root)
     remarks = remarks if values is None else list(check(values))
-    findings = {*document.findings, *(part.finding(each.path, each.message, at_key=each.at_key) for each in remarks)}
+    findings = {*part.findings, *(part.finding(each.path, each.message, at_key=each.at_key) for each in remarks)}
     if values is None or findings:
         raise ConfigError(_capped(findings, omitted=0))
     return values
@@ -404,15 +379,14 @@ class _Joiner:
         self._weights: dict[Path, Weights | None] = {}
         self._values = 0
 
-    def join(self, document: Document, file: str) -> JoinedConfig:
-        main = ConfigPart(file, document.root, document.places)
-        self._findings.extend(document.findings)
-        self._values = document.count
+    def join(self, main: ConfigPart) -> JoinedConfig:
+        self._findings.extend(main.findings)
+        self._values = main.count
         if not isinstance(main.root, dict):
             return JoinedConfig(main.root, main, findings=self._findings)
         path = self._sources.main
         chain = () if path is None else (path.resolve(),)
-        self._seen |= dict.fromkeys(chain, file)
+        self._seen |= dict.fromkeys(chain, main.file)
         self._add(main, main.root, {}, chain)
         root = dict(main.root)
         if isinstance(root.get("services"), list) or ("services" not in root and "include" in root):
@@ -465,7 +439,8 @@ class _Joiner:
             return None
         file = Path(part.file).parent / name
         if file not in self._weights:
-            self._weights[file] = None if "\0" in name else self._read_weights(part, path, file)
+            found = None if "\0" in name else self._read(part, path, file)
+            self._weights[file] = None if found is None else self._checked_weights(found)
         return self._weights[file]
 
     def _weigh(self, part: ConfigPart, path: KeyPath, backend: Value, weights: Weights, file: str) -> Value:
@@ -481,19 +456,6 @@ class _Joiner:
             self._refuse(part, path, f"{name} has no weight in {file}, which has {listed}; add `weight:` here or there")
             return _with_weight(backend, 1)
         return backend
-
-    def _read_weights(self, part: ConfigPart, path: KeyPath, file: Path) -> Weights | None:
-        try:
-            document = compose(self._sources.read(file), file=str(file), count=self._values)
-        except ConfigUnreadable as error:
-            self._refuse(part, path, f"{file} cannot be read: {error.reason}")
-            return None
-        except ConfigError as error:
-            self._findings.extend(error.findings)
-            return None
-        self._values = document.count
-        self._findings.extend(document.findings)
-        return self._checked_weights(ConfigPart(str(file), document.root, document.places))
 
     def _checked_weights(self, inner: ConfigPart) -> Weights | None:
         """Return the weights by name of backend; of other keys the file may have any."""
@@ -530,22 +492,24 @@ class _Joiner:
             self._refuse(part, path, f"more than {MAX_FILES} files are included; join some of them")
         else:
             self._seen[real] = part.file
-            self._read(part, path, file, defaults, (*chain, real))
+            if (inner := self._read(part, path, file)) is not None:
+                self._included.append(inner)
+                if isinstance(inner.root, dict):
+                    self._add(inner, inner.root, defaults, (*chain, real))
 
-    def _read(self, part: ConfigPart, path: KeyPath, file: Path, defaults: Value, chain: tuple[Path, ...]) -> None:
+    def _read(self, part: ConfigPart, path: KeyPath, file: Path) -> ConfigPart | None:
+        """Return another file, which `part` names at `path`; None: there is a mistake, which is reported."""
         try:
-            document = compose(self._sources.read(file), file=str(file), count=self._values)
+            found = compose(self._sources.read(file), file=str(file), count=self._values)
         except ConfigUnreadable as error:
             self._refuse(part, path, f"{file} cannot be read: {error.reason}")
         except ConfigError as error:
             self._findings.extend(error.findings)
         else:
-            self._values = document.count
-            self._findings.extend(document.findings)
-            inner = ConfigPart(str(file), document.root, document.places)
-            self._included.append(inner)
-            if isinstance(inner.root, dict):
-                self._add(inner, inner.root, defaults, chain)
+            self._values = found.count
+            self._findings.extend(found.findings)
+            return found
+        return None
 
     def _refuse(self, part: ConfigPart, path: KeyPath, message: str) -> None:
         self._findings.append(part.finding(path, message))

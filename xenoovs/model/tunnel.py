@@ -12,7 +12,7 @@ from xenoovs.model import values
 from xenoovs.model.address import Mac, PortRange
 from xenoovs.model.form import Listed
 from xenoovs.model.next_hop import NextHop, Tunneled, port_of_remote
-from xenoovs.model.values import Key, accepts, choice, is_int, show
+from xenoovs.model.values import Key, accepts, choice, is_int, show, whole
 
 
 class TunnelType(Enum):
@@ -99,12 +99,8 @@ class Reflect(Enum):
 MAX_TUNNEL_KEY = (1 << TunnelType.GRE.key_bits) - 1
 
 
-@accepts(type="integer", minimum=0, maximum=MAX_TUNNEL_KEY)
-def tunnel_key(value: object) -> int:
-    """Read a VNI or GRE key."""
-    if not is_int(value) or not 0 <= value <= MAX_TUNNEL_KEY:
-        raise ValueError(f"{show(value)} is not a key of a tunnel; write a VNI such as 5001")
-    return value
+tunnel_key = whole(0, MAX_TUNNEL_KEY, "is not a key of a tunnel; write a VNI such as 5001")
+path_count = whole(1, MAX_PATHS, f"is not a number of paths; write one from 1 to {MAX_PATHS}")
 
 
 @accepts(enum=[TunnelType.VXLAN.value, TunnelType.GENEVE.value])
@@ -122,14 +118,6 @@ def blocks(value: object) -> int:
     """Read a number of blocks, a power of two."""
     if not is_int(value) or not MIN_BLOCKS <= value <= MAX_BLOCKS or value & (value - 1):
         raise ValueError(f"{show(value)} is not a power of two from {MIN_BLOCKS} to {MAX_BLOCKS}; write 64")
-    return value
-
-
-@accepts(type="integer", minimum=1, maximum=MAX_PATHS)
-def path_count(value: object) -> int:
-    """Read a number of paths."""
-    if not is_int(value) or not 1 <= value <= MAX_PATHS:
-        raise ValueError(f"{show(value)} is not a number of paths; write one from 1 to {MAX_PATHS}")
     return value
 
 

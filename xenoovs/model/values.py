@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, TypeGuard, TypeVar
 from xenoovs.dataclass import MISSING, dataclass
 from xenoovs.model.address import IPAddress, Mac, PortRange, Vip, parse_mac
 from xenoovs.model.block_key import MAX_KEY_BITS, KeyField
+from xenoovs.model.next_hop import MAX_PORT as MAX_PORT
 from xenoovs.model.next_hop import MAX_VLAN, NO_TAG, UNCHANGED
 from xenoovs.openflow.flow import why_unusable
 from xenoovs.regex import regex
@@ -265,15 +266,28 @@ def accepts(write: Callable[[Any], Value] = plain, **schema: Any) -> Callable[[C
     return lambda parse: Parser(parse, schema, write)
 
 
-def _pattern(pattern: str, what: str, advice: str) -> Parser[str]:
-    """Return a parser of text. `what`: what the text is, as the end of a sentence with "not"."""
+def _pattern(pattern: str, what: str, advice: str, *, kind: str = "", is_name: bool = False) -> Parser[str]:
+    """Return a parser of text. `what`: what the text is, as the end of a sentence with "not". `kind`: what the
+    reference calls it. `is_name`: of a number the message says to put it in quotes."""
 
     def parse(value: object) -> str:
-        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
+        text = _text(value) if is_name else value
+        if not isinstance(text, str) or not re.fullmatch(pattern, text, re.ASCII):
             raise ValueError(f"{show(value)} is not {what}; {advice}")
+        return text
+
+    return Parser(parse, _written(kind, pattern) if kind else {"type": "string", "pattern": pattern})
+
+
+def whole(least: int, most: int, problem: str, write: Callable[[Any], Value] = plain) -> Parser[int]:
+    """Return a parser of whole numbers. `problem`: what a message says of another value."""
+
+    def parse(value: object) -> int:
+        if not is_int(value) or not least <= value <= most:
+            raise ValueError(f"{show(value)} {problem}")
         return value
 
-    return Parser(parse, {"type": "string", "pattern": pattern})
+    return Parser(parse, {"type": "integer", "minimum": least, "maximum": most}, write)
 
 
 MAX_SERVICES = 1_000
@@ -287,7 +301,6 @@ HIGHEST_BIT = 111
 lib/packets.c of Open vSwitch), so that it cannot match under masks of the first 16 bits."""
 SHORTEST_PREFIX = {4: 8, 6: 32}
 """Of a VIP, by IP version: what IANA gave to one registry, and what a provider gets at least (ripe-738, 5.1.1)."""
-MAX_PORT = 65_535
 UNTAGGED = "untagged"
 MAX_FLOWS = 2**MAX_KEY_BITS
 MAX_COUNT = 100
@@ -358,26 +371,30 @@ path = _pattern(r"^/(?!/)[!-~]{0,1023}$", "a path", "write one that starts with 
 host = _pattern(r"^[A-Za-z0-9._:\[\]-]{1,253}$", "the name of a host", "write one such as www.example.org")
 file = _pattern(r"^/[^\x00-\x1f\x7f]{1,4095}$", "the whole path of a file", "write one such as /etc/ssl/ca.pem")
 text = _pattern(r"^[\t\n\r -~]{0,1000}$", "text of at most 1000 ASCII characters", "write it in quotes")
-
-
-@accepts(**_written("path", r"^[^\x00-\x1f\x7f]{1,4096}$"))
-def included(value: object) -> str:
-    """Read the path of a file or a directory to include."""
-    if not isinstance(value, str) or not re.fullmatch(r"[^\x00-\x1f\x7f]{1,4096}", value):
-        raise ValueError(f"{show(value)} is not a path; write one such as conf.d or web.yaml")
-    return value
-
-
-@accepts(**_written("name", NAME_PATTERN))
-def name(value: object) -> str:
-    """Read the name of a service or backend: a label that is safe in tables, file names and metrics."""
-    label = _text(value)
-    if not re.fullmatch(NAME_PATTERN, label):
-        raise ValueError(
-            f"{show(value)} is not a name; write 1 to 63 letters, digits, dots, dashes or underscores, "
-            "a letter or digit first"
-        )
-    return label
+# Of a file or a directory to include.
+included = _pattern(r"^[^\x00-\x1f\x7f]{1,4096}$", "a path", "write one such as conf.d or web.yaml", kind="path")
+# Of a service or a backend: a label that is safe in tables, file names and metrics.
+name = _pattern(
+    NAME_PATTERN,
+    "a name",
+    "write 1 to 63 letters, digits, dots, dashes or underscores, a letter or digit first",
+    kind="name",
+    is_name=True,
+)
+# Of a bridge or a network device.
+device = _pattern(
+    _DEVICE_PATTERN,
+    "a port name",
+    "write letters, digits or _ . @ + ~ % ^ -, a letter, a digit or _ first",
+    kind="device",
+    is_name=True,
+)
+count = whole(1, MAX_COUNT, f"is not a whole number from 1 to {MAX_COUNT}")
+max_flows = whole(1, MAX_FLOWS, f"is not a whole number from 1 to {MAX_FLOWS}; leave the key out for no budget")
+# To which something can be sent.
+port = whole(1, MAX_PORT, f"is not a port; write one from 1 to {MAX_PORT}", lambda value: value or None)
+# How many next hops a group has.
+depth = whole(2, 4, "is not from 2 to 4; write 2, or 3 to survive two dead ports")
 
 
 _SITE = "@"
@@ -393,17 +410,6 @@ def split_site(name: str) -> tuple[str, str]:
     """Return the names of the service and of the group of a `site_name`."""
     service, _, group = name.partition(_SITE)
     return service, group
-
-
-@accepts(**_written("device", _DEVICE_PATTERN))
-def device(value: object) -> str:
-    """Read the name of a bridge or a network device."""
-    label = _text(value)
-    if not re.fullmatch(_DEVICE_PATTERN, label):
-        raise ValueError(
-            f"{show(value)} is not a port name; write letters, digits or _ . @ + ~ % ^ -, a letter, a digit or _ first"
-        )
-    return label
 
 
 @accepts(**_written("port", _PORT_NAME_PATTERN))
@@ -539,7 +545,9 @@ def ports(value: object) -> PortRange:
 
 @accepts(
     write=lambda value: value.numerator if value.denominator == 1 else Number(render_decimal(value)),
-    **{"type": "number", "minimum": 0, "maximum": MAX_WEIGHT},
+    type="number",
+    minimum=0,
+    maximum=MAX_WEIGHT,
 )
 def weight(value: object) -> Fraction:
     """Read a weight from 0 to 10^9 with at most 9 decimals, exactly."""
@@ -594,14 +602,6 @@ def tolerance(value: object) -> Fraction:
     return _exact(number, value)
 
 
-@accepts(type="integer", minimum=1, maximum=MAX_FLOWS)
-def max_flows(value: object) -> int:
-    """Read a budget of flows."""
-    if not is_int(value) or not 1 <= value <= MAX_FLOWS:
-        raise ValueError(f"{show(value)} is not a whole number from 1 to {MAX_FLOWS}; leave the key out for no budget")
-    return value
-
-
 @accepts(anyOf=[{"const": "auto"}, {"type": "integer", "minimum": 0, "maximum": MAX_KEY_BITS}, _POSITIONS])
 def bits(value: object) -> str | int | tuple[int, ...]:
     """Read `auto`, a number of bits, or a list of bit positions (their range depends on the family: checked later)."""
@@ -646,14 +646,6 @@ def bfd_interval_ms(value: object) -> int:
     if (found := duration_ms(value)) > _LONGEST_BFD_MS:
         raise ValueError(f"{show(value)} is longer than 10s; a dead remote is left after several, so write 100ms or 1s")
     return found
-
-
-@accepts(type="integer", minimum=1, maximum=MAX_COUNT)
-def count(value: object) -> int:
-    """Read a number of results in a row."""
-    if not is_int(value) or not 1 <= value <= MAX_COUNT:
-        raise ValueError(f"{show(value)} is not a whole number from 1 to {MAX_COUNT}")
-    return value
 
 
 @accepts(type="string", format="ipv4")
@@ -709,22 +701,6 @@ def vlan(value: object) -> int:
             f"{show(value)} is not a VLAN; write one from 1 to {MAX_VLAN}, or untagged; frames with two tags "
             "(IEEE 802.1ad) are not supported"
         )
-    return value
-
-
-@accepts(write=lambda value: value or None, type="integer", minimum=1, maximum=MAX_PORT)
-def port(value: object) -> int:
-    """Read a port to which something can be sent."""
-    if not is_int(value) or not 1 <= value <= MAX_PORT:
-        raise ValueError(f"{show(value)} is not a port; write one from 1 to {MAX_PORT}")
-    return value
-
-
-@accepts(type="integer", minimum=2, maximum=4)
-def depth(value: object) -> int:
-    """Return how many next hops a group has."""
-    if not is_int(value) or not 2 <= value <= 4:
-        raise ValueError(f"{show(value)} is not from 2 to 4; write 2, or 3 to survive two dead ports")
     return value
 
 

@@ -124,3 +124,9 @@ def test_bug_the_program_of_one_server_was_asked_about_all_of_them() -> None:
     (service,) = read_keepalived(f"virtual_server 192.0.2.1 80 {{\n{servers}}}\n").services
     assert service.health["command"] == '["/bin/sh", "-c", "exec /bin/check \\"$XENOOVS_ADDRESS\\" \'a b\'"]'
     assert not service.omissions
+
+
+def test_bug_a_check_got_a_host_and_a_port_that_no_config_takes() -> None:
+    (service,) = of_server("HTTP_GET {\n virtualhost a/b\n connect_port 080\n}").services
+    assert {"host", "port"}.isdisjoint(service.health)
+    assert {"virtualhost a/b", "connect_port 080"} <= {each.text for each in service.omissions}
