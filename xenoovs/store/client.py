@@ -21,7 +21,16 @@ from uuid import UUID, uuid4
 
 from xenoovs.dataclass import dataclass, field
 from xenoovs.errors import StoreError, StoreRejected, StoreUnreachable
-from xenoovs.store.replica import Message, Poller, Replica, StoreSession, Transaction, open_session, parse_remotes
+from xenoovs.store.replica import (
+    NO_ANSWER,
+    Message,
+    Poller,
+    Replica,
+    StoreSession,
+    Transaction,
+    open_session,
+    parse_remotes,
+)
 from xenoovs.store.rows import (
     FLEET,
     STATUSES,
@@ -80,7 +89,7 @@ class _Threaded(ABC):
         self._remotes = parse_remotes(remotes, tls)
         self._on_change = on_change
         self._changed = threading.Condition()
-        self._connection = StoreConnection(is_connected=False, remote="", since_s=time.time(), reason="not started")
+        self._connection = StoreConnection(is_connected=False, remote="", since_s=time.time(), reason=NO_ANSWER)
         self._is_ending = self._is_closed = False
         self._thread: threading.Thread | None = None
         self._awake, self._wake_end = os.pipe()
@@ -211,8 +220,7 @@ class _Reading(_Threaded):
 
     def _reset(self) -> None:
         self._rows = {name: dict[Any, StoredRow[Any]]() for name in self._tables}
-        self._values: dict[str, Mapping[Any, Any]] = {name: {} for name in self._tables}
-        self._keys = dict[tuple[str, UUID], Any]()
+        self._read = dict[tuple[str, UUID], tuple[Any, StoredRow[Any]]]()
         self._session_number: tuple[int, int] | None = None
 
     def _open(self) -> None:
@@ -240,7 +248,7 @@ class _Reading(_Threaded):
             if self._session_number != replica.session.number:
                 self._session_number = replica.session.number
                 # The IDL does not report rows that are missing in a whole copy that a server sent again.
-                replica.touched |= self._keys.keys() - set(replica.uuids())
+                replica.touched |= self._read.keys() - set(replica.uuids())
                 is_new = not self._has_view
             if replica.touched or is_new:
                 is_new = self._take(replica)
@@ -261,42 +269,27 @@ class _Reading(_Threaded):
 
     def _take(self, replica: Replica) -> bool:
         """Take the rows that have changed; return whether there is a new view. One bad row: the old view stays."""
+        changed = {name for name, _ in replica.touched} & self._tables.keys()
+        read = {place: each for place, each in self._read.items() if place not in replica.touched}
+        rows = self._rows | {name: dict[Any, StoredRow[Any]]() for name in changed}
         try:
-            read = {
-                (table, uuid): None if (row := replica.row(table, uuid)) is None else row
-                for table, uuid in replica.touched
-            }
-            parsed = {
-                (name, uuid): (table.key(row), StoredRow(str(uuid), table.value(row)))
-                for (name, uuid), row in read.items()
-                if (table := self._tables.get(name)) is not None and row is not None
-            }
-            self._apply(replica, read.keys(), parsed)
+            for name, uuid in replica.touched:
+                if name in changed and (row := replica.row(name, uuid)) is not None:
+                    table = self._tables[name]
+                    read[name, uuid] = table.key(row), StoredRow(str(uuid), table.value(row))
+            for (name, _), (key, stored) in read.items():
+                if name in changed:
+                    rows[name][key] = stored
+            self._publish(
+                replica, {name: {key: row.value for key, row in keyed.items()} for name, keyed in rows.items()}
+            )
         except StoreError as problem:
             self._problem = problem
             return False
-        self._problem = None
+        self._problem, self._has_view = None, True
+        self._read, self._rows = read, rows
         replica.touched.clear()
         return True
-
-    def _apply(
-        self, replica: Replica, touched: Any, parsed: Mapping[tuple[str, UUID], tuple[Any, StoredRow[Any]]]
-    ) -> None:
-        changed = {name for name, _ in touched if name in self._tables}
-        rows = {name: dict(self._rows[name]) for name in changed}
-        for name, uuid in touched:
-            if (name, uuid) in self._keys:
-                rows[name].pop(self._keys[name, uuid], None)
-        for (name, _), (key, row) in parsed.items():
-            rows[name][key] = row
-        values = self._values | {name: {key: row.value for key, row in rows[name].items()} for name in changed}
-        self._publish(replica, values)
-        self._has_view = True
-        self._rows |= rows
-        self._values = values
-        for name, uuid in touched:
-            self._keys.pop((name, uuid), None)
-        self._keys |= {place: key for place, (key, _) in parsed.items()}
 
     def _advance(self, replica: Replica) -> float | None:
         """Go on with what waits for the database. Return seconds after which there is more to do."""
@@ -507,8 +500,8 @@ class DpuStatusReader(_Reading):
         self._statuses: Mapping[str, DpuStatus] | None = None
 
     def statuses(self) -> Mapping[str, DpuStatus] | None:
-        """Return the newest statuses by name of the DPU; None: the first have not come yet."""
-        return self._statuses
+        """Return the newest statuses by name of the DPU; None: the first have not come yet, or none can come now."""
+        return self._statuses if self.connection.is_connected else None
 
     def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
         with self._changed:

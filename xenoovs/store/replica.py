@@ -8,6 +8,7 @@ import os
 import select
 import ssl
 import sys
+from codecs import IncrementalDecoder, getincrementaldecoder
 from collections import deque
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
@@ -47,6 +48,9 @@ PROBE_INTERVAL_MS = 60_000
 _SPREAD_S, _MAX_SPREAD_S = 0.01, 10.0
 """For each DPU; at most. ovsdb-server lets ten clients wait at a port (listen(2) in lib/socket-util.c), and accepts one
 in each round of its loop; the kernel drops what the others send, and they try again after a second or more."""
+
+NO_ANSWER = "no server has answered yet"
+"""The reason until a connection has failed."""
 
 _REMOTE = regex(r"unix:/[^,]+|(tcp|ssl):([^:,\[\]]+|\[[0-9a-fA-F:.%]+\]):[0-9]{1,5}")
 
@@ -89,26 +93,17 @@ class WholeCharacters:
     """Holds back the first bytes of a character of UTF-8 until the rest has come, for streams of `ovs`.
     `ovs.jsonrpc.Connection.recv` decodes what has come, and loses these bytes; then the rest ends the connection."""
 
-    _rest = b""
+    _decoder: IncrementalDecoder | None = None
 
     def recv(self, size: int) -> tuple[int, Any]:
         """Return an error number, 0 when there is none, and the bytes of whole characters."""
         error, data = super().recv(size)  # type: ignore[misc]
         if error or not data:
             return error, data
-        data = self._rest + data
-        end = len(data) - _started(data)
-        self._rest = data[end:]
-        return (0, data[:end]) if end else (errno.EAGAIN, b"")
-
-
-def _started(data: bytes) -> int:
-    """Return how many bytes at the end are the beginning of a character (RFC 3629, section 3)."""
-    for number, byte in enumerate(reversed(data[-3:]), start=1):
-        if byte >> 6 != 0b10:
-            size = 2 if byte >> 5 == 0b110 else 3 if byte >> 4 == 0b1110 else 4 if byte >> 3 == 0b11110 else 1
-            return number if size > number else 0
-    return 0
+        # Bytes that are no UTF-8 pass as they are.
+        self._decoder = self._decoder or getincrementaldecoder("utf-8")("surrogateescape")
+        whole = self._decoder.decode(data).encode(errors="surrogateescape")
+        return (0, whole) if whole else (errno.EAGAIN, b"")
 
 
 class _UnixStream(WholeCharacters, ovs.stream.UnixStream):  # type: ignore[misc]
@@ -187,7 +182,7 @@ class StoreSession:
         session.reconnect.disconnected, session.recv = self._lost, self._received
         self.error: Any = None
         self.dpus = 0
-        self.reason = "no server has answered yet"
+        self.reason = NO_ANSWER
 
     def _lost(self, now: int, error: int) -> None:
         name = self.remote

@@ -217,15 +217,9 @@ def _service(row: _RowReader) -> StoredService:
 
 
 def _service_row(service: StoredService) -> Row:
-    return {
-        "name": service.name,
-        "groups": service.groups,
-        "config": service.config,
-        "claim": service.claim,
-        "generation": service.generation,
-        "blocks": blocks_to_map(service.active),
-        _PLANNED: blocks_to_map(service.home.without(service.active)),
-    }
+    plain = {name: getattr(service, name) for name in ("name", "groups", "config", "claim", "generation")}
+    home = service.home.without(service.active)
+    return {**plain, "blocks": blocks_to_map(service.active), _PLANNED: blocks_to_map(home)}
 
 
 def _plain_row(columns: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:

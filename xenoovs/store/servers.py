@@ -128,47 +128,19 @@ def parse_listen(text: str, *, is_read_only: bool, is_tls: bool = False) -> Stor
     return StorePort(found[1], int(found[2]), is_read_only, is_tls)
 
 
-@dataclass(frozen=True, slots=True)
 class ServerFiles:
-    """The files of one ovsdb-server, in a directory that only its owner may enter. `name`: their first part."""
+    """The files of one ovsdb-server, in a directory that only its owner may enter. `name`: their first part.
 
-    directory: Path
-    name: str
+    `local`: the database `Local_Config`, made at each start. `socket`: of clients that may change all; `remote`: its
+    active connection method. `control`: the socket of ovs-appctl(8).
+    """
 
-    def _file(self, kind: str) -> Path:
-        return self.directory / f"{self.name}.{kind}"
-
-    @property
-    def database(self) -> Path:
-        return self._file("db")
-
-    @property
-    def local(self) -> Path:
-        """The database `Local_Config`, made at each start."""
-        return self._file("local")
-
-    @property
-    def socket(self) -> Path:
-        """The unix socket of clients that may change all."""
-        return self._file("sock")
-
-    @property
-    def remote(self) -> str:
-        """The active connection method of the socket."""
-        return f"unix:{self.socket}"
-
-    @property
-    def control(self) -> Path:
-        """The socket of ovs-appctl(8)."""
-        return self._file("ctl")
-
-    @property
-    def pid(self) -> Path:
-        return self._file("pid")
-
-    @property
-    def log(self) -> Path:
-        return self._file("log")
+    def __init__(self, directory: Path, name: str) -> None:
+        self.directory, self.name = directory, name
+        self.database, self.local = directory / f"{name}.db", directory / f"{name}.local"
+        self.socket, self.control = directory / f"{name}.sock", directory / f"{name}.ctl"
+        self.pid, self.log = directory / f"{name}.pid", directory / f"{name}.log"
+        self.remote = f"unix:{self.socket}"
 
 
 def operator_files(directory: Path) -> ServerFiles:
