@@ -53,7 +53,7 @@ class FleetWatch:
         connection, problems = self._store.connection, list[str]()
         is_leader = connection.is_connected and connection.is_leader
         view = self._store.view()
-        statuses = self._states.statuses() if self._states.connection.is_connected else None
+        statuses = self._states.statuses()
         self._read_servers()
         if view is None or not connection.is_connected:
             reason = connection.reason or "not connected"

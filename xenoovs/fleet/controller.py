@@ -163,8 +163,8 @@ class FleetController:
         view = self._store.view()
         if view is None:
             return
-        statuses = self._statuses()
-        now_ms = clocks_ms(view, statuses, now_ms=_now_ms())[-1]
+        statuses = self._states.statuses()
+        now_ms = clocks_ms(view, statuses, now_ms=time_ms())[-1]
         if over := [name for name, each in sorted(view.overrides.items()) if 0 < each.until_ms <= now_ms]:
             text = f"the time of {first_names(['/'.join(name) for name in over])} is over"
             self._commit(view, self._with_entry(view, Changes(overrides=dict.fromkeys(over)), text))
@@ -172,10 +172,10 @@ class FleetController:
         health, availability = Changes(), None
         # `next_change` refuses a config that cannot be read.
         with suppress(XenoovsError):
-            health, availability = self._health.step(view, statuses, now_s=time.monotonic(), now_ms=_now_ms())
+            health, availability = self._health.step(view, statuses, now_s=time.monotonic(), now_ms=time_ms())
         change = self._change_of(view, health, availability)
         if not change.is_empty:
-            if self._timed(view, change.changes).switch_at_ms and is_awaited(view, now_ms=_now_ms()):
+            if self._timed(view, change.changes).switch_at_ms and is_awaited(view, now_ms=time_ms()):
                 return
             self._write_change(view, change)
             return
@@ -190,7 +190,7 @@ class FleetController:
         view = self._store.view()
         is_frozen = False
         if view is not None and view.freezes:
-            is_frozen = bool(freeze_text(view, now_ms=clocks_ms(view, self._statuses(), now_ms=_now_ms())[-1]))
+            is_frozen = bool(freeze_text(view, now_ms=clocks_ms(view, self._states.statuses(), now_ms=time_ms())[-1]))
         if is_frozen is not self._is_frozen:
             self._bind_operators(is_frozen)
             self._is_frozen = is_frozen
@@ -246,7 +246,7 @@ class FleetController:
     def _commit(self, view: FleetView, changes: Changes) -> bool:
         """Return whether changes were written. Raises XenoovsError."""
         if changes.wave:
-            statuses = self._statuses()
+            statuses = self._states.statuses()
             if statuses is None:
                 reason = f"{self._states.connection.reason or 'no reports yet'}; the wave begins when there are reports"
                 raise StoreUnreachable(remotes="the database of states", reason=reason)
@@ -266,7 +266,7 @@ class FleetController:
         return True
 
     def _with_entry(self, view: FleetView, changes: Changes, text: str) -> Changes:
-        return with_entry(view, changes, Action(0, _now_ms(), "controller", text, socket.gethostname()))
+        return with_entry(view, changes, Action(0, time_ms(), "controller", text, socket.gethostname()))
 
     def _report_entries(self) -> None:
         """Log each new entry of the history, also where another controller decides."""
@@ -282,12 +282,8 @@ class FleetController:
 
     def _timed(self, view: FleetView, changes: Changes) -> Changes:
         """Return changes with the time at which DPUs switch to them."""
-        at_ms = switch_time_ms(view, changes, now_ms=_now_ms(), after_s=self._switch_after_s)
+        at_ms = switch_time_ms(view, changes, now_ms=time_ms(), after_s=self._switch_after_s)
         return replace(changes, switch_at_ms=at_ms)
-
-    def _statuses(self) -> Mapping[str, DpuStatus] | None:
-        """Return what DPUs report; None: not known."""
-        return self._states.statuses() if self._states.connection.is_connected else None
 
     def _report_health(self, view: FleetView, changes: Changes) -> None:
         for target, is_down in changed_health(view, changes.watches).items():
@@ -322,5 +318,6 @@ class FleetController:
             self._log.warn("cannot decide", reason=self._shown)
 
 
-def _now_ms() -> int:
+def time_ms() -> int:
+    """Return the time, in milliseconds since 1970."""
     return int(time.time() * 1000)

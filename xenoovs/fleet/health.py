@@ -289,15 +289,13 @@ def fleet_targets(config: FleetServices, targets: Targets, view: FleetView) -> d
 
 def merged(in_use: Mapping[str, FleetTarget], staged: Mapping[str, FleetTarget]) -> dict[str, FleetTarget]:
     """Return the targets of the config in use, and of that of a roll-out."""
-    both = {
-        target: FleetTarget(
-            _united((in_use[target].groups, staged[target].groups)),
-            in_use[target].begins_down and staged[target].begins_down,
-        )
-        for target in in_use.keys() & staged.keys()
-    }
-    new = {target: replace(facts, is_staged=True) for target, facts in staged.items() if target not in in_use}
-    return {**in_use, **new, **both}
+    found = dict(in_use)
+    for target, new in staged.items():
+        if (old := in_use.get(target)) is None:
+            found[target] = replace(new, is_staged=True)
+        else:
+            found[target] = FleetTarget(_united((old.groups, new.groups)), old.begins_down and new.begins_down)
+    return found
 
 
 def _united(groups: Iterable[frozenset[str]]) -> frozenset[str]:

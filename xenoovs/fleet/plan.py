@@ -82,19 +82,13 @@ class Availability:
     ramps: Ramps = field(default_factory=dict)
     held: Ejected = field(default_factory=dict)
 
-    def by_service(self) -> dict[str, Availability]:
-        """Return the same for each service alone; those all of whose backends may have clients are left out."""
-        ramps = defaultdict[str, dict[BackendName, Fraction]](dict)
-        for name, part in self.ramps.items():
-            ramps[name[0]][name] = part
-        return {
-            name: Availability(_only(self.ejected, name), ramps.get(name, {}), _only(self.held, name))
-            for name in {*self.ejected, *ramps, *self.held}
-        }
-
-
-def _only(names: Ejected, service: str) -> Ejected:
-    return {service: names[service]} if service in names else {}
+    def of(self, service: Service) -> Availability:
+        """Return the same for one service alone."""
+        ejected, held = (
+            {service.name: names[service.name]} if service.name in names else {} for names in (self.ejected, self.held)
+        )
+        names = ((service.name, each.name) for each in service.backends)
+        return Availability(ejected, {name: self.ramps[name] for name in names if name in self.ramps}, held)
 
 
 class FleetAvailability(NamedTuple):
@@ -443,13 +437,12 @@ def _towards(
     made, ended = _sites(view, given, memo, name)
     stored, unusable = stored_services(view.services.values(), memo, results)
     before = _predecessors(view, made, stored)
-    available = None if availability is None else availability.by_service()
     decided = results.each(
         _decided,
         {
             each: (
                 *(site.service, stored[before[each][0]] if before[each] else None, given.balancer.uplinks.failover),
-                None if available is None else available.get(each, _ALL_AVAILABLE),
+                None if availability is None else availability.of(site.service),
             )
             for each, site in made.items()
         },
@@ -552,9 +545,6 @@ def require_groups(view: FleetView, dpu: Dpu) -> None:
     view = replace(view, dpus={dpu.name: dpu})
     for intent in filter(None, (newest_intent(view), rolling_intent(view)) if len(dpu.groups) > 1 else ()):
         _require_uncontested(_contested(view, _sites(view, _parsed(intent), Memo(), IN_USE)[0]))
-
-
-_ALL_AVAILABLE = Availability()
 
 
 _NOWHERE = Uplinks("fleet", ("ingress",), "egress", OtherTraffic.DROP)
@@ -687,14 +677,6 @@ def _drains(view: FleetView) -> Iterator[_Drain]:
     return ((*each, _LATEST_S + timeouts_ms[each[0]] / 1000) for each in began if each[0] in timeouts_ms)
 
 
-def pinned_drains(view: FleetView, *, now_ms: int) -> dict[str, float]:
-    """Return how many seconds the drain of each service may yet last, by name, for those with `drain: {mode: pin}`. It
-    begins with an override, or the last planned change, and may end earlier on a DPU, which alone knows when its
-    connections are idle. By a clock that is behind those of the writers each lasts as long as it may at all. Raises
-    XenoovsError: a config of the store cannot be read."""
-    return DrainWatch().left(view, clocks_ms=(now_ms,), now_s=0)
-
-
 class DrainWatch:
     """Watches drains by its own clock since it first saw them: none lasts for hours if the host's clock is behind."""
 
@@ -702,8 +684,11 @@ class DrainWatch:
         self._seen_s: dict[_Drain, float] = {}
 
     def left(self, view: FleetView, *, clocks_ms: Iterable[int], now_s: float) -> dict[str, float]:
-        """Return what `pinned_drains` does. `now_s` never goes back. `clocks_ms`: the time by each clock that may be
-        that of a writer, in ms since 1970. The least age counts."""
+        """Return how many seconds the drain of each service may yet last, by name, for those with `drain: {mode: pin}`.
+        It begins with an override, or the last planned change, and may end earlier on a DPU, which alone knows when its
+        connections are idle. `now_s` never goes back. `clocks_ms`: the time by each clock that may be that of a writer,
+        in ms since 1970. The least age counts; if all are behind, a drain lasts as long as it may at all. Raises
+        XenoovsError: a config of the store cannot be read."""
         left = dict[str, float]()
         for each in _drains(view):
             service, began_ms, most_s = each
@@ -805,7 +790,7 @@ class Memo:
 IN_USE, ROLLED_OUT = "in use", "rolled out"
 """The two configs of a fleet: parts of a memo."""
 _MAX_READ = 4 * MAX_SERVICES
-"""So many services are remembered; then all are forgotten, and read once more."""
+"""When more services are remembered, all are forgotten, and read once more."""
 
 Problem = StoredServiceUnusable | ConfigError
 """Why a row of the store cannot be used."""
@@ -816,43 +801,32 @@ def stored_services(
 ) -> tuple[dict[str, tuple[Service, ServiceDecision]], list[Problem]]:
     """Return the services of the store by name, and why some rows cannot be used. Such a row affects no other one.
     `results`: of the decisions for these rows."""
-    rows, problems = sorted(rows, key=lambda each: each.name), list[Problem]()
-    new = {row.name: row.config for row in rows if row.config not in memo.read}
-    if len(memo.read) + len(new) > _MAX_READ:
+    if len(memo.read) > _MAX_READ:
         memo.read.clear()
-        new = {row.name: row.config for row in rows}
+    rows = sorted(rows, key=lambda each: each.name)
+    found = results.each(_stored, {row.name: (row, _service_of(row, memo.read)) for row in rows})
+    usable = {name: each for name, each in found.items() if isinstance(each, tuple)}
+    return usable, [each for each in found.values() if not isinstance(each, tuple)]
+
+
+def _service_of(row: StoredService, read: dict[str, Service]) -> Service | ConfigError:
+    if row.config not in read:
+        try:
+            (read[row.config],) = read_services({row.name: row.config}).values()
+        except ConfigError as problem:
+            return problem
+    return read[row.config]
+
+
+def _stored(row: StoredService, service: Service | ConfigError) -> tuple[Service, ServiceDecision] | Problem:
+    """Return the service under the name of its row, which is another one for a site, and the decision for it."""
+    if isinstance(service, ConfigError):
+        return service
     try:
-        found = read_services(new) if new else {}
-    except ConfigError:
-        found = {name: service for name, text in new.items() for service in _read_alone(name, text, problems)}
-    memo.read |= {new[name]: service for name, service in found.items()}
-    decided = results.each(_decision_or_problem, {row.name: (row, memo.read.get(row.config)) for row in rows})
-    problems += [each for each in decided.values() if isinstance(each, StoredServiceUnusable)]
-    usable = {name: each for name, each in decided.items() if isinstance(each, ServiceDecision)}
-    services = {row.name: _named(memo.read[row.config], row.name) for row in rows if row.name in usable}
-    return {name: (service, usable[name]) for name, service in services.items()}, problems
-
-
-def _named(service: Service, row: str) -> Service:
-    """Return a service under the name of its row, which is another one for a site."""
-    return service if service.name == row else replace(service, name=row)
-
-
-def _read_alone(name: str, text: str, problems: list[Problem]) -> Iterable[Service]:
-    try:
-        return read_services({name: text}).values()
-    except ConfigError as problem:
-        problems.append(problem)
-        return ()
-
-
-def _decision_or_problem(
-    stored: StoredService, service: Service | None
-) -> ServiceDecision | StoredServiceUnusable | None:
-    try:
-        return None if service is None else _decision_of(stored, service)
+        decision = _decision_of(row, service)
     except StoredServiceUnusable as problem:
         return problem
+    return service if service.name == row.name else replace(service, name=row.name), decision
 
 
 class ViewReader:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.fleet_support import EMPTY, committed, given, settled
-from xenoovs.fleet.plan import DrainWatch, pinned_drains, with_override
+from xenoovs.fleet.plan import DrainWatch, with_override
 from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView
 
@@ -27,31 +27,35 @@ def drained(view: FleetView) -> FleetView:
     return settled(committed(view, Changes(overrides={("dns", "fips2"): override})))
 
 
+def drains_at(view: FleetView, now_ms: int) -> dict[str, float]:
+    return DrainWatch().left(view, clocks_ms=(now_ms,), now_s=0)
+
+
 def test_a_drain_lasts_for_its_timeout_and_the_time_until_all_dpus_have_begun_it() -> None:
     assert "mode: pin" in PINNED
     view = drained(fleet(PINNED))
-    assert pinned_drains(view, now_ms=NOW_MS) == {"dns": 60 + LATEST_S}
-    assert pinned_drains(view, now_ms=NOW_MS + 59_000) == {"dns": 1 + LATEST_S}
-    assert pinned_drains(view, now_ms=NOW_MS + (60 + LATEST_S) * 1000) == {}
+    assert drains_at(view, NOW_MS) == {"dns": 60 + LATEST_S}
+    assert drains_at(view, NOW_MS + 59_000) == {"dns": 1 + LATEST_S}
+    assert drains_at(view, NOW_MS + (60 + LATEST_S) * 1000) == {}
 
 
 def test_a_planned_change_begins_the_drains_of_the_services_that_it_changed() -> None:
     view = replace(fleet(PINNED), switch_at_ms=NOW_MS)
-    assert pinned_drains(view, now_ms=NOW_MS + 1000) == {"dns": 59 + LATEST_S}
+    assert drains_at(view, NOW_MS + 1000) == {"dns": 59 + LATEST_S}
     other = replace(view.services["dns"], name="other", generation=view.generation + 1)
-    assert pinned_drains(replace(view, services={**view.services, "other": other}), now_ms=NOW_MS) == {}
+    assert drains_at(replace(view, services={**view.services, "other": other}), NOW_MS) == {}
 
 
 def test_a_service_without_pinned_drains_has_none() -> None:
-    assert pinned_drains(drained(fleet(SMALL_CONFIG)), now_ms=NOW_MS) == {}
-    assert pinned_drains(EMPTY, now_ms=NOW_MS) == {}
+    assert drains_at(drained(fleet(SMALL_CONFIG)), NOW_MS) == {}
+    assert drains_at(EMPTY, NOW_MS) == {}
 
 
 def test_a_clock_that_differs_from_that_of_the_writer_makes_no_drain_longer_than_it_is() -> None:
     """By a clock an hour behind, `drain-dpu` waited for more than an hour, and by one ahead not at all."""
     view, most_s = drained(fleet(PINNED)), 60 + LATEST_S
     behind = NOW_MS - 3_600_000
-    assert pinned_drains(view, now_ms=behind) == {"dns": most_s}
+    assert drains_at(view, behind) == {"dns": most_s}
     watch = DrainWatch()
     times = (0, 30, most_s - 1, most_s)
     lefts = [watch.left(view, clocks_ms=[behind + 1000 * s], now_s=5.0 + s) for s in times]

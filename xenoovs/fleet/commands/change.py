@@ -132,32 +132,38 @@ _at_once_option = click.option(
     help="At most so many DPUs in each wave after the second. Default: a quarter; with --by all of the rack or group, "
     "if it is known.",
 )
-_WAVE_OPTIONS = (_canary_option, _second_option, _by_option, _at_once_option, _soak_option, _now_option)
+_WAVE_OPTIONS = (
+    *(_canary_option, _second_option, _by_option, _at_once_option, _soak_option, _now_option),
+    *(yes_option, timeout_option),
+)
 
 
-def _wave_options(command: Command) -> Command:
+def _rolls_out(command: Command) -> Command:
     """Add the options of a roll-out, and call a command with `roll_out`; None: all DPUs at once."""
+    on_store = changes_fleet(command)
 
-    @functools.wraps(command)
+    @functools.wraps(on_store)
     def run(*arguments: Any, now: bool, soak_s: float, **options: Any) -> object:
         if soak_s > _MAX_SOAK_S:
             raise click.UsageError(f"--soak {soak_s:g}s is more than a day; watch each wave for at most 24h.")
         waves = {name: options.pop(name) for name in ("canaries", "second", "at_once", "by")}
         roll_out = None if now else _RollOut(ceil(soak_s), functools.partial(planned_waves, **waves))
-        return command(*arguments, roll_out=roll_out, **options)
+        return on_store(*arguments, roll_out=roll_out, **options)
 
-    made = cast(Command, run)
-    for option in reversed(_WAVE_OPTIONS):
-        made = option(made)
-    return made
+    return _with(*_WAVE_OPTIONS)(cast(Command, run))
+
+
+def _with(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return the decorator that adds options, in this order."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
+
+
+_overrides = _with(_group_option, _for_option, dry_run_option, yes_option, timeout_option, changes_fleet)
 
 
 @click.command("apply")
 @_file_argument
-@_wave_options
-@yes_option
-@timeout_option
-@changes_fleet
+@_rolls_out
 def apply_command(*, file: Path, roll_out: _RollOut | None, yes: bool, timeout_s: float, store: FleetStore) -> int:
     """Give the config FILE to the DPUs, wave by wave.
 
@@ -180,10 +186,7 @@ def apply_command(*, file: Path, roll_out: _RollOut | None, yes: bool, timeout_s
 
 @click.command("rollback")
 @click.argument("number", type=click.IntRange(min=1), required=False)
-@_wave_options
-@yes_option
-@timeout_option
-@changes_fleet
+@_rolls_out
 def rollback_command(
     *, number: int | None, roll_out: _RollOut | None, yes: bool, timeout_s: float, store: FleetStore
 ) -> int:
@@ -206,12 +209,7 @@ def rollback_command(
 
 @click.command("drain")
 @backend_argument
-@_group_option
-@_for_option
-@dry_run_option
-@yes_option
-@timeout_option
-@changes_fleet
+@_overrides
 def drain_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore, **options: Any) -> int:
     """Drain BACKEND of SERVICE in the whole fleet: its clients go to the other backends, by weight.
 
@@ -236,12 +234,7 @@ def reset_command(*, words: tuple[str, ...], group: str, timeout_s: float, store
 
 @click.command("weight")
 @click.argument("words", nargs=-1, required=True, metavar="SERVICE BACKEND WEIGHT")
-@_group_option
-@_for_option
-@dry_run_option
-@yes_option
-@timeout_option
-@changes_fleet
+@_overrides
 def weight_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStore, **options: Any) -> int:
     """Override the weight of BACKEND of SERVICE in the whole fleet, until `fleet reset` or another config weight.
 
@@ -364,8 +357,7 @@ def _stall(store: FleetStore, view: FleetView, progress: FleetProgress) -> str:
     if not connection.is_connected:
         is_long = time.time() - connection.since_s > SETTLE_S
         return f"the store does not answer ({connection.reason})" if is_long else ""
-    statuses = store.states.statuses() if store.states.connection.is_connected else None
-    return progress.stall(view, statuses, now_s=time.monotonic())
+    return progress.stall(view, store.states.statuses(), now_s=time.monotonic())
 
 
 def _override(

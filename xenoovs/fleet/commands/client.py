@@ -19,6 +19,7 @@ from xenoovs.fleet.plan import Memo, next_change
 from xenoovs.fleet.rollout import SETTLE_S
 from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
+from xenoovs.store.replica import NO_ANSWER
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import files_of
 from xenoovs.store.view import Action, Changes, DpuStatus, FleetView, Freeze, lacks
@@ -31,10 +32,11 @@ DIRECTORY = Path("/var/lib/xenoovs/fleet")
 CONNECT_S = 5.0
 END_FREEZE = "freeze --end"
 """The action of the history."""
-_POLL_S = 0.05
+_POLL_S, _LOOK_S = 0.05, 0.005
 _ATTEMPTS = 10
 
 Command = TypeVar("Command", bound=Callable[..., object])
+T = TypeVar("T")
 
 
 def directory_option(
@@ -58,6 +60,18 @@ timeout_option = click.option(
 )
 
 
+def _answer(client: StoreClient | DpuStatusReader, read: Callable[[], T | None]) -> T | None:
+    """Return what a client reads, once it is connected; None: it does not answer within `CONNECT_S`. As long as nothing
+    has failed, the host may be busy: it has three times as long."""
+    begun_s = time.monotonic()
+    while (found := read() if client.connection.is_connected else None) is None:
+        most_s = 3 * CONNECT_S if client.connection.reason == NO_ANSWER else CONNECT_S
+        if client.connection.problem or time.monotonic() > begun_s + most_s:
+            break
+        time.sleep(_LOOK_S)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class FleetStore:
     """Both databases of a fleet, while connected. `states`: what DPUs report. `directory`: of this host's servers;
@@ -73,7 +87,7 @@ class FleetStore:
 
     def view(self) -> FleetView:
         """Return the newest view. Raises StoreUnreachable, and StoreError for rows that cannot be read."""
-        view, connection = self.fleet.wait_changed(None, timeout_s=CONNECT_S), self.fleet.connection
+        view, connection = _answer(self.fleet, self.fleet.view), self.fleet.connection
         if connection.is_connected and connection.problem:
             raise StoreError(connection.problem)
         if view is None or not connection.is_connected:
@@ -86,10 +100,7 @@ class FleetStore:
 
     def statuses(self) -> Mapping[str, DpuStatus] | None:
         """Return what DPUs report; None: the database of states does not answer."""
-        end_s = time.monotonic() + CONNECT_S
-        while (found := self.states.statuses()) is None and time.monotonic() < end_s:
-            time.sleep(_POLL_S)
-        return found if self.states.connection.is_connected else None
+        return _answer(self.states, self.states.statuses)
 
     def clocks_ms(self, view: FleetView) -> tuple[int, ...]:
         """Return the time by the clock of this host, and that of most DPUs if it differs by minutes."""

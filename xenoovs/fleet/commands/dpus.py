@@ -14,7 +14,6 @@ from xenoovs.errors import FleetRefused, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet, dry_run_option, yes_option
 from xenoovs.fleet.plan import DrainWatch, require_groups
 from xenoovs.fleet.rollout import CANARY, LATER_WAVE
-from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.rows import STATUSES, StoreDatabase
 from xenoovs.store.servers import files_of, transact
 from xenoovs.store.view import Changes, Dpu, FleetView, is_name
@@ -196,8 +195,7 @@ def _wait_for_drains(store: FleetStore) -> None:
     shown, watch = frozenset[str](), DrainWatch()
 
     def left_of(view: FleetView) -> dict[str, float]:
-        clocks = clocks_ms(view, store.statuses(), now_ms=int(time.time() * 1000))
-        return watch.left(view, clocks_ms=clocks, now_s=time.monotonic())
+        return watch.left(view, clocks_ms=store.clocks_ms(view), now_s=time.monotonic())
 
     while left := left_of(store.view()):
         if new := left.keys() - shown:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
@@ -19,7 +18,7 @@ from xenoovs.dataclass import replace
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, fleet_store, on_fleet
-from xenoovs.fleet.controller import ActiveSign, FleetController
+from xenoovs.fleet.controller import ActiveSign, FleetController, time_ms
 from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S, next_change, restoring
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
@@ -324,7 +323,7 @@ def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
     """
     exported = parse_export(_read(file), file="<stdin>" if str(file) == "-" else str(file))
     echo(f"{file}: generation {exported.generation} of fleet {printable(exported.name)}, {_contents(exported)}")
-    restoring(store.view(), exported, {}, now_ms=_now_ms())
+    restoring(store.view(), exported, {}, now_ms=time_ms())
     confirm("Restore the fleet?", yes=yes, instead="")
 
     def compute(view: FleetView) -> Changes:
@@ -332,7 +331,7 @@ def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
         if statuses is None:
             reason = "the database of states does not answer, so which generation DPUs have is not known"
             raise StoreUnreachable(remotes=store.remote, reason=reason)
-        return restoring(view, exported, statuses, now_ms=_now_ms())
+        return restoring(view, exported, statuses, now_ms=time_ms())
 
     view = store.change("restore", compute, changed=f"generation {exported.generation}, {_contents(exported)}")
     echo(f"restored as generation {view.generation}; `xenoovs fleet status` shows which DPUs have it")
@@ -341,10 +340,6 @@ def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
             f"clients of {first_names(sorted(moving), most=3)} may move: the controller decides about them again",
             err=True,
         )
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def _contents(view: FleetView) -> str:

@@ -14,7 +14,7 @@ from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.controller import no_controller
 from xenoovs.fleet.history import freeze_text
-from xenoovs.fleet.plan import known_intent, next_change, pinned_drains
+from xenoovs.fleet.plan import DrainWatch, known_intent, next_change
 from xenoovs.fleet.rollout import UNDECIDED
 from xenoovs.fleet.snapshot import (
     DPUS,
@@ -104,7 +104,7 @@ def status_command(
     ]
     listed, is_short = replace(snapshot, rows=tuple(chosen)), not (shows_all or group or rack or state)
     now_ms = clocks_ms(view, statuses, now_ms=int(time.time() * 1000))[-1]
-    drains = pinned_drains(view, now_ms=now_ms)
+    drains = DrainWatch().left(view, clocks_ms=(now_ms,), now_s=0)
     output.show(
         lambda: {
             "fleet": view.name,
