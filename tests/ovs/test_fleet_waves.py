@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,15 @@ def config(tmp_path: Path) -> Path:
 def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
     with running_fleet(tmp_path, xenoovs, text=SMALL_CONFIG) as made:
         yield made
+
+
+def rolled_out_to_canary(store: FleetServers, config: Path) -> subprocess.Popen[str]:
+    """Begin a roll-out whose waves are watched for an hour; return its command once the canary has the config."""
+    one, before = store.dpus[0], store.dpus[0].blocks()
+    waiting = start("fleet", "apply", config, "--yes", "--soak", "1h", "--directory", store.directory)
+    eventually(lambda: waiting.poll() is not None or one.blocks() != before, "the canary")
+    assert waiting.poll() is None, waiting.communicate()
+    return waiting
 
 
 def test_a_canary_with_an_error_is_taken_back_and_other_dpus_see_no_flow_mod(
@@ -63,9 +73,7 @@ def test_a_roll_out_outlives_ctrl_c_and_its_controller_and_stop_takes_it_back(
     store: FleetServers, config: Path
 ) -> None:
     one, two = store.dpus
-    before = one.blocks()
-    waiting = start("fleet", "apply", config, "--yes", "--soak", "1h", "--directory", store.directory)
-    eventually(lambda: one.blocks() != before, "the canary")
+    waiting = rolled_out_to_canary(store, config)
     said = store.fleet("apply", config, "--now", "--yes")
     assert (said.status, "config 2 is rolled out at present" in said.err) == (1, True)
     waiting.send_signal(signal.SIGINT)
@@ -100,8 +108,7 @@ def test_a_roll_out_outlives_ctrl_c_and_its_controller_and_stop_takes_it_back(
 def test_a_canary_that_boots_without_the_store_has_what_it_tried(store: FleetServers, config: Path) -> None:
     one, two = store.dpus
     before = one.blocks()
-    waiting = start("fleet", "apply", config, "--yes", "--soak", "1h", "--directory", store.directory)
-    eventually(lambda: one.blocks() != before, "the canary")
+    waiting = rolled_out_to_canary(store, config)
     waiting.send_signal(signal.SIGINT)
     waiting.communicate()
     tried = one.blocks()
@@ -118,8 +125,7 @@ def test_apply_ends_when_no_controller_goes_on_with_the_roll_out(store: FleetSer
     """It waited for ever."""
     one, two = store.dpus
     before = one.blocks()
-    waiting = start("fleet", "apply", config, "--yes", "--soak", "1h", "--directory", store.directory)
-    eventually(lambda: one.blocks() != before, "the canary")
+    waiting = rolled_out_to_canary(store, config)
     store.kill_controllers()
     store.controllers.clear()
     # The next step is due only now: on a busy machine the controller could have been faster than this test.

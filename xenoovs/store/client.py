@@ -82,14 +82,15 @@ _Client = TypeVar("_Client", bound="_Threaded")
 
 
 class _Threaded(ABC):
-    """A client with a thread of its own. Use it with `with`, or call `start()` and `close()`."""
+    """A client with a thread of its own. Use it with `with`, or call `start()` and `close()`. `connection`: whether it
+    is connected now."""
 
     def __init__(self, remotes: str, on_change: Callable[[], None] | None, tls: Certificates | None) -> None:
         """Raises StoreError for remotes of another form, and CertificateUnusable."""
         self._remotes = parse_remotes(remotes, tls)
         self._on_change = on_change
         self._changed = threading.Condition()
-        self._connection = StoreConnection(is_connected=False, remote="", since_s=time.time(), reason=NO_ANSWER)
+        self.connection = StoreConnection(is_connected=False, remote="", since_s=time.time(), reason=NO_ANSWER)
         self._is_ending = self._is_closed = False
         self._thread: threading.Thread | None = None
         self._awake, self._wake_end = os.pipe()
@@ -124,11 +125,6 @@ class _Threaded(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    @property
-    def connection(self) -> StoreConnection:
-        """Whether the client is connected now."""
-        return self._connection
 
     def _wake(self) -> None:
         """Wake the thread. Raises nothing after the end."""
@@ -168,13 +164,13 @@ class _Threaded(ABC):
         self, *, is_connected: bool, remote: str = "", reason: str = "", is_leader: bool = False, problem: str = ""
     ) -> bool:
         """Publish the state of the connection. Return whether it is another one."""
-        before = self._connection
+        before = self.connection
         since_s = before.since_s if before.is_connected == is_connected else time.time()
         now = StoreConnection(is_connected, remote if is_connected else "", since_s, reason, is_leader, problem)
         if now == before:
             return False
         with self._changed:
-            self._connection = now
+            self.connection = now
         return True
 
     def _notify(self) -> None:
@@ -476,7 +472,7 @@ class StoreClient(_Reading):
         for attempt in left:
             attempt.outcome = CommitOutcome.UNKNOWN
             if not attempt.sent_on and not self._is_ending:
-                attempt.outcome = StoreUnreachable(remotes=",".join(self._remotes), reason=self._connection.reason)
+                attempt.outcome = StoreUnreachable(remotes=",".join(self._remotes), reason=self.connection.reason)
             attempt.done.set()
 
 
@@ -509,14 +505,15 @@ class DpuStatusReader(_Reading):
 
 
 class DpuStatusClient(_Threaded):
-    """Writes the row of one DPU in the database `xenoovs_state`, and reads nothing."""
+    """Writes the row of one DPU in the database `xenoovs_state`, and reads nothing. `written`: the newest status that
+    the store has confirmed on this connection."""
 
     def __init__(
         self, remotes: str, *, on_change: Callable[[], None] | None = None, tls: Certificates | None = None
     ) -> None:
         super().__init__(remotes, on_change, tls)
         self._wanted: DpuStatus | None = None
-        self._written: DpuStatus | None = None
+        self.written: DpuStatus | None = None
         self._session: Any = None
         self._refusal = ""
         self._dpus = 0
@@ -531,11 +528,6 @@ class DpuStatusClient(_Threaded):
             self._wanted = status.bounded
         self._wake()
 
-    @property
-    def written(self) -> DpuStatus | None:
-        """The newest status that the store has confirmed on this connection."""
-        return self._written
-
     def _open(self) -> None:
         self._session = open_session(self._remotes)
         self._watched = StoreSession(self._session)
@@ -546,7 +538,7 @@ class DpuStatusClient(_Threaded):
         self._number = self._watched.number
         self._request: tuple[Any, DpuStatus, float] | None = None
         self._is_new = self._is_left = False
-        self._written = None
+        self.written = None
 
     def _close(self) -> None:
         if self._session is not None:
@@ -558,7 +550,7 @@ class DpuStatusClient(_Threaded):
         self._session.recv_wait(poller)
 
     def _step(self) -> float | None:
-        before = self._written
+        before = self.written
         self._watched.dpus = self._dpus
         self._session.run()
         if self._watched.number != self._number:
@@ -572,7 +564,7 @@ class DpuStatusClient(_Threaded):
             reason="" if self._watched.is_connected else self._watched.reason,
             problem=self._refusal,
         )
-        if is_other or self._written is not before:
+        if is_other or self.written is not before:
             self._notify()
         return wait_s
 
@@ -584,7 +576,7 @@ class DpuStatusClient(_Threaded):
                 self._leave("no answer; perhaps it is cut off from its cluster")
             return max(left_s, _RESTART_S)
         status = self._wanted
-        if status is None or status == self._written or self._is_left:
+        if status is None or status == self.written or self._is_left:
             return None
         made: list[Operation] = status_operations(status, is_new=self._is_new)
         request = Message.create_request("transact", [StoreDatabase.STATES.value, *made])
@@ -608,7 +600,7 @@ class DpuStatusClient(_Threaded):
         elif not self._is_new and result[0].get("count") == 0:
             self._is_new = True
         else:
-            self._is_new, self._refusal, self._written = False, "", status
+            self._is_new, self._refusal, self.written = False, "", status
 
     def _leave(self, reason: str) -> None:
         self._is_left = True

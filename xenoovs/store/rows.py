@@ -42,7 +42,6 @@ Operation = dict[str, Any]
 
 _Value = TypeVar("_Value")
 _Part = TypeVar("_Part")
-_Known = TypeVar("_Known", bound=Enum)
 
 FORBIDDEN = regex("[\\0\ud800-\udfff]")
 _WEIGHT = regex(r"(0|[1-9][0-9]{0,9})(/[1-9][0-9]{0,9})?")
@@ -148,14 +147,6 @@ class _RowReader:
         except ValueError as error:
             raise StoreMalformed(table=self._table, row=self._name, column=column, reason=str(error)) from None
 
-    def known(self, column: str, kind: type[_Known]) -> _Known:
-        """Return the value of a column that has one of some texts. Raises StoreNewer for another one."""
-        try:
-            return kind(self._row[column])
-        except ValueError:
-            value = repr(self._row[column])
-            raise StoreNewer(table=self._table, row=self._name, column=column, value=value) from None
-
 
 @dataclass(frozen=True, slots=True)
 class StoreTable(Generic[_Value]):
@@ -252,12 +243,13 @@ _WAITING = "waiting"
 
 
 def _intent(row: _RowReader) -> Intent:
-    is_waiting = row["state"] == _WAITING
-    state = IntentState.REFUSED if is_waiting else row.known("state", IntentState)
-    intent = Intent(**{**_plain(row, INTENTS.columns), "state": state})
-    if not is_waiting:
-        return intent
-    return replace(intent, comment="refused: it waited for its time; this version starts no config by itself")
+    given, plain = row["state"], _plain(row, INTENTS.columns)
+    if given == _WAITING:
+        plain |= {"comment": "refused: it waited for its time; this version starts no config by itself"}
+        given = IntentState.REFUSED.value
+    if given not in {each.value for each in IntentState}:
+        raise StoreNewer(table=INTENTS.name, row=str(row["number"]), column="state", value=repr(given))
+    return Intent(**{**plain, "state": IntentState(given)})
 
 
 SERVICES: StoreTable[StoredService] = StoreTable(

@@ -7,6 +7,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import click
 
@@ -162,30 +163,23 @@ def server_command(
         for database, text in given.items()
         if text is not None
     }
-    lacking = {database: found for database, found in files.items() if not is_running(found)}
-    started = list[ServerFiles]()
+    asked = [(found, database, ports.get(database), dict[str, Any](tls=tls)) for database, found in files.items()]
+    if gate is not None and gate_port is not None and tls is not None and operators_ca is not None:
+        fleet, states = (files_of(directory, database).remote for database in StoreDatabase)
+        own = Certificates(tls.key, tls.certificate, operators_ca)
+        asked.append((gate, StoreDatabase.FLEET, gate_port, {"source": fleet, "states": states, "tls": own}))
+    lacking, waiting = [each for each in asked if not is_running(each[0])], dict[ServerFiles, str]()
     try:
-        waiting = dict[StoreDatabase, str]()
-        # If all of them run, the first one is refused.
-        for database, found in (lacking or ({} if gate_port and gate else files)).items():
-            reason = start_server(found, [ports[database]] if database in ports else [], tls=tls)
-            started.append(found)
-            if reason:
-                waiting[database] = reason
-        gate_reason = ""
-        if gate is not None and gate_port is not None and tls is not None and operators_ca is not None:
-            if not is_running(gate) or not lacking:
-                sources = [files_of(directory, database).remote for database in StoreDatabase]
-                own = Certificates(tls.key, tls.certificate, operators_ca)
-                gate_reason = start_server(gate, [gate_port], source=sources[0], states=sources[1], tls=own)
-            _show(gate, StoreDatabase.FLEET, gate_port, gate_reason)
+        # If all of them run, one is refused.
+        for found, _, port, options in lacking or [asked[-1 if gate_port else 0]]:
+            waiting[found] = start_server(found, [port] if port else [], **options)
     except StoreError:
-        for found in started:
+        for found in waiting:
             stop_server(found)
         raise
-    for database, found in files.items():
-        if database in lacking:
-            _show(found, database, ports.get(database), waiting.get(database, ""))
+    for found, database, port, _ in asked:
+        if found in waiting:
+            _show(found, database, port, waiting[found])
         else:
             echo(f"{found.name} runs already")
     if listen_states is not None and tls is None:
@@ -194,7 +188,7 @@ def server_command(
             f"backends; agents of this host can use --fleet-state {files_of(directory, StoreDatabase.STATES).remote}",
             err=True,
         )
-    return 2 if waiting or gate_reason else 0
+    return 2 if any(waiting.values()) else 0
 
 
 def _operators_port(
