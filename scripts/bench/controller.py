@@ -21,7 +21,7 @@ from xenoovs.agent.tasks import LoopCall
 from xenoovs.compile.program import compile_config
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.log import ControllerLog
-from xenoovs.controller.server import ControllerSettings, ControllerSwitch, Server
+from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Appointment, Engine
@@ -57,7 +57,7 @@ def _server(ovs: PrivateOvs) -> Server:
     ports = [word for port in _PORTS for word in ("--", "add-port", "ovsbr1", port)]
     types = [word for port in _PORTS for word in ("--", "set", "interface", port, "type=dummy")]
     ovs.vsctl("add-br", "ovsbr1", "--", "set", "bridge", "ovsbr1", "datapath-type=dummy", *ports, *types)
-    server = Server(ControllerSettings(parse_address("127.0.0.1:0")), log=ControllerLog(_say_nothing, _say_nothing))
+    server = Server(parse_address("127.0.0.1:0"), log=ControllerLog(_say_nothing, _say_nothing))
     place = server.expect("ovsbr1").expected
     attach(find_endpoint(db=ovs.db, env={}), "ovsbr1", target=server.target)
     place.wait(timeout_s=_PATIENCE_S)

@@ -22,7 +22,7 @@ from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitat
 from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.neighbour_discovery import BURST, NeighbourProxy, answer_flows
-from xenoovs.controller.server import ControllerSettings, ControllerSwitch, Server
+from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.lab.lab import Lab
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol
@@ -233,8 +233,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture
 def lab_server(lab: Lab) -> Iterator[Server]:
     """A controller in the network namespace of the lab's switch."""
-    settings = ControllerSettings(parse_address("127.0.0.1:0"))
-    started = in_namespace(lab.topology.switch_namespace, lambda: Server(settings, log=Record().log))
+    address = parse_address("127.0.0.1:0")
+    started = in_namespace(lab.topology.switch_namespace, lambda: Server(address, log=Record().log))
     with started as running:
         running.expect(lab.topology.bridge)
         connect(lab.ovs, lab.topology.bridge, running)

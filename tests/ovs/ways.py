@@ -12,7 +12,7 @@ from tests.ovs.dummy import DummyOvs
 from tests.patience import PATIENCE_S as PATIENCE_S
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.log import ControllerLog
-from xenoovs.controller.server import ControllerSettings, ControllerSwitch, Server
+from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.controller.session import Timeouts
 from xenoovs.lab.private_ovs import PrivateOvs
 from xenoovs.switch.api import Switch
@@ -48,8 +48,7 @@ def running_server(
     is_redundant: bool = False,
 ) -> Iterator[Server]:
     """A controller in this process for the time of a `with`."""
-    settings = ControllerSettings(parse_address(at), certificates, timeouts or Timeouts(), is_redundant)
-    with Server(settings, log=record.log) as server:
+    with Server(parse_address(at), certificates, timeouts, is_redundant=is_redundant, log=record.log) as server:
         yield server
 
 

@@ -199,11 +199,14 @@ def raised_by_operators(overrides: Iterable[Override]) -> frozenset[BackendName]
 
 def in_maintenance(overrides: Iterable[Override]) -> Ejected:
     """Return the backends, by service, that operators took out of service."""
+    return _by_service(each.name for each in overrides if each.is_maintenance)
+
+
+def _by_service(names: Iterable[BackendName]) -> Ejected:
     found = defaultdict[str, set[str]](set)
-    for override in overrides:
-        if override.is_maintenance:
-            found[override.service].add(override.backend)
-    return {service: frozenset(names) for service, names in found.items()}
+    for service, backend in names:
+        found[service].add(backend)
+    return {service: frozenset(backends) for service, backends in found.items()}
 
 
 def _resolved_vip(service: Service, balancer: Balancer) -> IPAddress:
@@ -307,12 +310,8 @@ class HealthTracker:
     @property
     def advertised_away(self) -> Ejected:
         """The backends, by service, whose servers advertise that they must not have clients."""
-        away = defaultdict[str, set[str]](set)
-        for check, advertised in self.advertised.items():
-            if advertised.is_away:
-                for service, backend in self.checks.agents[check]:
-                    away[service].add(backend)
-        return {service: frozenset(names) for service, names in away.items()}
+        away = (check for check, advertised in self.advertised.items() if advertised.is_away)
+        return _by_service(name for check in away for name in self.checks.agents[check])
 
     def with_checks(self, checks: Checks, known: KnownShares, now_s: float) -> HealthTracker:
         """Return the tracker for the checks of another config. Checks that stay keep their health."""

@@ -15,13 +15,14 @@ from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
 from xenoovs.controller.listen import Address, UnixAddress, parse_address
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
-from xenoovs.controller.server import ControllerSettings, ControllerSwitch, ServedBridge, Server, port_states
+from xenoovs.controller.server import ControllerSwitch, ServedBridge, Server, port_states
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.datapath.database import BridgeState, PortState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ControllerPresent, OtherDatapath, SwitchError
 from xenoovs.model.balancer import Balancer, Uplinks
 from xenoovs.switch.api import require_not_of_ovn
+from xenoovs.switch.certificates import Certificates
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.vsctl import attach, quicken
 from xenoovs.switch.vswitchd import find_process, same_namespace
@@ -39,7 +40,8 @@ def serving(
 ) -> Iterator[Server]:
     """Run a controller for these bridges, until the end of the `with`. `wanted`: by bridge the Open vSwitch of this
     host, if it is there. Raises click.UsageError, CannotListen, CertificateUnusable, SwitchError."""
-    with Server(_settings(control, local=local), log=ControllerLog(info, warn)) as server:
+    where = _listening(control, local=local)
+    with Server(*where, is_redundant=control.redundant, log=ControllerLog(info, warn)) as server:
         # First of all, for a bridge may connect at any moment and would be refused.
         bridges = [server.expect(uplinks.bridge, uplinks.datapath_id).expected for uplinks in wanted]
         for expected, here in zip(bridges, wanted.values(), strict=True):
@@ -65,7 +67,8 @@ def _set_hint(expected: ExpectedBridge, server: Server, *, here: ManagementSwitc
         expected.hint = replace(expected.hint, target=server.local_target, db=db)
 
 
-def _settings(control: Control, *, local: ManagementSwitch) -> ControllerSettings:
+def _listening(control: Control, *, local: ManagementSwitch) -> tuple[Address, Certificates | None]:
+    """Return where a controller listens, and its certificates. Raises click.UsageError."""
     address = _address(control.listen, local)
     tls = None if isinstance(address, UnixAddress) else certificates(control.tls_key, control.tls_cert, control.tls_ca)
     if isinstance(address, UnixAddress) and control.tls_ca is not None:
@@ -75,7 +78,7 @@ def _settings(control: Control, *, local: ManagementSwitch) -> ControllerSetting
             f"--listen {address} can be reached from other hosts: give --tls-key, --tls-cert and --tls-ca "
             "(`ovs-pki` makes them), or listen at 127.0.0.1."
         )
-    return ControllerSettings(address, tls, is_redundant=control.redundant)
+    return address, tls
 
 
 def _address(text: str | None, local: ManagementSwitch) -> Address:

@@ -246,27 +246,18 @@ def _is_in_use(path: Path) -> bool:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """An accepted connection. `peer`: ADDRESS:PORT of the other side; the socket for one that came by it. `at_s`: when,
-    monotonic. `admitted`: to be called when the bridge is admitted."""
-
-    peer: str
-    at_s: float
-    admitted: Callable[[], None]
-
-
 class SwitchListener:
     """Accepts connections until it is closed; each is served in a thread of its own.
 
-    `serve` gets each connection after its TLS handshake.
+    `serve` gets each connection after its TLS handshake: the stream, the peer, which is ADDRESS:PORT or the socket that
+    it came by, when it was accepted, monotonic, and what is to be called when the bridge is admitted.
     """
 
     def __init__(
         self,
         address: Address,
         *,
-        serve: Callable[[Stream, Accepted], None],
+        serve: Callable[[Stream, str, float, Callable[[], None]], None],
         log: ControllerLog,
         certificates: Certificates | None = None,
     ) -> None:
@@ -346,8 +337,8 @@ class SwitchListener:
             host = name = self.target
         sock = self._wrapped(plain)
         self._pending.add(sock, host)
-        accepted = Accepted(name, monotonic(), partial(self._pending.release, sock))
-        Thread(target=self._welcome, args=(sock, accepted, host), name="xenoovs-switch", daemon=True).start()
+        welcome = partial(self._welcome, sock, host, name, monotonic())
+        Thread(target=welcome, name="xenoovs-switch", daemon=True).start()
 
     def _wrapped(self, sock: socket.socket) -> socket.socket:
         if self._context is None:
@@ -355,11 +346,11 @@ class SwitchListener:
         sock.settimeout(_TLS_TIMEOUT_S)
         return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
-    def _welcome(self, sock: socket.socket, accepted: Accepted, host: str) -> None:
+    def _welcome(self, sock: socket.socket, host: str, peer: str, accepted_s: float) -> None:
         try:
             with surviving(self._log, "a connection"), suppress(OSError), sock:
                 self._secure(sock, host)
-                self._serve(Stream(sock), accepted)
+                self._serve(Stream(sock), peer, accepted_s, partial(self._pending.release, sock))
         finally:
             self._pending.release(sock)
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from xenoovs.controller.bridge import ExpectedBridge
 from xenoovs.controller.connection import BridgeConnection, HostView, count, dump, send_bundle, wait_in_step
-from xenoovs.controller.listen import Accepted, Address, Stream, SwitchListener
+from xenoovs.controller.listen import Address, Stream, SwitchListener
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
 from xenoovs.controller.neighbour_discovery import NeighbourProxy
 from xenoovs.controller.registry import Registry
 from xenoovs.controller.session import Session, Timeouts
-from xenoovs.dataclass import dataclass, field
+from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState, Controller, PortState
 from xenoovs.datapath.fact import Fact, Unknown
 from xenoovs.errors import BridgeMissing, NotInOpenFlow, OtherBridge, StandingBy, SwitchError
@@ -35,16 +35,6 @@ if TYPE_CHECKING:
 
 _END_S = 2.0
 _TICK_S = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
-    """How a controller works. certificates: None: without TLS. is_redundant: other controllers share the bridges."""
-
-    address: Address
-    certificates: Certificates | None = None
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    is_redundant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +58,25 @@ def serve_bridge(expected: ExpectedBridge, *, log: ControllerLog) -> ServedBridg
 
 
 class Server:
-    """Listens from its creation until `close`. Raises CannotListen, CertificateUnusable."""
+    """Listens from its creation until `close`. Raises CannotListen, CertificateUnusable. `certificates`: None: without
+    TLS. `is_redundant`: other controllers share the bridges."""
 
-    def __init__(self, settings: ControllerSettings, *, log: ControllerLog) -> None:
-        self._timeouts, self._log = settings.timeouts, log
+    def __init__(
+        self,
+        address: Address,
+        certificates: Certificates | None = None,
+        timeouts: Timeouts | None = None,
+        *,
+        is_redundant: bool = False,
+        log: ControllerLog,
+    ) -> None:
+        self._timeouts, self._log = timeouts, log
         self._sessions: set[Session] = set()
         self._bridges: dict[ExpectedBridge, ServedBridge] = {}
         self._is_closing = False
-        self.registry = Registry(log=log, is_redundant=settings.is_redundant)
+        self.registry = Registry(log=log, is_redundant=is_redundant)
         limited = ControllerLog(log.info, self.registry.log_limit.warn)
-        self._listener = SwitchListener(
-            settings.address, serve=self._serve, log=limited, certificates=settings.certificates
-        )
+        self._listener = SwitchListener(address, serve=self._serve, log=limited, certificates=certificates)
         self.registry.target = self._listener.target
         log.info("waiting for bridges", at=self._listener.target)
 
@@ -129,10 +126,8 @@ class Server:
     ) -> None:
         self.close()
 
-    def _serve(self, stream: Stream, accepted: Accepted) -> None:
-        session = Session(
-            stream, accepted.peer, self.registry, self._timeouts, accepted_s=accepted.at_s, admitted=accepted.admitted
-        )
+    def _serve(self, stream: Stream, peer: str, accepted_s: float, admitted: Callable[[], None]) -> None:
+        session = Session(stream, peer, self.registry, self._timeouts, accepted_s=accepted_s, admitted=admitted)
         self._sessions.add(session)
         try:
             if not self._is_closing:
