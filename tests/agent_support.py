@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.runtime_file import RuntimeFile
 from xenoovs.agent.scheduler import Probe
-from xenoovs.agent.store import Clock, MonotonicClock
 from xenoovs.engine.engine import Engine
 from xenoovs.openflow.flow import Flow
 
@@ -67,7 +67,7 @@ class Scene:
         mounts: Callable[[Agent], tuple[Mount, ...]] = lambda _: (),
         config: ConfigFile | None = None,
         resync_s: float = 0.3,
-        clock: Clock | None = None,
+        now_s: Callable[[], float] = time.monotonic,
         command_options: Callable[[], str] = str,
     ) -> Iterator[tuple[Agent, Client]]:
         """An agent that has made its first round, and a client of it.
@@ -75,11 +75,9 @@ class Scene:
         also: further addresses. mounts: pages beside the API. config: replaces the config file.
         """
         runtime = RuntimeFile(self.state)
-        settings = Settings(resync_s, confirm_s, runtime, command_options=command_options)
+        settings = Settings(resync_s, confirm_s, runtime, command_options=command_options, now_s=now_s)
         engine = Engine(self.switch)
-        agent = Agent(
-            config or ConfigFile(self.config), engine, probe=probe, clock=clock or MonotonicClock(), settings=settings
-        )
+        agent = Agent(config or ConfigFile(self.config), engine, probe=probe, settings=settings)
         path, served = self.directory / "agent.sock", mounts(agent)
         with bound_socket(path) as sock:
             for opened in (unix_listener(sock), *also):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from xenoovs.agent.health import Check, HealthChange
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.scheduler import ProbeQueue
 from xenoovs.agent.state import AgentState, ConfigFollowed, PortsChanged, ProbeAt, Probed, Tick, desired_state
-from xenoovs.agent.store import Clock, Store
+from xenoovs.agent.store import Store
 from xenoovs.decision.decision import DesiredState
 from xenoovs.decision.ejection import KnownShares
 from xenoovs.model.balancer import Balancer
@@ -18,8 +18,8 @@ from xenoovs.show.agent import Override
 class DrivenAgent:
     """Takes events and probes as an agent does."""
 
-    def __init__(self, balancer: Balancer, clock: Clock) -> None:
-        self.store, self.queue, self.clock = Store(AgentState(balancer, balancer), clock), ProbeQueue(), clock
+    def __init__(self, balancer: Balancer, now_s: Callable[[], float]) -> None:
+        self.store, self.queue = Store(AgentState(balancer, balancer), now_s), ProbeQueue()
         self._change: HealthChange | None = None
         self.store.subscribe(ProbeAt, self.queue.push)
         self.store.subscribe(HealthChange, self._changed)
@@ -33,7 +33,7 @@ class DrivenAgent:
 
     def take_due(self) -> list[Check]:
         """The checks to be probed now."""
-        return self.queue.take_due(self.state, self.clock.now_s())
+        return self.queue.take_due(self.state, self.store.now_s())
 
     def record(self, check: Check, *, ok: bool, sent_s: float, latency_s: float = 0.0) -> HealthChange | None:
         """A result, and what it changed."""
@@ -45,7 +45,7 @@ class DrivenAgent:
     def desired(self, ports_down: Iterable[str] = ()) -> DesiredState:
         """What a round that begins now makes of the bridge. Raises CompileError."""
         self.store.dispatch(PortsChanged(frozenset(ports_down)), Tick())
-        return desired_state(self.state, self.clock.now_s())
+        return desired_state(self.state, self.store.now_s())
 
     def down(self, service: str) -> frozenset[str]:
         ejection = self.state.tracker.ejections.get(service)

@@ -16,7 +16,6 @@ from tests.command_line import SMALL_CONFIG
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import LoopCall
 from xenoovs.compile.program import compile_config
 from xenoovs.controller.listen import parse_address
@@ -99,7 +98,7 @@ def _port_down(ovs: PrivateOvs, server: Server, directory: Path) -> Iterator[Row
     place = server.expect("ovsbr1").expected
     engine = _Timed(ControllerSwitch(server.registry, local), lambda: place.ports_down)
     loop = asyncio.new_event_loop()
-    agent = Agent(ConfigFile(config), engine, probe=Prober().probe, clock=MonotonicClock())
+    agent = Agent(ConfigFile(config), engine, probe=Prober().probe)
     place.on_change(LoopCall(loop, agent.request_round))
     thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
     thread.start()

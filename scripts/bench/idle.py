@@ -13,7 +13,6 @@ from scripts.bench.apply import fresh_bridge
 from scripts.bench.configs import large_config
 from scripts.bench.measure import Row
 from xenoovs.agent.offload import OffloadSampler, SamplePace
-from xenoovs.agent.store import MonotonicClock
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
@@ -39,7 +38,7 @@ def rows() -> Iterator[Row]:
             yield Row("agent and ovs-ofctl, nothing to do", own, "%", 1.0)
             yield Row("ovs-vswitchd meanwhile", daemon, "%")
             watch = OffloadSampler(
-                engine.switch, program=lambda: engine.program, clock=MonotonicClock(), pace=SamplePace()
+                engine.switch, program=lambda: engine.program, now_s=time.monotonic, pace=SamplePace()
             )
             yield Row("with metrics or page: samples of an idle datapath", _percent(ovs, watch.sample)[0], "%", 0.5)
         finally:

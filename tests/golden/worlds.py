@@ -106,7 +106,7 @@ def running_agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         switch.program = lambda: agent.engine.program
         return telemetry(agent, pace=_PACE, with_blocks=True, is_always=True)
 
-    with scene.agent(probe=_all_but_one, mounts=mounts, resync_s=10_000, clock=clock) as (agent, client):
+    with scene.agent(probe=_all_but_one, mounts=mounts, resync_s=10_000, now_s=clock.now_s) as (agent, client):
         reset = {"service": "web", "backend": "web1"}
         # The answer comes after a round that begins now, so the time of no earlier one is moved.
         client.ask("reset", reset)

@@ -16,7 +16,6 @@ from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget, UdpTarget, Via
 from xenoovs.agent.scheduler import Probe
-from xenoovs.agent.store import MonotonicClock
 from xenoovs.engine.engine import Engine
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.probing import in_lab
@@ -63,7 +62,6 @@ def running_agent(
         file,
         Engine(switch),
         probe=probe,
-        clock=MonotonicClock(),
         settings=Settings(resync_s=resync_s),
     )
     agent.watch_bridge(switch.endpoint.db)

@@ -83,7 +83,7 @@ class AgentWorld:
     def start_agent(self) -> None:
         """As after a kill: only the config, the overrides and the flows of the switch are known."""
         self.engine, self.next_s, self.wanted, self.urgent = Engine(self.switch), self.now, True, False
-        self.agent = DrivenAgent(self.balancer, self)
+        self.agent = DrivenAgent(self.balancer, self.now_s)
         self.ramps: Ramps = {}
         self.has_round = False
         self.follow()

@@ -37,7 +37,7 @@ class World:
         service = replace(plain, backends=made, health=health)
         balancer = small.balancer(service)
         self.health, self.most, self.now = health, max_ejected(backends, health), 0.0
-        self.agent = DrivenAgent(balancer, self)
+        self.agent = DrivenAgent(balancer, self.now_s)
         self.agent.follow(balancer)
         self.names = {check: name for check, ((_, name),) in checks_of(balancer, ()).backends.items()}
         self.dead: frozenset[str] = frozenset()

@@ -172,7 +172,7 @@ def checked_services(draw: st.DrawFn) -> Service:
 @given(checked_services(), st.data())
 def test_while_a_backup_is_up_every_client_is_with_a_backend_that_is_up(service: Service, data: st.DataObject) -> None:
     balancer, clock = small.balancer(service), StillClock()
-    agent = DrivenAgent(balancer, clock)
+    agent = DrivenAgent(balancer, clock.now_s)
     agent.follow(balancer)
     names = {check: name for check, ((_, name),) in checks_of(balancer, ()).backends.items()}
     real = {b.name for b in service.backends if not b.is_backup}
@@ -204,7 +204,7 @@ def test_a_restart_of_the_agent_moves_no_client(service: Service, data: st.DataO
     decision = decide(Decision(), DesiredState(balancer))
 
     def run_agent(known: KnownShares) -> Decision:
-        agent, found = DrivenAgent(balancer, clock), decision
+        agent, found = DrivenAgent(balancer, clock.now_s), decision
         agent.follow(balancer, known=known)
         for _ in range(2):
             clock.now += 1.0

@@ -79,7 +79,7 @@ class World:
 
     def start_agent(self) -> None:
         self.engine, self.next_sync = Engine(self.switch), self.now
-        self.agent = DrivenAgent(self.balancer, self)
+        self.agent = DrivenAgent(self.balancer, self.now_s)
         self.ramps: Ramps = {}
         self.agent.follow(self.balancer, (), self.engine.known(self.balancer))
 

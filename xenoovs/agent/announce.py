@@ -171,7 +171,7 @@ class Announcer:
                 self._is_open, self._views, self._problem = False, {}, ""
             else:
                 self._is_open = True
-                decisions = decide_vips(balancer, self._store.state, self._store.clock.now_s())
+                decisions = decide_vips(balancer, self._store.state, self._store.now_s())
                 found = await asyncio.to_thread(self._set, announce, decisions)
                 self._show(decisions, found)
         except SwitchError as problem:

@@ -59,7 +59,7 @@ from xenoovs.agent.state import (
     desired_state,
     impossible_advertised,
 )
-from xenoovs.agent.store import Clock, Store
+from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks, LoopCall, TaskFactory, kept_running, run_all, within
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.decision.decision import DesiredState
@@ -101,6 +101,7 @@ class Settings:
         hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
         check_request: Raises RequestRefused while another controller decides about the bridge.
         command_options: Returns the options that a command needs to reach this agent, after a space; empty: none.
+        now_s: As of Store.
     """
 
     resync_s: float = 10.0
@@ -110,6 +111,7 @@ class Settings:
     hold: Callable[[Collection[str]], None] = lambda _bridges: None
     check_request: Callable[[], None] = lambda: None
     command_options: Callable[[], str] = str
+    now_s: Callable[[], float] = time.monotonic
 
 
 class RoundWaiters:
@@ -140,15 +142,14 @@ class RoundWaiters:
 class Agent:
     """An agent of one bridge. Its attributes are for snapshots and metrics; changes go through its methods."""
 
-    def __init__(
-        self, config: ConfigFile, engine: Engine, *, probe: Probe, clock: Clock, settings: Settings | None = None
-    ) -> None:
+    def __init__(self, config: ConfigFile, engine: Engine, *, probe: Probe, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
-        self.config, self.engine, self.clock = config, engine, clock
+        self.config, self.engine = config, engine
         self.report, self.events, self.changes = Report(), EventLog(), BackendChanges()
         self.tasks = BackgroundTasks()
         runtime, self._runtime_problem = load_runtime(self._settings.runtime)
-        self.store = Store(AgentState(config.balancer, config.balancer, runtime), clock, self.changes.observe)
+        state = AgentState(config.balancer, config.balancer, runtime)
+        self.store = Store(state, self._settings.now_s, self.changes.observe)
         for kind, handle in (
             (HealthChange, self._health_changed),
             (AdvertisedChange, self._advertised_changed),
@@ -210,7 +211,7 @@ class Agent:
 
     def not_ready(self) -> str:
         """Return why this host should get no clients; an empty text: it is ready."""
-        return not_ready(self.state, self.clock.now_s())
+        return not_ready(self.state, self.store.now_s())
 
     def probe_paths(self, source_ports: SourcePorts, open_port: OpenPort) -> None:
         """Probe the paths of tunnels beside the rounds, and move blocks between them. The arguments: as of Mover."""
@@ -332,7 +333,7 @@ class Agent:
         """Return how long the switch was busy with it. What cannot be measured now, is later: the drain goes on."""
         busy_s, problem = 0.0, ""
         try:
-            busy_s = await asyncio.to_thread(self.engine.count_drains, now_s=self.clock.now_s())
+            busy_s = await asyncio.to_thread(self.engine.count_drains, now_s=self.store.now_s())
         except (XenoovsError, OSError) as error:
             problem = str(error)
         self.report.drains_measured(problem)
@@ -388,7 +389,7 @@ class Agent:
         await self._notifier.finish()
 
     async def _run_rounds(self) -> None:
-        next_round_s = self.clock.now_s()
+        next_round_s = self.store.now_s()
         while not self._is_stopping:
             try:
                 next_round_s = await self._round_if_due(next_round_s)
@@ -400,10 +401,10 @@ class Agent:
 
     async def _round_if_due(self, next_round_s: float) -> float:
         await self._check_for_changes()
-        if self._must_round or self._is_recreated() or self.clock.now_s() >= next_round_s:
+        if self._must_round or self._is_recreated() or self.store.now_s() >= next_round_s:
             self._must_round, self._drain_s = False, None
             is_good = await self._try_round()
-            next_round_s = self.clock.now_s() + (self._quiet_s() if is_good else _RETRY_S)
+            next_round_s = self.store.now_s() + (self._quiet_s() if is_good else _RETRY_S)
             if is_good and not self.state.round.problems:
                 self._readiness.ready()
         if not self._must_reload:
@@ -420,7 +421,7 @@ class Agent:
         """Request a round if the config file has changed, a rollback or the end of an override is due, or a slow start
         has a next step."""
         always, self._must_reload = self._must_reload, False
-        now_s = self.clock.now_s()
+        now_s = self.store.now_s()
         is_due = self.state.is_due(now_s) or self.state.ramps(now_s) != self.desired.ramps
         problem, is_accepted = self.config.problem, False
         if await self.reloader.poll(always=always):
@@ -474,7 +475,7 @@ class Agent:
         self._failed(RoundLate(bridge=self.bridge, after_s=_LATE_S))
 
     def _failed(self, problem: XenoovsError) -> None:
-        self._publish(self.report.failed(self.state.round, problem, bridge=self.bridge, now_s=self.clock.now_s()))
+        self._publish(self.report.failed(self.state.round, problem, bridge=self.bridge, now_s=self.store.now_s()))
         notify(f"STATUS={str(problem).splitlines()[0]}")
         self._waiters.settle(problem)
 
@@ -496,7 +497,7 @@ class Agent:
         self.store.dispatch(PortsChanged(self.engine.ports_down()), Tick())
         before, self._dead_ports = self._dead_ports, self.state.dead_ports
         is_urgent = is_urgent or before != self._dead_ports
-        now_s = self.clock.now_s()
+        now_s = self.store.now_s()
         self.desired = desired_state(self.state, now_s)
         if change is not None:
             return change

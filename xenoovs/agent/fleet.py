@@ -195,7 +195,7 @@ class FleetMember:
         state = self._agent.state
         if state.watches is None:
             return status
-        is_fit = not (self._is_cut_off or bridge_problem(state, self._agent.clock.now_s()))
+        is_fit = not (self._is_cut_off or bridge_problem(state, self._agent.now_s()))
         return replace(status, down=self._voter.down(state), voted=state.watches.generation, is_fit=is_fit)
 
     def _follow_cut_off(self) -> None:

@@ -11,7 +11,6 @@ from random import uniform
 from typing import Generic, TypeVar
 
 from xenoovs.agent.state import OffloadSample
-from xenoovs.agent.store import Clock
 from xenoovs.agent.tasks import within
 from xenoovs.compile.program import Program
 from xenoovs.dataclass import dataclass, replace
@@ -210,7 +209,7 @@ class OffloadSampler:
         switch: Switch,
         *,
         program: Callable[[], Program | None],
-        clock: Clock,
+        now_s: Callable[[], float],
         pace: SamplePace,
         bridge: Callable[[], str] = lambda: "",
         rule_use: RuleUse | None = None,
@@ -218,7 +217,7 @@ class OffloadSampler:
     ) -> None:
         """Bind it to a switch. `bridge`: returns whose flows are counted where the switch cannot dump megaflows.
         `is_always`: take samples although no client requests them, because something scrapes the counters."""
-        self._switch, self._program, self._clock, self._pace = switch, program, clock, pace
+        self._switch, self._program, self._now_s, self._pace = switch, program, now_s, pace
         self._bridge, self._flow_totals = bridge, FlowTotals()
         self._rule_use = rule_use or RuleUse()
         self._is_always = is_always
@@ -231,7 +230,7 @@ class OffloadSampler:
 
     def request(self) -> None:
         """Take samples more often for a while, because a client shows them. Call it in the event loop of `run`."""
-        self._requested_s = self._clock.now_s()
+        self._requested_s = self._now_s()
         self._requested.set()
 
     async def run(self, publish: Callable[[OffloadSample], None]) -> None:
@@ -240,10 +239,10 @@ class OffloadSampler:
             if not (self._is_always or self._is_watched()):
                 self._requested.clear()
                 await self._requested.wait()
-            begun_s = self._clock.now_s()
+            begun_s = self._now_s()
             with suppress(SwitchError):
                 sample = await asyncio.to_thread(self.sample)
-                self._costs_s.append(self._clock.now_s() - begun_s)
+                self._costs_s.append(self._now_s() - begun_s)
                 if sample is not None:
                     publish(sample)
             # A sample that failed, or waited once for a switch that hung, says nothing of what samples cost.
@@ -262,7 +261,7 @@ class OffloadSampler:
         except NotInOpenFlow:
             return self._count_flows(program)
         lines = list(_entering(dump, services))
-        now_s = self._clock.now_s()
+        now_s = self._now_s()
         increments = tuple(self._counters.increments(lines))
         if not lines and self._empty is not None:
             # The findings are always the same then, and going through thousands of blocks takes long.
@@ -275,7 +274,7 @@ class OffloadSampler:
 
     def _count_flows(self, program: Program) -> OffloadSample:
         observed = self._switch.dump_flows(self._bridge())
-        counted, rates = self._flow_totals.add(program, observed, now_s=self._clock.now_s())
+        counted, rates = self._flow_totals.add(program, observed, now_s=self._now_s())
         return OffloadSample(None, time.time(), rates=rates, counted=counted)
 
     def _services(self, program: Program) -> tuple[ExpectedService, ...]:
@@ -284,12 +283,12 @@ class OffloadSampler:
         return self._expected[1]
 
     def _is_watched(self) -> bool:
-        return self._requested_s is not None and self._clock.now_s() < self._requested_s + _WATCHED_S
+        return self._requested_s is not None and self._now_s() < self._requested_s + _WATCHED_S
 
     async def _pause(self, cost_s: float) -> None:
         # Agents that were started together should not all read the datapath at once for ever.
-        begun_s, part = self._clock.now_s(), uniform(1 - _JITTER, 1)  # noqa: S311
-        while (left_s := begun_s + self._interval_s(cost_s) * part - self._clock.now_s()) > 0:
+        begun_s, part = self._now_s(), uniform(1 - _JITTER, 1)  # noqa: S311
+        while (left_s := begun_s + self._interval_s(cost_s) * part - self._now_s()) > 0:
             self._requested.clear()
             with suppress(asyncio.TimeoutError):
                 await within(left_s, self._requested.wait())

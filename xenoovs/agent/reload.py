@@ -215,14 +215,14 @@ class Reloader:
         try:
             await self.follow(merged)
         except SwitchError as error:
-            bridge, now_s = self.config.balancer.uplinks.bridge, self._store.clock.now_s()
+            bridge, now_s = self.config.balancer.uplinks.bridge, self._store.now_s()
             self._store.dispatch(self._report.failed(self._store.state.round, error, bridge=bridge, now_s=now_s))
 
     async def override(self, *requests: OverrideRequest) -> tuple[BackendName, ...]:
         """Set or end overrides, of all backends or of none. Return the backends that the requests are for. Raises
         RequestRefused: The config has no such backend, the store of a fleet decides, or it could not be saved. Raises
         CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights."""
-        state, balancer, clock = self._store.state, self.config.balancer, self._store.clock
+        state, balancer = self._store.state, self.config.balancer
         if state.fleet is not None:
             raise RequestRefused(
                 f"this is DPU {state.fleet.shown.dpu} of a fleet, whose store decides about weights; for all DPUs: "
@@ -233,7 +233,7 @@ class Reloader:
         resolved = balancer
         with suppress(MacUnknown):
             resolved = await asyncio.to_thread(self._engine.resolve, balancer)
-        utc_s, now_s = max(0.0, time.time()), clock.now_s()
+        utc_s, now_s = max(0.0, time.time()), self._store.now_s()
         runtime, names = state.runtime, list[BackendName]()
         for request in requests:
             runtime, more = with_request(runtime, balancer, request, resolved=resolved, utc_s=utc_s, now_s=now_s)
@@ -363,7 +363,7 @@ class Reloader:
         used = with_overrides(candidate.balancer, merged.remaining)
         # In a fleet the store has the owners of clients, and to read thousands of flows takes half a second.
         known = {} if candidate.stored else await asyncio.to_thread(self._engine.known, used)
-        bridge, now_s = candidate.balancer.uplinks.bridge, self._store.clock.now_s()
+        bridge, now_s = candidate.balancer.uplinks.bridge, self._store.now_s()
         followed, ports = (
             ConfigFollowed(candidate.balancer, merged.remaining, known, candidate.stored),
             self._engine.ports_down(),

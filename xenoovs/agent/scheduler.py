@@ -112,7 +112,7 @@ class ProbeScheduler:
         loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
-            now_s = self._store.clock.now_s()
+            now_s = self._store.now_s()
             self._observe_lateness(now_s)
             free = self._max_running - self._running
             for check in self._queue.take_due(self._store.state, now_s, limit=free):
@@ -134,7 +134,7 @@ class ProbeScheduler:
         return min(longest_s, max(0.001, due_s - now_s)) if due_s > now_s else _LATE_S
 
     async def _run_probe(self, check: Check) -> None:
-        started_s = self._store.clock.now_s()
+        started_s = self._store.now_s()
         try:
             result = await probed(self._probe, check.target, timeout_s=check.health.timeout_ms / 1000)
         except ResourceShortage as shortage:

@@ -111,7 +111,7 @@ class SnapshotBuilder:
 
     def lazy_snapshot(self, agent: object) -> LazySnapshot:
         """Return this moment, within the event loop of the agent; the snapshot of it is made in any thread."""
-        state, now_s, utc_s = self._store.state, self._store.clock.now_s(), time.time()
+        state, now_s, utc_s = self._store.state, self._store.now_s(), time.time()
         moment = Moment(
             state,
             state.ramps(now_s),

@@ -6,25 +6,10 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from xenoovs.agent.state import AgentState, Event, step
 from xenoovs.agent.tasks import call_each
-
-
-class Clock(Protocol):
-    """A clock that never goes back."""
-
-    def now_s(self) -> float:
-        """Return the seconds since some moment."""
-        ...
-
-
-class MonotonicClock:
-    """CLOCK_MONOTONIC of clock_gettime(2), which no change of the date affects."""
-
-    def now_s(self) -> float:
-        return time.monotonic()
 
 
 class Store:
@@ -33,11 +18,12 @@ class Store:
     def __init__(
         self,
         state: AgentState,
-        clock: Clock,
+        now_s: Callable[[], float] = time.monotonic,
         observe: Callable[[AgentState, AgentState, float], None] = lambda _before, _after, _now_s: None,
     ) -> None:
-        """Begin with a state. `observe`: called with the state before and after each event, and the time."""
-        self.state, self.clock, self._observe = state, clock, observe
+        """Begin with a state. `now_s`: returns the time of a clock that never goes back. `observe`: called with the
+        state before and after each event, and the time."""
+        self.state, self.now_s, self._observe = state, now_s, observe
         self._handlers = defaultdict[type, list[Callable[[Any], object]]](list)
         self._watches: list[tuple[str, asyncio.Event]] = []
 
@@ -54,7 +40,7 @@ class Store:
     def dispatch(self, *events: Event) -> None:
         """Change the state by these events, one after the other."""
         for event in events:
-            before, now_s = self.state, self.clock.now_s()
+            before, now_s = self.state, self.now_s()
             after, effects = step(before, event, now_s)
             self.state = after
             self._observe(before, after, now_s)

@@ -68,7 +68,7 @@ def telemetry(
     sampler = OffloadSampler(
         engine.switch,
         program=lambda: engine.program,
-        clock=agent.clock,
+        now_s=store.now_s,
         pace=pace,
         bridge=lambda: agent.bridge,
         rule_use=rule_use,

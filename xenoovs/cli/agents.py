@@ -35,7 +35,6 @@ from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
 from xenoovs.agent.scheduler import max_probes, raise_descriptor_limit
 from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
-from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import LoopCall, TaskFactory
 from xenoovs.agent.telemetry import telemetry
 from xenoovs.cli.agent import Control, Options
@@ -311,7 +310,7 @@ async def _agent(
         command_options=commands,
     )
     probe = Prober(exec_allowed=options.allow_exec).probe
-    agent = Agent(config, reached.engine, probe=probe, clock=MonotonicClock(), settings=settings)
+    agent = Agent(config, reached.engine, probe=probe, settings=settings)
     if master is not None:
         share_runtime(agent, master, control=one.control)
     # Ports and links, by the database of Open vSwitch or by the connection of the bridge.

@@ -40,8 +40,8 @@ def serving(
 ) -> Iterator[Server]:
     """Run a controller for these bridges, until the end of the `with`. `wanted`: by bridge the Open vSwitch of this
     host, if it is there. Raises click.UsageError, CannotListen, CertificateUnusable, SwitchError."""
-    where = _listening(control, local=local)
-    with Server(*where, is_redundant=control.redundant, log=ControllerLog(info, warn)) as server:
+    address, log = _address(control.listen, local), ControllerLog(info, warn)
+    with Server(address, _certificates(control, address), is_redundant=control.redundant, log=log) as server:
         # First of all, for a bridge may connect at any moment and would be refused.
         bridges = [server.expect(uplinks.bridge, uplinks.datapath_id).expected for uplinks in wanted]
         for expected, here in zip(bridges, wanted.values(), strict=True):
@@ -67,9 +67,7 @@ def _set_hint(expected: ExpectedBridge, server: Server, *, here: ManagementSwitc
         expected.hint = replace(expected.hint, target=server.local_target, db=db)
 
 
-def _listening(control: Control, *, local: ManagementSwitch) -> tuple[Address, Certificates | None]:
-    """Return where a controller listens, and its certificates. Raises click.UsageError."""
-    address = _address(control.listen, local)
+def _certificates(control: Control, address: Address) -> Certificates | None:
     tls = None if isinstance(address, UnixAddress) else certificates(control.tls_key, control.tls_cert, control.tls_ca)
     if isinstance(address, UnixAddress) and control.tls_ca is not None:
         raise click.UsageError(f"--tls-ca is for --listen ADDRESS:PORT; bridges connect at {address} without TLS.")
@@ -78,7 +76,7 @@ def _listening(control: Control, *, local: ManagementSwitch) -> tuple[Address, C
             f"--listen {address} can be reached from other hosts: give --tls-key, --tls-cert and --tls-ca "
             "(`ovs-pki` makes them), or listen at 127.0.0.1."
         )
-    return address, tls
+    return tls
 
 
 def _address(text: str | None, local: ManagementSwitch) -> Address:

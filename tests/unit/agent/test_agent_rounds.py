@@ -24,7 +24,6 @@ from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.agent.scheduler import Probe
 from xenoovs.agent.state import RoundFacts
-from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.telemetry import Timings, telemetry
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
@@ -108,7 +107,7 @@ def probing(directory: Path, switch: FakeSwitch, probe: Probe) -> Agent:
         )
         + "    health: {probe: icmp}\n"
     )
-    return Agent(ConfigFile(path), Engine(switch), probe=probe, clock=MonotonicClock())
+    return Agent(ConfigFile(path), Engine(switch), probe=probe)
 
 
 def test_an_internal_error_in_a_probe_or_a_listener_ends_no_agent(switch: FakeSwitch, tmp_path: Path) -> None:
@@ -170,7 +169,7 @@ def test_an_agent_without_descriptors_goes_on_when_it_has_some(tmp_path: Path) -
     """Between rounds, and in a task beside them."""
     switch, path, begun = Exhausted(fake_bridge("ovsbr1", ["p0", "p1"])), tmp_path / "c.yaml", list[int]()
     path.write_text(SMALL_CONFIG)
-    agent = Agent(ConfigFile(path), Engine(switch), probe=broken, clock=MonotonicClock())
+    agent = Agent(ConfigFile(path), Engine(switch), probe=broken)
 
     async def beside() -> None:
         begun.append(1)

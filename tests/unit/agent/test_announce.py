@@ -24,7 +24,6 @@ from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.runtime_file import parse_runtime, render_runtime
 from xenoovs.agent.state import AgentState, RoundFacts, Runtime
-from xenoovs.agent.store import MonotonicClock
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchError
@@ -181,7 +180,7 @@ def run_agent(config: Path, routes: FakeRoutes, story: list[tuple[str, object]],
     """Run an agent through a story: what to write to the config, or a condition to wait for."""
 
     async def work() -> None:
-        agent = Agent(ConfigFile(config), Engine(switch), probe=answers, clock=MonotonicClock())
+        agent = Agent(ConfigFile(config), Engine(switch), probe=answers)
         announcer = Announcer(agent.store, routes, read_bgp)
         agent.add_task(announcer.run)
         agent.add_task(announcer.follow_bgp)

@@ -24,7 +24,6 @@ from xenoovs.agent.control.paths import bound_socket
 from xenoovs.agent.control.serve import serve, unix_listener
 from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.fleet_config import FleetConfig
-from xenoovs.agent.store import MonotonicClock
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Appointment, Engine
 from xenoovs.errors import AppointmentCancelled, BundleRejected, ChangesHeld, SwitchError
@@ -235,7 +234,7 @@ def running(
     path = directory / "dpu.yaml"
     path.write_text(LOCAL)
     config = FleetConfig(path, view, "dpu1")
-    agent = Agent(config, Engine(switch), probe=all_answer, clock=MonotonicClock(), settings=Settings(resync_s=1e6))
+    agent = Agent(config, Engine(switch), probe=all_answer, settings=Settings(resync_s=1e6))
     with bound_socket(directory / "agent.sock") as sock:
         agent.add_task(partial(serve, agent, unix_listener(sock), ()))
         loop = asyncio.new_event_loop()

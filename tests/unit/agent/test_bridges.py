@@ -26,7 +26,6 @@ from xenoovs.agent.bridge_watch import PortEvent, port_events
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, AgentGroup, Starter
 from xenoovs.agent.log import LOGGER, Readiness, bridge_context, facts_of, info, notify
-from xenoovs.agent.store import MonotonicClock
 from xenoovs.agent.tasks import BackgroundTasks, TaskFactory, within
 from xenoovs.cli.agent import Options
 from xenoovs.cli.agents import ConfiguredBridge, OpenedAgent, configured_bridges, run_agents
@@ -45,7 +44,7 @@ from xenoovs.switch.ovsdb import Ports
 def _agent(tmp_path: Path, bridge: str, switch: FakeSwitch) -> Agent:
     file = tmp_path / f"{bridge}.yaml"
     file.write_text(SMALL_CONFIG.replace("ovsbr1", bridge))
-    return Agent(ConfigFile(file), Engine(switch), probe=all_answer, clock=MonotonicClock())
+    return Agent(ConfigFile(file), Engine(switch), probe=all_answer)
 
 
 async def run_together(agents: Mapping[str, Agent], *, once: bool = False, beside: TaskFactory | None = None) -> None:

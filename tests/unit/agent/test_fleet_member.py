@@ -38,7 +38,7 @@ from xenoovs.agent.state import (
     after,
     step,
 )
-from xenoovs.agent.store import MonotonicClock, Store
+from xenoovs.agent.store import Store
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState
 from xenoovs.errors import SwitchError
@@ -133,7 +133,7 @@ def refuse(*_: object) -> None:
 
 
 def idle_agent(last: RoundFacts | None = None) -> Store:
-    store = Store(AgentState(BALANCER, BALANCER), MonotonicClock())
+    store = Store(AgentState(BALANCER, BALANCER))
     store.dispatch(last or RoundFacts())
     return store
 

@@ -61,7 +61,7 @@ class Driven(DrivenAgent):
 
     def __init__(self, balancer: Balancer) -> None:
         self.now = 0.0
-        super().__init__(balancer, self)
+        super().__init__(balancer, self.now_s)
         self.follow(balancer)
 
     def now_s(self) -> float:

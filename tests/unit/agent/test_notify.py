@@ -21,7 +21,7 @@ from xenoovs.agent.notify import BACKUP, DOWN, MAX_RUNNING, UP, Notifier, notifi
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import ExecTarget, IcmpTarget, ProbeResult, ResourceShortage, Target
 from xenoovs.agent.state import AgentState, Runtime, step
-from xenoovs.agent.store import MonotonicClock, Store
+from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.decision.ejection import Ejection
 from xenoovs.model.balancer import Backend, Balancer, Health, Notify, ProbeKind
@@ -153,7 +153,7 @@ class Pager:
     """Programs that end when the test lets them; answers to all."""
 
     def __init__(self, one: AgentState) -> None:
-        self.store = Store(one, MonotonicClock())
+        self.store = Store(one)
         self.tasks = BackgroundTasks()
         self.decides = True
         self.notifier = Notifier(self.store, self.probe, self.tasks, lambda: self.decides)

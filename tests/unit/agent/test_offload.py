@@ -60,7 +60,7 @@ def watch_of(
     return OffloadSampler(
         switch,
         program=program or (lambda: made),
-        clock=clock,
+        now_s=clock.now_s,
         pace=SamplePace(),
         rule_use=apart,
         is_always=is_always,

@@ -14,7 +14,7 @@ from xenoovs.agent.log import LOGGER
 from xenoovs.agent.probe.target import ProbeResult, ResourceShortage, Target
 from xenoovs.agent.scheduler import Probe, ProbeScheduler, max_probes
 from xenoovs.agent.state import AgentState, ConfigFollowed
-from xenoovs.agent.store import MonotonicClock, Store
+from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.model.load import parse_config
 
@@ -41,7 +41,7 @@ class Scheduled:
     def __init__(self, probe: Probe, config: str = CONFIG, max_running: int = sys.maxsize) -> None:
         balancer = parse_config(config, file="c.yaml")
         self.tasks = BackgroundTasks()
-        self.store = Store(AgentState(balancer, balancer), MonotonicClock())
+        self.store = Store(AgentState(balancer, balancer))
         self.scheduler = ProbeScheduler(probe, self.store, self.tasks, max_running)
 
     async def run(self, until: Callable[[], bool]) -> None:

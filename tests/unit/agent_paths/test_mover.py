@@ -238,7 +238,7 @@ class _Agent:
     """The interface of an agent that the mover uses. Only the test advances the time."""
 
     balancer: Balancer
-    now_s: float = 100.0
+    time_s: float = 100.0
     placed: dict[str, Blocks] = field(default_factory=dict)
     decided: Decision = field(default_factory=Decision)
     runtime: Runtime = field(default_factory=Runtime)
@@ -251,9 +251,8 @@ class _Agent:
     def engine(self) -> _Agent:
         return self
 
-    @property
-    def clock(self) -> Any:
-        return _Clock(self)
+    def now_s(self) -> float:
+        return self.time_s
 
     @property
     def state(self) -> _Agent:
@@ -270,14 +269,6 @@ class _Agent:
     def place(self, service: str, blocks: Blocks | None) -> None:
         others = {name: value for name, value in self.placed.items() if name != service}
         self.placed = others if blocks is None else others | {service: blocks}
-
-
-@dataclass
-class _Clock:
-    agent: _Agent
-
-    def now_s(self) -> float:
-        return self.agent.now_s
 
 
 class _Port:
@@ -344,11 +335,11 @@ def test_a_round_that_changes_no_tunnel_leaves_the_times_of_probes_alone() -> No
     agent = _Agent(_with(ONE, TWO, THREE))
     mover, _ = _mover(agent)
     mover._step()
-    agent.now_s += 0.004
+    agent.time_s += 0.004
     mover._step()
     due = list(mover._due)
     agent.follow(replace(agent.balancer))
-    mover._follow(agent.now_s)
+    mover._follow(agent.time_s)
     assert mover._due == due
 
 
@@ -358,7 +349,7 @@ def test_a_late_remote_gets_one_round_and_not_two() -> None:
     mover._step()
     (port,) = opened
     assert len(port.sent) == 4
-    agent.now_s += 5.0
+    agent.time_s += 5.0
     mover._step()
     assert len(port.sent) == 8
 
@@ -396,16 +387,16 @@ def test_remotes_at_the_end_of_the_config_are_searched_while_searches_are_slow(m
 
     async def three_minutes() -> None:
         for _ in range(40):
-            mover.lookout.look(mover.remotes, agent.now_s)
+            mover.lookout.look(mover.remotes, agent.time_s)
             await asyncio.sleep(0)
-            agent.now_s += 4.5
+            agent.time_s += 4.5
 
     monkeypatch.setattr(Lookout, "_run", search)
     sought = Paths(PathSelector.SOURCE_PORT, 4, Discover.TTL)
     names = [f"rack{n}" for n in range(30)]
     agent = _Agent(_with(*(_tunnel(name, f"192.168.201.{n}", paths=sought) for n, name in enumerate(names, start=1))))
     mover, _ = _mover(agent)
-    mover._follow(agent.now_s)
+    mover._follow(agent.time_s)
     asyncio.run(three_minutes())
     assert set(searched) == set(names)
 
@@ -417,7 +408,7 @@ def test_an_agent_that_is_master_again_reverts_no_move_of_the_other_one() -> Non
     mover._step()
     agent.place("rack1/b", blocks_of((1,) * 64, ["p1", "p2", "p3", "p4"]))
     agent.is_deciding = False
-    agent.now_s += 1.0
+    agent.time_s += 1.0
     mover._step()
     assert agent.placed == {}
 
@@ -462,7 +453,7 @@ def test_a_round_that_cannot_be_sent_whole_is_lost_on_no_path(error: OSError | N
     mover._step()
     (remote,) = mover.remotes.values()
     opened[0].room, opened[0].error = 6, error
-    agent.now_s += 0.01
+    agent.time_s += 0.01
     mover._step()
     assert len(opened[0].sent) == 6
     assert remote.record.silent_rounds == 1
@@ -477,14 +468,14 @@ def test_a_failed_search_does_not_keep_the_sockets_of_an_agent_open_that_ends(mo
         raise ValueError("a bug")
 
     async def run_and_end() -> None:
-        mover.lookout.look(mover.remotes, agent.now_s)
+        mover.lookout.look(mover.remotes, agent.time_s)
         await asyncio.sleep(0)
         await mover.lookout.stop()
 
     monkeypatch.setattr(Lookout, "_run", search)
     agent = _Agent(_with(_tunnel("rack1", "192.168.201.1", paths=Paths(PathSelector.SOURCE_PORT, 4, Discover.TTL))))
     mover, _ = _mover(agent)
-    mover._follow(agent.now_s)
+    mover._follow(agent.time_s)
     asyncio.run(run_and_end())
 
 
@@ -520,7 +511,7 @@ def test_what_decisions_cost_makes_no_interval_longer(monkeypatch: pytest.Monkey
     monkeypatch.setattr(mover, "_decide", slow)
     for _ in range(300):
         mover._step()
-        agent.now_s += 0.01
+        agent.time_s += 0.01
     assert cpu_s[0] > 10
     assert mover.pace.factor == 1.0
 
@@ -548,15 +539,15 @@ def _answered_round(remote: ProbedRemote, port: _Port, paths: tuple[int, ...]) -
 def test_a_dead_way_back_is_left_before_the_paths_are_unknown() -> None:
     agent = _Agent(_with(ONE))
     mover, _ = _mover(agent)
-    mover._follow(agent.now_s)
+    mover._follow(agent.time_s)
     (remote,) = mover.remotes.values()
     port = _Port("xoar0")
     assert [_answered_round(remote, port, ()) for _ in range(12)] == [0x20] * 4 + [0x24] * 4 + [0x2C] * 4
     assert not remote.record.is_silent
     # The last way answers, and is kept.
     assert [_answered_round(remote, port, (0, 1, 3)) for _ in range(9)] == [0x34] * 9
-    agent.now_s += 1.0
-    remote.decide(None, is_paused=False, now_s=agent.now_s)
+    agent.time_s += 1.0
+    remote.decide(None, is_paused=False, now_s=agent.time_s)
     assert [path.state.value for path in remote.verdict.paths] == ["good", "good", "failed", "good"]
 
 
@@ -564,7 +555,7 @@ def test_a_dead_way_back_is_left_before_the_paths_are_unknown() -> None:
 def test_a_remote_that_answers_by_no_way_is_unknown() -> None:
     agent = _Agent(_with(ONE))
     mover, _ = _mover(agent)
-    mover._follow(agent.now_s)
+    mover._follow(agent.time_s)
     (remote,) = mover.remotes.values()
     port = _Port("xoar0")
     tried = [_answered_round(remote, port, ()) for _ in range(16)]
@@ -582,6 +573,6 @@ def test_the_times_of_searches_are_forgotten_with_their_remotes(monkeypatch: pyt
     mover.discover("rack1/b")
     assert mover.lookout._due_s.keys() == {"rack1/b", "rack2/b"}
     agent.follow(_with(sought[1]))
-    agent.now_s += 1.0
+    agent.time_s += 1.0
     mover._step()
     assert (set(mover.lookout._due_s), set(mover.lookout._more_s)) == ({"rack2/b"}, set[str]())

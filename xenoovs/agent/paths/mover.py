@@ -64,7 +64,7 @@ class Mover:
     @property
     def now_s(self) -> float:
         """The time of the agent's clock."""
-        return self._store.clock.now_s()
+        return self._store.now_s()
 
     async def run(self) -> None:
         """Probe and decide until cancelled."""
