@@ -17,10 +17,10 @@ from xenoovs.model.load import load_config
 
 def ipvs(bed: Bed) -> dict[str, object]:
     with load_bench(bed, designs_profile(bed, clients=1, seed=0)) as bench:
-        experiment = designs_experiment(bed, bench, quick=True, seed=0, repeats=1)
-        values = experiment.measure(bed, {"design": Design.IPVS.value, "clients": 1000}, {}).values
+        experiment = designs_experiment(bench, quick=True, seed=0, repeats=1)
+        values = experiment.measure({"design": Design.IPVS.value, "clients": 1000}, {}).values
         return {
-            "why_not": experiment.why_no_ipvs,
+            "why_not": experiment.options["why_no_ipvs"],
             "values": values,
             "left": bed.dpu.run("cat", "/proc/net/ip_vs").stdout,
         }

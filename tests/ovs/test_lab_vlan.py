@@ -20,9 +20,8 @@ from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.lab.target import OpenedLab
 from xenoovs.lab.traffic import Load, send
-from xenoovs.measure.echo import EchoExperiment
+from xenoovs.measure.echo import echo_experiment
 from xenoovs.measure.machines_bed import open_lab_bed
-from xenoovs.measure.samples import Point
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.process import run
@@ -133,8 +132,22 @@ def test_echoes_reach_a_backend_in_the_vlan_of_its_service_and_in_another_one(
 ) -> None:
     """The clients of the lab send them without a tag."""
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(lab.directory.parent))
-    point: Point = {"bytes": 64, "offload": "unchanged", "target": "backend"}
-    experiment = EchoExperiment([point], repeats=1, messages=2, limit_s=60.0)
     with open_lab_bed(lab.name, BALANCER, service=name) as bed:
-        assert isinstance(rtt_us := experiment.measure(bed, point, {}).values["rtt_us"], list)
+        made = echo_experiment(bed, offloads=["unchanged"], quick=False, sizes=[64], messages=2)
+        assert isinstance(rtt_us := made.measure(made.points[0], {}).values["rtt_us"], list)
         assert len(rtt_us) == 2
+
+
+def test_a_bed_has_the_machine_of_each_service_where_backends_have_one_name(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(lab.directory.parent))
+    vlans = {machine.namespace: machine.vlan for machine in lab.topology.machines}
+    with open_lab_bed(lab.name, BALANCER) as bed:
+        found = {service: {name: vlans[at.netns] for name, at in of.items()} for service, of in bed.stations.items()}
+    assert found == {
+        "blue": {"same": 100, "changed": 300},
+        "red": {"removed": 0, "same": 200},
+        "plain": {"added": 300, "none": 0},
+        "web": {"near": 100, "far": 300},
+    }

@@ -16,7 +16,7 @@ from xenoovs.lab.fabric.status import fabric_status
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
 from xenoovs.lab.lifecycle import down
-from xenoovs.measure.completion import CompletionCase, CompletionExperiment, Scene
+from xenoovs.measure.completion import CompletionCase, Scene, completion_experiment
 from xenoovs.measure.fabric_bed import FabricBed, dying_spine, elephant, open_fabric_bed, prepared
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
 from xenoovs.measure.samples import Value
@@ -39,8 +39,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
 
 def _measured(lab: FabricLab, scene: Scene, design: RoutingDesign) -> dict[str, Value]:
     with open_fabric_bed(lab.name) as bed, prepared(bed, txrehash=False):
-        experiment = CompletionExperiment((), repeats=1, txrehash=False, seed=1)
-        return dict(experiment.measure(bed, scene.point(design), {}).values)
+        experiment = completion_experiment(bed, (), repeats=1, txrehash=False, seed=1)
+        return dict(experiment.measure(scene.point(design), {}).values)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,13 @@ from xenoovs.errors import MeasureError
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.design_flows import Design
-from xenoovs.measure.designs import DesignsExperiment, designs_experiment, designs_profile
-from xenoovs.measure.entries import KINDS, EntriesExperiment, InsertExperiment
-from xenoovs.measure.forwarding import LoadTimes
+from xenoovs.measure.designs import designs_experiment, designs_profile
+from xenoovs.measure.entries import KINDS, entries_experiment, insert_experiment
+from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes
 from xenoovs.measure.load import load_bench
 from xenoovs.measure.machines_bed import open_lab_bed
+from xenoovs.measure.samples import BedKind
+from xenoovs.measure.schedule import Experiment
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
 from xenoovs.model.emit import render_config
@@ -48,24 +50,24 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield made
 
 
+SHORT = BedKind.LAB, True
 OFCTL = ["ovs-ofctl", "-O", "OpenFlow15"]
 
 
 @pytest.fixture
-def experiment(lab: Lab) -> Iterator[tuple[DesignsExperiment, Bed]]:
+def experiment(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Experiment, Bed]]:
+    monkeypatch.setitem(LOAD_TIMES, SHORT, LoadTimes(0.2, 0.4, 5))
     with open_lab_bed(lab.name, BALANCER) as bed, load_bench(bed, designs_profile(bed, clients=1, seed=0)) as bench:
-        made = designs_experiment(bed, bench, quick=True, seed=0, repeats=1)
-        made.times = LoadTimes(0.2, 0.4, 5)
-        yield made, bed
+        yield designs_experiment(bench, quick=True, seed=0, repeats=1), bed
 
 
-def test_megaflows_are_those_of_the_page(lab: Lab, experiment: tuple[DesignsExperiment, Bed]) -> None:
+def test_megaflows_are_those_of_the_page(lab: Lab, experiment: tuple[Experiment, Bed]) -> None:
     made, bed = experiment
     before, found = tables(lab), dict[Design, int]()
     masked = {Design.MASKED: 9, Design.LONG_FIRST: 256, Design.LONGEST_MATCH: 256}
 
     def measure(design: Design) -> bool:
-        values = made.measure(bed, point(design), {}).values
+        values = made.measure(point(design), {}).values
         received, megaflows = values["received"], values["megaflows"]
         assert isinstance(received, int)
         assert received > 0
@@ -85,13 +87,14 @@ def test_megaflows_are_those_of_the_page(lab: Lab, experiment: tuple[DesignsExpe
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_as_many_entries_are_active_as_the_point_says(lab: Lab, kind: str) -> None:
+def test_as_many_entries_are_active_as_the_point_says(lab: Lab, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOAD_TIMES, SHORT, LoadTimes(0.2, 0.4, 5))
     before = tables(lab)
     with open_lab_bed(lab.name, BALANCER) as bed, load_bench(bed, designs_profile(bed, clients=1, seed=0)) as bench:
-        made = EntriesExperiment(bench, LoadTimes(0.2, 0.4, 5), 0, 1, ())
+        made = entries_experiment(bench, quick=True, seed=0, repeats=1)
 
         def measure() -> bool:
-            found = made.measure(bed, {"kind": kind, "entries": 64}, {})
+            found = made.measure({"kind": kind, "entries": 64}, {})
             assert isinstance(found.values["packet_us"], list)
             assert tables(lab) == before
             return found.values["megaflows"] == 64 and not found.suspect
@@ -104,7 +107,7 @@ def test_new_entries_have_a_rule_and_all_of_them_change_under_load(lab: Lab) -> 
     before = tables(lab)
     with open_lab_bed(lab.name, BALANCER) as bed, load_bench(bed, designs_profile(bed, clients=1, seed=0)) as bench:
         # More than the switch takes at the rate at which they come.
-        found = InsertExperiment(bench, 0, 1, ()).measure(bed, {"entries": 4096}, {})
+        found = insert_experiment(bench, quick=True, seed=0, repeats=1).measure({"entries": 4096}, {})
     values = found.values
     assert isinstance(values["rule_us"], list)
     assert values["rule_us"]
@@ -116,17 +119,17 @@ def test_new_entries_have_a_rule_and_all_of_them_change_under_load(lab: Lab) -> 
 
 
 def test_flows_that_others_change_meanwhile_are_an_error(
-    lab: Lab, experiment: tuple[DesignsExperiment, Bed], monkeypatch: pytest.MonkeyPatch
+    lab: Lab, experiment: tuple[Experiment, Bed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def change(*_: object, **__: object) -> tuple[dict[str, object], list[str]]:
         run([*OFCTL, "del-flows", lab.topology.bridge, "table=1"], env=lab.ovs.env)
         return {}, []
 
-    made, bed = experiment
+    made, _ = experiment
     before = tables(lab)
     monkeypatch.setattr("xenoovs.measure.designs.forwarded_load", change)
     with pytest.raises(MeasureError, match="another program changed the flows of ovsbr1"):
-        made.measure(bed, point(Design.LONG_FIRST), {})
+        made.measure(point(Design.LONG_FIRST), {})
     assert tables(lab) == before
 
 

@@ -17,9 +17,10 @@ from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure import echo
-from xenoovs.measure.echo import EchoExperiment
+from xenoovs.measure.bed import Bed
+from xenoovs.measure.echo import echo_experiment
 from xenoovs.measure.machines_bed import open_lab_bed
-from xenoovs.measure.samples import Point
+from xenoovs.measure.schedule import Measurement
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, OtherTraffic, PortRange, Protocol
 from xenoovs.model.emit import render_config
@@ -46,7 +47,7 @@ def test_where_answers_have_a_way_of_their_own(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
     wanted = balancer(DNS, other=OtherTraffic.DROP)
     with running_lab("echo-own", wanted, tmp_path) as lab, open_lab_bed(lab.name, wanted) as bed:
-        measured = small_experiment(messages=2).measure(bed, POINT, {})
+        measured = two_messages(bed)
         assert isinstance(rtt_us := measured.values["rtt_us"], list)
         assert len(rtt_us) == 2
 
@@ -55,7 +56,7 @@ def test_a_message_that_does_not_come_back_is_an_error(lab: Lab, monkeypatch: py
     monkeypatch.setattr(echo, "_SOURCE", echo._SOURCE.replace("TIMEOUT_S = 20.0", "TIMEOUT_S = 0.5"))
     set_flows(lab)
     with open_lab_bed(lab.name, balancer(DNS)) as bed, pytest.raises(MeasureError, match="no TCP echo of 16 bytes"):
-        small_experiment(messages=2).measure(bed, POINT, {})
+        two_messages(bed)
     set_flows(lab, BACK)
     assert_nothing_left(lab)
 
@@ -66,11 +67,9 @@ def test_offload_is_refused_where_nothing_offloads(lab: Lab, config: Path, xenoo
     assert "has the datapath of Open vSwitch in user space, which offloads nothing" in said.err
 
 
-POINT: Point = {"bytes": 16, "offload": "unchanged", "target": "backend"}
-
-
-def small_experiment(*, messages: int) -> EchoExperiment:
-    return EchoExperiment([POINT], repeats=1, messages=messages, limit_s=60.0)
+def two_messages(bed: Bed) -> Measurement:
+    made = echo_experiment(bed, offloads=["unchanged"], quick=False, sizes=[16], messages=2)
+    return made.measure(made.points[0], {})
 
 
 def assert_nothing_left(lab: Lab) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -23,7 +23,7 @@ from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.lab.place import Place, machine_by_ssh
 from xenoovs.measure import bed_paths as experiment_of_paths
 from xenoovs.measure.bed import Bed
-from xenoovs.measure.bed_paths import PathDirection, PathLoad, paths_experiment
+from xenoovs.measure.bed_paths import PathBench, PathDirection, PathLoad, path_bench, paths_experiment
 from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.machines_bed import open_lab_bed, open_machines_bed
 from xenoovs.measure.path_figures import load_paths
@@ -112,17 +112,24 @@ def is_free(lab: Lab) -> bool:
         return False
 
 
+@contextmanager
+def learnt_bench(bed: Bed) -> Iterator[PathBench]:
+    """Prepare a bed whose switches know both ends of each path."""
+    directions = tuple(PathDirection)
+    with path_bench(bed, directions, seed=0) as bench:
+        warm_up = paths_experiment(bench, directions, quick=True).warm_up
+        assert warm_up is not None
+        warm_up()
+        yield bench
+
+
 def test_every_frame_that_was_sent_was_received_or_lost(lab: Lab) -> None:
-    with (
-        open_lab_bed(lab.name, BALANCER) as bed,
-        paths_experiment(bed, directions=tuple(PathDirection), quick=True, seed=0) as made,
-    ):
-        made.warm_up(bed, {})
-        path = made.bench.path("a")
+    with open_lab_bed(lab.name, BALANCER) as bed, learnt_bench(bed) as bench:
+        path = bench.path("a")
         match = f"udp,in_port=p0,nw_dst={path.inward}"
         run(["ovs-appctl", "revalidator/purge"], env=lab.ovs.env)
         before, drops, cable = flow_packets(lab, match), dropped(lab, "p1"), transmitted(lab, "p1")
-        trial = made.bench.run([PathLoad(path, PathDirection.IN, 2000.0)], seconds_s=0.5).trials[0]
+        trial = bench.run([PathLoad(path, PathDirection.IN, 2000.0)], seconds_s=0.5).trials[0]
         # Counters of flows come from those of megaflows, when these are revalidated.
         run(["ovs-appctl", "revalidator/purge"], env=lab.ovs.env)
         switched, drops = flow_packets(lab, match) - before, dropped(lab, "p1") - drops
@@ -194,12 +201,11 @@ def test_machines_of_a_bed_file_and_by_ssh_have_the_same_paths(
             bed = by_ssh(
                 bed, stack.enter_context(machine_by_ssh("ssh://dpu", target="dpu", port=None, options=ssh_options))
             )
-        made = stack.enter_context(paths_experiment(bed, directions=tuple(PathDirection), quick=True, seed=0))
-        made.warm_up(bed, {})
-        load = PathLoad(made.bench.path("c"), PathDirection.IN, 500.0)
-        back = PathLoad(made.bench.path("a"), PathDirection.OUT, 500.0)
-        trials = made.bench.run([load, back], seconds_s=0.5).trials
-        times = made.bench.round_trips(load.path, count=5)
+        bench = stack.enter_context(learnt_bench(bed))
+        load = PathLoad(bench.path("c"), PathDirection.IN, 500.0)
+        back = PathLoad(bench.path("a"), PathDirection.OUT, 500.0)
+        trials = bench.run([load, back], seconds_s=0.5).trials
+        times = bench.round_trips(load.path, count=5)
     for trial in trials:
         assert trial.received > 0
         assert trial.sent == trial.received + trial.lost
@@ -215,7 +221,7 @@ def by_ssh(bed: Bed, place: Place) -> Bed:
         generator=replace(bed.generator, place=place),
         client=replace(bed.client, place=place),
         dpu=replace(bed.dpu, place=place),
-        backends={name: replace(station, place=place) for name, station in bed.backends.items()},
+        stations={bed.service.name: {name: replace(at, place=place) for name, at in bed.backends.items()}},
     )
 
 

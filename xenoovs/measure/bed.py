@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol as Interface
 
-from xenoovs.dataclass import dataclass, field, replace
+from xenoovs.dataclass import dataclass, field
 from xenoovs.datapath.ovn import BridgeMarks, chassis_of, use_of
 from xenoovs.errors import BridgeOfOvn, CommandFailed, MeasureError, did_you_mean, first_names
 from xenoovs.lab.place import Place, RemoteCommand
@@ -85,8 +85,9 @@ class AnyBed(Interface):
 class Bed:
     """An open bed. Everything that was started on its machines ends with it.
 
-    `backends`: Those of the service, by name; `stations`: also those of other services. `gateway_mac`: Next hop of
-    packets to a VIP that has no MAC in the config.
+    `stations`: The backends of each service that are all on the bed, by the names of services and backends: services
+    may have backends of one name on several machines. `gateway_mac`: Next hop of packets to a VIP that has no MAC in
+    the config.
     """
 
     name: str
@@ -97,17 +98,17 @@ class Bed:
     generator: Station
     client: Station
     dpu: Station
-    backends: Mapping[str, Station]
+    stations: Mapping[str, Mapping[str, Station]]
     uplinks: Sequence[str]
     gateway_mac: str
     document: Mapping[str, object]
     versions: Mapping[str, str]
     driver: str = TCPREPLAY
-    stations: Mapping[str, Station] = field(default_factory=dict)
 
-    def testing(self, service: Service) -> Bed:
-        """Return the same bed with another service under test, whose backends are `stations`."""
-        return replace(self, service=service, backends={b.name: self.stations[b.name] for b in service.backends})
+    @property
+    def backends(self) -> Mapping[str, Station]:
+        """The machines of the service under test, by the names of its backends."""
+        return self.stations[self.service.name]
 
     def profile(self, *, clients: int, seed: int) -> LoadProfile:
         """Return the load for the service under test. Raises MeasureError when it serves no UDP."""
@@ -125,7 +126,8 @@ def lock_bed(bed: Bed) -> None:
     The locks end with the connections to the machines, once all is undone there. Raises MeasureError.
     """
     locks = {(bed.dpu.place, f"switch {bed.dpu.env.get('OVS_RUNDIR', '')}"): bed.dpu}
-    for station in (bed.generator, bed.client, bed.dpu, *bed.backends.values(), *bed.stations.values()):
+    backends = (station for of_service in bed.stations.values() for station in of_service.values())
+    for station in (bed.generator, bed.client, bed.dpu, *backends):
         locks.setdefault((station.place, f"{station.netns} {station.interface}"), station)
     for (place, name), station in locks.items():
         hold_lock(place, name, f"the {station.role} of {bed.name}" if bed.kind is BedKind.MACHINES else bed.name)

@@ -33,7 +33,7 @@ from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningL
 from xenoovs.measure.load import unanswered
 from xenoovs.measure.path_figures import KIND_OPTION
 from xenoovs.measure.samples import BedKind, Plain, Point, Value
-from xenoovs.measure.schedule import Measurement
+from xenoovs.measure.schedule import Basis, Experiment, Measurement
 from xenoovs.model.address import Family, IPAddress, parse_mac
 from xenoovs.model.next_hop import NextHop, with_mac
 from xenoovs.openflow.flow import Action, Field, Output, OutputInPort, SetField
@@ -397,10 +397,10 @@ def _rate(first: int, last: int, seconds_s: float) -> float:
 
 
 @contextmanager
-def path_bench(
-    bed: Bed, paths: tuple[BedPath, ...], directions: Sequence[PathDirection], *, frame_bytes: int, seed: int
-) -> Iterator[PathBench]:
+def path_bench(bed: Bed, directions: Sequence[PathDirection], *, seed: int) -> Iterator[PathBench]:
     """Prepare a bed for loads on its paths; everything is undone at the end. Raises MeasureError, CommandMissing."""
+    paths = bed_paths(bed)
+    frame_bytes = FRAME_BYTES if paths[0].inward.version == 4 else 66
     with ExitStack() as stack:
         if bed.kind is not BedKind.MACHINES:
             for path in paths:
@@ -455,86 +455,39 @@ _REPEATS = 5
 _ROUND_TRIPS = {False: 200, True: 50}
 
 
-@dataclass(slots=True)
-class PathsExperiment:
-    """Each path alone in each direction, and pairs: both inward, one inward beside another outward."""
+def _overload(bench: PathBench, load: PathLoad, trial_s: float) -> float:
+    """Return a rate of which some is lost; where there is none, the highest that the generator sends."""
+    seconds_s = min(trial_s, 1.0)
+    flood = bench.run([load], seconds_s=seconds_s).trials[0]
+    offered = flood.received_pps * _OVERLOAD
+    # A switch in software that shares its processors with the generator forwards more of a lesser load.
+    for _ in range(_MOST_RAISES):
+        if offered >= flood.sent_pps:
+            break
+        trial = bench.run([replace(load, offered_pps=offered)], seconds_s=seconds_s).trials[0]
+        if trial.received_pps < trial.sent_pps * (1 - _LOSS_SHARE):
+            break
+        offered *= _RAISE
+    return max(1.0, min(offered, flood.sent_pps))
 
-    bench: PathBench
-    points: Sequence[Point]
-    repeats: int
-    round_trips: int
-    trial_s: float
-    name: str = "paths"
-    options: Mapping[str, Plain] = field(init=False)
-    point_s: float = field(init=False)
 
-    def __post_init__(self) -> None:
-        bed = self.bench.bed
-        self.options = {
-            "service": bed.service.name,
-            "frame_bytes": self.bench.frame_bytes,
-            "trial_s": self.trial_s,
-            "round_trips": self.round_trips,
-            **{KIND_OPTION.format(path.name): path.kind.value for path in self.bench.paths if path.kind is not None},
-        }
-        self.point_s = self.trial_s + _OVERHEAD_S
-
-    def prepare(self, bed: Bed) -> Mapping[str, Value]:
-        """Return the load of each path and direction: a bit more than what passes."""
-        self.warm_up(bed, {})
-        return {BASIS: {load.name: self._overload(load) for load in self._alone()}}
-
-    def _overload(self, load: PathLoad) -> float:
-        """Return a rate of which some is lost; where there is none, the highest that the generator sends."""
-        seconds_s = min(self.trial_s, 1.0)
-        flood = self.bench.run([load], seconds_s=seconds_s).trials[0]
-        offered = flood.received_pps * _OVERLOAD
-        # A switch in software that shares its processors with the generator forwards more of a lesser load.
-        for _ in range(_MOST_RAISES):
-            if offered >= flood.sent_pps:
-                break
-            trial = self.bench.run([replace(load, offered_pps=offered)], seconds_s=seconds_s).trials[0]
-            if trial.received_pps < trial.sent_pps * (1 - _LOSS_SHARE):
-                break
-            offered *= _RAISE
-        return max(1.0, min(offered, flood.sent_pps))
-
-    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
-        loads = list(self._alone())
-        for load in loads:
-            self.bench.prepare(load)
-        self.bench.learn(loads)
-
-    def _alone(self) -> Iterator[PathLoad]:
-        for point in self.points:
-            if "beside" not in point:
-                yield self._load(point, "path", "direction")
-
-    def _load(self, point: Point, path: str, direction: str) -> PathLoad:
-        return PathLoad(self.bench.path(str(point[path])), PathDirection(point[direction]))
-
-    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
-        offered = cast("Mapping[str, float]", basis[BASIS])
-        loads = [self._load(point, "path", "direction")]
-        if "beside" in point:
-            loads.append(self._load(point, "beside", "beside_direction"))
-        loads = [replace(load, offered_pps=offered[load.name]) for load in loads]
-        values: dict[str, Value] = {}
-        # In both directions a round trip is the same.
-        is_asked = len(loads) == 1 and loads[0].direction is PathDirection.IN
-        if is_asked:
-            values["rtt_us"] = self.bench.round_trips(loads[0].path, count=self.round_trips)
-        window = self.bench.run(loads, seconds_s=self.trial_s, reads_switch=is_asked)
-        for prefix, load, trial in zip(("", "beside_"), loads, window.trials, strict=False):
-            values |= _values(prefix, load, trial)
-        values |= window.by_switch.values
-        suspect = list(dict.fromkeys(reason for trial in window.trials for reason in trial.suspect))
-        if window.first is not None and window.last is not None:
-            packets = window.trials[0].received_pps * (window.last.at_s - window.first.at_s)
-            values |= window.last.since(window.first, packets=max(1.0, packets))
-        if values.get("rtt_us") == []:
-            suspect.append(f"no frame came back on path {loads[0].path.name}")
-        return Measurement(values, tuple(suspect))
+def _measurement(bench: PathBench, loads: Sequence[PathLoad], *, round_trips: int, trial_s: float) -> Measurement:
+    values: dict[str, Value] = {}
+    # In both directions a round trip is the same.
+    is_asked = len(loads) == 1 and loads[0].direction is PathDirection.IN
+    if is_asked:
+        values["rtt_us"] = bench.round_trips(loads[0].path, count=round_trips)
+    window = bench.run(loads, seconds_s=trial_s, reads_switch=is_asked)
+    for prefix, load, trial in zip(("", "beside_"), loads, window.trials, strict=False):
+        values |= _values(prefix, load, trial)
+    values |= window.by_switch.values
+    suspect = list(dict.fromkeys(reason for trial in window.trials for reason in trial.suspect))
+    if window.first is not None and window.last is not None:
+        packets = window.trials[0].received_pps * (window.last.at_s - window.first.at_s)
+        values |= window.last.since(window.first, packets=max(1.0, packets))
+    if values.get("rtt_us") == []:
+        suspect.append(f"no frame came back on path {loads[0].path.name}")
+    return Measurement(values, tuple(suspect))
 
 
 def _values(prefix: str, load: PathLoad, trial: PathTrial) -> dict[str, Value]:
@@ -566,20 +519,40 @@ def path_points(names: Sequence[str], directions: Sequence[PathDirection]) -> tu
     return tuple(points)
 
 
-@contextmanager
 def paths_experiment(
-    bed: Bed,
-    *,
-    directions: Sequence[PathDirection],
-    quick: bool,
-    seed: int,
-    frame_bytes: int | None = None,
-    repeats: int | None = None,
-) -> Iterator[PathsExperiment]:
-    """Prepare the experiment; the end undoes everything. Raises MeasureError. `repeats` None: 5; quick: what fits."""
-    paths = bed_paths(bed)
-    points = path_points([path.name for path in paths], directions)
+    bench: PathBench, directions: Sequence[PathDirection], *, quick: bool, repeats: int | None = None
+) -> Experiment:
+    """Return the experiment: each path alone in each direction, and pairs. `repeats` None: 5; quick: what fits."""
+    points = path_points([path.name for path in bench.paths], directions)
     usual = max(1, min(_REPEATS, math.floor(_QUICK_SAMPLES / len(points)))) if quick else _REPEATS
-    shortest = FRAME_BYTES if paths[0].inward.version == 4 else 66
-    with path_bench(bed, paths, directions, frame_bytes=frame_bytes or shortest, seed=seed) as bench:
-        yield PathsExperiment(bench, points, repeats or usual, _ROUND_TRIPS[quick], _TRIAL_S[bed.kind, quick])
+    round_trips, trial_s = _ROUND_TRIPS[quick], _TRIAL_S[bench.bed.kind, quick]
+
+    def load(point: Point, path: str = "path", direction: str = "direction") -> PathLoad:
+        return PathLoad(bench.path(str(point[path])), PathDirection(point[direction]))
+
+    alone = [load(point) for point in points if "beside" not in point]
+
+    def warm_up() -> None:
+        for each in alone:
+            bench.prepare(each)
+        bench.learn(alone)
+
+    def prepare() -> Basis:
+        """Return the load of each path and direction: a bit more than what passes."""
+        warm_up()
+        return {BASIS: {each.name: _overload(bench, each, trial_s) for each in alone}}
+
+    def measure(point: Point, basis: Basis) -> Measurement:
+        offered = cast("Mapping[str, float]", basis[BASIS])
+        loads = [load(point), *([load(point, "beside", "beside_direction")] if "beside" in point else [])]
+        loads = [replace(each, offered_pps=offered[each.name]) for each in loads]
+        return _measurement(bench, loads, round_trips=round_trips, trial_s=trial_s)
+
+    options: dict[str, Plain] = {
+        "service": bench.bed.service.name,
+        "frame_bytes": bench.frame_bytes,
+        "trial_s": trial_s,
+        "round_trips": round_trips,
+        **{KIND_OPTION.format(path.name): path.kind.value for path in bench.paths if path.kind is not None},
+    }
+    return Experiment("paths", points, repeats or usual, trial_s + _OVERHEAD_S, measure, options, prepare, warm_up)

@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 
-from xenoovs.dataclass import dataclass, field
+from xenoovs.dataclass import dataclass
 from xenoovs.measure.fabric_bed import FabricBed, FlowGroup, dying_spine, elephant
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
 from xenoovs.measure.samples import Plain, Point, Value
-from xenoovs.measure.schedule import Experiment, Measurement
+from xenoovs.measure.schedule import Basis, Experiment, Measurement
 
 ELEPHANT_LOAD = 1.2
 """Of a link's rate: above 1 its queue stays full."""
@@ -129,32 +130,18 @@ def points_of(scenes: Sequence[Scene], designs: Sequence[RoutingDesign]) -> tupl
     return tuple(points)
 
 
-@dataclass(slots=True)
-class CompletionExperiment(Experiment[FabricBed]):
-    """Flows beside a disturbance, by each design.
+def completion_experiment(
+    bed: FabricBed, points: Sequence[Point], *, repeats: int, txrehash: bool, seed: int
+) -> Experiment:
+    """Return the experiment: flows beside a disturbance, by each design.
 
     `txrehash`: Whether sockets of the hosts take another path after a time-out. `seed`: Chooses the path that is
     disturbed.
     """
+    chance = random.Random(seed)  # noqa: S311 - a repeatable choice, no secret
 
-    points: Sequence[Point]
-    repeats: int
-    txrehash: bool
-    seed: int
-    name: str = "completion"
-    options: Mapping[str, Plain] = field(init=False)
-    point_s: float = 6.0
-    _chance: random.Random = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.options = {"txrehash": int(self.txrehash), "limit_s": LIMIT_S, "elephant_load": ELEPHANT_LOAD}
-        self._chance = random.Random(self.seed)  # noqa: S311 - a repeatable choice, no secret
-
-    def warm_up(self, bed: FabricBed, basis: Mapping[str, Value]) -> None:
-        self.measure(bed, Scene(CompletionCase.ALONE, 2, 10_000, 0.0).point(RoutingDesign.ECMP), basis)
-
-    def measure(self, bed: FabricBed, point: Point, basis: Mapping[str, Value]) -> Measurement:
-        scene, path = Scene.of(point), self._chance.randint(1, bed.fabric.shape.paths)
+    def measure(point: Point, _basis: Basis) -> Measurement:
+        scene, path = Scene.of(point), chance.randint(1, bed.fabric.shape.paths)
         limit_s = STEADY_LIMIT_S if scene.case is CompletionCase.STEADY else LIMIT_S
         with (
             running_design(bed, RoutingDesign(point["design"])) as running,
@@ -181,6 +168,10 @@ class CompletionExperiment(Experiment[FabricBed]):
             **counted,
         }
         return Measurement(values, ended.suspect)
+
+    warm_up = partial(measure, Scene(CompletionCase.ALONE, 2, 10_000, 0.0).point(RoutingDesign.ECMP), {})
+    options: dict[str, Plain] = {"txrehash": int(txrehash), "limit_s": LIMIT_S, "elephant_load": ELEPHANT_LOAD}
+    return Experiment("completion", points, repeats, 6.0, measure, options, warm_up=warm_up)
 
 
 def _times(scene: Scene) -> tuple[float, float]:

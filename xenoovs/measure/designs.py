@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from xenoovs.compile.program import compile_config
 from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
@@ -21,11 +21,11 @@ from xenoovs.measure.design_flows import (
     marked,
     whole_weights,
 )
-from xenoovs.measure.forwarding import LOAD_TIMES, LoadTimes, arrival_times, forget_megaflows, forwarded_load
+from xenoovs.measure.forwarding import LOAD_TIMES, arrival_times, forget_megaflows, forwarded_load
 from xenoovs.measure.frames import LoadProfile, new_clients
 from xenoovs.measure.load import LoadBench, load_bench
-from xenoovs.measure.samples import BedKind, Plain, Point, Value
-from xenoovs.measure.schedule import Experiment, Measurement
+from xenoovs.measure.samples import BedKind, Plain, Point
+from xenoovs.measure.schedule import Basis, Experiment, Measurement
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.balancer import Balancer, Protocol, Service
 from xenoovs.model.next_hop import NextHop
@@ -41,72 +41,48 @@ _FRAME_BYTES = 64
 _OFCTL = ("ovs-ofctl", "-O", "OpenFlow15")
 
 
-@dataclass(slots=True)
-class DesignsExperiment(Experiment[Bed]):
-    """Every design with every number of clients. `why_no_ipvs`: Why IPVS is not among them; empty: it is."""
-
-    bench: LoadBench
-    programs: Mapping[Design, DesignProgram]
-    times: LoadTimes
-    seed: int
-    why_no_ipvs: str
-    repeats: int
-    clients: Sequence[int]
-    points: Sequence[Point] = field(init=False)
-    options: Mapping[str, Plain] = field(init=False)
-    point_s: float = field(init=False)
-    name: str = "designs"
-
-    def __post_init__(self) -> None:
-        self.points = [
-            {"design": design.value, "clients": clients} for clients in self.clients for design in self.programs
-        ]
-        self.options = {"counted_s": self.times.counted_s, "why_no_ipvs": self.why_no_ipvs}
-        self.point_s = self.times.warm_up_s + self.times.counted_s + 1.0
-
-    def prepare(self, bed: Bed) -> Mapping[str, Value]:
-        for clients in self.clients:
-            self.bench.generator.prepare(self.profile(bed, clients), frame_bytes=self._frame_bytes(bed))
-        return {}
-
-    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
-        program = self.programs[Design(point["design"])]
-        profile = self.profile(bed, int(point["clients"]))
-        with _installed(bed, program), running_ipvs(bed) if program.design is Design.IPVS else nullcontext():
-            self.bench.announce_backends()
-            values, suspect = forwarded_load(self.bench, profile, frame_bytes=self._frame_bytes(bed), times=self.times)
-            if bed.kind is not BedKind.MACHINES:
-                newcomers = new_clients(profile, self.times.newcomers)
-                values["first_packet_us"], lost = arrival_times(
-                    bed, profile, newcomers, frame_bytes=self._frame_bytes(bed)
-                )
-                suspect += [f"{lost} first packets of new clients were lost"] if lost else []
-            _check_unchanged(bed, program)
-        return Measurement(values, tuple(suspect))
-
-    def profile(self, bed: Bed, clients: int) -> LoadProfile:
-        return designs_profile(bed, clients=clients, seed=self.seed)
-
-    def _frame_bytes(self, bed: Bed) -> int:
-        return max(_FRAME_BYTES, self.profile(bed, 1).shortest_bytes)
-
-
 def designs_profile(bed: Bed, *, clients: int, seed: int) -> LoadProfile:
     """Return the load of an experiment: the addresses of its clients are from the whole net of clients."""
     profile = bed.profile(clients=clients, seed=seed)
     return replace(profile, net=client_net(profile.family, used_addresses(bed.balancer)))
 
 
-def designs_experiment(bed: Bed, bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> DesignsExperiment:
-    """Return the experiment for a bed. Raises what `design_program` raises."""
+def designs_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> Experiment:
+    """Return the experiment of every design with every number of clients. Raises what `design_program` raises.
+
+    Its option `why_no_ipvs` says why IPVS is not among them; empty: it is.
+    """
+    bed, counted = bench.bed, _QUICK_CLIENTS if quick else CLIENTS
+    times = LOAD_TIMES[bed.kind, quick]
     only = replace(bed.balancer, services=(bed.service,))
     programs: dict[Design, DesignProgram] = {design: design_program(only, design) for design in OPENFLOW_DESIGNS}
     why_not = why_no_ipvs(bed)
     if why_not is None:
         programs[Design.IPVS] = ipvs_program(bed)
-    times = LOAD_TIMES[bed.kind, quick]
-    clients = _QUICK_CLIENTS if quick else CLIENTS
-    return DesignsExperiment(bench, programs, times, seed, why_no_ipvs=why_not or "", repeats=repeats, clients=clients)
+    size = max(_FRAME_BYTES, designs_profile(bed, clients=1, seed=seed).shortest_bytes)
+
+    def prepare() -> Basis:
+        for clients in counted:
+            bench.generator.prepare(designs_profile(bed, clients=clients, seed=seed), frame_bytes=size)
+        return {}
+
+    def measure(point: Point, _basis: Basis) -> Measurement:
+        program = programs[Design(point["design"])]
+        profile = designs_profile(bed, clients=int(point["clients"]), seed=seed)
+        with _installed(bed, program), running_ipvs(bed) if program.design is Design.IPVS else nullcontext():
+            bench.announce_backends()
+            values, suspect = forwarded_load(bench, profile, frame_bytes=size, times=times)
+            if bed.kind is not BedKind.MACHINES:
+                newcomers = new_clients(profile, times.newcomers)
+                values["first_packet_us"], lost = arrival_times(bed, profile, newcomers, frame_bytes=size)
+                suspect += [f"{lost} first packets of new clients were lost"] if lost else []
+            _check_unchanged(bed, program)
+        return Measurement(values, tuple(suspect))
+
+    points: list[Point] = [{"design": design.value, "clients": clients} for clients in counted for design in programs]
+    options: dict[str, Plain] = {"counted_s": times.counted_s, "why_no_ipvs": why_not or ""}
+    point_s = times.warm_up_s + times.counted_s + 1.0
+    return Experiment("designs", points, repeats, point_s, measure, options, prepare)
 
 
 # The flows of a design on the bridge of a bed, for the time of one measurement.
@@ -232,52 +208,36 @@ def _way(hop: NextHop, balancer: Balancer) -> str:
     return f"{end.tunnel.type.value}{'' if end.tunnel.ipsec is None else '+ipsec'}"
 
 
-@dataclass(slots=True)
-class NextHopsExperiment(Experiment[Bed]):
-    beds: Mapping[str, Bed]
-    times: LoadTimes
-    seed: int
-    repeats: int
-    points: Sequence[Point] = field(init=False)
-    options: Mapping[str, Plain] = field(init=False)
-    point_s: float = field(init=False)
-    name: str = "next-hops"
-
-    def __post_init__(self) -> None:
-        self.points = [
-            {"service": name, "way": way_of(bed.service, bed.balancer), "frame_bytes": size}
-            for size in _WAYS_FRAME_BYTES
-            for name, bed in self.beds.items()
-        ]
-        self.options = {"counted_s": self.times.counted_s, "clients": _WAYS_CLIENTS}
-        self.point_s = self.times.warm_up_s + self.times.counted_s + 2.0
-
-    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
-        bed = self.beds[str(point["service"])]
-        profile = bed.profile(clients=_WAYS_CLIENTS, seed=self.seed)
-        frame_bytes = max(int(point["frame_bytes"]), profile.shortest_bytes)
-        with load_bench(bed, profile) as bench:
-            bench.generator.prepare(profile, frame_bytes=frame_bytes)
-            bench.announce_backends()
-            forget_megaflows(bed.dpu)
-            values, suspect = forwarded_load(bench, profile, frame_bytes=frame_bytes, times=self.times)
-        return Measurement(values, tuple(suspect))
-
-
-def next_hops_experiment(bed: Bed, *, quick: bool, seed: int, repeats: int) -> NextHopsExperiment:
+def next_hops_experiment(bed: Bed, *, quick: bool, seed: int, repeats: int) -> Experiment:
     """Return the experiment for a bed. Raises MeasureError where there is nothing to compare."""
-    beds = {service.name: bed.testing(service) for service in _measured(bed)}
+    times = LOAD_TIMES[bed.kind, quick]
+    beds = {one.name: replace(bed, service=one) for one in bed.balancer.services if _is_measured(bed, one)}
     if len(beds) < 2:
         raise MeasureError(
             f"{bed.name} has one service that UDP can be sent to; write a config with one for each way to compare, as "
             "`xenoovs new next-hops` prints"
         )
-    return NextHopsExperiment(beds, LOAD_TIMES[bed.kind, quick], seed, repeats=repeats)
+
+    def measure(point: Point, _basis: Basis) -> Measurement:
+        bed = beds[str(point["service"])]
+        profile = bed.profile(clients=_WAYS_CLIENTS, seed=seed)
+        frame_bytes = max(int(point["frame_bytes"]), profile.shortest_bytes)
+        with load_bench(bed, profile) as bench:
+            bench.generator.prepare(profile, frame_bytes=frame_bytes)
+            bench.announce_backends()
+            forget_megaflows(bed.dpu)
+            values, suspect = forwarded_load(bench, profile, frame_bytes=frame_bytes, times=times)
+        return Measurement(values, tuple(suspect))
+
+    points: list[Point] = [
+        {"service": name, "way": way_of(one.service, one.balancer), "frame_bytes": size}
+        for size in _WAYS_FRAME_BYTES
+        for name, one in beds.items()
+    ]
+    options: dict[str, Plain] = {"counted_s": times.counted_s, "clients": _WAYS_CLIENTS}
+    return Experiment("next-hops", points, repeats, times.warm_up_s + times.counted_s + 2.0, measure, options)
 
 
-def _measured(bed: Bed) -> Iterator[Service]:
-    """Yield the services that serve UDP, and whose backends are all on the bed."""
-    for service in bed.balancer.services:
-        is_there = all(backend.name in bed.stations for backend in service.backends)
-        if is_there and service.claim.protocol in (None, Protocol.UDP):
-            yield service
+def _is_measured(bed: Bed, service: Service) -> bool:
+    """Return whether a service serves UDP, and its backends are all on the bed."""
+    return service.name in bed.stations and service.claim.protocol in (None, Protocol.UDP)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 from xenoovs.compile.encoding import deliver
-from xenoovs.dataclass import dataclass, field
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.lab.place import RemoteCommand
 from xenoovs.lab.topology import client_net, used_addresses
 from xenoovs.measure.bed import Bed, Station, added_flows
 from xenoovs.measure.counters import SwitchCounters, read_switch
-from xenoovs.measure.samples import BedKind, Plain, Point, Value
-from xenoovs.measure.schedule import Experiment, Measurement
+from xenoovs.measure.samples import BedKind, Point, Value
+from xenoovs.measure.schedule import Basis, Experiment, Measurement
 from xenoovs.model.address import IPAddress, family_of
 from xenoovs.model.next_hop import vlan_of
 from xenoovs.openflow.flow import Field, SetField, tag_of
@@ -50,54 +51,19 @@ _RESTART_TIMEOUT_S = 600.0
 """A busy virtual machine takes minutes."""
 
 
-@dataclass(slots=True)
-class EchoExperiment(Experiment[Bed]):
-    """TCP echo to the first backend of the service, and to the dpu where the bed has an address of it.
-
-    `messages`: Of each connection, at most. `limit_s`: After which a connection sends no more of them.
-    """
-
-    points: Sequence[Point]
-    repeats: int
-    messages: int
-    limit_s: float
-    name: str = "echo"
-    options: Mapping[str, Plain] = field(init=False)
-    point_s: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.options = {"messages": self.messages, "limit_s": self.limit_s}
-        self.point_s = self.limit_s / 2
-
-    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
-        self.measure(bed, {**self.points[0], "offload": "unchanged"}, basis)
-
-    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
-        set_offload(bed, str(point["offload"]))
-        with _echo_server(bed, str(point["target"])) as server:
-            counters = SwitchCounters(bed, cookie=f"{_COOKIE:#x}/-1")
-            counts, before = counters.read(), read_switch(bed.dpu)
-            rtt_us = _ask(bed, server, size=int(point["bytes"]), messages=self.messages, limit_s=self.limit_s)
-            after = read_switch(bed.dpu)
-            # To the dpu, packets take flows that are not of this experiment.
-            least = len(rtt_us) if point["target"] == "backend" else 0
-            by_switch = counters.frames_since(counts, received=least)
-        fewer = (f"only {len(rtt_us)} of {self.messages} messages within {self.limit_s:g} s",)
-        values: dict[str, Value] = {
-            "rtt_us": rtt_us,
-            "mean_us": statistics.fmean(rtt_us),
-            "median_us": statistics.median(rtt_us),
-            "vswitchd_cpu_s": after.vswitchd_cpu_s - before.vswitchd_cpu_s,
-            "softirq_cpu_s": after.softirq_cpu_s - before.softirq_cpu_s,
-            **by_switch.values,
-        }
-        return Measurement(values, fewer if len(rtt_us) < min(3, self.messages) else ())
-
-
 def echo_experiment(
-    bed: Bed, *, offloads: Sequence[str], quick: bool, sizes: Sequence[int] = SIZES_BYTES, repeats: int | None = None
-) -> EchoExperiment:
-    """Return the experiment. Raises MeasureError when the bed cannot offload."""
+    bed: Bed,
+    *,
+    offloads: Sequence[str],
+    quick: bool,
+    sizes: Sequence[int] = SIZES_BYTES,
+    repeats: int | None = None,
+    messages: int = 50,
+) -> Experiment:
+    """Return the experiment: TCP echo to the first backend of the service, and to the dpu if the bed has its address.
+
+    `messages`: Of each connection, at most. Raises MeasureError when the bed cannot offload.
+    """
     if set(offloads) & {"on", "off"} and bed.kind is BedKind.LAB:
         raise MeasureError(
             f"{bed.name} has the datapath of Open vSwitch in user space, which offloads nothing: leave out --offload, "
@@ -115,7 +81,32 @@ def echo_experiment(
         for offload in offloads
         for size in sizes
     ]
-    return EchoExperiment(points, repeats=repeats or (1 if quick else 5), messages=50, limit_s=0.5 if quick else 60.0)
+    limit_s = 0.5 if quick else 60.0
+
+    def measure(point: Point, _basis: Basis) -> Measurement:
+        set_offload(bed, str(point["offload"]))
+        with _echo_server(bed, str(point["target"])) as server:
+            counters = SwitchCounters(bed, cookie=f"{_COOKIE:#x}/-1")
+            counts, before = counters.read(), read_switch(bed.dpu)
+            rtt_us = _ask(bed, server, size=int(point["bytes"]), messages=messages, limit_s=limit_s)
+            after = read_switch(bed.dpu)
+            # To the dpu, packets take flows that are not of this experiment.
+            least = len(rtt_us) if point["target"] == "backend" else 0
+            by_switch = counters.frames_since(counts, received=least)
+        fewer = (f"only {len(rtt_us)} of {messages} messages within {limit_s:g} s",)
+        values: dict[str, Value] = {
+            "rtt_us": rtt_us,
+            "mean_us": statistics.fmean(rtt_us),
+            "median_us": statistics.median(rtt_us),
+            "vswitchd_cpu_s": after.vswitchd_cpu_s - before.vswitchd_cpu_s,
+            "softirq_cpu_s": after.softirq_cpu_s - before.softirq_cpu_s,
+            **by_switch.values,
+        }
+        return Measurement(values, fewer if len(rtt_us) < min(3, messages) else ())
+
+    warm_up = partial(measure, {**points[0], "offload": "unchanged"}, {})
+    options = {"messages": messages, "limit_s": limit_s}
+    return Experiment("echo", points, repeats or (1 if quick else 5), limit_s / 2, measure, options, warm_up=warm_up)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,11 @@ from dataclasses import replace
 from typing import cast
 
 from xenoovs.compile.encoding import deliver
-from xenoovs.dataclass import dataclass, field
 from xenoovs.measure.bed import Bed, add_flows, added_flows
 from xenoovs.measure.counters import megaflow_totals, read_counts
 from xenoovs.measure.designs import designs_profile
 from xenoovs.measure.forwarding import (
     LOAD_TIMES,
-    LoadTimes,
     arrival_times,
     forget_megaflows,
     forwarded_load,
@@ -25,8 +23,8 @@ from xenoovs.measure.forwarding import (
 )
 from xenoovs.measure.frames import LoadProfile, client_bits, new_clients, sources
 from xenoovs.measure.load import LoadBench, LoadReading
-from xenoovs.measure.samples import BedKind, Plain, Point, Value
-from xenoovs.measure.schedule import Experiment, Measurement
+from xenoovs.measure.samples import BedKind, Point, Value
+from xenoovs.measure.schedule import Basis, Experiment, Measurement
 from xenoovs.model.address import Family
 from xenoovs.openflow.text import render_actions
 
@@ -64,99 +62,89 @@ def entry_flows(bed: Bed, profile: LoadProfile, kind: str, *, turn: int = 0) -> 
         yield f"{match},actions={actions[(number + turn) % len(actions)]}"
 
 
-@dataclass(slots=True)
-class EntriesExperiment(Experiment[Bed]):
-    """Packet rate, CPU time and the time of single packets beside many active entries."""
+def entries_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> Experiment:
+    """Return the experiment of packet rate, CPU time and single packets beside many active entries."""
+    bed = bench.bed
+    usual = LOAD_TIMES[bed.kind, quick]
 
-    bench: LoadBench
-    times: LoadTimes
-    seed: int
-    repeats: int
-    points: Sequence[Point]
-    options: Mapping[str, Plain] = field(init=False)
-    point_s: float = field(init=False)
-    name: str = "entries"
-
-    def __post_init__(self) -> None:
-        self.options = {"counted_s": self.times.counted_s}
-        self.point_s = self.times.warm_up_s + self.times.counted_s + 3.0
-
-    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+    def measure(point: Point, _basis: Basis) -> Measurement:
         entries, kind = int(point["entries"]), str(point["kind"])
-        profile = designs_profile(bed, clients=entries, seed=self.seed)
+        profile = designs_profile(bed, clients=entries, seed=seed)
         size = max(64, profile.shortest_bytes)
-        times = replace(self.times, warm_up_s=self.times.warm_up_s + entries / _ENTRIES_A_S)
-        self.bench.generator.prepare(profile, frame_bytes=size)
+        times = replace(usual, warm_up_s=usual.warm_up_s + entries / _ENTRIES_A_S)
+        bench.generator.prepare(profile, frame_bytes=size)
         with added_flows(bed, _COOKIE, entry_flows(bed, profile, kind)):
-            self.bench.announce_backends()
+            bench.announce_backends()
             forget_megaflows(bed.dpu)
-            values, suspect = forwarded_load(self.bench, profile, frame_bytes=size, times=times)
+            values, suspect = forwarded_load(bench, profile, frame_bytes=size, times=times)
             if bed.kind is not BedKind.MACHINES:
-                known = sources(profile)[: self.times.newcomers]
+                known = sources(profile)[: times.newcomers]
                 values["packet_us"], _ = arrival_times(bed, profile, known, frame_bytes=size)
         return Measurement(values, (*suspect, *_too_few(values, entries)))
 
+    counts = _fitting(bed, (1, 256, 16_384) if quick else (4**power for power in range(9)))
+    points: list[Point] = [{"kind": kind, "entries": count} for count in counts for kind in KINDS]
+    point_s, options = usual.warm_up_s + usual.counted_s + 3.0, {"counted_s": usual.counted_s}
+    return Experiment("entries", points, repeats, point_s, measure, options)
 
-@dataclass(slots=True)
-class InsertExperiment(Experiment[Bed]):
-    """New entries: the time of the first packet and of the rule, entries a second, and a change of all under load."""
 
-    bench: LoadBench
-    seed: int
-    repeats: int
-    points: Sequence[Point]
-    options: Mapping[str, Plain] = field(default_factory=dict)
-    point_s: float = 12.0
-    name: str = "insert"
+def insert_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> Experiment:
+    """Return the experiment of new entries: first packet, rule, entries a second, and a change of all under load."""
+    bed = bench.bed
 
-    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
-        profile = designs_profile(bed, clients=int(point["entries"]), seed=self.seed)
+    def measure(point: Point, _basis: Basis) -> Measurement:
+        profile = designs_profile(bed, clients=int(point["entries"]), seed=seed)
         size, values = max(64, profile.shortest_bytes), dict[str, Value]()
         with_new = replace(profile, clients=profile.clients + 2 * _NEWCOMERS)
-        self.bench.generator.prepare(profile, frame_bytes=size)
+        bench.generator.prepare(profile, frame_bytes=size)
         with added_flows(bed, _COOKIE, entry_flows(bed, with_new, "clients")):
-            self.bench.announce_backends()
+            bench.announce_backends()
             forget_megaflows(bed.dpu)
             if bed.kind is not BedKind.MACHINES:
                 newcomers = new_clients(profile, 2 * _NEWCOMERS)
                 values["first_packet_us"], _ = arrival_times(bed, profile, newcomers[::2], frame_bytes=size)
                 values["rule_us"] = rule_times(bed, profile, newcomers[1::2], frame_bytes=size)
                 forget_megaflows(bed.dpu)
-            values |= self._inserted(bed, profile, size)
-            changed, doubts = self._updated(bed, profile, with_new, size)
+            values |= _inserted(bench, profile, size)
+            changed, doubts = _updated(bench, profile, with_new, size)
         return Measurement(values | changed, (*_too_few(values, profile.clients), *doubts))
 
-    def _inserted(self, bed: Bed, profile: LoadProfile, size: int) -> dict[str, Value]:
-        """Send packets of all clients in turn, as a busy switch loses some, and follow the number of megaflows."""
-        seen, ports = list[tuple[float, int, int]](), bed.balancer.uplinks.ingress
-        rate = float(MOST_ENTRIES)
-        running = self.bench.generator.start(profile, frame_bytes=size, offered_pps=rate, seconds_s=_LONGEST_S)
-        end_s = time.monotonic() + _LONGEST_S
-        try:
-            while time.monotonic() < end_s:
-                totals = megaflow_totals(bed.dpu, ports)
-                seen.append((time.monotonic(), totals.megaflows, totals.offloaded))
-                is_settled = len(seen) > 20 and seen[-20][1:] == seen[-1][1:]
-                if totals.megaflows >= profile.clients * _FEW_SHARE and is_settled:
-                    break
-                time.sleep(_POLL_S)
-        finally:
-            running.command.end()
-        return {"inserts_pps": _growth(seen, 1), "offloads_pps": _growth(seen, 2), "megaflows": seen[-1][1]}
+    points = [{"entries": count} for count in _fitting(bed, (256, 4096) if quick else (256, 4096, 16_384))]
+    return Experiment("insert", points, repeats, 12.0, measure)
 
-    def _updated(
-        self, bed: Bed, profile: LoadProfile, every: LoadProfile, size: int
-    ) -> tuple[dict[str, Value], tuple[str, ...]]:
-        """Give all entries another backend while their load runs."""
-        before = LoadReading(read_counts(self.bench.counted))
-        running = self.bench.generator.start(profile, frame_bytes=size, offered_pps=_UPDATE_PPS, seconds_s=_UPDATE_S)
-        time.sleep(_UPDATE_S / 3)
-        begun_s = time.monotonic()
-        add_flows(bed, _COOKIE, entry_flows(bed, every, "clients", turn=1))
-        bed.dpu.run("ovs-appctl", "revalidator/wait", timeout_s=_LONGEST_S)
-        update_s = time.monotonic() - begun_s
-        trial = self.bench.result(before, running, offered_pps=_UPDATE_PPS)
-        return {"update_s": update_s, "update_loss_share": trial.frames.loss_share}, trial.suspect
+
+def _inserted(bench: LoadBench, profile: LoadProfile, size: int) -> dict[str, Value]:
+    """Send packets of all clients in turn, as a busy switch loses some, and follow the number of megaflows."""
+    seen, bed = list[tuple[float, int, int]](), bench.bed
+    rate = float(MOST_ENTRIES)
+    running = bench.generator.start(profile, frame_bytes=size, offered_pps=rate, seconds_s=_LONGEST_S)
+    end_s = time.monotonic() + _LONGEST_S
+    try:
+        while time.monotonic() < end_s:
+            totals = megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress)
+            seen.append((time.monotonic(), totals.megaflows, totals.offloaded))
+            is_settled = len(seen) > 20 and seen[-20][1:] == seen[-1][1:]
+            if totals.megaflows >= profile.clients * _FEW_SHARE and is_settled:
+                break
+            time.sleep(_POLL_S)
+    finally:
+        running.command.end()
+    return {"inserts_pps": _growth(seen, 1), "offloads_pps": _growth(seen, 2), "megaflows": seen[-1][1]}
+
+
+def _updated(
+    bench: LoadBench, profile: LoadProfile, every: LoadProfile, size: int
+) -> tuple[dict[str, Value], tuple[str, ...]]:
+    """Give all entries another backend while their load runs."""
+    before = LoadReading(read_counts(bench.counted))
+    running = bench.generator.start(profile, frame_bytes=size, offered_pps=_UPDATE_PPS, seconds_s=_UPDATE_S)
+    time.sleep(_UPDATE_S / 3)
+    begun_s = time.monotonic()
+    add_flows(bench.bed, _COOKIE, entry_flows(bench.bed, every, "clients", turn=1))
+    bench.bed.dpu.run("ovs-appctl", "revalidator/wait", timeout_s=_LONGEST_S)
+    update_s = time.monotonic() - begun_s
+    trial = bench.result(before, running, offered_pps=_UPDATE_PPS)
+    return {"update_s": update_s, "update_loss_share": trial.frames.loss_share}, trial.suspect
 
 
 def _too_few(values: Mapping[str, Value], entries: int) -> Iterator[str]:
@@ -170,17 +158,6 @@ def _growth(seen: Sequence[tuple[float, int, int]], column: int) -> float:
     first_s = max((one[0] for one in seen if not one[column]), default=seen[0][0] - _POLL_S)
     last_s = next(one[0] for one in seen if one[column] == most)
     return most / max(_POLL_S, last_s - first_s) if most else 0.0
-
-
-def entries_experiment(bed: Bed, bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> EntriesExperiment:
-    counts = _fitting(bed, (1, 256, 16_384) if quick else (4**power for power in range(9)))
-    points: list[Point] = [{"kind": kind, "entries": count} for count in counts for kind in KINDS]
-    return EntriesExperiment(bench, LOAD_TIMES[bed.kind, quick], seed, repeats, points)
-
-
-def insert_experiment(bed: Bed, bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> InsertExperiment:
-    counts = _fitting(bed, (256, 4096) if quick else (256, 4096, 16_384))
-    return InsertExperiment(bench, seed, repeats, [{"entries": count} for count in counts])
 
 
 def _fitting(bed: Bed, counts: Iterable[int]) -> list[int]:

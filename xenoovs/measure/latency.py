@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import cast
@@ -17,8 +17,8 @@ from xenoovs.errors import MeasureError
 from xenoovs.measure.bed import Bed, restored_flows, set_program
 from xenoovs.measure.frames import other_half, sources
 from xenoovs.measure.load import LoadBench, TrialResult
-from xenoovs.measure.samples import BedKind, Plain, Point, Value
-from xenoovs.measure.schedule import Measurement
+from xenoovs.measure.samples import BedKind, Point, Value
+from xenoovs.measure.schedule import Basis, Experiment, Measurement
 from xenoovs.measure.throughput import TrialSettings, base_rate, options_of
 from xenoovs.model.balancer import Balancer
 
@@ -27,6 +27,7 @@ BASE_LOADS = tuple(number / 10 for number in range(10))
 BASIS = "partial_drop_pps"
 
 _SOURCE = Path(__file__).with_name("echo_requests.py")
+_FRAME_BYTES = 64
 _REQUESTS_PPS = 100.0
 _SOURCES = 64
 _MOST_MARGIN_S = 1.0
@@ -36,114 +37,57 @@ _SPLIT_SLACK = 0.05
 _MIN_FRAMES = 200
 
 
-@dataclass(slots=True)
-class LatencyExperiment:
-    """Round-trip times over base load and split. `before`: Flows of the bridge before the experiment."""
+def _ask(bench: LoadBench, *, requests: int, after_s: float = 0.0) -> dict[str, object]:
+    bed, profile = bench.bed, bench.profile
+    job = {
+        "vip": str(profile.vip),
+        "port": profile.port,
+        "sources": _sources(bench),
+        "requests": requests,
+        "pps": _REQUESTS_PPS,
+        "after_s": after_s,
+    }
+    argv = ["python3", "-I", "-c", _SOURCE.read_text()]
+    done = bed.client.try_run(*argv, stdin=f"{json.dumps(job)}\n", timeout_s=requests / _REQUESTS_PPS + _TIMEOUT_S)
+    if done.exit_code:
+        lines = done.stderr.strip().splitlines() or [f"status {done.exit_code}"]
+        raise MeasureError(f"the client on {bed.client.place.name} ended: {lines[-1]}")
+    answers: dict[str, object] = json.loads(done.stdout)
+    if answers["error"]:
+        raise MeasureError(f"requests to {profile.vip} cannot be sent from {bed.client.place.name}: {answers['error']}")
+    return answers
 
-    bench: LoadBench
-    settings: TrialSettings
-    before: str
-    repeats: int
-    points: Sequence[Point]
-    frame_bytes: int = 64
-    name: str = "latency"
-    options: Mapping[str, Plain] = field(init=False)
-    point_s: float = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.options = {**options_of(self.bench.profile, self.settings), "frame_bytes": self.frame_bytes}
-        self.point_s = self.settings.trial_s + 2 * self.margin_s + 1.0
+def _sources(bench: LoadBench) -> list[str]:
+    if bench.bed.kind is BedKind.MACHINES:
+        return [bench.bed.client.address]
+    few = replace(bench.profile, net=other_half(bench.profile), clients=_SOURCES)
+    return [str(address) for address, _ in sources(few)]
 
-    @property
-    def margin_s(self) -> float:
-        """How long the base load runs before the first request and after the last one."""
-        return min(_MOST_MARGIN_S, self.settings.trial_s)
 
-    def prepare(self, bed: Bed) -> Mapping[str, Value]:
-        return {BASIS: base_rate(self.bench, self.settings, frame_bytes=self.frame_bytes)}
-
-    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
-        self.bench.learn(frame_bytes=self.frame_bytes)
-        self._ask(bed, requests=20)
-
-    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
-        set_program(bed, compile_config(balancer_of(bed, str(point["split"]))).flows, before=self.before)
-        load, rate = float(point["base_load"]), cast(float, basis[BASIS])
-        requests = max(20, round(self.settings.trial_s * _REQUESTS_PPS))
-        self.bench.announce_backends()
-        if not load:
-            return self._measurement(bed, self._ask(bed, requests=requests), None, str(point["split"]))
-        before = self.bench.read()
-        seconds_s = self.settings.trial_s + 2 * self.margin_s
-        running = self.bench.start(self.frame_bytes, offered_pps=rate * load, seconds_s=seconds_s)
-        try:
-            answers = self._ask(bed, requests=requests, after_s=self.margin_s)
-        except BaseException:
-            running.end()
-            raise
-        shared = bed.client.is_at(bed.generator)
-        result = self.bench.result(
-            before,
-            running,
-            offered_pps=rate * load,
-            elsewhere=0 if shared else requests,
-            beside=requests if shared else 0,
-        )
-        return self._measurement(bed, answers, result, str(point["split"]))
-
-    def _ask(self, bed: Bed, *, requests: int, after_s: float = 0.0) -> dict[str, object]:
-        profile = self.bench.profile
-        job = {
-            "vip": str(profile.vip),
-            "port": profile.port,
-            "sources": self._sources(bed),
-            "requests": requests,
-            "pps": _REQUESTS_PPS,
-            "after_s": after_s,
-        }
-        argv = ["python3", "-I", "-c", _SOURCE.read_text()]
-        done = bed.client.try_run(*argv, stdin=f"{json.dumps(job)}\n", timeout_s=requests / _REQUESTS_PPS + _TIMEOUT_S)
-        if done.exit_code:
-            lines = done.stderr.strip().splitlines() or [f"status {done.exit_code}"]
-            raise MeasureError(f"the client on {bed.client.place.name} ended: {lines[-1]}")
-        answers: dict[str, object] = json.loads(done.stdout)
-        if answers["error"]:
-            raise MeasureError(
-                f"requests to {profile.vip} cannot be sent from {bed.client.place.name}: {answers['error']}"
-            )
-        return answers
-
-    def _sources(self, bed: Bed) -> list[str]:
-        if bed.kind is BedKind.MACHINES:
-            return [bed.client.address]
-        few = replace(self.bench.profile, net=other_half(self.bench.profile), clients=_SOURCES)
-        return [str(address) for address, _ in sources(few)]
-
-    def _measurement(
-        self, bed: Bed, answers: Mapping[str, object], result: TrialResult | None, split: str
-    ) -> Measurement:
-        rtt_us = cast("list[float]", answers["rtt_us"])
-        sent = cast(int, answers["sent"])
-        none = dict.fromkeys(bed.backends, 0)
-        values: dict[str, Value] = {
-            "sent": sent,
-            "received": len(rtt_us),
-            "loss_share": max(0.0, 1 - len(rtt_us) / sent),
-            "rtt_us": rtt_us,
-            "timestamps": str(answers["timestamps"]),
-            "base_offered_pps": 0.0 if result is None or result.offered_pps is None else result.offered_pps,
-            "base_sent": 0 if result is None else result.frames.sent,
-            "base_received": 0 if result is None else result.frames.received,
-            "base_received_by_backend": none if result is None else dict(result.frames.received_by_backend),
-            "base_loss_share": 0.0 if result is None else result.frames.loss_share,
-            **({} if result is None or result.by_switch is None else result.by_switch.values),
-        }
-        suspect = [] if result is None else [*result.suspect, *_split_doubts(bed, split, result)]
-        if not rtt_us:
-            suspect.append("no request was answered: does a DNS or echo server listen at the VIP of each backend?")
-        if abs(jump_s := cast(float, answers["clock_jump_s"])) > _CLOCK_JUMP_S and values["timestamps"] != "program":
-            suspect.append(f"the clock of the client's machine was set by {jump_s:+.3f} s during the measurement")
-        return Measurement(values, tuple(suspect))
+def _measurement(bed: Bed, answers: Mapping[str, object], result: TrialResult | None, split: str) -> Measurement:
+    rtt_us = cast("list[float]", answers["rtt_us"])
+    sent = cast(int, answers["sent"])
+    none = dict.fromkeys(bed.backends, 0)
+    values: dict[str, Value] = {
+        "sent": sent,
+        "received": len(rtt_us),
+        "loss_share": max(0.0, 1 - len(rtt_us) / sent),
+        "rtt_us": rtt_us,
+        "timestamps": str(answers["timestamps"]),
+        "base_offered_pps": 0.0 if result is None or result.offered_pps is None else result.offered_pps,
+        "base_sent": 0 if result is None else result.frames.sent,
+        "base_received": 0 if result is None else result.frames.received,
+        "base_received_by_backend": none if result is None else dict(result.frames.received_by_backend),
+        "base_loss_share": 0.0 if result is None else result.frames.loss_share,
+        **({} if result is None or result.by_switch is None else result.by_switch.values),
+    }
+    suspect = [] if result is None else [*result.suspect, *_split_doubts(bed, split, result)]
+    if not rtt_us:
+        suspect.append("no request was answered: does a DNS or echo server listen at the VIP of each backend?")
+    if abs(jump_s := cast(float, answers["clock_jump_s"])) > _CLOCK_JUMP_S and values["timestamps"] != "program":
+        suspect.append(f"the clock of the client's machine was set by {jump_s:+.3f} s during the measurement")
+    return Measurement(values, tuple(suspect))
 
 
 def _split_doubts(bed: Bed, split: str, result: TrialResult) -> Iterator[str]:
@@ -188,10 +132,42 @@ def balancer_of(bed: Bed, split: str) -> Balancer:
 
 @contextmanager
 def latency_experiment(
-    bench: LoadBench, settings: TrialSettings, *, repeats: int, points: Sequence[Point]
-) -> Iterator[LatencyExperiment]:
+    bench: LoadBench, settings: TrialSettings, repeats: int, points: Sequence[Point]
+) -> Iterator[Experiment]:
     """Prepare the experiment; the flows of the bridge are restored at the end. Raises MeasureError."""
+    bed = bench.bed
     for split in {str(point["split"]) for point in points}:
-        split_shares(bench.bed, split)
-    with restored_flows(bench.bed) as before:
-        yield LatencyExperiment(bench, settings, before, repeats, points)
+        split_shares(bed, split)
+    # The base load runs so long before the first request, and after the last one.
+    margin_s = min(_MOST_MARGIN_S, settings.trial_s)
+    requests = max(20, round(settings.trial_s * _REQUESTS_PPS))
+    seconds_s = settings.trial_s + 2 * margin_s
+    is_shared = bed.client.is_at(bed.generator)
+
+    def prepare() -> Basis:
+        return {BASIS: base_rate(bench, settings, frame_bytes=_FRAME_BYTES)}
+
+    def warm_up() -> None:
+        bench.learn(frame_bytes=_FRAME_BYTES)
+        _ask(bench, requests=20)
+
+    def measure(point: Point, basis: Basis) -> Measurement:
+        split, rate = str(point["split"]), cast(float, basis[BASIS]) * float(point["base_load"])
+        set_program(bed, compile_config(balancer_of(bed, split)).flows, before=flows)
+        bench.announce_backends()
+        if not point["base_load"]:
+            return _measurement(bed, _ask(bench, requests=requests), None, split)
+        before = bench.read()
+        running = bench.start(_FRAME_BYTES, offered_pps=rate, seconds_s=seconds_s)
+        try:
+            answers = _ask(bench, requests=requests, after_s=margin_s)
+        except BaseException:
+            running.end()
+            raise
+        elsewhere, beside = (0, requests) if is_shared else (requests, 0)
+        result = bench.result(before, running, offered_pps=rate, elsewhere=elsewhere, beside=beside)
+        return _measurement(bed, answers, result, split)
+
+    options = {**options_of(bench.profile, settings), "frame_bytes": _FRAME_BYTES}
+    with restored_flows(bed) as flows:
+        yield Experiment("latency", points, repeats, seconds_s + 1.0, measure, options, prepare, warm_up)

@@ -15,7 +15,8 @@ from xenoovs.lab.nic.call import guest_place
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.place import Place, machine_by_ssh, this_machine
 from xenoovs.lab.probing import in_lab, machine_of
-from xenoovs.lab.topology import Topology
+from xenoovs.lab.servers import find_machine
+from xenoovs.lab.topology import Machine, Topology
 from xenoovs.measure.bed import PKTGEN, TCPREPLAY, Bed, Station, lock_bed, service_under_test
 from xenoovs.measure.samples import BedKind
 from xenoovs.model import values
@@ -75,10 +76,7 @@ def _in_lab(role: BedRole) -> tuple[str, dict[str, str]]:
         return lab.topology.clients.namespace, {}
     if role.role == "dpu":
         return lab.topology.switch_namespace, {"OVS_RUNDIR": str(lab.ovs.directory)}
-    for machine in lab.topology.machines:
-        if role.role in machine.names:
-            return machine.namespace, {}
-    raise LabError(f"lab {lab.name} has no backend {role.role}")
+    return find_machine(lab, role.role).namespace, {}
 
 
 @contextmanager
@@ -99,7 +97,12 @@ def open_machines_bed(path: Path, balancer: Balancer, service: str | None = None
 
 def _bed(path: Path, file: BedFile, balancer: Balancer, service: Service, places: OpenPlaces) -> Bed:
     names = {backend.name for each in balancer.services for backend in each.backends}
-    stations = {role.role: places.station(role) for role in file.backends if role.role in names}
+    backends = {role.role: places.station(role) for role in file.backends if role.role in names}
+    stations = {
+        each.name: {backend.name: backends[backend.name] for backend in each.backends}
+        for each in balancer.services
+        if all(backend.name in backends for backend in each.backends)
+    }
     generator, facts = _with_mac(places.station(file.generator))
     dpu, dpu_facts = _with_mac(places.station(file.dpu))
     switch = _facts(dpu, _SWITCH_FACTS.format(bridge=balancer.uplinks.bridge))
@@ -121,7 +124,6 @@ def _bed(path: Path, file: BedFile, balancer: Balancer, service: Service, places
         generator=generator,
         client=places.station(file.client),
         dpu=dpu,
-        backends={backend.name: stations[backend.name] for backend in service.backends},
         stations=stations,
         uplinks=file.dpu.interfaces,
         gateway_mac=dpu.mac,
@@ -322,19 +324,18 @@ def _lab_bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer
     kernel = place.run(["uname", "-r"]).stdout.strip()
     balancer = in_lab(balancer, topology)
     service = service_under_test(balancer, service_name)
-    machines = {name: machine for machine in topology.machines for name in machine.names}
-    # Services in several VLANs may have servers of one name.
-    machines |= {one.name: found for one in service.backends if (found := machine_of(service, one, topology))}
-    backends = {
-        backend: Station(backend, place, "eth0", machine.namespace, mac=machine.mac, address=machine.own_addresses[0])
-        for backend, machine in machines.items()
-    }
-    named = [backend.name for backend in service.backends]
-    if missing := sorted(set(named) - set(backends)):
-        raise LabError(
-            f"lab {name} has no backend {missing[0]}: build it again for this config (`xenoovs lab down --lab {name}`, "
-            "`xenoovs lab up`)"
-        )
+    stations = dict[str, dict[str, Station]]()
+    for each in balancer.services:
+        machines = {backend.name: machine_of(each, backend, topology) for backend in each.backends}
+        found = {backend: _station(place, backend, machine) for backend, machine in machines.items() if machine}
+        if len(found) == len(machines):
+            stations[each.name] = found
+        elif each is service:
+            missing = min(machines.keys() - found.keys())
+            raise LabError(
+                f"lab {name} has no backend {missing}: build it again for this config (`xenoovs lab down --lab "
+                f"{name}`, `xenoovs lab up`)"
+            )
     return Bed(
         name=f"lab {name}",
         kind=kind,
@@ -344,13 +345,16 @@ def _lab_bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer
         generator=generator,
         client=Station("client", place, clients.interface, clients.namespace, mac=generator.mac),
         dpu=Station("dpu", place, uplinks.ingress[0], topology.switch_namespace, env=env),
-        backends={name: backends[name] for name in named},
         uplinks=tuple(dict.fromkeys((*uplinks.ingress, uplinks.egress))),
         gateway_mac=clients.gateway_mac,
         document={"lab": name, "nic": "emulated" if kind is BedKind.EMULATED else "none"},
-        stations=backends,
+        stations=stations,
         versions={"ovs": version, "kernel": kernel, "cpu": cpu_of(place)},
     )
+
+
+def _station(place: Place, name: str, machine: Machine) -> Station:
+    return Station(name, place, "eth0", machine.namespace, mac=machine.mac, address=machine.own_addresses[0])
 
 
 _GUEST_DIRECTORY = Path("/run/xenoovs/lab")

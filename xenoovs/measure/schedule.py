@@ -6,14 +6,9 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from typing import Protocol, TypeVar
 
-from xenoovs.dataclass import dataclass
-from xenoovs.measure.bed import AnyBed
-from xenoovs.measure.samples import Point, Run, RunWriter, Sample, Value, point_key, utc_text
-
-AnyBedT = TypeVar("AnyBedT", bound=AnyBed)
-BedT = TypeVar("BedT", bound=AnyBed, contravariant=True)
+from xenoovs.dataclass import dataclass, field
+from xenoovs.measure.samples import Plain, Point, Run, RunWriter, Sample, Value, point_key, utc_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,34 +19,32 @@ class Measurement:
     suspect: tuple[str, ...] = ()
 
 
-class Experiment(Protocol[BedT]):
-    """One experiment: what it varies, and how it measures one point.
+Basis = Mapping[str, Value]
+"""What an experiment measured once before its points, which refer to it."""
 
-    `options`: What else changes the figures, by name; a run with other ones cannot be resumed. `point_s`: About how
-    long one sample takes, for the first estimate of the time left.
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One experiment on a bed: what it varies, and how it measures one point.
+
+    Attributes:
+        point_s: About how long one sample takes, for the first estimate of the time left.
+        measure: Measures a point once. Whatever ends it, also KeyboardInterrupt, the bed is afterwards as it was
+            before. Raises MeasureError when no further point makes sense.
+        options: What else changes the figures, by name; a run with other ones cannot be resumed.
+        prepare: Measures the basis, which is stored for a resumed run too.
+        warm_up: Runs the load for a moment before the first point of a session, so that no point pays for cold caches;
+            None: that is a measurement of the first point.
     """
 
     name: str
     points: Sequence[Point]
     repeats: int
-    options: Mapping[str, str | int | float | bool]
     point_s: float
-
-    def prepare(self, bed: BedT) -> Mapping[str, Value]:
-        """Measure once what the points refer to, and return it: the basis, which is stored for a resumed run too."""
-        return {}
-
-    def warm_up(self, bed: BedT, basis: Mapping[str, Value]) -> None:
-        """Run the load for a moment before the first point of a session, so that no point pays for cold caches."""
-        self.measure(bed, self.points[0], basis)
-
-    def measure(self, bed: BedT, point: Point, basis: Mapping[str, Value]) -> Measurement:
-        """Measure one point once.
-
-        Whatever ends it, also KeyboardInterrupt, the bed is afterwards as it was before. Raises MeasureError when no
-        further point makes sense.
-        """
-        raise NotImplementedError
+    measure: Callable[[Point, Basis], Measurement]
+    options: Mapping[str, Plain] = field(default_factory=dict)
+    prepare: Callable[[], Basis] = dict
+    warm_up: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +81,7 @@ def _without_offload(point: Point) -> str:
 
 
 def carry_out(
-    experiment: Experiment[AnyBedT],
-    bed: AnyBedT,
+    experiment: Experiment,
     writer: RunWriter,
     *,
     progress: Callable[[RunProgress], None],
@@ -115,9 +107,12 @@ def carry_out(
         return samples_s if within_s is None else max(0.0, min(samples_s, begun_s + within_s - time.monotonic()))
 
     progress(RunProgress(left[0][0], done, total, left_s(experiment.point_s * len(left))))
-    if not writer.run.basis and (basis := experiment.prepare(bed)):
+    if not writer.run.basis and (basis := experiment.prepare()):
         writer.set_basis(basis)
-    experiment.warm_up(bed, writer.run.basis)
+    if experiment.warm_up is not None:
+        experiment.warm_up()
+    else:
+        experiment.measure(experiment.points[0], writer.run.basis)
     measured, measured_s = 0, 0.0
     rounds = [list(each) for _, each in groupby(left, key=lambda each: each[0].get("offload"))]
     for number, one_round in enumerate(rounds, start=1):
@@ -128,7 +123,7 @@ def carry_out(
             if index and end_s is not None and start_s + each_s > end_s:
                 break
             progress(RunProgress(point, done + measured, total, left_s(each_s * (len(left) - measured))))
-            measurement = experiment.measure(bed, point, writer.run.basis)
+            measurement = experiment.measure(point, writer.run.basis)
             at = utc_text(begun + start_s - begun_s)
             writer.append(Sample(experiment.name, point, repeat, at, measurement.values, measurement.suspect))
             measured_s += time.monotonic() - start_s

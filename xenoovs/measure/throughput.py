@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
-from xenoovs.dataclass import dataclass, field
+from xenoovs.dataclass import dataclass
 from xenoovs.errors import MeasureError
-from xenoovs.measure.bed import Bed
 from xenoovs.measure.frames import LoadProfile
 from xenoovs.measure.load import LoadBench, TrialResult
 from xenoovs.measure.samples import Plain, Point, Value
-from xenoovs.measure.schedule import Experiment, Measurement
+from xenoovs.measure.schedule import Basis, Experiment, Measurement
 
 PARTIAL_DROP_SHARE = 0.001
 """The loss up to which a rate counts as the partial drop rate."""
@@ -134,50 +134,33 @@ def search_throughput(trial: Callable[[float | None], TrialResult], settings: Tr
     return SearchResult(tuple(trials), coarse)
 
 
-@dataclass(slots=True)
-class _LoadExperiment(Experiment[Bed]):
-    bench: LoadBench
-    settings: TrialSettings
-    repeats: int
-    points: Sequence[Point]
-    name: str = ""
-    options: Mapping[str, Plain] = field(init=False)
-    point_s: float = field(init=False)
+def rate_experiment(bench: LoadBench, settings: TrialSettings, repeats: int, points: Sequence[Point]) -> Experiment:
+    """Return the experiment of the throughput over the size of frames: XenoFlow's first one."""
 
-    def __post_init__(self) -> None:
-        self.options = options_of(self.bench.profile, self.settings)
-        self.point_s = self.settings.search_s if self.name == "rate" else self.settings.trial_s + _OVERHEAD_S
+    def measure(point: Point, _basis: Basis) -> Measurement:
+        return _search(bench, settings, int(point["frame_bytes"])).measurement
 
-    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
-        self.bench.learn(frame_bytes=int(self.points[0]["frame_bytes"]))
+    warm_up = partial(bench.learn, frame_bytes=int(points[0]["frame_bytes"]))
+    options = options_of(bench.profile, settings)
+    return Experiment("rate", points, repeats, settings.search_s, measure, options, warm_up=warm_up)
 
 
-@dataclass(slots=True)
-class RateExperiment(_LoadExperiment):
-    """Throughput over the size of frames: XenoFlow's first experiment."""
+def loss_experiment(bench: LoadBench, settings: TrialSettings, repeats: int, points: Sequence[Point]) -> Experiment:
+    """Return the experiment of the loss over the offered load: XenoFlow's third one."""
 
-    name: str = "rate"
+    def prepare() -> Basis:
+        sizes = sorted({int(point["frame_bytes"]) for point in points})
+        return {BASIS: {str(size): base_rate(bench, settings, frame_bytes=size) for size in sizes}}
 
-    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
-        return _search(self.bench, self.settings, int(point["frame_bytes"])).measurement
-
-
-@dataclass(slots=True)
-class LossExperiment(_LoadExperiment):
-    """Loss over the offered load: XenoFlow's third experiment."""
-
-    name: str = "loss"
-
-    def prepare(self, bed: Bed) -> Mapping[str, Value]:
-        sizes = sorted({int(point["frame_bytes"]) for point in self.points})
-        rates = {str(size): base_rate(self.bench, self.settings, frame_bytes=size) for size in sizes}
-        return {BASIS: rates}
-
-    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
+    def measure(point: Point, basis: Basis) -> Measurement:
         size = int(point["frame_bytes"])
         offered_pps = cast("Mapping[str, float]", basis[BASIS])[str(size)] * float(point["offered_share"])
-        result = self.bench.trial(frame_bytes=size, offered_pps=offered_pps, seconds_s=self.settings.trial_s)
+        result = bench.trial(frame_bytes=size, offered_pps=offered_pps, seconds_s=settings.trial_s)
         return Measurement(result.values, result.suspect)
+
+    warm_up = partial(bench.learn, frame_bytes=int(points[0]["frame_bytes"]))
+    point_s, options = settings.trial_s + _OVERHEAD_S, options_of(bench.profile, settings)
+    return Experiment("loss", points, repeats, point_s, measure, options, prepare, warm_up)
 
 
 def base_rate(bench: LoadBench, settings: TrialSettings, *, frame_bytes: int) -> float:

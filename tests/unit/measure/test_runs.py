@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 import time as real_time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,9 @@ from hypothesis import strategies as st
 from tests.patience import eventually
 from xenoovs.errors import FileUnusable, MeasureError
 from xenoovs.measure import packet_program, path_program, schedule
-from xenoovs.measure.bed import Bed
 from xenoovs.measure.samples import (
     SAMPLES_FILE,
     BedKind,
-    Plain,
     Point,
     Run,
     Sample,
@@ -37,7 +35,7 @@ from xenoovs.measure.samples import (
     read_recorded,
     resumed_run,
 )
-from xenoovs.measure.schedule import Measurement, RunProgress, carry_out, order_of
+from xenoovs.measure.schedule import Basis, Experiment, Measurement, RunProgress, carry_out, order_of
 
 RUN = Run(
     experiment="rate",
@@ -176,30 +174,25 @@ def test_any_text_gives_samples_or_an_error(text: str) -> None:
         parse_samples(f"{text}\n", file="samples.jsonl", experiment="rate")
 
 
-BED = cast(Bed, None)
 POINTS: Sequence[Point] = tuple({"frame_bytes": size} for size in (64, 128, 256, 512))
 
 
 class Counting:
     """An experiment that is interrupted at one of its measurements."""
 
-    name = "rate"
-    repeats = 3
-    points: Sequence[Point] = POINTS
-    options: Mapping[str, Plain] = {}
-    point_s = 1.0
-
     def __init__(self, *, interrupted_at: int | None = None) -> None:
         self.interrupted_at, self.measured, self.prepared = interrupted_at, 0, 0
 
-    def prepare(self, bed: Bed) -> Mapping[str, Value]:
+    @property
+    def made(self) -> Experiment:
+        return Experiment("rate", POINTS, 3, 1.0, self.measure, prepare=self.prepare, warm_up=lambda: None)
+
+    def prepare(self) -> Basis:
         self.prepared += 1
         return {"throughput_pps": 7}
 
-    def warm_up(self, bed: Bed, basis: Mapping[str, Value]) -> None:
+    def measure(self, point: Point, basis: Basis) -> Measurement:
         assert basis == {"throughput_pps": 7}
-
-    def measure(self, bed: Bed, point: Point, basis: Mapping[str, Value]) -> Measurement:
         if self.measured == self.interrupted_at:
             raise KeyboardInterrupt
         self.measured += 1
@@ -222,10 +215,10 @@ def test_every_repeat_has_all_points_in_an_order_of_its_own() -> None:
 def test_a_session_without_time_still_measures_one_point(tmp_path: Path) -> None:
     for stored in (1, 2):
         with new_run(tmp_path, RUN_OF_FOUR) if stored == 1 else resumed_run(next(tmp_path.iterdir())) as writer:
-            carry_out(Counting(), BED, writer, progress=lambda _: None, within_s=0.0)
+            carry_out(Counting().made, writer, progress=lambda _: None, within_s=0.0)
             assert len(writer.samples) == stored
     with resumed_run(next(tmp_path.iterdir())) as writer:
-        carry_out(Counting(), BED, writer, progress=lambda _: None)
+        carry_out(Counting().made, writer, progress=lambda _: None)
         assert len(writer.samples) == 12
 
 
@@ -242,7 +235,7 @@ def test_a_short_run_has_the_same_points_with_each_setting_of_offload(tmp_path: 
     run = replace(RUN_OF_FOUR, points=points, repeats=1)
     for sessions, sizes in ((1, 1), (2, 2), (3, 3)):
         with new_run(tmp_path, run) if sessions == 1 else resumed_run(next(tmp_path.iterdir())) as writer:
-            carry_out(Counting(), BED, writer, progress=lambda _: None, within_s=0.0)
+            carry_out(Counting().made, writer, progress=lambda _: None, within_s=0.0)
             measured = {
                 offload: [s.point["bytes"] for s in writer.samples if s.point["offload"] == offload]
                 for offload in ("on", "off")
@@ -258,11 +251,11 @@ def test_an_interrupted_and_resumed_run_has_the_points_of_an_uninterrupted_one(t
     with new_run(tmp_path, RUN_OF_FOUR) as writer:
         directory = writer.directory
         with pytest.raises(KeyboardInterrupt):
-            carry_out(Counting(interrupted_at=at), BED, writer, progress=shown.append)
+            carry_out(Counting(interrupted_at=at).made, writer, progress=shown.append)
     assert len(read_recorded(directory).samples) == at
     later = Counting()
     with resumed_run(directory) as writer:
-        carry_out(later, BED, writer, progress=shown.append)
+        carry_out(later.made, writer, progress=shown.append)
     recorded = read_recorded(directory)
     assert recorded.is_complete
     assert [sample.key for sample in recorded.samples] == [
@@ -355,7 +348,7 @@ def test_samples_of_a_session_are_in_order_whatever_the_wall_clock_shows(
 
     monkeypatch.setattr(schedule, "time", clock)
     with new_run(tmp_path, RUN_OF_FOUR) as writer:
-        schedule.carry_out(Setting(), BED, writer, progress=lambda _: None)
+        schedule.carry_out(Setting().made, writer, progress=lambda _: None)
         times = [sample.at for sample in writer.samples]
     assert times == sorted(times)
     assert len(set(times)) == 12

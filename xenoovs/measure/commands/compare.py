@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from xenoovs.display import percent, quantity, span
-from xenoovs.measure.bed import Bed
 from xenoovs.measure.commands.run import (
     MeasureSettings,
     PointTable,
@@ -141,16 +140,13 @@ def compare_command(settings: MeasureSettings, *, experiment: str, repeats: int 
                 change = f"Replace all flows of {bridge} again and again" if experiment == "designs" else added
                 confirm(f"{change} while this measures?", yes=yes)
             with load_bench(bed, designs_profile(bed, clients=1, seed=settings.seed)) as bench:
-                recorded = run_on_bed(settings, bed, _experiment(experiment, settings, bed, bench, number))
+                recorded = run_on_bed(settings, bed, _experiment(experiment, settings, bench, number))
     show_result(settings, recorded, TABLES[experiment].show)
 
 
-def _experiment(name: str, settings: MeasureSettings, bed: Bed, bench: LoadBench, repeats: int) -> Experiment[Bed]:
-    quick, seed = settings.quick, settings.seed
-    if name in ("entries", "insert"):
-        make = entries_experiment if name == "entries" else insert_experiment
-        return make(bed, bench, quick=quick, seed=seed, repeats=repeats)
-    made = designs_experiment(bed, bench, quick=quick, seed=seed, repeats=repeats)
-    if made.why_no_ipvs:
-        echo(f"IPVS is not measured: {made.why_no_ipvs}", err=True)
+def _experiment(name: str, settings: MeasureSettings, bench: LoadBench, repeats: int) -> Experiment:
+    make = {"designs": designs_experiment, "entries": entries_experiment, "insert": insert_experiment}[name]
+    made = make(bench, quick=settings.quick, seed=settings.seed, repeats=repeats)
+    if why_not := made.options.get("why_no_ipvs"):
+        echo(f"IPVS is not measured: {why_not}", err=True)
     return made

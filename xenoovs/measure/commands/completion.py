@@ -8,7 +8,7 @@ from typing import TypeVar
 import click
 
 from xenoovs.measure.commands.run import MeasureSettings, lab_measure_options, repeats_option, run_on_bed, show_result
-from xenoovs.measure.completion import QUICK_SIZE, CompletionCase, CompletionExperiment, Scene, points_of, scenes_of
+from xenoovs.measure.completion import QUICK_SIZE, CompletionCase, Scene, completion_experiment, points_of, scenes_of
 from xenoovs.measure.completion_figures import CompletionFigures, figures_of
 from xenoovs.measure.fabric_bed import open_fabric_bed, prepared
 from xenoovs.measure.routing_designs import RoutingDesign
@@ -93,14 +93,11 @@ def completion_command(
         )
     chosen = cases or (_QUICK_CASES if settings.quick else _USUAL_CASES)
     one_size = (flows, size) if flows is not None and size is not None else QUICK_SIZE if settings.quick else None
-    experiment = CompletionExperiment(
-        points_of(scenes_of(chosen, one_size), designs or tuple(RoutingDesign)),
-        repeats=repeats or (_QUICK_REPEATS if settings.quick else _REPEATS),
-        txrehash=txrehash,
-        seed=settings.seed,
-    )
+    points = points_of(scenes_of(chosen, one_size), designs or tuple(RoutingDesign))
+    number = repeats or (_QUICK_REPEATS if settings.quick else _REPEATS)
     with open_fabric_bed(settings.lab) as bed, prepared(bed, txrehash=txrehash):
-        recorded = run_on_bed(settings, bed, experiment)
+        made = completion_experiment(bed, points, repeats=number, txrehash=txrehash, seed=settings.seed)
+        recorded = run_on_bed(settings, bed, made)
     show_result(settings, recorded, _show)
 
 

@@ -10,7 +10,6 @@ import click
 
 from xenoovs.display import percent
 from xenoovs.lab.topology import client_net, parse_net, used_addresses
-from xenoovs.measure.bed import Bed
 from xenoovs.measure.commands.run import (
     MeasureSettings,
     PointColumn,
@@ -30,7 +29,7 @@ from xenoovs.measure.load import LoadBench, load_bench
 from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample
 from xenoovs.measure.schedule import Experiment
 from xenoovs.measure.statistics import quantile
-from xenoovs.measure.throughput import LossExperiment, RateExperiment, TrialSettings, trial_settings
+from xenoovs.measure.throughput import TrialSettings, loss_experiment, rate_experiment, trial_settings
 from xenoovs.measure.trex_profile import trex_profile
 from xenoovs.measure.verdict import number_list, trusted
 from xenoovs.model.address import IPNetwork
@@ -189,10 +188,10 @@ def _points(name: str, sizes: Sequence[int] | None, splits: Sequence[str], *, qu
 
 def _experiment(
     name: str, bench: LoadBench, trials: TrialSettings, repeats: int, points: Sequence[Point]
-) -> AbstractContextManager[Experiment[Bed]]:
+) -> AbstractContextManager[Experiment]:
     if name == "latency":
-        return latency_experiment(bench, trials, repeats=repeats, points=points)
-    return nullcontext((RateExperiment if name == "rate" else LossExperiment)(bench, trials, repeats, points))
+        return latency_experiment(bench, trials, repeats, points)
+    return nullcontext((rate_experiment if name == "rate" else loss_experiment)(bench, trials, repeats, points))
 
 
 @click.command("trex-profile")

@@ -16,7 +16,7 @@ from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Device
 from xenoovs.display import decimal, percent, quantity, span
 from xenoovs.errors import MeasureError, first_names
-from xenoovs.measure.bed_paths import PathDirection, kind_of, paths_experiment
+from xenoovs.measure.bed_paths import PathDirection, kind_of, path_bench, paths_experiment
 from xenoovs.measure.commands.run import (
     MeasureSettings,
     bed_of,
@@ -173,10 +173,8 @@ def paths_command(
         return
     require_libraries("numpy")
     chosen = _DIRECTIONS[directions]
-    with (
-        bed_of(settings) as bed,
-        paths_experiment(bed, directions=chosen, quick=settings.quick, seed=settings.seed, repeats=repeats) as made,
-    ):
+    with bed_of(settings) as bed, path_bench(bed, chosen, seed=settings.seed) as bench:
+        made = paths_experiment(bench, chosen, quick=settings.quick, repeats=repeats)
         recorded = run_on_bed(settings, bed, made)
     planner.show_run(settings, recorded)
 

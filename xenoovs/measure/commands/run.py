@@ -17,7 +17,7 @@ from xenoovs import __version__
 from xenoovs.dataclass import asdict, dataclass
 from xenoovs.display import duration, percent, quantity, span
 from xenoovs.errors import MeasureError, counted, worded
-from xenoovs.measure.bed import Bed
+from xenoovs.measure.bed import AnyBed, Bed
 from xenoovs.measure.check import EXPERIMENTS, BedFinding, check_bed
 from xenoovs.measure.machines_bed import load_bed_file, open_lab_bed, open_machines_bed
 from xenoovs.measure.samples import (
@@ -34,7 +34,7 @@ from xenoovs.measure.samples import (
     resumed_run,
     utc_text,
 )
-from xenoovs.measure.schedule import AnyBedT, Experiment, RunProgress, carry_out
+from xenoovs.measure.schedule import Experiment, RunProgress, carry_out
 from xenoovs.measure.verdict import mean_value, measured_points, offloaded_share
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import MAX_SIZE_BYTES
@@ -203,12 +203,12 @@ def _load(config: Path, *, for_lab: bool) -> Balancer:
     return load_config(config, for_lab=for_lab)
 
 
-def run_on_bed(settings: MeasureSettings, bed: AnyBedT, experiment: Experiment[AnyBedT]) -> RecordedRun:
+def run_on_bed(settings: MeasureSettings, bed: AnyBed, experiment: Experiment) -> RecordedRun:
     """Measure what is missing on an open bed."""
     with _writer(settings, bed, experiment) as writer:
         try:
             within_s = _QUICK_S if settings.quick else None
-            carry_out(experiment, bed, writer, progress=_show_progress, within_s=within_s)
+            carry_out(experiment, writer, progress=_show_progress, within_s=within_s)
         except BaseException:
             echo_over("")
             _say_what_is_stored(writer)
@@ -328,7 +328,7 @@ def _show_progress(progress: RunProgress) -> None:
 
 
 @contextmanager
-def _writer(settings: MeasureSettings, bed: AnyBedT, experiment: Experiment[AnyBedT]) -> Iterator[RunWriter]:
+def _writer(settings: MeasureSettings, bed: AnyBed, experiment: Experiment) -> Iterator[RunWriter]:
     run = Run(
         experiment=experiment.name,
         config=bed.config,
