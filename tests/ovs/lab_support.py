@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from ipaddress import ip_address
 from pathlib import Path
 
+import pytest
+
 from tests.ovs.dummy import ofctl
 from xenoovs.compile.program import compile_config
+from xenoovs.lab.fabric import build
+from xenoovs.lab.fabric.plan import FabricShape
 from xenoovs.lab.host import marked_processes
-from xenoovs.lab.lab import MARK, Lab
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, MARK, FabricLab, Lab
 from xenoovs.lab.lifecycle import down, up
 from xenoovs.lab.traffic import ServiceTraffic
 from xenoovs.model.address import parse_mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, Service, Uplinks
+from xenoovs.model.emit import render_config
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import Direct
 from xenoovs.openflow.text import render_flow
@@ -58,6 +63,43 @@ def running_lab(suffix: str, wanted: Balancer, directory: Path) -> Iterator[Lab]
         yield lab
     finally:
         down(name, directory=directory)
+
+
+def lab_fixture(
+    suffix: str, wanted: Balancer, prepare: Callable[[Lab], object] = lambda _lab: None
+) -> Callable[..., Iterator[Lab]]:
+    """Return the fixture of a lab for a module, whose directory commands find, with the config in my.yaml beside it."""
+
+    @pytest.fixture(scope="module")
+    def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+        directory = tmp_path_factory.mktemp("lab")
+        with running_lab(suffix, wanted, directory) as made, pytest.MonkeyPatch.context() as patch:
+            patch.setenv(DIRECTORY_VARIABLE, str(directory))
+            (directory / "my.yaml").write_text(render_config(wanted))
+            prepare(made)
+            yield made
+
+    return lab
+
+
+def fabric_fixture(
+    suffix: str, shape: FabricShape, prepare: Callable[[FabricLab], object] = lambda _lab: None
+) -> Callable[..., Iterator[FabricLab]]:
+    """Return the fixture of a fabric lab for a module, whose directory commands find."""
+
+    @pytest.fixture(scope="module")
+    def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
+        directory, name = tmp_path_factory.mktemp("lab"), lab_name(suffix)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(DIRECTORY_VARIABLE, str(directory))
+            made = build.up(name, shape, directory=directory)
+            try:
+                prepare(made)
+                yield made
+            finally:
+                down(name, directory=directory)
+
+    return lab
 
 
 def set_flows(lab: Lab, *flows: str) -> None:

@@ -6,19 +6,18 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import CommandLine, finish, start
-from tests.ovs.lab_support import lab_name, links, remains
+from tests.ovs.lab_support import fabric_fixture, lab_name, links, remains
 from tests.patience import eventually
 from xenoovs.errors import LabError
 from xenoovs.lab.fabric.build import up
 from xenoovs.lab.fabric.plan import SOURCE_PORTS, FabricShape
 from xenoovs.lab.fabric.status import fabric_status, restore, silence
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab, open_lab
+from xenoovs.lab.lab import FabricLab, open_lab
 from xenoovs.lab.lifecycle import down
 from xenoovs.measure.bed import replace_flows
 from xenoovs.measure.fabric_bed import open_fabric_bed
@@ -36,16 +35,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
 """
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
-    directory, name = tmp_path_factory.mktemp("lab"), lab_name("fabric")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DIRECTORY_VARIABLE, str(directory))
-        made = up(name, FabricShape(paths=3, senders=2), directory=directory)
-        try:
-            yield made
-        finally:
-            down(name, directory=directory)
+lab = fabric_fixture("fabric", FabricShape(paths=3, senders=2))
 
 
 def test_up_and_down_leave_nothing_behind(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.ovs.lab_support import install, load_text, owners_of_blocks, running_lab
+from tests.ovs.lab_support import install, lab_fixture, load_text, owners_of_blocks, running_lab
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.traffic import LabReport, Load, send
@@ -53,11 +52,7 @@ services:
 BALANCER = _config()
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with running_lab("nat", BALANCER, tmp_path_factory.mktemp("lab")) as made:
-        install(made, BALANCER)
-        yield made
+lab = lab_fixture("nat", BALANCER, lambda made: install(made, BALANCER))
 
 
 LOAD = Load(clients=64, packets=3 * 640)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.ovs.lab_support import (
     assert_split_by_lowest_bit,
     backend,
     balancer,
+    lab_fixture,
     pair,
     running_lab,
     service,
@@ -51,10 +51,7 @@ BIT4, BIT6 = "nw_src=0.0.0.{}/0.0.0.1", "ipv6_src=::{}/::1"
 ALL = (ARP, BACK, *split("ip", BIT4), *split("ipv6", BIT6))
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with running_lab("traffic", BALANCER, tmp_path_factory.mktemp("lab")) as made:
-        yield made
+lab = lab_fixture("traffic", BALANCER)
 
 
 def _of(report: LabReport, name: str) -> ServiceTraffic:

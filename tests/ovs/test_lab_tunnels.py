@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -15,7 +15,16 @@ import pytest
 from tests.command_line import CommandLine
 from tests.golden.cases import file_of
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import install, lab_name, links, load_text, owners_of_blocks, remains, running_lab
+from tests.ovs.lab_support import (
+    install,
+    lab_fixture,
+    lab_name,
+    links,
+    load_text,
+    owners_of_blocks,
+    remains,
+    running_lab,
+)
 from tests.ovs.test_lab_up_down import NOTHING
 from tests.patience import eventually
 from xenoovs.datapath.outer import encapsulations
@@ -78,11 +87,7 @@ def _config(*, ports: str = "shared", kinds: Sequence[str] = tuple(TYPES)) -> st
 BALANCER = load_text(_config())
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with running_lab("tunnels", BALANCER, tmp_path_factory.mktemp("lab")) as made:
-        install(made, BALANCER)
-        yield made
+lab = lab_fixture("tunnels", BALANCER, lambda made: install(made, BALANCER))
 
 
 def assert_exact(report: LabReport, balancer: Balancer) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from ipaddress import ip_network
 
 import pytest
 
-from tests.ovs.lab_support import install, load_text, running_lab
+from tests.ovs.lab_support import install, lab_fixture, load_text
 from xenoovs.cli.doctor import Question
 from xenoovs.compile.program import compile_config
 from xenoovs.datapath.parse import parse_dump
@@ -17,7 +16,7 @@ from xenoovs.judge.doctor.check import CheckState
 from xenoovs.judge.doctor.examine import HOST_CHECKS, examine
 from xenoovs.judge.expected import expected_services, index_blocks
 from xenoovs.lab.host import LabNetns
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.lab.lab import Lab
 from xenoovs.lab.target import OpenedLab
 from xenoovs.lab.traffic import Load, send
 from xenoovs.measure.echo import echo_experiment
@@ -71,11 +70,7 @@ services:
 BALANCER = load_text(CONFIG)
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with running_lab("vlan", BALANCER, tmp_path_factory.mktemp("lab")) as made:
-        install(made, BALANCER)
-        yield made
+lab = lab_fixture("vlan", BALANCER, lambda made: install(made, BALANCER))
 
 
 def test_tags_are_kept_changed_removed_and_added(lab: Lab) -> None:
@@ -127,21 +122,15 @@ def test_doctor_finds_where_a_full_packet_does_not_fit_and_a_tag_needs_no_room(
 
 
 @pytest.mark.parametrize("name", ["blue", "red", "plain"])
-def test_echoes_reach_a_backend_in_the_vlan_of_its_service_and_in_another_one(
-    lab: Lab, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_echoes_reach_a_backend_in_the_vlan_of_its_service_and_in_another_one(lab: Lab, name: str) -> None:
     """The clients of the lab send them without a tag."""
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(lab.directory.parent))
     with open_lab_bed(lab.name, BALANCER, service=name) as bed:
         made = echo_experiment(bed, offloads=["unchanged"], quick=False, sizes=[64], messages=2)
         assert isinstance(rtt_us := made.measure(made.points[0], {}).values["rtt_us"], list)
         assert len(rtt_us) == 2
 
 
-def test_a_bed_has_the_machine_of_each_service_where_backends_have_one_name(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(lab.directory.parent))
+def test_a_bed_has_the_machine_of_each_service_where_backends_have_one_name(lab: Lab) -> None:
     vlans = {machine.namespace: machine.vlan for machine in lab.topology.machines}
     with open_lab_bed(lab.name, BALANCER) as bed:
         found = {service: {name: vlans[at.netns] for name, at in of.items()} for service, of in bed.stations.items()}

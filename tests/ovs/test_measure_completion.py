@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import lab_name
+from tests.ovs.lab_support import fabric_fixture
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
-from xenoovs.lab.fabric.build import up
 from xenoovs.lab.fabric.plan import FabricShape
 from xenoovs.lab.fabric.status import fabric_status
 from xenoovs.lab.host import processes_in
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
-from xenoovs.lab.lifecycle import down
+from xenoovs.lab.lab import FabricLab
 from xenoovs.measure.completion import CompletionCase, Scene, completion_experiment
 from xenoovs.measure.fabric_bed import FabricBed, dying_spine, elephant, open_fabric_bed, prepared
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
@@ -25,16 +21,7 @@ FLOWS, BYTES = 10, 20_000
 FOREIGN = "cookie=0x77, priority=7,in_port=p0 actions=drop"
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
-    directory, name = tmp_path_factory.mktemp("lab"), lab_name("fct")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DIRECTORY_VARIABLE, str(directory))
-        made = up(name, FabricShape(), directory=directory)
-        try:
-            yield made
-        finally:
-            down(name, directory=directory)
+lab = fabric_fixture("fct", FabricShape())
 
 
 def _measured(lab: FabricLab, scene: Scene, design: RoutingDesign) -> dict[str, Value]:

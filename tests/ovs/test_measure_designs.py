@@ -8,12 +8,11 @@ from ipaddress import ip_address
 
 import pytest
 
-from tests.ovs.lab_support import backend, balancer, running_lab, service
+from tests.ovs.lab_support import backend, balancer, install, lab_fixture, service
 from tests.ovs.test_design_flows import NINE
 from tests.patience import eventually
-from xenoovs.compile.program import compile_config
 from xenoovs.errors import MeasureError
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.lab.lab import Lab
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.design_flows import Design
 from xenoovs.measure.designs import designs_experiment, designs_profile
@@ -25,8 +24,6 @@ from xenoovs.measure.samples import BedKind
 from xenoovs.measure.schedule import Experiment
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
-from xenoovs.model.emit import render_config
-from xenoovs.openflow.text import render_flow
 from xenoovs.switch.process import run
 
 CLIENTS = 1000
@@ -39,15 +36,7 @@ BALANCER = balancer(
 )
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    directory = tmp_path_factory.mktemp("lab")
-    with running_lab("designs", BALANCER, directory) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DIRECTORY_VARIABLE, str(directory))
-        (directory / "my.yaml").write_text(render_config(BALANCER))
-        text = "\n".join(map(render_flow, compile_config(BALANCER).flows))
-        run([*OFCTL, "add-flows", made.topology.bridge, "-"], stdin=text, env=made.ovs.env)
-        yield made
+lab = lab_fixture("designs", BALANCER, lambda made: install(made, BALANCER))
 
 
 SHORT = BedKind.LAB, True

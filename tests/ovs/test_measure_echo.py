@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from tests.command_line import CommandLine
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import BACK, balancer, running_lab, service, set_flows
+from tests.ovs.lab_support import BACK, balancer, lab_fixture, running_lab, service, set_flows
 from tests.patience import eventually
 from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in
@@ -23,19 +22,11 @@ from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.schedule import Measurement
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, OtherTraffic, PortRange, Protocol
-from xenoovs.model.emit import render_config
 
 DNS = service("dns", Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)))
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    directory = tmp_path_factory.mktemp("lab")
-    with running_lab("echo", balancer(DNS), directory) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DIRECTORY_VARIABLE, str(directory))
-        (directory / "my.yaml").write_text(render_config(balancer(DNS)))
-        set_flows(made, BACK)
-        yield made
+lab = lab_fixture("echo", balancer(DNS), lambda made: set_flows(made, BACK))
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,18 +12,17 @@ import pytest
 
 from tests.command_line import CommandLine, start
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import running_lab
+from tests.ovs.lab_support import lab_fixture
 from tests.ovs.test_measure_load import BALANCER, flows, left_over
 from tests.patience import eventually
 from tests.processes import program_of
 from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.lab.lab import Lab
 from xenoovs.lab.place import Place
 from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.samples import find_runs, read_recorded
-from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
 SHORT = ("--sizes", "64", "--trial", "200ms")
@@ -38,13 +36,7 @@ EXPERIMENTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    directory = tmp_path_factory.mktemp("lab")
-    with running_lab("faults", BALANCER, directory) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DIRECTORY_VARIABLE, str(directory))
-        (directory / "my.yaml").write_text(render_config(BALANCER))
-        yield made
+lab = lab_fixture("faults", BALANCER)
 
 
 @pytest.fixture

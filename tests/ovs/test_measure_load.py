@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import pytest
 
 from tests.command_line import CommandLine, start
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import backend, balancer, lab_name, running_lab, service
+from tests.ovs.lab_support import backend, balancer, lab_fixture, lab_name, service
 from tests.patience import eventually
 from xenoovs.lab.host import processes_in
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.lab.lab import Lab
 from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.frames import load_profile
 from xenoovs.measure.load import load_bench
@@ -22,7 +21,6 @@ from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.samples import find_runs, read_recorded
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol
-from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
 DNS = service(
@@ -34,13 +32,7 @@ BALANCER: Balancer = balancer(DNS)
 RATES = ("--sizes", "64", "--trial", "300ms", "--repeats", "1", "-o", "json")
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    directory = tmp_path_factory.mktemp("lab")
-    with running_lab("load", BALANCER, directory) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DIRECTORY_VARIABLE, str(directory))
-        (directory / "my.yaml").write_text(render_config(BALANCER))
-        yield made
+lab = lab_fixture("load", BALANCER)
 
 
 @pytest.fixture

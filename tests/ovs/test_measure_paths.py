@@ -15,11 +15,11 @@ import pytest
 from tests.command_line import CommandLine, start
 from tests.ovs import test_measure_places
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import backend, balancer, running_lab, service
+from tests.ovs.lab_support import backend, balancer, lab_fixture, service
 from tests.patience import eventually
 from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.lab.lab import Lab
 from xenoovs.lab.place import Place, machine_by_ssh
 from xenoovs.measure import bed_paths as experiment_of_paths
 from xenoovs.measure.bed import Bed
@@ -30,7 +30,6 @@ from xenoovs.measure.path_figures import load_paths
 from xenoovs.measure.samples import BedKind, find_runs, read_recorded
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
-from xenoovs.model.emit import render_config
 from xenoovs.model.load import load_config
 from xenoovs.switch.process import run
 
@@ -52,17 +51,14 @@ COOKIE = "0x7061746800000000"
 ssh_options = test_measure_places.ssh_options
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    directory = tmp_path_factory.mktemp("lab")
-    with running_lab("paths", BALANCER, directory) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DIRECTORY_VARIABLE, str(directory))
-        (directory / "my.yaml").write_text(render_config(BALANCER))
-        for cable in ("p1", "pf0hpf"):
-            # `a` and `b` are behind one cable, `c` is behind another.
-            tbf = ["tbf", "rate", f"{SLOW_BPS}bit", "burst", "1600", "limit", "3200"]
-            run(["tc", "-n", made.topology.switch_namespace, "qdisc", "add", "dev", cable, "root", *tbf])
-        yield made
+def _limit_cables(made: Lab) -> None:
+    for cable in ("p1", "pf0hpf"):
+        # `a` and `b` are behind one cable, `c` is behind another.
+        tbf = ["tbf", "rate", f"{SLOW_BPS}bit", "burst", "1600", "limit", "3200"]
+        run(["tc", "-n", made.topology.switch_namespace, "qdisc", "add", "dev", cable, "root", *tbf])
+
+
+lab = lab_fixture("paths", BALANCER, _limit_cables)
 
 
 @pytest.fixture(autouse=True)

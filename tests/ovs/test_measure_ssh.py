@@ -12,7 +12,7 @@ import pytest
 
 from tests.command_line import XENOOVS, CommandLine
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import backend, balancer, running_lab, service
+from tests.ovs.lab_support import backend, balancer, lab_fixture, service
 from tests.ovs.sshd import new_keys
 from tests.patience import eventually
 from xenoovs.lab.host import processes_in
@@ -21,7 +21,6 @@ from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.machines_bed import open_machines_bed
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
-from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
 BALANCER = balancer(
@@ -33,20 +32,19 @@ BALANCER = balancer(
 )
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    directory = tmp_path_factory.mktemp("lab")
-    with running_lab("ssh", BALANCER, directory) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DIRECTORY_VARIABLE, str(directory))
+@pytest.fixture(scope="module", autouse=True)
+def without_haste() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure_run, "_QUICK_S", 3600.0)
-        yield made
+        yield
+
+
+lab = lab_fixture("ssh", BALANCER)
 
 
 @pytest.fixture(scope="module")
 def config(lab: Lab) -> Path:
-    path = lab.directory.parent / "my.yaml"
-    path.write_text(render_config(BALANCER))
-    return path
+    return lab.directory.parent / "my.yaml"
 
 
 @pytest.fixture(scope="module")

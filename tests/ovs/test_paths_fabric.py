@@ -17,16 +17,14 @@ from typing import Any
 import pytest
 
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import lab_name
+from tests.ovs.lab_support import fabric_fixture
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
 from xenoovs.errors import AgentMissing
-from xenoovs.lab.fabric.build import up
 from xenoovs.lab.fabric.plan import BRIDGE, PROBE_PORT, FabricShape
 from xenoovs.lab.fabric.status import restore, silence
 from xenoovs.lab.host import kill_and_wait
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
-from xenoovs.lab.lifecycle import down
+from xenoovs.lab.lab import FabricLab
 from xenoovs.lab.private_ovs import start_vswitchd_again
 from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS, REFLECTED_PORT
 
@@ -98,18 +96,12 @@ class PathAgent:
         eventually(is_good, f"four good paths at {self.dpu}")
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
-    directory, name = tmp_path_factory.mktemp("lab"), lab_name("paths")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DIRECTORY_VARIABLE, str(directory))
-        made = up(name, FabricShape(paths=4), directory=directory)
-        try:
-            for dpu in ("dpua1", "dpub1"):
-                _without_congestion(made.config(dpu))
-            yield made
-        finally:
-            down(name, directory=directory)
+def _without_any_congestion(made: FabricLab) -> None:
+    for dpu in ("dpua1", "dpub1"):
+        _without_congestion(made.config(dpu))
+
+
+lab = fabric_fixture("paths", FabricShape(paths=4), _without_any_congestion)
 
 
 @contextmanager

@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import lab_name
+from tests.ovs.lab_support import fabric_fixture
 from tests.ovs.test_paths_fabric import REMOTE, PathAgent, dead_path
 from tests.patience import eventually
-from xenoovs.lab.fabric.build import up
 from xenoovs.lab.fabric.plan import BRIDGE, FabricShape
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, FabricLab
-from xenoovs.lab.lifecycle import down
+from xenoovs.lab.lab import FabricLab
 from xenoovs.switch.process import run
 
 pytestmark = pytest.mark.timeout(900)
@@ -29,16 +27,7 @@ PATHS = 3
 ALIASES = tuple(f"10.2.20{number}.2" for number in range(1, PATHS))
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FabricLab]:
-    directory, name = tmp_path_factory.mktemp("lab"), lab_name("selected")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(DIRECTORY_VARIABLE, str(directory))
-        made = up(name, FabricShape(paths=PATHS, senders=2), directory=directory)
-        try:
-            yield made
-        finally:
-            down(name, directory=directory)
+lab = fabric_fixture("selected", FabricShape(paths=PATHS, senders=2))
 
 
 @pytest.fixture

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
-from tests.ovs.lab_support import install, load_text, running_lab
+from tests.ovs.lab_support import install, lab_fixture, load_text
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.traffic import Load, send
 from xenoovs.switch.process import run
@@ -39,11 +35,7 @@ services:
 """)
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with running_lab("prefix", BALANCER, tmp_path_factory.mktemp("lab")) as made:
-        install(made, BALANCER)
-        yield made
+lab = lab_fixture("prefix", BALANCER, lambda made: install(made, BALANCER))
 
 
 def test_each_address_has_the_backends_of_its_longest_prefix(lab: Lab) -> None:

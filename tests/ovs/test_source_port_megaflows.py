@@ -14,7 +14,7 @@ import pytest
 
 from tests.compiled import compiled, draining, observed
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.lab_support import running_lab, set_flows
+from tests.ovs.lab_support import lab_fixture, set_flows
 from tests.ovs.simulated import Shape, install, observed_shapes, packet_text, predicted_shape, send
 from tests.predicted import predict_megaflows
 from xenoovs.compile.encoding import key_match
@@ -275,11 +275,7 @@ services:
 IN_LAB = parse_config(LAB_CONFIG, file="c.yaml")
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with running_lab("port", IN_LAB, tmp_path_factory.mktemp("lab")) as made:
-        set_flows(made, *map(render_flow_to_send, compiled(IN_LAB).flows))
-        yield made
+lab = lab_fixture("port", IN_LAB, lambda made: set_flows(made, *map(render_flow_to_send, compiled(IN_LAB).flows)))
 
 
 @pytest.mark.parametrize("protocol", [Protocol.UDP, Protocol.TCP])
