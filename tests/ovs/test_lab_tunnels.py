@@ -32,7 +32,7 @@ from xenoovs.datapath.parse import parse_dump
 from xenoovs.errors import LabError
 from xenoovs.lab import underlay
 from xenoovs.lab.host import LabNetns
-from xenoovs.lab.lab import Lab
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.lab.lifecycle import down, up
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import Failure, fail, find_machine, heal
@@ -267,8 +267,11 @@ def test_nothing_is_left_of_a_lab_with_tunnels_that_is_killed(step: str, tmp_pat
     assert links() == before
 
 
-def test_the_first_steps_of_the_how_to_page(xenoovs: CommandLine, tmp_path: Path) -> None:
+def test_the_first_steps_of_the_how_to_page(
+    xenoovs: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its config, and its figures of the traffic."""
+    monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
     page = (Path(__file__).parents[2] / "docs/how-to/tunnels.md").read_text()
     file, name = tmp_path / "my.yaml", lab_name("first")
     file.write_text(page.partition("```yaml\n")[2].partition("```")[0])
