@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from enum import Enum
 from ipaddress import ip_network
 from itertools import combinations, combinations_with_replacement
-from pathlib import Path
 from typing import cast
 
 from xenoovs.compile.encoding import rewrites
@@ -28,6 +27,7 @@ from xenoovs.measure.counters import (
     settled_counts,
     slack,
 )
+from xenoovs.measure.forwarding import PACKET_PROGRAM
 from xenoovs.measure.frames import LoadProfile, frame, sources
 from xenoovs.measure.generator import GeneratorResult, PacketGenerator, RunningLoad, packet_generator
 from xenoovs.measure.load import unanswered
@@ -167,7 +167,6 @@ def _flow(in_port: str, address: IPAddress, actions: tuple[Action, ...]) -> str:
 
 # Loads on one or two paths at a time: what each sent, what came through, and at which rate.
 
-_PROGRAM = Path(__file__).with_name("path_program.py").read_text()
 _LATENCY_FRAME_BYTES = 128
 _ANSWER_TIMEOUT_S = 10.0
 _START_TIMEOUT_S = 10.0
@@ -326,13 +325,13 @@ class PathBench:
     def round_trips(self, path: BedPath, *, count: int) -> list[float]:
         """Return the microseconds of round trips to the end of a path and back, without load. Raises MeasureError."""
         backend, asker = path.station, self.bed.generator
-        argv = ["python3", "-I", "-c", _PROGRAM, "reflect", backend.interface, str(path.inward)]
+        argv = ["python3", "-I", "-c", PACKET_PROGRAM, "reflect", backend.interface, str(path.inward)]
         reflector = backend.start(*argv, self._request(path, PathDirection.OUT))
         try:
             if next(reflector.lines(_ANSWER_TIMEOUT_S), "") != "ready":
                 reason = " ".join(reflector.errors) or reflector.reason or "it says nothing"
                 raise MeasureError(f"{path.name} cannot answer on {backend.place.name}: {reason}")
-            argv = ["python3", "-I", "-c", _PROGRAM, "ask", asker.interface, str(path.outward)]
+            argv = ["python3", "-I", "-c", PACKET_PROGRAM, "ask", asker.interface, str(path.outward)]
             output = asker.run(*argv, self._request(path, PathDirection.IN), str(count), timeout_s=120.0).stdout
         except CommandFailed as failed:
             raise MeasureError(f"round trips on path {path.name} cannot be measured: {failed.stderr.strip()}") from None

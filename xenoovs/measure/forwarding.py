@@ -92,7 +92,7 @@ def forwarded_load(
     return values | megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress).values, suspect
 
 
-_PROGRAM = Path(__file__).with_name("packet_program.py").read_text()
+PACKET_PROGRAM = Path(__file__).with_name("packet_program.py").read_text()
 
 
 def arrival_times(
@@ -118,7 +118,7 @@ def _send_each(
     bed: Bed, profile: LoadProfile, clients: Iterable[tuple[IPAddress, int]], frame_bytes: int, role: str, *words: str
 ) -> tuple[list[float], int]:
     frames = "".join(f"{frame(profile, *client, frame_bytes=frame_bytes).hex()}\n" for client in clients)
-    argv = ["python3", "-I", "-c", _PROGRAM, role, bed.generator.netns, bed.generator.interface, *words]
+    argv = ["python3", "-I", "-c", PACKET_PROGRAM, role, bed.generator.netns, bed.generator.interface, *words]
     try:
         output = bed.generator.place.run(argv, stdin=frames, timeout_s=120.0, env=bed.dpu.env)
     except CommandFailed as failed:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tests.patience import eventually
 from xenoovs.errors import FileUnusable, MeasureError
-from xenoovs.measure import packet_program, path_program, schedule
+from xenoovs.measure import packet_program, schedule
 from xenoovs.measure.samples import (
     SAMPLES_FILE,
     BedKind,
@@ -312,8 +312,8 @@ def wired(clock: Clock) -> socket.socket:
 @pytest.mark.parametrize("jump_s", JUMPS_S)
 def test_a_round_trip_while_the_clock_was_set_is_left_out(jump_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(jump_s)
-    monkeypatch.setattr(path_program, "time", clock)
-    found = path_program.round_trip_us(wired(clock), DESTINATION, FRAME, 7)
+    monkeypatch.setattr(packet_program, "time", clock)
+    found = packet_program.round_trip_us(wired(clock), DESTINATION, FRAME, 7)
     assert (found is None) == bool(jump_s)
     assert found is None or found >= 1000
 
