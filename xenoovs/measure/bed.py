@@ -66,6 +66,18 @@ class Station:
             yield
 
 
+def last_line(ended: CommandFailed | Completed) -> str:
+    """Return the last line that a command wrote to stderr, for a message."""
+    return (ended.stderr.strip().splitlines() or [f"status {ended.exit_code}"])[-1]
+
+
+def first_line(program: RemoteCommand, timeout_s: float, failure: str) -> str:
+    """Return the first line of a program. Raises MeasureError with `failure` and why, when it ends or says nothing."""
+    for line in program.lines(timeout_s):
+        return line
+    raise MeasureError(f"{failure}: {' '.join(program.errors) or program.reason or 'it says nothing'}")
+
+
 class AnyBed(Interface):
     """The description of a bed, for `run.json`."""
 
@@ -230,5 +242,4 @@ def _ofctl(dpu: Station, bridge: str, *arguments: str, stdin: str = "") -> str:
     try:
         return dpu.run(*_OFCTL, *arguments, stdin=stdin, timeout_s=_TIMEOUT_S).stdout
     except CommandFailed as failed:
-        lines = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
-        raise MeasureError(f"flows of bridge {bridge} cannot be changed: {lines[-1]}") from None
+        raise MeasureError(f"flows of bridge {bridge} cannot be changed: {last_line(failed)}") from None

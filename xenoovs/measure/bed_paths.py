@@ -16,7 +16,7 @@ from xenoovs.compile.encoding import rewrites
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.host import Device
 from xenoovs.errors import CommandFailed, CommandMissing, MeasureError
-from xenoovs.measure.bed import Bed, Station, added_flows
+from xenoovs.measure.bed import Bed, Station, added_flows, first_line
 from xenoovs.measure.counters import (
     InterfaceCounts,
     SwitchCounters,
@@ -328,9 +328,7 @@ class PathBench:
         argv = ["python3", "-I", "-c", PACKET_PROGRAM, "reflect", backend.interface, str(path.inward)]
         reflector = backend.start(*argv, self._request(path, PathDirection.OUT))
         try:
-            if next(reflector.lines(_ANSWER_TIMEOUT_S), "") != "ready":
-                reason = " ".join(reflector.errors) or reflector.reason or "it says nothing"
-                raise MeasureError(f"{path.name} cannot answer on {backend.place.name}: {reason}")
+            first_line(reflector, _ANSWER_TIMEOUT_S, f"{path.name} cannot answer on {backend.place.name}")
             argv = ["python3", "-I", "-c", PACKET_PROGRAM, "ask", asker.interface, str(path.outward)]
             output = asker.run(*argv, self._request(path, PathDirection.IN), str(count), timeout_s=120.0).stdout
         except CommandFailed as failed:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import quantity, span
 from xenoovs.errors import CommandFailed, XenoovsError
-from xenoovs.measure.bed import PKTGEN, Station
+from xenoovs.measure.bed import PKTGEN, Station, last_line
 from xenoovs.measure.machines_bed import BedFile, BedRole, OpenPlaces
 from xenoovs.regex import regex
 from xenoovs.switch.process import PACKAGES
@@ -142,8 +142,8 @@ def check_bed(file: BedFile, *, experiments: Sequence[str] = EXPERIMENTS) -> lis
                 needs = machine_needs(kind, driver=role.driver, experiments=experiments)
                 text = station.run("sh", "-c", script_of(role, needs, is_dpu=kind == "dpu")).stdout
             except CommandFailed as failed:
-                lines = failed.stderr.strip().splitlines() or [f"status {failed.exit_code}"]
-                found.append(BedFinding(role.role, f"commands do not run in {role.host.text}: {lines[-1]}", ""))
+                problem = f"commands do not run in {role.host.text}: {last_line(failed)}"
+                found.append(BedFinding(role.role, problem, ""))
                 continue
             except XenoovsError as error:
                 found.append(BedFinding(role.role, str(error), ""))

@@ -12,12 +12,12 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from xenoovs.compile.pipeline import Stage, of_service
-from xenoovs.dataclass import dataclass, field, fields
+from xenoovs.dataclass import asdict, dataclass, field, fields
 from xenoovs.datapath.megaflow import Verdict, verdict_of
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.errors import CommandFailed, MeasureError, ParseError
 from xenoovs.lab.place import Place
-from xenoovs.measure.bed import Bed, Station
+from xenoovs.measure.bed import Bed, Station, last_line
 from xenoovs.model.balancer import service_ids
 from xenoovs.regex import regex
 
@@ -55,8 +55,7 @@ def read_counts(stations: Iterable[Station]) -> dict[str, InterfaceCounts]:
         try:
             text = place.run(["sh", "-c", script]).stdout
         except CommandFailed as failed:
-            lines = failed.stderr.strip().splitlines() or ["no reason"]
-            raise MeasureError(f"counters on {place.name} cannot be read: {lines[-1]}") from None
+            raise MeasureError(f"counters on {place.name} cannot be read: {last_line(failed)}") from None
         found.update(parse_counts(text))
     return found
 
@@ -216,15 +215,15 @@ class SwitchCounts:
 
 @dataclass(frozen=True, slots=True)
 class SwitchedFrames:
-    """What the switch counted of a load; the attributes are those of `SwitchCounts`."""
+    """What the switch counted of a load, as a sample has it; see `SwitchCounts`."""
 
     matched: int
-    megaflows: int
-    offloaded: int
+    megaflow_packets: int
+    offloaded_packets: int
 
     @property
     def values(self) -> dict[str, int]:
-        return {"matched": self.matched, "megaflow_packets": self.megaflows, "offloaded_packets": self.offloaded}
+        return asdict(self)
 
     def doubts(self, frames: CountedFrames) -> Iterator[str]:
         """Yield why these numbers and those of the interfaces cannot both be right."""
@@ -255,8 +254,8 @@ class SwitchCounters:
         bridge = self._bed.balancer.uplinks.bridge
         done = self._bed.dpu.try_run("sh", "-c", _FLOWS_SCRIPT, "sh", bridge, self._filter, ports, timeout_s=_TIMEOUT_S)
         if done.exit_code != 0:
-            lines = done.stderr.strip().splitlines() or [f"status {done.exit_code}"]
-            raise MeasureError(f"the counters of {bridge} on {self._bed.dpu.place.name} cannot be read: {lines[-1]}")
+            where = f"the counters of {bridge} on {self._bed.dpu.place.name}"
+            raise MeasureError(f"{where} cannot be read: {last_line(done)}")
         return parse_switch_counts(done.stdout)
 
     def frames_since(self, before: SwitchCounts, *, received: int) -> SwitchedFrames:
@@ -394,21 +393,15 @@ def parse_reading(text: str, *, at_s: float) -> SwitchReading:
 
 @dataclass(frozen=True, slots=True)
 class OffloadTotals:
-    """Megaflows of packets that entered by some ports, and their packets; `offloaded`: those that the NIC forwards."""
+    """Megaflows of packets that entered by some ports, and their packets, as a sample has them.
+
+    `offloaded_megaflows`: Those that the NIC forwards.
+    """
 
     megaflows: int
-    packets: int
-    offloaded: int
+    megaflow_packets: int
+    offloaded_megaflows: int
     offloaded_packets: int
-
-    @property
-    def values(self) -> dict[str, int]:
-        return {
-            "megaflows": self.megaflows,
-            "megaflow_packets": self.packets,
-            "offloaded_megaflows": self.offloaded,
-            "offloaded_packets": self.offloaded_packets,
-        }
 
 
 _TOTALS = """\

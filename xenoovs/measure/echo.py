@@ -13,9 +13,8 @@ from pathlib import Path
 from xenoovs.compile.encoding import deliver
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import CommandFailed, MeasureError
-from xenoovs.lab.place import RemoteCommand
 from xenoovs.lab.topology import client_net, used_addresses
-from xenoovs.measure.bed import Bed, Station, added_flows
+from xenoovs.measure.bed import Bed, added_flows, first_line
 from xenoovs.measure.counters import SwitchCounters, read_switch
 from xenoovs.measure.samples import BedKind, Point, Value
 from xenoovs.measure.schedule import Basis, Experiment, Measurement
@@ -129,17 +128,11 @@ def _echo_server(bed: Bed, target: str) -> Iterator[_EchoServer]:
             )
         program = station.start("python3", "-I", "-c", _SOURCE, "serve", address)
         stack.callback(program.end)
-        server = _EchoServer(address, _port_of(program, station))
+        failure = f"the echo server on {station.place.name} ({station.role}) does not start"
+        server = _EchoServer(address, int(first_line(program, _ANSWER_TIMEOUT_S, failure)))
         if target == "backend":
             stack.enter_context(added_flows(bed, _COOKIE, _flows_to_backend(bed, server)))
         yield server
-
-
-def _port_of(program: RemoteCommand, station: Station) -> int:
-    for line in program.lines(_ANSWER_TIMEOUT_S):
-        return int(line)
-    reason = " ".join(program.errors) or program.reason or "it says nothing"
-    raise MeasureError(f"the echo server on {station.place.name} ({station.role}) does not start: {reason}")
 
 
 def _flows_to_backend(bed: Bed, server: _EchoServer) -> Iterator[str]:

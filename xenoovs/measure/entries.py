@@ -122,7 +122,7 @@ def _inserted(bench: LoadBench, profile: LoadProfile, size: int) -> dict[str, Va
     try:
         while time.monotonic() < end_s:
             totals = megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress)
-            seen.append((time.monotonic(), totals.megaflows, totals.offloaded))
+            seen.append((time.monotonic(), totals.megaflows, totals.offloaded_megaflows))
             is_settled = len(seen) > 20 and seen[-20][1:] == seen[-1][1:]
             if totals.megaflows >= profile.clients * _FEW_SHARE and is_settled:
                 break

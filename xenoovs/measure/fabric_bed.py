@@ -18,7 +18,7 @@ from xenoovs.lab.fabric.status import forward_lines, silence_lines
 from xenoovs.lab.host import check_root
 from xenoovs.lab.lab import FabricLab, open_fabric
 from xenoovs.lab.place import Place, RemoteCommand, this_machine
-from xenoovs.measure.bed import Station, flows_of_switch_restored, hold_lock
+from xenoovs.measure.bed import Station, first_line, flows_of_switch_restored, hold_lock
 from xenoovs.measure.machines_bed import cpu_of
 from xenoovs.measure.samples import BedKind
 from xenoovs.switch.endpoint import Endpoint
@@ -139,10 +139,7 @@ _KEYS = 1_000_000
 
 def wait_for(program: RemoteCommand, what: str) -> str:
     """Return the first line of a program. Raises MeasureError when it ends before, or prints nothing."""
-    for line in program.lines(_START_TIMEOUT_S):
-        return line
-    reason = " ".join(program.errors) or program.reason or "it says nothing"
-    raise MeasureError(f"{what} does not start: {reason}")
+    return first_line(program, _START_TIMEOUT_S, f"{what} does not start")
 
 
 @dataclass(frozen=True, slots=True)

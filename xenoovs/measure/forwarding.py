@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from xenoovs.dataclass import dataclass
+from xenoovs.dataclass import asdict, dataclass
 from xenoovs.errors import CommandFailed, MeasureError
 from xenoovs.measure.bed import Bed, Station
 from xenoovs.measure.counters import megaflow_totals, read_counts, read_switch
@@ -89,7 +89,7 @@ def forwarded_load(
     if at_last.missed < at_first.missed:
         suspect.append("the counters of the datapath went back: ovs-vswitchd was restarted meanwhile")
     values["memory_bytes"] = max(0, at_last.memory_bytes - at_first.memory_bytes)
-    return values | megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress).values, suspect
+    return values | asdict(megaflow_totals(bed.dpu, bed.balancer.uplinks.ingress)), suspect
 
 
 PACKET_PROGRAM = Path(__file__).with_name("packet_program.py").read_text()

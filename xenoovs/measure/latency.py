@@ -14,7 +14,7 @@ from typing import cast
 from xenoovs.compile.program import compile_config
 from xenoovs.display import percent
 from xenoovs.errors import MeasureError
-from xenoovs.measure.bed import Bed, restored_flows, set_program
+from xenoovs.measure.bed import Bed, last_line, restored_flows, set_program
 from xenoovs.measure.frames import other_half, sources
 from xenoovs.measure.load import LoadBench, TrialResult
 from xenoovs.measure.samples import BedKind, Point, Value
@@ -50,8 +50,7 @@ def _ask(bench: LoadBench, *, requests: int, after_s: float = 0.0) -> dict[str, 
     argv = ["python3", "-I", "-c", _SOURCE.read_text()]
     done = bed.client.try_run(*argv, stdin=f"{json.dumps(job)}\n", timeout_s=requests / _REQUESTS_PPS + _TIMEOUT_S)
     if done.exit_code:
-        lines = done.stderr.strip().splitlines() or [f"status {done.exit_code}"]
-        raise MeasureError(f"the client on {bed.client.place.name} ended: {lines[-1]}")
+        raise MeasureError(f"the client on {bed.client.place.name} ended: {last_line(done)}")
     answers: dict[str, object] = json.loads(done.stdout)
     if answers["error"]:
         raise MeasureError(f"requests to {profile.vip} cannot be sent from {bed.client.place.name}: {answers['error']}")

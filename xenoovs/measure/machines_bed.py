@@ -17,7 +17,7 @@ from xenoovs.lab.place import Place, machine_by_ssh, this_machine
 from xenoovs.lab.probing import in_lab, machine_of
 from xenoovs.lab.servers import find_machine
 from xenoovs.lab.topology import Machine, Topology
-from xenoovs.measure.bed import PKTGEN, TCPREPLAY, Bed, Station, lock_bed, service_under_test
+from xenoovs.measure.bed import PKTGEN, TCPREPLAY, Bed, Station, last_line, lock_bed, service_under_test
 from xenoovs.measure.samples import BedKind
 from xenoovs.model import values
 from xenoovs.model.balancer import Balancer, Service
@@ -152,8 +152,8 @@ def _facts(station: Station, script: str) -> dict[str, str]:
     try:
         text = station.run("sh", "-c", script).stdout
     except CommandFailed as failed:
-        lines = failed.stderr.strip().splitlines() or ["no reason"]
-        raise MeasureError(f"the {station.role} on {station.place.name} cannot be asked: {lines[-1]}") from None
+        where = f"the {station.role} on {station.place.name}"
+        raise MeasureError(f"{where} cannot be asked: {last_line(failed)}") from None
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 

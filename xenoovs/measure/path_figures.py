@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from fractions import Fraction
@@ -15,7 +16,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.display import decimal, percent
 from xenoovs.errors import MeasureError, counted, did_you_mean, first_names, worded
 from xenoovs.measure.samples import Plain, RecordedRun, Sample
-from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, interval, median
+from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, interval
 from xenoovs.measure.verdict import by_point, number, numbers, offloaded_share, repeat_values, trusted
 from xenoovs.model import values
 from xenoovs.model.form import Listed
@@ -156,7 +157,7 @@ def _path(end: PathEnd, group: Sequence[Sample], kind: Plain | None, offloaded: 
     return PathFigures(
         end=end,
         rate_pps=interval(rates),
-        is_full=median(losses) >= _FULL_LOSS_SHARE,
+        is_full=statistics.median(losses) >= _FULL_LOSS_SHARE,
         rtt_us=interval(medians) if medians else None,
         cpu_us=interval(cpu) if cpu else None,
         kind=PathKind(kind) if kind else None,

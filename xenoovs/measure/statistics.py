@@ -130,11 +130,6 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def median(values: Sequence[float]) -> float:
-    """Return the middle value. Raises ValueError without values."""
-    return quantile(values, 0.5)
-
-
 def _resampled(data: Array, statistic: Statistic, *, seed: int = _SEED) -> Array:
     import numpy as np
 
