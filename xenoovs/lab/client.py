@@ -276,16 +276,22 @@ class TrafficExchange:
             self._counts.answers[number, source, responder] += 1
 
 
-# Small packets take about 768 bytes of a receive buffer, whose default of 212,992 bytes holds 277 (socket(7)).
-_DATAGRAMS = (128, 1.0, 0.02)
-
 _HEADER = struct.Struct("!8sI")
 
 _MOST_OPEN = 256
 """Sockets of single packets: more than can be under way at once, and few enough for select(2)."""
 
 
-class UdpChannel:
+class _DatagramChannel:
+    def new_window(self) -> SendWindow:
+        # Small packets take about 768 bytes of a receive buffer, whose default of 212,992 bytes holds 277 (socket(7)).
+        return SendWindow(128, 1.0, 0.02)
+
+    def expire(self, key: int) -> None:
+        """Late answers count."""
+
+
+class UdpChannel(_DatagramChannel):
     """UDP through one socket or many. Each request carries a number of this run and its key, which the answer repeats
     before the label of the machine.
     """
@@ -294,9 +300,6 @@ class UdpChannel:
         self._run = os.urandom(8)
         self._sockets: dict[socket.AddressFamily, socket.socket] = {}
         self._single = deque[socket.socket]()
-
-    def new_window(self) -> SendWindow:
-        return SendWindow(*_DATAGRAMS)
 
     def sockets(self) -> Sequence[socket.socket]:
         return (*self._sockets.values(), *self._single)
@@ -318,9 +321,6 @@ class UdpChannel:
                     if run == self._run and words:
                         client = socket.inet_ntop(sock.family, destination_of(ancillary))
                         yield key, client, words[0].decode(errors="replace")
-
-    def expire(self, key: int) -> None:
-        """Late answers count."""
 
     def _fresh(self, family: socket.AddressFamily, source: str) -> socket.socket:
         sock = udp_socket(family)
@@ -392,16 +392,13 @@ _BUFFER_BYTES = 4 << 20
 _SO_RCVBUFFORCE = 33
 
 
-class EchoChannel:
+class EchoChannel(_DatagramChannel):
     """Sends by raw sockets (raw(7)), listens by packet sockets (packet(7)), which know the MAC of the sender."""
 
     def __init__(self) -> None:
         self._run = os.urandom(8)
         self._listeners: dict[socket.AddressFamily, socket.socket] = {}
         self._senders: dict[socket.AddressFamily, socket.socket] = {}
-
-    def new_window(self) -> SendWindow:
-        return SendWindow(*_DATAGRAMS)
 
     def sockets(self) -> Sequence[socket.socket]:
         return tuple(self._listeners.values())
@@ -422,9 +419,6 @@ class EchoChannel:
                     reply = parse_echo_reply(family, packet)
                     if kind == socket.PACKET_HOST and reply is not None and reply[0] == self._run:
                         yield reply[1], reply[2], mac.hex(":")
-
-    def expire(self, key: int) -> None:
-        """Late answers count."""
 
 
 def echo_request(family: socket.AddressFamily, run: bytes, key: int) -> bytes:

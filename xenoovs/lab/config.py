@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from xenoovs.agent.log import warn
-from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, open_lab, sole_owner
+from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, open_lab, sole_owner, write_whole
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import follow_config
 from xenoovs.model.balancer import Balancer
@@ -41,9 +41,7 @@ def write_config(directory: Path, balancer: Balancer) -> None:
     """Write the config of a lab into its directory, atomically."""
     from xenoovs.model.emit import render_config
 
-    draft = directory / f"{CONFIG}.new"
-    draft.write_text(render_config(balancer))
-    draft.replace(directory / CONFIG)
+    write_whole(directory / CONFIG, render_config(balancer))
 
 
 def link_config(directory: Path, config: Path) -> None:

@@ -198,10 +198,17 @@ def read_state(place: Path) -> LabState | None:
 
 
 def write_state(place: Path, state: LabState) -> None:
-    """Write the file atomically."""
-    draft = place / f"{_STATE}.new"
-    draft.write_text(json.dumps(asdict(state), indent=1))
-    draft.replace(place / _STATE)
+    write_whole(place / _STATE, json.dumps(asdict(state), indent=1))
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file, so that others see what it was before or the whole new one. Raises OSError; no draft stays then."""
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from xenoovs.display import span
 from xenoovs.errors import CommandFailed, LabError
 from xenoovs.lab.host import LabNetns, kill_and_wait, marked_processes, namespaces_of, processes_in
-from xenoovs.lab.lab import MARK, Lab, sole_owner
+from xenoovs.lab.lab import MARK, Lab, sole_owner, write_whole
 from xenoovs.lab.probing import job_of
 from xenoovs.lab.responder import Job, render_job
 from xenoovs.lab.topology import Machine
@@ -112,9 +112,7 @@ def heal(lab: Lab, machines: Iterable[Machine], balancer: Balancer) -> tuple[Mac
 
 
 def _write_failures(lab: Lab, failures: dict[str, Failure]) -> None:
-    draft = lab.directory / f"{_FAILURES}.new"
-    draft.write_text(json.dumps({label: how.value for label, how in failures.items()}))
-    draft.replace(lab.directory / _FAILURES)
+    write_whole(lab.directory / _FAILURES, json.dumps({label: how.value for label, how in failures.items()}))
 
 
 def _set_state(lab: Lab, machine: Machine, failure: Failure | None, balancer: Balancer) -> None:

@@ -242,12 +242,8 @@ class Machine:
         return self.ends[0].remote if self.ends else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Role:
-    """A service that a machine serves, as which backend."""
-
-    service: Service
-    backend: Backend
+_Role = tuple[Service, Backend]
+"""A service that a machine serves, as which backend."""
 
 
 def vlan_in_lab(service: Service, backend: Backend) -> int:
@@ -295,7 +291,7 @@ def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, 
                 if (backend.address, vlan) not in found_macs:
                     found_macs[backend.address, vlan] = next(macs.free)
                 key = found_macs[backend.address, vlan], egress, vlan
-            served.setdefault(key, []).append(_Role(service, backend))
+            served.setdefault(key, []).append((service, backend))
     if len(served) > MAX_MACHINES:
         raise LabError(
             f"the config has {len(served)} backends with MACs of their own, the lab has room for {MAX_MACHINES}; "
@@ -304,20 +300,38 @@ def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, 
     free = map(str, free_addresses(balancer))
     machines = []
     for number, ((place, egress, vlan), roles) in enumerate(served.items(), start=1):
-        own = tuple(dict.fromkeys(str(role.backend.address) for role in roles if role.backend.address is not None))
+        own = tuple(dict.fromkeys(str(backend.address) for _, backend in roles if backend.address is not None))
         ends = tuple(_ends(roles, balancer))
-        mac = next(macs.free) if ends else place
-        own = own or (next(free),)
-        machine = _machine(name, number, mac=mac, egress=egress, roles=roles, ends=ends, own=own, macs=macs)
-        machines.append(replace(machine, vlan=vlan))
+        # Packets to the VIP reach the machine as they are, or are translated to its own address.
+        direct = [service.claim for service, _ in roles if service.nat is None]
+        wild = {family for claim in direct if not claim.vips for family in claim.families}
+        machines.append(
+            Machine(
+                label=f"b{number}",
+                namespace=backend_namespace(name, number),
+                switch_interface=f"xo-b{number}",
+                mac=next(macs.free) if ends else place,
+                egress=egress,
+                names=tuple(dict.fromkeys(backend.name for _, backend in roles)),
+                addresses=tuple(dict.fromkeys(str(vip) for claim in direct for vip in claim.vips)),
+                nets=tuple(str(server_net(family)) for family in sorted(wild, key=lambda family: family.bits)),
+                listen=tuple(sorted({port for role in roles for port in _listened(*role)})),
+                gateway_mac=macs.answers[egress],
+                own_addresses=own or (next(free),),
+                ends=ends,
+                answer_paths=tuple(dict.fromkeys(_answer_paths(roles, ends, macs.through_switch[egress]))),
+                translated=tuple(sorted({port for role in roles if role[0].nat for port in _listened(*role)})),
+                vlan=vlan,
+            )
+        )
     return tuple(machines)
 
 
 def _ends(roles: Iterable[_Role], balancer: Balancer) -> Iterator[MachineTunnelEnd]:
     """Yield the ends of the tunnels that lead to one machine. Raises LabError where a kernel cannot have them all."""
     found = dict[tuple[str, int, int], RemoteEnd]()
-    for role in roles:
-        end = remote_end_of(role.backend.next_hop, balancer.switch_tunnels)
+    for _, backend in roles:
+        end = remote_end_of(backend.next_hop, balancer.switch_tunnels)
         if end is None:
             continue
         tunnel = end.tunnel
@@ -352,42 +366,9 @@ def tried_protocols(claim: Claim) -> tuple[Protocol, ...]:
     return tuple(protocol for protocol in possible if claim.protocol in (None, protocol))
 
 
-def _machine(
-    name: str,
-    number: int,
-    *,
-    mac: str,
-    egress: str,
-    roles: list[_Role],
-    ends: tuple[MachineTunnelEnd, ...],
-    own: tuple[str, ...],
-    macs: LabMacs,
-) -> Machine:
-    # Packets to the VIP reach the machine as they are, or are translated to its own address.
-    direct = [role.service.claim for role in roles if role.service.nat is None]
-    families = sorted({family for claim in direct if not claim.vips for family in claim.families}, key=lambda f: f.bits)
-    translated = {port for role in roles if role.service.nat is not None for port in _listened(role)}
-    return Machine(
-        label=f"b{number}",
-        namespace=backend_namespace(name, number),
-        switch_interface=f"xo-b{number}",
-        mac=mac,
-        egress=egress,
-        names=tuple(dict.fromkeys(role.backend.name for role in roles)),
-        addresses=tuple(dict.fromkeys(str(vip) for claim in direct for vip in claim.vips)),
-        nets=tuple(str(server_net(family)) for family in families),
-        listen=tuple(sorted({port for role in roles for port in _listened(role)})),
-        gateway_mac=macs.answers[egress],
-        own_addresses=own,
-        ends=ends,
-        answer_paths=tuple(dict.fromkeys(_answer_paths(roles, ends, macs.through_switch[egress]))),
-        translated=tuple(sorted(translated)),
-    )
-
-
-def _listened(role: _Role) -> Iterator[tuple[str, int]]:
-    """Yield protocols and ports at which a machine serves in a role."""
-    claim, port = role.service.claim, l4_port_of(role.backend.next_hop)
+def _listened(service: Service, backend: Backend) -> Iterator[tuple[str, int]]:
+    """Yield protocols and ports at which a machine serves as a backend."""
+    claim, port = service.claim, l4_port_of(backend.next_hop)
     for protocol in tried_protocols(claim):
         if protocol.has_ports:
             yield from ((protocol.value, tried) for tried in (tried_ports(claim) if port is None else (port,)))
@@ -396,10 +377,10 @@ def _listened(role: _Role) -> Iterator[tuple[str, int]]:
 def _answer_paths(roles: Iterable[_Role], ends: Iterable[MachineTunnelEnd], mac: str) -> Iterator[AnswerPath]:
     """Yield the ways of answers that have to go back through the bridge."""
     interfaces = {(end.port, end.mac): end.interface for end in ends}
-    for role in roles:
-        service, (inner, port) = role.service, mac_and_port(role.backend.next_hop)
+    for service, backend in roles:
+        inner, port = mac_and_port(backend.next_hop)
         if service.nat is not None:
-            yield AnswerPath(str(role.backend.address), "eth0", mac)
+            yield AnswerPath(str(backend.address), "eth0", mac)
         elif (port, inner) in interfaces and service.returns is Returns.SWITCH:
             sources = map(str, service.claim.vips or map(server_net, sorted(service.claim.families, key=str)))
             yield from (AnswerPath(source, interfaces[port, inner], mac) for source in sources)

@@ -18,6 +18,7 @@ from xenoovs import __version__
 from xenoovs.dataclass import dataclass
 from xenoovs.display import percent
 from xenoovs.errors import MeasureError, counted
+from xenoovs.lab.lab import write_whole
 from xenoovs.measure.chart import OTHER_HARDWARE, Cell, Chart, ChartTable, PublishedSource, load_published
 from xenoovs.measure.charts import chart_of, compare, experiments_of, subtitle_of
 from xenoovs.measure.samples import BedKind, RecordedRun, find_runs, read_recorded
@@ -133,12 +134,7 @@ def write_report(report: MeasureReport, directory: Path) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in report.files.items():
-            draft = directory / f".{name}.new"
-            try:
-                draft.write_bytes(content)
-                draft.replace(directory / name)
-            finally:
-                draft.unlink(missing_ok=True)
+            write_whole(directory / name, content)
     except OSError as error:
         raise MeasureError(
             f"the report cannot be written to {directory}: {error.strerror}; name another directory with --out"

@@ -16,6 +16,7 @@ from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Device
 from xenoovs.display import decimal, percent, quantity, span
 from xenoovs.errors import MeasureError, first_names
+from xenoovs.lab.lab import write_whole
 from xenoovs.measure.bed_paths import PathDirection, kind_of, path_bench, paths_experiment
 from xenoovs.measure.commands.run import (
     MeasureSettings,
@@ -216,7 +217,7 @@ class _Planner:
         require_libraries("numpy")
         file = recorded.directory / PATHS_FILE
         again = f"free space there, then `xenoovs measure paths {recorded.directory}`"
-        write_whole(file, measured_file(recorded), instead=again)
+        write_file(file, measured_file(recorded), instead=again)
         plan, unit, document = self._plan(file)
         found, lacking = measured_paths(recorded), lacking_samples(recorded)
         weights = None if lacking else self._weights
@@ -332,21 +333,16 @@ _DIGITS = 6
 
 def write_weights(out: Path, document: Mapping[str, object]) -> None:
     """Write the document of a plan, from which a service takes its weights. Raises MeasureError."""
-    write_whole(out, json.dumps(document, indent=2) + "\n", instead="name another file with --weights")
+    write_file(out, json.dumps(document, indent=2) + "\n", instead="name another file with --weights")
 
 
-def write_whole(out: Path, text: str, *, instead: str) -> None:
+def write_file(out: Path, text: str, *, instead: str) -> None:
     """Write a file, so that others see the text before or the whole new one.
 
     Raises MeasureError; `instead`: What to do if it cannot be written.
     """
-    draft = out.with_name(f".{out.name}.new")
     try:
-        try:
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(out)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_whole(out, text)
     except OSError as error:
         raise MeasureError(f"{out} cannot be written: {error.strerror}; {instead}") from None
 
