@@ -84,10 +84,10 @@ def own_ovs(tmp_path: Path) -> Iterator[DummyOvs]:
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """The file my.yaml with SMALL_CONFIG in it."""
+def config(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """The file my.yaml with the CONFIG of the module in it, or SMALL_CONFIG where it has none."""
     path = tmp_path / "my.yaml"
-    path.write_text(SMALL_CONFIG)
+    path.write_text(getattr(request.module, "CONFIG", SMALL_CONFIG))
     return path
 
 

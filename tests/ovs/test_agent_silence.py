@@ -21,7 +21,7 @@ from xenoovs.agent.control.paths import answers
 from xenoovs.lab.private_ovs import start_database
 from xenoovs.switch.process import run
 
-CONFIG = """\
+PROBED = """\
 version: 1
 switch: {{bridge: ovsbr1, ingress: [p0], egress: p1}}
 health:
@@ -89,7 +89,7 @@ def scene(own_ovs: DummyOvs, tmp_path: Path, xenoovs: CommandLine, request: pyte
     for address in ("192.0.2.2", "192.0.2.3"):
         (tmp_path / address).touch()
     file = tmp_path / "my.yaml"
-    file.write_text(CONFIG.format(directory=tmp_path, drain=getattr(request, "param", "none")))
+    file.write_text(PROBED.format(directory=tmp_path, drain=getattr(request, "param", "none")))
     with own_ovs.bridge() as bridge, running("agent", file, "--db", bridge.ovs.db, "--allow-exec"):
         made = Scene(bridge, xenoovs, tmp_path)
         eventually(lambda: answers(made.socket), "its socket")

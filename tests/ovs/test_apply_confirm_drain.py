@@ -48,7 +48,6 @@ BOTH_WITHOUT_ONE = CONFIG.replace("00:02, weight: 1", "00:02, weight: 0")
 @pytest.fixture
 def before(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]:
     """The flows of CONFIG; the file takes backend one out of web then."""
-    config.write_text(CONFIG)
     assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
     config.write_text(WITHOUT_ONE)
     return sorted(bridge.dump_flows())

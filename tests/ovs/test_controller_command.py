@@ -19,7 +19,7 @@ from tests.ovs.dummy import DummyBridge, DummyOvs, kill_and_start_vswitchd, udp_
 from tests.ovs.ways import free_port
 from tests.patience import PATIENCE_S, eventually
 
-_TWO_PORTS = SMALL_CONFIG.replace("weight: 30}", "weight: 30, egress: p2}")
+CONFIG = SMALL_CONFIG.replace("weight: 30}", "weight: 30, egress: p2}")
 
 
 @pytest.fixture
@@ -27,13 +27,6 @@ def wide(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
     """Bridge ovsbr1 with p0, p1, p2."""
     with dummy_ovs.bridge(ports=("p0", "p1", "p2")) as made:
         yield made
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "my.yaml"
-    path.write_text(_TWO_PORTS)
-    return path
 
 
 def controller(
@@ -254,7 +247,7 @@ def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path, xen
 def test_the_switch_fails_over_while_its_controller_stands_still(
     wide: DummyBridge, config: Path, *, is_ours: bool
 ) -> None:
-    config.write_text(_TWO_PORTS.replace("egress: p1}", "egress: p1, failover: in_switch}"))
+    config.write_text(CONFIG.replace("egress: p1}", "egress: p1, failover: in_switch}"))
 
     def blocks() -> list[str]:
         return sorted(flow for flow in wide.dump_flows(version="OpenFlow14") if "table=1," in flow)

@@ -38,13 +38,6 @@ UDP = CONFIG.replace("protocol: tcp", "protocol: udp")
 ONE, TWO, SIX = "02005e100002", "02005e100003", "02005e100004"
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "my.yaml"
-    path.write_text(CONFIG)
-    return path
-
-
 OWN_PORT = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
@@ -100,10 +93,10 @@ def begin(bridge: DummyBridge, path: Path, text: str) -> None:
 
 
 @pytest.fixture
-def moving(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> DummyBridge:
+def moving(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> DummyBridge:
     """Backend one has half of the clients and is drained."""
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
-    begin(bridge, file, WITHOUT_ONE)
+    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
+    begin(bridge, config, WITHOUT_ONE)
     return bridge
 
 
@@ -131,68 +124,68 @@ def test_blocks_that_stay_have_one_megaflow_each(moving: DummyBridge) -> None:
     assert len(moving.megaflows()) == 2
 
 
-def test_plan_status_and_verify_know_a_drain(moving: DummyBridge, xenoovs: CommandLine, file: Path) -> None:
+def test_plan_status_and_verify_know_a_drain(moving: DummyBridge, xenoovs: CommandLine, config: Path) -> None:
     receivers(moving, tcp_packet("198.51.100.2", 7, "syn"), *[tcp_packet("198.51.100.2", 8, "ack")] * 2)
-    said = xenoovs("plan", file, "--db", moving.ovs.db)
+    said = xenoovs("plan", config, "--db", moving.ovs.db)
     assert said.status == 0, said.out
     assert "nothing to do" in said.out
     assert "stay with one" in said.out
     eventually(lambda: "n_packets=2" in moving.ofctl("dump-flows", "table=2"), "counters")
-    said = xenoovs("status", file, "--db", moving.ovs.db, "--interval", "0", "-o", "json")
+    said = xenoovs("status", config, "--db", moving.ovs.db, "--interval", "0", "-o", "json")
     assert said.status == 0, said.out
     assert '"foreign_flows": 0' in said.out
-    said = xenoovs("verify-offload", file, "--db", moving.ovs.db, "-o", "json")
+    said = xenoovs("verify-offload", config, "--db", moving.ovs.db, "-o", "json")
     assert '"unwildcarded": []' in said.out
     assert '"misdelivered"' not in said.out
     assert '"drained": 2' in said.out
 
 
 def test_remove_takes_what_was_learned_too_and_apply_without_drain_ends_one(
-    moving: DummyBridge, xenoovs: CommandLine, file: Path
+    moving: DummyBridge, xenoovs: CommandLine, config: Path
 ) -> None:
     receivers(moving, tcp_packet("198.51.100.2", 7, "syn"))
-    assert xenoovs("apply", file, "--db", moving.ovs.db, "-y", "--no-drain").status == 0
+    assert xenoovs("apply", config, "--db", moving.ovs.db, "-y", "--no-drain").status == 0
     assert {flow.partition("table=")[2][:1] for flow in moving.dump_flows()} <= {"", "1"}
     assert ONE not in receivers(moving, tcp_packet("198.51.100.2", 8, "ack"))
-    file.write_text(CONFIG)
-    assert xenoovs("apply", file, "--db", moving.ovs.db, "-y", "--no-drain").status == 0
-    begin(moving, file, WITHOUT_ONE)
+    config.write_text(CONFIG)
+    assert xenoovs("apply", config, "--db", moving.ovs.db, "-y", "--no-drain").status == 0
+    begin(moving, config, WITHOUT_ONE)
     receivers(moving, tcp_packet("198.51.100.2", 7, "syn"))
-    assert xenoovs("remove", file, "--db", moving.ovs.db, "-y").status == 0
+    assert xenoovs("remove", config, "--db", moving.ovs.db, "-y").status == 0
     assert moving.dump_flows() == []
 
 
 def test_apply_waits_for_the_end_which_comes_early_when_nobody_is_left(
-    xenoovs: CommandLine, bridge: DummyBridge, file: Path
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path
 ) -> None:
     for change in (("timeout: 5m, idle", "timeout: 1s, idle"), ("idle_timeout: 5m", "idle_timeout: 2s")):
-        file.write_text(CONFIG)
-        assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
-        file.write_text(WITHOUT_ONE.replace(*change))
-        said = xenoovs("apply", file, "--db", bridge.ovs.db, "-y")
+        config.write_text(CONFIG)
+        assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+        config.write_text(WITHOUT_ONE.replace(*change))
+        said = xenoovs("apply", config, "--db", bridge.ovs.db, "-y")
         assert said.status == 0
         limit = "1s" if "1s" in change[1] else "5m"
         assert f"open connections of 2 blocks stay with one for at most {limit}" in said.out
         assert "drained: " in said.out
         assert not [flow for flow in bridge.dump_flows() if "table=2" in flow or "table=5" in flow or ONE in flow]
-    assert xenoovs("plan", file, "--db", bridge.ovs.db).status == 0
+    assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
 
 
-def test_udp_clients_stay_for_a_while(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> None:
-    file.write_text(UDP)
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
-    begin(bridge, file, UDP.replace("weight: 2", "weight: 0"))
+def test_udp_clients_stay_for_a_while(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+    config.write_text(UDP)
+    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
+    begin(bridge, config, UDP.replace("weight: 2", "weight: 0"))
     clients = [f"198.51.100.{number}" for number in range(0, 64, 2)]
     bridge.settle()
     got = receivers(bridge, *(udp_packet(client) for client in clients))
     assert set(got) == {ONE}
     assert len(bridge.megaflows()) == 2
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
     assert ONE not in receivers(bridge, *(udp_packet(client) for client in clients))
 
 
-def agent(bridge: DummyBridge, file: Path, *options: object) -> AbstractContextManager[subprocess.Popen[str]]:
-    return running("agent", file, "--db", bridge.ovs.db, *options)
+def agent(bridge: DummyBridge, config: Path, *options: object) -> AbstractContextManager[subprocess.Popen[str]]:
+    return running("agent", config, "--db", bridge.ovs.db, *options)
 
 
 def drain_age_s(bridge: DummyBridge) -> float | None:
@@ -202,9 +195,9 @@ def drain_age_s(bridge: DummyBridge) -> float | None:
 
 
 def test_a_drain_at_run_time_keeps_open_connections(
-    xenoovs: CommandLine, bridge: DummyBridge, file: Path, tmp_path: Path
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: Path
 ) -> None:
-    with agent(bridge, file, "--control", tmp_path / "agent.sock"):
+    with agent(bridge, config, "--control", tmp_path / "agent.sock"):
         eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
         client = next(
             c for c in ("198.51.100.2", "198.51.100.3") if receivers(bridge, tcp_packet(c, 1, "ack")) == [ONE]
@@ -240,31 +233,31 @@ def answers_pass(bridge: DummyBridge) -> bool:
 
 
 def test_connections_of_a_drain_are_answered_after_a_second_apply_and_a_restart_of_the_agent(
-    xenoovs: CommandLine, ports: DummyBridge, file: Path
+    xenoovs: CommandLine, ports: DummyBridge, config: Path
 ) -> None:
     """The backend got them only in the drain, and has left the config: its port was no longer passed on."""
-    file.write_text(ONE_ALONE)
-    assert xenoovs("apply", file, "--db", ports.ovs.db, "-y").status == 0
-    begin(ports, file, TWO_ALONE)
+    config.write_text(ONE_ALONE)
+    assert xenoovs("apply", config, "--db", ports.ovs.db, "-y").status == 0
+    begin(ports, config, TWO_ALONE)
     assert receivers_at(ports, "p2", tcp_packet("198.51.100.2", 7, "syn")) == [TWO]
-    begin(ports, file, ONE_ALONE)
+    begin(ports, config, ONE_ALONE)
     assert answers_pass(ports)
-    assert "nothing to do" in xenoovs("plan", file, "--db", ports.ovs.db).out
-    with agent(ports, file):
+    assert "nothing to do" in xenoovs("plan", config, "--db", ports.ovs.db).out
+    with agent(ports, config):
         eventually(lambda: answers_pass(ports), "answers")
         assert receivers_at(ports, "p2", tcp_packet("198.51.100.2", 7, "ack")) == [TWO]
 
 
 def test_a_backend_with_another_port_keeps_its_connections_at_the_old_one(
-    ports: DummyBridge, file: Path, xenoovs: CommandLine
+    ports: DummyBridge, config: Path, xenoovs: CommandLine
 ) -> None:
     """`apply` drained it, and an agent moved it at once."""
-    file.write_text(OWN_PORT)
-    with agent(ports, file) as process:
+    config.write_text(OWN_PORT)
+    with agent(ports, config) as process:
         eventually(lambda: len(ports.dump_flows()) > 3, "flows at first")
         clients = [f"198.51.100.{number}" for number in range(8)]
         [client, *_] = [c for c in clients if receivers_at(ports, "p2", tcp_packet(c, 1, "ack")) == [TWO]]
-        file.write_text(OWN_PORT.replace(", egress: p2", ""))
+        config.write_text(OWN_PORT.replace(", egress: p2", ""))
         process.send_signal(signal.SIGHUP)
         eventually(lambda: drain_age_s(ports) is not None and not is_settling(ports), "new connections that go on")
         assert receivers_at(ports, "p2", tcp_packet(client, 1, "ack")) == [TWO]
@@ -279,19 +272,19 @@ def set_link(bridge: DummyBridge, port: str, state: str) -> None:
 
 @pytest.mark.parametrize("is_dead_before", [True, False])
 def test_bug_what_drained_from_a_dead_port_was_lost_where_the_switch_fails_over(
-    ports: DummyBridge, file: Path, xenoovs: CommandLine, *, is_dead_before: bool
+    ports: DummyBridge, config: Path, xenoovs: CommandLine, *, is_dead_before: bool
 ) -> None:
     """The drain sent open connections to the port that the switch had left."""
-    file.write_text(OWN_PORT.replace("egress: p1}", "egress: p1, failover: in_switch}", 1))
-    assert xenoovs("apply", file, "--db", ports.ovs.db, "-y").status == 0
+    config.write_text(OWN_PORT.replace("egress: p1}", "egress: p1, failover: in_switch}", 1))
+    assert xenoovs("apply", config, "--db", ports.ovs.db, "-y").status == 0
     clients = [f"198.51.100.{number}" for number in range(8)]
     [client, *_] = [c for c in clients if receivers_at(ports, "p2", tcp_packet(c, 1, "ack")) == [TWO]]
     try:
         if is_dead_before:
             set_link(ports, "p2", "down")
             assert receivers(ports, tcp_packet(client, 1, "ack")) == [ONE]
-        begin(ports, file, file.read_text().replace("weight: 1, egress: p2", "weight: 0, egress: p2"))
-        assert "nothing to do" in xenoovs("plan", file, "--db", ports.ovs.db).out
+        begin(ports, config, config.read_text().replace("weight: 1, egress: p2", "weight: 0, egress: p2"))
+        assert "nothing to do" in xenoovs("plan", config, "--db", ports.ovs.db).out
         if not is_dead_before:
             assert receivers_at(ports, "p2", tcp_packet(client, 1, "ack")) == [TWO]
             set_link(ports, "p2", "down")
@@ -299,24 +292,24 @@ def test_bug_what_drained_from_a_dead_port_was_lost_where_the_switch_fails_over(
         set_link(ports, "p2", "up")
         assert receivers_at(ports, "p2", tcp_packet(client, 1, "ack")) == [TWO]
         assert receivers(ports, tcp_packet(client, 2, "ack")) == [ONE]
-        assert xenoovs("apply", file, "--db", ports.ovs.db, "-y", "--no-drain").status == 0
+        assert xenoovs("apply", config, "--db", ports.ovs.db, "-y", "--no-drain").status == 0
         assert "group_id=" not in ports.ofctl("dump-groups")
     finally:
         set_link(ports, "p2", "up")
 
 
 def test_connections_learned_into_a_port_that_dies_go_on_once_the_agent_has_ejected_its_backend(
-    ports: DummyBridge, file: Path
+    ports: DummyBridge, config: Path
 ) -> None:
     """`learn` takes no group, so the switch alone does not move them."""
     text = OWN_PORT.replace("egress: p1}", "egress: p1, failover: in_switch}", 1)
-    file.write_text(text + "      - {name: six, mac: 02:00:5e:10:00:04, weight: 1}\n")
+    config.write_text(text + "      - {name: six, mac: 02:00:5e:10:00:04, weight: 1}\n")
     clients = [f"198.51.100.{number}" for number in range(8)]
     try:
-        with agent(ports, file) as process:
+        with agent(ports, config) as process:
             eventually(lambda: len(ports.dump_flows()) > 3, "flows at first")
             of_one = [client for client in clients if receivers(ports, tcp_packet(client, 1, "ack")) == [ONE]]
-            file.write_text(file.read_text().replace("10:00:02, weight: 1", "10:00:02, weight: 0"))
+            config.write_text(config.read_text().replace("10:00:02, weight: 1", "10:00:02, weight: 0"))
             process.send_signal(signal.SIGHUP)
             eventually(lambda: drain_age_s(ports) is not None and not is_settling(ports), "new connections that go on")
             [client, *_] = [c for c in of_one if receivers_at(ports, "p2", tcp_packet(c, 2, "syn")) == [TWO]]

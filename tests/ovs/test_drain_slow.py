@@ -37,13 +37,6 @@ from xenoovs.switch.api import Switch
 from xenoovs.switch.appctl import Appctl
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "my.yaml"
-    path.write_text(CONFIG)
-    return path
-
-
 @contextmanager
 def without_revalidation(bridge: DummyBridge) -> Iterator[None]:
     """Its revalidators stand still, as those of a machine that has no time for them."""
@@ -94,20 +87,20 @@ def lost(bridge: DummyBridge, clients: list[str]) -> list[str]:
 
 
 def test_apply_opens_a_drain_when_megaflows_were_revalidated(
-    xenoovs: CommandLine, bridge: DummyBridge, file: Path
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path
 ) -> None:
     """Their first packets are translated again only then, and learned as connections that open.
 
     So does a second one, which knows the age of the drain and nothing of the revalidators.
     """
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
     bridge.settle()
     mine = opened(bridge)
-    file.write_text(WITHOUT_ONE)
+    config.write_text(WITHOUT_ONE)
     with in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine[1:])):
         with without_revalidation(bridge):
             for times in (2, 4):
-                process = start("apply", file, "--db", bridge.ovs.db, "-y")
+                process = start("apply", config, "--db", bridge.ovs.db, "-y")
                 eventually(lambda times=times: (drain_age_s(bridge) or 0) > times * SETTLE_S, "time to pass")  # type: ignore[misc]
                 assert is_settling(bridge)
                 if times == 2:
@@ -119,14 +112,14 @@ def test_apply_opens_a_drain_when_megaflows_were_revalidated(
     assert lost(bridge, mine) == []
 
 
-def test_an_agent_opens_a_drain_when_megaflows_were_revalidated(bridge: DummyBridge, file: Path) -> None:
-    with agent(bridge, file):
+def test_an_agent_opens_a_drain_when_megaflows_were_revalidated(bridge: DummyBridge, config: Path) -> None:
+    with agent(bridge, config):
         eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
         bridge.settle()
         mine = opened(bridge)
         with in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine[1:])):
             with without_revalidation(bridge):
-                file.write_text(WITHOUT_ONE)
+                config.write_text(WITHOUT_ONE)
                 eventually(lambda: settled_for_longer(bridge), "time to pass")
                 assert is_settling(bridge)
             eventually(lambda: not is_settling(bridge), "new connections that go on")
@@ -134,41 +127,41 @@ def test_an_agent_opens_a_drain_when_megaflows_were_revalidated(bridge: DummyBri
 
 
 def test_a_switch_with_a_tenth_of_the_time_loses_no_connection(
-    xenoovs: CommandLine, bridge: DummyBridge, file: Path
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path
 ) -> None:
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
     bridge.settle()
     mine = opened(bridge)
     with in_bursts(bridge), in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine[1:])):
-        begin(bridge, file, WITHOUT_ONE)
+        begin(bridge, config, WITHOUT_ONE)
     assert lost(bridge, mine) == []
     assert set(receivers(bridge, *(tcp_packet(client, 1001, "syn") for client in mine))) == {TWO, SIX}
 
 
-def test_apply_drains_as_long_as_a_connection_is_used(xenoovs: CommandLine, bridge: DummyBridge, file: Path) -> None:
+def test_apply_drains_as_long_as_a_connection_is_used(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
     """It counts packets in every round, also after one that changes nothing."""
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
     bridge.settle()
     mine = opened(bridge)
-    file.write_text(WITHOUT_ONE.replace("idle_timeout: 5m", "idle_timeout: 3s"))
+    config.write_text(WITHOUT_ONE.replace("idle_timeout: 5m", "idle_timeout: 3s"))
     with in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine)):
-        process = start("apply", file, "--db", bridge.ovs.db, "-y")
+        process = start("apply", config, "--db", bridge.ovs.db, "-y")
         eventually(lambda: (drain_age_s(bridge) or 0) > 8, "time to pass")
     process.kill()
     process.communicate()
     assert lost(bridge, mine) == []
 
 
-def test_a_switch_that_stands_still_is_not_quiet(bridge: DummyBridge, file: Path) -> None:
+def test_a_switch_that_stands_still_is_not_quiet(bridge: DummyBridge, config: Path) -> None:
     """Its counters stand still with its revalidators, while the datapath forwards."""
     text = CONFIG.replace("idle_timeout: 5m", "idle_timeout: 3s")
-    file.write_text(text)
-    with agent(bridge, file):
+    config.write_text(text)
+    with agent(bridge, config):
         eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
         bridge.settle()
         mine = opened(bridge)
         with in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine)):
-            file.write_text(text.replace("weight: 2", "weight: 0"))
+            config.write_text(text.replace("weight: 2", "weight: 0"))
             eventually(lambda: drain_age_s(bridge) is not None, "a drain")
             eventually(lambda: not is_settling(bridge), "new connections that go on")
             with without_revalidation(bridge):

@@ -13,11 +13,12 @@ from contextlib import suppress
 import pytest
 
 from tests.command_line import CommandLine, finish, start
+from tests.ovs.cuts import applied
 from tests.ovs.lab_support import lab_name
 from tests.patience import eventually
 from tests.processes import command_line
 from xenoovs.lab.host import marked_processes
-from xenoovs.lab.lab import DIRECTORY_VARIABLE, MARK, Lab, open_lab
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, MARK, Lab
 
 NAME = lab_name("paced")
 CONFIG = """\
@@ -46,14 +47,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     directory = tmp_path_factory.mktemp("paced")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DIRECTORY_VARIABLE, str(directory / "labs"))
-        config = directory / "my.yaml"
-        config.write_text(CONFIG)
-        assert finish(start("lab", "up", config, "--lab", NAME)).status == 0
-        try:
-            assert finish(start("apply", config, "--lab", NAME, "--yes")).status == 0
-            yield open_lab(NAME)
-        finally:
-            assert finish(start("lab", "down", "--lab", NAME)).status == 0
+        with applied(directory / "my.yaml", CONFIG, NAME) as made:
+            yield made
 
 
 def senders(lab: Lab) -> list[int]:

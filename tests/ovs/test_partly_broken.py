@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from tests.command_line import CommandLine
 from tests.ovs.agents import running_agent
 from tests.ovs.dummy import DummyBridge, DummyOvs
@@ -50,13 +48,6 @@ class Backends:
         assert isinstance(target, IcmpTarget)
         ok = int(target.address) % 256 not in self.dead
         return ProbeResult(ok=ok, latency_s=0.0, reason="answered" if ok else "no answer")
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "my.yaml"
-    path.write_text(CONFIG)
-    return path
 
 
 def serving(bridge: DummyBridge) -> set[str]:

@@ -174,13 +174,6 @@ def test_a_probe_returns_by_its_port_with_one_source_port_and_the_main_address(d
     assert not sent(dpu, "pf0hpf")
 
 
-@pytest.fixture
-def tunnel_config(tmp_path: Path) -> Path:
-    path = tmp_path / "my.yaml"
-    path.write_text(CONFIG)
-    return path
-
-
 def compare(name: str, text: str, *, update: bool) -> None:
     path = GOLDEN / f"{name}.txt"
     if update:
@@ -189,52 +182,52 @@ def compare(name: str, text: str, *, update: bool) -> None:
 
 
 def test_commands_serve_a_bridge_that_has_tunnels_and_no_service(
-    xenoovs: CommandLine, dpu: DummyBridge, tunnel_config: Path, *, update_golden: bool
+    xenoovs: CommandLine, dpu: DummyBridge, config: Path, *, update_golden: bool
 ) -> None:
     at = ("--db", dpu.ovs.db)
-    planned = xenoovs("plan", tunnel_config, *at)
+    planned = xenoovs("plan", config, *at)
     assert (planned.status, planned.err) == (2, "")
     compare("tunnels-plan", planned.out, update=update_golden)
-    assert xenoovs("apply", tunnel_config, *at, "--yes").status == 0
-    assert xenoovs("plan", tunnel_config, *at).status == 0
-    compare("tunnels-status", xenoovs("status", tunnel_config, *at).out, update=update_golden)
-    assert xenoovs("remove", tunnel_config, *at, "--yes").status == 0
+    assert xenoovs("apply", config, *at, "--yes").status == 0
+    assert xenoovs("plan", config, *at).status == 0
+    compare("tunnels-status", xenoovs("status", config, *at).out, update=update_golden)
+    assert xenoovs("remove", config, *at, "--yes").status == 0
     assert dpu.dump_flows() == []
 
 
 def test_a_config_without_source_ports_keeps_those_of_the_flows(
-    xenoovs: CommandLine, dpu: DummyBridge, tunnel_config: Path
+    xenoovs: CommandLine, dpu: DummyBridge, config: Path
 ) -> None:
     """Where there are none yet, no path is known, and the host's packets are other traffic."""
     at = ("--db", dpu.ovs.db)
     unknown = CONFIG.replace("ports: [50001, 50002, 50003, 50004]", "discover: ttl")
-    tunnel_config.write_text(unknown)
-    assert xenoovs("apply", tunnel_config, *at, "--yes").status == 0
+    config.write_text(unknown)
+    assert xenoovs("apply", config, *at, "--yes").status == 0
     send(dpu, [of_host(40_000)])
     (left,) = sent(dpu, "p0")
     assert left.ports == (40_000, 4789)
-    tunnel_config.write_text(CONFIG)
-    assert xenoovs("apply", tunnel_config, *at, "--yes").status == 0
+    config.write_text(CONFIG)
+    assert xenoovs("apply", config, *at, "--yes").status == 0
     before = [line for line in dpu.dump_flows() if "mod_tp_src:5" in line]
-    tunnel_config.write_text(unknown)
-    assert xenoovs("apply", tunnel_config, *at, "--yes").status == 0
+    config.write_text(unknown)
+    assert xenoovs("apply", config, *at, "--yes").status == 0
     assert [line for line in dpu.dump_flows() if "mod_tp_src:5" in line] == before != []
 
 
 def test_every_megaflow_of_a_source_port_belongs_to_its_block_and_probes_are_not_counted(
-    xenoovs: CommandLine, dpu: DummyBridge, tunnel_config: Path, *, update_golden: bool
+    xenoovs: CommandLine, dpu: DummyBridge, config: Path, *, update_golden: bool
 ) -> None:
     at = ("--db", dpu.ovs.db)
-    assert xenoovs("apply", tunnel_config, *at, "--yes").status == 0
+    assert xenoovs("apply", config, *at, "--yes").status == 0
     dpu.settle(removed_s=0)
     send(dpu, [of_host(port) for port in range(49_152, 49_216)])
     send(dpu, [Packet("xoar0", LOCAL, REMOTE.address, 17, port, 4789, tos=0x20) for port in PORTS])
     send(dpu, [Packet("p0", REMOTE.address, LOCAL, 17, port, 4789, tos=0x20) for port in PORTS])
-    found = json.loads(xenoovs("verify-offload", tunnel_config, *at, "-o", "json").out)
+    found = json.loads(xenoovs("verify-offload", config, *at, "-o", "json").out)
     blocks = found["blocks_total"]
     assert (blocks["megaflows"], blocks["predicted_megaflows"]) == (64, 64)
     assert {row["backend"]: row["megaflows"] for row in found["backends"]} == dict.fromkeys(
         ("p1", "p2", "p3", "p4"), 16
     )
     assert not found["answers"]
-    compare("tunnels-lint", xenoovs("lint", tunnel_config).out, update=update_golden)
+    compare("tunnels-lint", xenoovs("lint", config).out, update=update_golden)
