@@ -147,9 +147,7 @@ def _is_sent(path: Path) -> bool:
     try:
         return (
             path.is_file()
-            and not path.is_relative_to("/proc")
-            and not path.is_relative_to("/sys")
-            and not path.is_relative_to("/dev")
+            and not any(map(path.is_relative_to, ("/proc", "/sys", "/dev")))
             and not os.access(path, os.X_OK)
             and path.stat().st_size <= _LARGEST_FILE_BYTES
         )

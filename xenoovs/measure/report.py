@@ -50,11 +50,15 @@ class MeasureReport:
 
     @property
     def verdicts(self) -> Iterator[tuple[str, ClaimVerdict]]:
-        """All verdicts, each with the label of its run."""
-        for chart in self.charts:
-            for subtitle, verdicts in zip(chart.subtitles, chart.verdicts, strict=True):
-                label = subtitle.partition(":")[0] if len(chart.runs) > 1 else ""
-                yield from ((label, verdict) for verdict in verdicts)
+        return verdicts_of(self.charts)
+
+
+def verdicts_of(charts: Iterable[Chart]) -> Iterator[tuple[str, ClaimVerdict]]:
+    """Yield all verdicts, each with the label of its run; empty: the picture has one run."""
+    for chart in charts:
+        for subtitle, verdicts in zip(chart.subtitles, chart.verdicts, strict=True):
+            label = subtitle.partition(":")[0] if len(chart.runs) > 1 else ""
+            yield from ((label, verdict) for verdict in verdicts)
 
 
 def read_sources(directories: Sequence[Path]) -> tuple[ReportSource, ...]:
@@ -212,11 +216,9 @@ def _verdicts(charts: Sequence[Chart]) -> Markup | None:
             "tr",
             element("td", f"{verdict.claim[0].upper()}{verdict.claim[1:]}"),
             element("td", element("span", verdict.outcome.value, class_=f"pill {verdict.outcome.value}")),
-            element("td", f"{subtitle.partition(':')[0]}: " if len(chart.runs) > 1 else "", _sentence(verdict.reason)),
+            element("td", label and f"{label}: ", _sentence(verdict.reason)),
         )
-        for chart in charts
-        for subtitle, verdicts in zip(chart.subtitles, chart.verdicts, strict=True)
-        for verdict in verdicts
+        for label, verdict in verdicts_of(charts)
     ]
     if not rows:
         return None
