@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import cache
 from queue import Queue
@@ -277,8 +277,11 @@ def send(
     check_root()
     _check_fit(lab, balancer)
     trials, skipped = plan_trials(balancer, load)
-    _add_sources(lab, trials)
-    forget_neighbours(LabNetns(lab.marks), lab.topology.clients)
+    netns, clients = LabNetns(lab.marks), lab.topology.clients
+    sources = dict.fromkeys(source for trial in trials for flight in trial.flights for source in flight.sources)
+    nets = [parse_net(net) for net in clients.nets]
+    add_clients(netns, clients, (one for one in sources if not any(parse_address(one) in net for net in nets)))
+    forget_neighbours(netns, clients)
     if lab.ovs.datapath is Datapath.USERSPACE:
         learn_remotes(lab)
     begun_s = time.monotonic()
@@ -302,13 +305,6 @@ def _check_fit(lab: Lab, balancer: Balancer) -> None:
     check_complete(lab)
 
 
-def _add_sources(lab: Lab, trials: Sequence[Trial]) -> None:
-    nets = [parse_net(net) for net in lab.topology.clients.nets]
-    sources = dict.fromkeys(source for trial in trials for flight in trial.flights for source in flight.sources)
-    outside = [source for source in sources if not any(parse_address(source) in net for net in nets)]
-    add_clients(LabNetns(lab.marks), lab.topology.clients, outside)
-
-
 _Program = Popen[bytes]
 
 
@@ -319,6 +315,7 @@ def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: 
     counts, begun_s = AnswerCounts([0] * len(flights)), time.monotonic()
     packets = sum(len(flight.sources) for flight in flights)
     lines: Queue[tuple[list[int], bytes | None]] = Queue()
+    argv = ["ip", "netns", "exec", lab.topology.clients.namespace, sys.executable, "-P", "-m", "xenoovs.lab.client"]
     with ExitStack() as stack:
         programs: list[_Program] = []
         stopped = stack.enter_context(_stopping(programs))
@@ -326,7 +323,7 @@ def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: 
             mine = [flights[number] for number in numbers]
             share = sum(len(flight.sources) for flight in mine) / packets
             its_pace = None if pace is None else replace(pace, rate=pace.rate * share)
-            program = stack.enter_context(_program(lab, render_round(mine, its_pace)))
+            program = stack.enter_context(open_conversation(argv, stdin=render_round(mine, its_pace), env=lab.marks))
             programs.append(program)
             if stopped:
                 program.send_signal(signal.SIGINT)
@@ -354,11 +351,6 @@ def _by_protocol(flights: Sequence[Flight]) -> Iterable[list[int]]:
     for number, flight in enumerate(flights):
         found.setdefault(flight.protocol, []).append(number)
     return found.values()
-
-
-def _program(lab: Lab, text: str) -> AbstractContextManager[_Program]:
-    argv = ["ip", "netns", "exec", lab.topology.clients.namespace, sys.executable, "-P", "-m", "xenoovs.lab.client"]
-    return open_conversation(argv, stdin=text, env=lab.marks)
 
 
 @contextmanager

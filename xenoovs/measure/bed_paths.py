@@ -83,7 +83,8 @@ def bed_paths(bed: Bed) -> tuple[BedPath, ...]:
     for backend in bed.service.backends:
         station = bed.backends[backend.name]
         if not any(station.is_at(other) for other in stations.values()):
-            stations[backend.name] = station if station.mac else replace(station, mac=_mac_of(station))
+            mac = station.mac or station.run("cat", f"/sys/class/net/{station.interface}/address").stdout.strip()
+            stations[backend.name] = replace(station, mac=mac)
     if len(stations) > MAX_BED_PATHS:
         raise MeasureError(
             f"service {bed.service.name} has {len(stations)} backends on machines of their own, and at most "
@@ -99,10 +100,6 @@ def bed_paths(bed: Bed) -> tuple[BedPath, ...]:
         kind = kinds.get(hop.port)
         found.append(BedPath(name, station, hop, ingress, kind, net[1 + 2 * number], net[2 + 2 * number]))
     return tuple(found)
-
-
-def _mac_of(station: Station) -> str:
-    return station.run("cat", f"/sys/class/net/{station.interface}/address").stdout.strip()
 
 
 def _kinds(bed: Bed) -> dict[str, PathKind]:
@@ -257,7 +254,9 @@ class PathBench:
 
         `loads`: One or two, which no machine may receive both of. `reads_switch`: also what the switch spent.
         """
-        counters = SwitchCounters(self.bed, cookie=f"{COOKIE:#x}/-1", ports=self._ports(loads))
+        inward = PathDirection.IN
+        ports = [load.path.ingress if load.direction is inward else load.path.hop.port for load in loads]
+        counters = SwitchCounters(self.bed, cookie=f"{COOKIE:#x}/-1", ports=ports)
         at_first, before = counters.read(), self._counts(loads)
         whole_s = seconds_s + _LONGEST_READINGS_S
         running = [self._start(load, offered_pps=load.offered_pps, seconds_s=whole_s) for load in loads]
@@ -280,11 +279,6 @@ class PathBench:
         least = sum(trial.received - slack(0) for trial in trials)
         by_switch = counters.frames_since(at_first, received=least)
         return PathWindow(trials, first_switch, last_switch, by_switch)
-
-    def _ports(self, loads: Iterable[PathLoad]) -> list[str]:
-        """Return the ports of the bridge at which the loads enter."""
-        inward = PathDirection.IN
-        return [load.path.ingress if load.direction is inward else load.path.hop.port for load in loads]
 
     def _start(self, load: PathLoad, *, offered_pps: float | None, seconds_s: float) -> RunningLoad:
         profile = self._profile(load)

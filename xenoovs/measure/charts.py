@@ -601,7 +601,10 @@ _REACHED = ((0.0, "0 %"), (100.0, "100 %\nshare all"), (200.0, "200 %\nshare not
 def _paths_chart(sources: Sequence[_RunSource]) -> Chart:
     found = [(measured_paths(one.run), one.prefix.removesuffix(": ")) for one in sources]
     first = found[0][0]
-    rows = [row for one, run in found for row in _path_rows(one, run)]
+    rows = list[tuple[Cell, ...]]()
+    for one, run in found:
+        rows += [_path_row(run, path) for path in one.paths]
+        rows += [_pair_row(run, pair) for pair in one.pairs]
     return Chart(
         "paths",
         "Paths through the bridge, alone and together",
@@ -672,11 +675,6 @@ def _undecided_pairs(found: MeasuredPaths) -> Iterator[str]:
     for path in found.paths:
         if not path.is_full:
             yield f"{path.end} lost nothing: it may carry more than was sent."
-
-
-def _path_rows(found: MeasuredPaths, run: str) -> Iterator[tuple[Cell, ...]]:
-    yield from (_path_row(run, path) for path in found.paths)
-    yield from (_pair_row(run, pair) for pair in found.pairs)
 
 
 def _path_row(run: str, path: PathFigures) -> tuple[Cell, ...]:

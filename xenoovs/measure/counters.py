@@ -51,9 +51,12 @@ def read_counts(stations: Iterable[Station]) -> dict[str, InterfaceCounts]:
         by_place.setdefault(id(station.place), (station.place, []))[1].append(station)
     found = {}
     for place, there in by_place.values():
-        script = " && ".join(_script(station) for station in there)
+        scripts = (
+            f"echo {shlex.quote(_MARK + one.role)} && {shlex.join(one.argv('sh', '-c', _SCRIPT, 'sh', one.interface))}"
+            for one in there
+        )
         try:
-            text = place.run(["sh", "-c", script]).stdout
+            text = place.run(["sh", "-c", " && ".join(scripts)]).stdout
         except CommandFailed as failed:
             raise MeasureError(f"counters on {place.name} cannot be read: {last_line(failed)}") from None
         found.update(parse_counts(text))
@@ -84,11 +87,6 @@ for name in {" ".join(_STATISTICS)}; do read -r count < "statistics/$name" && ec
 if [ -e device ] || read -r id < phys_switch_id; then ethtool -S "$1" | grep _packets_phy; fi 2>/dev/null
 true
 """
-
-
-def _script(station: Station) -> str:
-    inside = station.argv("sh", "-c", _SCRIPT, "sh", station.interface)
-    return f"echo {shlex.quote(_MARK + station.role)} && {shlex.join(inside)}"
 
 
 def parse_counts(text: str) -> dict[str, InterfaceCounts]:

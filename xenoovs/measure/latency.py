@@ -39,10 +39,12 @@ _MIN_FRAMES = 200
 
 def _ask(bench: LoadBench, *, requests: int, after_s: float = 0.0) -> dict[str, object]:
     bed, profile = bench.bed, bench.profile
+    few = replace(profile, net=other_half(profile), clients=_SOURCES)
+    is_lab = bed.kind is not BedKind.MACHINES
     job = {
         "vip": str(profile.vip),
         "port": profile.port,
-        "sources": _sources(bench),
+        "sources": [str(address) for address, _ in sources(few)] if is_lab else [bed.client.address],
         "requests": requests,
         "pps": _REQUESTS_PPS,
         "after_s": after_s,
@@ -55,13 +57,6 @@ def _ask(bench: LoadBench, *, requests: int, after_s: float = 0.0) -> dict[str, 
     if answers["error"]:
         raise MeasureError(f"requests to {profile.vip} cannot be sent from {bed.client.place.name}: {answers['error']}")
     return answers
-
-
-def _sources(bench: LoadBench) -> list[str]:
-    if bench.bed.kind is BedKind.MACHINES:
-        return [bench.bed.client.address]
-    few = replace(bench.profile, net=other_half(bench.profile), clients=_SOURCES)
-    return [str(address) for address, _ in sources(few)]
 
 
 def _measurement(bed: Bed, answers: Mapping[str, object], result: TrialResult | None, split: str) -> Measurement:

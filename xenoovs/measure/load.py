@@ -134,7 +134,9 @@ class LoadBench:
         frames = counted_frames(
             before.interfaces, settled_counts(self.counted), backends=self.bed.backends, also_sent=elsewhere
         )
-        by_switch = None if before.switch is None else self._by_switch(before.switch, frames)
+        by_switch = None
+        if before.switch is not None:
+            by_switch = self.switch.frames_since(before.switch, received=frames.received - frames.slack)
         suspect = (
             *frames.suspect,
             *done.suspect,
@@ -142,9 +144,6 @@ class LoadBench:
             *(() if frames.went_back or by_switch is None else by_switch.doubts(frames)),
         )
         return TrialResult(offered_pps, frames, done.seconds_s, suspect, by_switch)
-
-    def _by_switch(self, before: SwitchCounts, frames: CountedFrames) -> SwitchedFrames:
-        return self.switch.frames_since(before, received=frames.received - frames.slack)
 
 
 def _generator_doubts(done: GeneratorResult, by_interface: int, offered_pps: float | None) -> Iterator[str]:

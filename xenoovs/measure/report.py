@@ -303,14 +303,11 @@ def _published(experiment: str) -> Iterator[Markup]:
     known = load_published().of(experiment)
     if known.sources:
         yield element("h3", _sentence(OTHER_HARDWARE))
-        singles = (
-            f"{figure.source.name}, {figure.label}: {_plain(figure.value)} {figure.unit}" for figure in known.figures
-        )
+        singles = list[str]()
+        for one in known.figures:
+            value = f"{one.value:,.0f}" if one.value >= 1000 else f"{one.value:g}"
+            singles.append(f"{one.source.name}, {one.label}: {value} {one.unit}")
         yield element("ul", *(element("li", text) for text in singles), *map(_source, known.sources))
-
-
-def _plain(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
 
 def _source(source: PublishedSource) -> Markup:

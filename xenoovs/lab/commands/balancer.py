@@ -200,7 +200,10 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
     daemons = "runs" if len(status.ovs_pids) == 2 else click.style("does not run", fg="red")
     echo(f"lab {name} in {status.directory}\nOpen vSwitch {daemons} at {status.db}")
     echo(f"bridge {status.bridge}: {', '.join(status.ports)}\n")
-    rows = [[", ".join(m.names), m.namespace, m.address, _state(m), _answer(m), _received(m)] for m in status.machines]
+    rows = list[list[str]]()
+    for m in status.machines:
+        received = "-" if m.received is None else str(m.received)
+        rows.append([", ".join(m.names), m.namespace, m.address, _state(m), _answer(m), received])
     print_table(["BACKEND", "NAMESPACE", "ADDRESS", "STATE", "ANSWER", "RECEIVED"], rows, right=[5])
     context.exit(exit_status)
 
@@ -531,12 +534,7 @@ def _state(machine: MachineStatus) -> str:
 def _answer(machine: MachineStatus) -> str:
     if machine.latency_s is None:
         return machine.answer
-    late = span(machine.latency_s)
-    return f"{machine.answer} ({late})"
-
-
-def _received(machine: MachineStatus) -> str:
-    return "-" if machine.received is None else str(machine.received)
+    return f"{machine.answer} ({span(machine.latency_s)})"
 
 
 def _label(machine: Machine) -> str:

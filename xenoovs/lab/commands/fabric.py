@@ -79,13 +79,12 @@ def show_status(lab: FabricLab, *, output: OutputFormat) -> int:
         print_json({**asdict(found), "state": found.state, "healthy": found.is_healthy})
         return EXIT_OK if found.is_healthy else EXIT_DIFFERS
     echo(f"lab {lab.name} in {found.directory}\nbridge of each DPU: {found.bridge}\n")
-    rows = [[each.name, each.namespace, each.address or "-", _colored(each.state)] for each in found.machines]
+    rows = list[list[str]]()
+    for each in found.machines:
+        state = click.style(each.state, fg="green" if each.state == "up" else "red")
+        rows.append([each.name, each.namespace, each.address or "-", state])
     print_table(["MACHINE", "NAMESPACE", "ADDRESS", "STATE"], rows)
     return EXIT_OK if found.is_healthy else EXIT_DIFFERS
-
-
-def _colored(state: str) -> str:
-    return click.style(state, fg="green" if state == "up" else "red")
 
 
 def fail(lab: FabricLab, spine: str, how: str, *, output: OutputFormat) -> None:

@@ -32,8 +32,6 @@ from xenoovs.measure.statistics import quantile
 from xenoovs.measure.throughput import TrialSettings, loss_experiment, rate_experiment, trial_settings
 from xenoovs.measure.trex_profile import trex_profile
 from xenoovs.measure.verdict import number_list, trusted
-from xenoovs.model.address import IPNetwork
-from xenoovs.model.balancer import Balancer
 from xenoovs.terminal.load import load
 from xenoovs.terminal.options import config_argument, duration
 from xenoovs.terminal.output import echo
@@ -215,10 +213,7 @@ def trex_profile_command(config: Path, sources: tuple[str, ...]) -> None:
       start -f blocks.py -p 0 -m 10mpps -t --size 128 --clients 1000
     """
     balancer = load(config)
-    nets = (*map(parse_net, sources), *_usual_nets(balancer))
-    echo(trex_profile(balancer, sources=nets, file=str(config)), nl=False)
-
-
-def _usual_nets(balancer: Balancer) -> list[IPNetwork]:
     families = {family for service in balancer.services for family in service.claim.served_families}
-    return [client_net(family, used_addresses(balancer)) for family in families]
+    usual = (client_net(family, used_addresses(balancer)) for family in families)
+    nets = (*map(parse_net, sources), *usual)
+    echo(trex_profile(balancer, sources=nets, file=str(config)), nl=False)

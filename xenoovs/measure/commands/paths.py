@@ -384,15 +384,11 @@ def show_plan(plan: PathPlan, unit: str, weights_file: Path | None, *, has_weigh
 
 
 def _show_limits(usages: tuple[Usage, ...]) -> None:
-    rows = [
-        [usage.name, short(usage.capacity), short(usage.used), short(usage.headroom), _used_share(usage)]
-        for usage in usages
-    ]
+    rows = []
+    for usage in usages:
+        share = percent(usage.used / usage.capacity) if usage.capacity else "-"
+        rows.append([usage.name, short(usage.capacity), short(usage.used), short(usage.headroom), share])
     print_table(["LIMIT", "CAPACITY", "USED", "HEADROOM", ""], rows, right=(1, 2, 3, 4))
-
-
-def _used_share(usage: Usage) -> str:
-    return percent(usage.used / usage.capacity) if usage.capacity else "-"
 
 
 def short(value: Fraction | None) -> str:
