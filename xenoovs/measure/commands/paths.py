@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import click
+import yaml
 
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Device
@@ -39,19 +40,15 @@ from xenoovs.measure.path_figures import (
 from xenoovs.measure.samples import RecordedRun, read_recorded
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, require_libraries
 from xenoovs.paths.plan import (
-    DUPLEX,
     BridgePort,
     Criterion,
-    ListedPath,
     PairVerdict,
     PathKind,
     PathPlan,
     Usage,
     advice,
-    listed_paths,
     paths_file,
     plan_paths,
-    used_resources,
 )
 from xenoovs.switch.host_facts import check_reachable, gather
 from xenoovs.terminal.defaults import announce, find_lab
@@ -435,8 +432,9 @@ def plan_document(plan: PathPlan, unit: str) -> dict[str, object]:
 
 def list_paths(db: str | None, uplinks: Collection[str], output: OutputFormat) -> None:
     """Print the file of the paths of a host. Raises MeasureError, SwitchError."""
-    bridges = _bridges(db, uplinks)
-    output.show(lambda: _file_document(listed_paths(bridges)), lambda: echo("\n".join(paths_file(bridges))))
+    text = "\n".join(paths_file(_bridges(db, uplinks)))
+    # Keys without a value are to be filled in: they are `null`.
+    output.show(lambda: yaml.safe_load(text), lambda: echo(text))
 
 
 def _bridges(db: str | None, uplinks: Collection[str]) -> list[list[BridgePort]]:
@@ -465,27 +463,3 @@ def _bridge_port(device: Device, uplinks: Collection[str]) -> BridgePort:
         return BridgePort(device.name, PathKind.WIRE, is_offloadable=device.is_uplink)
     kind = kind_of(device)
     return BridgePort(device.name, kind or PathKind.SOFTWARE, is_offloadable=kind is not None)
-
-
-def _file_document(paths: tuple[ListedPath, ...]) -> dict[str, object]:
-    """Return the same file as JSON: `null` is to be filled in."""
-    return {
-        "version": 1,
-        "unit": "Mpps",
-        "resources": [
-            {"name": name, "capacity": None, **({"duplex": True} if name == DUPLEX else {})}
-            for name in used_resources(paths)
-        ],
-        "paths": [
-            {
-                "name": path.name,
-                "kind": path.kind.value,
-                "capacity": None,
-                "uses": [
-                    {"resource": resource, **({"direction": "in"} if resource == DUPLEX else {})}
-                    for resource in path.resources
-                ],
-            }
-            for path in paths
-        ],
-    }
