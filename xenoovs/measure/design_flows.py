@@ -90,15 +90,11 @@ class DesignProgram:
         return "".join(f"{render_flow(flow)}\n" for flow in self.flows)
 
 
-Addresses = Mapping[str, Iterable[IPAddress]]
-"""The own addresses of backends by name."""
-
-
-def design_program(balancer: Balancer, design: Design, *, addresses: Addresses | None = None) -> DesignProgram:
-    """Return the flows and groups of a config in one design. `addresses`: of backends without one there, for NAT.
+def design_program(balancer: Balancer, design: Design) -> DesignProgram:
+    """Return the flows and groups of a config in one design.
 
     Raises ToleranceUnreachable, BudgetUnreachable when the config has no blocks, and CompileError when NAT needs an
-    address that neither the config nor `addresses` has.
+    address that the config does not have.
     """
     program = compile_config(balancer)
     if design is Design.MASKED:
@@ -109,7 +105,7 @@ def design_program(balancer: Balancer, design: Design, *, addresses: Addresses |
         Design.DP_HASH: partial(_group, method=_DP_HASH),
         Design.HASH_SOURCE: partial(_group, method=_HASH_SOURCE),
         Design.LEARN: _learn,
-        Design.CONNTRACK: partial(_nat, uplinks=balancer.uplinks, addresses=addresses or {}),
+        Design.CONNTRACK: partial(_nat, uplinks=balancer.uplinks),
     }
     parts = [build[design](number, service) for number, service in enumerate(program.services, start=1)]
     flows = (*program.shared, *(flow for part in parts for flow in part.flows))
@@ -276,7 +272,7 @@ def _family_groups(number: int, service: Service) -> Iterator[tuple[int, Family]
         yield len(Family) * number + at, family
 
 
-def _nat(number: int, program: ServiceProgram, *, uplinks: Uplinks, addresses: Addresses) -> _Part:
+def _nat(number: int, program: ServiceProgram, *, uplinks: Uplinks) -> _Part:
     """The first packet of a connection is hashed, and the tracker translates its destination, as in OVN.
 
     Answers that return through the bridge get the VIP as their source again.
@@ -285,7 +281,7 @@ def _nat(number: int, program: ServiceProgram, *, uplinks: Uplinks, addresses: A
     track = (SetField(SERVICE_ID, program.service_id), Foreign(f"ct(table={_TRACKED},{tracked},nat)"))
     flows, groups = [replace(flow, actions=track) for flow in program.classify], []
     for group, family in _family_groups(number, service):
-        found = {name: _address_of(service, name, family, addresses) for name in whole_weights(service)}
+        found = {name: _address_of(service, name, family) for name in whole_weights(service)}
         nat = {
             name: f"ct(commit,table={_DELIVERY},{tracked},nat(dst={_written(address)}))"
             for name, address in found.items()
@@ -316,11 +312,10 @@ def _answers(
             yield Flow(FlowKey(Stage.CLASSIFY.table, SERVICE_PRIORITY, match), cookie, untranslate)
 
 
-def _address_of(service: Service, name: str, family: Family, addresses: Addresses) -> IPAddress:
-    configured = (backend.address for backend in service.backends if backend.name == name)
-    for address in (*configured, *addresses.get(name, ())):
-        if address is not None and family_of(address) is family:
-            return address
+def _address_of(service: Service, name: str, family: Family) -> IPAddress:
+    for backend in service.backends:
+        if backend.name == name and backend.address is not None and family_of(backend.address) is family:
+            return backend.address
     version = "IPv4" if family is Family.IPV4 else "IPv6"
     raise CompileError(
         service=service.name, reason=f"NAT needs an {version} address of {name}; add `address` to that backend"
