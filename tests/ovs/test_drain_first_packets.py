@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from tests.command_line import CommandLine, finish, start
+from tests.ovs import test_drain_dummy
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.test_drain_dummy import (
     ONE,
@@ -23,6 +24,8 @@ from tests.ovs.test_drain_dummy import (
     tcp_packet,
 )
 from tests.patience import eventually
+
+CONFIG = test_drain_dummy.CONFIG
 
 
 @contextmanager
