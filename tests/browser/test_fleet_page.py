@@ -14,8 +14,9 @@ import pytest
 from tests.browser.chromium import CONTRASTS, new_tab
 from tests.unit.store.test_cluster import CANDIDATE, LEADER, facts
 from xenoovs.agent.control.serve import Listen, open_port
-from xenoovs.agent.fleet_watch import FleetWatch, served_beside
+from xenoovs.fleet.commands.page import served_beside
 from xenoovs.fleet.snapshot import DpuRow, DpuState, FleetSnapshot
+from xenoovs.fleet.watch import FleetWatch
 from xenoovs.store.view import DpuStatus, FleetView
 
 SHOWN = "[...document.querySelectorAll('.dpu th')].filter(name => name.offsetParent).map(name => name.innerText)"

@@ -351,13 +351,15 @@ def _others(found: Sequence[str], noun: str) -> str:
 
 SETTLE_S = 15.0
 """How long a controller may take to write what is due: an election, and the decision about thousands of services."""
-UNDECIDED = "no controller has decided about the newest change"
+_UNDECIDED = "no controller has decided about the newest change"
 
 
 class FleetProgress:
-    """Watches changes and waves by a clock of its own, as the controller does. `change`: what the newest view lacks."""
+    """Watches changes and waves by a clock of its own, as the controller does. `change`: what the newest view lacks.
+    `is_patient`: whether a controller has time to decide about a change."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_patient: bool = True) -> None:
+        self._patience_s = SETTLE_S if is_patient else -1.0
         self.memo = Memo()
         self.change = FleetChange(Changes())
         self._view: FleetView | None = None
@@ -372,7 +374,7 @@ class FleetProgress:
         if view is not self._view:
             self._view, self._seen_s, self.change = view, now_s, next_change(view, memo=self.memo)
         if not self.change.is_empty:
-            return UNDECIDED if now_s - self._seen_s > SETTLE_S else ""
+            return _UNDECIDED if now_s - self._seen_s > self._patience_s else ""
         if self._watch.step(view, statuses, now_s=now_s).changes is None:
             self._due_s = None
             return ""

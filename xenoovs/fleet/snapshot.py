@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
-from itertools import chain
 from math import inf
 from typing import Any
 
 from xenoovs.dataclass import dataclass
-from xenoovs.display import decimal, duration, moment, percent, quantity
+from xenoovs.display import duration, moment, percent, quantity
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.health import SILENT_S, VoteResult, Votes, fit_dpus, targets_of, votes_on
 from xenoovs.fleet.history import HistoryEntry, history
-from xenoovs.fleet.plan import IN_USE, FleetChange, Memo, rolling_intent, stored_services
+from xenoovs.fleet.plan import IN_USE, Memo, rolling_intent, stored_services
 from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
 from xenoovs.model.values import split_site
-from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, page_table, text
+from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, text
 from xenoovs.store.servers import ClusterMember, ClusterStatus, ServerFacts
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Intent, IntentState, Standing, standing
 from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_problem
@@ -81,37 +80,6 @@ class FleetSnapshot:
     def is_well(self) -> bool:
         """Whether every DPU has the newest generation, no roll-out runs, and there is no problem."""
         return not (self.problems or self.roll_out) and all(row.state is DpuState.APPLIED for row in self.rows)
-
-
-def fleet_snapshot(
-    view: FleetView | None,
-    statuses: Mapping[str, DpuStatus] | None,
-    servers: tuple[ServerFacts, ...],
-    *,
-    is_active: bool,
-    now_s: float,
-    change: FleetChange,
-    stall: str,
-    unwritten: Collection[str],
-    problems: Iterable[str],
-    memo: Memo | None = None,
-) -> FleetSnapshot:
-    """Return the snapshot of these facts, with all problems. `change`: what the store lacks. `problems`: further ones.
-    `stall`: as of `FleetProgress.stall`. `unwritten`: as of `UnwrittenVotes.late`."""
-    rows = () if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s))
-    targets, found, roll_out = list[TargetRow](), list[str](), list[str]()
-    if view is not None:
-        if statuses is None:
-            found.append("the database of states does not answer: what DPUs have is not known")
-        if stall:
-            found.append(f"{stall}: is `xenoovs fleet serve` running?")
-        found += [*map(str, change.unusable), *change.contested.values()]
-        targets = target_rows(view, statuses, now_s=now_s, unwritten=unwritten, memo=memo)
-        roll_out = roll_out_lines(view, statuses, now_s=now_s)
-    found += [*dpu_problems(rows), *target_problems(targets), *chain.from_iterable(each.problems() for each in servers)]
-    return FleetSnapshot(
-        view, rows, servers, is_active, (*problems, *found), now_s, bool(stall), tuple(roll_out), tuple(targets)
-    )
 
 
 # How DPUs stand to the newest generation, from what they report.
@@ -269,8 +237,6 @@ def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *,
 
 
 _MAX_PROBLEMS = 10
-UNWRITTEN_S = 5.0
-"""For so long the votes of most witnesses may differ from the store: two election timers, and the decision."""
 
 
 class TargetState(Enum):
@@ -296,6 +262,12 @@ class TargetRow:
     is_unwritten: bool = False
 
     @property
+    def is_outvoted(self) -> bool:
+        """Whether most witnesses vote otherwise than the store has it."""
+        result, is_down = self.votes.result, self.state is TargetState.DOWN
+        return result is not VoteResult.NO_QUORUM and is_down is not (result is VoteResult.DOWN)
+
+    @property
     def problem(self) -> str:
         """What is wrong, in words; an empty text: nothing is."""
         name = f"{first_names(self.backends, most=3)} ({self.target})" if self.backends else self.target
@@ -309,38 +281,14 @@ class TargetRow:
         return f"{name} has been down for {duration(self.since_s)}: {self.votes.text}{held}"
 
 
-class UnwrittenVotes:
-    """Watches by its own clock for how long most witnesses of a target have voted otherwise than the store has it."""
-
-    def __init__(self) -> None:
-        self._since_s: dict[str, float] = {}
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether there are such votes, perhaps only for a moment."""
-        return bool(self._since_s)
-
-    def late(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> frozenset[str]:
-        """Return the targets of which that has been so for `UNWRITTEN_S`. `now_s`: on a clock that never goes back."""
-        fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses)
-        found = dict[str, float]()
-        for target, watch in view.watches.items():
-            result = votes_on(view, watch, statuses or {}, fit).result
-            if result is not VoteResult.NO_QUORUM and (result is VoteResult.DOWN) is not watch.is_down:
-                found[target] = self._since_s.get(target, now_s)
-        self._since_s = found
-        return frozenset(target for target, since_s in found.items() if now_s - since_s >= UNWRITTEN_S)
-
-
 def target_rows(
     view: FleetView,
     statuses: Mapping[str, DpuStatus] | None,
     *,
     now_s: float,
-    unwritten: Collection[str] = (),
     memo: Memo | None = None,
 ) -> list[TargetRow]:
-    """Return targets, down first; empty: no reports. `now_s`: since 1970. `unwritten`: of `UnwrittenVotes.late`."""
+    """Return targets, down first; empty: no reports. `now_s`: since 1970."""
     if statuses is None:
         return []
     fit, results, rows = fit_dpus(view, statuses), (memo or Memo()).part(IN_USE), list[TargetRow]()
@@ -353,7 +301,7 @@ def target_rows(
         state = TargetState.DOWN if watch.is_down else state
         is_held = watch.is_down and any(backend in view.services[service].active.owners for service, backend in names)
         since_s, backends = max(0.0, now_s - watch.since_ms / 1000), tuple("/".join(name) for name in names)
-        rows.append(TargetRow(target, backends, state, since_s, votes, is_held, target in unwritten))
+        rows.append(TargetRow(target, backends, state, since_s, votes, is_held))
     order = list(TargetState)
     return sorted(rows, key=lambda row: (order.index(row.state), row.target))
 
@@ -821,38 +769,3 @@ FLEET = Table(
 
 FLEET_TABLES = (FLEET, DPUS, TARGETS, SERVERS, MEMBERS)
 """Of a `FleetSnapshot`."""
-
-
-# The page.
-
-
-def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
-    """Return what the page shows, as values of JSON."""
-    view, newest, counts, rows = snapshot.view, snapshot.newest, snapshot.counts(), snapshot.rows
-    passive = "controller passive: its server does not lead", "warn"
-    notices = [*((text, "bad") for text in snapshot.problems), *((text, "warn") for text in snapshot.roll_out)]
-    if newest is not None and snapshot.is_refused:
-        notices.append((f"config {newest.number} was refused: {newest.comment}", "bad"))
-    for names, one in () if view is None else sorted(view.overrides.items()):
-        state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
-        since = duration(snapshot.now_s - one.since_ms / 1000)
-        notices.append((f"{'/'.join(names)} {state}, by {one.author}, for {since}", ""))
-    up = sum(row.state is not TargetState.DOWN for row in snapshot.targets)
-    served = sum(server.is_connected for server in snapshot.servers)
-    return {
-        "name": "" if view is None else view.name,
-        "badges": [snapshot.headline, ("controller active", "good") if snapshot.is_active else passive],
-        "notices": notices,
-        "facts": [
-            ("generation", "-" if view is None else str(view.generation), "of all blocks"),
-            ("config", "-" if view is None else str(view.intent or "-"), "entry of the history"),
-            ("services", "-" if view is None else str(len(view.service_names)), "in the store"),
-            ("DPUs", f"{counts[DpuState.APPLIED]} of {len(rows)}", "have the newest generation"),
-            ("health", f"{up} of {len(snapshot.targets)}", "probed targets are up"),
-            ("drift", str(sum(len(row.status.drift) for row in rows)), "services differ on bridges"),
-            ("databases", f"{served} of {len(snapshot.servers)}", "served by this host"),
-        ],
-        "states": [("all", len(rows)), *((state.value, counts[state]) for state in WORST_FIRST)],
-        "dpus": page_table(DPUS.columns, (Row(row, None, snapshot.now_s) for row in snapshot.worst_first())),
-        "servers": page_table(SERVERS.columns, SERVER_LIST.shown(snapshot)),
-    }

@@ -19,10 +19,9 @@ from tests.command_line import SMALL_CONFIG
 from tests.compiled import compiled
 from tests.fleet_support import EMPTY, given, settled
 from tests.unit.store.test_cluster import LEADER, facts
-from xenoovs.agent import fleet, fleet_watch
+from xenoovs.agent import fleet
 from xenoovs.agent.fleet import FleetVoter, VerdictReports, verdict_counts
 from xenoovs.agent.fleet_config import FleetCache
-from xenoovs.agent.fleet_watch import FleetWatch
 from xenoovs.agent.health import SELF_CHECK_MS, FleetWatches, fleet_checks
 from xenoovs.agent.probe.target import ProbeResult
 from xenoovs.agent.state import (
@@ -42,7 +41,9 @@ from xenoovs.agent.store import Store
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Decision, DesiredState
 from xenoovs.errors import SwitchError
+from xenoovs.fleet import watch as fleet_watch
 from xenoovs.fleet.controller import ActiveSign
+from xenoovs.fleet.watch import FleetWatch
 from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import OffloadFindings

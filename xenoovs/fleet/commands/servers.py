@@ -13,14 +13,15 @@ import click
 
 from xenoovs.agent import log as events
 from xenoovs.agent.control.serve import Listen, open_port
-from xenoovs.agent.fleet_watch import FleetWatch, served_beside
 from xenoovs.agent.log import LogForm, notify, start_logging
 from xenoovs.dataclass import replace
 from xenoovs.display import printable
 from xenoovs.errors import FileUnusable, StoreError, StoreUnreachable, counted, first_names
 from xenoovs.fleet.commands.client import FleetStore, changes_fleet, directory_option, fleet_store, on_fleet
+from xenoovs.fleet.commands.page import served_beside
 from xenoovs.fleet.controller import ActiveSign, FleetController, time_ms
 from xenoovs.fleet.plan import MAX_WAIT_S, SWITCH_AFTER_S, next_change, restoring
+from xenoovs.fleet.watch import FleetWatch
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.export import MAX_SIZE_BYTES, export_text, parse_export
 from xenoovs.store.rows import StoreDatabase, renewed_roles

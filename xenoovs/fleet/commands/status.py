@@ -12,10 +12,8 @@ from xenoovs.dataclass import replace
 from xenoovs.display import decimal, duration, printable
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
-from xenoovs.fleet.controller import no_controller
 from xenoovs.fleet.history import freeze_text
-from xenoovs.fleet.plan import DrainWatch, known_intent, next_change
-from xenoovs.fleet.rollout import UNDECIDED
+from xenoovs.fleet.plan import DrainWatch, known_intent
 from xenoovs.fleet.snapshot import (
     DPUS,
     DRIFTS,
@@ -27,20 +25,16 @@ from xenoovs.fleet.snapshot import (
     WORST_FIRST,
     DpuState,
     FleetSnapshot,
-    UnwrittenVotes,
-    clocks_ms,
     dpu_rows,
-    fleet_snapshot,
 )
+from xenoovs.fleet.watch import FleetWatch
 from xenoovs.model.values import split_site
 from xenoovs.show.column import Row
-from xenoovs.store.servers import host_facts
 from xenoovs.store.view import FleetView, Standing, lacks, standing
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.options import OutputFormat, output_option
 from xenoovs.terminal.output import echo, print_columns, text_lines
 
-_POLL_S = 0.2
 _DPUS_SHOWN = 6
 """A fleet of more is shown on a screen of 24 lines: sums, and what needs an operator."""
 _SCREEN, _LEAST_DPUS, _LINES_BELOW = 18, 2, 8
@@ -78,23 +72,9 @@ def status_command(
 
     Exit status 0: every DPU has the newest generation, no roll-out runs, and there is no problem, 2: otherwise.
     """
-    # What is just being written is no problem.
-    view, statuses, unwritten = store.view(), store.statuses(), UnwrittenVotes()
-    while not (late := unwritten.late(view, statuses, now_s=time.monotonic())) and unwritten.is_waiting:
-        time.sleep(_POLL_S)
-        view, statuses = store.view(), store.statuses()
-    change, connection = next_change(view), store.fleet.connection
-    snapshot = fleet_snapshot(
-        view,
-        statuses,
-        host_facts(store.directory, reads_files=True),
-        is_active=connection.is_leader,
-        now_s=time.time(),
-        change=change,
-        stall="" if change.is_empty else UNDECIDED,
-        unwritten=late,
-        problems=no_controller(store.directory, is_leader=connection.is_leader),
-    )
+    view, _ = store.view(), store.statuses()
+    snapshot = FleetWatch(store.fleet, store.states, store.directory, is_patient=False).settled()
+    view, connection = snapshot.view or view, store.fleet.connection
     chosen = [
         row
         for row in snapshot.rows
@@ -103,7 +83,7 @@ def status_command(
         and state in (None, row.state.name.lower())
     ]
     listed, is_short = replace(snapshot, rows=tuple(chosen)), not (shows_all or group or rack or state)
-    now_ms = clocks_ms(view, statuses, now_ms=int(time.time() * 1000))[-1]
+    now_ms = store.clocks_ms(view)[-1]
     drains = DrainWatch().left(view, clocks_ms=(now_ms,), now_s=0)
     output.show(
         lambda: {

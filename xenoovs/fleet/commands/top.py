@@ -8,10 +8,10 @@ from textwrap import wrap
 
 import click
 
-from xenoovs.agent.fleet_watch import FleetWatch
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.snapshot import DPUS, WORST_FIRST, DpuRow, DpuState, FleetSnapshot
+from xenoovs.fleet.watch import FleetWatch
 from xenoovs.show.column import Row
 from xenoovs.show.screen import Layout, Size, framed, is_live, line, once_size, one_column, run_live
 from xenoovs.show.terminal import fit

@@ -1,28 +1,26 @@
-"""The status page and the metrics of a fleet, served beside its controller."""
+"""Makes the snapshots of a fleet: the same for commands, on its page and in its metrics."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
-from aiohttp import web
-
-from xenoovs.agent.control.app import bare_app
-from xenoovs.agent.control.limits import ConnectionLimit
-from xenoovs.agent.control.serve import ApiListener, serve_app
-from xenoovs.agent.tasks import kept_running
-from xenoovs.agent.telemetry import exposition, mount_metrics
-from xenoovs.agent.web.page import mount_page
 from xenoovs.errors import XenoovsError
 from xenoovs.fleet.controller import no_controller
 from xenoovs.fleet.rollout import FleetProgress
-from xenoovs.fleet.snapshot import FLEET_TABLES, FleetSnapshot, UnwrittenVotes, fleet_page, fleet_snapshot
+from xenoovs.fleet.snapshot import (
+    FleetSnapshot,
+    TargetRow,
+    dpu_problems,
+    dpu_rows,
+    roll_out_lines,
+    target_problems,
+    target_rows,
+)
 from xenoovs.store.client import DpuStatusReader, StoreClient
 from xenoovs.store.servers import ServerFacts, host_facts
 from xenoovs.store.view import DpuStatus, FleetView
@@ -31,26 +29,39 @@ _SERVERS_S = 5.0
 """How old the facts about servers may be: they take four processes."""
 _FILES_S = 60.0
 """How old may be what is known of their files: it takes 0.02 s of processor time for each MB."""
+_POLL_S = 0.2
+_UNWRITTEN_S = 5.0
+"""For so long the votes of most witnesses may differ from the store: two election timers, and the decision."""
 
 
 class FleetWatch:
     """Makes snapshots of a fleet, from any thread."""
 
-    def __init__(self, store: StoreClient, states: DpuStatusReader, directory: Path | None) -> None:
+    def __init__(
+        self, store: StoreClient, states: DpuStatusReader, directory: Path | None, *, is_patient: bool = True
+    ) -> None:
+        """`is_patient`: as of `FleetProgress`."""
         self._store, self._states, self._directory = store, states, directory
         self._lock = threading.Lock()
         self._servers = tuple[ServerFacts, ...]()
         self._servers_problem = ""
         self._servers_due_s = self._files_due_s = 0.0
-        self._progress = FleetProgress()
-        self._unwritten = UnwrittenVotes()
+        self._is_patient = is_patient
+        self._progress = FleetProgress(is_patient=is_patient)
+        self._unwritten_since_s: dict[str, float] = {}
 
     def snapshot(self) -> FleetSnapshot:
         with self._lock:
             return self._snapshot()
 
+    def settled(self) -> FleetSnapshot:
+        """Return a snapshot that has no votes which a controller may be about to write: it waits for these."""
+        while (found := self.snapshot()) and self._unwritten_since_s and not any(t.is_unwritten for t in found.targets):
+            time.sleep(_POLL_S)
+        return found
+
     def _snapshot(self) -> FleetSnapshot:
-        connection, problems = self._store.connection, list[str]()
+        connection, problems, now_s = self._store.connection, list[str](), time.time()
         is_leader = connection.is_connected and connection.is_leader
         view = self._store.view()
         statuses = self._states.statuses()
@@ -62,32 +73,41 @@ class FleetWatch:
             problems.append(f"{connection.problem}; what is shown is old")
         problems += [self._servers_problem] if self._servers_problem else []
         problems += no_controller(self._directory, is_leader=is_leader)
-        stall, late = "", frozenset[str]()
+        rows = () if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s))
+        targets, roll_out, stall = list[TargetRow](), list[str](), ""
         if view is not None:
-            late = self._unwritten.late(view, statuses, now_s=time.monotonic())
             try:
                 stall = self._stall(view, statuses)
             except XenoovsError as problem:
                 problems.append(f"no controller can decide: {problem}")
-        return fleet_snapshot(
-            view,
-            statuses,
-            self._servers,
-            is_active=is_leader,
-            now_s=time.time(),
-            change=self._progress.change,
-            stall=stall,
-            unwritten=late,
-            problems=problems,
-            memo=self._progress.memo,
+            if statuses is None:
+                problems.append("the database of states does not answer: what DPUs have is not known")
+            if stall:
+                problems.append(f"{stall}: is `xenoovs fleet serve` running?")
+            change = self._progress.change
+            problems += [*map(str, change.unusable), *change.contested.values()]
+            targets = self._watched(target_rows(view, statuses, now_s=now_s, memo=self._progress.memo))
+            roll_out = roll_out_lines(view, statuses, now_s=now_s)
+        problems += [*dpu_problems(rows), *target_problems(targets)]
+        problems += chain.from_iterable(each.problems() for each in self._servers)
+        return FleetSnapshot(
+            view, rows, self._servers, is_leader, tuple(problems), now_s, bool(stall), tuple(roll_out), tuple(targets)
         )
 
     def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:
         if not self._store.connection.is_connected:
             # The controller of a store that is back watches the wave from its beginning.
-            self._progress = FleetProgress()
+            self._progress = FleetProgress(is_patient=self._is_patient)
             return ""
         return self._progress.stall(view, statuses, now_s=time.monotonic())
+
+    def _watched(self, rows: list[TargetRow]) -> list[TargetRow]:
+        """Return targets, with those marked whose votes no controller has written for some time."""
+        now_s, before = time.monotonic(), self._unwritten_since_s
+        since_s = {row.target: before.get(row.target, now_s) for row in rows if row.is_outvoted}
+        self._unwritten_since_s = since_s
+        late = {target for target, at_s in since_s.items() if now_s - at_s >= _UNWRITTEN_S}
+        return [replace(row, is_unwritten=True) if row.target in late else row for row in rows]
 
     def _read_servers(self) -> None:
         now_s = time.monotonic()
@@ -110,33 +130,3 @@ class FleetWatch:
         except XenoovsError as problem:
             self._servers_problem = str(problem)
         self._servers_due_s = time.monotonic() + _SERVERS_S
-
-
-def fleet_app(watch: FleetWatch, listener: ApiListener, limit: ConnectionLimit) -> web.Application:
-    """Return the application with `/`, `/now` and `/metrics`."""
-    app = bare_app(listener.auth, limit=limit)
-    mount_page("fleet.js", lambda: lambda: json.dumps(fleet_page(watch.snapshot())))(app)
-    mount_metrics(lambda: lambda: exposition(FLEET_TABLES, watch.snapshot()))(app)
-    return app
-
-
-@contextmanager
-def served_beside(watch: FleetWatch, listener: ApiListener) -> Iterator[None]:
-    """Serve a fleet's page and metrics in a thread, for the time of a `with`."""
-    loop = asyncio.new_event_loop()
-    app = lambda limit: fleet_app(watch, listener, limit)  # noqa: E731
-    task = loop.create_task(kept_running(lambda: serve_app(app, listener)))
-
-    def run() -> None:
-        with suppress(asyncio.CancelledError):
-            loop.run_until_complete(task)
-        loop.close()
-
-    thread = threading.Thread(target=run, name="fleet-web", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(task.cancel)
-        thread.join()
