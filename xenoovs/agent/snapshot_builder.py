@@ -15,7 +15,7 @@ from xenoovs.agent.state import AgentState, OffloadSample
 from xenoovs.agent.store import Store
 from xenoovs.compile.encoding import block_of, key_match
 from xenoovs.compile.plan import hardware_entries
-from xenoovs.compile.program import BlockFlow, Program, ServiceProgram
+from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.datapath.database import live_ports
 from xenoovs.datapath.megaflow import Verdict
@@ -89,8 +89,6 @@ class Moment:
     utc_offset_s: float = 0.0
     installed: Mapping[str, Installed] = field(default_factory=dict)
     blocks: Sampled = field(default_factory=dict)
-    sample: OffloadSample = field(default_factory=OffloadSample)
-    unreachable: Mapping[BackendName, str] = field(default_factory=dict)
     dead_ports: frozenset[str] = frozenset()
     changes: Mapping[BackendName, LastChange] = field(default_factory=dict)
 
@@ -116,8 +114,6 @@ class SnapshotBuilder:
             state,
             state.ramps(now_s),
             utc_s - now_s,
-            sample=state.offload,
-            unreachable=state.round.unreachable,
             dead_ports=state.dead_ports,
             changes=self._changes.last,
         )
@@ -283,12 +279,12 @@ class BackendMoment:
         health = self.health
         last = "" if health is None or health.last is None else health.last.reason
         last = last if self.dead_port is None else self.moment.state.why_dead(self.dead_port)
-        return self.moment.unreachable.get(self.name, last)
+        return self.moment.state.round.unreachable.get(self.name, last)
 
     @property
     def is_ejected(self) -> bool:
         ejected = self.moment.state.ejected.get(self.name[0], ())
-        return self.used.name in ejected or self.name in self.moment.unreachable
+        return self.used.name in ejected or self.name in self.moment.state.round.unreachable
 
     @property
     def ramp(self) -> Fraction | None:
@@ -319,20 +315,15 @@ def blocks_of(program: Program | None, sampled: Sampled, service: str) -> tuple[
 def block_views(program: ServiceProgram, found: Iterable[BlockOffload]) -> tuple[BlockView, ...]:
     """Return the blocks of a service in the order of the key space, with the verdicts of an offload sample."""
     worst, service = _worst(found), program.service
-    parts = 1 << max((block.rule.depth for block in program.blocks), default=0)
+    width = max((block.rule.depth for block in program.blocks), default=0)
     views = []
     for block in {block.rule: block for block in program.blocks}.values():
-        start, size = _interval(block, program, parts)
+        part = block_of(block.rule.value, block.rule.mask, service.key)
+        start, size = (in_parts / (1 << width) for in_parts in (part.start(width), part.size(width)))
         own = key_match(service.key.field, service.claim.served_families[0], block.rule.value, block.rule.mask)
         verdict, name = worst.get((own.value, own.mask)), own.field.ovs_name
-        views.append(BlockView(own.value, own.mask, start / parts, size / parts, block.backend.name, name, verdict))
+        views.append(BlockView(own.value, own.mask, start, size, block.backend.name, name, verdict))
     return tuple(sorted(views, key=lambda view: view.start))
-
-
-def _interval(block: BlockFlow, program: ServiceProgram, parts: int) -> tuple[int, int]:
-    """Return start and size, in the smallest parts of the key space that there are."""
-    found, width = block_of(block.rule.value, block.rule.mask, program.service.key), parts.bit_length() - 1
-    return found.start(width), found.size(width)
 
 
 def _worst(found: Iterable[BlockOffload]) -> dict[tuple[int, int], Verdict]:

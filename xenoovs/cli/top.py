@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +17,7 @@ from xenoovs.show.screen import Ask, Size, is_live, once_size, run_live
 from xenoovs.show.top import Order, Quit, View, frame, pressed
 from xenoovs.terminal.agent_client import Where, agent_options, find_client, options_of
 from xenoovs.terminal.options import OutputFormat, live_interval_option, once_option, output_option
-from xenoovs.terminal.output import echo, print_json
+from xenoovs.terminal.output import echo
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
@@ -51,7 +51,7 @@ def top_command(*, interval_s: float, once: bool, where: Where, output: OutputFo
         raise click.UsageError("-o json prints one document and ends: add --once.")
     client = find_client(where)
     if is_once:
-        _print_once(_with_rates(client), output, options=options_of(client, where))
+        _print_once(client, output, options=options_of(client, where))
         return
 
     run_live(
@@ -98,23 +98,14 @@ def _ask(client: Client) -> Snapshot:
     return parse_snapshot(client.ask("status")["snapshot"])
 
 
-def _with_rates(client: Client) -> dict[str, Any]:
-    """Return the status with rates; without them if there are none in time."""
+def _print_once(client: Client, output: OutputFormat, *, options: str) -> None:
+    """Print the status with rates; without them if there are none in time."""
     deadline_s = time.monotonic() + _RATES_PATIENCE_S
-    status: dict[str, Any] = client.ask("status")
-    while not _has_rates(parse_snapshot(status["snapshot"])) and time.monotonic() < deadline_s:
-        time.sleep(_RETRY_S)
+    while True:
         status = client.ask("status")
-    return status
-
-
-def _print_once(status: dict[str, Any], output: OutputFormat, *, options: str) -> None:
-    if output is OutputFormat.JSON:
-        print_json(agent_document(status))
-        return
-    for text in frame(parse_snapshot(status["snapshot"]), View(options=options), once_size()):
-        echo(text)
-
-
-def _has_rates(snapshot: Snapshot) -> bool:
-    return any(backend.rate is not None for backend in snapshot.backends)
+        snapshot = parse_snapshot(status["snapshot"])
+        if any(backend.rate is not None for backend in snapshot.backends) or time.monotonic() >= deadline_s:
+            break
+        time.sleep(_RETRY_S)
+    lines = frame(snapshot, View(options=options), once_size())
+    output.show(lambda: agent_document(status), lambda: echo("\n".join(lines)))
