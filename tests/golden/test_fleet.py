@@ -99,7 +99,7 @@ def status_of_200(capsys: pytest.CaptureFixture[str]) -> str:
     snapshot = replace(SNAPSHOT, rows=tuple(rows), problems=tuple(problems), targets=())
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(output, "terminal_width", lambda: 80)
-        status._show(SNAPSHOT.view, snapshot, None, {}, 0, source="")
+        status._show(SNAPSHOT.view, snapshot, None, {}, source="")
     return click.unstyle(capsys.readouterr().out)
 
 

@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 from xenoovs.dataclass import dataclass
-from xenoovs.display import duration, moment, percent, quantity
+from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.health import SILENT_S, VoteResult, Votes, fit_dpus, targets_of, votes_on
-from xenoovs.fleet.history import HistoryEntry, history
+from xenoovs.fleet.history import HistoryEntry, freeze_text, history
 from xenoovs.fleet.plan import IN_USE, Memo, rolling_intent, stored_services
 from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
 from xenoovs.model.values import split_site
-from xenoovs.show.column import Column, Metric, Row, Table, counter, gauge, named, number, text
+from xenoovs.show.column import Column, Row, Table, computed, counter, gauge, named, number, text
 from xenoovs.store.servers import ClusterMember, ClusterStatus, ServerFacts
 from xenoovs.store.view import Dpu, DpuStatus, FleetView, Intent, IntentState, Standing, standing
 from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_problem
@@ -29,7 +30,7 @@ class FleetSnapshot:
 
     `problems`: what an operator should look after, in words. `now_s`: since 1970. `targets`: those that are down first.
     `is_stalled`: no controller has written what was due. `roll_out`: what it does and waits for, and which config waits
-    for its time, in words.
+    for its time, in words. `clock_ms`: the time by the clock of most DPUs, in milliseconds since 1970.
     """
 
     view: FleetView | None
@@ -41,6 +42,7 @@ class FleetSnapshot:
     is_stalled: bool = False
     roll_out: tuple[str, ...] = ()
     targets: tuple[TargetRow, ...] = ()
+    clock_ms: int = 0
 
     def counts(self) -> Counter[DpuState]:
         """Return how many DPUs there are in each state."""
@@ -77,9 +79,36 @@ class FleetSnapshot:
         return self.newest is not None and self.newest.state is IntentState.REFUSED
 
     @property
+    def frozen(self) -> str:
+        """Until when commands change nothing, by whom and why; an empty text: they may."""
+        return "" if self.view is None else freeze_text(self.view, now_ms=self.clock_ms)
+
+    @property
     def is_well(self) -> bool:
         """Whether every DPU has the newest generation, no roll-out runs, and there is no problem."""
         return not (self.problems or self.roll_out) and all(row.state is DpuState.APPLIED for row in self.rows)
+
+
+def notices(snapshot: FleetSnapshot, drains: Mapping[str, float] = MappingProxyType({})) -> Iterator[tuple[str, str]]:
+    """Yield what an operator should know, the worst first, each with its style. `drains`: as of `pinned_drains`."""
+    view, now_ms = snapshot.view, snapshot.clock_ms
+    yield from ((problem, "bad") for problem in snapshot.problems)
+    if snapshot.frozen:
+        yield snapshot.frozen, "warn"
+    yield from ((line, "warn") for line in snapshot.roll_out)
+    for (service, backend), one in () if view is None else sorted(view.overrides.items()):
+        state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
+        since = duration((now_ms - one.since_ms) / 1000)
+        since += f", ends in {duration((one.until_ms - now_ms) / 1000)}" if one.until_ms else ""
+        name, group = split_site(service)
+        option = f" --group {group}" if group else ""
+        yield (
+            f"{service}/{backend} {state} for {since}, by {one.author}; the config says "
+            f"{decimal(one.configured)}; `xenoovs fleet reset {name} {backend}{option}` reverts it",
+            "plain",
+        )
+    for name, left_s in sorted(drains.items()):
+        yield f"{name}: open connections may stay with their old backends for {duration(left_s)} more", "plain"
 
 
 # How DPUs stand to the newest generation, from what they report.
@@ -317,11 +346,6 @@ def target_problems(rows: Iterable[TargetRow]) -> list[str]:
 # Its tables: DPUs, targets of health checks, servers of the store; and the page.
 
 
-def _column(doc: str, *metrics: Metric, of: Callable[[Any], Any] | None = None, **more: Any) -> Column:
-    """Return a column. `of`: reads it from the value of a row; None: it is the attribute of its name."""
-    return Column(doc, None if of is None else lambda row: of(row.value), metrics=metrics, **more)
-
-
 def _rounded(digits: int) -> Callable[[float | None], float | None]:
     return lambda number: None if number is None else round(float(number), digits)
 
@@ -351,8 +375,8 @@ def _states(state: DpuState | TargetState) -> dict[str, float]:
 DPUS = Table(
     lambda snapshot: (((row.name,), row) for row in snapshot.rows),
     named(
-        name=_column("Its name.", shown=text("DPU", live=5)),
-        groups=_column(
+        name=computed("Its name.", shown=text("DPU", live=5)),
+        groups=computed(
             "Names of its groups.",
             gauge(
                 "xenoovs_fleet_dpu_group",
@@ -370,8 +394,8 @@ DPUS = Table(
                 only_if=lambda row: bool(row.value.groups),
             ),
         ),
-        rack=_column("Where it stands; empty: not known."),
-        state=_column(
+        rack=computed("Where it stands; empty: not known."),
+        state=computed(
             "How a DPU stands to the newest generation.",
             gauge("xenoovs_fleet_dpu_state", of=lambda dpu: _states(dpu.state), labels=("state",)),
             json=lambda state: state.name.lower(),
@@ -382,43 +406,43 @@ DPUS = Table(
                 style=lambda row: {DpuState.APPLIED: "good", DpuState.BEHIND: "warn"}.get(row.value.state, "bad"),
             ),
         ),
-        applied=_column(
+        applied=computed(
             "Newest generation that the bridge of a DPU has had.",
             gauge("xenoovs_fleet_dpu_generation"),
             of=lambda dpu: dpu.status.applied,
             shown=number("GENERATION", lambda applied: str(applied or "-"), live=11, keep=5),
         ),
-        hw_share=_column(
+        hw_share=computed(
             "Share of a DPU's megaflows in hardware (0-1), as of its last report; none without traffic.",
             gauge("xenoovs_fleet_dpu_offload_ratio"),
             json=_rounded(4),
             shown=number("HW", percent, live=8, keep=3),
         ),
-        seen_s=_column(
+        seen_s=computed(
             "Time since its last report.",
             gauge("xenoovs_fleet_dpu_seen_seconds"),
             json=_rounded(3),
             shown=number("SEEN", duration, live=9, keep=4),
         ),
-        version=_column(
+        version=computed(
             "Of its agent.",
             of=lambda dpu: dpu.status.version,
             shown=text("VERSION", lambda version: version or "-", keep=2),
         ),
-        certificate_left_s=_column(
+        certificate_left_s=computed(
             "Time until its certificate ends; none: not known, or without TLS.",
             gauge("xenoovs_fleet_dpu_certificate_seconds"),
             json=_rounded(0),
             shown=_CERTIFICATE,
         ),
-        _note=_column("What is wrong.", of=lambda dpu: dpu.note, shown=text("NOTE", live=10)),
-        error=_column("Why it does not follow the store.", of=lambda dpu: dpu.status.error),
-        drift=_column(
+        _note=computed("What is wrong.", of=lambda dpu: dpu.note, shown=text("NOTE", live=10)),
+        error=computed("Why it does not follow the store.", of=lambda dpu: dpu.status.error),
+        drift=computed(
             "Services whose flows differ from the store, with what was read.",
             gauge("xenoovs_fleet_dpu_drift_services", of=lambda dpu: len(dpu.status.drift)),
             of=lambda dpu: dict(dpu.status.drift),
         ),
-        is_out=_column(
+        is_out=computed(
             "Whether an operator took it out of service.",
             gauge(
                 "xenoovs_fleet_dpu_unready",
@@ -427,8 +451,8 @@ DPUS = Table(
                 ("reason",),
             ),
         ),
-        is_unfit=_column("Whether it should get no clients."),
-        verdicts=_column("Its megaflows by verdict.", of=lambda dpu: dict(dpu.status.verdicts)),
+        is_unfit=computed("Whether it should get no clients."),
+        verdicts=computed("Its megaflows by verdict.", of=lambda dpu: dict(dpu.status.verdicts)),
     ),
     ("dpu",),
 )
@@ -450,12 +474,12 @@ def _votes(row: TargetRow) -> dict[tuple[str, ...], float]:
 TARGETS = Table(
     lambda snapshot: (((row.target,), row) for row in snapshot.targets),
     named(
-        target=_column("What is probed."),
-        backends=_column("The backends behind it.", json=list),
-        state=_column("By the votes of its witnesses.", of=lambda row: row.state.name.lower()),
-        since_s=_column("Since when.", json=_rounded(3)),
-        is_held=_column("Whether it is down and keeps its clients."),
-        votes=_column(
+        target=computed("What is probed."),
+        backends=computed("The backends behind it.", json=list),
+        state=computed("By the votes of its witnesses.", of=lambda row: row.state.name.lower()),
+        since_s=computed("Since when.", json=_rounded(3)),
+        is_held=computed("Whether it is down and keeps its clients."),
+        votes=computed(
             "Names of the DPUs by vote.",
             gauge(
                 "xenoovs_fleet_target_votes",
@@ -536,11 +560,11 @@ def _of_host(server: StoreServer, number: Any) -> Any:
 SERVERS = Table(
     lambda snapshot: (((each.facts.database.value,), each) for each in _servers(snapshot) if each.member is None),
     named(
-        database=_column("Its database.", of=lambda server: server.facts.database.value, shown=text("DATABASE")),
-        _server=_column(
+        database=computed("Its database.", of=lambda server: server.facts.database.value, shown=text("DATABASE")),
+        _server=computed(
             "", of=lambda server: "this host" if server.member is None else server.member.address, shown=text("SERVER")
         ),
-        role=_column(
+        role=computed(
             "What it is in its cluster.",
             gauge(
                 "xenoovs_store_role",
@@ -557,31 +581,31 @@ SERVERS = Table(
                 ),
             ),
         ),
-        is_connected=_column(
+        is_connected=computed(
             "Whether the server stands alone or is in contact with most of its cluster.",
             gauge("xenoovs_store_connected"),
             of=lambda server: server.facts.is_connected,
         ),
-        term=_column(
+        term=computed(
             "Elections since the cluster was made: its term.",
             counter("xenoovs_store_elections_total"),
             of=lambda server: _of_host(server, getattr(server.cluster, "term", None)),
             shown=number("TERM", _known, keep=2),
         ),
-        index=_column(
+        index=computed(
             "Newest log entry of the server.",
             gauge("xenoovs_store_log_index"),
             of=lambda server: server.member.match_index if server.member else getattr(server.cluster, "index", None),
             shown=number("INDEX", _known, keep=3),
         ),
-        _lag=_column("Log entries that it lacks.", of=lambda server: server.lag, shown=number("LAG", _known)),
-        size_bytes=_column(
+        _lag=computed("Log entries that it lacks.", of=lambda server: server.lag, shown=number("LAG", _known)),
+        size_bytes=computed(
             "Size of the database with its log.",
             gauge("xenoovs_store_size_bytes"),
             of=lambda server: _of_host(server, server.facts.size_bytes),
             shown=number("SIZE", _bytes, keep=1),
         ),
-        free_bytes=_column(
+        free_bytes=computed(
             "Room on the disk of the database.",
             gauge("xenoovs_store_free_bytes"),
             of=lambda server: _of_host(server, server.facts.free_bytes),
@@ -591,22 +615,22 @@ SERVERS = Table(
                 style=lambda row: "plain" if row.value.member is not None or row.value.facts.has_room else "bad",
             ),
         ),
-        election_timer_s=_column(
+        election_timer_s=computed(
             "Of its cluster.", of=lambda server: None if server.cluster is None else server.cluster.election_timer_s
         ),
-        _gap=_column(
+        _gap=computed(
             "1 while the file of a server in a cluster has a gap, as after a full disk; read once a minute.",
             gauge("xenoovs_store_gap"),
             of=lambda server: None if server.cluster is None else bool(server.facts.gap),
         ),
-        certificate_left_s=_column(
+        certificate_left_s=computed(
             "Time until its certificate ends; none: without TLS.",
             gauge("xenoovs_store_certificate_seconds"),
             of=lambda server: _of_host(server, server.facts.certificate_left_s),
             json=_rounded(0),
             shown=_CERTIFICATE,
         ),
-        members=_column("The servers of its cluster.", of=_members),
+        members=computed("The servers of its cluster.", of=_members),
     ),
     ("database",),
 )
@@ -615,12 +639,12 @@ MEMBERS = Table(
         ((each.facts.database.value, each.member.address), each) for each in _servers(snapshot) if each.member
     ),
     (
-        _column(
+        computed(
             "Log entries that another server lacks; only the leader knows.",
             gauge("xenoovs_store_member_lag"),
             of=lambda server: server.lag,
         ),
-        _column(
+        computed(
             "1 while the leader has not heard another server for three election timers.",
             gauge("xenoovs_store_member_silent"),
             of=lambda server: server.is_silent,
@@ -652,27 +676,29 @@ def _refusal(entry: HistoryEntry) -> str:
 HISTORY = Table(
     lambda view: (((), each) for each in history(view)),
     named(
-        at_ms=_column("When, in milliseconds since 1970.", of=lambda one: one.action.at_ms, shown=text("WHEN", moment)),
-        author=_column("Who did it, by the account of his host.", of=lambda one: one.action.author, shown=text("WHO")),
-        host=_column("Where.", of=lambda one: one.action.host, shown=text("AT", lambda host: host or "-", keep=1)),
-        certificate=_column(
+        at_ms=computed(
+            "When, in milliseconds since 1970.", of=lambda one: one.action.at_ms, shown=text("WHEN", moment)
+        ),
+        author=computed("Who did it, by the account of his host.", of=lambda one: one.action.author, shown=text("WHO")),
+        host=computed("Where.", of=lambda one: one.action.host, shown=text("AT", lambda host: host or "-", keep=1)),
+        certificate=computed(
             "The name in the certificate of the connection; empty: it had none.",
             of=lambda one: one.action.certificate,
             shown=text(
                 "CERTIFICATE", lambda name: name or "-", keep=2, only_if=lambda row: bool(row.value.action.certificate)
             ),
         ),
-        action=_column("In the words of the command.", of=lambda one: one.action.text, shown=text("ACTION")),
-        config=_column("Number of the config that it gave; 0: it gave none.", of=lambda one: one.action.config),
-        state=_column("What became of that config.", of=_fate),
-        _config=_column(
+        action=computed("In the words of the command.", of=lambda one: one.action.text, shown=text("ACTION")),
+        config=computed("Number of the config that it gave; 0: it gave none.", of=lambda one: one.action.config),
+        state=computed("What became of that config.", of=_fate),
+        _config=computed(
             "", of=lambda one: f"{one.action.config} {_fate(one)}" if one.action.config else "-", shown=text("CONFIG")
         ),
-        changed=_column("What it changed.", of=lambda one: one.action.changed),
-        comment=_column("Why, by who did it.", of=lambda one: one.action.comment),
-        reason=_column("Why its config was refused; empty: it was not.", of=_refusal),
-        digest=_column("Of the text of its config.", of=lambda one: one.intent.digest if one.intent else ""),
-        _details=_column(
+        changed=computed("What it changed.", of=lambda one: one.action.changed),
+        comment=computed("Why, by who did it.", of=lambda one: one.action.comment),
+        reason=computed("Why its config was refused; empty: it was not.", of=_refusal),
+        digest=computed("Of the text of its config.", of=lambda one: one.intent.digest if one.intent else ""),
+        _details=computed(
             "",
             of=lambda one: "; ".join(filter(None, (one.action.changed, one.action.comment, _refusal(one)))),
             shown=text("CHANGED, AND WHY"),
@@ -684,31 +710,31 @@ HISTORY = Table(
 OVERRIDES = Table(
     lambda view: (((), one) for _, one in sorted(view.overrides.items())),
     named(
-        service=_column("Name of the service.", of=lambda one: split_site(one.service)[0]),
-        group=_column("Of whose DPUs it is; empty: of all.", of=lambda one: split_site(one.service)[1]),
-        backend=_column("Name of the backend."),
-        weight=_column("In place of that of the config; 0 is a drain.", json=float),
-        author=_column("Who set it."),
-        until_ms=_column("When it ends by itself, in milliseconds since 1970; 0: never."),
+        service=computed("Name of the service.", of=lambda one: split_site(one.service)[0]),
+        group=computed("Of whose DPUs it is; empty: of all.", of=lambda one: split_site(one.service)[1]),
+        backend=computed("Name of the backend."),
+        weight=computed("In place of that of the config; 0 is a drain.", json=float),
+        author=computed("Who set it."),
+        until_ms=computed("When it ends by itself, in milliseconds since 1970; 0: never."),
     ),
 )
 
 DRIFTS = Table(
     lambda rows: (((), (row, *drift)) for row in rows for drift in sorted(row.status.drift.items())),
     named(
-        dpu=_column("The DPU.", of=lambda drift: drift[0].name, shown=text("DPU")),
-        service=_column("The service.", of=lambda drift: drift[1], shown=text("SERVICE")),
-        digest=_column(
+        dpu=computed("The DPU.", of=lambda drift: drift[0].name, shown=text("DPU")),
+        service=computed("The service.", of=lambda drift: drift[1], shown=text("SERVICE")),
+        digest=computed(
             "Of the blocks on the bridge; empty: there are none.",
             of=lambda drift: drift[2],
             shown=text("BRIDGE HAS", lambda digest: "other blocks" if digest else "no blocks"),
         ),
-        applied=_column(
+        applied=computed(
             "Newest generation that the bridge had.",
             of=lambda drift: drift[0].status.applied,
             shown=number("GENERATION", lambda applied: str(applied or "-")),
         ),
-        seen_s=_column(
+        seen_s=computed(
             "Since the report.", of=lambda drift: drift[0].seen_s, json=_rounded(3), shown=number("REPORTED", duration)
         ),
     ),
@@ -719,13 +745,13 @@ DRIFTS = Table(
 
 
 def _of_view(doc: str, name: str, of: Callable[[FleetSnapshot, FleetView], float]) -> Column:
-    return _column(doc, gauge(name), of=lambda at: None if at.view is None else of(at, at.view))
+    return computed(doc, gauge(name), of=lambda at: None if at.view is None else of(at, at.view))
 
 
 FLEET = Table(
     lambda snapshot: [((), snapshot)],
     (
-        _column(
+        computed(
             "1 while the controller of this host decides: its server leads.",
             gauge("xenoovs_fleet_active"),
             of=lambda at: at.is_active,
@@ -744,12 +770,12 @@ FLEET = Table(
             "xenoovs_fleet_stalled",
             lambda at, _: at.is_stalled,
         ),
-        _column(
+        computed(
             "Problems of the fleet and of the servers on this host; `xenoovs fleet status` has their texts.",
             gauge("xenoovs_fleet_problems"),
             of=lambda at: len(at.problems),
         ),
-        _column(
+        computed(
             "",
             gauge(
                 "xenoovs_fleet_dpus",

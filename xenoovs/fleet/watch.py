@@ -15,6 +15,7 @@ from xenoovs.fleet.rollout import FleetProgress
 from xenoovs.fleet.snapshot import (
     FleetSnapshot,
     TargetRow,
+    clocks_ms,
     dpu_problems,
     dpu_rows,
     roll_out_lines,
@@ -74,7 +75,7 @@ class FleetWatch:
         problems += [self._servers_problem] if self._servers_problem else []
         problems += no_controller(self._directory, is_leader=is_leader)
         rows = () if view is None or statuses is None else tuple(dpu_rows(view, statuses, now_s=now_s))
-        targets, roll_out, stall = list[TargetRow](), list[str](), ""
+        targets, roll_out, stall, clock_ms = list[TargetRow](), list[str](), "", int(now_s * 1000)
         if view is not None:
             try:
                 stall = self._stall(view, statuses)
@@ -87,11 +88,21 @@ class FleetWatch:
             change = self._progress.change
             problems += [*map(str, change.unusable), *change.contested.values()]
             targets = self._watched(target_rows(view, statuses, now_s=now_s, memo=self._progress.memo))
+            clock_ms = clocks_ms(view, statuses, now_ms=clock_ms)[-1]
             roll_out = roll_out_lines(view, statuses, now_s=now_s)
         problems += [*dpu_problems(rows), *target_problems(targets)]
         problems += chain.from_iterable(each.problems() for each in self._servers)
         return FleetSnapshot(
-            view, rows, self._servers, is_leader, tuple(problems), now_s, bool(stall), tuple(roll_out), tuple(targets)
+            view,
+            rows,
+            self._servers,
+            is_leader,
+            tuple(problems),
+            now_s,
+            is_stalled=bool(stall),
+            roll_out=tuple(roll_out),
+            targets=tuple(targets),
+            clock_ms=clock_ms,
         )
 
     def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:

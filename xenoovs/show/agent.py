@@ -296,11 +296,13 @@ class BackendView:
             _by_path("bytes"),
             ("path",),
         ),
-        read=lambda b: b.moment.sample.traffic.get(b.name),
+        read=lambda b: b.moment.state.offload.traffic.get(b.name),
         default=None,
     )
     rate: Rate | None = column(
-        "Rates between the last two offload samples.", read=lambda b: b.moment.sample.rates.get(b.name), default=None
+        "Rates between the last two offload samples.",
+        read=lambda b: b.moment.state.offload.rates.get(b.name),
+        default=None,
     )
     traffic_cell = Column(of=traffic_share, shown=number("TRAFFIC", percent, live=8, in_tables=False))
     pps_cell = Column(
@@ -337,7 +339,7 @@ class BackendView:
     )
     counted: Counted | None = column(
         "Packets and bytes by its flows, where megaflows cannot be read.",
-        read=lambda b: b.moment.sample.counted.get(b.name),
+        read=lambda b: b.moment.state.offload.counted.get(b.name),
         default=None,
     )
     is_backup: bool = column(
@@ -468,8 +470,8 @@ class ServiceView:
     )
     offload = computed(
         "Fraction of packets forwarded in hardware since the previous sample (0-1); absent if there were none.",
-        lambda row: row.value.hw_share,
         gauge("xenoovs_service_offload_ratio"),
+        of=lambda service: service.hw_share,
     )
     clients_moved: float = column(
         "Share of clients that changed their backend, summed over all changes: 1 is every client once.",
@@ -479,8 +481,8 @@ class ServiceView:
     )
     unanswered_share = computed(
         "Share of clients (0-1) that have no backend, or one that is down.",
-        lambda row: row.value.unanswered,
         gauge("xenoovs_service_unanswered_ratio"),
+        of=lambda service: service.unanswered,
     )
     draining: int = column(
         "Blocks whose open connections stay with their old backends for now.",
@@ -660,7 +662,6 @@ class Snapshot:
 
     info = computed(
         "",
-        None,
         gauge("xenoovs_build_info", "Version of the agent; always 1.", lambda _: {__version__: 1}, ("version",)),
         gauge(
             "xenoovs_config_info",

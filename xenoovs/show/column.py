@@ -154,9 +154,10 @@ def column(doc: str, *metrics: Metric, default: Any = MISSING, factory: Any = MI
     )  # fmt: skip
 
 
-def computed(doc: str, of: Callable[[Row[Any]], Any] | None, *metrics: Metric, **more: Any) -> Column:
-    """Return a column that is no field of a record. `more`: as for `Column`."""
-    return Column(doc, of, metrics=metrics, **more)
+def computed(doc: str, *metrics: Metric, of: Callable[[Any], Any] | None = None, **more: Any) -> Column:
+    """Return a column that is no field of a record. `of`: reads it from the value of a row; None: it is the attribute
+    of its name. `more`: as for `Column`."""
+    return Column(doc, None if of is None else lambda row: of(row.value), metrics=metrics, **more)
 
 
 def named(**columns: Column) -> tuple[Column, ...]:

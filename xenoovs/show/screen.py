@@ -153,8 +153,16 @@ _KEYS = {
     b"\x04": "q",
     b"\x1a": "ctrl-z",
 }
+
 _COMPLETE = frozenset(_KEYS) - {b"\x1b"}
 _LONGEST_KEY = 8
+
+
+def row_after(key: str, at: int, last: int, *, page: int) -> int | None:
+    """Return the index of a row after a key; None: the key moves nothing. `last`: the largest index. `page`: number of
+    rows that a page key moves by."""
+    steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page-up": -page, "page-down": page, "home": -last, "end": last}
+    return min(max(at + steps[key], 0), last) if key in steps else None
 
 
 def is_live() -> bool:

@@ -12,7 +12,7 @@ from xenoovs.show.agent import BackendState, BackendView, ServiceView, Snapshot,
 from xenoovs.show.column import Column, Row, columns_of, text
 from xenoovs.show.conditions import addressed, headline, troubles
 from xenoovs.show.paths import PathState, RemoteView
-from xenoovs.show.screen import Layout, Size, framed, line, one_column
+from xenoovs.show.screen import Layout, Size, framed, line, one_column, row_after
 from xenoovs.show.terminal import fit
 
 BackendRow = Row[BackendView]
@@ -109,10 +109,8 @@ def pressed(view: View, key: str, snapshot: Snapshot, *, page: int = 10) -> tupl
     if not listed:
         return view, None
     index = chosen_index(view, listed)
-    steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page-up": -page, "page-down": page}
-    if key in steps or key in ("home", "end"):
-        to = 0 if key == "home" else len(listed) - 1 if key == "end" else index + steps[key]
-        return replace(view, chosen=names_of(listed[min(max(to, 0), len(listed) - 1)]), message=""), None
+    if (to := row_after(key, index, len(listed) - 1, page=page)) is not None:
+        return replace(view, chosen=names_of(listed[to]), message=""), None
     return _asked(view, key, listed[index]), None
 
 

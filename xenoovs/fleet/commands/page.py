@@ -16,7 +16,6 @@ from xenoovs.agent.control.serve import ApiListener, serve_app
 from xenoovs.agent.tasks import kept_running
 from xenoovs.agent.telemetry import exposition, mount_metrics
 from xenoovs.agent.web.page import mount_page
-from xenoovs.display import decimal, duration
 from xenoovs.fleet.snapshot import (
     DPUS,
     FLEET_TABLES,
@@ -26,6 +25,7 @@ from xenoovs.fleet.snapshot import (
     DpuState,
     FleetSnapshot,
     TargetState,
+    notices,
 )
 from xenoovs.fleet.watch import FleetWatch
 from xenoovs.show.column import Row, page_table
@@ -35,19 +35,15 @@ def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
     """Return what the page shows, as values of JSON."""
     view, newest, counts, rows = snapshot.view, snapshot.newest, snapshot.counts(), snapshot.rows
     passive = "controller passive: its server does not lead", "warn"
-    notices = [*((text, "bad") for text in snapshot.problems), *((text, "warn") for text in snapshot.roll_out)]
+    refused = []
     if newest is not None and snapshot.is_refused:
-        notices.append((f"config {newest.number} was refused: {newest.comment}", "bad"))
-    for names, one in () if view is None else sorted(view.overrides.items()):
-        state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
-        since = duration(snapshot.now_s - one.since_ms / 1000)
-        notices.append((f"{'/'.join(names)} {state}, by {one.author}, for {since}", ""))
+        refused = [(f"config {newest.number} was refused: {newest.comment}", "bad")]
     up = sum(row.state is not TargetState.DOWN for row in snapshot.targets)
     served = sum(server.is_connected for server in snapshot.servers)
     return {
         "name": "" if view is None else view.name,
         "badges": [snapshot.headline, ("controller active", "good") if snapshot.is_active else passive],
-        "notices": notices,
+        "notices": [*refused, *notices(snapshot)],
         "facts": [
             ("generation", "-" if view is None else str(view.generation), "of all blocks"),
             ("config", "-" if view is None else str(view.intent or "-"), "entry of the history"),

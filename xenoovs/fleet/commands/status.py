@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from xenoovs.dataclass import replace
-from xenoovs.display import decimal, duration, printable
+from xenoovs.display import duration, printable
 from xenoovs.errors import FleetRefused, StoreUnreachable, counted, did_you_mean, first_names
 from xenoovs.fleet.commands.client import FleetStore, on_fleet
-from xenoovs.fleet.history import freeze_text
 from xenoovs.fleet.plan import DrainWatch, known_intent
 from xenoovs.fleet.snapshot import (
     DPUS,
@@ -26,10 +25,11 @@ from xenoovs.fleet.snapshot import (
     DpuState,
     FleetSnapshot,
     dpu_rows,
+    notices,
 )
 from xenoovs.fleet.watch import FleetWatch
-from xenoovs.model.values import split_site
 from xenoovs.show.column import Row
+from xenoovs.show.terminal import STYLES
 from xenoovs.store.view import FleetView, Standing, lacks, standing
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.options import OutputFormat, output_option
@@ -83,8 +83,7 @@ def status_command(
         and state in (None, row.state.name.lower())
     ]
     listed, is_short = replace(snapshot, rows=tuple(chosen)), not (shows_all or group or rack or state)
-    now_ms = store.clocks_ms(view)[-1]
-    drains = DrainWatch().left(view, clocks_ms=(now_ms,), now_s=0)
+    drains = DrainWatch().left(view, clocks_ms=(snapshot.clock_ms,), now_s=0)
     output.show(
         lambda: {
             "fleet": view.name,
@@ -97,7 +96,7 @@ def status_command(
             "servers": SERVERS.documents(snapshot),
             "problems": [*snapshot.problems, *snapshot.roll_out],
             "targets": TARGETS.documents(snapshot),
-            "frozen": freeze_text(view, now_ms=now_ms),
+            "frozen": snapshot.frozen,
             "drains": [{"service": name, "left_s": round(left_s, 3)} for name, left_s in sorted(drains.items())],
         },
         lambda: _show(
@@ -105,7 +104,6 @@ def status_command(
             snapshot,
             None if is_short and len(listed.rows) > _DPUS_SHOWN else listed,
             drains,
-            now_ms,
             source="" if store.directory is not None else f"read from {store.remote}",
         ),
     )
@@ -188,7 +186,6 @@ def _show(
     snapshot: FleetSnapshot,
     listed: FleetSnapshot | None,
     drains: Mapping[str, float],
-    now_ms: int,
     *,
     source: str,
 ) -> None:
@@ -206,8 +203,8 @@ def _show(
         head += text_lines(f"the first certificate ends in {duration(min(ends)[0])}: that of {printable(min(ends)[1])}")
     servers = [row for row in SERVER_LIST.shown(snapshot) if listed is not None or row.value.is_behind]
     below = list[str]()
-    for text, style in _notices(view, snapshot, drains, now_ms):
-        lines = text_lines(printable(text), **style)
+    for text, style in notices(snapshot, drains):
+        lines = text_lines(printable(text), **STYLES[style])
         if listed is None and len(below) + len(lines) > _LINES_BELOW:
             below.append("... and more: see `xenoovs fleet status --all`")
             break
@@ -231,29 +228,3 @@ def _show(
         print_columns(SERVER_LIST.columns, servers)
     for line in ["", *below] if below else ():
         echo(line)
-
-
-def _notices(
-    view: FleetView, snapshot: FleetSnapshot, drains: Mapping[str, float], now_ms: int
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield what an operator should know, the worst first, each with its style."""
-    yellow = {"fg": "yellow"}
-    for problem in snapshot.problems:
-        yield problem, {"fg": "red"}
-    if frozen := freeze_text(view, now_ms=now_ms):
-        yield frozen, yellow
-    for line in snapshot.roll_out:
-        yield line, yellow
-    for (service, backend), one in sorted(view.overrides.items()):
-        state = f"has the weight {decimal(one.weight)}" if one.weight else "is drained"
-        since = duration((now_ms - one.since_ms) / 1000)
-        since += f", ends in {duration((one.until_ms - now_ms) / 1000)}" if one.until_ms else ""
-        name, group = split_site(service)
-        option = f" --group {group}" if group else ""
-        yield (
-            f"{service}/{backend} {state} for {since}, by {one.author}; the config says "
-            f"{decimal(one.configured)}; `xenoovs fleet reset {name} {backend}{option}` reverts it",
-            {},
-        )
-    for name, left_s in sorted(drains.items()):
-        yield f"{name}: open connections may stay with their old backends for {duration(left_s)} more", {}

@@ -13,7 +13,7 @@ from xenoovs.fleet.commands.client import FleetStore, on_fleet
 from xenoovs.fleet.snapshot import DPUS, WORST_FIRST, DpuRow, DpuState, FleetSnapshot
 from xenoovs.fleet.watch import FleetWatch
 from xenoovs.show.column import Row
-from xenoovs.show.screen import Layout, Size, framed, is_live, line, once_size, one_column, run_live
+from xenoovs.show.screen import Layout, Size, framed, is_live, line, once_size, one_column, row_after, run_live
 from xenoovs.show.terminal import fit
 from xenoovs.terminal.options import live_interval_option, once_option
 from xenoovs.terminal.output import echo
@@ -37,8 +37,9 @@ class FleetScreen:
             filters = [None, *(state for state in WORST_FIRST if counts[state] or state is self.only)]
             return FleetScreen(filters[(filters.index(self.only) + 1) % len(filters)])
         last = max(0, len(_chosen(snapshot, self.only)) - page)
-        steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page-up": -page, "page-down": page, "home": -last, "end": last}
-        return replace(self, first=min(max(0, min(self.first, last) + steps.get(key, 0)), last))
+        first = min(self.first, last)
+        after = row_after(key, first, last, page=page)
+        return replace(self, first=first if after is None else after)
 
 
 State = tuple[FleetSnapshot, FleetScreen]
