@@ -9,9 +9,9 @@ import click
 import pytest
 
 from tests.snapshots import NOW_S, snapshot
+from xenoovs.cli.top import Order, Sort, Task, View, frame
 from xenoovs.show.agent import PortView, Snapshot
 from xenoovs.show.screen import Size
-from xenoovs.show.top import Order, Sort, Task, View, frame
 
 HERE = Path(__file__).parent / "top"
 

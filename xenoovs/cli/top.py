@@ -3,24 +3,238 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from xenoovs.cli.status import agent_document
-from xenoovs.errors import XenoovsError
-from xenoovs.show.agent import Snapshot, parse_snapshot
-from xenoovs.show.screen import Ask, Size, is_live, once_size, run_live
-from xenoovs.show.top import Order, Quit, View, frame, pressed
+from xenoovs.dataclass import dataclass, replace
+from xenoovs.display import duration, percent
+from xenoovs.errors import XenoovsError, counted
+from xenoovs.show.agent import BackendState, BackendView, ServiceView, Snapshot, backend_rows, parse_snapshot, totals
+from xenoovs.show.column import Column, Row, columns_of, text
+from xenoovs.show.conditions import addressed, headline, troubles
+from xenoovs.show.paths import PathState, RemoteView
+from xenoovs.show.screen import Ask, Layout, Size, framed, is_live, line, once_size, one_column, row_after, run_live
+from xenoovs.show.terminal import fit
 from xenoovs.terminal.agent_client import Where, agent_options, find_client, options_of
 from xenoovs.terminal.options import OutputFormat, live_interval_option, once_option, output_option
 from xenoovs.terminal.output import echo
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
+
+BackendRow = Row[BackendView]
+Item = BackendRow | ServiceView
+"""What has a line of its own."""
+Names = tuple[str, str]
+"""A service and one of its backends."""
+
+
+class Sort(Enum):
+    """The order of the rows. `config` groups them by service; the other orders make one list of all backends."""
+
+    CONFIG = "config"
+    PPS = "packets/s"
+    SOFTWARE = "software packets/s"
+    STATE = "state"
+
+
+class Task(Enum):
+    """A change that the agent is asked for; the value is the name of its route."""
+
+    DRAIN = "drain"
+    RESET = "reset"
+
+
+class Quit(Enum):
+    QUIT = "quit"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A task for one backend."""
+
+    task: Task
+    names: Names
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the user sees beside the snapshot. `question`: An order that waits for y or n. `silence`: Why the agent
+    does not answer, so that the snapshot is old; empty while it answers. `options`: What suggested commands need to
+    reach the agent, after a space."""
+
+    chosen: Names | None = None
+    sort: Sort = Sort.CONFIG
+    question: Order | None = None
+    message: str = ""
+    silence: str = ""
+    options: str = ""
+
+
+_WORST_FIRST = (
+    BackendState.DOWN,
+    BackendState.MAINTENANCE,
+    BackendState.DRAINED,
+    BackendState.UP,
+    BackendState.UNCHECKED,
+)
+
+
+def names_of(row: BackendRow) -> Names:
+    return row.parent.name, row.value.name
+
+
+def sorted_rows(snapshot: Snapshot, sort: Sort) -> tuple[BackendRow, ...]:
+    """Return all backends in the order asked for; equal ones stay in the order of the config."""
+    listed = [*backend_rows(snapshot)]
+    if sort is Sort.PPS:
+        listed.sort(key=lambda row: -(row.value.rate.pps if row.value.rate else -1.0))
+    elif sort is Sort.SOFTWARE:
+        listed.sort(key=lambda row: -row.value.software_pps)
+    elif sort is Sort.STATE:
+        listed.sort(key=lambda row: _WORST_FIRST.index(row.value.state))
+    return tuple(listed)
+
+
+def chosen_index(view: View, listed: Sequence[BackendRow]) -> int:
+    """Return the index of the row under the cursor: the chosen backend, or the first one."""
+    return next((index for index, row in enumerate(listed) if names_of(row) == view.chosen), 0)
+
+
+def pressed(view: View, key: str, snapshot: Snapshot, *, page: int = 10) -> tuple[View, Order | Quit | None]:
+    """Return the view after a key, and what to do. `page`: number of rows that a page key moves by."""
+    if view.question is not None:
+        order = view.question if key in ("y", "Y") else None
+        message = "" if order is not None else "nothing was changed"
+        return replace(view, question=None, message=message), Quit.QUIT if key == "ctrl-c" else order
+    if key in ("q", "Q", "ctrl-c"):
+        return view, Quit.QUIT
+    listed = sorted_rows(snapshot, view.sort)
+    if key in ("s", "S"):
+        orders = tuple(Sort)
+        return replace(view, sort=orders[(orders.index(view.sort) + 1) % len(orders)], message=""), None
+    if not listed:
+        return view, None
+    index = chosen_index(view, listed)
+    if (to := row_after(key, index, len(listed) - 1, page=page)) is not None:
+        return replace(view, chosen=names_of(listed[to]), message=""), None
+    return _asked(view, key, listed[index]), None
+
+
+_AWAY = {BackendState.DRAINED: "drained", BackendState.MAINTENANCE: "in maintenance"}
+
+
+def _asked(view: View, key: str, row: BackendRow) -> View:
+    backend, names = row.value, names_of(row)
+    is_away, name = backend.state in _AWAY, "/".join(names)
+    if key in ("d", "D"):
+        if is_away:
+            return replace(view, message=f"{name} is already {_AWAY[backend.state]}")
+        return replace(view, chosen=names, question=Order(Task.DRAIN, names), message="")
+    if key in ("u", "U"):
+        if not is_away and backend.weight == backend.weight_in_use:
+            return replace(view, message=f"{name} already has its weight of the config")
+        return replace(view, chosen=names, question=Order(Task.RESET, names), message="")
+    return view
+
+
+# One frame.
+
+
+_MAX_REMOTES = 6
+"""Remotes of tunnels that are shown; a line says how many more there are."""
+_FLAT = Column(of=lambda row: "/".join(names_of(row)), shown=text("BACKEND", live=12))
+"""In place of the name, where rows are not below the names of their services."""
+
+
+def frame(snapshot: Snapshot, view: View, size: Size) -> list[str]:
+    """Return the lines from top to bottom, none longer than the width, and exactly `height` lines if that is set."""
+    listed, is_flat = sorted_rows(snapshot, view.sort), view.sort is not Sort.CONFIG
+    head = [*_head(snapshot, view, size.width)]
+    chosen = listed[chosen_index(view, listed)] if listed and size.height is not None else None
+    items = [*_items(listed, is_flat=is_flat)]
+    if size.height is not None:
+        # With thousands of rows only the visible lines are made.
+        items = _window(items, chosen, room=max(size.height - len(head) - 2, 0))
+    columns = [_FLAT if is_flat and each.name == "name" else each for each in columns_of(BackendView)]
+    layout = Layout(columns, listed, [each for each in items if isinstance(each, Row)], size.width, has_cursor=True)
+    rows = [
+        layout.line(each, is_chosen=each is chosen) if isinstance(each, Row) else _service(each, size.width)
+        for each in items
+    ]
+    return framed([*head, layout.titles()], rows, _foot(view, snapshot, size.width), size)
+
+
+def _service(service: ServiceView, width: int) -> str:
+    facts = "  ".join((*service.vips, *service.facts))
+    return line(width, (one_column(service.name), "bold"), (f"  {one_column(facts)}", "quiet"))
+
+
+def _head(snapshot: Snapshot, view: View, width: int) -> Iterator[str]:
+    state, style = ("the agent does not answer", "bad") if view.silence else headline(snapshot)
+    left = f"xenoovs top  {one_column(snapshot.bridge)}  "
+    up = f"agent up {duration(snapshot.now_s - snapshot.started_s)}"
+    yield line(width, (left, "bold"), (state, style), (up.rjust(width - len(left) - len(state)), "quiet"))
+    yield line(width, (_totals(snapshot), "plain"))
+    for remote in snapshot.remotes[:_MAX_REMOTES]:
+        row = Row(remote, None, snapshot.now_s)
+        cells = {each.shown.header: each.text(row) for each in columns_of(RemoteView)}
+        state = f"{remote.name}  {cells['STATE']}, {cells['GOOD']} paths good, blocks {cells['BLOCKS']}"
+        style = "plain" if cells["STATE"] == PathState.GOOD.value else "warn"
+        yield line(width, (one_column(f"{state}, {cells['MOVES']} moves  {cells['LAST MOVE']}"), style))
+    if len(snapshot.remotes) > _MAX_REMOTES:
+        more = f"{counted(len(snapshot.remotes) - _MAX_REMOTES, 'more remote')}: see `xenoovs paths list`"
+        yield line(width, (one_column(addressed(more, view.options)), "quiet"))
+    for trouble, how in troubles(snapshot):
+        yield line(width, (one_column(addressed(trouble, view.options)), how))
+
+
+def _totals(snapshot: Snapshot) -> str:
+    sums = totals(snapshot)
+    sampled = "no sample yet" if snapshot.sampled_s is None else f"sampled {sums['sampled']} ago"
+    rates = f"{sums['in_hw']} in hardware   {sums['pps']} pps   {sums['bps']} bps"
+    return f"{rates}   {sums['up']} up   {snapshot.flows} flows   {sampled}"
+
+
+def _items(listed: tuple[BackendRow, ...], *, is_flat: bool) -> Iterator[Item]:
+    """Yield an item for each line: backends and, where they are grouped, their services above them."""
+    before: ServiceView | None = None
+    for row in listed:
+        if not is_flat and row.parent is not before:
+            before = row.parent
+            yield row.parent
+        yield row
+
+
+def _window(items: list[Item], chosen: BackendRow | None, *, room: int) -> list[Item]:
+    """Return as many items as there is room for, with the cursor in their middle."""
+    cursor = next((number for number, item in enumerate(items) if item is chosen), 0)
+    start = max(0, min(cursor - room // 2, len(items) - room))
+    return items[start : start + room]
+
+
+def _foot(view: View, snapshot: Snapshot, width: int) -> str:
+    if view.question is not None:
+        name = "/".join(view.question.names)
+        share = next((row.value.share for row in backend_rows(snapshot) if names_of(row) == view.question.names), 0.0)
+        if view.question.task is Task.DRAIN:
+            question = f"drain {name} and move its {percent(share)} of the clients?"
+        else:
+            question = f"return {name} to its weight of the config?"
+        return line(width, (fit(one_column(question), width - 8), "warn"), ("  y / n", "bold"))
+    if view.silence and not view.message:
+        return line(width, (fit(one_column(f"old data: {view.silence}"), width), "bad"))
+    if view.message:
+        return line(width, (fit(one_column(view.message), width), "note"))
+    return line(width, (f"↑ ↓ choose   d drain   u undrain   s sort: {view.sort.value}   q quit", "quiet"))
+
+
+# The command.
 
 
 _RATES_PATIENCE_S = 6.0

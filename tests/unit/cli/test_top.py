@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.snapshots import snapshot
+from xenoovs.cli.top import Order, Quit, Sort, Task, View, frame, names_of, pressed, sorted_rows
 from xenoovs.show.screen import Size, line, one_column
 from xenoovs.show.terminal import fit
-from xenoovs.show.top import Order, Quit, Sort, Task, View, frame, names_of, pressed, sorted_rows
 
 DNS = "dns<script>alert(1)</script>"
 KEYS = ("up", "down", "j", "k", "page-up", "page-down", "home", "end", "d", "u", "s", "y", "n", "x", "escape")
