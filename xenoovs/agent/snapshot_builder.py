@@ -58,14 +58,9 @@ class Memo(Generic[V, R]):
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One service on the bridge, with values by name of the backend.
-
-    Attributes:
-        shares: Shares of the key space, 0..1.
-        flows: Numbers of blocks.
-        megaflows: Number of megaflows once every block has had traffic; None: the service is not on the bridge.
-        draining: Number of blocks that keep open connections.
-    """
+    """One service on the bridge. By name of the backend: `shares` of the key space, 0..1; `flows`: numbers of blocks.
+    `megaflows`: how many once every block has had traffic; None: the service is not on the bridge. `draining`: number
+    of blocks that keep open connections."""
 
     service_id: int = 0
     shares: Mapping[str, float] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from xenoovs.show.terminal import STYLES
 from xenoovs.terminal.agent_client import Where, agent_command, ask, change, find_client, options_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, GuessingGroup
 from xenoovs.terminal.options import OutputFormat, duration
-from xenoovs.terminal.output import echo, print_columns, print_json, print_text, repeat
+from xenoovs.terminal.output import echo, print_columns, print_text, repeat
 
 _remote_argument = click.argument("remote", metavar="TUNNEL/REMOTE")
 
@@ -56,10 +56,7 @@ def list_command(*, watch: bool, interval_s: float, where: Where, output: Output
         client = find_client(where)
         found = client.ask("paths")
         remotes = [parse(RemoteView, remote, "a remote of an agent") for remote in found["remotes"]]
-        if output is OutputFormat.JSON:
-            print_json(found)
-        else:
-            _show(remotes, found, options=options_of(client, where))
+        output.show(lambda: found, lambda: _show(remotes, found, options=options_of(client, where)))
         return EXIT_OK if all(map(_is_well, remotes)) else EXIT_DIFFERS
 
     return repeat(show, interval_s) if watch else show()
@@ -101,13 +98,11 @@ def plan_command(*, where: Where, output: OutputFormat) -> int:
     move.
     """
     found = ask(where, "paths_plan")
-    if output is OutputFormat.JSON:
-        print_json(found)
-    elif not found["moves"]:
-        echo("no block would move")
-    for move in found["moves"] if output is OutputFormat.TEXT else ():
-        blocks = counted(move["blocks"], "block")
-        echo(f"{move['remote']}: {blocks} {move['path']} to {move['to']} ({move['reason']})")
+    moves = [
+        f"{move['remote']}: {counted(move['blocks'], 'block')} {move['path']} to {move['to']} ({move['reason']})"
+        for move in found["moves"]
+    ]
+    output.show(lambda: found, lambda: echo("\n".join(moves) or "no block would move"))
     return EXIT_DIFFERS if found["moves"] else EXIT_OK
 
 

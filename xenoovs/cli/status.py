@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from xenoovs.terminal.agent_client import Where, agent_of, agent_options, find_c
 from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.load import answer_each, load, resolved
 from xenoovs.terminal.options import OutputFormat, duration_or_zero, optional_config_argument, output_option
-from xenoovs.terminal.output import echo, print_columns, print_json, print_text, repeat
+from xenoovs.terminal.output import echo, print_columns, print_text, repeat
 from xenoovs.terminal.reach import reach, where_of
 
 if TYPE_CHECKING:
@@ -152,16 +152,17 @@ def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = Fal
     def show() -> int:
         document = client.ask("status")
         snapshot = parse_snapshot(document["snapshot"])
-        if options.output is OutputFormat.JSON:
-            print_json(agent_document(document))
-        else:
-            show_snapshot(snapshot, option=options_of(client, options.where), is_headed=is_headed)
+        options.output.show(
+            lambda: agent_document(document),
+            lambda: show_snapshot(snapshot, option=options_of(client, options.where), is_headed=is_headed),
+        )
         return EXIT_OK if is_as_desired(snapshot) else EXIT_DIFFERS
 
     return options.repeated(show)
 
 
 def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> int:
+    from xenoovs.cli.plan import drain_document
     from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 
     switch, bridge = reach(options.where.db, options.where.lab), balancer.uplinks.bridge
@@ -169,19 +170,38 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
     reports = _reports(balancer, switch, interval_s=options.interval_s)
 
     def show() -> int:
-        report, before, apart_s = next(reports)
-        if options.output is OutputFormat.TEXT:
-            echo(f"{source}:\n")
+        report = next(reports)
         dead, moved = _dead_ports(switch, balancer)
-        _show(report, before, options, apart_s=apart_s, dead=dead, moved=moved)
-        if options.output is OutputFormat.TEXT and not report.is_as_configured:
+        options.output.show(
+            lambda: {
+                "from": "bridge",
+                "missing_flows": report.missing,
+                "foreign_flows": report.foreign,
+                "ports_without_link": list(dead),
+                "backends": _TRAFFIC.documents(report.backends),
+                "drains": [drain_document(drain) for drain in report.drains],
+                "moved_by_switch": [asdict(each) for each in moved],
+            },
+            lambda: show_text(report, (*dead.values(), *(each.text for each in moved))),
+        )
+        return EXIT_OK if report.is_as_configured and not dead else EXIT_DIFFERS
+
+    def show_text(report: TrafficReport, problems: Iterable[str]) -> None:
+        from xenoovs.cli.plan import drain_line
+
+        echo(f"{source}:\n")
+        print_columns(_TRAFFIC.columns, _TRAFFIC.shown(report.backends))
+        for drain in report.drains:
+            echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
+        for problem in problems:
+            echo(click.style(f"\n{problem}", fg="red"))
+        if not report.is_as_configured:
             missing = counted(report.missing, "flow")
             text = f"the bridge differs from the config: {missing} missing or changed, {report.foreign} unexpected"
             target = where_of(switch.endpoint, config=config, lab=options.where.lab)
             see = "its agent installs them" if target.is_of_fleet else f"see `{target.text('xenoovs plan FILE')}`"
             echo()
             print_text(f"{text}; {see}", fg="yellow")
-        return EXIT_OK if report.is_as_configured and not dead else EXIT_DIFFERS
 
     # The reports wait between two reads.
     return options.repeated(show, pause_s=0.0)
@@ -204,10 +224,9 @@ def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[dict[str, str], tup
     return dead, tuple(moved_by_switch(program, state.live_ports))
 
 
-def _reports(
-    balancer: Balancer, switch: Switch, *, interval_s: float
-) -> Iterator[tuple[TrafficReport, TrafficReport | None, float]]:
-    """Yield a report, the one before it, and the seconds between them: more than the interval on a slow machine."""
+def _reports(balancer: Balancer, switch: Switch, *, interval_s: float) -> Iterator[TrafficReport]:
+    """Yield reports, each with rates since the read before it. `interval_s`: between two reads; 0: one read, no
+    rates."""
     from xenoovs.compile.program import compile_onto
     from xenoovs.judge.traffic import traffic_report
 
@@ -217,7 +236,7 @@ def _reports(
     program = compile_onto(balancer, observed)
     before = traffic_report(program, observed)
     if interval_s == 0:
-        yield before, None, 0.0
+        yield before
         return
     while True:
         time.sleep(interval_s)
@@ -226,46 +245,15 @@ def _reports(
         if before.drains or any(service.drain.mode is DrainMode.PIN for service in balancer.services):
             program = compile_onto(balancer, observed)
         now = traffic_report(program, observed)
-        yield now, before, now_s - before_s
+        # More than the interval on a slow machine.
+        apart_s, pairs = now_s - before_s, zip(now.backends, before.backends, strict=True)
+        yield replace(now, backends=tuple(_with_rates(*each, apart_s) for each in pairs))
         before, before_s = now, now_s
 
 
-def _show(
-    report: TrafficReport,
-    before: TrafficReport | None,
-    options: StatusOptions,
-    *,
-    apart_s: float,
-    dead: dict[str, str],
-    moved: tuple[SwitchMove, ...],
-) -> None:
-    from xenoovs.cli.plan import drain_document, drain_line
-
-    earlier: tuple[BackendTraffic | None, ...] = before.backends if before else (None,) * len(report.backends)
-    rows = [_with_rates(now, then, apart_s) for now, then in zip(report.backends, earlier, strict=True)]
-    if options.output is OutputFormat.JSON:
-        facts = {"missing_flows": report.missing, "foreign_flows": report.foreign, "ports_without_link": list(dead)}
-        drains = [drain_document(drain) for drain in report.drains]
-        print_json(
-            {
-                "from": "bridge",
-                **facts,
-                "backends": _TRAFFIC.documents(rows),
-                "drains": drains,
-                "moved_by_switch": [asdict(each) for each in moved],
-            }
-        )
-        return
-    print_columns(_TRAFFIC.columns, _TRAFFIC.shown(rows))
-    for drain in report.drains:
-        echo(f"\n{drain_line(drain)} ({drain.connections} so far)")
-    for reason in (*dead.values(), *(each.text for each in moved)):
-        echo(click.style(f"\n{reason}", fg="red"))
-
-
-def _with_rates(now: BackendTraffic, before: BackendTraffic | None, apart_s: float) -> BackendTraffic:
+def _with_rates(now: BackendTraffic, before: BackendTraffic, apart_s: float) -> BackendTraffic:
     # The counters begin again when the flows are replaced.
-    if before is None or now.packets < before.packets:
+    if now.packets < before.packets:
         return now
     packets_s, bytes_s = (now.packets - before.packets) / apart_s, (now.bytes - before.bytes) / apart_s
     return replace(now, rate_pps=packets_s, rate_bps=bytes_s * 8)

@@ -871,9 +871,7 @@ def totals(snapshot: Snapshot) -> dict[str, str]:
 
 
 def _backends(at: LazySnapshot) -> Iterator[tuple[tuple[str, ...], BackendView]]:
-    return (
-        (((service.name, backend.name), backend)) for service in at.snapshot().services for backend in service.backends
-    )
+    return (((row.parent.name, row.value.name), row.value) for row in backend_rows(at.snapshot()))
 
 
 def _paths(at: LazySnapshot) -> Iterator[tuple[tuple[str, ...], PathView]]:

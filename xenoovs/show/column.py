@@ -39,16 +39,9 @@ values of its labels. None: no sample."""
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of a column.
-
-    Attributes:
-        name: As in queries: counters end in `_total`, and units are part of the name.
-        help: What it says, a sentence.
-        of: Reads it from the value of a row; None: the number is that of the column.
-        own_labels: Names of the labels that it has beside those of its table.
-        labels: All labels, those of the table first; set by the table.
-        buckets: Of a histogram.
-    """
+    """A metric of a column. `name`: counters end in `_total`, and units are part of it. `of`: reads it from the value
+    of a row; None: the number is that of the column. `own_labels`: names of those that it has beside the labels of its
+    table. `labels`: all of them, those of the table first; set by the table."""
 
     name: str
     kind: Kind
@@ -81,19 +74,10 @@ class Row(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How terminals and pages show a column.
-
-    Attributes:
-        header: Above it; empty: they do not show it.
-        cell: Returns the text of its value.
-        keep: How long it stays where a terminal is too narrow; the lowest goes first, 0 always stays.
-        is_number: Whether it is aligned to the right.
-        in_tables: Whether printed tables have it.
-        live: Its least width in `top`; 0: `top` does not have it.
-        live_from: The least width of a terminal on which `top` has it.
-        style: Returns the style of a row's cell, by name.
-        only_if: The column is shown if this holds for a row; None: always.
-    """
+    """How terminals and pages show a column; without a `header` they do not. `keep`: how long it stays where a terminal
+    is too narrow; the lowest goes first, 0 always stays. `is_number`: whether it is aligned to the right. `in_tables`:
+    whether printed tables have it. `live`: its least width in `top`; 0: `top` does not have it. `live_from`: the least
+    width of a terminal on which `top` has it. `only_if`: it is shown if this holds for a row; None: always."""
 
     header: str = ""
     cell: Callable[[Any], str] = str
@@ -115,18 +99,12 @@ text, number = Shown, partial(Shown, is_number=True)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column.
+    """A column. A field of a record is one that JSON has too. Others are for terminals and metrics.
 
-    A field of a record is a column that JSON has too. Other columns are for terminals and metrics.
-
-    Attributes:
-        doc: What it says, as in the schema.
-        of: Reads it from a row; for a field it reads the field.
-        json: Returns what JSON has for its value; None: the value. Fields of records are JSON as they are.
-        read: Reads a field from the state of the agent, when a record is built.
-        reads: Reads a field of a request from outside; raises ValueError.
-        metrics: Those that are made of it.
-        name: In JSON; of a field it is set by the record. Empty: JSON does not have it.
+    `of`: reads it from a row; None: it is a field. `json`: returns what JSON has for its value; None: the value. Fields
+    of records are JSON as they are. `read`: reads a field from the state of the agent, when a record is built. `reads`:
+    reads a field of a request from outside; raises ValueError. `name`: in JSON, set by the record of a field; empty:
+    JSON does not have it.
     """
 
     doc: str = ""
@@ -201,14 +179,8 @@ def build(kind: type[T], source: object, **given: object) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table.
-
-    Attributes:
-        rows: Returns the rows of a state, each with the values of the labels.
-        columns: Those of a record, or others.
-        labels: Names of the labels of its metrics.
-        is_optional: Whether metrics are shown only on request: those of blocks are thousands of series.
-    """
+    """A table. `rows`: returns the rows of a state, each with the values of the labels. `labels`: names of the labels
+    of its metrics. `is_optional`: metrics are shown only on request: those of blocks are thousands of series."""
 
     rows: Callable[[Any], Iterable[tuple[tuple[str, ...], Any]]]
     columns: tuple[Column, ...]

@@ -47,8 +47,7 @@ def troubles(snapshot: Snapshot) -> Iterator[Notice]:
 
 def hardware_share(snapshot: Snapshot) -> Notice | None:
     """Return the share of the packets in hardware, as a badge; None where it is not known."""
-    rates = (backend.rate for service in snapshot.services for backend in service.backends)
-    share = hw_share(rate for rate in rates if rate is not None)
+    share = hw_share(backend.rate for backend in snapshot.backends if backend.rate is not None)
     return None if share is None else (f"{percent(share)} in hardware", "good" if share >= _NEARLY_ALL else "warn")
 
 

@@ -72,10 +72,9 @@ class XenoflowRequest:
 def xenoflow_document(snapshot: Snapshot) -> dict[str, object]:
     """Return the answer of `GET /api`. A server of several services is there once, with all of its packets."""
     packets: dict[tuple[str, str], int] = {}
-    for service in snapshot.services:
-        for backend in service.backends:
-            key = backend.name, backend.mac
-            packets[key] = packets.get(key, 0) + _packets(backend)
+    for backend in snapshot.backends:
+        key = backend.name, backend.mac
+        packets[key] = packets.get(key, 0) + _packets(backend)
     rows = [
         # A number in quotes, as XenoFlow has it.
         {"name": name, "mac_address": mac, "packetsProcessed": str(count)}
@@ -100,9 +99,8 @@ def requests_of(posted: Sequence[PostedBackend], snapshot: Snapshot) -> Iterator
     RequestRefused: the config has no such backend, or another one of this name."""
     listed = {one.name: one for one in posted}
     found: dict[str, set[str]] = {}
-    for service in snapshot.services:
-        for backend in service.backends:
-            found.setdefault(backend.name, set()).add(backend.mac)
+    for backend in snapshot.backends:
+        found.setdefault(backend.name, set()).add(backend.mac)
     for one in posted:
         if one.name not in found:
             raise RequestRefused(

@@ -114,17 +114,13 @@ def _runs(blocks: Sequence[BlockView]) -> Iterator[Cell]:
         for place in range(first, max(first + 1, int((block.start + block.size) * COLUMNS))):
             columns[min(place, COLUMNS - 1)] = block
     start = 0
-    for _, run in groupby(columns, key=_appearance):
+    for _, run in groupby(columns, key=lambda block: block and (block.backend, block.verdict)):
         here, *others = run
         size = 1 + len(others)
         if here is not None:
             tip = f"{here.backend} · {_word(here.verdict)} · {len(blocks)} blocks in {COLUMNS} columns"
             yield Cell(start / COLUMNS, size / COLUMNS, here.backend, here.verdict, tip)
         start += size
-
-
-def _appearance(block: BlockView | None) -> tuple[str, Verdict | None] | None:
-    return None if block is None else (block.backend, block.verdict)
 
 
 def _tip(block: BlockView) -> str:
