@@ -98,8 +98,9 @@ class SnapshotBuilder:
 
     def __init__(self, store: Store, engine: Engine, changes: BackendChanges) -> None:
         self._store, self._engine, self._changes = store, engine, changes
-        self._flows: Memo[Program, int] = Memo(lambda program: len(program.flows))
-        self._installed: Memo[Program, dict[str, Installed]] = Memo(installed_services)
+        self._installed: Memo[Program, tuple[int, dict[str, Installed]]] = Memo(
+            lambda program: (len(program.flows), installed_services(program))
+        )
         self._sampled: Memo[OffloadFindings, Sampled] = Memo(sampled_blocks)
 
     def lazy_snapshot(self, agent: object) -> LazySnapshot:
@@ -116,9 +117,8 @@ class SnapshotBuilder:
         frame, program = build(Snapshot, agent, now_s=utc_s, services=(), overrides=overrides), self._engine.program
 
         def snapshot() -> Snapshot:
-            installed = {} if program is None else self._installed.of(program)
+            flows, installed = (0, {}) if program is None else self._installed.of(program)
             services = service_views(replace(moment, installed=installed, blocks=self._blocks(state.offload)))
-            flows = 0 if program is None else self._flows.of(program)
             moved = () if program is None else _moved(program, moment)
             return replace(frame, services=services, flows=flows, moved_by_switch=moved)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from enum import Enum
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
-from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from xenoovs.errors import ParseError
 from xenoovs.show.column import fields_of
@@ -92,7 +92,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     """Return what reads a value of a type; it raises ValueError."""
     origin, parts = get_origin(kind), get_args(kind)
     if kinds := _plain_kinds(kind):
-        return _primitive(kinds)
+        return partial(_of, kinds)
     if kind is Fraction:
         return lambda value: Fraction(value).limit_denominator(1_000_000)
     if origin in _UNIONS:
@@ -100,10 +100,10 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda value: None if value is None else read(value)
     if origin is tuple:
         read = _reader(parts[0])
-        return lambda value: tuple(map(read, _of(list, value)))
+        return lambda value: tuple(map(read, _of((list,), value)))
     if _is_mapping(origin):
         keys, values = map(_reader, parts)
-        return lambda value: {keys(key): values(one) for key, one in _of(dict, value).items()}
+        return lambda value: {keys(key): values(one) for key, one in _of((dict,), value).items()}
     if fields_of(kind) is not None:
         return _record_reader(kind)
     return kind if inspect.isclass(kind) and issubclass(kind, Enum) else lambda value: value
@@ -119,17 +119,9 @@ def _plain_kinds(kind: Any) -> tuple[type, ...]:
     return ()
 
 
-def _primitive(kinds: tuple[type, ...]) -> Callable[[Any], Any]:
-    return lambda value: value if type(value) in kinds else _refuse(value, kinds)
-
-
-def _refuse(value: object, kinds: tuple[type, ...]) -> NoReturn:
-    raise ValueError(f"{value!r} is no {kinds[0].__name__}")
-
-
-def _of(kind: type, value: Any) -> Any:
-    if not isinstance(value, kind):
-        raise ValueError(f"{value!r} is no {kind.__name__}")
+def _of(kinds: tuple[type, ...], value: Any) -> Any:
+    if type(value) not in kinds:
+        raise ValueError(f"{value!r} is no {kinds[0].__name__}")
     return value
 
 
@@ -140,7 +132,7 @@ def _record_reader(kind: Any) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if not readers:
             readers.extend((name, _plain_kinds(one), _reader(one)) for name, one in _types(kind).items())
-        _of(dict, value)
+        _of((dict,), value)
         found = {}
         for name, kinds, convert in readers:
             if name in value:
