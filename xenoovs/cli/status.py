@@ -162,7 +162,6 @@ def _from_agent(client: Client, options: StatusOptions, *, is_headed: bool = Fal
 
 
 def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> int:
-    from xenoovs.cli.plan import drain_document
     from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 
     switch, bridge = reach(options.where.db, options.where.lab), balancer.uplinks.bridge
@@ -170,6 +169,8 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
     reports = _reports(balancer, switch, interval_s=options.interval_s)
 
     def show() -> int:
+        from xenoovs.cli.plan import drain_document
+
         report = next(reports)
         dead, moved = _dead_ports(switch, balancer)
         options.output.show(
