@@ -90,7 +90,7 @@ class FleetSnapshot:
 
 
 def notices(snapshot: FleetSnapshot, drains: Mapping[str, float] = MappingProxyType({})) -> Iterator[tuple[str, str]]:
-    """Yield what an operator should know, the worst first, each with its style. `drains`: as of `pinned_drains`."""
+    """Yield what an operator should know, the worst first, each with its style. `drains`: as of `DrainWatch.left`."""
     view, now_ms = snapshot.view, snapshot.clock_ms
     yield from ((problem, "bad") for problem in snapshot.problems)
     if snapshot.frozen:
