@@ -169,10 +169,11 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
     reports = _reports(balancer, switch, interval_s=options.interval_s)
 
     def show() -> int:
-        from xenoovs.cli.plan import drain_document
-
         report = next(reports)
         dead, moved = _dead_ports(switch, balancer)
+        # After what may fail: it imports the engine.
+        from xenoovs.cli.plan import drain_document
+
         options.output.show(
             lambda: {
                 "from": "bridge",
