@@ -472,10 +472,9 @@ def require_master(mastership: Mastership) -> None:
     try:
         mastership.require()
     except StandingBy as problem:
-        raise RequestRefused(_explain(problem), status=409, code="standby") from None
-
-
-def _explain(problem: StandingBy) -> str:
-    if not problem.master:
-        return f"no controller is master of bridge {problem.bridge} now; send the request again in a moment"
-    return f"another controller ({problem.master}) is master of bridge {problem.bridge}; send the request there"
+        reason = f"no controller is master of bridge {problem.bridge} now; send the request again in a moment"
+        if problem.master:
+            reason = (
+                f"another controller ({problem.master}) is master of bridge {problem.bridge}; send the request there"
+            )
+        raise RequestRefused(reason, status=409, code="standby") from None

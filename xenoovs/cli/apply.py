@@ -238,8 +238,10 @@ class Work:
         """Show the change, ask, make it, write it into the history, and wait for its drains. Beside an agent it is
         refused before it is shown. `introduce`: prints what comes before the plan. `facts`: what the JSON document has
         besides the plan."""
-        if self.is_due(how):
-            self.require_no_agent(how, words)
+        if self.is_due(how) and how.has_rollback:
+            refuse_beside_agent(find_places(self.where.db, self.where.lab), self.change.bridge)
+        elif self.is_due(how):
+            check_agent(self.where, self.change.bridge, force=how.force, instead=words.instead)
         if output is OutputFormat.TEXT:
             introduce()
             show_plan(self.change, flows=how.flows)
@@ -252,13 +254,6 @@ class Work:
     def is_due(self, how: ApplyOptions) -> bool:
         """Return whether the change is to be made, and is none that does nothing."""
         return not how.dry_run and not self.change.difference.is_empty
-
-    def require_no_agent(self, how: ApplyOptions, words: Words) -> None:
-        """Raise click.UsageError if an agent would revert the change; with --force only warn."""
-        if how.has_rollback:
-            refuse_beside_agent(find_places(self.where.db, self.where.lab), self.change.bridge)
-        else:
-            check_agent(self.where, self.change.bridge, force=how.force, instead=words.instead)
 
     def make(self, how: ApplyOptions, output: OutputFormat, words: Words) -> dict[str, object]:
         """Make the change if it is due, write it into the history, and wait for its drains. `output`: With TEXT, what

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -155,7 +154,7 @@ def confirm_command(*, where: Where, output: OutputFormat) -> int:
         places = find_places(where.db, where.lab)
         if (waiting := _waiting(places, where.bridge)) is not None:
             where = replace(where, control=waiting)
-        elif not any(map(_may_answer, _agents(places, where.bridge))):
+        elif not any(map(_may_answer, places.sockets() if where.bridge is None else [places.socket(where.bridge)])):
             raise RequestRefused(
                 "nothing waits to be confirmed: neither an `xenoovs apply` nor an agent answers at a socket in "
                 f"{places.run}; a change that was not confirmed in time was rolled back",
@@ -163,10 +162,6 @@ def confirm_command(*, where: Where, output: OutputFormat) -> int:
                 code="nothing_waits",
             )
     return change(where, output, "confirm")
-
-
-def _agents(places: AgentPaths, bridge: str | None) -> Iterable[Path]:
-    return places.sockets() if bridge is None else (places.socket(bridge),)
 
 
 def _may_answer(path: Path) -> bool:

@@ -122,8 +122,9 @@ class BlockChecker:
         if not ufids:
             return {}
         from xenoovs.judge.trace import parse_detrace
+        from xenoovs.switch.appctl import detrace
 
-        texts = self.collector.makers(ufids, cores)
+        texts = detrace(self.collector.endpoint, ufids, cores=cores)
         return {ufid: tuple(map(str, parse_detrace(text))) for ufid, text in texts.items()}
 
 
@@ -284,7 +285,7 @@ def _cleartext(
     `uses`: tunnels whose packets leave past the kernel's IPsec. `wanted`: tunnels that the config wants encrypted."""
     if not (uses or wanted):
         return (), ()
-    state = collector.ipsec(use.encapsulation for use in (*uses, *wanted))
+    state = collector.switch.read_ipsec(tuple(use.encapsulation for use in (*uses, *wanted)))
     if isinstance(state, Unknown):
         return (), (f"whether tunnels should leave encrypted is not known: {state.reason}",)
     return (*uncovered(wanted, state), *cleartext(uses, state)), ()

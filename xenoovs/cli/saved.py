@@ -244,7 +244,7 @@ def require_unchanged(change: Change, before: str, *, since: str, again: str) ->
     # Most often the texts are equal too.
     if before == change.dump or _lines(before) == _lines(change.dump):
         return
-    old, new = ({flow.key: flow for flow in _flows(text)} for text in (before, change.dump))
+    old, new = ({seen.flow.key: seen.flow for seen in parse_dump(text)} for text in (before, change.dump))
     differing = [old.get(key) or new[key] for key in {**old, **new} if old.get(key) != new.get(key)]
     if not differing:
         return
@@ -262,10 +262,6 @@ def require_unchanged(change: Change, before: str, *, since: str, again: str) ->
 def _service_name(flow: Flow, names: dict[int, str]) -> str:
     service_id = service_of(flow.cookie)
     return names.get(service_id, f"id {service_id:#x}") if service_id else "no service"
-
-
-def _flows(dump: str) -> list[Flow]:
-    return [seen.flow for seen in parse_dump(dump)]
 
 
 def _lines(dump: str) -> set[str]:

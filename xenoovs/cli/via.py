@@ -11,7 +11,7 @@ import click
 
 from xenoovs.agent.log import info, notify, warn
 from xenoovs.cli.agent import Control, Options
-from xenoovs.controller.bridge import ConnectHint, ExpectedBridge
+from xenoovs.controller.bridge import ConnectHint
 from xenoovs.controller.listen import Address, UnixAddress, parse_address
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
@@ -45,7 +45,10 @@ def serving(
         # First of all, for a bridge may connect at any moment and would be refused.
         bridges = [server.expect(uplinks.bridge, uplinks.datapath_id).expected for uplinks in wanted]
         for expected, here in zip(bridges, wanted.values(), strict=True):
-            _set_hint(expected, server, here=here)
+            if here is not None:
+                # The hint for a missing bridge names its own Open vSwitch.
+                db = where_of(here.endpoint, config=None, lab=None).db
+                expected.hint = replace(expected.hint, target=server.local_target, db=db)
         if control.attach:
             _attach_all(control, server, wanted)
         # Mostly they connect at once, and then no log line says that they are missing.
@@ -58,13 +61,6 @@ def serving(
             # A standby may wait for months, and no bridge waits for another one.
             notify("READY=1")
         yield server
-
-
-def _set_hint(expected: ExpectedBridge, server: Server, *, here: ManagementSwitch | None) -> None:
-    """Let the hint for a missing bridge name its own Open vSwitch."""
-    if here is not None:
-        db = where_of(here.endpoint, config=None, lab=None).db
-        expected.hint = replace(expected.hint, target=server.local_target, db=db)
 
 
 def _certificates(control: Control, address: Address) -> Certificates | None:

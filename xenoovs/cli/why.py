@@ -284,7 +284,9 @@ def find_live(question: LiveQuestion, collector: Collector, notes: tuple[str, ..
             known = replace(evidence, host=known.host, logs=known.logs)
         else:
             notes = (*notes, "no packet came while Open vSwitch reinstalled megaflows; these are from before")
-    refused = tuple(each.megaflow for each in selection.candidates if _is_refused(each))
+    # Their rules are in traffic control, and not in the NIC.
+    candidates = (each for each in selection.candidates if each.verdict is Verdict.TC_SW and each.held is None)
+    refused = tuple(each.megaflow for each in candidates)
     known = collector.refused_rules(known, refused, is_probing=question.probe_driver)
     if program is not None:
         foreign = partial(collector.foreign_flows, question.bridge)
@@ -312,11 +314,6 @@ def _select(
 def _sample_notes(selection: Selection, evidence: Evidence) -> tuple[str, ...]:
     contradictions = (str(port) for port in selection.contradicted)
     return (*evidence.remarks, *growth_remarks(selection, evidence), *contradictions)
-
-
-def _is_refused(candidate: Case) -> bool:
-    """Return whether the rule is in traffic control, and not in the NIC."""
-    return candidate.verdict is Verdict.TC_SW and candidate.held is None
 
 
 def _should_listen(question: LiveQuestion, selection: Selection, evidence: Evidence) -> bool:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.datapath.host import Daemon, HostFacts
-from xenoovs.datapath.ipsec import IpsecState, address_text
+from xenoovs.datapath.ipsec import address_text
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow
-from xenoovs.datapath.outer import Encapsulation, encapsulations
+from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import cookie_of_ufid
 from xenoovs.datapath.tunnel import is_tunnel_device
@@ -137,16 +137,6 @@ class Collector:
     def foreign_flows(self, bridge: str) -> tuple[Flow, ...]:
         """Return the flows of other programs. There may be many, so read them only if they can matter."""
         return tuple(seen.flow for seen in self.switch.dump_foreign_flows(bridge))
-
-    def ipsec(self, outers: Iterable[Encapsulation]) -> Fact[IpsecState]:
-        """Return what the kernel must encrypt, and who encrypts it."""
-        return self.switch.read_ipsec(tuple(outers))
-
-    def makers(self, ufids: Iterable[str], cores: Iterable[int]) -> dict[str, str]:
-        """Return what ofproto/detrace prints for each ufid. `cores`: of the PMD threads in the dump."""
-        from xenoovs.switch.appctl import detrace
-
-        return detrace(self.endpoint, ufids, cores=cores)
 
     def trace(self, key: str, *, datapath_type: str) -> str:
         """Return what ofproto/trace prints for one packet of a megaflow: the flows that it visits now.

@@ -22,7 +22,7 @@ from xenoovs.evidence.archive import Recorder
 from xenoovs.evidence.collector import Collector
 from xenoovs.model.address import Mac, parse_mac
 from xenoovs.regex import regex
-from xenoovs.switch.appctl import Appctl
+from xenoovs.switch.appctl import Appctl, detrace
 from xenoovs.switch.management import ManagementSwitch, Ofctl
 from xenoovs.switch.netns import HERE
 from xenoovs.switch.process import try_run
@@ -59,10 +59,10 @@ def take(
     evidence = collector.chains(evidence, is_of_kernel=any(state.datapath_type == "system" for state in states))
     known = collector.host_of_megaflows(evidence, megaflows)
     collector.tunnels(known.host, [end for state in switch.bridges() for end in tunnel_ends(state, {})])
-    collector.ipsec(outer for each in megaflows for outer in encapsulations(each.actions))
+    switch.read_ipsec(tuple(outer for each in megaflows for outer in encapsulations(each.actions)))
     # Also of those in hardware: another flow than that of the block may have made them.
     worst = sorted((each for each in megaflows if each.ufid), key=lambda each: verdict_of(each) is Verdict.HW)
-    _ask(collector.makers, [each.ufid for each in worst[:_MOST_TRACED]], hints.cores)
+    _ask(detrace, switch.endpoint, [each.ufid for each in worst[:_MOST_TRACED]], cores=hints.cores)
     recorder.is_once = True
     _ask_more(switch, states)
     recorder.is_once = False

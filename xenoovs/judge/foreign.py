@@ -365,15 +365,10 @@ def _lowest_priorities(service: ExpectedService) -> dict[int, int]:
 
 
 def _covers(wide: Match, narrow: Match) -> bool:
-    if wide.in_port not in (None, narrow.in_port):
-        return False
-    for condition in wide.masked:
-        found = narrow.get(condition.field)
-        if found is None or found.mask & condition.mask != condition.mask:
-            return False
-        if found.value & condition.mask != condition.value:
-            return False
-    return True
+    return wide.in_port in (None, narrow.in_port) and all(
+        (found := narrow.get(c.field)) is not None and found.mask & c.mask == c.mask and found.value & c.mask == c.value
+        for c in wide.masked
+    )
 
 
 def _matches_bits(match: Match, name: str, bits: int) -> bool:

@@ -175,23 +175,15 @@ class LabTarget(Protocol):
 
 
 class Labs(Protocol):
-    """The labs of this host."""
+    """The labs of this host, as the functions of xenoovs/lab/target.py."""
 
-    def lab_names(self) -> tuple[str, ...]:
-        """Return the names of the labs, sorted. Raises LabError when they may not be listed."""
-        ...
+    def lab_names(self) -> tuple[str, ...]: ...
 
-    def config_of_lab(self, lab: str) -> Path:
-        """Return the file that a lab was built for, or the copy in its directory where that is gone."""
-        ...
+    def config_of_lab(self, lab: str) -> Path: ...
 
-    def target_of(self, lab: str) -> LabTarget:
-        """Return a lab. Raises LabError: there is none."""
-        ...
+    def target_of(self, lab: str) -> LabTarget: ...
 
-    def forward_to_vm(self, context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-        """Run the whole command in the virtual machine of a lab, if it has one: the callback of an option."""
-        ...
+    def forward_to_vm(self, context: click.Context, parameter: click.Parameter, name: str | None) -> str | None: ...
 
 
 def labs() -> Labs:

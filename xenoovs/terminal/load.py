@@ -54,10 +54,14 @@ def load(config: Path, *, for_lab: bool = False, of_dpu: bool = False) -> Balanc
     else:
         file, data, sources = str(config), read_config(config), ConfigSources(config)
     joined = join_config(data, file=file, sources=sources)
-    root = joined.root
-    is_of_dpu = isinstance(root, dict) and "switch" in root and "services" not in root
-    if is_of_dpu and not of_dpu and has_fleet_ports(root):
-        raise refusal(file)
+    root = joined.root if isinstance(joined.root, dict) else {}
+    is_of_dpu, switch = "switch" in root and "services" not in root, root.get("switch")
+    if is_of_dpu and not of_dpu and isinstance(switch, dict) and "fleet_ports" in switch:
+        # Only the file of a DPU of a fleet can be meant.
+        raise click.UsageError(
+            f"{file} is the file of a DPU of a fleet, whose store decides about services: `xenoovs status` shows what "
+            "this DPU has; on the host of the store, use `xenoovs fleet plan` and `xenoovs fleet apply`."
+        )
     if is_of_dpu and of_dpu:
         name_fleet()
         balancer = dpu_config(data, file=file, sources=sources)
@@ -106,20 +110,6 @@ def recorded(balancer: Balancer) -> Balancer:
     if unknown := sought(balancer):
         raise MacUnknown(unknown={str(one.address): names for one, names in unknown.items()}, is_recorded=True)
     return balancer
-
-
-def has_fleet_ports(root: object) -> bool:
-    """Return whether only the file of a DPU of a fleet can be meant."""
-    switch = root.get("switch") if isinstance(root, dict) else None
-    return isinstance(switch, dict) and "fleet_ports" in switch
-
-
-def refusal(file: str) -> click.UsageError:
-    """Return the error of a command that decides about services by itself."""
-    return click.UsageError(
-        f"{file} is the file of a DPU of a fleet, whose store decides about services: `xenoovs status` shows what this "
-        "DPU has; on the host of the store, use `xenoovs fleet plan` and `xenoovs fleet apply`."
-    )
 
 
 def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Balancer:

@@ -147,9 +147,7 @@ class Case:
     def is_of_kernel(self) -> bool:
         """Whether the kernel's datapath has it; if the bridge is unknown, whether no sign speaks against that."""
         bridge = self.bridge
-        if bridge is not None:
-            return bridge.datapath_type == "system"
-        return not self.is_userspace
+        return bridge.datapath_type == "system" if bridge is not None else not self.is_userspace
 
     @property
     def is_userspace(self) -> bool:
