@@ -510,16 +510,18 @@ class FleetHealth:
         is_waiting = self._in_use.is_waiting or (self._rolled_out is not None and self._rolled_out.is_waiting)
         if self._seen is not None and self._seen[0] is view and self._seen[1] == seen and not is_waiting:
             return self._step
-        configs = self._configs(view)
-        if self._rolled_out is not None and configs[1] is None:
+        in_use, rolled_out = (
+            None if config is None else (config, targets_of(config.balancer.services, self._memo.part(name)))
+            for config, name in zip(configs_of(view, self._memo), (IN_USE, ROLLED_OUT), strict=True)
+        )
+        if self._rolled_out is not None and rolled_out is None:
             # What was staged is now in use or removed; the store shows which.
             self._in_use = AvailabilityHistory()
-        in_use, staged = ({} if each is None else fleet_targets(*each, view) for each in configs)
-        targets = merged(in_use, staged)
+        targets = merged(*({} if each is None else fleet_targets(*each, view) for each in (in_use, rolled_out)))
         watches = next_watches(heard, targets, statuses, now_ms=now_ms, may_choose=may_choose, memo=self._memo)
         if may_choose:
             self._chosen_s, self._chosen_of = now_s, choice
-        available = self._follow(view, watches, configs, now_s)
+        available = self._follow(view, watches, in_use, rolled_out, now_s)
         changed = None if silent == view.silent else silent
         self._step = Changes(watches=watches, dpus=next_unfit(heard, statuses), silent=changed), available
         self._seen = view, seen
@@ -529,31 +531,22 @@ class FleetHealth:
         self,
         view: FleetView,
         changed: Mapping[str, Watch | None],
-        configs: tuple[_Config | None, _Config | None],
+        in_use: _Config | None,
+        rolled_out: _Config | None,
         now_s: float,
     ) -> FleetAvailability:
         rows = [watch for watch in {**view.watches, **changed}.values() if watch is not None]
-        if configs[0] is None:
+        if in_use is None:
             return FleetAvailability()
-        in_use, targets = configs[0][0].balancer, configs[0][1]
+        balancer, down = in_use[0].balancer, down_backends(in_use[1], rows)
         known = stored_shares(view, self._memo) if self._in_use.starts.balancer is None else {}
-        self._in_use = followed(self._in_use, in_use, down_backends(targets, rows), known=known, now_s=now_s)
-        available = self._in_use.availability(in_use, now_s=now_s)
-        if configs[1] is None:
+        self._in_use = followed(self._in_use, balancer, down, known=known, now_s=now_s)
+        available = self._in_use.availability(balancer, now_s=now_s)
+        if rolled_out is None:
             self._rolled_out = None
             return FleetAvailability(available)
-        staged, targets = configs[1][0].balancer, configs[1][1]
-        down = down_backends(targets, rows)
-        history = followed(self._rolled_out or self._in_use, staged, down, known={}, now_s=now_s)
+        balancer, down = rolled_out[0].balancer, down_backends(rolled_out[1], rows)
+        history = followed(self._rolled_out or self._in_use, balancer, down, known={}, now_s=now_s)
         # A returning backend starts slowly in both. Canaries test one that is new in the roll-out.
         self._rolled_out = replace(history, starts=self._in_use.starts)
-        rolled_out = replace(history.availability(staged, now_s=now_s), ramps=available.ramps)
-        return FleetAvailability(available, rolled_out)
-
-    def _configs(self, view: FleetView) -> tuple[_Config | None, _Config | None]:
-        """Return the configs in use and of the roll-out, with their targets. Raises XenoovsError."""
-        in_use, rolling = (
-            None if config is None else (config, targets_of(config.balancer.services, self._memo.part(name)))
-            for config, name in zip(configs_of(view, self._memo), (IN_USE, ROLLED_OUT), strict=True)
-        )
-        return in_use, rolling
+        return FleetAvailability(available, replace(history.availability(balancer, now_s=now_s), ramps=available.ramps))

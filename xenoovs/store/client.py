@@ -135,19 +135,16 @@ class _Threaded(ABC):
     def _run(self) -> None:
         while not self._is_ending:
             try:
-                self._serve()
+                self._open()
+                while not self._is_ending:
+                    wait_s = self._step()
+                    self._block(wait_s, self._wait)
             except Exception as error:  # noqa: BLE001 - a peer that breaks the protocol makes `ovs` raise anything
                 self._set_connection(is_connected=False, reason=f"internal error: {type(error).__name__}: {error}")
                 self._close()
                 self._block(_RESTART_S, None)
         self._close()
         self._set_connection(is_connected=False, reason="closed")
-
-    def _serve(self) -> None:
-        self._open()
-        while not self._is_ending:
-            wait_s = self._step()
-            self._block(wait_s, self._wait)
 
     def _block(self, wait_s: float | None, wait: Callable[[Any], None] | None) -> None:
         poller = Poller()
