@@ -1,8 +1,9 @@
 """Runs every file of this directory: events at their times, and what must be true then.
 
 Keys of a step: `dies`, `answers`, `restart_agent`, `restart_switch`, `delete_flows`, `weights` (null: the config lacks
-the backend), `unlinked` (the ports without link from now on), `jump` (the clock leaps to this time), `busy` (whether
-old backends get packets in a drain) happen; `out`, `rounds` (that changed flows), `moved` and `shares` (percent),
+the backend), `overrides` (what operators have set: `weight`, 0 without it, `maintenance`, and `for_s`), `unlinked` (the
+ports without link from now on), `jump` (the clock leaps to this time), `busy` (whether old backends get packets in a
+drain) happen; `timed` (overrides that will end), `out`, `rounds` (that changed flows), `moved` and `shares` (percent),
 `foreign`, `probes`, `drains` (blocks that move), `settling` (those of them whose new connections still stay), `heard`
 (the ports whose other traffic goes on), `died` (dead ports and when they died), `same_flows_as_at_first` must be true.
 With `own_ports` each backend has a port of its own: b0 has p1. `switch`: further keys of the config's `switch`.
@@ -10,7 +11,7 @@ With `own_ports` each backend has a port of its own: b0 has p1. `switch`: furthe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import blocks_by_service, is_pinned, pieces, shares
 from xenoovs.agent.probe.target import IcmpTarget
-from xenoovs.agent.state import BridgePorts
+from xenoovs.agent.state import BridgePorts, Runtime
 from xenoovs.compile.pipeline import OTHER_PRIORITY, Stage
 from xenoovs.compile.read import read
 from xenoovs.datapath.database import PortState
@@ -33,6 +34,7 @@ from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Flow, Learn
+from xenoovs.show.agent import Override
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.yaml"))
 TICK_S, RESYNC_S = Fraction(1, 100), 10
@@ -140,10 +142,20 @@ class World:
         if "unlinked" in step:
             self.link(step["unlinked"])
             self.round(urgent=True)
+        if "overrides" in step:
+            self.agent.store.dispatch(Runtime(tuple(self.overrides(step["overrides"]))))
+            self.round()
         if "weights" in step:
             self.balancer = config_of(self.scenario, step["weights"])
             self.agent.follow(self.balancer, (), self.engine.known(self.balancer))
             self.round()
+
+    def overrides(self, wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[Override]:
+        now_s = float(self.now)
+        for name, each in wanted.items():
+            end_s = now_s + each["for_s"] if "for_s" in each else None
+            away = each.get("maintenance", False)
+            yield Override("web", name, Fraction(each.get("weight", 0)), now_s, until_s=end_s, is_maintenance=away)
 
     def seen(self) -> dict[str, object]:
         """All values that a step can check."""
@@ -156,6 +168,7 @@ class World:
         return {
             "drains": sum(map(is_pinned, self.flows())),
             "settling": sum(move.phase is Phase.SETTLING for _, moves in transition.services for move in moves),
+            "timed": [each.backend for each in self.agent.state.runtime.overrides if each.until_s is not None],
             "out": sorted(self.agent.state.ejected.get("web", ())),
             "rounds": len(self.rounds),
             "moved": None if change is None else float(change.moved * 100),
