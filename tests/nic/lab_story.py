@@ -98,9 +98,7 @@ class LabStory:
         self._say("verify", "verify-offload", "my.yaml", "--lab", NAME, "-o", "json")
         self._record.rules = self._say("rules", *self._exec("cat", "/sys/kernel/debug/eswitch/rules")).stdout
         self._say("why", "why", "my.yaml", "--lab", NAME)
-        once = self._once
-        self._say("rate", "measure", "load", "rate", "my.yaml", "--lab", NAME, *once)
-        self._say("echo", "measure", "echo", "my.yaml", "--lab", NAME, *once)
+        self._say("rate", "measure", "load", "rate", "my.yaml", "--lab", NAME, *self._once)
         self._say("spoilt", *self._exec("ethtool", "-K", "p0", "hw-tc-offload", "off"))
         self._type_the_fixes("doctor", "my.yaml", "--lab", NAME)
         self._say("spoilt again", *self._exec("ethtool", "-K", "p0", "hw-tc-offload", "off"))

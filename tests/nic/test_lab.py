@@ -72,15 +72,6 @@ def test_a_measured_rate_has_the_counters_of_the_nic_and_is_not_called_hardware(
     assert abs(values["offloaded_packets"] - values["sent"]) <= FEW
 
 
-def test_echoes_are_forwarded_by_the_nic(lab: dict[str, Any]) -> None:
-    said = lab["said"]["echo"]
-    assert said["exit_code"] == 0, said["stderr"]
-    [sample] = json.loads(said["stdout"])["samples"]
-    values = sample["values"]
-    assert sample["point"]["offload"] == "unchanged"
-    assert min(min(values["rtt_us"]), values["matched"], values["offloaded_packets"]) > 0
-
-
 def test_pktgen_of_the_machine_sends_what_arrives_in_hardware(lab: dict[str, Any]) -> None:
     assert lab["said"]["samples"]["stderr"] == ""
     pktgen = json.loads(lab["said"]["samples"]["stdout"])["pktgen"]

@@ -63,45 +63,34 @@ def test_while_ports_agree_traffic_control_is_not_read() -> None:
     assert (set(verdicts), nic.reads) == ({Verdict.HW}, [])
 
 
-def test_rules_that_the_nic_does_not_use_are_found_from_the_second_sample_on() -> None:
-    """After a reset of the NIC, the page and the metrics still showed 100 % in hardware."""
+def _sampled(times: int, **each: int) -> list[MegaflowState]:
+    """Return the states after a first sample; before each, these counters grow so much."""
     nic = Nic(packets=1000, hw_packets=1000)
     use = RuleUse(nic.ports, nic.filters)
     nic.sample(use)
     found = []
-    for _ in range(3):
-        nic.packets += 224
-        nic.cpu += 224
+    for _ in range(times):
+        for name, packets in each.items():
+            setattr(nic, name, getattr(nic, name) + packets)
         found.append(nic.sample(use))
+    return found
+
+
+def test_rules_that_the_nic_does_not_use_are_found_from_the_second_sample_on() -> None:
+    """After a reset of the NIC, the page and the metrics still showed 100 % in hardware."""
+    found = _sampled(3, packets=224, cpu=224)
     assert [state.verdict for state in found] == [Verdict.HW, Verdict.IDLE_HW, Verdict.IDLE_HW]
     assert [(state.packets, state.hw_packets) for state in found[1:]] == [(224, 0)] * 2
 
 
 def test_a_driver_that_counts_what_the_cpu_forwards_is_contradicted() -> None:
-    nic = Nic(packets=1000, hw_packets=1000)
-    use = RuleUse(nic.ports, nic.filters)
-    nic.sample(use)
-    verdicts = []
-    for _ in range(3):
-        nic.packets += 224
-        nic.hw_packets += 224
-        nic.cpu += 224
-        verdicts.append(nic.sample(use).verdict)
+    verdicts = [state.verdict for state in _sampled(3, packets=224, hw_packets=224, cpu=224)]
     assert verdicts == [Verdict.HW, Verdict.CONTRADICTED, Verdict.CONTRADICTED]
 
 
 def test_a_driver_that_counts_what_traffic_control_forwards_is_contradicted_by_the_wire() -> None:
     """Half of the packets were shown as in hardware, and none was."""
-    nic = Nic(packets=1000, hw_packets=1000)
-    use = RuleUse(nic.ports, nic.filters)
-    nic.sample(use)
-    verdicts = []
-    for _ in range(4):
-        nic.packets += 448
-        nic.hw_packets += 224
-        nic.cpu += 224
-        nic.entered += 224
-        verdicts.append(nic.sample(use).verdict)
+    verdicts = [state.verdict for state in _sampled(4, packets=448, hw_packets=224, cpu=224, entered=224)]
     assert verdicts == [Verdict.HW, Verdict.TC_SW, Verdict.CONTRADICTED, Verdict.CONTRADICTED]
 
 
