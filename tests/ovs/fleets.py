@@ -16,9 +16,9 @@ from typing import Any
 from tests.command_line import XENOOVS, CommandLine, CommandResult, start
 from tests.ovs.dummy import DummyBridge, running_dummy_ovs
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.agent.control.paths import answers
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import RaftServer, create_databases, files_of, start_server, stop_server
+from xenoovs.switch.endpoint import answers
 from xenoovs.switch.process import run
 
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1, fleet_ports: {hosts: p2}}\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult, finish, running, start
 from tests.ovs.dummy import DummyBridge
 from tests.patience import PATIENCE_S, eventually
-from xenoovs.agent.control.paths import answers
+from xenoovs.switch.endpoint import answers
 
 
 @contextmanager

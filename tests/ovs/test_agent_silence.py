@@ -17,8 +17,8 @@ from tests.command_line import XENOOVS, CommandLine, finish, running, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
-from xenoovs.agent.control.paths import answers
 from xenoovs.lab.private_ovs import start_database
+from xenoovs.switch.endpoint import answers
 from xenoovs.switch.process import run
 
 PROBED = """\

@@ -166,14 +166,14 @@ def confirm_command(*, where: Where, output: OutputFormat) -> int:
 
 def _may_answer(path: Path) -> bool:
     """Return whether a process listens there, or whether the user may not find out."""
-    from xenoovs.agent.control.paths import answers
+    from xenoovs.switch.endpoint import answers
 
     return path.exists() and (answers(path) or not os.access(path, os.W_OK))
 
 
 def _waiting(places: AgentPaths, bridge: str | None) -> Path | None:
     """Return the socket of an `apply` that waits for confirmation; None: there is none."""
-    from xenoovs.agent.control.paths import answers
+    from xenoovs.switch.endpoint import answers
 
     pattern = "*" if bridge is None else bridge
     found = [path for path in sorted(places.run.glob(places.waiting(pattern).name)) if answers(path)]

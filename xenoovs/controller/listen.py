@@ -20,7 +20,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.errors import CannotListen
 from xenoovs.regex import ASCII, regex
 from xenoovs.switch.certificates import Certificates
-from xenoovs.switch.endpoint import MAX_PATH_BYTES
+from xenoovs.switch.endpoint import bind_unix
 
 MAX_PENDING = 64
 """Connections, at one time, that have not identified themselves as expected bridges."""
@@ -201,15 +201,9 @@ class UnixAddress:
 
     def listen(self) -> socket.socket:
         """Replace a socket that a killed process left behind. Raises OSError."""
-        if len(os.fsencode(self.path)) > MAX_PATH_BYTES:
-            raise OSError(0, f"the path is longer than the {MAX_PATH_BYTES} bytes that a socket's name may have")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            if self.path.is_socket() and not _is_in_use(self.path):
-                self.path.unlink()
-            # Before bind(2), so that it never has another mode: a new socket file takes that of its descriptor.
-            os.fchmod(sock.fileno(), 0o600)
-            sock.bind(str(self.path))
+            bind_unix(sock, self.path)
             owner = self.path.parent.stat()
             if os.geteuid() == 0 and owner.st_uid != 0:
                 # Open vSwitch does not run as root here (--ovs-user of ovs-ctl(8)).
@@ -234,16 +228,6 @@ def parse_address(text: str) -> Address:
         )
     host = found[1] or found[2]
     return TcpAddress(str(ip_address(host)), int(found[3]))
-
-
-def _is_in_use(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(1.0)
-        try:
-            sock.connect(str(path))
-        except OSError:
-            return False
-        return True
 
 
 class SwitchListener:

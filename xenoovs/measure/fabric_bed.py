@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from xenoovs.agent.control.paths import agent_paths, answers
+from xenoovs.agent.control.paths import agent_paths
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import MeasureError
 from xenoovs.lab.fabric.plan import BRIDGE, Fabric, Site, elephant_net
@@ -21,7 +21,7 @@ from xenoovs.lab.place import Place, RemoteCommand, this_machine
 from xenoovs.measure.bed import Station, first_line, flows_of_switch_restored, hold_lock
 from xenoovs.measure.machines_bed import cpu_of
 from xenoovs.measure.samples import BedKind
-from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.endpoint import Endpoint, answers
 
 _TXREHASH = "/proc/sys/net/core/txrehash"
 """Whether a TCP socket of the host takes another hash, and with it another path, after each time-out

@@ -12,7 +12,6 @@ from enum import Enum
 from typing import Any
 
 from xenoovs.agent.control.client import Client
-from xenoovs.agent.control.paths import answers
 from xenoovs.errors import MeasureError
 from xenoovs.lab.fabric.plan import BRIDGE, PROBE_PORT, UPLINK, VXLAN_PORT, Fabric
 from xenoovs.lab.place import RemoteCommand
@@ -20,6 +19,7 @@ from xenoovs.lab.topology import HOST_PORT
 from xenoovs.measure.bed import replace_flows
 from xenoovs.measure.fabric_bed import FabricBed, SitePair, wait_for
 from xenoovs.measure.samples import Value
+from xenoovs.switch.endpoint import answers
 
 _ANSWER_PORT, _PROBE_TOS = 4788, 0x20
 _READY_TIMEOUT_S, _POLL_S = 90.0, 0.1

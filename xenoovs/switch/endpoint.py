@@ -151,8 +151,8 @@ def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = ANSWER_S) -> Unrespo
 
 def ask_database(endpoint: Endpoint, *, patience_s: float = ANSWER_S) -> Unresponsive | None:
     """Return how the database fails to answer; None: an ovsdb-server answers, or no process listens there."""
-    answers = [_is_answered(address_of(target), _ECHO, patience_s=patience_s) for target in endpoint.db.split(",")]
-    if True in answers or False not in answers:
+    found = [_is_answered(address_of(target), _ECHO, patience_s=patience_s) for target in endpoint.db.split(",")]
+    if True in found or False not in found:
         return None
     return _silent(pid_of(endpoint, "ovsdb-server"), "ovsdb-server", patience_s)
 
@@ -204,6 +204,24 @@ def connected_to(address: str | tuple[str, int], timeout_s: float) -> socket.soc
     except BaseException:
         sock.close()
         raise
+
+
+def answers(path: Path) -> bool:
+    """Return whether a process listens at a unix socket."""
+    with suppress(OSError), connected_to(str(path), 1.0):
+        return True
+    return False
+
+
+def bind_unix(sock: socket.socket, path: Path) -> None:
+    """Bind a unix socket, with mode 0600. A socket that a killed process left behind is replaced. Raises OSError."""
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise OSError(0, f"the path is longer than the {MAX_PATH_BYTES} bytes that a socket's name may have")
+    if path.is_socket() and not answers(path):
+        path.unlink()
+    # Before bind(2), so that it never has another mode: a new socket file takes that of its descriptor (unix(7)).
+    os.fchmod(sock.fileno(), 0o600)
+    sock.bind(os.fspath(path))
 
 
 def _connect(sock: socket.socket, path: Path) -> None:

@@ -168,7 +168,7 @@ def find_clients(where: Where) -> dict[str, Client]:
 
 
 def _alive(places: AgentPaths) -> list[Path]:
-    from xenoovs.agent.control.paths import answers
+    from xenoovs.switch.endpoint import answers
 
     found = places.sockets()
     return [path for path in found if answers(path)] if len(found) > 1 else list(found)

@@ -14,13 +14,12 @@ from xenoovs.agent.control.paths import (
     AgentPaths,
     BridgeLocks,
     agent_paths,
-    answers,
     bound_socket,
     command_options,
     lock_bridge,
 )
 from xenoovs.errors import AgentRuns, ListenError
-from xenoovs.switch.endpoint import find_endpoint
+from xenoovs.switch.endpoint import answers, find_endpoint
 
 
 def test_only_its_owner_gets_in_and_nothing_stays(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from shlex import quote
 
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import AgentRuns, ListenError
-from xenoovs.switch.endpoint import MAX_PATH_BYTES, Endpoint, find_endpoint
+from xenoovs.switch.endpoint import MAX_PATH_BYTES, Endpoint, answers, bind_unix, find_endpoint
 
 _SYSTEM_RUN, _SYSTEM_STATE = Path("/run/xenoovs"), Path("/var/lib/xenoovs")
 _DIGITS = 8
@@ -148,11 +148,11 @@ class BridgeLocks:
 def bound_socket(path: Path) -> Iterator[socket.socket]:
     """Listen at a socket of mode 0600 within a `with`. A stale socket of a killed process is replaced. Raises
     ListenError: the socket cannot be made, or another process listens there."""
-    if len(os.fsencode(path)) > MAX_PATH_BYTES:
-        raise ListenError(f"{path} is longer than the {MAX_PATH_BYTES} bytes that a socket's name may have")
     with _directory(path.parent), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
-            _bind(sock, path)
+            bind_unix(sock, path)
+            sock.listen(_BACKLOG)
+            sock.settimeout(0)
         except OSError as error:
             raise ListenError(f"cannot listen at {path}: {error.strerror or error}") from None
         made = path.stat().st_ino
@@ -163,27 +163,6 @@ def bound_socket(path: Path) -> Iterator[socket.socket]:
                 # Not the socket of another process that has replaced this one.
                 if path.stat().st_ino == made:
                     path.unlink()
-
-
-def answers(path: Path) -> bool:
-    """Return whether a process listens at a unix socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(1.0)
-        try:
-            sock.connect(os.fspath(path))
-        except OSError:
-            return False
-        return True
-
-
-def _bind(sock: socket.socket, path: Path) -> None:
-    if path.is_socket() and not answers(path):
-        path.unlink()
-    # Before bind(2), so that it never has another mode: a new socket file takes that of its descriptor (unix(7)).
-    os.fchmod(sock.fileno(), 0o600)
-    sock.bind(os.fspath(path))
-    sock.listen(_BACKLOG)
-    sock.settimeout(0)
 
 
 def _locked(path: Path, bridge: str) -> int:
