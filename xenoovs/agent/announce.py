@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -153,10 +154,8 @@ class Announcer:
                 self._news.clear()
                 await self._step(self._balancer)
                 self._publish()
-                try:
+                with suppress(asyncio.TimeoutError):
                     await within(_CHECK_S, self._news.wait())
-                except asyncio.TimeoutError:
-                    continue
         finally:
             self._routes.release()
 
@@ -232,11 +231,9 @@ class Announcer:
             self._bgp_problem = problem
             self._publish()
             self._ask.clear()
-            try:
+            with suppress(asyncio.TimeoutError):
                 await within(_BGP_S, self._ask.wait())
                 await asyncio.sleep(_BGP_SOON_S)
-            except asyncio.TimeoutError:
-                continue
 
     def _with_bgp(self, vip: Vip, view: AnnouncementView) -> AnnouncementView:
         if not view.is_announced or view.problem:

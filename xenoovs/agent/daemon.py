@@ -151,11 +151,13 @@ class Agent:
         state = AgentState(config.balancer, config.balancer, runtime)
         self.store = Store(state, self._settings.now_s, self.changes.observe)
         for kind, handle in (
-            (HealthChange, self._health_changed),
+            (HealthChange, self.report.health),
+            (HealthChange, self._request_urgent_round),
+            (AdvertisedChange, self.report.advertised),
             (AdvertisedChange, self._advertised_changed),
             (OverrideExpired, self.report.expired),
             (SaveRuntime, self._runtime_changed),
-            (BlocksPlaced, self._blocks_placed),
+            (BlocksPlaced, self._request_urgent_round),
             (HealthChange, self.changes.health),
             (AdvertisedChange, self.changes.advertised),
         ):
@@ -170,7 +172,7 @@ class Agent:
             self._settings.confirm_s,
             self._settings.hold,
         )
-        self._notifier = Notifier(self.store, probe, self.tasks, lambda: self.is_deciding)
+        self._notifier = Notifier(self.store, probe, self.tasks, self.is_deciding)
         self.desired = DesiredState(config.balancer)
         self.mover: Mover | None = None
         self.started_s = time.time()
@@ -220,7 +222,7 @@ class Agent:
             self.engine,
             source_ports,
             open_port,
-            is_deciding=lambda: self.is_deciding,
+            is_deciding=self.is_deciding,
             request_round=self.request_round,
         )
         self.add_task(self.mover.run)
@@ -339,27 +341,20 @@ class Agent:
         self.report.drains_measured(problem)
         return busy_s
 
-    @property
     def is_deciding(self) -> bool:
-        """Whether this agent, and no other controller, decides about the bridge."""
+        """Return whether this agent, and no other controller, decides about the bridge."""
         try:
             self._settings.check_request()
         except RequestRefused:
             return False
         return True
 
-    def _health_changed(self, change: HealthChange) -> None:
-        self.report.health(change)
+    def _request_urgent_round(self, _: object) -> None:
         self._is_urgent = True
         self.request_round()
 
     def _advertised_changed(self, change: AdvertisedChange) -> None:
-        self.report.advertised(change)
         self._is_urgent = self._is_urgent or change.advertised.is_away
-        self.request_round()
-
-    def _blocks_placed(self, _: BlocksPlaced) -> None:
-        self._is_urgent = True
         self.request_round()
 
     def _runtime_changed(self, _: SaveRuntime) -> None:
@@ -647,27 +642,23 @@ class AgentGroup:
         problems, all_made = list[XenoovsError](), asyncio.Event()
 
         async def run_one(bridge: str, start: Starter) -> None:
-            if (agent := await start()) is None or self.is_stopping:
-                return
-            self.agents[bridge] = agent
-            if len(self.agents) == len(starters):
-                all_made.set()
-            try:
-                await agent.run(once=once)
-            except XenoovsError as problem:
-                problems.append(problem)
-
-        async def run_named(bridge: str, start: Starter) -> None:
             # A task has a context of its own, and all tasks and threads that the agent makes inherit it.
-            with bridge_context(bridge):
-                await run_one(bridge, start)
+            with bridge_context(bridge if len(starters) > 1 else ""):
+                if (agent := await start()) is None or self.is_stopping:
+                    return
+                self.agents[bridge] = agent
+                if len(self.agents) == len(starters):
+                    all_made.set()
+                try:
+                    await agent.run(once=once)
+                except XenoovsError as problem:
+                    problems.append(problem)
 
         async def run_beside(factory: TaskFactory) -> None:
             await all_made.wait()
             await kept_running(factory)
 
-        one_or_named = run_named if len(starters) > 1 else run_one
-        runs = (one_or_named(bridge, start) for bridge, start in starters.items())
+        runs = (run_one(bridge, start) for bridge, start in starters.items())
         await run_all(runs, beside=() if beside is None else (run_beside(beside),))
         if problems:
             raise problems[0]

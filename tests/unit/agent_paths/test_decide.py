@@ -320,7 +320,7 @@ def test_answers_are_paired_with_their_probes_in_any_order() -> None:
     rounds, tokens = begun(0.0, 10.0)
     assert rounds.answered(answer(tokens[1]), received_us=910.0)
     assert rounds.answered(answer(tokens[0]), received_us=500.0)
-    assert [done.answers for done in rounds.finished(now_us=1000.0)] == [(500.0, 900.0)]
+    assert [answers for _, answers in rounds.finished(now_us=1000.0)] == [(500.0, 900.0)]
     assert rounds.tos == (0x20, 0x24)
 
 
@@ -328,7 +328,7 @@ def test_a_round_waits_for_its_time_out() -> None:
     rounds, tokens = begun(0.0, 10.0)
     rounds.answered(answer(tokens[0]), received_us=500.0)
     assert not [*rounds.finished(now_us=60_010.0)]
-    assert [done.answers for done in rounds.finished(now_us=60_011.0)] == [(500.0, None)]
+    assert [answers for _, answers in rounds.finished(now_us=60_011.0)] == [(500.0, None)]
 
 
 def test_an_answer_with_another_nonce_does_not_count_and_the_true_one_does() -> None:
@@ -336,7 +336,7 @@ def test_an_answer_with_another_nonce_does_not_count_and_the_true_one_does() -> 
     assert not rounds.answered(answer(replace(tokens[0], nonce=1)), received_us=5.0)
     assert rounds.answered(answer(tokens[0]), received_us=500.0)
     assert rounds.forged == 1
-    assert [done.answers for done in rounds.finished(now_us=600.0)] == [(500.0,)]
+    assert [answers for _, answers in rounds.finished(now_us=600.0)] == [(500.0,)]
 
 
 def test_an_answer_from_another_address_does_not_count() -> None:
@@ -361,20 +361,20 @@ def test_an_answer_to_a_probe_that_was_never_sent_is_forged() -> None:
 def test_a_late_answer_is_lost_also_if_it_is_read_in_time() -> None:
     rounds, tokens = begun(0.0)
     rounds.answered(answer(tokens[0]), received_us=60_001.0)
-    assert [done.answers for done in rounds.finished(now_us=0.0)] == [(None,)]
+    assert [answers for _, answers in rounds.finished(now_us=0.0)] == [(None,)]
 
 
 def test_a_late_reader_sees_the_same_times() -> None:
     rounds, tokens = begun(0.0)
     rounds.answered(answer(tokens[0]), received_us=400.0)
-    assert [done.answers for done in rounds.finished(now_us=9_000_000.0)] == [(400.0,)]
+    assert [answers for _, answers in rounds.finished(now_us=9_000_000.0)] == [(400.0,)]
 
 
 def test_an_answer_before_its_probe_is_lost() -> None:
     """The clock was set back."""
     rounds, tokens = begun(1_000_000.0)
     rounds.answered(answer(tokens[0]), received_us=400.0)
-    assert [done.answers for done in rounds.finished(now_us=1_000_500.0)] == [(None,)]
+    assert [answers for _, answers in rounds.finished(now_us=1_000_500.0)] == [(None,)]
 
 
 def test_finished_rounds_leave_no_state() -> None:

@@ -459,7 +459,7 @@ def test_a_round_that_cannot_be_sent_whole_is_lost_on_no_path(error: OSError | N
     assert remote.record.silent_rounds == 1
     assert remote.rounds.finished(now_us=0.0) is not None
     finished = [*remote.rounds.finished(now_us=float("inf"))]
-    assert [done.answers for done in finished] == [(None,) * 4]
+    assert [answers for _, answers in finished] == [(None,) * 4]
     assert [path.lost for path in remote.record.paths] == [0] * 4
 
 

@@ -146,13 +146,12 @@ class ProbedRemote:
     def count_rounds(self) -> None:
         """Take the rounds that are finished into the record, and the next way back if this one loses answers. A dead or
         lossy path of the fabric can be the way back too: then all paths lose answers, and none is to blame."""
-        for finished in self.rounds.finished(now_us=now_us()):
-            is_silent = all(answer is None for answer in finished.answers)
-            if is_silent and finished.tos != self.way_back.tos:
+        for tos, answers in self.rounds.finished(now_us=now_us()):
+            by_this_way = tos == self.way_back.tos
+            if not by_this_way and all(answer is None for answer in answers):
                 # It was sent before the change.
                 continue
-            by_this_way = finished.tos == self.way_back.tos
-            self.record = self.record.after(finished.answers, is_calm=self.verdict.is_calm)
+            self.record = self.record.after(answers, is_calm=self.verdict.is_calm)
             if by_this_way:
                 self._way.count_round(self.record)
 

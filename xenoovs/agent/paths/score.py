@@ -255,14 +255,6 @@ class _Waiting:
     sent_us: float
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedRound:
-    """A round of which every probe was answered after so many microseconds, or lost (None)."""
-
-    tos: int
-    answers: tuple[float | None, ...]
-
-
 class Rounds:
     """The rounds of one remote. `forged`: answers that do not carry what was sent, or come from elsewhere. `late`:
     answers to probes that no longer wait: repeated, or after the time-out. `tos`: the TOS of the last answer, and that
@@ -318,10 +310,10 @@ class Rounds:
             waiting.round.answers[waiting.path] = took_us
         return True
 
-    def finished(self, *, now_us: float) -> Iterator[FinishedRound]:
-        """Yield, in their order, the rounds of which all probes are answered or too late."""
+    def finished(self, *, now_us: float) -> Iterator[tuple[int, Answers]]:
+        """Yield, in their order, TOS and answers of the rounds of which all probes are answered or too late."""
         while self._open and (not self._open[0].missing or now_us > self._open[0].ends_us):
             done = self._open.pop(0)
             for sequence in done.probes:
                 self._waiting.pop(sequence, None)
-            yield FinishedRound(done.tos, tuple(done.answers))
+            yield done.tos, tuple(done.answers)
