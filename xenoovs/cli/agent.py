@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from xenoovs.dataclass import dataclass
-from xenoovs.terminal.options import configs_argument, control_option, duration, switch_options
+from xenoovs.terminal.options import configs_argument, control_option, switch_options, time_option
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -136,24 +136,13 @@ def parse_datapath_id(text: str) -> int:
 @click.option(
     "--log", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the log."
 )
-@click.option(
-    "--resync",
-    "resync_s",
-    type=duration,
-    metavar="TIME",
-    default="10s",
-    show_default=True,
-    help="Interval of full comparisons of all flows, which revert external changes.",
-)
+@time_option("--resync", "10s", help="Interval of full comparisons of all flows, which revert external changes.")
 @click.option(
     "--allow-exec", is_flag=True, help="Run the programs of exec probes and of `notify`; a config with either needs it."
 )
 @click.option("--once", is_flag=True, help="Probe every backend once, reconcile the bridge once, and exit.")
-@click.option(
+@time_option(
     "--confirm",
-    "confirm_s",
-    type=duration,
-    metavar="TIME",
     help="Roll back a changed config unless `xenoovs confirm` is run within TIME. A restart of the agent confirms it.",
 )
 @control_option
@@ -183,13 +172,9 @@ def parse_datapath_id(text: str) -> int:
     "--tls-key", type=_FILE, metavar="FILE", help="Private key of what is served, PEM; with --fleet also of this DPU."
 )
 @click.option("--token-file", type=_FILE, metavar="FILE", help="Allow changes over TCP with this token.")
-@click.option(
+@time_option(
     "--offload-interval",
-    "offload_interval_s",
-    type=duration,
-    metavar="TIME",
-    default="10s",
-    show_default=True,
+    "10s",
     help="Interval of datapath dumps for the page and the metrics; dumps take at most half a percent of the time.",
 )
 @click.option(

@@ -39,11 +39,11 @@ from xenoovs.terminal.load import is_plan, load, resolved
 from xenoovs.terminal.options import (
     OutputFormat,
     bridge_command,
-    duration,
     hinting_partial,
     no_drain_option,
     partial_option,
     rebalance_option,
+    time_option,
     yes_option,
 )
 from xenoovs.terminal.output import confirm, echo, echo_over, print_json
@@ -76,12 +76,8 @@ _APPLY_OPTIONS = (
     click.option("--dry-run", is_flag=True, help="Show the plan and change nothing."),
     flows_option,
     click.option("--force", is_flag=True, help="Apply beside a running agent, which will revert the change."),
-    click.option(
-        "--confirm",
-        "confirm_s",
-        type=duration,
-        metavar="TIME",
-        help="Roll back unless ENTER is pressed or `xenoovs confirm` is run within TIME (30s, 2m).",
+    time_option(
+        "--confirm", help="Roll back unless ENTER is pressed or `xenoovs confirm` is run within TIME (30s, 2m)."
     ),
     click.option(
         "--rollback-unless-offloaded",
@@ -89,15 +85,7 @@ _APPLY_OPTIONS = (
         is_flag=True,
         help="Roll back if blocks with traffic are not in hardware; see --within.",
     ),
-    click.option(
-        "--within",
-        "within_s",
-        type=duration,
-        default="10s",
-        show_default=True,
-        metavar="TIME",
-        help="Time for --rollback-unless-offloaded.",
-    ),
+    time_option("--within", "10s", help="Time for --rollback-unless-offloaded."),
 )
 
 

@@ -21,8 +21,8 @@ from xenoovs.terminal.options import (
     backend_and_weight,
     backend_argument,
     backend_words,
-    duration,
     output_option,
+    time_option,
 )
 from xenoovs.terminal.output import echo, print_json
 
@@ -31,12 +31,8 @@ if TYPE_CHECKING:
     from xenoovs.agent.control.paths import AgentPaths
 
 
-_for_option = click.option(
-    "--for",
-    "for_s",
-    type=duration,
-    metavar="TIME",
-    help="End it by itself after TIME, such as 30m, also when the agent was restarted meanwhile.",
+_for_option = time_option(
+    "--for", help="End it by itself after TIME, such as 30m, also when the agent was restarted meanwhile."
 )
 
 

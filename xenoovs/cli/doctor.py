@@ -53,7 +53,6 @@ from xenoovs.switch.host_facts import check_reachable
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.netns import HERE, Netns, run_changes
 from xenoovs.switch.tape import is_replaying
-from xenoovs.switch.vip_routes import read_bgp
 from xenoovs.switch.vswitchd import netns_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
 from xenoovs.terminal.defaults import environment_config, find_config, labs
@@ -320,6 +319,8 @@ class Question:
         collector = Collector(self.switch, target=self.target)
         host = collector.host(TC_MODULES)
         if self.balancer is not None and self.balancer.announce is not None:
+            from xenoovs.switch.vip_routes import read_bgp
+
             host = replace(host, bgp=read_bgp(self.balancer.announced_vips))
         if self.balancer is None:
             return DoctorCase(Evidence(collector.tunnels(host, _ends(host, None)), collector.lines(host)), None)

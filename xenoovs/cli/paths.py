@@ -17,7 +17,7 @@ from xenoovs.show.paths import PATH_STYLES, PathState, PathView, RemoteView
 from xenoovs.show.terminal import STYLES
 from xenoovs.terminal.agent_client import Where, agent_command, ask, change, find_client, options_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK, GuessingGroup
-from xenoovs.terminal.options import OutputFormat, duration
+from xenoovs.terminal.options import OutputFormat, time_option
 from xenoovs.terminal.output import echo, print_columns, print_text, repeat
 
 _remote_argument = click.argument("remote", metavar="TUNNEL/REMOTE")
@@ -33,15 +33,7 @@ def paths_command() -> None:
 
 
 @click.option("--watch", is_flag=True, help="Repeat until interrupted.")
-@click.option(
-    "--interval",
-    "interval_s",
-    type=duration,
-    default="1s",
-    show_default=True,
-    metavar="TIME",
-    help="Time between two refreshes with --watch.",
-)
+@time_option("--interval", "1s", help="Time between two refreshes with --watch.")
 @agent_command("list")
 def list_command(*, watch: bool, interval_s: float, where: Where, output: OutputFormat) -> int:
     """Show each path, what probes say of it, and its blocks.

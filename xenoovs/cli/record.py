@@ -17,7 +17,7 @@ from xenoovs.switch.tape import passing_through
 from xenoovs.terminal.agent_client import find_places
 from xenoovs.terminal.command import file_behind
 from xenoovs.terminal.completion import complete_bridge
-from xenoovs.terminal.options import OutputFormat, output_option, some_minutes, switch_options
+from xenoovs.terminal.options import OutputFormat, output_option, some_minutes, switch_options, time_option
 from xenoovs.terminal.output import echo
 from xenoovs.terminal.reach import reach
 
@@ -41,13 +41,10 @@ def _ask_for_services(places: AgentPaths, bridge: str | None) -> None:
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @switch_options
 @click.option("--bridge", metavar="NAME", shell_complete=complete_bridge, help="Only this bridge. Default: all.")
-@click.option(
+@time_option(
     "--for",
-    "for_s",
+    "10s",
     type=some_minutes,
-    metavar="TIME",
-    default="10s",
-    show_default=True,
     help="Time between the two looks at megaflows and counters: their growth shows where packets go.",
 )
 @click.option("--anonymous", is_flag=True, help="Write other addresses and names of hosts in place of all.")

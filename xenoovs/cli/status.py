@@ -23,7 +23,13 @@ from xenoovs.show.terminal import STYLES
 from xenoovs.terminal.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
 from xenoovs.terminal.defaults import environment_config, find_config
 from xenoovs.terminal.load import answer_each, load, resolved
-from xenoovs.terminal.options import OutputFormat, duration_or_zero, optional_config_argument, output_option
+from xenoovs.terminal.options import (
+    OutputFormat,
+    duration_or_zero,
+    optional_config_argument,
+    output_option,
+    time_option,
+)
 from xenoovs.terminal.output import echo, print_columns, print_text, repeat
 from xenoovs.terminal.reach import reach, where_of
 
@@ -78,13 +84,10 @@ class StatusOptions:
 @agent_options
 @click.option("--from-bridge", is_flag=True, help="Read the bridge although an agent runs; needs FILE.")
 @click.option("--watch", is_flag=True, help="Repeat until interrupted.")
-@click.option(
+@time_option(
     "--interval",
-    "interval_s",
+    "1s",
     type=duration_or_zero,
-    default="1s",
-    show_default=True,
-    metavar="TIME",
     help="Time between two reads. Rates of a bridge need two reads; 0: one read, no rates.",
 )
 @output_option

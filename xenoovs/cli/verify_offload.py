@@ -30,7 +30,6 @@ from xenoovs.terminal.load import check_service, load, recorded, resolved
 from xenoovs.terminal.options import (
     INTERVAL_S,
     OutputFormat,
-    duration,
     from_dump_option,
     from_flows_option,
     interval_option,
@@ -39,6 +38,7 @@ from xenoovs.terminal.options import (
     record_option,
     share,
     switch_options,
+    time_option,
 )
 from xenoovs.terminal.output import echo, print_json, repeat
 from xenoovs.terminal.reach import address_commands, reach, where_of
@@ -59,9 +59,7 @@ if TYPE_CHECKING:
 )
 @from_dump_option
 @from_flows_option
-@click.option(
-    "--wait", "wait_s", type=duration, metavar="TIME", help="Repeat until every block had traffic, at most for TIME."
-)
+@time_option("--wait", help="Repeat until every block had traffic, at most for TIME.")
 @click.option("--watch", is_flag=True, help="Repeat every 2 s until interrupted.")
 @interval_option
 @click.option(

@@ -67,6 +67,7 @@ from xenoovs.terminal.options import (
     service_option,
     some_minutes,
     switch_options,
+    time_option,
     version_of_option,
 )
 from xenoovs.terminal.output import echo, print_text
@@ -108,13 +109,10 @@ def _ufid(text: str) -> str:
 @service_option
 @click.option("--src", "source", metavar="IP", type=address, help="Only megaflows that match packets from this client.")
 @click.option("--ufid", metavar="UFID", type=_ufid, help="Only this megaflow; its first digits suffice.")
-@click.option(
+@time_option(
     "--listen",
-    "listen_s",
-    metavar="TIME",
+    "2s",
     type=some_minutes,
-    default="2s",
-    show_default=True,
     help="How long ovs-vswitchd logs at debug level why it does not offload; 0: do not change its log levels.",
 )
 @click.option(

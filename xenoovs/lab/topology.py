@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, ip_address, ip_network
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import LabError
@@ -17,6 +17,9 @@ from xenoovs.model.next_hop import NO_TAG, UNCHANGED, l4_port_of, mac_and_port, 
 from xenoovs.model.packet import own_addresses
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 from xenoovs.regex import regex
+
+if TYPE_CHECKING:
+    from random import Random
 
 MAX_NAME_LENGTH = 16
 """Keeps the sockets below the run directory within the 107 characters of a Unix socket's path (unix(7))."""
@@ -120,7 +123,10 @@ def draw_clients(nets: Iterable[IPNetwork], *, count: int, seed: int, excluded: 
     """Return `count` different addresses, uniformly from all nets together, the same ones for the same seed. Addresses
     that cannot be a client's are left out: network, broadcast, multicast, loopback, reserved ones, those in `excluded`
     and in the lab's server nets. Raises LabError when the nets hold too few."""
-    chance = random.Random(seed)  # noqa: S311 - repeatable test traffic, no secret
+    # Imported here: most commands about a lab draw no clients.
+    from random import Random
+
+    chance = Random(seed)  # noqa: S311 - repeatable test traffic, no secret
     nets, prefixes = tuple(nets), [vip for vip in excluded if isinstance(vip, IPNetwork)]
     ends = list(accumulate(net.num_addresses for net in nets))
     drawn: dict[IPAddress, None] = {}
@@ -136,7 +142,7 @@ def draw_clients(nets: Iterable[IPNetwork], *, count: int, seed: int, excluded: 
     raise LabError(f"{named} has only {len(drawn)} addresses for {count} clients; use fewer clients")
 
 
-def _numbers(size: int, *, count: int, chance: random.Random) -> Iterable[int]:
+def _numbers(size: int, *, count: int, chance: Random) -> Iterable[int]:
     """Return random numbers below `size`: each once where there are few, else enough to choose from."""
     if size <= _FEW:
         return chance.sample(range(size), size)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
-from hashlib import blake2s
 from ipaddress import IPv4Network
 from types import MappingProxyType
 from typing import Annotated
@@ -527,6 +526,9 @@ def service_ids(claims: Iterable[Claim]) -> Mapping[Claim, int]:
 
 @lru_cache(maxsize=4)
 def _ids_of(claims: tuple[Claim, ...]) -> Mapping[Claim, int]:
+    # Imported here: it loads OpenSSL, which `history` and `lab list` do not need.
+    from hashlib import blake2s
+
     ids: dict[Claim, int] = {}
     taken = {0}
     for claim in sorted(claims, key=claim_text):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from hashlib import blake2s
 
 from xenoovs.model.address import Family, PortRange
 from xenoovs.model.balancer import Backend, Balancer, BlockKey, Claim, KeyField, Protocol, RemoteName, Service
@@ -64,6 +63,8 @@ def claim_of_remote(tunnel: HostTunnel, remote: Remote) -> Claim:
 
 def any_source_ports(tunnel: HostTunnel, remote: Remote) -> tuple[int, ...]:
     """Return source ports for paths that are not looked for: the same at each call, others for each pair of hosts."""
+    from hashlib import blake2s
+
     chosen = dict[int, None]()
     number = 0
     while len(chosen) < tunnel.paths.count:

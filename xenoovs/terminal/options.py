@@ -247,15 +247,19 @@ def some_minutes(text: str) -> float:
     return seconds
 
 
-live_interval_option = click.option(
-    "--interval",
-    "interval_s",
-    type=duration,
-    metavar="TIME",
-    default="2s",
-    show_default=True,
-    help="Time between two refreshes.",
-)
+def time_option(
+    name: str,
+    default: str | None = None,
+    *,
+    type: Callable[[str], float] = duration,  # noqa: A002
+    help: str,  # noqa: A002
+) -> Callable[[Command], Command]:
+    """Declare the option `--NAME TIME`, whose value is the parameter NAME_s: seconds."""
+    words = name, f"{name[2:].replace('-', '_')}_s"
+    return click.option(*words, type=type, metavar="TIME", default=default, show_default=default is not None, help=help)
+
+
+live_interval_option = time_option("--interval", "2s", help="Time between two refreshes.")
 once_option = click.option("--once", is_flag=True, help="Print one frame and end, as without a terminal.")
 
 _FACTORS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
@@ -339,11 +343,9 @@ def parse_weight(text: str) -> Fraction:
 INTERVAL_S = 2.0
 """Open vSwitch reads the counters of hardware no more often (offloaded-stats-delay)."""
 
-interval_option = click.option(
+interval_option = time_option(
     "--interval",
-    "interval_s",
     type=duration_or_zero,
-    metavar="TIME",
     help="Time between the two samples whose growth proves that the NIC forwards (default: 2s). 0s: make one sample.",
 )
 

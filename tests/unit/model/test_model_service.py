@@ -157,7 +157,7 @@ def test_a_collision_takes_the_next_id_whatever_the_order(monkeypatch: pytest.Mo
         def digest(self) -> bytes:
             return b"\xff\xff\xff\xff"
 
-    monkeypatch.setattr("xenoovs.model.balancer.blake2s", lambda *_, **__: Constant())
+    monkeypatch.setattr("hashlib.blake2s", lambda *_, **__: Constant())
     claims = [claim(IPv4Address(i)) for i in (1, 2, 3)]
     found = service_ids(claims)
     assert service_ids(reversed(claims)) == found
