@@ -54,7 +54,6 @@ class Report:
             problems=change.problems,
             without=change.target.without,
             error="",
-            is_late=False,
             failing_since_s=None,
             held=0,
             last_s=now_s,
@@ -111,7 +110,7 @@ class Report:
             warn("reconcile failed; retrying", bridge=bridge, reason=text)
         # A late round may yet succeed. One at a switch that does not answer fails by itself.
         since_s = now_s if since_s is None and not is_late else since_s
-        return replace(before, error=text, is_late=is_late, failing_since_s=since_s)
+        return replace(before, error=text, failing_since_s=since_s)
 
     def drains_measured(self, problem: str = "") -> None:
         """Report that the progress of drains could be measured, or why not: they wait until it can."""

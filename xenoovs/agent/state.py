@@ -147,7 +147,6 @@ class RoundFacts:
         problems: Parts of the bridge that cannot be reconciled now, while all else is.
         without: Ports that flows of the last good round cannot name.
         error: Why the last round failed, or is late; empty after one that succeeded.
-        is_late: Whether that is only that it is not finished yet.
         failing_since_s: Since when rounds fail; None: the last one succeeded, or is only late.
         held: Flow-mods that a pause holds back.
         last_s: UTC, when a round last succeeded.
@@ -161,7 +160,6 @@ class RoundFacts:
     problems: tuple[Problem, ...] = ()
     without: frozenset[str] = frozenset()
     error: str = ""
-    is_late: bool = False
     failing_since_s: float | None = None
     held: int = 0
     last_s: float | None = None

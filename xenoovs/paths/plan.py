@@ -317,21 +317,13 @@ class Optimum(NamedTuple):
     prices: list[Fraction]
 
 
-class Unbounded(ValueError):
-    """No constraint limits a variable. `variable`: its index."""
-
-    def __init__(self, variable: int) -> None:
-        self.variable = variable
-        super().__init__(f"variable {variable} has no limit")
-
-
 def maximise(
     objectives: Sequence[Sequence[Fraction]], rows: Sequence[Sequence[Fraction]], limits: Sequence[Fraction]
 ) -> Optimum:
     """Return the x >= 0 with `rows` x <= `limits` that is best by the first objective, then by the second, and so on.
 
     Bland's rule makes it end (R. Bland, New finite pivoting rules for the simplex method, 1977). `limits`: none below
-    0, so that x = 0 is a first solution. Raises Unbounded: an objective can grow without a limit.
+    0, so that x = 0 is a first solution. Raises ValueError: an objective can grow without a limit.
     """
     size = len(objectives[0]) if objectives else 0
     # Columns: the variables, a slack of each constraint, the right side.
@@ -368,7 +360,7 @@ def _pivot(table: list[Row], basis: list[int], costs: Row, entering: int) -> Row
     """Bring a column into the basis, and return the costs without it."""
     steps = [(row[-1] / row[entering], basis[index], index) for index, row in enumerate(table) if row[entering] > 0]
     if not steps:
-        raise Unbounded(entering)
+        raise ValueError(f"variable {entering} has no limit")
     _, _, leaving = min(steps)
     pivot = table[leaving][entering]
     table[leaving] = [value / pivot for value in table[leaving]]

@@ -283,11 +283,11 @@ def test_a_round_that_is_only_late_withdraws_nothing(tmp_path: Path, monkeypatch
             ("it is announced", lambda _: bool(routes.vips)),
             ("do", slow.goes_on.clear),
             ("write", ANNOUNCING + "# changed\n"),
-            ("the round is late", lambda agent: agent.state.round.is_late),
+            ("the round is late", lambda agent: "is not finished" in agent.state.round.error),
             ("routes are compared meanwhile", is_seen_again),
             ("it stays", lambda _: bool(routes.vips)),
             ("do", slow.goes_on.set),
-            ("the round ends", lambda agent: not agent.state.round.is_late),
+            ("the round ends", lambda agent: not agent.state.round.error),
         ],
         slow,
     )

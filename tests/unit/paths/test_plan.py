@@ -18,7 +18,6 @@ from xenoovs.paths.plan import (
     PathKind,
     Resource,
     ResourceUse,
-    Unbounded,
     advice,
     listed_paths,
     maximise,
@@ -154,9 +153,8 @@ def test_later_objectives_choose_among_the_best_of_earlier_ones() -> None:
 
 
 def test_a_variable_without_a_limit_is_named() -> None:
-    with pytest.raises(Unbounded) as caught:
+    with pytest.raises(ValueError, match="variable 1 has no limit"):
         maximise([[Fraction(1), Fraction(1)]], [[Fraction(1), Fraction(0)]], [Fraction(1)])
-    assert caught.value.variable == 1
 
 
 DPU = (
