@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import click
 import pytest
@@ -14,6 +15,7 @@ from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.agent.telemetry import exposition
 from xenoovs.dataclass import replace
 from xenoovs.fleet.commands import status
+from xenoovs.fleet.commands.page import fleet_page
 from xenoovs.fleet.commands.top import FleetScreen, fleet_frame
 from xenoovs.fleet.health import Votes
 from xenoovs.fleet.snapshot import (
@@ -32,7 +34,7 @@ from xenoovs.fleet.snapshot import (
 )
 from xenoovs.show.screen import Size
 from xenoovs.show.terminal import TextTable
-from xenoovs.store.view import DpuStatus, FleetView, Intent, IntentState
+from xenoovs.store.view import DpuStatus, FleetView, Freeze, Intent, IntentState
 from xenoovs.terminal import output
 
 HERE = Path(__file__).parent / "fleet"
@@ -140,3 +142,12 @@ def test_it_is_as_recorded(name: str, *, update_golden: bool) -> None:
         HERE.mkdir(exist_ok=True)
         (HERE / name).write_text(text)
     assert text == (HERE / name).read_text()
+
+
+def test_the_page_shows_a_freeze_as_status_does() -> None:
+    assert SNAPSHOT.view is not None
+    freeze = Freeze("fleet", 60_000, "ann", "sales week-end")
+    page = fleet_page(replace(SNAPSHOT, view=replace(SNAPSHOT.view, freezes={"fleet": freeze})))
+    assert ("the fleet is frozen until 1970-01-01 00:01:00, by ann: sales week-end", "warn") in cast(
+        list[object], page["notices"]
+    )
