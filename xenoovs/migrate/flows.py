@@ -97,12 +97,14 @@ class _Group:
     def claim(self) -> Claim:
         """The packets. Its conditions are those that a service can have."""
         conditions = Match(None, self.conditions)
-        vip, port, tag = _vip(conditions), conditions.get(Field.TP_DST), conditions.get(Field.VLAN)
+        address = conditions.get(Field.NW_DST) or conditions.get(Field.IPV6_DST)
+        vip, protocol = None if address is None else _vip_of(address), conditions.get(Field.NW_PROTO)
+        port, tag = conditions.get(Field.TP_DST), conditions.get(Field.VLAN)
         return Claim(
             frozenset(Family),
             () if vip is None else (vip,),
-            _protocol(conditions),
-            () if port is None else (_ports(port),),
+            None if protocol is None else _PROTOCOLS[protocol.value],
+            () if port is None else (PortRange(port.value, port.value | ~port.mask & 0xFFFF),),
             vlan=None if tag is None else tag.value & ~TAGGED,
         )
 
@@ -364,10 +366,6 @@ def _reason(flow: Flow) -> str:
     return "more than to set MACs and send to one port"
 
 
-def _is_of_a_claim(condition: Masked) -> bool:
-    return condition.field in _OF_A_CLAIM and _is_usable(condition)
-
-
 def _add_service(draft: Draft, group: _Group, groups: Iterable[_Group]) -> bool:
     rows = [(line, delivery) for lines in group.lines.values() for line, delivery in lines]
     first = rows[0][0]
@@ -434,8 +432,7 @@ def _add_service(draft: Draft, group: _Group, groups: Iterable[_Group]) -> bool:
 
 
 def _claim(service: DraftService) -> Claim:
-    ports = tuple(service.ports)
-    return Claim(frozenset(Family), tuple(service.vips), service.protocol, ports, vlan=service.vlan)
+    return Claim(frozenset(Family), service.vips, service.protocol, service.ports, vlan=service.vlan)
 
 
 def _counted(rows: Iterable[tuple[_Line, _Delivery]]) -> dict[str, Fraction]:
@@ -450,7 +447,9 @@ def _counted(rows: Iterable[tuple[_Line, _Delivery]]) -> dict[str, Fraction]:
     return {owner: count / total for owner, count in found.items()} if total else {}
 
 
-def _is_usable(condition: Masked) -> bool:
+def _is_of_a_claim(condition: Masked) -> bool:
+    if condition.field not in _OF_A_CLAIM:
+        return False
     if condition.field is Field.TP_DST:
         # A prefix of the 16 bits is a range of ports.
         return (~condition.mask & 0xFFFF) & ((~condition.mask & 0xFFFF) + 1) == 0
@@ -493,32 +492,14 @@ def _set_source_mac(service: DraftService, rows: Iterable[tuple[_Line, _Delivery
             service.omissions.add((line.word,), "these flows set several source MACs: write one as rewrite_source_mac")
 
 
-def _protocol(match: Match) -> Protocol | None:
-    found = match.get(Field.NW_PROTO)
-    return None if found is None else _PROTOCOLS[found.value]
-
-
-def _vip(match: Match) -> Vip | None:
-    condition = match.get(Field.NW_DST) or match.get(Field.IPV6_DST)
-    return None if condition is None else _vip_of(condition)
-
-
 def _vip_of(condition: Masked) -> Vip | None:
     """Return the address or the prefix that a config can have as a VIP; None: it can have none such."""
     address = IPv4Address if condition.field is Field.NW_DST else IPv6Address
+    free = condition.mask ^ condition.field.all_ones
     try:
-        return values.vip(f"{address(condition.value)}/{condition.mask.bit_count()}") if _is_prefix(condition) else None
+        return None if free & (free + 1) else values.vip(f"{address(condition.value)}/{condition.mask.bit_count()}")
     except ValueError:
         return None
-
-
-def _is_prefix(condition: Masked) -> bool:
-    free = condition.mask ^ condition.field.all_ones
-    return not free & (free + 1)
-
-
-def _ports(condition: Masked) -> PortRange:
-    return PortRange(condition.value, condition.value | ~condition.mask & 0xFFFF)
 
 
 def _set_switch(

@@ -7,11 +7,23 @@ from itertools import pairwise
 
 from xenoovs.display import decimal, percent_rounded_up
 from xenoovs.errors import counted, worded
-from xenoovs.model.address import IPAddress, IPNetwork, family_of, prefix_of
-from xenoovs.model.balancer import MAX_KEY_BITS, Balancer, KeyField, Nat, OtherTraffic, Protocol, ServiceMode, Uplinks
-from xenoovs.model.build import check_agent, check_health
+from xenoovs.model.address import IPAddress, IPNetwork, Mac, family_of, prefix_of
+from xenoovs.model.balancer import (
+    MAX_KEY_BITS,
+    NO_QUERY,
+    AgentCheck,
+    Balancer,
+    Health,
+    KeyField,
+    Nat,
+    OtherTraffic,
+    ProbeKind,
+    Protocol,
+    ServiceMode,
+    Uplinks,
+)
 from xenoovs.model.claims import check_between, family_label
-from xenoovs.model.schema import BackendForm, FileForm, ServiceForm
+from xenoovs.model.schema import BackendForm, FileForm, Given, ServiceForm, first_port
 from xenoovs.model.tunnels import check_own_addresses, check_remotes, check_tunnelled_backends, check_tunnels
 from xenoovs.model.values import HIGHEST_BIT, KeyPath, MatchField, Remark
 from xenoovs.partition.solve import first_feasible_width, least_tolerance
@@ -147,6 +159,80 @@ def _pools(service: ServiceForm) -> list[list[BackendForm]]:
     return [pool for pool in pools if pool]
 
 
+# What must hold for what `xenoovs agent` does with one service.
+
+
+def check_health(
+    service: ServiceForm, health: Health | None, path: KeyPath, *, defaults: Given, for_lab: bool
+) -> Iterator[Remark]:
+    """Keys against each other, and backends that cannot be asked."""
+    here = (*path, "health")
+    if health is None:
+        if service.health and "probe" not in {**defaults, **service.health}:
+            yield Remark(here, "no probe is chosen; add `probe: tcp` or another one, or leave the keys out")
+        return
+    yield from _check_times(health, here)
+    has_port = health.port is not None or first_port(service) is not None
+    if health.probe.has_port and not has_port:
+        yield Remark(here, f"probe {health.probe.value} needs a port and the service has none; add `port:`")
+    if health.probe is ProbeKind.ARP and health.interface is None and not for_lab:
+        yield Remark(here, "probe arp needs the device to ask by; add `interface:`")
+    if health.probe is ProbeKind.DNS and health.query == NO_QUERY:
+        yield Remark(here, "probe dns needs a name to ask for; add `query: example.org`")
+    if health.probe is ProbeKind.EXEC and not health.command:
+        yield Remark(here, "probe exec needs a program; add `command: [/usr/bin/check]`")
+    if health.insecure and health.ca_file is not None:
+        yield Remark((*here, "insecure"), "any certificate will do, so ca_file has no use; leave out one of them")
+    yield from _check_addresses(service, path, health.probe, for_lab=for_lab)
+
+
+def _check_times(health: Health, here: KeyPath) -> Iterator[Remark]:
+    if health.timeout_ms > health.interval_ms:
+        yield Remark(
+            (*here, "timeout"),
+            f"{health.timeout_ms} ms are longer than the interval of {health.interval_ms} ms; "
+            "a probe must end before the next one starts",
+        )
+    if health.fast_interval_ms > health.interval_ms:
+        yield Remark(
+            (*here, "fast_interval"),
+            f"{health.fast_interval_ms} ms are longer than the interval of {health.interval_ms} ms",
+        )
+
+
+def _check_addresses(service: ServiceForm, path: KeyPath, probe: ProbeKind, *, for_lab: bool) -> Iterator[Remark]:
+    if probe is ProbeKind.EXEC:
+        return
+    needs_address = not for_lab and not (probe is ProbeKind.ARP and any(vip.version == 4 for vip in service.vip))
+    for index, backend in enumerate(service.backends):
+        here = (*path, "backends", index)
+        if probe is ProbeKind.ARP and not isinstance(backend.mac, Mac):
+            yield Remark(here, "probe arp asks whether a MAC answers; add `mac:`, or use an icmp probe")
+        if backend.address is None and needs_address:
+            yield Remark(here, f"probe {probe.value} needs the server's own address; add `address:`")
+        elif backend.address is not None and backend.address.version == 6 and probe is ProbeKind.ARP:
+            yield Remark((*here, "address"), f"{backend.address} is IPv6, which has no ARP; use an icmp probe")
+
+
+def check_agent(service: ServiceForm, found: AgentCheck | None, path: KeyPath, *, for_lab: bool) -> Iterator[Remark]:
+    """An agent without a port, and servers without the address at which it listens."""
+    if found is None:
+        if service.agent_check:
+            yield Remark((*path, "agent_check"), "the agent has no port; add `port: 9707`")
+        return
+    if found.timeout_ms > found.interval_ms:
+        yield Remark(
+            (*path, "agent_check"),
+            f"the timeout of {found.timeout_ms} ms is longer than the interval of {found.interval_ms} ms; a request "
+            "must end before the next one starts",
+        )
+    if for_lab:
+        return
+    for index, backend in enumerate(service.backends):
+        if backend.address is None:
+            yield Remark((*path, "backends", index), "agent_check needs the server's own address; add `address:`")
+
+
 # What must hold between services, and between services and the switch.
 
 
@@ -252,7 +338,7 @@ def check_parts(
         yield from check_agent(service, made.agent_check, here, for_lab=for_lab)
     yield from check_between(enumerate(balancer.services), groups)
     yield from check_remotes(services, tunnels)
-    yield from check_own_addresses(services, config.tunnels)
+    yield from check_own_addresses(balancer.services, config.tunnels)
     yield from check_tunnels(switch, enumerate(config.tunnels))
 
 

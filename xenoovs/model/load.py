@@ -325,9 +325,8 @@ def join_config(text: str | bytes, *, file: str, sources: ConfigSources | None =
 def check_config(joined: JoinedConfig, *, for_lab: bool = False, groups: Sequence[frozenset[str]] = ()) -> Balancer:
     """Return the model of a config. `for_lab`, and raises, as parse_config; `groups`: as `claims.check_between`."""
     # Only commands that read a config need the forms, and the rules between values.
-    from xenoovs.model.build import build_balancer
     from xenoovs.model.check import check_parts
-    from xenoovs.model.schema import FILE, INCLUDED
+    from xenoovs.model.schema import FILE, INCLUDED, build_balancer
 
     config, mistakes = read(FILE, joined.root)
     balancer = None if config is None else build_balancer(config)

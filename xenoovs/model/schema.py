@@ -1,4 +1,4 @@
-"""The keys of a config file that are not those of one part of the model, and the JSON Schema of the whole file."""
+"""The keys of a config file that are not those of one part of the model, what they become, and the JSON Schema."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from xenoovs.model.address import Family, IPAddress, Mac, PortRange, Vip, family
 from xenoovs.model.balancer import (
     AgentCheck,
     Announce,
+    Backend,
+    Balancer,
     BlockKey,
     Churn,
     Claim,
@@ -20,13 +22,16 @@ from xenoovs.model.balancer import (
     Health,
     Nat,
     Notify,
+    ProbeKind,
     Protocol,
     Returns,
+    Service,
     ServiceMode,
     Uplinks,
     usual_positions,
 )
 from xenoovs.model.form import Form, Listed, form_of, schema_of
+from xenoovs.model.next_hop import UNKNOWN_MAC, Direct, NextHop, Translated, Tunneled, Unchanged
 from xenoovs.model.tunnel import HostTunnel, PathSelector, SwitchTunnel, tunnel_key
 from xenoovs.model.values import Key, MatchField, Parser, choice
 
@@ -333,22 +338,12 @@ class ServiceForm:
                 return frozenset(map(family_of, self.vip)) or frozenset({Family.IPV4})
 
     @property
-    def claim(self) -> Claim:
-        return Claim(self.families, self.vip, self.protocol, self.ports, vlan=self.vlan)
-
-    @property
     def key(self) -> BlockKey:
         """The bits that split the clients."""
         kind, bits = self.match.field.key, self.match.bits
         if isinstance(bits, tuple):
             return BlockKey(kind, bits)
         return BlockKey(kind, usual_positions(kind, self.protocol), bits if isinstance(bits, int) else None)
-
-    @property
-    def source_mac(self) -> Mac | None:
-        if isinstance(self.rewrite_source_mac, bool):
-            return self.vip_mac if self.rewrite_source_mac else None
-        return self.rewrite_source_mac
 
 
 _SERVICE_DEFAULTS = Form(
@@ -459,6 +454,94 @@ class FileForm:
     def switch_tunnels(self) -> dict[str, SwitchTunnel]:
         """The tunnels of Open vSwitch, by name."""
         return {tunnel.name: tunnel for tunnel in self.tunnels if isinstance(tunnel, SwitchTunnel)}
+
+
+# What the keys become.
+
+
+def build_balancer(config: FileForm) -> Balancer:
+    """Return the model of a config whose values are right, each by itself."""
+    return Balancer(
+        config.switch,
+        tuple([_service(service, config, config.switch_tunnels) for service in config.services]),
+        config.announce,
+        tuple(tunnel for tunnel in config.tunnels if isinstance(tunnel, HostTunnel)),
+        switch_tunnels=tuple(config.switch_tunnels.values()),
+    )
+
+
+def _service(service: ServiceForm, config: FileForm, tunnels: Mapping[str, SwitchTunnel]) -> Service:
+    egress, source_mac = config.switch.egress, service.rewrite_source_mac
+    notify = {**config.notify, **service.notify}
+    asked = {**config.agent_check, **service.agent_check}
+    return Service(
+        name=service.name,
+        claim=Claim(service.families, service.vip, service.protocol, service.ports, vlan=service.vlan),
+        backends=tuple([_backend(backend, service, egress, tunnels) for backend in service.backends]),
+        key=service.key,
+        tolerance=service.tolerance,
+        max_flows=service.max_flows,
+        vip_mac=service.vip_mac,
+        source_mac=source_mac if isinstance(source_mac, Mac) else service.vip_mac if source_mac else None,
+        churn=service.churn,
+        health=_health(service, config.health),
+        drain=Drain(**{**config.drain, **service.drain}),
+        notify=Notify(**notify) if "command" in notify else None,
+        announced=service.announce,
+        agent_check=AgentCheck(**asked) if "port" in asked else None,
+        nat=None if service.mode is ServiceMode.DSR else service.nat or Nat(),
+        returns=service.returns,
+    )
+
+
+def _backend(backend: BackendForm, service: ServiceForm, egress: str, tunnels: Mapping[str, SwitchTunnel]) -> Backend:
+    return Backend(
+        backend.name,
+        _next_hop(backend, service, egress, tunnels),
+        backend.weight,
+        backend.address,
+        follows=backend.mac is None,
+        is_backup=backend.backup,
+    )
+
+
+def _next_hop(backend: BackendForm, service: ServiceForm, egress: str, tunnels: Mapping[str, SwitchTunnel]) -> NextHop:
+    tunnel, mac, port = tunnels.get(backend.egress or ""), backend.mac, backend.egress or egress
+    if tunnel is not None and backend.remote is not None and isinstance(mac, Mac):
+        key = tunnel.key if backend.key is None else backend.key
+        return Tunneled(mac, tunnel.port_to(backend.remote), backend.remote, key or 0)
+    # Frames that have the tag already are not written, so that their priority stays unmatched.
+    vlan = None if backend.vlan == service.vlan else backend.vlan
+    if mac == "unchanged":
+        return Unchanged(port, vlan)
+    if service.mode is ServiceMode.NAT and isinstance(backend.address, IPv4Address):
+        return Translated(mac or UNKNOWN_MAC, port, backend.address, backend.port, vlan)
+    return Direct(mac or UNKNOWN_MAC, port, vlan)
+
+
+# What follows from `interval` alone: detection within seconds, a probe that ends before the next one starts.
+_FAST_PART, _TIMEOUT_PART = 4, 2
+
+
+def _health(service: ServiceForm, defaults: Given) -> Health | None:
+    """`defaults`: the check of the file for all services. None: no check is made."""
+    given = {**defaults, **service.health}
+    probe: ProbeKind = given.pop("probe", ProbeKind.NONE)
+    if probe is ProbeKind.NONE:
+        return None
+    # Backends of NAT may have ports of their own (`balancer.probe_port`).
+    port = given.pop("port", None) or (first_port(service) if service.mode is ServiceMode.DSR else None)
+    if "interval_ms" in given:
+        given.setdefault("fast_interval_ms", max(1, given["interval_ms"] // _FAST_PART))
+        given.setdefault("timeout_ms", max(1, given["interval_ms"] // _TIMEOUT_PART))
+    return Health(probe, port if probe.has_port or probe is ProbeKind.EXEC else None, **given)
+
+
+def first_port(service: ServiceForm) -> int | None:
+    return next((ports.first for ports in service.ports if ports.first), None)
+
+
+# The forms of whole files.
 
 
 _OF_ALL_FILES = ("version", "services", "include", "defaults")

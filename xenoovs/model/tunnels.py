@@ -1,4 +1,4 @@
-"""Tunnels of hosts and of Open vSwitch in a config: what must hold between their values, and the model they make."""
+"""Tunnels of hosts and of Open vSwitch in a config: what must hold between their values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import product
 
 from xenoovs.errors import counted
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import Protocol, Returns, ServiceMode, Uplinks
-from xenoovs.model.next_hop import NextHop, Tunneled, remote_of_port
+from xenoovs.model.balancer import Protocol, Returns, Service, ServiceMode, Uplinks
+from xenoovs.model.next_hop import remote_of_port
 from xenoovs.model.schema import BackendForm, ServiceForm
 from xenoovs.model.tunnel import (
     REFLECTED_PORT,
@@ -43,11 +43,9 @@ def check_tunnels(switch: Uplinks, tunnels: Iterable[AnyTunnel]) -> Iterator[Rem
     yield from _check_between(numbered)
 
 
-def check_own_addresses(
-    services: Iterable[tuple[int, ServiceForm]], tunnels: Iterable[HostTunnel | SwitchTunnel]
-) -> Iterator[Remark]:
+def check_own_addresses(services: Iterable[Service], tunnels: Iterable[HostTunnel | SwitchTunnel]) -> Iterator[Remark]:
     """Find services that would get the packets which come to this host's end of a tunnel."""
-    for (i, service), tunnel in product(services, tuple(tunnels)):
+    for (i, service), tunnel in product(enumerate(services), tuple(tunnels)):
         claim, port = service.claim, tunnel.dst_port
         has_port = not claim.ports or any(port in ports for ports in claim.ports)
         is_protocol = claim.protocol is None or (bool(port) and claim.protocol is Protocol.UDP)
@@ -214,15 +212,6 @@ Tunnels = Mapping[str, SwitchTunnel]
 _SUFFIX = "-c0a84d0b"
 """What a port for one remote has behind the name of its tunnel."""
 _LONGEST_NAME = MAX_PORT_NAME - len(_SUFFIX)
-
-
-def tunneled(backend: BackendForm, tunnels: Tunnels) -> NextHop | None:
-    """Return the next hop of a backend behind one of these tunnels; None: it is behind none."""
-    tunnel = tunnels.get(backend.egress or "")
-    if tunnel is None or backend.remote is None or not isinstance(backend.mac, Mac):
-        return None
-    key = tunnel.key if backend.key is None else backend.key
-    return Tunneled(backend.mac, tunnel.port_to(backend.remote), backend.remote, key or 0)
 
 
 def check_switch_tunnels(switch: Uplinks, tunnels: Iterable[tuple[int, SwitchTunnel]]) -> Iterator[Remark]:
