@@ -12,8 +12,10 @@ from typing import Any
 from xenoovs.dataclass import dataclass, field
 from xenoovs.model.address import IPAddress, Mac, Vip
 from xenoovs.model.balancer import OtherTraffic, PortRange, Protocol
-from xenoovs.model.emit import render_decimal, render_text
+from xenoovs.model.emit import render_flow, render_text
+from xenoovs.model.form import form_of
 from xenoovs.model.next_hop import UNCHANGED
+from xenoovs.model.schema import BackendForm
 from xenoovs.model.tunnel import Reflect, TunnelType
 from xenoovs.model.values import LONGEST_MS, UNTAGGED, Parser, duration_ms, parse_plain_scalar
 from xenoovs.regex import ASCII, regex
@@ -349,21 +351,20 @@ def _service(service: DraftService, source: str) -> Iterator[str]:
 
 
 def _backend(backend: DraftBackend) -> str:
-    parts = [f"name: {render_text(backend.name)}"]
-    if backend.mac is not None or backend.address is None:
-        parts.append(f"mac: {backend.mac or UNCHANGED}")
-    parts.append(f"weight: {render_decimal(backend.weight)}")
-    if backend.egress is not None:
-        parts.append(f"egress: {_port(backend.egress)}")
-    if backend.address is not None:
-        parts.append(f"address: {render_text(str(backend.address))}")
-    if backend.l4_port is not None:
-        parts.append(f"port: {backend.l4_port}")
-    if backend.vlan is not None:
-        parts.append(f"vlan: {backend.vlan or UNTAGGED}")
-    if backend.is_backup:
-        parts.append("backup: true")
-    return f"      - {{{', '.join(parts)}}}"
+    has_mac = backend.mac is not None or backend.address is None
+    tree = form_of(BackendForm).write(
+        {
+            "name": backend.name,
+            "mac": backend.mac or UNCHANGED if has_mac else None,
+            "weight": backend.weight,
+            "egress": backend.egress and backend.egress.replace(_NUMBERED, "port-"),
+            "address": backend.address,
+            "port": backend.l4_port,
+            "vlan": backend.vlan,
+            "backup": backend.is_backup,
+        }
+    )
+    return f"      - {render_flow(tree)}"
 
 
 def _comments(omissions: Iterable[Omission], source: str, indent: str) -> Iterator[str]:

@@ -11,7 +11,6 @@ from xenoovs.model.form import form_of
 from xenoovs.model.next_hop import UNCHANGED, Tunneled, l4_port_of, mac_of, vlan_of
 from xenoovs.model.schema import SWITCH, TUNNEL, MatchForm, ServiceForm
 from xenoovs.model.values import MatchField, Number, Value, parse_plain_scalar
-from xenoovs.model.values import render_decimal as render_decimal
 from xenoovs.regex import ASCII, regex
 
 Tree = dict[str, Value]
@@ -35,21 +34,22 @@ def _block(tree: Mapping[str, Value]) -> Iterator[str]:
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             yield f"{key}:"
             for item in value:
-                lines = iter([_flow(item)] if key in ("backends", "remotes") else _block(item))  # type: ignore[arg-type]
+                lines = iter([render_flow(item)] if key in ("backends", "remotes") else _block(item))  # type: ignore[arg-type]
                 yield f"  - {next(lines)}"
                 yield from (f"    {line}" for line in lines)
         else:
-            yield f"{key}: {_flow(value)}"
+            yield f"{key}: {render_flow(value)}"
 
 
-def _flow(value: Value) -> str:
+def render_flow(value: Value) -> str:
+    """Return a tree as one line of YAML."""
     # The order is that of how often they come: a large config has a hundred thousand values.
     if isinstance(value, str):
         return render_text(value)
     if isinstance(value, dict):
-        return f"{{{', '.join([f'{key}: {_flow(each)}' for key, each in value.items()])}}}"
+        return f"{{{', '.join([f'{key}: {render_flow(each)}' for key, each in value.items()])}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_flow, value))}]"
+        return f"[{', '.join(map(render_flow, value))}]"
     return render_json(value)
 
 

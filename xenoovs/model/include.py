@@ -118,7 +118,7 @@ class ConfigPart:
         """Return a mistake at a path of this file."""
         near = self.places.nearest(path)
         place = self.places.of_key(near) if at_key else self.places.of_value(near)
-        return Finding(self.file, place.line, place.column, render_path(near), message)
+        return Finding(self.file, *place, render_path(near), message)
 
 
 @dataclass(slots=True)
@@ -157,8 +157,7 @@ class JoinedConfig:
     def render(self, path: KeyPath, *, beside: ConfigPart) -> str:
         """Return a path for a message about `beside`; one of another file with its place."""
         part, own = self.locate(path)
-        place = part.places.of_value(own)
-        return render_path(own) if part is beside else f"{render_path(own)} of {part.file}:{place.line}"
+        return render_path(own) + ("" if part is beside else f" of {part.file}:{part.places.of_value(own)[0]}")
 
 
 def included_paths(root: Value) -> Iterator[tuple[KeyPath, str]]:

@@ -260,8 +260,7 @@ class _Composer:
         raise ConfigError([*self.findings, self._finding(event, path, message)])
 
     def _finding(self, event: Any, path: KeyPath, message: str) -> Finding:
-        place = position_of(event.start_mark)
-        return Finding(self.file, place.line, place.column, render_path(path), message)
+        return Finding(self.file, *position_of(event.start_mark), render_path(path), message)
 
 
 def _name(event: Any) -> str:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from xenoovs.model.address import Family, PortRange
 from xenoovs.model.balancer import Backend, Balancer, BlockKey, Claim, KeyField, Protocol, RemoteName, Service
 from xenoovs.model.next_hop import NextHop, SourcePort, ToAddress, Unchanged
-from xenoovs.model.tunnel import DYNAMIC_PORTS, LINUX_SOURCE_PORTS, Discover, HostTunnel, Paths, PathSelector, Remote
+from xenoovs.model.tunnel import DYNAMIC_PORTS, LINUX_SOURCE_PORTS, Discover, HostTunnel, PathSelector, Remote
 
 _EVEN = Fraction(1, 1 << 16)
 """A tolerance that only equal shares meet."""
@@ -110,7 +110,9 @@ def _paths(uplink: str, tunnel: HostTunnel, remote: Remote, found: tuple[int, ..
     match paths.by:
         case PathSelector.SOURCE_PORT:
             # What was found before the config listed ports counts no more.
-            ports = found if paths.discover is Discover.TTL else _configured_ports(paths, tunnel, remote)
+            ports = found if paths.discover is Discover.TTL else paths.ports
+            if paths.discover is Discover.NONE:
+                ports = any_source_ports(tunnel, remote)
             ports = (*ports, *(0,) * paths.count)[: paths.count]
             yield from ((f"p{n}", SourcePort(port, uplink)) for n, port in enumerate(ports, start=1))
         case PathSelector.UPLINK:
@@ -118,13 +120,3 @@ def _paths(uplink: str, tunnel: HostTunnel, remote: Remote, found: tuple[int, ..
         case PathSelector.ADDRESS:
             addresses = (remote.address, *remote.aliases)
             yield from ((f"p{n}", ToAddress(address, uplink)) for n, address in enumerate(addresses, start=1))
-
-
-def _configured_ports(paths: Paths, tunnel: HostTunnel, remote: Remote) -> tuple[int, ...]:
-    match paths.discover:
-        case Discover.LIST:
-            return paths.ports
-        case Discover.NONE:
-            return any_source_ports(tunnel, remote)
-        case _:
-            return ()

@@ -83,12 +83,8 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A place in a file; line and column count from 1."""
-
-    line: int
-    column: int
+Position = tuple[int, int]
+"""Line and column in a file, both from 1."""
 
 
 class Mark(Protocol):
@@ -116,14 +112,14 @@ class Positions:
         """Of the value; of the nearest thing around it that is there, when it is missing."""
         while path and path not in self.values:
             path = path[:-1]
-        return position_of(self.values[path]) if path in self.values else Position(1, 1)
+        return position_of(self.values[path]) if path in self.values else (1, 1)
 
     def of_key(self, path: KeyPath) -> Position:
         return position_of(self.keys[path]) if path in self.keys else self.of_value(path)
 
 
 def position_of(mark: Mark) -> Position:
-    return Position(mark.line + 1, mark.column + 1)
+    return mark.line + 1, mark.column + 1
 
 
 # Plain YAML scalars by the core schema of YAML 1.2.2, section 10.3.2.

@@ -6,7 +6,7 @@ import pytest
 
 from xenoovs.errors import ConfigError
 from xenoovs.model.load import MAX_DEPTH, compose
-from xenoovs.model.values import Position, Value
+from xenoovs.model.values import Value
 
 
 def tree(text: str) -> Value:
@@ -27,14 +27,14 @@ def test_line_ends_of_any_system() -> None:
 
 def test_places_count_from_one_and_in_characters() -> None:
     places = compose("é: ü\nb:\n  - {c: 7}\n", file="c.yaml").places
-    assert places.of_value(("é",)) == Position(1, 4)
-    assert places.of_value(("b", 0, "c")) == Position(3, 9)
-    assert places.of_key(("b", 0, "c")) == Position(3, 6)
+    assert places.of_value(("é",)) == (1, 4)
+    assert places.of_value(("b", 0, "c")) == (3, 9)
+    assert places.of_key(("b", 0, "c")) == (3, 6)
 
 
 def test_a_missing_value_is_at_what_is_around_it() -> None:
     places = compose("a:\n  - b: 1\n", file="c.yaml").places
-    assert places.of_value(("a", 0, "missing", "deeper")) == Position(2, 5)
+    assert places.of_value(("a", 0, "missing", "deeper")) == (2, 5)
 
 
 def test_a_duplicate_key_keeps_the_first_value_and_reads_on() -> None:
