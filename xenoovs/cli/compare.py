@@ -26,8 +26,7 @@ _DRIVER = regex(r"^(driver|firmware-version): (.+)$", MULTILINE)
 @click.argument("before", metavar="BEFORE", type=FILE)
 @click.argument("after", metavar="AFTER", type=FILE)
 @findings_option
-@click.pass_context
-def compare_command(context: click.Context, /, *, before: Path, after: Path, output: OutputFormat) -> None:
+def compare_command(*, before: Path, after: Path, output: OutputFormat) -> int:
     """Compare two records of a host (`xenoovs record`): does the NIC still forward what it did?
 
     By class of traffic (bridge, port in, ports out, kinds of actions) it shows verdict, share in hardware and packets
@@ -45,7 +44,7 @@ def compare_command(context: click.Context, /, *, before: Path, after: Path, out
     comparison = Comparison(*map(_side, records, known))
     output.show(lambda: to_json(comparison), lambda: _show(comparison), lambda: _findings(comparison, str(after)))
     nothing = EXIT_NOTHING_SEEN if comparison.is_silent else EXIT_OK
-    context.exit(EXIT_DIFFERS if comparison.worse else nothing)
+    return EXIT_DIFFERS if comparison.worse else nothing
 
 
 def _side(record: Record, versions: Mapping[str, str]) -> Side:

@@ -38,10 +38,7 @@ _SHIFTS_SHOWN = 20
 )
 @click.option("--clients", type=FILE, metavar="CLIENTS", help="Show how evenly the clients in this file would spread.")
 @service_option
-@click.pass_context
 def decision_command(
-    context: click.Context,
-    /,
     config: Path,
     *,
     db: str | None,
@@ -52,7 +49,7 @@ def decision_command(
     clients: Path | None,
     service: str | None,
     output: OutputFormat,
-) -> None:
+) -> int:
     """Show which backend serves which clients of the config FILE.
 
     HOME is the share of the clients that the weights give a backend, ACTIVE the share that it serves now: others serve
@@ -75,7 +72,7 @@ def decision_command(
             raise click.UsageError("--clients reads no bridge: leave --installed and --diff out.")
         from xenoovs.cli.analyse import analyse
 
-        context.exit(analyse(config, clients, service=service, output=output))
+        return analyse(config, clients, service=service, output=output)
     if service is not None:
         raise click.UsageError("--service goes with --clients.")
     from xenoovs.decision.document import decision_document
@@ -96,14 +93,14 @@ def decision_command(
         decision, transition = target.decision, target.transition
     if other is None:
         output.show(lambda: decision_document(decision, names), lambda: _show(balancer, names, decision, transition))
-        return
+        return EXIT_OK
     before = engine.decision(balancer)[0] if engine is not None and other == INSTALLED else _load(other)
     differences = compare(before, decision)
     output.show(
         lambda: {"services": [_document(each, names) for each in differences]},
         lambda: _show_differences(differences, names),
     )
-    context.exit(EXIT_DIFFERS if any(each.share for each in differences) else EXIT_OK)
+    return EXIT_DIFFERS if any(each.share for each in differences) else EXIT_OK
 
 
 def _load(path: str) -> Decision:

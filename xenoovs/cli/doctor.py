@@ -95,10 +95,7 @@ _COLOUR = {CheckState.OK: "green", CheckState.WRONG: "red", CheckState.UNKNOWN: 
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before a change.")
 @output_option
-@click.pass_context
 def doctor_command(
-    context: click.Context,
-    /,
     config: Path | None,
     *,
     db: str | None,
@@ -109,7 +106,7 @@ def doctor_command(
     setting: str | None,
     yes: bool,
     output: OutputFormat,
-) -> None:
+) -> int:
     """Check everything that hardware offload needs, from ovs-vswitchd to the NIC; change nothing without an option.
 
     With FILE, its bridge, ports and flows are checked; without, every bridge of this host. Each row is ok, wrong or
@@ -134,7 +131,7 @@ def doctor_command(
         if config or backends:
             raise click.UsageError("--restart-ovs without --fix checks nothing: leave FILE and --backends out.")
         _restart(db, lab, output, yes=yes)
-        return
+        return EXIT_OK
     if yes and not (fix or setting):
         raise click.UsageError("--yes goes with --fix, --set or --restart-ovs.")
     config = config or (find_config(lab) if backends else environment_config())
@@ -149,10 +146,10 @@ def doctor_command(
         question = Question(None, switch, place, target=target, backends=False)
         document = _set_offload(question, show, wanted=setting == "offload=on", yes=yes)
         output.show(lambda: document, lambda: None)
-        return
+        return EXIT_OK
     found = None if balancer is None else resolved(balancer)
     question = Question(found, switch, place, target=target, backends=backends)
-    context.exit(_check(question, show, output, fix=fix, restart_ovs=restart_ovs, yes=yes))
+    return _check(question, show, output, fix=fix, restart_ovs=restart_ovs, yes=yes)
 
 
 def _restart(db: str | None, lab: str | None, output: OutputFormat, *, yes: bool) -> None:

@@ -207,17 +207,14 @@ bridge_option = click.option(
 @bridge_option
 @switch_options
 @output_option
-@click.pass_context
 def history_command(
-    context: click.Context,
-    /,
     number: int | None,
     *,
     bridge: str | None,
     db: str | None,
     lab: str | None,
     output: OutputFormat,
-) -> None:
+) -> int:
     """Show what `apply` did to a bridge, or to each one: when, by whom, and what changed.
 
     With NUMBER: print the config of that entry in normal form, as YAML; with -o json all that is stored of it.
@@ -228,12 +225,12 @@ def history_command(
     several = [] if number is not None or bridge is not None else histories(find_places(db, lab))
     if len(several) > 1:
         works = {each.bridge: partial(_show_history, each, db, lab, output) for each in several}
-        context.exit(answer_each(works, output))
+        return answer_each(works, output)
     history = find_history(bridge=bridge, db=db, lab=lab)
-    if number is not None:
-        _show_entry(history.load(number), output)
-    else:
-        _show_history(history, db, lab, output)
+    if number is None:
+        return _show_history(history, db, lab, output)
+    _show_entry(history.load(number), output)
+    return EXIT_OK
 
 
 def _show_history(history: History, db: str | None, lab: str | None, output: OutputFormat) -> int:

@@ -125,10 +125,7 @@ class Lint:
 @click.option("--strict", is_flag=True, help="Exit with 2 also for DEPENDS.")
 @click.option("--all", "everything", is_flag=True, help="Show reasons for flows in hardware too.")
 @findings_option
-@click.pass_context
 def lint_command(
-    context: click.Context,
-    /,
     config: Path | None,
     *,
     profile: Profile,
@@ -140,7 +137,7 @@ def lint_command(
     strict: bool,
     everything: bool,
     output: OutputFormat,
-) -> None:
+) -> int:
     """Check for each flow, without any NIC, whether it can be offloaded, why not, and what it costs.
 
     Checks the flows of the config FILE, those of a dump (--flows), or both: then also what foreign flows cost. The
@@ -170,7 +167,7 @@ def lint_command(
     at_least = Offload.HW if everything else Offload.DEPENDS
     balancer = None if config is None else load(config, of_dpu=True)
     if is_replaying():
-        is_given = context.get_parameter_source("version") is not ParameterSource.DEFAULT
+        is_given = click.get_current_context().get_parameter_source("version") is not ParameterSource.DEFAULT
         dumped, known_groups, found = _recorded(None if balancer is None else balancer.uplinks.bridge)
         version = version if is_given or found is None else version_of_option(found)
 
@@ -195,7 +192,7 @@ def lint_command(
         lambda: _document(lint, at_least), lambda: _show(lint, at_least), lambda: _findings(lint, at_least, file)
     )
     is_bad = any(result.in_software or (strict and result.undetermined) for result in lint.results())
-    context.exit(EXIT_DIFFERS if is_bad or lint.is_table_full else EXIT_OK)
+    return EXIT_DIFFERS if is_bad or lint.is_table_full else EXIT_OK
 
 
 def _foreign_cost(

@@ -57,10 +57,7 @@ flows_option = click.option("--flows", "flows", is_flag=True, help="Show the flo
     metavar="PATH",
     help="Save the plan; `xenoovs apply PATH` makes exactly this change, or refuses if the bridge has changed.",
 )
-@click.pass_context
 def plan_command(
-    context: click.Context,
-    /,
     config: Path,
     *,
     db: str | None,
@@ -71,7 +68,7 @@ def plan_command(
     flows: bool,
     out: Path | None,
     output: OutputFormat,
-) -> None:
+) -> int:
     """Show what `apply` would change on the bridge of the config FILE; change nothing.
 
     First come the services that are added, changed and removed, the share of their clients that gets another backend,
@@ -93,7 +90,7 @@ def plan_command(
         if output is OutputFormat.TEXT:
             command = where_of(switch.endpoint, config=None, lab=lab).text(join(["xenoovs", "apply", str(out)]))
             echo(f"saved: `{command}` makes exactly this change")
-    context.exit(EXIT_OK if change.difference.is_empty else EXIT_DIFFERS)
+    return EXIT_OK if change.difference.is_empty else EXIT_DIFFERS
 
 
 def with_names(change: Change, history: History | None) -> Change:

@@ -67,10 +67,7 @@ class SwitchCheck:
 )
 @click.option("--in-port", metavar="PORT", help="Port where the packet enters. Default: the first ingress port.")
 @click.option("--offline", is_flag=True, help="Do not ask a switch.")
-@click.pass_context
 def trace_command(
-    context: click.Context,
-    /,
     config: Path,
     *,
     db: str | None,
@@ -84,7 +81,7 @@ def trace_command(
     in_port: str | None,
     offline: bool,
     output: OutputFormat,
-) -> None:
+) -> int:
     """Show which backend and which flows a client's packet meets.
 
     The result is computed from the config FILE. If a switch can be reached, it is asked too (ofproto/trace).
@@ -123,7 +120,7 @@ def trace_command(
         end = None if backend is None else remote_end_of(backend.next_hop, balancer.switch_tunnels)
         check = _check(packet, outcome, end, answer)
     _show(balancer, packet, outcome, check, output=output)
-    context.exit(EXIT_DIFFERS if check is not None and check.agrees is False else EXIT_OK)
+    return EXIT_DIFFERS if check is not None and check.agrees is False else EXIT_OK
 
 
 def _packet(

@@ -99,10 +99,7 @@ if TYPE_CHECKING:
     help="Show only blocks and other traffic with this verdict; repeatable. The exit status still judges all.",
 )
 @output_option
-@click.pass_context
 def verify_offload_command(
-    context: click.Context,
-    /,
     config: Path | None,
     *,
     db: str | None,
@@ -120,7 +117,7 @@ def verify_offload_command(
     services: tuple[str, ...],
     verdicts: tuple[str, ...],
     output: OutputFormat,
-) -> None:
+) -> int:
     """Check for each block of the config FILE where its packets are forwarded, with one dump of the datapath.
 
     \b
@@ -209,7 +206,7 @@ def verify_offload_command(
 
     if watch:
         repeat(watched, INTERVAL_S)
-    context.exit(run())
+    return run()
 
 
 def _document(check: DatapathCheck, shown: ReportOptions) -> dict[str, object]:

@@ -144,10 +144,7 @@ def _ufid(text: str) -> str:
     help="With --from-dump: the version of Open vSwitch, such as 2.17; default: as the log says.",
 )
 @output_option
-@click.pass_context
 def why_command(
-    context: click.Context,
-    /,
     config: Path | None,
     *,
     db: str | None,
@@ -165,7 +162,7 @@ def why_command(
     from_log: Path | None,
     version: Version | None,
     output: OutputFormat,
-) -> None:
+) -> int:
     """Explain why megaflows of the config FILE are not in hardware, most likely reason first.
 
     Each reason comes with its evidence and the commands that fix it. Raised log levels are restored, and trial rules
@@ -227,7 +224,7 @@ def why_command(
         lambda: to_json(findings.diagnoses, selection, notes=findings.notes),
         lambda: show(findings, nothing=nothing, has_config=config is not None),
     )
-    context.exit(_status(findings))
+    return _status(findings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,19 +49,9 @@ def agent_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 def agent_command(name: str) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Make a command to an agent: `NAME [options]`. The function gets `where` and `output`, and parameters of its own.
-
-    What the function returns is the exit status.
-    """
-
-    def decorate(function: Callable[..., int | None]) -> click.Command:
-        @wraps(function)
-        def called(**given: object) -> None:
-            click.get_current_context().exit(function(**given) or 0)
-
-        return click.command(name)(agent_options(output_option(called)))
-
-    return decorate
+    """Make a command to an agent: `NAME [options]`. The function gets `where` and `output`, and parameters of its own,
+    and returns the exit status; None: 0."""
+    return lambda function: click.command(name)(agent_options(output_option(function)))
 
 
 def find_client(where: Where) -> Client:
