@@ -14,7 +14,7 @@ SYSTEMD = "/lib/systemd/systemd"
 IPSEC_MONITOR = "/usr/share/openvswitch/scripts/ovs-monitor-ipsec"
 IPSEC_PACKAGES = ("openvswitch-ipsec", "strongswan-charon", "libstrongswan-standard-plugins")
 """From Debian 13 on, openvswitch-ipsec alone brings charon-systemd, which does not read what the monitor writes."""
-_GCM = "/usr/lib/ipsec/plugins/libstrongswan-gcm.so"
+_IPSEC_FILES = (IPSEC_MONITOR, "/usr/lib/ipsec/charon", "/usr/lib/ipsec/plugins/libstrongswan-gcm.so")
 
 
 def prepare() -> None:
@@ -33,7 +33,7 @@ def install_packages() -> None:
         packages.add("python3-venv")
     # ovs-monitor-ipsec(8) starts the IKE daemon, in the machine alone. Its proposals need AES-GCM, which is a plugin of
     # a package that strongSwan only recommends.
-    if not Path(IPSEC_MONITOR).exists() or missing_programs(["ipsec"]) or not Path(_GCM).exists():
+    if not all(Path(file).exists() for file in _IPSEC_FILES):
         packages |= {*IPSEC_PACKAGES}
     if packages:
         run(["apt-get", "update", "-qq"], timeout_s=600.0)
