@@ -1,6 +1,6 @@
 """The log of the IKE daemon: why two ends make no SA, as charon (strongSwan) and pluto (Libreswan) write it.
 
-Texts: strongSwan 5.9 and 6.0 (src/libcharon, src/libstrongswan), Libreswan 4.10 (programs/pluto), at their default levels.
+Texts: strongSwan 5.9, 6.0 (src/libcharon, src/libstrongswan), Libreswan 4.10 (programs/pluto), at default levels.
 """
 
 from __future__ import annotations
