@@ -27,7 +27,6 @@ from xenoovs.judge.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
-from xenoovs.lab.target import OpenedLab
 from xenoovs.lab.traffic import Load, send
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
@@ -203,12 +202,12 @@ def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
     with running_lab("doctor", IN_LAB, tmp_path_factory.mktemp("lab")) as lab:
         switch = ManagementSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
         switch.apply("ovsbr1", Engine(switch).plan(IN_LAB, PlanOptions()).bundle)
-        yield Question(IN_LAB, switch, OpenedLab(lab), target=THIS_HOST, backends=True)
+        yield Question(IN_LAB, switch, lab, target=THIS_HOST, backends=True)
 
 
 def _lab(question: Question) -> Lab:
-    assert isinstance(question.lab, OpenedLab)
-    return question.lab.lab
+    assert isinstance(question.lab, Lab)
+    return question.lab
 
 
 def _lab_rows(question: Question) -> dict[tuple[str, str | None], CheckResult]:

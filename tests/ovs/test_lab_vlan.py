@@ -17,7 +17,6 @@ from xenoovs.judge.doctor.examine import HOST_CHECKS, examine
 from xenoovs.judge.expected import expected_services, index_blocks
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.target import OpenedLab
 from xenoovs.lab.traffic import Load, send
 from xenoovs.measure.echo import echo_experiment
 from xenoovs.measure.machines_bed import open_lab_bed
@@ -109,7 +108,7 @@ def test_doctor_finds_where_a_full_packet_does_not_fit_and_a_tag_needs_no_room(
         run(["ip", "netns", "exec", switch, "ethtool", "-K", port, "txvlan", offload, "rxvlan", offload])
     LabNetns().batch([f"link set dev p1 mtu {mtu}"], namespace=switch)
     management = ManagementSwitch(Endpoint(lab.ovs.db, lab.ovs.directory))
-    question = Question(BALANCER, management, OpenedLab(lab), target=THIS_HOST, backends=False)
+    question = Question(BALANCER, management, lab, target=THIS_HOST, backends=False)
     rows = examine(question.read(), checks=HOST_CHECKS)
     is_ok = {row.subject: row.state is CheckState.OK for row in rows if row.name == "MTU"}
     assert is_ok == {"p0": True, "p1": mtu >= 1500}

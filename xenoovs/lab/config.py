@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from xenoovs.agent.log import warn
-from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, open_lab, sole_owner, write_whole
+from xenoovs.lab.lab import CONFIG, CONFIG_SOURCE, Lab, sole_owner, write_whole
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import follow_config
 from xenoovs.model.balancer import Balancer
@@ -15,9 +15,8 @@ from xenoovs.model.include import ConfigSources
 class FollowedConfig:
     """Parses the config of an agent in a lab, and lets the backends answer the health checks in it."""
 
-    def __init__(self, name: str) -> None:
-        """Raises LabError: there is no such lab."""
-        self._lab = open_lab(name)
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
         self._is_warned = False
 
     def __call__(self, text: bytes, sources: ConfigSources) -> Balancer:

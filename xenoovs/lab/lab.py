@@ -9,13 +9,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from xenoovs.dataclass import asdict, dataclass
 from xenoovs.errors import LabError, did_you_mean, first_names
 from xenoovs.lab.fabric.plan import Fabric
-from xenoovs.lab.private_ovs import PrivateOvs
+from xenoovs.lab.private_ovs import PrivateOvs, start_vswitchd_again, stop_process
 from xenoovs.lab.topology import Topology, check_name
+from xenoovs.switch.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from xenoovs.lab.config import FollowedConfig
+    from xenoovs.model.balancer import Balancer
 
 MARK = "XENOOVS_LAB_PROCESS"
 """Environment variable of every process of a lab; its value is the lab's directory."""
@@ -73,7 +78,10 @@ class FabricLab:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """A lab. `directory` is its own one, mode 0700: state, logs, and below `ovs` what the private OVS keeps."""
+    """A lab, as `xenoovs.terminal.defaults.LabTarget` too.
+
+    `directory` is its own one, mode 0700: state, logs, and below `ovs` what the private OVS keeps.
+    """
 
     directory: Path
     topology: Topology
@@ -89,6 +97,30 @@ class Lab:
     @property
     def ovs(self) -> PrivateOvs:
         return PrivateOvs(self.directory / "ovs", self.marks)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.ovs.db, self.ovs.directory)
+
+    def adapted(self, balancer: Balancer) -> Balancer:
+        from xenoovs.lab.probing import in_lab
+
+        return in_lab(balancer, self.topology)
+
+    def namespace_of(self, mac: str, egress: str) -> str | None:
+        return next((m.namespace for m in self.topology.machines if (m.mac, m.egress) == (mac, egress)), None)
+
+    def restart_vswitchd(self) -> None:
+        from xenoovs.switch.vswitchd import find_process
+
+        if (process := find_process(self.endpoint)) is not None:
+            stop_process(process.pid)
+        start_vswitchd_again(self.ovs)
+
+    def config_parser(self) -> FollowedConfig:
+        from xenoovs.lab.config import FollowedConfig
+
+        return FollowedConfig(self)
 
 
 def marks_of(directory: Path) -> dict[str, str]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from xenoovs.dataclass import dataclass
 from xenoovs.errors import LabError
 from xenoovs.lab.lab import (
     CONFIG,
@@ -23,13 +22,10 @@ from xenoovs.lab.lab import (
     open_lab,
     read_state,
 )
-from xenoovs.switch.endpoint import Endpoint
 from xenoovs.terminal.defaults import CONFIG_VARIABLE, FORWARDED, LAB_VARIABLE
 
 if TYPE_CHECKING:
-    from xenoovs.lab.config import FollowedConfig
     from xenoovs.lab.nic.machine import VirtualMachine
-    from xenoovs.model.balancer import Balancer
 
 __all__ = ["config_of_lab", "forward_to_vm", "lab_names", "run_in_vm", "target_of", "vm_of"]
 
@@ -38,49 +34,9 @@ _LARGEST_FILE_BYTES = 16 << 20
 _FORWARDED = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG", "LC_ALL")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedLab:
-    """A lab that is up, as `xenoovs.terminal.defaults.LabTarget`."""
-
-    lab: Lab
-
-    @property
-    def name(self) -> str:
-        return self.lab.name
-
-    @property
-    def directory(self) -> Path:
-        return self.lab.directory
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return Endpoint(self.lab.ovs.db, self.lab.ovs.directory)
-
-    def adapted(self, balancer: Balancer) -> Balancer:
-        from xenoovs.lab.probing import in_lab
-
-        return in_lab(balancer, self.lab.topology)
-
-    def namespace_of(self, mac: str, egress: str) -> str | None:
-        return next((m.namespace for m in self.lab.topology.machines if (m.mac, m.egress) == (mac, egress)), None)
-
-    def restart_vswitchd(self) -> None:
-        from xenoovs.lab.private_ovs import start_vswitchd_again, stop_process
-        from xenoovs.switch.vswitchd import find_process
-
-        if (process := find_process(self.endpoint)) is not None:
-            stop_process(process.pid)
-        start_vswitchd_again(self.lab.ovs)
-
-    def config_parser(self) -> FollowedConfig:
-        from xenoovs.lab.config import FollowedConfig
-
-        return FollowedConfig(self.name)
-
-
-def target_of(lab: str) -> OpenedLab:
+def target_of(lab: str) -> Lab:
     """Return a lab. Raises LabError: there is none."""
-    return OpenedLab(open_lab(lab))
+    return open_lab(lab)
 
 
 def config_of_lab(lab: str) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +11,7 @@ from tests.command_line import SMALL_CONFIG, CommandLine
 from xenoovs.lab import config as lab_config
 from xenoovs.lab import target as lab_vm
 from xenoovs.lab.config import FollowedConfig
+from xenoovs.lab.lab import Lab
 from xenoovs.lab.topology import plan_topology
 from xenoovs.model.include import ConfigSources
 from xenoovs.model.load import parse_config
@@ -46,10 +46,9 @@ def test_an_agent_in_a_lab_logs_once_that_it_announces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     topology = plan_topology("x", parse_config(SMALL_CONFIG, file="my.yaml", for_lab=True))
-    monkeypatch.setattr(lab_config, "open_lab", lambda _: SimpleNamespace(directory=tmp_path, topology=topology))
     monkeypatch.setattr(lab_config, "follow_config", lambda *_: None)
     caplog.set_level(logging.INFO)
-    parse, sources = FollowedConfig("x"), ConfigSources(tmp_path / "my.yaml")
+    parse, sources = FollowedConfig(Lab(tmp_path, topology)), ConfigSources(tmp_path / "my.yaml")
     parse(SMALL_CONFIG.encode(), sources)
     assert not caplog.records
     for _ in range(3):
