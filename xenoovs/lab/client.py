@@ -224,14 +224,11 @@ class TrafficExchange:
 
     def _finish(self) -> None:
         while self._window.under_way:
-            self._progress()
+            self._collect(self._window.wait_s(now_s=time.monotonic()))
+            self._expire()
         # Late answers to packets that do not count any more, and second ones to the last, may still be on their way.
         while self._collect(self._window.timeout_s if self._missing else _LINGER_S):
             pass
-
-    def _progress(self) -> None:
-        self._collect(self._window.wait_s(now_s=time.monotonic()))
-        self._expire()
 
     def _expire(self) -> None:
         for key in self._window.expire(now_s=time.monotonic()):

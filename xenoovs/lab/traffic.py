@@ -342,7 +342,9 @@ def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: 
                 progress(text, min(round(time.monotonic() - begun_s), round(pace.for_s)), round(pace.for_s))
         for program in programs:
             if program.wait() != 0 and not stopped:
-                raise LabError(f"traffic ended early in lab {lab.name}: {_last_words(program)}")
+                words = b"" if program.stderr is None else program.stderr.read()
+                reason = words.decode(errors="replace").strip() or f"its program ended with status {program.returncode}"
+                raise LabError(f"traffic ended early in lab {lab.name}: {reason}")
     return counts
 
 
@@ -378,11 +380,6 @@ def _read_lines(program: _Program, numbers: list[int], lines: Queue[tuple[list[i
         for line in program.stdout:
             lines.put((numbers, line))
     lines.put((numbers, None))
-
-
-def _last_words(program: _Program) -> str:
-    message = b"" if program.stderr is None else program.stderr.read()
-    return message.decode(errors="replace").strip() or f"its program ended with status {program.returncode}"
 
 
 def _services(lab: Lab, trials: Sequence[Trial], counts: AnswerCounts) -> Iterator[ServiceTraffic]:

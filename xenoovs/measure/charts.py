@@ -652,17 +652,15 @@ def _pair_panels(found: MeasuredPaths) -> Iterator[Panel]:
         pairs = [pair for pair in found.pairs if pair.is_same_direction is is_same]
         if not pairs:
             continue
-        marks = {_pair_label(pair): ChartMark(0, _percents(pair.reached), pair.is_suspect) for pair in pairs}
+        marks = dict[str, ChartMark]()
+        for pair in pairs:
+            names = ", ".join(dict.fromkeys((pair.one.path, pair.other.path)))
+            marks[f"{names}: {pair.verdict.value}"] = ChartMark(0, _percents(pair.reached), pair.is_suspect)
         yield Panel(title, Axis("", ticks=_REACHED), Axis(""), bars=(Bars("", marks, color),), categories=tuple(marks))
 
 
 def _percents(share: Interval) -> Interval:
     return Interval(share.estimate * 100, share.low * 100, share.high * 100, share.count)
-
-
-def _pair_label(pair: PairFigures) -> str:
-    names = pair.one.path if pair.one.path == pair.other.path else f"{pair.one.path}, {pair.other.path}"
-    return f"{names}: {pair.verdict.value}"
 
 
 def _undecided_pairs(found: MeasuredPaths) -> Iterator[str]:

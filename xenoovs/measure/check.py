@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import quantity, span
 from xenoovs.errors import CommandFailed, XenoovsError
-from xenoovs.measure.bed import PKTGEN, Station, last_line
+from xenoovs.measure.bed import PKTGEN, last_line
 from xenoovs.measure.machines_bed import BedFile, BedRole, OpenPlaces
 from xenoovs.regex import regex
 from xenoovs.switch.process import PACKAGES
@@ -149,7 +149,9 @@ def check_bed(file: BedFile, *, experiments: Sequence[str] = EXPERIMENTS) -> lis
                 found.append(BedFinding(role.role, str(error), ""))
                 continue
             if not station.place.is_root:
-                found.append(_without_root(station))
+                problem = f"commands on {station.place.name} do not run as root"
+                fix = 'echo "$USER ALL=(ALL) NOPASSWD: ALL" | sudo tee /etc/sudoers.d/xenoovs'
+                found.append(BedFinding(station.role, problem, fix))
             found += judge_machine(role, text, needs, clock_s=begun_s, took_s=time.time() - begun_s)
     return [replace(each, experiments=[*experiments]) if each.experiments == EXPERIMENTS else each for each in found]
 
@@ -160,14 +162,6 @@ def script_of(role: BedRole, needs: Sequence[MachineNeed], *, is_dpu: bool) -> s
         modules=shlex.join(need.name for need in needs if need.is_module),
         interfaces=shlex.join(role.interfaces),
         is_dpu="yes" if is_dpu else "",
-    )
-
-
-def _without_root(station: Station) -> BedFinding:
-    return BedFinding(
-        station.role,
-        f"commands on {station.place.name} do not run as root",
-        'echo "$USER ALL=(ALL) NOPASSWD: ALL" | sudo tee /etc/sudoers.d/xenoovs',
     )
 
 

@@ -244,7 +244,11 @@ class SwitchCounters:
         """`cookie`: of the flows, with its mask; empty: the service's. `ports`: of the load; empty: the uplinks."""
         self._bed = bed
         self._ports = [*ports] or [*bed.balancer.uplinks.ingress]
-        self._filter = f"cookie={cookie or _service_cookie(bed)}"
+        if not cookie:
+            ids = service_ids(service.claim for service in bed.balancer.services)
+            (of_flows,) = of_service(ids[bed.service.claim], (Stage.CLASSIFY,))
+            cookie = f"{of_flows.value:#x}/{of_flows.mask:#x}"
+        self._filter = f"cookie={cookie}"
 
     def read(self) -> SwitchCounts:
         """Return the counters. Raises MeasureError."""
@@ -263,12 +267,6 @@ class SwitchCounters:
             found = switched_frames(before, self.read())
             if found.matched >= received or time.monotonic() > deadline_s:
                 return found
-
-
-def _service_cookie(bed: Bed) -> str:
-    ids = service_ids(service.claim for service in bed.balancer.services)
-    (cookie,) = of_service(ids[bed.service.claim], (Stage.CLASSIFY,))
-    return f"{cookie.value:#x}/{cookie.mask:#x}"
 
 
 def parse_switch_counts(text: str) -> SwitchCounts:

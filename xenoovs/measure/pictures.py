@@ -159,7 +159,8 @@ def _drawn(chart: Chart, theme: Theme, make: type[Figure]) -> Figure:
         figure.text(0.012, 1 - 0.27 / height, chart.title, fontsize=13, fontweight="bold")
     for number, subtitle in enumerate(chart.subtitles):
         y = 1 - (title + 0.1 + (number + 0.25) * _LINE_IN) / height
-        figure.text(0.012, y, _cut(subtitle), fontsize=8.5, color=theme.quiet)
+        shown = subtitle if len(subtitle) <= 130 else f"{subtitle[:129]}…"
+        figure.text(0.012, y, shown, fontsize=8.5, color=theme.quiet)
     _draw_legend(figure, chart, cells, theme)
     return figure
 
@@ -170,10 +171,6 @@ def _row_height(chart: Chart, panels: Sequence[Panel]) -> float:
         rows = max(len(panel.categories) for panel in panels)
         return 0.6 + rows * 0.145 * max(1.6, len(chart.panels[0].bars))
     return 3.6 if len(chart.panels) <= chart.columns else 2.7
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 130 else f"{text[:129]}…"
 
 
 def _labels(chart: Chart) -> list[str]:
