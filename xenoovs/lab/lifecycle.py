@@ -31,7 +31,6 @@ from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import follow_config
 from xenoovs.lab.topology import (
     AnswerPath,
-    ClientHost,
     End,
     Link,
     Machine,
@@ -342,16 +341,6 @@ def _answer_lines(paths: Iterable[AnswerPath]) -> Iterator[str]:
         yield f"neigh replace {gateway} lladdr {path.mac} dev {path.interface} nud permanent"
         yield f"route add default via {gateway} dev {path.interface} onlink table {table}"
         yield f"rule add pref 200 from {path.source} lookup {table}"
-
-
-def add_clients(netns: LabNetns, clients: ClientHost, addresses: Iterable[str]) -> None:
-    """Let clients also send from these addresses outside of their nets."""
-    netns.batch((f"route replace local {address} dev lo" for address in addresses), namespace=clients.namespace)
-
-
-def forget_neighbours(netns: LabNetns, clients: ClientHost) -> None:
-    """Let clients ask by ARP again; fixed entries stay (ip-neighbour(8), flush)."""
-    netns.batch(["neigh flush all"], namespace=clients.namespace)
 
 
 _ROUNDS = 20

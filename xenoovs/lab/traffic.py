@@ -20,7 +20,6 @@ from xenoovs.errors import LabError
 from xenoovs.lab.client import AnswerCounts, Flight, Pace, parse_counts, render_round
 from xenoovs.lab.host import LabNetns, Progress, check_root, no_progress
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.lifecycle import add_clients, forget_neighbours
 from xenoovs.lab.private_ovs import Datapath
 from xenoovs.lab.servers import check_complete
 from xenoovs.lab.topology import (
@@ -280,8 +279,10 @@ def send(
     netns, clients = LabNetns(lab.marks), lab.topology.clients
     sources = dict.fromkeys(source for trial in trials for flight in trial.flights for source in flight.sources)
     nets = [parse_net(net) for net in clients.nets]
-    add_clients(netns, clients, (one for one in sources if not any(parse_address(one) in net for net in nets)))
-    forget_neighbours(netns, clients)
+    outside = (source for source in sources if not any(parse_address(source) in net for net in nets))
+    netns.batch((f"route replace local {source} dev lo" for source in outside), namespace=clients.namespace)
+    # Clients ask by ARP again; fixed entries stay (ip-neighbour(8), flush).
+    netns.batch(["neigh flush all"], namespace=clients.namespace)
     if lab.ovs.datapath is Datapath.USERSPACE:
         learn_remotes(lab)
     begun_s = time.monotonic()

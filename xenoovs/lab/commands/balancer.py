@@ -25,7 +25,6 @@ from xenoovs.lab.config import config_of, link_config, write_config
 from xenoovs.lab.host import check_root
 from xenoovs.lab.lab import directory_of, fabric_of, lab_names, open_lab
 from xenoovs.lab.nic import up as nic_up
-from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import Failure
 from xenoovs.lab.status import LabStatus, MachineStatus, lab_status
@@ -33,6 +32,7 @@ from xenoovs.lab.target import config_of_lab, forward_to_vm, run_in_vm, vm_of
 from xenoovs.lab.topology import Machine, plan_topology, switch_namespace
 from xenoovs.lab.traffic import LabReport, ServiceTraffic
 from xenoovs.model.balancer import Balancer, ProbeKind, Protocol, service_ids
+from xenoovs.model.load import parse_config
 from xenoovs.model.templates import read_template
 from xenoovs.terminal.agent_client import Where, agent_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
@@ -125,7 +125,10 @@ def up_command(
             lab_fabric.up(name, fabric, output=output, progress=progress)
         return
     config = config or environment_config()
-    balancer = _balancer(config)
+    if config is not None:
+        balancer = load(config, for_lab=True)
+    else:
+        balancer = parse_config(read_template("quickstart"), file="quickstart")
     with _progress_bar("building the lab") as progress:
         if nic == "emulated":
             machine = nic_up.up(name, balancer, guest=_GUEST, progress=progress)
@@ -473,24 +476,11 @@ def exec_command(context: click.Context, /, name: str, machine: str | None, argv
     words = argv or ("env", prompt, "bash", "--noprofile", "--norc")
     if machine is not None:
         lab_fabric.enter(name, machine, words)
-    context.exit(run_in_vm(_vm(name), words, name=name))
-
-
-def _vm(name: str) -> VirtualMachine:
-    if machine := vm_of(name):
-        return machine
-    open_lab(name)
-    here = f"`ip netns exec {switch_namespace(name)} COMMAND`"
-    raise LabError(f"lab {name} has no virtual machine; {here} runs a command in its namespace on this host")
-
-
-def _balancer(config: Path | None) -> Balancer:
-    """Return the config for a new lab: that of a file, else the template quickstart. Raises ConfigError."""
-    if config is not None:
-        return load(config, for_lab=True)
-    from xenoovs.model.load import parse_config
-
-    return parse_config(read_template("quickstart"), file="quickstart")
+    if (vm := vm_of(name)) is None:
+        open_lab(name)
+        here = f"`ip netns exec {switch_namespace(name)} COMMAND`"
+        raise LabError(f"lab {name} has no virtual machine; {here} runs a command in its namespace on this host")
+    context.exit(run_in_vm(vm, words, name=name))
 
 
 def _is_foreground() -> bool:
