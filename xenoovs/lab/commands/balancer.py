@@ -32,7 +32,6 @@ from xenoovs.lab.target import config_of_lab, forward_to_vm, run_in_vm, vm_of
 from xenoovs.lab.topology import Machine, plan_topology, switch_namespace
 from xenoovs.lab.traffic import LabReport, ServiceTraffic
 from xenoovs.model.balancer import Balancer, ProbeKind, Protocol, service_ids
-from xenoovs.model.load import parse_config
 from xenoovs.model.templates import read_template
 from xenoovs.terminal.agent_client import Where, agent_of
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_FAILED, EXIT_OK
@@ -128,6 +127,8 @@ def up_command(
     if config is not None:
         balancer = load(config, for_lab=True)
     else:
+        from xenoovs.model.load import parse_config
+
         balancer = parse_config(read_template("quickstart"), file="quickstart")
     with _progress_bar("building the lab") as progress:
         if nic == "emulated":
