@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -71,33 +70,6 @@ class ApplyOptions:
 
 
 _DRY_RUN = ", or --dry-run to see the plan"
-_APPLY_OPTIONS = (
-    yes_option,
-    click.option("--dry-run", is_flag=True, help="Show the plan and change nothing."),
-    flows_option,
-    click.option("--force", is_flag=True, help="Apply beside a running agent, which will revert the change."),
-    time_option(
-        "--confirm", help="Roll back unless ENTER is pressed or `xenoovs confirm` is run within TIME (30s, 2m)."
-    ),
-    click.option(
-        "--rollback-unless-offloaded",
-        "must_offload",
-        is_flag=True,
-        help="Roll back if blocks with traffic are not in hardware; see --within.",
-    ),
-    time_option("--within", "10s", help="Time for --rollback-unless-offloaded."),
-)
-
-
-def apply_options(command: Callable[..., object]) -> Callable[..., object]:
-    """Add the options of ApplyOptions to a command, which gets them as `how`."""
-
-    @functools.wraps(command)
-    def called(*arguments: object, **options: object) -> object:
-        how = ApplyOptions(**{name: options.pop(name) for name in ApplyOptions.__slots__})  # type: ignore[arg-type]
-        return command(*arguments, how=how, **options)
-
-    return functools.reduce(lambda made, option: option(made), reversed(_APPLY_OPTIONS), called)
 
 
 @bridge_command("apply")
@@ -112,7 +84,18 @@ def apply_options(command: Callable[..., object]) -> Callable[..., object]:
     help="Go back to entry NUMBER of `xenoovs history`; without it, undo the last change.",
 )
 @bridge_option
-@apply_options
+@yes_option
+@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@flows_option
+@click.option("--force", is_flag=True, help="Apply beside a running agent, which will revert the change.")
+@time_option("--confirm", help="Roll back unless ENTER is pressed or `xenoovs confirm` is run within TIME (30s, 2m).")
+@click.option(
+    "--rollback-unless-offloaded",
+    "must_offload",
+    is_flag=True,
+    help="Roll back if blocks with traffic are not in hardware; see --within.",
+)
+@time_option("--within", "10s", help="Time for --rollback-unless-offloaded.")
 @rebalance_option
 @partial_option
 @no_drain_option
@@ -126,8 +109,8 @@ def apply_command(
     rebalance: bool,
     partial: bool,
     no_drain: bool,
-    how: ApplyOptions,
     output: OutputFormat,
+    **given: Any,
 ) -> None:
     """Install the flows of the config FILE on its bridge, or make the change of a plan that `plan --out` saved as FILE.
 
@@ -153,6 +136,7 @@ def apply_command(
     an entry of the history itself, so a second one undoes it. Beside an agent, give the agent the old config, which
     `xenoovs history NUMBER` prints.
     """
+    how = ApplyOptions(**given)
     if config is None:
         if rebalance:
             raise click.UsageError("--rebalance does not go with --rollback.")

@@ -360,31 +360,26 @@ def listen_address(option: str, where: str) -> tuple[str, int]:
 
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_OPTIONS = (
-    click.option("--tls-key", type=_FILE, metavar="FILE", help="Private key of this host, PEM, for TLS."),
-    click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate of this host, PEM."),
-    click.option(
-        "--tls-ca",
-        type=_FILE,
-        metavar="FILE",
-        help="Certificate authority of the fleet, PEM: clients without a certificate of it are refused.",
-    ),
-)
 
 
 def tls_options(command: Command) -> Command:
     """Add --tls-key, --tls-cert and --tls-ca, and call a command with `tls`."""
 
+    @click.option("--tls-key", type=_FILE, metavar="FILE", help="Private key of this host, PEM, for TLS.")
+    @click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate of this host, PEM.")
+    @click.option(
+        "--tls-ca",
+        type=_FILE,
+        metavar="FILE",
+        help="Certificate authority of the fleet, PEM: clients without a certificate of it are refused.",
+    )
     @functools.wraps(command)
     def run(
         *arguments: Any, tls_key: Path | None, tls_cert: Path | None, tls_ca: Path | None, **options: Any
     ) -> object:
         return command(*arguments, tls=certificates(tls_key, tls_cert, tls_ca), **options)
 
-    made = cast(Command, run)
-    for option in reversed(_OPTIONS):
-        made = option(made)
-    return made
+    return cast(Command, run)
 
 
 def certificates(key: Path | None, certificate: Path | None, authority: Path | None) -> Certificates | None:
