@@ -369,9 +369,9 @@ def _with_ports(service: Value, ports: Mapping[str, str]) -> Value:
 
 
 def _with_port(backend: Value, ports: Mapping[str, str]) -> Value:
-    egress = backend.get("egress") if isinstance(backend, dict) else None
-    is_named = isinstance(backend, dict) and isinstance(egress, str) and egress in ports
-    return {**backend, "egress": ports[egress]} if is_named else backend  # type: ignore[dict-item,index]
+    if isinstance(backend, dict) and isinstance(egress := backend.get("egress"), str):
+        return {**backend, "egress": ports.get(egress, egress)}
+    return backend
 
 
 def unsupported(balancer: Balancer) -> Iterable[str]:

@@ -317,7 +317,7 @@ def parse_config(
 @_uncollected()
 def join_config(text: str | bytes, *, file: str, sources: ConfigSources | None = None) -> JoinedConfig:
     """Return the tree of a config, unchecked. As parse_config."""
-    return _Joiner(sources or ConfigSources(None)).join(compose(text, file=file))
+    return _Joiner(sources or ConfigSources(None), compose(text, file=file)).join()
 
 
 @_uncollected()
@@ -367,35 +367,29 @@ def load_form(path: Path, form: type[M], check: Callable[[M], Iterable[Remark]] 
 class _Joiner:
     """Reads the included files, depth first."""
 
-    def __init__(self, sources: ConfigSources) -> None:
+    def __init__(self, sources: ConfigSources, main: ConfigPart) -> None:
         self._sources = sources
-        self._findings: list[Finding] = []
+        self._joined = JoinedConfig(main.root, main, findings=[*main.findings])
         self._services: list[Value] = []
-        self._origins: list[tuple[ConfigPart, int]] = []
-        self._included: list[ConfigPart] = []
         self._seen: dict[Path, str] = {}
         self._weights: dict[Path, Weights | None] = {}
-        self._values = 0
-
-    def join(self, main: ConfigPart) -> JoinedConfig:
-        self._findings.extend(main.findings)
         self._values = main.count
-        if not isinstance(main.root, dict):
-            return JoinedConfig(main.root, main, findings=self._findings)
-        path = self._sources.main
-        chain = () if path is None else (path.resolve(),)
-        self._seen |= dict.fromkeys(chain, main.file)
-        self._add(main, main.root, {}, chain)
-        root = dict(main.root)
-        if isinstance(root.get("services"), list) or ("services" not in root and "include" in root):
-            root["services"] = self._services
-        return JoinedConfig(root, main, self._included, self._origins, self._findings)
+
+    def join(self) -> JoinedConfig:
+        main, root, path = self._joined.main, self._joined.root, self._sources.main
+        if isinstance(root, dict):
+            chain = () if path is None else (path.resolve(),)
+            self._seen |= dict.fromkeys(chain, main.file)
+            self._add(main, root, {}, chain)
+            if isinstance(root.get("services"), list) or ("services" not in root and "include" in root):
+                self._joined.root = {**root, "services": self._services}
+        return self._joined
 
     def _add(self, part: ConfigPart, root: dict[str, Value], outer: Value, chain: tuple[Path, ...]) -> None:
         defaults = with_defaults(root.get("defaults", {}), outer)
         for index, service in enumerate(services_of(root, defaults)):
             self._services.append(self._weighted(part, index, service))
-            self._origins.append((part, index))
+            self._joined.origins.append((part, index))
         for path, text in included_paths(root):
             if self._sources.main is None:
                 self._refuse(part, path, "a config that is no file includes none; name the config by its path")
@@ -491,7 +485,7 @@ class _Joiner:
         else:
             self._seen[real] = part.file
             if (inner := self._read(part, path, file)) is not None:
-                self._included.append(inner)
+                self._joined.included.append(inner)
                 if isinstance(inner.root, dict):
                     self._add(inner, inner.root, defaults, (*chain, real))
 
@@ -502,15 +496,15 @@ class _Joiner:
         except ConfigUnreadable as error:
             self._refuse(part, path, f"{file} cannot be read: {error.reason}")
         except ConfigError as error:
-            self._findings.extend(error.findings)
+            self._joined.findings.extend(error.findings)
         else:
             self._values = found.count
-            self._findings.extend(found.findings)
+            self._joined.findings.extend(found.findings)
             return found
         return None
 
     def _refuse(self, part: ConfigPart, path: KeyPath, message: str) -> None:
-        self._findings.append(part.finding(path, message))
+        self._joined.findings.append(part.finding(path, message))
 
 
 def _with_weight(backend: Value, share: Value) -> Value:
