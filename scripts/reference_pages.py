@@ -11,6 +11,7 @@ import click
 from xenoovs.cli.main import COMMANDS, cli
 from xenoovs.compile.pipeline import (
     ALIAS_PRIORITY,
+    ANY_STEP,
     ARP_PRIORITY,
     ARP_VLAN_STEP,
     BLOCK_PRIORITY,
@@ -176,6 +177,7 @@ tunnel, with their source ports.
 | neighbour discovery | {Stage.CLASSIFY.table} | {NEIGHBOUR_DISCOVERY_PRIORITY} |
 | packets of a service | {Stage.CLASSIFY.table} | {SERVICE_PRIORITY}, less the more specific the claim |
 | the same in a VLAN | {Stage.CLASSIFY.table} | {SERVICE_PRIORITY + VLAN_STEP}, likewise |
+| the same of no VIP and no VLAN | {Stage.CLASSIFY.table} | {SERVICE_PRIORITY + ANY_STEP}, likewise |
 | ARP for a VIP; in a VLAN | {Stage.CLASSIFY.table} | {ARP_PRIORITY}; {ARP_PRIORITY + ARP_VLAN_STEP} |
 | what a backend of `mode: nat` sends back | {Stage.CLASSIFY.table} | {RETURN_PRIORITY}, less the more specific |
 | other traffic | {Stage.CLASSIFY.table} | {OTHER_PRIORITY} |

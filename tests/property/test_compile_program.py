@@ -209,7 +209,15 @@ def is_guarded(balancer: Balancer, packet: Packet) -> bool:
 _MOST = 600
 
 
+def _beside_a_vip_without_a_tag() -> Balancer:
+    """A service without a VIP, whose packets a VIP of packets without a tag must not widen by their destination."""
+    of_vip = replace(small.claim(IPv4Address("10.3.10.45"), protocol=Protocol.UDP), vlan=NO_TAG)
+    every = small.service(small.claim(protocol=Protocol.TCP), 1, 1, name="every")
+    return small.balancer(every, small.service(of_vip, 1, 1, name="untagged"))
+
+
 @share(0.4)
+@example(_beside_a_vip_without_a_tag())
 @given(balancers())
 def test_entries_are_as_predicted_beside_other_services(balancer: Balancer) -> None:
     program = compiled(balancer)

@@ -82,7 +82,9 @@ NEIGHBOUR_DISCOVERY_PRIORITY = 2000
 
 SERVICE_PRIORITY = 1000
 VLAN_STEP = 500
-"""Claims of a VLAN are above all others, from 1001 to 1500, in the same order."""
+"""Claims of a VLAN are above those of a VIP in every VLAN, from 1001 to 1500, in the same order."""
+ANY_STEP = 600
+"""Claims of no VIP in every VLAN are above both, up to 1600."""
 _VIP_STEP = 64
 """More than all other conditions together take: 1 for the protocol and 2 for each of 16 bits of the port."""
 _PREFIX_PRIORITY = 501
@@ -117,14 +119,16 @@ def service_priority(claim: Claim, vip: Vip | None, *, port_bits: int) -> int:
 
     Claims of no VIP or of addresses never overlap, so the order is free for the choice that widens megaflows least:
     claims without a VIP first, or their packets would be matched by destination, of which clients have as many as they
-    like; then fewer conditions first. Two flows of unlike conditions never share a priority, because Open vSwitch
-    leaves the order of equal ones undefined.
+    like; then fewer conditions first. Of claims without a VIP those of every VLAN are above those of one, by whose
+    flows their packets would be matched by VLAN. Two flows of unlike conditions never share a priority, because Open
+    vSwitch leaves the order of equal ones undefined.
 
     Claims of prefixes come last, the longest first. Of one length they never overlap, and those with fewer conditions
     come first as far as there is room: of IPv4 masks of up to 3 bits of the port share a priority, of IPv6 all but 16.
     `vip`: None: the claim has none. `port_bits`: Bits of the destination port that the flow matches, 0..16.
     """
-    has_protocol, base = claim.protocol is not None, VLAN_STEP * (claim.vlan is not None)
+    has_protocol = claim.protocol is not None
+    base = VLAN_STEP if claim.vlan is not None else ANY_STEP if vip is None else 0
     if isinstance(vip, IPNetwork):
         step = _PREFIX_STEP[family_of(vip)]
         rank = min(step - 3, 16 - port_bits) if port_bits else step - 1 - has_protocol

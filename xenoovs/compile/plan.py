@@ -116,11 +116,10 @@ def hardware_entries(service: ServiceProgram) -> int:
     """Return the megaflows of a service: its flows in `classify` times its blocks.
 
     Every ingress port, VIP and port mask is matched exactly, so each multiplies the blocks; and so does each part of a
-    prefix that longer VIPs cut out. Counted for one client-side
-    MAC (`rewrite_source_mac` needs as many again for each further one) and, where a service takes any IPv6 protocol but
-    not neighbour discovery, for one IP protocol. Where paths rewrite the source port, each port of the host is one
-    megaflow, because Open vSwitch matches what an action writes (xlate_sub_field() and OFPACT_SET_L4_SRC_PORT in
-    ofproto/ofproto-dpif-xlate.c).
+    prefix that longer VIPs cut out. Counted for one client-side MAC (`rewrite_source_mac` needs as many again for each
+    further one) and, where a service takes any IPv6 protocol but not neighbour discovery, for one IP protocol. Where
+    paths rewrite the source port, each port of the host is one megaflow, because Open vSwitch matches what an action
+    writes (xlate_sub_field() and OFPACT_SET_L4_SRC_PORT in ofproto/ofproto-dpif-xlate.c).
     """
     ports = service.service.rewritten_ports
     if ports is not None:
