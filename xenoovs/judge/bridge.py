@@ -17,8 +17,8 @@ from xenoovs.datapath.ovn import LogicalFlow
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import filter_of
-from xenoovs.judge.chains import ChainLink, is_hop, judge_chains, link_chains
-from xenoovs.judge.check import MegaflowJudge, MegaflowState, hop_of, reason_of
+from xenoovs.judge.chains import ChainLink, Hop, is_hop, judge_chains, link_chains
+from xenoovs.judge.check import MegaflowJudge, MegaflowState, reason_of
 from xenoovs.judge.expected import OutsideKind, outside_kind_of
 from xenoovs.judge.findings import Conclusion, Counts, DumpFindings, Tally, conclude, summed
 from xenoovs.judge.groups import GroupUse
@@ -123,8 +123,8 @@ def check_bridge(
         is_here = evidence.ports is None or evidence.ports.has(megaflow)
         if (state := judge.count(megaflow, is_here=is_here)) is not None:
             counter.add(megaflow, state)
-    hops = judge.hops()
-    counter.add_hops(hops)
+    found, hops = judge.hops()
+    counter.add_hops(found, hops)
     return BridgeFindings(
         counter.rows(),
         read,
@@ -133,11 +133,6 @@ def check_bridge(
         links=tuple(counter.links),
         **judge.found(),
     )
-
-
-def _software_kind(kind: OutsideKind) -> str:
-    """Return why a link is not judged. One that would be judged by itself follows a new connection."""
-    return OutsideKind.NEW_CONNECTION.value if kind.is_judged else kind.value
 
 
 _Key = tuple[str, Verdict, str, bool]
@@ -172,19 +167,17 @@ class _RowCounter:
         found = megaflow, state.verdict, chain, state.packets, state.hw_packets, is_judged, reason
         self.links.append(MegaflowLink(*found, filter_of(megaflow, self.filters), growth=state.growth))
 
-    def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
+    def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]], hops: Sequence[Hop]) -> None:
         """Count megaflows that recirculate packets, as chains."""
-        kinds = [outside_kind_of(megaflow, self.internal_ports) for megaflow, _ in found]
-        hops = [hop_of(*each, is_judged=kind.is_judged) for each, kind in zip(found, kinds, strict=True)]
         links = link_chains(hops)
         judged = judge_chains(replace(hop, is_judged=link.is_judged) for hop, link in zip(hops, links, strict=True))
         keys = dict[int, _Key]()
         for number in sorted(range(len(found)), key=lambda each: links[each].root != each):
             megaflow, state = found[number]
-            link, kind, in_chain = links[number], kinds[number], state.in_chain(judged[number])
+            link, in_chain = links[number], state.in_chain(judged[number])
             if not link.is_judged:
                 # The packets of what is behind it are the same.
-                reason = _software_kind(kind)
+                reason = self._software_kind(megaflow)
                 key = self._key(megaflow, state.verdict, reason, is_judged=False)
                 self._count(key, state if link.is_after_judged else None, link.exits)
             elif link.root == number:
@@ -194,8 +187,13 @@ class _RowCounter:
             else:
                 self._count(keys[link.root], None, link.exits)
             if self._is_listing:
-                reason = self._reason(megaflow, state) if link.is_judged else _software_kind(kind)
+                reason = self._reason(megaflow, state) if link.is_judged else self._software_kind(megaflow)
                 self._list(megaflow, state, in_chain.verdict, reason, is_judged=link.is_judged)
+
+    def _software_kind(self, megaflow: Megaflow) -> str:
+        """Return why a link is not judged. One that would be judged by itself follows a new connection."""
+        kind = outside_kind_of(megaflow, self.internal_ports)
+        return OutsideKind.NEW_CONNECTION.value if kind.is_judged else kind.value
 
     def _chain_reason(self, found: Sequence[tuple[Megaflow, MegaflowState]], link: ChainLink) -> str:
         if link.failing is None:

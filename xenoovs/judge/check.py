@@ -196,12 +196,6 @@ class ProofCounter:
         return sum(number for key, number in self.settled.items() if not self.packets[key])
 
 
-def hop_of(megaflow: Megaflow, state: MegaflowState, *, is_judged: bool) -> Hop:
-    place = megaflow.in_port or "", megaflow.recirc_id, recirculations(megaflow)
-    counters = state.packets, state.hw_packets, state.hw_bytes
-    return Hop(*place, state.verdict, *counters, is_judged, state.growth, frozenset(output_ports(megaflow)))
-
-
 _FAR_FEWER = 10
 """Times. Megaflows behind a hop are narrower, so some of them may have expired and come back with counters at 0."""
 _ENOUGH_GROWTH = 20
@@ -296,11 +290,18 @@ class MegaflowJudge:
             self._hops.append((megaflow, state))
         return is_kept
 
-    def hops(self) -> list[tuple[Megaflow, MegaflowState]]:
-        """Return the hops with their final states."""
+    def hops(self) -> tuple[list[tuple[Megaflow, MegaflowState]], list[Hop]]:
+        """Return the hops with their final states, and as parts of chains."""
         is_partial = self._evidence.is_recorded and self._is_all_offloaded
         states = judge_continuations(self._hops, is_partial=is_partial)
-        return [(megaflow, state) for (megaflow, _), state in zip(self._hops, states, strict=True)]
+        found = [(megaflow, state) for (megaflow, _), state in zip(self._hops, states, strict=True)]
+        return found, [self._hop(*each) for each in found]
+
+    def _hop(self, megaflow: Megaflow, state: MegaflowState) -> Hop:
+        place = megaflow.in_port or "", megaflow.recirc_id, recirculations(megaflow)
+        counters = state.packets, state.hw_packets, state.hw_bytes
+        is_judged = outside_kind_of(megaflow, self._evidence.internal_ports).is_judged
+        return Hop(*place, state.verdict, *counters, is_judged, state.growth, frozenset(output_ports(megaflow)))
 
 
 _MAX_TUNNELS = 5_000
@@ -505,9 +506,7 @@ class OffloadCheck:
 
     def _add_hops(self) -> None:
         """Count the megaflows that recirculate packets, each by the worst hop of its chains."""
-        found = self._judge.hops()
-        kinds = (outside_kind_of(megaflow, self.evidence.internal_ports) for megaflow, _ in found)
-        hops = (hop_of(*each, is_judged=kind.is_judged) for each, kind in zip(found, kinds, strict=True))
+        found, hops = self._judge.hops()
         for (megaflow, state), hop in zip(found, judge_chains(hops), strict=True):
             self._add(megaflow, state.in_chain(hop))
 

@@ -12,8 +12,8 @@ from xenoovs.datapath.outer import encapsulations
 from xenoovs.errors import counted
 from xenoovs.evidence.evidence import Evidence, Shape
 from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding, filter_of
-from xenoovs.judge.chains import link_chains
-from xenoovs.judge.check import MegaflowJudge, MegaflowState, ProofCounter, hop_of, is_recent
+from xenoovs.judge.chains import Hop, link_chains
+from xenoovs.judge.check import MegaflowJudge, MegaflowState, ProofCounter, is_recent
 from xenoovs.judge.expected import (
     AnswerFinder,
     BlockIndex,
@@ -98,7 +98,7 @@ def select_candidates(
         state = judge.state_of(megaflow)
         if state is None or not judge.keep_hop(megaflow, state):
             selector.add(megaflow, state)
-    selector.add_hops(judge.hops())
+    selector.add_hops(*judge.hops())
     return selector.selection()
 
 
@@ -134,9 +134,7 @@ class _Selector:
         found = self._overrides.overridden(megaflow, self._evidence.internal_ports)
         return tuple(BlockOverride(entry.service, blocks) for entry, blocks in found)
 
-    def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]]) -> None:
-        internal_ports = self._evidence.internal_ports
-        hops = [hop_of(*each, is_judged=outside_kind_of(each[0], internal_ports).is_judged) for each in found]
+    def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]], hops: Sequence[Hop]) -> None:
         for (megaflow, state), link in zip(found, link_chains(hops), strict=True):
             before = None if link.before is None else found[link.before][0]
             place = ChainPlace(before, has_failing=link.failing is not None, is_judged=link.is_judged)

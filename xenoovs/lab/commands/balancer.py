@@ -41,10 +41,10 @@ from xenoovs.terminal.load import load, resolved
 from xenoovs.terminal.options import (
     Command,
     OutputFormat,
-    duration,
     lab_option,
     optional_config_argument,
     output_option,
+    time_option,
 )
 from xenoovs.terminal.output import echo, print_json, print_table
 from xenoovs.terminal.reach import connect
@@ -294,11 +294,8 @@ def heal_command(backend: str | None, name: str, *, output: OutputFormat) -> Non
     type=click.IntRange(1, 1_000_000),
     help="Number of packets, or of TCP connections.  [default: 20000]",
 )
-@click.option(
+@time_option(
     "--for",
-    "for_s",
-    type=duration,
-    metavar="TIME",
     help="Send for this time, such as 60s, in place of --packets. Ctrl-C ends it and prints the summary.",
 )
 @click.option(

@@ -33,7 +33,7 @@ from xenoovs.measure.throughput import TrialSettings, loss_experiment, rate_expe
 from xenoovs.measure.trex_profile import trex_profile
 from xenoovs.measure.verdict import number_list, trusted
 from xenoovs.terminal.load import load
-from xenoovs.terminal.options import config_argument, duration
+from xenoovs.terminal.options import config_argument, time_option
 from xenoovs.terminal.output import echo
 
 _QUICK_FRAME_BYTES = (64, 512, 1518)
@@ -111,13 +111,7 @@ TABLES = {
     f"[default: {','.join(SPLITS)}]",
 )
 @repeats_option("[default: 5, quick 2, latency 1]")
-@click.option(
-    "--trial",
-    "trial_s",
-    type=duration,
-    metavar="TIME",
-    help="Length of each load.  [default: 2s in a lab, 10s on machines]",
-)
+@time_option("--trial", help="Length of each load.  [default: 2s in a lab, 10s on machines]")
 @click.option(
     "--clients",
     type=click.IntRange(1, 65536),
