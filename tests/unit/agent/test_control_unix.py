@@ -55,6 +55,19 @@ def test_a_live_socket_and_other_files_are_not(tmp_path: Path) -> None:
     assert path.read_text() == "something"
 
 
+def test_bug_a_live_socket_whose_queue_is_full_was_removed_as_that_of_a_killed_process(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with bound_socket(path) as busy, socket.socket(socket.AF_UNIX) as waiting, socket.socket(socket.AF_UNIX) as refused:
+        busy.listen(0)
+        waiting.connect(str(path))
+        refused.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            refused.connect(str(path))
+        with pytest.raises(ListenError, match="Address already in use"), bound_socket(path):
+            pass
+        assert path.is_socket()
+
+
 def test_a_socket_name_that_is_too_long_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ListenError, match="longer than the 107 bytes"), bound_socket(tmp_path / ("a" * 120)):
         pass
