@@ -8,7 +8,6 @@ from queue import Empty, SimpleQueue
 from threading import Lock, RLock
 
 from xenoovs.controller.session import Session
-from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState
 from xenoovs.display import span
 from xenoovs.errors import MalformedOpenFlow, NotEncodable, StandingBy, SwitchUnreachable, WireError
@@ -61,18 +60,11 @@ class ConnectionExchange:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class HostView:
-    """The state of the bridges in the database of the host, valid for connected bridges and ports `key`."""
-
-    key: tuple[object, ...]
-    states: tuple[BridgeState, ...]
-
-
 class BridgeConnection:
     """One connected bridge. `label`: its unique name, for messages (`ExpectedBridge.label`). `generation`: changes when
     the bridge has lost its flows; None until that is known. `is_here`: whether it is of this host; None: not checked
-    yet. `host_view`: the host's bridges, as `ControllerSwitch` last read them."""
+    yet. `host_view`: the host's bridges, as `ControllerSwitch` last read them, behind the connected bridges and
+    ports for which they are valid."""
 
     def __init__(self, session: Session, *, bridge: str, label: str) -> None:
         self.session, self.bridge, self.label = session, bridge, label
@@ -80,7 +72,7 @@ class BridgeConnection:
         self.generation: int | None = None
         self.is_standby = False
         self.is_here: bool | None = None
-        self.host_view: HostView | None = None
+        self.host_view: tuple[tuple[object, ...], tuple[BridgeState, ...]] | None = None
         self._turn = RLock()
         self._state = Lock()
         self._next_xid = _FIRST_XID

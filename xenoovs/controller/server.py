@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from xenoovs.controller.bridge import ExpectedBridge
-from xenoovs.controller.connection import BridgeConnection, HostView, count, dump, send_bundle, wait_in_step
+from xenoovs.controller.connection import BridgeConnection, count, dump, send_bundle, wait_in_step
 from xenoovs.controller.listen import Address, Stream, SwitchListener
 from xenoovs.controller.log import ControllerLog
 from xenoovs.controller.mastership import Mastership
@@ -164,9 +164,9 @@ class ControllerSwitch:
             return self.local.bridges()
         key = tuple((connection, port.number, port.name) for connection in connections for port in connection.ports)
         view = connections[0].host_view
-        if view is None or view.key != key or _has_tunnels(view, connections):
-            view = connections[0].host_view = HostView(key, self.local.bridges())
-        return view.states
+        if view is None or view[0] != key or _has_tunnels(view[1], connections):
+            view = connections[0].host_view = key, self.local.bridges()
+        return view[1]
 
     def describe(self, bridge: str) -> BridgeState:
         connection = self._connection(bridge)
@@ -257,9 +257,9 @@ class ControllerSwitch:
         return self.local
 
 
-def _has_tunnels(view: HostView, connections: Iterable[BridgeConnection]) -> bool:
+def _has_tunnels(states: Iterable[BridgeState], connections: Iterable[BridgeConnection]) -> bool:
     names = {connection.bridge for connection in connections}
-    ports = (port for state in view.states if state.name in names for port in state.ports)
+    ports = (port for state in states if state.name in names for port in state.ports)
     return any("remote_ip" in port.options for port in ports)
 
 
