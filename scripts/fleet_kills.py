@@ -125,9 +125,8 @@ def controller(directory: Path, *, is_alone: bool = True) -> Iterator[subprocess
     with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         try:
-            begun = b"active: the server leads" if is_alone else b"passive"
-            while begun not in process.stderr.readline():
-                pass
+            begun = (b"active: the server leads",) if is_alone else (b"active: the server leads", b"passive")
+            assert any(any(each in line for each in begun) for line in process.stderr), "the controller has ended"
             yield process
         finally:
             process.kill()
@@ -403,8 +402,15 @@ def _wait(client: StoreClient, condition: Callable[[FleetView], bool], what: str
 
 def _leader(servers: list[StoreServer]) -> StoreServer:
     found: StoreServer | None = None
-    while found is None:
+
+    def is_found() -> bool:
+        nonlocal found
         found = leader_of(servers)
+        return found is not None
+
+    # To ask starts programs: without a pause they would take the processor from the servers that elect.
+    eventually(is_found, "a leader")
+    assert found is not None
     return found
 
 
