@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from xenoovs.fleet.snapshot import FLEET_TABLES
-from xenoovs.show.agent import HISTOGRAMS, TABLES
 from xenoovs.show.column import Metric, Table
+from xenoovs.show.snapshot import HISTOGRAMS, TABLES
 
 _HEAD = ("| metric | type | labels | meaning |", "|---|---|---|---|")
 

@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_S, eventually
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.control.client import Client
-from xenoovs.agent.control.paths import bound_socket
+from xenoovs.agent.control.files import bound_socket
 from xenoovs.agent.control.serve import ApiListener, serve, unix_listener
 from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.probe.target import ProbeResult, Target

@@ -12,7 +12,7 @@ from xenoovs.agent.store import Store
 from xenoovs.decision.decision import DesiredState
 from xenoovs.decision.ejection import KnownShares
 from xenoovs.model.balancer import Balancer
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 
 
 class DrivenAgent:

@@ -10,10 +10,10 @@ from xenoovs.compile.offloadable.table import Profile, Version
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.judge.check import OffloadCheck
 from xenoovs.judge.expected import ExpectedService
 from xenoovs.judge.findings import OffloadFindings
 from xenoovs.judge.foreign import OwnMask
+from xenoovs.judge.offload import OffloadCheck
 from xenoovs.openflow.flow import Flow
 
 

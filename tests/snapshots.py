@@ -6,7 +6,8 @@ from fractions import Fraction
 from typing import Any
 
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.show.agent import (
+from xenoovs.show.paths import PathState, PathView, RemoteView
+from xenoovs.show.snapshot import (
     AgentView,
     BackendState,
     BackendView,
@@ -21,7 +22,6 @@ from xenoovs.show.agent import (
     SwitchMove,
     Traffic,
 )
-from xenoovs.show.paths import PathState, PathView, RemoteView
 
 NOW_S = 1_790_000_000.0
 """2026-09-21 14:13:20 UTC."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from scripts.bench.measure import XENOOVS, Row, function, process
 from xenoovs.compile.program import compile_config
-from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import expected_services
+from xenoovs.judge.offload import check_dump
 from xenoovs.model.load import load_config
 
 _LINES = 100_000

@@ -19,7 +19,7 @@ from tests.snapshots import NOW_S, blocks_of, lazy_snapshot, remote, snapshot
 from tests.snapshots import web as web_service
 from xenoovs.agent.web.page import agent_json, mount_page
 from xenoovs.display import duration, percent, quantity
-from xenoovs.show.agent import BackendState, Event, LazySnapshot, Override
+from xenoovs.show.snapshot import BackendState, Event, LazySnapshot, Override
 
 Scenario = Callable[[Tab, "Served"], Awaitable[None]]
 

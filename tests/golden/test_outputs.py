@@ -33,8 +33,8 @@ from xenoovs import __version__
 from xenoovs.agent.telemetry import exposition
 from xenoovs.agent.web.page import agent_json
 from xenoovs.cli.main import run
-from xenoovs.show.agent import TABLES, BlockView, LazySnapshot, parse_snapshot
 from xenoovs.show.codec import parse
+from xenoovs.show.snapshot import TABLES, BlockView, LazySnapshot, parse_snapshot
 
 HERE = Path(__file__).parent / "outputs"
 AGENT = ("--control", "agent.sock")

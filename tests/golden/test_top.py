@@ -10,8 +10,8 @@ import pytest
 
 from tests.snapshots import NOW_S, snapshot
 from xenoovs.cli.top import Order, Sort, Task, View, frame
-from xenoovs.show.agent import PortView, Snapshot
 from xenoovs.show.screen import Size
+from xenoovs.show.snapshot import PortView, Snapshot
 
 HERE = Path(__file__).parent / "top"
 

@@ -21,7 +21,7 @@ from xenoovs.cli.restart_ovs import restart, restart_order
 from xenoovs.datapath.fact import Unknown
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
-from xenoovs.evidence.target import THIS_HOST
+from xenoovs.evidence.command_target import THIS_HOST
 from xenoovs.judge.doctor.check import CheckResult, CheckState
 from xenoovs.judge.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
 from xenoovs.lab.host import LabNetns

@@ -11,7 +11,7 @@ from tests.ovs.lab_support import install, lab_fixture, load_text
 from xenoovs.cli.doctor import Question
 from xenoovs.compile.program import compile_config
 from xenoovs.datapath.parse import parse_dump
-from xenoovs.evidence.target import THIS_HOST
+from xenoovs.evidence.command_target import THIS_HOST
 from xenoovs.judge.doctor.check import CheckState
 from xenoovs.judge.doctor.examine import HOST_CHECKS, examine
 from xenoovs.judge.expected import expected_services, index_blocks

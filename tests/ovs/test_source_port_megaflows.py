@@ -23,10 +23,10 @@ from xenoovs.compile.program import Program, ServiceProgram, compile_config, com
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.decision.advance import Progress
 from xenoovs.decision.decision import Phase
-from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Conclusion
 from xenoovs.judge.foreign import attribute
+from xenoovs.judge.offload import check_dump
 from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.traffic import Load

@@ -24,7 +24,7 @@ from xenoovs.errors import CompileError, RequestRefused, XenoovsError
 from xenoovs.model.balancer import AT_ONCE, AllDown, Balancer, Drain, DrainMode, Health, ProbeKind, Protocol
 from xenoovs.openflow.flow import Command, Flow
 from xenoovs.openflow.text import parse_dump
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 
 RESYNC_S, RETRY_S = 10.0, 0.5
 FOREIGN = [

@@ -17,7 +17,7 @@ from xenoovs.agent.overrides import merge
 from xenoovs.agent.runtime_file import parse_runtime, render_runtime
 from xenoovs.errors import RequestRefused
 from xenoovs.model.balancer import Balancer
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 
 MIN_CHANGE = Fraction(1, 10)
 WORDS = st.sampled_from(["up", "down", "fail", "stopped", "ready", "drain", "maint", "75%", "0%", "UP", "maxconn:30"])

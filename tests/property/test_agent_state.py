@@ -29,7 +29,7 @@ from xenoovs.agent.state import (
 from xenoovs.decision.ejection import max_ejected
 from xenoovs.errors import CompileError
 from xenoovs.model.balancer import AT_ONCE, AllDown, Balancer, Drain, DrainMode, Health, Initial, ProbeKind, Protocol
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 
 FOREIGN = Check(IcmpTarget(IPv4Address("198.51.100.1")), Health(ProbeKind.ICMP))
 PORTS = st.frozensets(st.sampled_from(["p1", "p2"]))

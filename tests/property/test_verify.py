@@ -16,7 +16,6 @@ from tests.unit.judge.programs import two_services
 from xenoovs.datapath.megaflow import Key, MaskedValue, Megaflow
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge import expected
-from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import (
     ExpectedBlock,
     ExpectedService,
@@ -25,6 +24,7 @@ from xenoovs.judge.expected import (
     expected_services,
     index_blocks,
 )
+from xenoovs.judge.offload import check_dump
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
 from xenoovs.judge.simulate.walk import Outcome, tables_of
 from xenoovs.model.packet import Packet

@@ -34,7 +34,7 @@ from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import Flow, Learn
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.yaml"))
 TICK_S, RESYNC_S = Fraction(1, 100), 10

@@ -22,7 +22,7 @@ from xenoovs.errors import (
     counted,
     worded,
 )
-from xenoovs.evidence.target import THIS_HOST, CommandTarget
+from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
 from xenoovs.switch.api import require_ports
 from xenoovs.switch.stderr import rejected, unreachable
 

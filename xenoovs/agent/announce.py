@@ -22,7 +22,7 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import Vip, prefix_text
 from xenoovs.model.balancer import AgentExit, Announce, Balancer
-from xenoovs.show.agent import AnnouncementView
+from xenoovs.show.snapshot import AnnouncementView
 
 if TYPE_CHECKING:
     from xenoovs.switch.vip_routes import BgpRoute

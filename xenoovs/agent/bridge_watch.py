@@ -25,7 +25,7 @@ from xenoovs.errors import SwitchUnreachable, counted, worded
 from xenoovs.judge.expected import hops_in_use
 from xenoovs.model.balancer import Balancer
 from xenoovs.openflow.flow import output_ports
-from xenoovs.show.agent import PortView, SwitchMove
+from xenoovs.show.snapshot import PortView, SwitchMove
 from xenoovs.switch.ovsdb import Ports, follow_ports
 
 _RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0

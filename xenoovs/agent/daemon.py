@@ -67,8 +67,8 @@ from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import ChangesHeld, RequestRefused, RoundLate, SystemFailure, XenoovsError
 from xenoovs.model.balancer import Balancer
-from xenoovs.show.agent import Event, LazySnapshot, PortView, Snapshot
 from xenoovs.show.paths import RemoteView
+from xenoovs.show.snapshot import Event, LazySnapshot, PortView, Snapshot
 
 _POLL_S = 0.2
 """Between two checks of the config file and of the bridge's socket, each one stat(2)."""

@@ -32,7 +32,7 @@ from xenoovs.fleet.plan import Memo, digest
 from xenoovs.fleet.rollout import TOLERANCE, hw_share
 from xenoovs.judge.findings import OffloadFindings
 from xenoovs.model.balancer import Balancer, service_ids
-from xenoovs.show.agent import FleetMembership
+from xenoovs.show.snapshot import FleetMembership
 from xenoovs.store.view import FORMAT, MAX_ERROR, DpuStatus, FleetView
 from xenoovs.switch.certificates import certificate_end_s
 

@@ -43,7 +43,7 @@ from xenoovs.model.balancer import (
 )
 from xenoovs.model.next_hop import UNKNOWN_MAC, mac_of
 from xenoovs.model.packet import own_addresses
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 from xenoovs.store.view import FleetView
 
 # The health of one backend, from the results of its probes. Pure: the time is an argument.

@@ -30,13 +30,13 @@ from xenoovs.evidence.samples import (
     port_finding,
     sample_of,
 )
-from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import ExpectedService, expected_services
 from xenoovs.judge.findings import OffloadFindings
+from xenoovs.judge.offload import check_dump
 from xenoovs.judge.traffic import traffic_report
 from xenoovs.openflow.flow import FlowKey, ObservedFlow
 from xenoovs.regex import ASCII, MULTILINE, regex
-from xenoovs.show.agent import Counted, Insertion, Rate, Traffic
+from xenoovs.show.snapshot import Counted, Insertion, Rate, Traffic
 from xenoovs.switch.api import Switch
 from xenoovs.switch.devices import read_port_packets
 from xenoovs.switch.endpoint import Endpoint

@@ -21,7 +21,7 @@ from xenoovs.decision.ejection import Ejection
 from xenoovs.display import decimal
 from xenoovs.errors import CompileError, RequestRefused
 from xenoovs.model.balancer import Balancer, Service
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 
 
 class OverrideAction(Enum):

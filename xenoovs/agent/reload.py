@@ -52,7 +52,7 @@ from xenoovs.errors import (
     SwitchError,
     XenoovsError,
 )
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from xenoovs.display import decimal
 from xenoovs.engine.change import Change
 from xenoovs.errors import RoundLate, XenoovsError
 from xenoovs.model.balancer import Balancer
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 
 _MAX_SERVICES = 20
 """How many services that one round changed are logged one by one: those with the most clients moved."""

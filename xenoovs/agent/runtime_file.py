@@ -19,7 +19,7 @@ from pathlib import Path
 from xenoovs.agent.state import PathPin, Runtime
 from xenoovs.display import decimal
 from xenoovs.errors import StateUnusable
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 from xenoovs.switch.undo_journal import replace_file, sync_directory
 
 MAX_WEIGHT = 10**9

@@ -25,7 +25,8 @@ from xenoovs.engine.engine import Engine
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Backend, Service
 from xenoovs.model.next_hop import mac_and_port
-from xenoovs.show.agent import (
+from xenoovs.show.column import build
+from xenoovs.show.snapshot import (
     AgentView,
     BackendState,
     BlockView,
@@ -35,7 +36,6 @@ from xenoovs.show.agent import (
     Snapshot,
     SwitchMove,
 )
-from xenoovs.show.column import build
 
 V = TypeVar("V")
 R = TypeVar("R")

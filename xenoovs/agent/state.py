@@ -41,7 +41,7 @@ from xenoovs.decision.ejection import (
 )
 from xenoovs.errors import BudgetUnreachable, CompileError, ToleranceUnreachable, assert_never
 from xenoovs.model.balancer import Balancer, Service
-from xenoovs.show.agent import AnnouncementView, Counted, FleetMembership, Insertion, Override, Rate, Traffic
+from xenoovs.show.snapshot import AnnouncementView, Counted, FleetMembership, Insertion, Override, Rate, Traffic
 
 if TYPE_CHECKING:
     from xenoovs.compile.program import Program

@@ -19,8 +19,8 @@ from xenoovs.agent.state import Probed, SamplesAsked
 from xenoovs.agent.tasks import call_each
 from xenoovs.agent.web.page import agent_json, mount_page
 from xenoovs.regex import regex
-from xenoovs.show.agent import HISTOGRAMS, TABLES, LazySnapshot
 from xenoovs.show.column import Metric, Table
+from xenoovs.show.snapshot import HISTOGRAMS, TABLES, LazySnapshot
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.app import Mount

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from xenoovs.agent.control.paths import AgentPaths
+from xenoovs.agent.control.files import AgentPaths
 from xenoovs.agent.fleet import FleetMember
 from xenoovs.agent.fleet_config import FleetCache, FleetConfig
 from xenoovs.agent.log import info, warn

@@ -21,7 +21,7 @@ from xenoovs.agent.announce import Announcer
 from xenoovs.agent.bridge_watch import follow_ipsec, open_ipsec_events
 from xenoovs.agent.config_file import ConfigFile, parse_bound
 from xenoovs.agent.control.app import Mount
-from xenoovs.agent.control.paths import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
+from xenoovs.agent.control.files import AgentPaths, BridgeLocks, agent_paths, bound_socket, command_options
 from xenoovs.agent.control.serve import ApiListener, Listen, ServedAgent, open_port, serve, serve_several, unix_listener
 from xenoovs.agent.control.xenoflow import mount_xenoflow
 from xenoovs.agent.daemon import Agent, AgentGroup, Settings, Starter, handle_signals

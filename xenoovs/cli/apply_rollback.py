@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler
 from socket import socket
 from types import FrameType
 
-from xenoovs.agent.control.paths import AgentPaths, bound_socket
+from xenoovs.agent.control.files import AgentPaths, bound_socket
 from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.cli.apply import DrainRounds
 from xenoovs.cli.offload import BlockChecker, block_checker

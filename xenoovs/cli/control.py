@@ -28,7 +28,7 @@ from xenoovs.terminal.output import echo, print_json
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
-    from xenoovs.agent.control.paths import AgentPaths
+    from xenoovs.agent.control.files import AgentPaths
 
 
 _for_option = time_option(
@@ -94,7 +94,7 @@ def weight_command(*, words: tuple[str, ...], for_s: float | None, where: Where,
 
 
 def _show_weight(where: Where, service: str, backend: str, *, output: OutputFormat) -> None:
-    from xenoovs.show.agent import parse_snapshot
+    from xenoovs.show.snapshot import parse_snapshot
 
     services = {one.name: one for one in parse_snapshot(ask(where, "status")["snapshot"]).services}
     if service not in services:

@@ -16,7 +16,9 @@ from xenoovs.cli.control import backend_request
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import decimal, duration, percent, printable, quantity
 from xenoovs.errors import AgentMissing, CompileError, SwitchError, counted
-from xenoovs.show.agent import (
+from xenoovs.show.codec import parse, to_document
+from xenoovs.show.column import Row
+from xenoovs.show.snapshot import (
     BackendView,
     BlockView,
     Event,
@@ -26,8 +28,6 @@ from xenoovs.show.agent import (
     backend_rows,
     parse_snapshot,
 )
-from xenoovs.show.codec import parse, to_document
-from xenoovs.show.column import Row
 from xenoovs.terminal.agent_client import Where, agent_of, agent_options
 from xenoovs.terminal.defaults import find_config
 from xenoovs.terminal.load import load_resolved
@@ -37,7 +37,7 @@ from xenoovs.terminal.reach import reach, where_of
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
-    from xenoovs.evidence.target import CommandTarget
+    from xenoovs.evidence.command_target import CommandTarget
     from xenoovs.model.balancer import Backend, Balancer
     from xenoovs.switch.management import ManagementSwitch
 

@@ -19,8 +19,8 @@ from xenoovs.datapath.host import BackendFacts, HostFacts
 from xenoovs.datapath.tunnel_facts import TunnelEnd, tunnel_ends
 from xenoovs.errors import FileUnusable, ParseError, SwitchError, XenoovsError
 from xenoovs.evidence.collector import Collector
+from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.target import CommandTarget
 from xenoovs.judge.doctor.check import (
     UNDO_LEFTOVERS,
     WRITE_KEYS,
@@ -383,7 +383,7 @@ class Question:
         """Return the state of remotes from the agent of the bridge."""
         # Imported here: they import HTTP, and most configs have no tunnels.
         from xenoovs.agent.control.client import Client
-        from xenoovs.agent.control.paths import agent_paths
+        from xenoovs.agent.control.files import agent_paths
 
         if is_replaying():
             return Unknown("a record does not have what the agent says")

@@ -25,7 +25,7 @@ from xenoovs.terminal.output import echo, print_json, print_table, print_text
 from xenoovs.terminal.reach import reach
 
 if TYPE_CHECKING:
-    from xenoovs.agent.control.paths import AgentPaths
+    from xenoovs.agent.control.files import AgentPaths
     from xenoovs.cli.saved import HistoryEntry
     from xenoovs.engine.change import Change
     from xenoovs.switch.api import Switch

@@ -27,13 +27,13 @@ from xenoovs.evidence.collector import (
     recorded_evidence,
     uncollected,
 )
+from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.record import open_dump
-from xenoovs.evidence.target import THIS_HOST, CommandTarget
-from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Anomaly, OffloadFindings
 from xenoovs.judge.foreign import OwnMask, attribute
+from xenoovs.judge.offload import check_dump
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.tunnel import RemoteEnd, remote_end_of
 from xenoovs.openflow.flow import Field, ObservedFlow, is_foreign, is_ours

@@ -12,7 +12,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.display import percent
 from xenoovs.errors import counted, first_names, worded
-from xenoovs.evidence.target import THIS_HOST, CommandTarget
+from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
 from xenoovs.judge.expected import OutsideKind
 from xenoovs.judge.findings import (
     Anomaly,

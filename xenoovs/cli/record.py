@@ -22,7 +22,7 @@ from xenoovs.terminal.output import echo
 from xenoovs.terminal.reach import reach
 
 if TYPE_CHECKING:
-    from xenoovs.agent.control.paths import AgentPaths
+    from xenoovs.agent.control.files import AgentPaths
 
 _ASKING_S = 60.0
 """Besides the time between the two looks."""

@@ -15,10 +15,10 @@ from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration, percent, quantity
 from xenoovs.errors import AgentMissing, counted
 from xenoovs.model.balancer import DrainMode
-from xenoovs.show.agent import BackendView, Snapshot, SwitchMove, backend_rows, parse_snapshot
 from xenoovs.show.column import Column, Row, Table, columns_of, named, number, text
 from xenoovs.show.conditions import addressed, notices
 from xenoovs.show.paths import RemoteView
+from xenoovs.show.snapshot import BackendView, Snapshot, SwitchMove, backend_rows, parse_snapshot
 from xenoovs.show.terminal import STYLES
 from xenoovs.terminal.agent_client import Where, agent_of, agent_options, find_client, find_clients, options_of
 from xenoovs.terminal.defaults import environment_config, find_config

@@ -14,11 +14,11 @@ from xenoovs.cli.status import agent_document
 from xenoovs.dataclass import dataclass, replace
 from xenoovs.display import duration, percent
 from xenoovs.errors import XenoovsError, counted
-from xenoovs.show.agent import BackendState, BackendView, ServiceView, Snapshot, backend_rows, parse_snapshot, totals
 from xenoovs.show.column import Column, Row, columns_of, text
 from xenoovs.show.conditions import addressed, headline, troubles
 from xenoovs.show.paths import PathState, RemoteView
 from xenoovs.show.screen import Ask, Layout, Size, framed, is_live, line, once_size, one_column, row_after, run_live
+from xenoovs.show.snapshot import BackendState, BackendView, ServiceView, Snapshot, backend_rows, parse_snapshot, totals
 from xenoovs.show.terminal import fit
 from xenoovs.terminal.agent_client import Where, agent_options, find_client, options_of
 from xenoovs.terminal.options import OutputFormat, live_interval_option, once_option, output_option

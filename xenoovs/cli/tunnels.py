@@ -10,7 +10,7 @@ import click
 
 from xenoovs.compile.program import sorted_flows
 from xenoovs.compile.tunnel_ports import Receiver, WantedPort, receiver_of, wanted_ports
-from xenoovs.evidence.target import THIS_HOST, CommandTarget
+from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import is_tunneled
 from xenoovs.openflow.text import render_flow, render_flow_to_send

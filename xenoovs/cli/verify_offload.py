@@ -21,7 +21,7 @@ from xenoovs.cli.offload_report import ReportOptions, show, show_bridge
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchError
 from xenoovs.evidence.collector import Collector
-from xenoovs.evidence.target import THIS_HOST
+from xenoovs.evidence.command_target import THIS_HOST
 from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over
 from xenoovs.judge.report import bridge_to_json, to_json
 from xenoovs.terminal.completion import complete_bridge, complete_service

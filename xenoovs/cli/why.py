@@ -30,8 +30,8 @@ from xenoovs.errors import ParseError, counted, first_names, worded
 from xenoovs.evidence.collector import Collector, NamedBridges, finish_leftovers, read_flows, recorded_evidence
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.record import open_dump
-from xenoovs.judge.check import UnparsedLines
 from xenoovs.judge.expected import ExpectedService, expected_services
+from xenoovs.judge.offload import UnparsedLines
 from xenoovs.judge.why.case import Case
 from xenoovs.judge.why.diagnose import (
     Attribution,

@@ -125,12 +125,12 @@ def tunnel_return_flows(balancer: Balancer, leaving: Mapping[Claim, Iterable[Nex
 
     They belong to no service: services may share a VIP and a remote. Remote and key are matched, so that no other host
     can send packets with the address of a VIP. A megaflow has both in any case (tnl_wc_init(), ofproto/tunnel.c).
-    `leaving`: Next hops that the config lacks, with which services still have clients.
+    `leaving`: By service, next hops that are not in the config any more and still have clients.
     """
     made = dict[FlowKey, Flow]()
     for service in balancer.services:
         configured = tuple(backend.next_hop for backend in service.backends)
-        # A config without any backend behind a tunnel cannot say how the answers of those that leave come back.
+        # `return` has no meaning without a backend behind a tunnel; one that leaves may still be behind one.
         is_unsaid = len(balancer.uplinks.ingress) == 1 and not any(map(is_tunneled, configured))
         if service.returns is not Returns.SWITCH and not is_unsaid:
             continue

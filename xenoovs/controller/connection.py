@@ -53,7 +53,7 @@ class ConnectionExchange:
         return answer
 
     def offer(self, frame: bytes | None) -> bool:
-        """Return whether the message belongs here; None: the connection is lost."""
+        """Return whether the message belongs here. `frame`: None if the connection is lost."""
         if frame is not None and not self._first <= HEADER.unpack_from(frame)[3] < self._next:
             return False
         self._answers.put(frame)

@@ -11,8 +11,8 @@ from xenoovs.datapath.host import Device, HostFacts, OffloadHistory, OffloadStat
 from xenoovs.datapath.megaflow import MAX_IDLE_S, Megaflow
 from xenoovs.datapath.tc import DriverAnswer, TcFilter
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES, TunnelPort, tunnel_owner, tunnel_ports
+from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
 from xenoovs.evidence.samples import DatapathSample, PortFinding
-from xenoovs.evidence.target import THIS_HOST, CommandTarget
 
 Shape = tuple[str | None, tuple[tuple[str, str], ...], tuple[str, ...]]
 """Ingress port, keys with their matched attributes, kinds of actions: what decides whether a driver accepts a rule."""

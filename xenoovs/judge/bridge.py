@@ -18,11 +18,11 @@ from xenoovs.errors import ParseError
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import filter_of
 from xenoovs.judge.chains import ChainLink, Hop, is_hop, judge_chains, link_chains
-from xenoovs.judge.check import MegaflowJudge, MegaflowState, reason_of
 from xenoovs.judge.expected import OutsideKind, outside_kind_of
 from xenoovs.judge.findings import Conclusion, Counts, DumpFindings, Tally, conclude, summed
 from xenoovs.judge.groups import GroupUse
 from xenoovs.judge.links import LinkNames, MegaflowLink
+from xenoovs.judge.offload import MegaflowJudge, MegaflowState, reason_of
 from xenoovs.judge.why.case import DOCA_LAYER, MINIFLOW, OFFLOAD_INFO
 from xenoovs.judge.why.flows import explains
 

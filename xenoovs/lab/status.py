@@ -1,4 +1,4 @@
-"""What of a lab works: its Open vSwitch, its namespaces, and what each backend answers."""
+"""The health of a lab: its Open vSwitch, its namespaces, and what each backend answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MachineStatus:
 
 @dataclass(frozen=True, slots=True)
 class LabStatus:
-    """What of a lab works. `ovs_pids`: ovs-vswitchd, then ovsdb-server. `missing`: namespaces."""
+    """The health of a lab. `ovs_pids`: ovs-vswitchd, then ovsdb-server. `missing`: namespaces."""
 
     name: str
     directory: str

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from xenoovs.agent.control.paths import agent_paths
+from xenoovs.agent.control.files import agent_paths
 from xenoovs.dataclass import dataclass
 from xenoovs.errors import MeasureError
 from xenoovs.lab.fabric.plan import BRIDGE, Fabric, Site, elephant_net

@@ -89,8 +89,8 @@ def carry_out(
 ) -> None:
     """Measure what the run lacks, and store each sample at once. Samples that are stored stay, whatever happens.
 
-    `within_s`: No measurement begins that would end later; the run then lacks samples. The time is divided between the
-    settings of `offload`, and each session measures at least one point of each.
+    `within_s`: After the first point of each setting of `offload`, between which the time is divided, no measurement
+    begins that would end later; the run then lacks samples.
 
     Raises MeasureError when the experiment cannot go on, or a sample cannot be stored.
     """

@@ -10,8 +10,8 @@ from time import gmtime, strftime
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.regex import regex
-from xenoovs.show.agent import AnnouncementView, BackendState, Override, ServiceView, Snapshot, hw_share
 from xenoovs.show.paths import PathState
+from xenoovs.show.snapshot import AnnouncementView, BackendState, Override, ServiceView, Snapshot, hw_share
 
 _MAX_SERVICES = _MAX_VIPS = 5
 """Named one by one; further ones are counted."""

@@ -268,7 +268,7 @@ class SkipSwProber:
     directory: Path
 
     def finish(self) -> bool:
-        """Delete what a killed run left behind. Whether there was something."""
+        """Delete the trial rule of a run that was killed; return whether there was one."""
         return self._journal.finish(self._clean_up)
 
     def ask(self, rules: Mapping[str, Iterable[str]]) -> dict[str, DriverAnswer]:

@@ -63,7 +63,7 @@ class OffloadLog:
     endpoint: Endpoint
 
     def finish(self) -> bool:
-        """Put back what a killed run left raised. Whether there was something."""
+        """Restore levels that a killed run left raised; return whether there were any."""
         return self._journal.finish(lambda: self._put_back(find_process(self.endpoint)))
 
     def listen(self, *, seconds: float, reinstall: bool) -> str:
@@ -110,7 +110,7 @@ class OffloadLog:
             return False
         if process is not None and (facts.get("pid"), facts.get("started")) == (process.pid, process.started):
             self._restore(_noted_modules(facts, self._journal))
-        # Another process has levels of its own: what was raised has gone with the one that was.
+        # The levels of a process end with it.
         self._journal.erase()
         return True
 

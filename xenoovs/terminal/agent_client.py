@@ -19,7 +19,7 @@ from xenoovs.terminal.reach import endpoint_of, target_options
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.client import Client
-    from xenoovs.agent.control.paths import AgentPaths
+    from xenoovs.agent.control.files import AgentPaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,14 @@ def _answering(where: Where, names: Iterable[str]) -> Path | None:
 
 def find_places(db: str | None, lab: str | None) -> AgentPaths:
     """Return where the agents of an Open vSwitch have their files. Raises click.UsageError, LabError, ListenError."""
-    from xenoovs.agent.control.paths import agent_paths
+    from xenoovs.agent.control.files import agent_paths
 
     return agent_paths(endpoint_of(db, lab), env=os.environ, is_root=os.geteuid() == 0)
 
 
 def options_of(client: Client, where: Where) -> str:
     """Return the options with which commands reach this agent, after a space; empty: they need none."""
-    from xenoovs.agent.control.paths import command_options
+    from xenoovs.agent.control.files import command_options
 
     places = find_places(where.db, where.lab) if where.control is None else None
     return command_options(client.path, places, target=target_options(where.db, where.lab))

@@ -16,7 +16,7 @@ from xenoovs.terminal.defaults import is_forwarded, labs
 
 if TYPE_CHECKING:
     from xenoovs.evidence.archive import Record
-    from xenoovs.evidence.target import CommandTarget
+    from xenoovs.evidence.command_target import CommandTarget
     from xenoovs.switch.management import ManagementSwitch
 
 _RECORDED = "xenoovs.endpoint_of_record"
@@ -90,7 +90,7 @@ def reach(db: str | None, lab: str | None) -> ManagementSwitch:
 def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> CommandTarget:
     """Return how a suggested command has to name this Open vSwitch and the config, so that it can be copied."""
     from xenoovs.datapath.fact import Unknown
-    from xenoovs.evidence.target import CommandTarget
+    from xenoovs.evidence.command_target import CommandTarget
     from xenoovs.switch.vswitchd import netns_of
 
     file = None if config is None or str(config) == "-" else str(config)

@@ -19,8 +19,8 @@ from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import AgentTarget, ProbeResult, Target
-from xenoovs.show.agent import BackendView, Snapshot, parse_snapshot
 from xenoovs.show.conditions import notices
+from xenoovs.show.snapshot import BackendView, Snapshot, parse_snapshot
 
 ADDRESSES = {"a": "127.0.0.2", "b": "127.0.0.3"}
 """Where the agents of 192.0.2.2 and 192.0.2.3 are: a config has no loopback addresses."""

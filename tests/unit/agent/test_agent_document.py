@@ -9,8 +9,8 @@ import pytest
 
 from tests.snapshots import snapshot
 from xenoovs.errors import ParseError
-from xenoovs.show.agent import parse_snapshot
 from xenoovs.show.codec import to_json
+from xenoovs.show.snapshot import parse_snapshot
 
 
 def document() -> dict[str, Any]:

@@ -20,7 +20,7 @@ from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
 from xenoovs.agent.state import Runtime
 from xenoovs.errors import AgentRefused, ConfigError, ConfigUnreadable, StateUnusable
-from xenoovs.show.agent import Override, Snapshot, parse_snapshot
+from xenoovs.show.snapshot import Override, Snapshot, parse_snapshot
 from xenoovs.switch.process import run
 
 

@@ -30,8 +30,8 @@ from xenoovs.errors import SwitchError
 from xenoovs.model.address import Vip
 from xenoovs.model.balancer import Announce, Balancer, BgpSpeaker, Protocol
 from xenoovs.model.load import parse_config
-from xenoovs.show.agent import AnnouncementView, Snapshot
 from xenoovs.show.conditions import headline, is_as_desired, notices, troubles
+from xenoovs.show.snapshot import AnnouncementView, Snapshot
 from xenoovs.switch.vip_routes import BgpRoute
 
 ONE, OTHER = ip_address("192.0.2.10"), ip_address("192.0.2.11")

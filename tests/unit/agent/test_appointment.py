@@ -20,7 +20,7 @@ from tests.fleet_support import EMPTY, given, settled
 from tests.patience import PATIENCE_S, eventually
 from tests.unit import balancer as small
 from xenoovs.agent.control.client import Client
-from xenoovs.agent.control.paths import bound_socket
+from xenoovs.agent.control.files import bound_socket
 from xenoovs.agent.control.serve import serve, unix_listener
 from xenoovs.agent.daemon import Agent, Settings
 from xenoovs.agent.fleet_config import FleetConfig

@@ -8,8 +8,8 @@ import pytest
 
 from tests import snapshots
 from tests.snapshots import NOW_S, snapshot, web
-from xenoovs.show.agent import AgentView, BackendState, PortView, Rate, ServiceView, Snapshot
 from xenoovs.show.conditions import addressed, hardware_share, headline, is_as_desired, notices, troubles
+from xenoovs.show.snapshot import AgentView, BackendState, PortView, Rate, ServiceView, Snapshot
 
 
 def texts(shown: Snapshot) -> list[str]:

@@ -15,7 +15,7 @@ from xenoovs.agent.health import HealthTracker
 from xenoovs.agent.overrides import require_possible
 from xenoovs.agent.probe.target import ProbeResult, Target, TcpTarget
 from xenoovs.errors import AgentRefused, CompileError
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 
 DEAD = "198.51.100.3"
 

@@ -10,7 +10,7 @@ from tests.agent_support import Scene
 from xenoovs.agent.control import handlers
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.errors import AgentRefused
-from xenoovs.show.agent import LazySnapshot, ServiceView
+from xenoovs.show.snapshot import LazySnapshot, ServiceView
 
 
 def test_the_blocks_of_a_service_fill_the_address_space(scene: Scene) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.agent_support import Scene
 from tests.patience import eventually
 from xenoovs.errors import AgentRefused
-from xenoovs.show.agent import BackendState, Snapshot, parse_snapshot
+from xenoovs.show.snapshot import BackendState, Snapshot, parse_snapshot
 
 
 def backend(name: str, **more: object) -> dict[str, Any]:

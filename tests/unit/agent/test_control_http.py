@@ -21,7 +21,7 @@ from xenoovs.agent.control import app
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
 from xenoovs.agent.state import Membership
 from xenoovs.errors import ListenError
-from xenoovs.show.agent import FleetMembership
+from xenoovs.show.snapshot import FleetMembership
 
 
 def send(path: Path, method: str, target: str, body: bytes = b"") -> tuple[int, dict[str, Any]]:

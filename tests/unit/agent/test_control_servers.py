@@ -18,7 +18,7 @@ from xenoovs.agent.daemon import Agent
 from xenoovs.decision.decision import with_weights
 from xenoovs.errors import AgentRefused, MacUnknown
 from xenoovs.model.balancer import Balancer
-from xenoovs.show.agent import BackendState, BackendView, parse_snapshot
+from xenoovs.show.snapshot import BackendState, BackendView, parse_snapshot
 
 CONFIG = """\
 version: 1

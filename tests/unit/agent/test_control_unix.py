@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from xenoovs.agent.control.paths import (
+from xenoovs.agent.control.files import (
     AgentPaths,
     BridgeLocks,
     agent_paths,

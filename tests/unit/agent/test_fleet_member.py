@@ -44,9 +44,9 @@ from xenoovs.errors import SwitchError
 from xenoovs.fleet import watch as fleet_watch
 from xenoovs.fleet.controller import ActiveSign
 from xenoovs.fleet.watch import FleetWatch
-from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import OffloadFindings
+from xenoovs.judge.offload import check_dump
 from xenoovs.model.load import load_config, parse_config
 from xenoovs.store.client import DpuStatusReader, StoreClient, StoreConnection
 from xenoovs.store.servers import ServerFacts

@@ -44,7 +44,7 @@ from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, 
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import Direct
 from xenoovs.partition.change import STEPS
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 
 HEALTH = Health(ProbeKind.ICMP, fall=1, jitter=Fraction(0))
 VIP = IPv4Address("192.0.2.1")

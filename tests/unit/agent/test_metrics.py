@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.snapshots import MOVED, lazy_snapshot, remote, snapshot
 from xenoovs.agent.telemetry import Timings, exposition, open_metrics
 from xenoovs.fleet.snapshot import FLEET_TABLES
-from xenoovs.show.agent import HISTOGRAMS, TABLES, AnnouncementView, Insertion, Snapshot
 from xenoovs.show.column import Kind, Metric
+from xenoovs.show.snapshot import HISTOGRAMS, TABLES, AnnouncementView, Insertion, Snapshot
 
 METRICS = [*(metric for table in TABLES for metric in table.metrics()), *HISTOGRAMS]
 BY_NAME = {metric.name: metric for metric in METRICS}

@@ -10,7 +10,7 @@ from tests.unix_http import ask
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.telemetry import exposition, mount_metrics
-from xenoovs.show.agent import TABLES
+from xenoovs.show.snapshot import TABLES
 
 
 def scrape(path: Path, **headers: str) -> tuple[str | None, bytes]:

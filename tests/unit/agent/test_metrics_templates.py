@@ -13,8 +13,8 @@ import yaml
 
 from tests.promql import family_of, grouped_by, is_balanced, metrics_of
 from xenoovs.fleet.snapshot import FLEET_TABLES
-from xenoovs.show.agent import HISTOGRAMS, TABLES
 from xenoovs.show.column import Kind
+from xenoovs.show.snapshot import HISTOGRAMS, TABLES
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 ALERTS = yaml.safe_load((TEMPLATES / "prometheus-alerts.yaml").read_text())

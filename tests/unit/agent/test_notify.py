@@ -25,7 +25,7 @@ from xenoovs.agent.store import Store
 from xenoovs.agent.tasks import BackgroundTasks
 from xenoovs.decision.ejection import Ejection
 from xenoovs.model.balancer import Backend, Balancer, Health, Notify, ProbeKind
-from xenoovs.show.agent import Override
+from xenoovs.show.snapshot import Override
 
 NOTIFY = Notify(("/bin/page", "-v"), timeout_ms=2000)
 

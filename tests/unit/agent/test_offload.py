@@ -25,7 +25,7 @@ from xenoovs.model.balancer import Protocol
 from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.load import load_config
 from xenoovs.openflow.flow import ObservedFlow
-from xenoovs.show.agent import Counted, Insertion, Rate, Traffic, hw_share
+from xenoovs.show.snapshot import Counted, Insertion, Rate, Traffic, hw_share
 
 VERIFY = Path(__file__).parents[2] / "golden" / "verify"
 DUMP = (VERIFY / "in_hardware.dump").read_text()

@@ -11,7 +11,7 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import scan_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
 from xenoovs.errors import ParseError
-from xenoovs.judge.check import MegaflowState, state_of
+from xenoovs.judge.offload import MegaflowState, state_of
 
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
 COOKIE = cookie_of_ufid(UFID) or ""

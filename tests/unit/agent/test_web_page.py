@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.snapshots import blocks, lazy_snapshot, snapshot
 from xenoovs.agent.web.page import COLUMNS, MAX_SERVICES, agent_json, cells, page
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.show.agent import BlockView, LazySnapshot
+from xenoovs.show.snapshot import BlockView, LazySnapshot
 
 
 def shown_of(lazy: LazySnapshot) -> Any:

@@ -20,7 +20,7 @@ from xenoovs.agent.control.serve import ApiListener, Listen, open_port
 from xenoovs.agent.control.xenoflow import mount_xenoflow, xenoflow_document
 from xenoovs.agent.daemon import Agent
 from xenoovs.migrate.xenoflow import read_xenoflow
-from xenoovs.show.agent import Counted
+from xenoovs.show.snapshot import Counted
 
 TOKEN = "0123456789abcdef"
 FIPS2 = {"name": "fips2", "mac_address": "02:00:5E:10:00:02"}

@@ -26,8 +26,8 @@ from aiohttp import web
 
 from tests.patience import PATIENCE_S, eventually
 from tests.snapshots import snapshot
-from xenoovs.show.agent import Snapshot
 from xenoovs.show.codec import to_json
+from xenoovs.show.snapshot import Snapshot
 
 _MAIN = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval")
 _PROGRAM = (sys.executable, "-c", "from xenoovs.cli.main import main; main()")

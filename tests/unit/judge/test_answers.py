@@ -13,9 +13,9 @@ from tests.unit.judge.programs import blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.evidence.evidence import BridgePorts, Evidence
-from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import ExpectedService, OutsideKind, expected_services
 from xenoovs.judge.findings import Conclusion, OffloadFindings, carry_over, part_of
+from xenoovs.judge.offload import check_dump
 from xenoovs.judge.report import outside_rows, total_row
 from xenoovs.model.balancer import Returns
 

@@ -10,8 +10,8 @@ from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
 from xenoovs.evidence.samples import NO_GROWTH, DatapathSample, Growth, id_of, sampled
-from xenoovs.judge.check import MegaflowState, state_of
 from xenoovs.judge.findings import Anomaly
+from xenoovs.judge.offload import MegaflowState, state_of
 
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
 COOKIE = cookie_of_ufid(UFID) or ""

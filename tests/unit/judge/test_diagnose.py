@@ -14,8 +14,8 @@ from xenoovs.datapath.host import OffloadHistory
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import DriverAnswer
+from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.target import CommandTarget
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.why.diagnose import MegaflowFilter, Selection, diagnose, group, select_candidates, to_json
 from xenoovs.judge.why.reason import Cause, Likelihood, Reason, rank

@@ -8,10 +8,10 @@ from tests.judged import check_offload
 from tests.unit.judge.programs import IN_HARDWARE, blocks, megaflow_of, two_services
 from xenoovs.datapath.megaflow import Megaflow
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
-from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Conclusion, OffloadFindings
 from xenoovs.judge.foreign import OTHER_ACTIONS, attribute
+from xenoovs.judge.offload import check_dump
 from xenoovs.model.next_hop import mac_of
 from xenoovs.openflow.text import parse_flow
 

@@ -15,9 +15,9 @@ from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcFilter, parse_tc_json, with_known_counters
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import DatapathSample, check_ports, sample_of
-from xenoovs.judge.check import check_dump
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Conclusion, OffloadFindings
+from xenoovs.judge.offload import check_dump
 from xenoovs.model.load import load_config
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "verify"

@@ -15,9 +15,9 @@ from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.datapath.tc import TcCounters, TcFilter, parse_tc_json, with_known_counters
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelFacts
+from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.evidence.samples import DatapathSample, PortFinding, sample_of
-from xenoovs.evidence.target import CommandTarget
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.why.case import Case
 from xenoovs.judge.why.diagnose import MegaflowFilter, Selection, diagnose, select_candidates

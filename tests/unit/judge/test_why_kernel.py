@@ -10,8 +10,8 @@ from tests.unit.judge.why_cases import COOKIE, UFID, WHOLE, case, device, host, 
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Feature, KernelFacts
 from xenoovs.datapath.tc import DriverAnswer, Objection, TcFilter, objection_of
+from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.target import CommandTarget
 from xenoovs.judge.why.case import shape_of
 from xenoovs.judge.why.kernel import chain_reasons, kernel_reasons, silent_refusal
 from xenoovs.judge.why.reason import Cause, Likelihood

@@ -8,8 +8,8 @@ from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.host import Daemon, Device, Feature, HostFacts, OffloadHistory, OffloadState
 from xenoovs.datapath.megaflow import Megaflow, verdict_of
 from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.target import CommandTarget
 from xenoovs.judge.why.case import Case
 
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"

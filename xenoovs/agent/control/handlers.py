@@ -42,8 +42,8 @@ from xenoovs.agent.state import IMPOSSIBLE
 from xenoovs.decision.decision import BackendName
 from xenoovs.display import decimal, duration, percent
 from xenoovs.errors import RequestRefused, XenoovsError, counted
-from xenoovs.show.agent import Event
 from xenoovs.show.paths import RemoteView
+from xenoovs.show.snapshot import Event
 
 if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent

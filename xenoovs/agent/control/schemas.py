@@ -13,10 +13,10 @@ from xenoovs.dataclass import dataclass
 from xenoovs.errors import RequestRefused
 from xenoovs.model import values
 from xenoovs.model.values import Number, Parser, show
-from xenoovs.show.agent import BlockView, Event, Snapshot
 from xenoovs.show.codec import read_request, request_schema, schemas
 from xenoovs.show.column import column, fields_of, record
 from xenoovs.show.paths import BlockReason, PathReason, PlannedMove, RemoteView
+from xenoovs.show.snapshot import BlockView, Event, Snapshot
 
 API_VERSION = 1
 MAX_BODY_BYTES = 64 * 1024

@@ -21,8 +21,8 @@ from xenoovs.errors import RequestRefused
 from xenoovs.model import values
 from xenoovs.model.address import Mac, parse_mac
 from xenoovs.model.next_hop import UNCHANGED
-from xenoovs.show.agent import BackendState, BackendView, Snapshot
 from xenoovs.show.column import column, record
+from xenoovs.show.snapshot import BackendState, BackendView, Snapshot
 
 if TYPE_CHECKING:
     from xenoovs.agent.control.app import Mount

@@ -13,9 +13,9 @@ from xenoovs.agent.state import OffloadSample
 from xenoovs.dataclass import dataclass
 from xenoovs.display import span
 from xenoovs.errors import counted
-from xenoovs.show.agent import Rate
 from xenoovs.show.column import build
 from xenoovs.show.paths import BlockReason, PathReason, PathState, PathView, PlannedMove, RemoteView
+from xenoovs.show.snapshot import Rate
 
 
 def remote_views(mover: Mover) -> tuple[RemoteView, ...]:

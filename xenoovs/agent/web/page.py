@@ -16,11 +16,11 @@ from xenoovs.agent.control.limits import run_beside
 from xenoovs.agent.log import render_facts
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.openflow.text import render_bits
-from xenoovs.show.agent import BackendState, BackendView, BlockView, LazySnapshot, ServiceView, totals
 from xenoovs.show.codec import to_json
 from xenoovs.show.column import Row, column, columns_of, page_table, record
 from xenoovs.show.conditions import addressed, hardware_share, headline, notices
 from xenoovs.show.paths import RemoteView
+from xenoovs.show.snapshot import BackendState, BackendView, BlockView, LazySnapshot, ServiceView, totals
 
 _MAX_EVENTS = 30
 MAX_SERVICES = 40

@@ -11,8 +11,8 @@ from xenoovs.dataclass import dataclass
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.datapath.host import BackendFacts, Daemon, Device, HostFacts
+from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.target import THIS_HOST, CommandTarget
 
 if TYPE_CHECKING:
     from xenoovs.judge.doctor.foreign_flows import ForeignFlows

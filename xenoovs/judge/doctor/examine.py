@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import BackendFacts
-from xenoovs.evidence.target import CommandTarget
+from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.judge.doctor import certificates, doca, nic, openvswitch, tunnels
 from xenoovs.judge.doctor.check import CheckResult, CheckState, DoctorCase, Fix, HostCheck, RequiredBackend
 from xenoovs.model.address import prefix_text, vip_of

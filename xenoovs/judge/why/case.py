@@ -12,8 +12,8 @@ from xenoovs.datapath.tc import DriverAnswer, TcFilter
 from xenoovs.datapath.tunnel import tunnel_owner, tunnel_ports
 from xenoovs.evidence.evidence import Evidence, Shape
 from xenoovs.evidence.samples import PortFinding, filter_of
-from xenoovs.judge.check import MegaflowState
 from xenoovs.judge.expected import ExpectedBlock, ExpectedService
+from xenoovs.judge.offload import MegaflowState
 from xenoovs.judge.why.log import Refusal, parse_refusals
 from xenoovs.judge.why.reason import Reason
 from xenoovs.openflow.flow import Flow

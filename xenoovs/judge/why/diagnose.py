@@ -13,7 +13,6 @@ from xenoovs.errors import counted
 from xenoovs.evidence.evidence import Evidence, Shape
 from xenoovs.evidence.samples import NO_GROWTH, Growth, PortFinding, filter_of
 from xenoovs.judge.chains import Hop, link_chains
-from xenoovs.judge.check import MegaflowJudge, MegaflowState, ProofCounter, is_recent
 from xenoovs.judge.expected import (
     AnswerFinder,
     BlockIndex,
@@ -35,6 +34,7 @@ from xenoovs.judge.foreign import (
     overriding_flows,
     unwildcarding_flows,
 )
+from xenoovs.judge.offload import MegaflowJudge, MegaflowState, ProofCounter, is_recent
 from xenoovs.judge.why.case import (
     DOCA_LAYER,
     OFFLOAD_INFO,

@@ -7,8 +7,8 @@ from dataclasses import replace
 from tests.unit.judge.doctor.facts import DEVICES, GOOD, HOST, with_config, with_device, with_host
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Feature, HostFacts
+from xenoovs.evidence.command_target import THIS_HOST
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.target import THIS_HOST
 from xenoovs.judge.doctor.check import CheckState, DoctorCase
 from xenoovs.judge.doctor.examine import examine, has_wrong, safe_fixes, to_json
 

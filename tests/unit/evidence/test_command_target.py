@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xenoovs.evidence.target import THIS_HOST, CommandTarget
+from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
 
 LAB = CommandTarget(
     db="unix:/run/lab/db.sock",
