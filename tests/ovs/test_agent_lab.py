@@ -298,14 +298,17 @@ def test_a_remote_whose_bfd_goes_down_is_left_until_it_is_up(path: Path, tmp_pat
             def found() -> dict[str, str]:
                 return {port.name: port.bfd for port in agent.ports() or () if port.bfd}
 
-            eventually(lambda: found() == sessions and agent.state.round.rounds == 1, "sessions that are up, and flows")
+            eventually(
+                lambda: found() == sessions and agent.state.round.rounds > 0 and not agent.state.dead_ports,
+                "sessions that are up, and flows",
+            )
             flows, before = our_flows(lab), servers(lab, balancer)
             assert set(before.values()) == {"one", "two", "six"}
             megaflows = [line for line in lab.ovs.appctl("dpctl/dump-flows").splitlines() if "src=10.3.10.45" in line]
             assert len(megaflows) == len(machines)
 
             fail(lab, machines["one"], Failure.LINK, balancer)
-            eventually(lambda: agent.state.round.rounds == 2, "clients of the dead one at others")
+            eventually(lambda: our_flows(lab) != flows, "clients of the dead one at others")
             during = servers(lab, balancer)
             assert {client for client in before if before[client] != during[client]} == {
                 client for client in before if before[client] == "one"
@@ -328,8 +331,8 @@ def test_a_remote_whose_bfd_goes_down_is_left_until_it_is_up(path: Path, tmp_pat
             ]
 
             heal(lab, [machines["one"]], balancer)
-            eventually(lambda: agent.state.round.rounds == 3, "clients given back")
-            assert our_flows(lab) == flows
+            # On a busy machine a session may be down once more.
+            eventually(lambda: our_flows(lab) == flows, "clients given back")
             assert servers(lab, balancer) == before
 
 

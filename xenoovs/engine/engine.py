@@ -356,8 +356,8 @@ class Engine:
         leaving = () if memory is None else memory.target.program.balancer.leaving
         if memory is not None and options.partial:
             dump = self.switch.dump_flow_text(memory.bridge, only=PROGRAM)
-            # A policy of IPsec can vanish while flows and ports stay as they are.
-            can_remember = memory.is_met(desired, dump) and not balancer.ipsec_ports
+            # A tunnel can lead elsewhere, and a policy of IPsec vanish, while flows stay as they are.
+            can_remember = memory.is_met(desired, dump) and not balancer.tunnel_ports
             remembered = self._ports.remembered(balancer) if can_remember else None
             return dump, memory.target, remembered or self._ports.check(balancer, leaving)
 

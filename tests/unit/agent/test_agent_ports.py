@@ -119,6 +119,19 @@ def test_bug_a_tunnel_port_without_a_type_gets_no_packets() -> None:
     ]
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_bug_a_tunnel_that_leads_elsewhere_was_not_noticed_once_a_round_had_changed_nothing(rounds: int) -> None:
+    options = {"local_ip": "192.168.77.1", "remote_ip": "flow", "key": "flow"}
+    switch, desired = FakeSwitch(_tunnel_bridge("geneve", **options)), DesiredState(behind_tunnels())
+    engine = Engine(switch)
+    for _ in range(rounds):
+        assert engine.round(desired, now_s=0.0).problems == ()
+    switch.set_ports(_tunnel_bridge("geneve", **options, out_key="7"))
+    done = engine.round(desired, now_s=0.0)
+    assert [problem.text.partition(":")[0] for problem in done.problems] == ["port gnv0 has out_key=7 instead of flow"]
+    assert not done.difference.is_empty
+
+
 def test_bug_ports_that_only_openflow_describes_are_used_and_named_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
