@@ -181,6 +181,12 @@ _KEYS: Mapping[str, tuple[str, Parser[Any]]] = {
     "name": ("query", values.query),
 }
 """Of a check: the key of a config, and what reads it."""
+_ROOT = json.dumps(values.NO_QUERY)
+"""The default name of a DNS_CHECK (keepalived.conf(5)), as of a config."""
+_NEEDED = {
+    "exec": ("command", "a MISC_CHECK without misc_path"),
+    "dns": ("query", "a DNS_CHECK of the root; write `health: {probe: dns, query: NAME}` with a name to ask for"),
+}
 _TIMES_S = {"delay_loop": 60.0, "connect_timeout": 5.0, "delay_before_retry": 1.0, "retry": 1.0}
 """keepalived.conf(5), Virtual server(s): the defaults, in seconds, and how often it tries again."""
 _TIMES_OF_S = {
@@ -410,8 +416,9 @@ def _check_of(
             case "url" if each is urls[0]:
                 use(each.head[:1])
     use(first.head)
-    if health["probe"] == "exec" and "command" not in health:
-        omissions.add(first.words, "a MISC_CHECK without misc_path")
+    needed, why = _NEEDED.get(health["probe"], ("probe", ""))
+    if health.get(needed, _ROOT) == _ROOT:
+        omissions.add(first.words, why)
         return server.head, {}
     every_s = times["delay_loop"]
     health |= {

@@ -130,3 +130,10 @@ def test_bug_a_check_got_a_host_and_a_port_that_no_config_takes() -> None:
     (service,) = of_server("HTTP_GET {\n virtualhost a/b\n connect_port 080\n}").services
     assert {"host", "port"}.isdisjoint(service.health)
     assert {"virtualhost a/b", "connect_port 080"} <= {each.text for each in service.omissions}
+
+
+@pytest.mark.parametrize("name", ["", "name .\n"])
+def test_bug_a_dns_check_of_the_root_became_a_probe_that_the_config_refuses(name: str) -> None:
+    (service,) = of_server(f"DNS_CHECK {{\n{name}}}").services
+    assert service.health == {}
+    assert "with a name to ask for" in " ".join(each.reason for each in service.omissions)
