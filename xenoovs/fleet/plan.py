@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
@@ -804,6 +805,10 @@ def stored_services(
     if len(memo.read) > _MAX_READ:
         memo.read.clear()
     rows = sorted(rows, key=lambda each: each.name)
+    if new := {row.name: row.config for row in rows if row.config not in memo.read}:
+        # All at once is quicker; where one is wrong, each is read alone below.
+        with suppress(ConfigError):
+            memo.read |= {new[name]: service for name, service in read_services(new).items()}
     found = results.each(_stored, {row.name: (row, _service_of(row, memo.read)) for row in rows})
     usable = {name: each for name, each in found.items() if isinstance(each, tuple)}
     return usable, [each for each in found.values() if not isinstance(each, tuple)]
