@@ -1,4 +1,4 @@
-"""Advance drains: which blocks leave open connections with the old backend, and for how long.
+"""Drains: which blocks leave open connections at the old backend, and for how long.
 
 A block begins to move when its owner in the active assignment changes. First it settles: new connections go to the old
 backend until Open vSwitch has revalidated all megaflows. Then it is open: new connections go to the new backend. The
@@ -35,16 +35,16 @@ ServiceMove = tuple[int, BlockMove]
 """A service id and a move of one of its blocks."""
 
 SETTLE_S = 2.0
-"""How long a block settles at least: four times max-revalidator, which is 500 ms unless it is set
+"""Least time that a block settles: four times max-revalidator, which is 500 ms unless it is set
 (ovs-vswitchd.conf.db(5)). On a slow switch revalidation takes longer, so time alone does not prove it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What drains depend on besides the decision. `ports`: names of the ports that the bridge has. No connection is
-    left at a port that is gone. `quiet`: blocks whose old backend gets no packets any more. `settle_s`: how long a
-    block settles at least; None: drains do not advance, new connections go where they go now. `revalidated`: moves that
-    the switch had before Open vSwitch revalidated all megaflows; None: assume it of all."""
+    """What drains depend on besides the decision. `ports`: names of the ports of the bridge; a drain ends when the port
+    of its old backend is gone. `quiet`: blocks whose old backend gets no more packets. `settle_s`: least time that a
+    block settles; if None, drains do not advance. `revalidated`: moves that were in the switch before Open vSwitch
+    revalidated all megaflows; all moves if None."""
 
     now_s: float
     ports: Collection[str]
@@ -54,16 +54,16 @@ class Progress:
 
 
 def settle_s(max_revalidator_ms: int | None) -> float:
-    """Return how long blocks settle at least with this max-revalidator; None: it is not set, or not known."""
+    """Return the least time that blocks settle with this max-revalidator; None if it is not set or not known."""
     return max(SETTLE_S, SETTLE_S * (max_revalidator_ms or 0) / 500)
 
 
 def advance(
     before: tuple[Decision, Transition], decision: Decision, desired: DesiredState, progress: Progress
 ) -> Transition:
-    """Return the moves on the way from what a switch has to `decision`. `before`: What it has: the decision whose
-    active blocks it serves, and the moves that go on. `desired`: What `decision` was made for: which services drain,
-    and which backends serve."""
+    """Return the moves that lead from the present state of a switch to `decision`. `before`: the decision that the
+    switch serves, and its moves under way. `desired`: what `decision` was made for, with the services that drain and
+    the backends that serve."""
     old, transition = before
     served, moving, targets = dict(old.services), dict(transition.services), dict(decision.services)
     ids = service_ids(service.claim for service in every_service(desired.balancer))
@@ -79,7 +79,7 @@ def advance(
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A block that a switch serves: `old` has its open connections, `new` owns it. `move`: None: it does not move."""
+    """A block that a switch serves: `old` has its open connections, `new` owns it. `move`: None if it stays."""
 
     block: Block
     old: Owner
@@ -97,7 +97,7 @@ class _Drain:
         self._hops = next_hops(service)
 
     def moves(self, served: Blocks, moving: Iterable[BlockMove], target: Blocks) -> Iterator[BlockMove]:
-        """Yield the moves of a switch that serves `served` and is to serve `target`."""
+        """Yield the moves that lead a switch from `served` to `target`."""
         held = [
             _Held(block, owner if move is None else move.old, owner, move)
             for block, owner, move in split(served, moving)
@@ -112,7 +112,7 @@ class _Drain:
                         yield from self._move(block_at(start, size, width), held[int(number)], new)
 
     def _move(self, part: Block, held: _Held, new: Owner) -> Iterator[BlockMove]:
-        """Yield the move of a part of a block to `new`, unless it has none to make."""
+        """Yield the move of a part of a block to `new`, if it needs one."""
         old = self._old(held, new)
         if old is None:
             return
@@ -123,7 +123,7 @@ class _Drain:
         yield BlockMove(part, old, since_s, Phase.OPEN if is_open else Phase.SETTLING)
 
     def _old(self, held: _Held, new: Owner) -> Owner | None:
-        """Return the owner of the open connections of a block that goes to `new`; None: it moves at once."""
+        """Return the owner of the open connections of a block that moves to `new`; None if it moves at once."""
         old = self._serving(held.old)
         if held.move is None:
             return None if old == new else old

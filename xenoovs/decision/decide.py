@@ -1,4 +1,4 @@
-"""Decide which backend gets which clients, with the least movement of clients from the decision before."""
+"""Decide which backend gets which clients, and move as few clients as possible from the previous decision."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from xenoovs.partition.change import STEPS, Goal, failover, part_of, slow_start,
 from xenoovs.partition.solve import Partition, partition, whole_weights
 
 _BLOCK_PRICE = {Churn.LEAST: Fraction(0), Churn.BALANCED: None, Churn.COMPACT: Fraction(1 << MAX_WIDTH)}
-"""Units that one block less is worth (docs/adr/0016): nothing, the default of `Goal`, or all there are."""
+"""Units that may move to save one block (docs/adr/0016): none, the default of `Goal`, or all."""
 
 
 def decide(previous: Decision, desired: DesiredState, *, met: DesiredState | None = None) -> Decision:
     """Return which backend gets which clients. Services without a previous decision get the fewest blocks.
 
     Args:
-        previous: What was decided before; the result moves as few clients from it as the churn of a service allows.
-        desired: What is to be met now. Its `stored` services are returned as they are.
-        met: What `previous` was decided for, where that is known: services for which nothing differs stay untouched.
+        previous: The decision in use; the result moves as few clients from it as the churn of a service allows.
+        desired: What the result must meet. Its `stored` services are returned as they are.
+        met: What `previous` was decided for, if known: services for which nothing differs stay untouched.
 
     Raises:
         ToleranceUnreachable: The bits of a key are too few for the weights.
@@ -48,17 +48,17 @@ def decide(previous: Decision, desired: DesiredState, *, met: DesiredState | Non
 
 
 def require_decidable(balancer: Balancer) -> None:
-    """Check that flows can have the weights of every service, also those of its backups while no other backend serves.
+    """Check that flows can have the weights of every service, and those of its backups while no other backend serves.
     Raises ToleranceUnreachable, BudgetUnreachable: As `decide`."""
     others = {each.name: frozenset(b.name for b in each.backends if not b.is_backup) for each in balancer.services}
     decide(Decision(), DesiredState(balancer, ejected=others))
 
 
 def undisturbed(previous: Decision, desired: DesiredState) -> DesiredState:
-    """Return `desired` with the ejections, the backends that are held, and the slow starts that `previous` shows.
+    """Return `desired` with the ejections, the held backends, and the slow starts that `previous` shows.
 
-    For callers without health checks: what an agent has ejected stays so until the agent decides otherwise. The blocks
-    of remotes stay where they are anyway.
+    For callers without health checks: a backend that an agent ejected stays ejected until the agent decides otherwise.
+    Blocks of remotes do not move.
     """
     before = dict(previous.services)
     ids = service_ids(service.claim for service in desired.balancer.services)
@@ -84,14 +84,14 @@ def undisturbed(previous: Decision, desired: DesiredState) -> DesiredState:
 
 
 def parts_served(found: ServiceDecision) -> dict[Owner, Fraction]:
-    """Return which part (0..1) of its home blocks each owner serves, in whole steps of a slow start."""
+    """Return the part (0..1) of its home blocks that each owner serves, in whole steps of a slow start."""
     whole = dict.fromkeys(found.home.owners | found.active.owners, Fraction(1))
     displaced = found.displaced
     return whole | {owner: _part(found, owner) for owner in displaced}
 
 
 def tolerance_of(service: Service) -> Fraction:
-    """Return the tolerance asked for, or the one that the budget of flows needs."""
+    """Return the configured tolerance, or the one that the budget of flows needs."""
     return service.tolerance if service.max_flows is None else _fewest(service).tolerance
 
 
@@ -102,7 +102,7 @@ def goal_of(service: Service) -> Goal:
 
 
 def _unchanged(met: DesiredState, desired: DesiredState) -> set[str]:
-    """Return the names of the services for which both states desire the same."""
+    """Return the names of the services that are the same in both desired states."""
     before = {service.name: service for service in every_service(met.balancer)}
     easing = {names[0] for names, _ in {*met.ramps.items()} ^ {*desired.ramps.items()}}
     return {
@@ -140,8 +140,8 @@ def _decide_service(service: Service, before: ServiceDecision | None, desired: D
 def _place(
     service: Service, before: ServiceDecision | None, placed: Blocks | None, ejected: frozenset[str]
 ) -> ServiceDecision:
-    """Return the blocks of a remote: the homes of its paths are equal; a block stays on its path while that exists. The
-    blocks of paths that are gone, or ejected, go to those that have the fewest; nothing else moves."""
+    """Return the blocks of a remote. Its paths have equal homes, and a block stays on its path while the path exists.
+    Blocks of removed or ejected paths go to the paths that have the fewest; nothing else moves."""
     usable = [name for name in _names(service) if name in _weighted(service) - ejected]
     if not usable:
         return ServiceDecision(service.key, Blocks(), Blocks())
@@ -162,13 +162,13 @@ def _place(
 
 
 def _even_homes(service: Service) -> Blocks:
-    """Return equal shares in the order of the paths, so that flows show which source port is that of which path."""
+    """Return equal shares in the order of the paths: so flows show which source port belongs to which path."""
     paths, width = [name for name in _names(service) if name in _weighted(service)], service.key.max_width
     return Blocks.of((block_at(unit, 1, width), paths[unit * len(paths) >> width]) for unit in range(1 << width))
 
 
 def _inherited(service: Service, active: Blocks) -> Blocks:
-    """Return the blocks under the names of the paths that have them now."""
+    """Return the blocks under the present names of their paths."""
     old, owners = active.assignment()
     heirs = zip(owners, _heirs(service, old, owners), strict=True)
     names = _names(service)
@@ -180,8 +180,8 @@ def _names(service: Service) -> tuple[str, ...]:
 
 
 def _home(service: Service, before: ServiceDecision | None) -> Blocks:
-    """Return the blocks for the weights, near those of before. A backend without a weight that served nothing before
-    keeps the home that it has, while the others need no change."""
+    """Return the blocks for the weights, near the previous ones. A backend that lost its weight while it served nothing
+    keeps its home blocks as long as the others need no change."""
     if before is not None and _is_met_without_idle(service, before):
         return before.home
     names = tuple(backend.name for backend in service.backends)
@@ -190,7 +190,7 @@ def _home(service: Service, before: ServiceDecision | None) -> Blocks:
 
 
 def _is_met_without_idle(service: Service, before: ServiceDecision) -> bool:
-    """Return whether home blocks belong to idle backends, and the rest of them meets the weights without these."""
+    """Return whether idle backends have home blocks, and the other home blocks meet the other weights."""
     weights = {b.name: weight for b, weight in zip(service.backends, service.weights, strict=True)}
     weighted, shares = _weighted(service), before.home.shares()
     idle = before.ejected & weights.keys() - weighted
@@ -205,7 +205,7 @@ def _is_met_without_idle(service: Service, before: ServiceDecision) -> bool:
 
 
 def _near(service: Service, before: ServiceDecision) -> Assignment | None:
-    """Return None where the key is too short for the blocks of before, or the result exceeds the budget of flows."""
+    """Return None if the key is too short for the previous blocks, or the result exceeds the budget of flows."""
     goal = goal_of(service)
     if max(before.home.depth, before.active.depth) > goal.max_width:
         return None
@@ -224,20 +224,20 @@ def _near(service: Service, before: ServiceDecision) -> Assignment | None:
 
 
 def _as_served(before: ServiceDecision, leaving: Collection[Owner], weighted: Collection[Owner]) -> Blocks:
-    """Return the home blocks; those of owners that leave belong to the backends that serve their clients now."""
+    """Return the home blocks. Blocks of leaving owners belong to the backends that serve their clients now."""
     staying = Blocks.of((block, owner) for block, owner in before.home.rows if owner not in leaving)
     serving = Blocks.of((block, owner) for block, owner in before.active.rows if owner in weighted)
     return staying.over(serving).over(before.home)
 
 
 def _fits(blocks: Assignment, service: Service) -> bool:
-    """Return whether the budget of flows, if there is one, suffices."""
+    """Return whether the blocks are within the budget of flows, if there is one."""
     return service.max_flows is None or len(blocks.blocks) <= service.max_flows
 
 
 def _heirs(service: Service, old: Assignment, names: tuple[Owner | None, ...]) -> list[int | None]:
-    """Return the backend index of each old owner; None: it is gone. Where owners are gone and backends have nothing
-    yet, the largest take over from each other: a backend with another next hop, or another name, keeps its blocks."""
+    """Return the backend index of each old owner; None if it is gone. New backends take over the blocks of removed
+    owners, the largest from the largest: a backend that got another next hop and another name keeps its blocks."""
     found = _indices(service, names)
     spaces = old.spaces()
     gone = [i for i, owner in enumerate(found) if owner is None and names[i] is not None]
@@ -260,9 +260,8 @@ def _active(
 ) -> Blocks:
     """Return the assignment while `ejected` serve no clients and `ramps` serve a part; no other clients move.
 
-    Those of `held` serve their own clients alone, unless nobody else is left.
-
-    While no other backend serves, backups have all clients, by their weights.
+    Backends of `held` serve their own clients only, unless all others are out. While no other backend serves, backups
+    have all clients, by their weights.
     """
     names, serving = tuple(backend.name for backend in service.backends), _weighted(service) - ejected
     if not serving:
@@ -298,7 +297,7 @@ def _active_whole(
     held: frozenset[str],
     ramps: Mapping[str, Fraction],
 ) -> Blocks:
-    """Return what `_active` does, by whole blocks, as groups of the switch do it."""
+    """Return what `_active` returns, but move whole blocks only, as groups of the switch do."""
     if not home.rows:
         return _active(service, home, before, ejected, held, ramps)
     down = ejected | (home.owners - _weighted(service)) | ramps.keys()
@@ -316,14 +315,14 @@ def _active_whole(
 
 
 def _ramps(service: Service, desired: DesiredState, ejected: frozenset[str]) -> dict[str, Fraction]:
-    """Return the slow starts of a service; none where no other backend could have the rest."""
+    """Return the slow starts of a service; none if no other backend can serve the rest of the clients."""
     serving = _weighted(service) - ejected
     parts = {name: part for name in sorted(serving) if (part := desired.ramps.get((service.name, name), 1)) < 1}
     return {name: Fraction(part) for name, part in parts.items()} if len(parts) < len(serving) else {}
 
 
 def _part(found: ServiceDecision, owner: Owner) -> Fraction:
-    """Return the part of its home blocks that an owner serves: 0 for none, at least one step for some."""
+    """Return the part of its home blocks that an owner serves: 0 if it serves none, else at least one step."""
     if owner not in found.active.owners:
         return Fraction(0)
     home, owners = found.home.assignment()
@@ -362,7 +361,7 @@ Weights = Mapping[Owner, Fraction]
 
 
 class Orders:
-    """The orders of the home blocks of one service, made as far as they are asked for."""
+    """The order of backends that take over each home block of one service, computed as far as needed."""
 
     def __init__(self, service: Service, home: Blocks) -> None:
         pairs = zip(service.backends, service.weights, strict=True)
@@ -377,14 +376,14 @@ class Orders:
         self._backups: dict[Block, Owner] | None = None
 
     def port(self, owner: Owner) -> str:
-        """Return the port of a backend; of an owner that the config lacks, one that no other has."""
+        """Return the port of a backend; a port that no other has for an owner that is not in the config."""
         return self._ports.get(owner, f"port of {owner}")
 
     def behind(self, port: str) -> frozenset[Owner]:
         return frozenset(name for name, of_backend in self._ports.items() if of_backend == port)
 
     def first(self, block: Block, down: Collection[Owner], closed: Collection[Owner] = ()) -> Owner | None:
-        """Return the first of a block's order that is not down; one of `closed` only if nobody else is left."""
+        """Return the first backend of a block's order that is not down; one of `closed` only if all others are down."""
         left = None
         for owner in self._order(block):
             if owner not in down:
@@ -408,7 +407,7 @@ class Orders:
             yield from _shuffled(block, {name: w for name, w in self._spare.items() if name != first})
 
     def _lengthen(self, dead: frozenset[str]) -> bool:
-        """Add the next backend to each order whose backends so far are behind all of these ports and no other."""
+        """Add the next backend to each order whose backends are behind exactly these ports."""
         weights = {name: weight for name, weight in self._weights.items() if self.port(name) not in dead}
         if not weights:
             return False
@@ -428,7 +427,7 @@ class Orders:
 
 
 def _dealt(sizes: Mapping[Block, int], weights: Weights, held: Mapping[Owner, int]) -> Iterator[tuple[Block, Owner]]:
-    """Give each block, the largest first, to the backend that has least of its share; `held`: units it has already."""
+    """Give each block, the largest first, to the backend that has the least of its share. `held`: units it has."""
     names, whole = tuple(weights), whole_weights(tuple(weights.values()))
     units, total = sum(sizes.values()) + sum(held.values()), sum(whole)
     queue = [
@@ -455,9 +454,9 @@ def _shuffled(block: Block, weights: Weights) -> list[Owner]:
 def served(
     service: Service, home: Blocks, before: ServiceDecision | None, down: Collection[Owner], closed: Collection[Owner]
 ) -> Blocks:
-    """Return the home blocks, those of backends that are down with the first live backend of their orders. A block that
-    another backend serves stays there while no backend has come back since, also if `home` has changed. Backups have no
-    home blocks that would show their return: of these the first always serves."""
+    """Return the home blocks; blocks of backends that are down go to the first live backend of their orders. A block
+    that another backend serves stays there until a backend comes back, even if `home` has changed. Backups have no home
+    blocks that would show their return, so their first live one always serves."""
     orders = Orders(service, home)
     away = [block for block, owner in home.rows if owner in down]
     others = dict[Block, set[Owner]]()
@@ -478,8 +477,8 @@ def served(
 def successions(
     service: Service, found: ServiceDecision, *, depth: int, out: Collection[Owner], closed: Collection[Owner]
 ) -> Blocks:
-    """Return the active blocks, each with its owner and those who get it when the ports of all before them are dead.
-    `depth`: How many they are at most. `out`: Backends that get no clients."""
+    """Return the active blocks, each with its owner and the owners that get it when all ports before theirs are dead.
+    `depth`: most owners of a block. `out`: backends that get no clients."""
     orders = Orders(service, found.home)
     ramps = found.displaced - set(out)
     serving = {backend.name for backend, weight in zip(service.backends, service.weights, strict=True) if weight}
@@ -501,6 +500,6 @@ def successions(
 
 
 def lone_port(service: Service) -> str | None:
-    """Return the port that all backends are behind, so that nobody could take over; None: they have several."""
+    """Return the port if all backends are behind the same, so that none could take over; else None."""
     ports = {backend.next_hop.port for backend in service.backends if backend.weight}
     return ports.pop() if len(ports) == 1 else None

@@ -22,11 +22,11 @@ Owner = str
 """The name of a backend, or `str(next_hop)` where no backend of the config has that next hop."""
 
 IN_TURN = "\n"
-"""Between the owners of one block, each for when the ports of those before are dead: no name of a backend has it."""
+"""Separates the owners of one block in the order in which they take over. No name of a backend contains it."""
 
 
 def owners_of(row: Owner) -> tuple[Owner, ...]:
-    """Return the owners in a row of `decide.successions`, which may be one of plain blocks."""
+    """Return the owners in a row of `decide.successions`, or the one owner in a row of plain blocks."""
     return tuple(row.split(IN_TURN))
 
 
@@ -42,7 +42,7 @@ _NO_OWNER = ""
 class Blocks:
     """Blocks and their owners. Clients in no block are dropped.
 
-    The value is canonical: two `Blocks` that send every client to the same owner are equal. `rows`: Blocks and their
+    The value is canonical: two `Blocks` that send every client to the same owner are equal. `rows`: blocks and their
     owners, sorted by depth and value, prefix-free and coalesced.
     """
 
@@ -50,8 +50,8 @@ class Blocks:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[Block, Owner | None]]) -> Blocks:
-        """Return the canonical form of blocks in any order. Where blocks overlap, the last of them wins. `rows`: Blocks
-        and their owners; None: their clients are dropped."""
+        """Return the canonical form of blocks in any order. Where blocks overlap, the last one wins. `rows`: blocks and
+        their owners; clients are dropped if the owner is None."""
         given = tuple(rows)
         width = max((block.depth for block, _ in given), default=0)
         space = Space(width)
@@ -78,7 +78,7 @@ class Blocks:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every client is in a block."""
+        """Return whether every client is in a block."""
         width = self.depth
         return sum(block.size(width) for block, _ in self.rows) == 1 << width
 
@@ -90,7 +90,8 @@ class Blocks:
         return {owner: Fraction(count, 1 << width) for owner, count in units.items()}
 
     def assignment(self) -> tuple[Assignment, tuple[Owner | None, ...]]:
-        """Return an assignment that covers all clients, and the owner of each index in it; None: dropped."""
+        """Return an assignment that covers all clients, and the owner of each index; None if its clients are
+        dropped."""
         names: tuple[Owner | None, ...] = (*sorted(self.owners), None)
         numbers = {name: number for number, name in enumerate(names)}
         width = self.depth
@@ -108,12 +109,12 @@ class Blocks:
         return Blocks.of((*below.rows, *self.rows)) if self.rows else below
 
     def without(self, others: Blocks) -> Blocks:
-        """Return the blocks that `others` lacks or has with another owner. Over `others` they give these again."""
+        """Return the blocks that `others` lacks or has with another owner: `result.over(others)` equals these."""
         held = set(others.rows)
         return Blocks(tuple(row for row in self.rows if row not in held))
 
     def within(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Block, Owner | None]]:
-        """Yield each of `blocks` with its parts here and their owners; None: no block covers the part."""
+        """Yield each of `blocks` with its parts here and their owners; None if no block covers the part."""
         asked = tuple(blocks)
         width = max((self.depth, *(block.depth for block in asked)))
         space = Space(width, self.rows)
@@ -143,7 +144,7 @@ class Space:
         insort(self._starts, start)
 
     def parts(self, start: int, size: int) -> Iterator[tuple[int, int, Owner | None]]:
-        """Yield the parts of an aligned interval with their owners, as aligned intervals; None: no owner."""
+        """Yield the parts of an aligned interval, as aligned intervals, with their owners or None."""
         outer = size
         while outer <= 1 << self.width:
             found = self._held.get(start & -outer)
@@ -180,9 +181,9 @@ def _sorted(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ServiceDecision:
-    """Which backend has which clients of one service. `home`: What the weights give. Where it has no block, `active`
-    has none either. Of a backend that lost its weight while it served nothing: what it had before. `active`: The blocks
-    in use now. Other backends have those of ejected backends, and a part of those in slow start."""
+    """Which backend has which clients of one service. `home`: the blocks by weights; a backend that lost its weight
+    while it served nothing keeps its blocks here. `active`: the blocks in use, where other backends have the blocks of
+    ejected backends and a part of those in slow start. Where `home` has no block, `active` has none either."""
 
     key: BlockKey
     home: Blocks
@@ -190,7 +191,7 @@ class ServiceDecision:
 
     @property
     def displaced(self) -> frozenset[Owner]:
-        """Owners that do not serve all of their home blocks now."""
+        """Return the owners that do not serve all of their home blocks now."""
         if self.home == self.active:
             return frozenset()
         owners = dict(self.home.rows)
@@ -199,7 +200,7 @@ class ServiceDecision:
 
     @property
     def ejected(self) -> frozenset[Owner]:
-        """Owners that have home blocks and serve no clients now."""
+        """Return the owners that have home blocks and serve no clients now."""
         if self.home is self.active:
             return frozenset()
         return self.home.owners - self.active.owners
@@ -207,8 +208,8 @@ class ServiceDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which backend has which clients, for every service of a bridge. `services`: Ids of services (32 bits) and what is
-    decided for them, sorted by id. `version`: The number of the change in a store of decisions. It is not compared."""
+    """Which backend has which clients, for every service of a bridge. `services`: ids of services (32 bits) and their
+    decisions, sorted by id. `version`: number of the change in a store of decisions; it is not compared."""
 
     services: tuple[tuple[int, ServiceDecision], ...] = ()
     version: int = field(default=0, compare=False)
@@ -231,8 +232,8 @@ class Phase(Enum):
 @dataclass(frozen=True, slots=True)
 class BlockMove:
     """One block that moves from `old` to its owner in the active assignment; open connections stay with `old`.
-    `since_s`: When the move began, on the clock of the process that reads the switch. `phase`: Of a block that came
-    back to `old` before it had moved: OPEN."""
+    `since_s`: when the move began, on the clock of the process that reads the switch. `phase`: OPEN if the block
+    returned to `old` before it had moved."""
 
     block: Block
     old: Owner
@@ -242,7 +243,7 @@ class BlockMove:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The moves of every service, by service id. Local to one switch, because connections are."""
+    """The moves of every service, by service id. Each switch has its own, as each has its own connections."""
 
     services: tuple[tuple[int, tuple[BlockMove, ...]], ...] = ()
 
@@ -270,15 +271,15 @@ def split(active: Blocks, moves: Iterable[BlockMove]) -> Iterator[tuple[Block, O
 
 
 BackendName = tuple[str, str]
-"""Names of a service and of one of its backends."""
+"""The name of a service and of one of its backends."""
 
 Stored = Mapping[str, ServiceDecision]
-"""What another process has decided, by the names of services."""
+"""Decisions of another process, by the names of services."""
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """The intent of one moment. Everything in it comes from config, health checks, operators and slow starts.
+    """What config, health checks, operators and slow starts want of a bridge now.
 
     Attributes:
         balancer: The config with the weights in use; 0 for a backend that an operator drained.
@@ -299,7 +300,7 @@ class DesiredState:
 
 
 def with_weights(balancer: Balancer, weights: Mapping[BackendName, Fraction]) -> Balancer:
-    """Return the balancer with these weights; the very same services where no weight changes."""
+    """Return the balancer with these weights; services without a change are the same objects."""
     if not weights:
         return balancer
     return replace(balancer, services=tuple(service_with_weights(service, weights) for service in balancer.services))
@@ -319,12 +320,12 @@ NextHops = Mapping[Owner, NextHop]
 
 
 def next_hops(service: Service) -> dict[Owner, NextHop]:
-    """Return the next hops of a service's backends; those without one yet are left out."""
+    """Return the next hops of a service's backends, without the backends whose next hop is not known yet."""
     return {backend.name: backend.next_hop for backend in service.backends if backend.next_hop.is_known}
 
 
 def next_hop_of(owner: Owner, hops: NextHops) -> NextHop | None:
-    """Return how packets reach an owner; None for a name that `hops` lacks."""
+    """Return the next hop of an owner; None if `hops` lacks the name."""
     found = hops.get(owner)
     if found is not None:
         return found
@@ -335,7 +336,7 @@ def next_hop_of(owner: Owner, hops: NextHops) -> NextHop | None:
 
 
 def owner_of(hop: NextHop, owners: Mapping[NextHop, Owner]) -> Owner:
-    """Return the backend that has a next hop, or the next hop itself as text. `owners`: inverse of `next_hops`."""
+    """Return the backend that has a next hop, or the next hop as text. `owners`: the inverse of `next_hops`."""
     owner = owners.get(hop)
     return str(hop) if owner is None else owner
 
@@ -343,11 +344,11 @@ def owner_of(hop: NextHop, owners: Mapping[NextHop, Owner]) -> Owner:
 def follow(
     decision: Decision, transition: Transition, *, before: Balancer, after: Balancer
 ) -> tuple[Decision, Transition]:
-    """Return both with the names that owners have in another config, so that blocks stay where they are.
+    """Return both with the names of owners in another config, so that blocks stay where they are.
 
-    The next hop identifies a backend: names that are exchanged move no client. A backend given by its address is the
-    machine that answers there. A backend with a new next hop stays the same one if no other backend has its old next
-    hop, and the service has no `drain: {mode: pin}`.
+    The next hop identifies a backend: exchanged names move no client. A backend given by its address is identified by
+    the address. A backend with a new next hop stays the same if no other backend has its old next hop, and the service
+    has no `drain: {mode: pin}`.
     """
     if before is after:
         return decision, transition
@@ -369,8 +370,8 @@ def follow(
 
 
 def delivered(found: ServiceDecision, before: Service, after: Service) -> ServiceDecision:
-    """Return what a service has under the names in another config, as flows tell it: the next hop identifies a backend,
-    or its address where no next hop is known."""
+    """Return the decision for a service, read from flows, with the names of another config: the next hop identifies a
+    backend, or its address if no next hop is known."""
     old, new = ({one.name: _identity(one) for one in each.backends} for each in (before, after))
     owners = {identity: name for name, identity in new.items()}
     return _renamed(found, {name: owners.get(identity, identity) for name, identity in old.items()})
@@ -407,7 +408,7 @@ def _names(before: Service, after: Service) -> dict[Owner, Owner]:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Clients that one decision gives to `old` and the other to `new`; None: to no backend. share: 0 < share <= 1."""
+    """Clients that one decision gives to `old` and the other to `new`; None stands for no backend. 0 < share <= 1."""
 
     old: Owner | None
     new: Owner | None
@@ -416,8 +417,8 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class ServiceDifference:
-    """One service in two decisions; a service that one of them lacks differs for all clients. `share`: Of the clients
-    that have different backends, 0..1. `shifts`: The largest first."""
+    """One service in two decisions. A service that one of them lacks differs for all clients. `share`: part (0..1) of
+    the clients that have different backends. `shifts`: the largest first."""
 
     service_id: int
     share: Fraction
@@ -437,7 +438,7 @@ def moved(before: ServiceDecision, after: ServiceDecision) -> Fraction:
 
 
 def shifts(before: ServiceDecision, after: ServiceDecision) -> tuple[Shift, ...]:
-    """Return which owner loses clients to which, the largest part first. Each client counts once."""
+    """Return which owner loses clients to which other, the largest share first. Each client counts once."""
     pairs = defaultdict[tuple[Owner | None, Owner | None], Fraction](Fraction)
     served = Fraction(0)
     lost, won = dict(before.active.shares()), dict(after.active.shares())
@@ -463,7 +464,7 @@ def _service(service_id: int, before: ServiceDecision | None, after: ServiceDeci
 
 
 def _common(before: ServiceDecision, after: ServiceDecision) -> Iterator[tuple[Owner, Owner, Fraction]]:
-    """Yield old owner, new owner and share for the blocks of both that have clients in common. Blocks under one mask
+    """Yield old owner, new owner and share for each pair of blocks that have clients in common. Blocks under one mask
     are counted together, so that the work grows with blocks times masks."""
     if before.key.field is not after.key.field:
         # Different fields are independent of each other.

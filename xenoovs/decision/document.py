@@ -38,7 +38,7 @@ class _Key(_Strict):
 
 
 class _Service(_Strict):
-    """Blocks stand under their owner as VALUE/DEPTH: clients whose first DEPTH selected bits are VALUE."""
+    """One service: each owner has its blocks as VALUE/DEPTH, the clients whose first DEPTH selected bits are VALUE."""
 
     id: Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$")]
     name: str | None = None
@@ -55,14 +55,14 @@ class _Document(_Strict):
 
 def decision_document(decision: Decision, names: Mapping[int, str] | None = None) -> dict[str, Any]:
     """Return the document of a decision: `format` (1), `version` and `services`. A service has `id`, `key`, `home` and,
-    where it differs from `home`, `active`. `names`: Of services by id, for people; a name is no part of the value."""
+    where it differs from `home`, `active`. `names`: names of services by id, for people only."""
     services = [_of_service(i, service, (names or {}).get(i)) for i, service in decision.services]
     return _Document(version=decision.version, services=services).model_dump(mode="json", exclude_none=True)
 
 
 def parse_decision(document: object) -> Decision:
-    """Return the decision of a document. Raises DecisionMalformed: The document has another form, a service twice,
-    blocks that overlap, or active blocks without a home; it names the key."""
+    """Return the decision of a document. Raises DecisionMalformed, with the key: the document has another form, a
+    service twice, overlapping blocks, or active blocks without a home."""
     try:
         parsed = _Document.model_validate(document)
     except ValidationError as error:
@@ -82,7 +82,7 @@ def parse_decision(document: object) -> Decision:
 
 
 def _reason(error: ErrorDetails) -> str:
-    """Return the reason without the names of pydantic's types and ours."""
+    """Return the reason without the names of types."""
     return "not an object" if error["type"] == "model_type" else error["msg"].removeprefix("Value error, ")
 
 

@@ -1,9 +1,8 @@
 """Which backends that are down get no clients: `max_down` limits how many. Pure: the time is an argument.
 
 If all probes fail, the probes are the more likely fault. A backend that goes down while the limit is reached is held:
-it keeps its clients. When the limit later allows one more ejection, the failures of a held backend are old: after an
-outage of all it may be about to answer. So it is ejected only after `fall` more failures in a row, of probes that
-were sent since.
+it keeps its clients. When the limit later allows one more ejection, the failures of a held backend are old, and it may
+be about to answer. So it is ejected only after `fall` more failures in a row of probes that were sent since.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ Ejected = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A backend that is down and keeps its clients. `since_s`: When it went down. `free_s`: Since when the limit allows
-    one more ejection; None: it does not."""
+    """A backend that is down and keeps its clients. `since_s`: when it went down. `free_s`: since when the limit allows
+    one more ejection; None if it does not."""
 
     since_s: float
     free_s: float | None
@@ -31,8 +30,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Ejection:
-    """The backends of one service that are down, with the times. Of these, as decided last, the `ejected` get no
-    clients, and the `held` keep theirs."""
+    """The backends of one service that are down, with the times. By the last decision the `ejected` get no clients, and
+    the `held` keep theirs."""
 
     down: Mapping[str, float] = field(default_factory=dict)
     ejected: frozenset[str] = frozenset()
@@ -40,16 +39,16 @@ class Ejection:
 
 
 def held_backends(ejections: Mapping[str, Ejection], ejected: Ejected) -> Ejected:
-    """Return the backends, by service, that are down and keep their clients, by `max_down` or `on_all_down`."""
+    """Return the backends, by service, that are down and keep their clients because of `max_down` or `on_all_down`."""
     held = ((name, frozenset(each.down) - ejected.get(name, frozenset())) for name, each in ejections.items())
     return {name: names for name, names in held if names}
 
 
 def decide_ejections(before: Ejection, service: Service, failing: Mapping[str, float], *, now_s: float) -> Ejection:
     """Decide which backends of a service, with the weights in use, get no clients. `before`: the backends that are down
-    now, and what was decided last. `service`: of its backends, those without a weight count neither as up nor as down.
-    While one of its backups is up, nothing limits ejections: clients of all other backends have somewhere to go.
-    `failing`: for each held backend whose last `fall` probes failed: when the first of these was sent."""
+    now, and the last decision about them. `service`: its backends without a weight count neither as up nor as down.
+    While one of its backups is up, nothing limits ejections, as it can serve all clients. `failing`: when the first of
+    the last `fall` probes was sent, for each held backend that failed all of them."""
     if service.health is None or not before.down:
         return Ejection(before.down)
     down = sorted((b for b in service.backends if b.name in before.down), key=lambda b: before.down[b.name])
@@ -66,7 +65,7 @@ def decide_ejections(before: Ejection, service: Service, failing: Mapping[str, f
 
 
 def _pools(service: Service) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of the backends that split the clients by weight, and of those that wait until none serves."""
+    """Return the names of the backends that split the clients by weight, and of the backups that wait."""
     pairs = zip(service.backends, service.weights, strict=True)
     split = frozenset(backend.name for backend, weight in pairs if weight)
     return split, frozenset(backend.name for backend in service.backends if backend.weight) - split
@@ -82,11 +81,10 @@ def _limits(health: Health, backups: Collection[str], down: Collection[str]) -> 
 def select_ejected(
     down: Sequence[str], *, total: int, health: Health, before: Collection[str] = (), stale: Collection[str] = ()
 ) -> frozenset[str]:
-    """Select the backends to eject: at most `max_down` of all, and never all. The first of `down` to go down comes
-    first.
+    """Select the backends to eject: at most `max_down` of all, and never all. Those that went down first come first.
 
-    If all are down, and `on_all_down` says to drop their packets, all are ejected. `total`: How many backends have a
-    weight. `before`: Those that are ejected already. `stale`: Those that must not be ejected yet.
+    If all are down, and `on_all_down` says to drop their packets, all are ejected. `total`: number of backends with a
+    weight. `before`: backends that are ejected already. `stale`: backends that must not be ejected yet.
     """
     if len(down) >= total and health.on_all_down is AllDown.DROP:
         return frozenset(down)
@@ -97,19 +95,19 @@ def select_ejected(
 
 
 def max_ejected(total: int, health: Health) -> int:
-    """Return how many of so many backends may be ejected at once, unless all are down and dropped."""
+    """Return how many of `total` backends may be ejected at once, unless all are down and dropped."""
     return max(min(int(health.max_down * total), total - 1), 0)
 
 
 def may_be_ejected(before: Ejection, name: str, failing_s: float | None) -> bool:
-    """Return whether a held backend has failed `fall` probes, since the limit allows it. `failing_s`: of the first."""
+    """Return whether a held backend failed `fall` probes since the limit allows it. `failing_s`: of the first."""
     held = _held(before, name)
     return held is not None and held.free_s is not None and failing_s is not None and failing_s > held.free_s
 
 
 def will_be_held(before: Ejection, service: Service, name: str) -> bool:
-    """Return whether a backend that went down just now will keep its clients, unless others come up before a decision.
-    It only counts: when thousands of backends go down at once, it is called thousands of times."""
+    """Return whether a backend that just went down will keep its clients, unless others come up before the decision. It
+    only counts, as it is called thousands of times when thousands of backends go down at once."""
     if service.health is None:
         return False
     split, backups = _pools(service)
@@ -123,8 +121,8 @@ def will_be_held(before: Ejection, service: Service, name: str) -> bool:
 def with_dead_ports(ejected: Ejected, services: Sequence[Service], ports_down: Collection[str]) -> Ejected:
     """Return `ejected`, and the backends whose egress is one of the ports without link.
 
-    `max_down` does not limit these: a port without link is no error of a probe. A service without any backend left
-    stays as it is: its packets cannot leave either way, and its flows are right when the link is back.
+    `max_down` does not limit these, as a port without link is no error of a probe. A service without any backend left
+    does not change: its packets cannot leave either way, and its flows are right when the link is back.
     """
     down = frozenset(ports_down)
     if not down:
@@ -137,7 +135,7 @@ def with_dead_ports(ejected: Ejected, services: Sequence[Service], ports_down: C
 
 
 def names_behind(services: Iterable[Service], ports: Collection[str]) -> set[BackendName]:
-    """Return the backends whose packets leave by one of these ports."""
+    """Return the backends whose packets leave through one of these ports."""
     pairs = ((service.name, each) for service in (services if ports else ()) for each in service.backends)
     return {(name, each.name) for name, each in pairs if each.next_hop.port in ports}
 
@@ -163,8 +161,8 @@ def _held(before: Ejection, name: str) -> Held | None:
 
 
 KnownShares = Mapping[BackendName, Fraction]
-"""The part (0..1) of its clients that each backend has on the bridge, as an earlier agent left it. 0: the backend is
-ejected; below 1: it is in a slow start. Backends that are new to the bridge are left out."""
+"""The part (0..1) of its clients that each backend has on the bridge, as an earlier agent left it: 0 if it is ejected,
+below 1 in a slow start. Backends that are new to the bridge are left out."""
 
 Ramps = Mapping[BackendName, Fraction]
 """Part of its clients (0 < part < 1) that each backend in a slow start has by now."""
@@ -172,8 +170,8 @@ Ramps = Mapping[BackendName, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class SlowStarts:
-    """The slow starts of all services. `balancer`: as observed last, with the `ejected` of then; None: none was yet.
-    `begun`: of each start that is not over."""
+    """The slow starts of all services. `balancer`, `ejected`: as of the last call; None before the first one. `begun`:
+    when each start began that is not over."""
 
     balancer: Balancer | None = None
     ejected: Ejected = field(default_factory=dict)
@@ -202,7 +200,7 @@ def update_slow_starts(
 
 
 def ramps(starts: SlowStarts, balancer: Balancer, *, now_s: float) -> Ramps:
-    """Return how far each start has come, in steps of one part of `STEPS`. Those that are over are left out."""
+    """Return the progress of each start in steps of 1 / `STEPS`, without the starts that are over."""
     if not starts.begun:
         return {}
     services = {service.name: service for service in balancer.services}
@@ -238,8 +236,8 @@ def _serving(balancer: Balancer, ejected: Ejected, names: Collection[str]) -> di
 
 
 def _begun_before(serving: Mapping[BackendName, Service], known: KnownShares, now_s: float) -> dict[BackendName, float]:
-    """Return when the starts began that the bridge shows under way: as if half of the time of their step were over.
-    Those that the bridge shows ejected, and that answer by now, begin."""
+    """Return the begin of each start that the bridge shows under way, as if half of the time of its step were over. A
+    start begins now for a backend that the bridge shows ejected and that answers again."""
     midway = {name: part for name, part in known.items() if part < 1 and name in serving}
     return {
         name: now_s - max(0.0, float(part) * STEPS - 0.5) / (STEPS - 1) * _ramp_s(serving[name])
@@ -248,7 +246,7 @@ def _begun_before(serving: Mapping[BackendName, Service], known: KnownShares, no
 
 
 def _part(service: Service, elapsed_s: float) -> Fraction:
-    """Return the part that a start has after so long: its first step at once, its last when the time is over."""
+    """Return the part of its clients that a backend has after `elapsed_s`: the first step at once, all at the end."""
     ramp_s = _ramp_s(service)
     if elapsed_s >= ramp_s:
         return Fraction(1)

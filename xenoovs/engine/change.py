@@ -1,4 +1,4 @@
-"""A change of a bridge: what it has, what it is to have, and the step from one to the other. Pure."""
+"""A change of a bridge: its flows now, its target, and the step from one to the other. Pure."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from xenoovs.openflow.text import recognise, render_flow
 from xenoovs.switch.api import PortCheck
 
 Texts = Mapping[int, Mapping[str, Flow]]
-"""Flows by the text that a dump shows for them, by service id; 0: flows of no service."""
+"""Flows by their text in a dump, by service id; id 0 for flows of no service."""
 
 
 Ends = frozenset[tuple[str, IPv4Address]]
-"""Ends of tunnels: port of the bridge and remote."""
+"""Tunnel ends: port of the bridge and address of the remote."""
 
 _MEMORY = frozenset((Stage.HOME.table, Stage.DRAIN_TARGET.table))
 """Tables that no packet visits."""
@@ -47,23 +47,23 @@ _MEMORY = frozenset((Stage.HOME.table, Stage.DRAIN_TARGET.table))
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What cannot be made right now while all else is. backends: those that get no clients because of it."""
+    """Something that cannot be made right now. `backends`: those that get no clients because of it."""
 
     text: str
     backends: tuple[BackendName, ...] = ()
 
     @property
     def brief(self) -> str:
-        """The text without what explains it."""
+        """Return the text without its explanation."""
         return re.split(r" \(|[;:,] ", self.text, maxsplit=1)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a bridge is to have, at every level. `desired`: what the decision meets; backends that cannot be reached are
-    among the ejected. `without`: ports that no flow can name; flows that would name them are left out of `texts`.
-    `unsent`: tunnel ports and remotes to which packets would leave unencrypted; flows that would send there are left
-    out too. A decision that is stored elsewhere has clients for them all the same, whose packets are dropped."""
+    """The target of a bridge, at every level. `desired`: what the decision meets, with unreachable backends among the
+    ejected. `without`: ports that no flow can name; `texts` has no flows that would name them. `unsent`: tunnel ends to
+    which packets would leave unencrypted; `texts` has no flows that would send there. A stored decision may still give
+    them clients, whose packets are dropped."""
 
     desired: DesiredState
     decision: Decision
@@ -76,21 +76,21 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a bridge has, what it is to have, and the difference.
+    """The flows of a bridge, its target, and the difference.
 
     Attributes:
-        asked: What was to be met; `target.desired` may eject more.
+        asked: The state that was asked for; `target.desired` may eject more.
         touched: Ids of the services that differ; 0 for the flows of no service.
-        before: What the flows of these say now; `observed`: the flows.
-        drains: Drains that begin or go on; `next_s`: after how many seconds they need another round, None: never.
+        before: The decision in the flows of these now; `observed`: the flows.
+        drains: Drains that begin or go on; `next_s`: seconds until they need another round, None if they need none.
         settled: Blocks whose new connections go to their new backends from this change on.
         foreign: How many flows of xenoovs were changed by other programs.
         names: Names of services that the config lacks, where they are known, by id.
-        ovn: What OVN has to do with the bridge; None: nothing.
-        unchecked: Ports of tunnels of which nothing says where they lead.
-        unread_policies: Why nothing says whether tunnels are encrypted; empty: it is known, or none should be.
-        dump: The text of all flows that the bridge has; empty where they were not read.
-        incarnation: Of the bridge, as of `Switch`.
+        ovn: How OVN uses the bridge; None if it does not.
+        unchecked: Tunnel ports whose destination could not be read.
+        unread_policies: Why the IPsec policies could not be read; empty if they were, or if no tunnel needs them.
+        dump: The text of all flows of the bridge; empty if they were not read.
+        incarnation: As of `Switch`.
     """
 
     bridge: str
@@ -118,13 +118,13 @@ class Change:
         return self.target.program
 
     def done(self, dump: str) -> Change:
-        """Return what is left of it once it is made, and the bridge has these flows: nothing but its problems."""
+        """Return the change after it was made and the bridge has these flows: only its problems are left."""
         nothing = Plan((), (), (), sum(map(len, self.target.texts.values())))
         left = Change(self.bridge, self.asked, self.target, nothing, frozenset(), Decision(), (), dump=dump)
         return replace(left, problems=self.problems, incarnation=self.incarnation)
 
     def is_met(self, desired: DesiredState, dump: str) -> bool:
-        """Return whether a bridge for which nothing is left to do, and that has these flows, is as desired."""
+        """Return whether nothing is left to do, and a bridge with these flows is as desired."""
         is_settled = not (self.problems or self.target.transition.services)
         return is_settled and bool(dump) and (self.dump, self.asked) == (dump, desired)
 
@@ -134,12 +134,12 @@ class Change:
 
     @property
     def new(self) -> frozenset[int]:
-        """The ids of the services of which the bridge has nothing yet."""
+        """Return the ids of the services of which the bridge has no flows yet."""
         present = by_service(self.observed)
         return frozenset(made.service_id for made in self.program.services) & self.touched - present
 
     def services(self, *, but: frozenset[int] = frozenset()) -> Iterator[ServiceChange]:
-        """Yield what the change means for each service that differs, except those of the ids in `but`."""
+        """Yield what the change means for each service that differs, except the ids in `but`."""
         same = {made.service_id for made in self.program.services} - (self.touched - but)
         for each in summarise(self.program, self.before, self.observed, same=same):
             is_named = each.kind is ChangeKind.REMOVED and each.service_id in self.names
@@ -149,7 +149,7 @@ class Change:
 def texts_of(
     program: Program, *, without: frozenset[str], unsent: Ends = frozenset(), like: Target | None = None
 ) -> dict[int, Mapping[str, Flow]]:
-    """Return the flows of a program by service and text. `like`: services that are the same there are not rendered."""
+    """Return the flows of a program by service and text. `like`: takes services that are the same from this program."""
     is_like = like is not None and (like.without, like.unsent) == (without, unsent)
     known = {made.service_id: made for made in like.program.services} if like is not None and is_like else {}
     texts: dict[int, Mapping[str, Flow]] = {0: _by_text(program.shared, without, unsent)}
@@ -169,7 +169,8 @@ def by_service(flows: Iterable[Flow]) -> frozenset[int]:
 
 
 def reachable(desired: DesiredState, ports: PortCheck) -> tuple[DesiredState, tuple[Problem, ...]]:
-    """Return the desired state without the backends that packets cannot or must not reach, and what to report."""
+    """Return the desired state without the backends that packets cannot or must not reach, and the problems to
+    report."""
     texts: dict[object, str] = {name: f"port {name} {reason}" for name, reason in sorted(ports.reasons.items())}
     for end, reason in sorted(ports.unencrypted.items()):
         texts[end] = f"packets to {end[1]} would leave unencrypted, although a policy of IPsec covers them {reason}"
@@ -193,7 +194,7 @@ def reachable(desired: DesiredState, ports: PortCheck) -> tuple[DesiredState, tu
 
 
 def blocked(flows: Iterable[Flow]) -> tuple[Problem, ...]:
-    """Return what to report of foreign flows with the table, priority and match of flows of xenoovs."""
+    """Return the problems of foreign flows that have the table, priority and match of flows of xenoovs."""
     return tuple(
         Problem(f"a foreign flow has the same table, priority and match as one of xenoovs: {render_flow(flow)}")
         for flow in flows
@@ -214,7 +215,7 @@ def _by_text(flows: Iterable[Flow], without: frozenset[str], unsent: Ends) -> di
 
 
 def _destinations(flow: Flow) -> Iterator[tuple[str, IPv4Address]]:
-    """Yield the ends of tunnels that a flow sends to."""
+    """Yield the tunnel ends that a flow sends to."""
     for done in alternatives(flow.actions):
         written = None
         for action in done:
@@ -255,7 +256,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a bridge has, compared with flows that were expected there.
+    """The flows of a bridge compared with the expected ones.
 
     Attributes:
         missing: Texts of expected flows that are not there.
@@ -280,7 +281,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a step depends on besides flows and the desired state.
+    """The inputs of a step besides flows and the desired state.
 
     Attributes:
         now_s: The time on a clock that never goes back.
@@ -299,7 +300,7 @@ class Circumstances:
 
 
 def fresh(desired: DesiredState) -> Target:
-    """Return what a bridge without flows would get: the fewest blocks, all backends in service. Raises
+    """Return the target of a bridge without flows: the fewest blocks, all backends in service. Raises
     ToleranceUnreachable, BudgetUnreachable, CompileError."""
     undisturbed = DesiredState(desired.balancer, stored=desired.stored)
     decision = decide(Decision(), undisturbed)
@@ -318,7 +319,7 @@ def compare(dump: str, guess: Target) -> Comparison:
 
 
 def step(desired: DesiredState, found: Comparison, options: PlanOptions, at: Circumstances) -> Change:
-    """Return the change that leads from what a bridge has to the desired state. Raises ToleranceUnreachable,
+    """Return the change that leads from the flows of a bridge to the desired state. Raises ToleranceUnreachable,
     BudgetUnreachable, CompileError."""
     on_bridge = read(found.seen, desired.balancer, now_s=at.now_s)
     before = _remembered(desired.balancer, found, at) if at.remembers else _read(on_bridge, found)
@@ -356,7 +357,7 @@ def step(desired: DesiredState, found: Comparison, options: PlanOptions, at: Cir
 
 
 def beside(change: Change, foreign: Iterable[Flow]) -> Change:
-    """Return the change on a bridge that has foreign flows too: conflicting ones stay."""
+    """Return the change on a bridge that has foreign flows too: those that conflict stay."""
     wanted = _wanted(change.target, change.touched)
     untouched = sum(len(texts) for i, texts in change.target.texts.items() if i not in change.touched)
     return replace(change, difference=plan(wanted, (*change.observed, *foreign), untouched=untouched))
@@ -372,27 +373,27 @@ def _settling(transition: Transition) -> frozenset[BlockId]:
 
 
 def _remembered(balancer: Balancer, found: Comparison, at: Circumstances) -> tuple[Decision, Transition]:
-    """Return what was decided last, under the names that owners have in this config, and the moves that go on."""
+    """Return the last decision under the names of this config, and the moves under way."""
     guess = found.guess
     transition = Transition() if at.lost else guess.transition
     return follow(guess.decision, transition, before=guess.desired.balancer, after=balancer)
 
 
 def _read(on_bridge: tuple[Decision, Transition], found: Comparison) -> tuple[Decision, Transition]:
-    """Return what the flows say; services that were not touched, or have no flows, are as they were guessed."""
+    """Return the decision and the moves in the flows; untouched services, and those without flows, are as guessed."""
     read_back = dict(on_bridge[0].services)
     guessed = {i: service for i, service in found.guess.decision.services if i not in found.touched & read_back.keys()}
     return Decision.of(read_back | guessed), on_bridge[1]
 
 
 def _served(before: Decision, on_bridge: Decision, found: Comparison) -> Decision:
-    """Return the part of a decision that a bridge serves: a service without flows has no open connections."""
+    """Return the part of a decision that a bridge serves. A service without flows has no open connections."""
     there = dict(on_bridge.services)
     return Decision.of({i: each for i, each in before.services if i in there or i not in found.touched})
 
 
 def _met(before: Decision, found: Comparison, at: Circumstances) -> DesiredState:
-    """Return what the decision of before meets: without memory, nothing is known of services that differ."""
+    """Return what the previous decision meets. Without memory, nothing is known of services that differ."""
     desired, guessed = found.guess.desired, dict(found.guess.decision.services)
     if at.remembers:
         return desired
@@ -432,7 +433,7 @@ def _target(
 
 
 def _differing(guess: Target, target: Target) -> frozenset[int]:
-    """Return the ids of the services whose flows the guess and the target do not share."""
+    """Return the ids of the services whose flows differ between the guess and the target."""
     return frozenset(
         i
         for i in guess.texts.keys() | target.texts.keys()

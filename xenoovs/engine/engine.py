@@ -1,8 +1,8 @@
 """The engine: observe -> decide -> advance -> compile -> plan -> apply -> read back, for one bridge.
 
 `xenoovs plan` and `apply` run it once, an agent runs it round by round. It is level-triggered: it acts because flows
-differ, never because something happened, so a round that was missed or made twice does no harm. What follows from what
-is in `change`; here the switch is read and changed.
+differ, never because something happened, so a missed or a repeated round does no harm. `change` has the logic; this
+module reads and changes the switch.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Ports:
         self._known: tuple[str | None, Balancer, PortCheck] | None = None
 
     def check(self, balancer: Balancer, leaving: tuple[NextHop, ...] = ()) -> PortCheck:
-        """Return the ports from the database; while it does not answer, from its last answer. Raises SwitchError.
-        `leaving`: Next hops of no backend, to which open connections go: they too must go encrypted."""
+        """Return the ports from the database, or from its last answer while it does not answer. Raises SwitchError.
+        `leaving`: next hops of removed backends that still have open connections, which must be encrypted too."""
         uplinks = balancer.uplinks
         try:
             found = check_ports(
@@ -93,7 +93,7 @@ class Ports:
         return found
 
     def remembered(self, balancer: Balancer) -> PortCheck | None:
-        """Return what was found last, if it was this bridge and every port of the config was among those asked for."""
+        """Return the last result, if it was for this bridge and for every port of the config."""
         if self._known is None:
             return None
         incarnation, asked, found = self._known
@@ -102,18 +102,18 @@ class Ports:
         return found if same and incarnation == self._switch.incarnation(balancer.uplinks.bridge) else None
 
     def forget(self) -> None:
-        """Ask the database before the next change."""
+        """Read the database again before the next change."""
         self._known = None
 
 
 _CHECK_AHEAD_S = 0.05
-"""The last comparison of what changes begins so long before the time of a change, plus the time that planning took."""
+"""The last comparison begins this long, plus the time that planning took, before the time of a change."""
 _DRAIN_S = 1.0
-"""Between two rounds of a drain; Open vSwitch brings its counters up to date about twice a second."""
+"""Between two rounds of a drain. Open vSwitch updates its counters about twice a second."""
 _CHECK_S = 1.0
-"""After an urgent round, until all flows are compared."""
+"""From an urgent round to the comparison of all flows."""
 _DUMPS_BY_SERVICE = 8
-"""Up to so many services are read back one by one; for more, all flows at once."""
+"""Up to this many services are read back one by one; for more, all flows are read at once."""
 
 
 class Engine:
@@ -127,19 +127,18 @@ class Engine:
         follow: Callable[[Balancer], None] | None = None,
         ports_down: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """Bind the engine to a switch. `resolve`: puts in the MACs of backends that the config gives by their address
-        alone. `follow`: called with the balancer of each round. `ports_down`: returns the ports without link, at once;
-        none by a way to the switch that does not report them."""
+        """Bind the engine to a switch. `resolve`: fills in the MACs of backends that the config gives by address only.
+        `follow`: called with the balancer of each round. `ports_down`: returns the ports without link, without waiting;
+        none if the connection does not report them."""
         self.switch, self.ports_down = switch, ports_down
         self.is_held = False
         self._timed: list[Callable[[str, float], None]] = []
         self.resolve = resolve or (lambda balancer: balancer)
         self._follow = follow or (lambda _balancer: None)
         self._memory: Change | None = None
-        """What the last round left on the bridge: a change that is made. `dump` is empty where only the flows of some
-        services were read."""
+        """The last change that was made. Its `dump` is empty where only the flows of some services were read."""
         self._is_sure = True
-        """Whether the bridge has the flows of `_memory`, but for foreign changes: no apply has failed since."""
+        """Whether the bridge has the flows of `_memory`, apart from foreign changes: no apply has failed since."""
         self._quiet, self._opened = Quiet(), dict[int, int]()
         self._revalidated = frozenset[ServiceMove]()
         self._ports = Ports(switch)
@@ -147,25 +146,26 @@ class Engine:
 
     @property
     def program(self) -> Program | None:
-        """What the last round left on the bridge."""
+        """Return the program of the last round."""
         return None if self._memory is None else self._memory.target.program
 
     @property
     def balancer(self) -> Balancer | None:
-        """The config of the last round with all that was found for it, also source ports; None: there was none."""
+        """Return the config of the last round with the MACs and source ports found for it; None before the first
+        round."""
         return None if self._memory is None else self._memory.target.program.balancer
 
     @property
     def decided(self) -> Decision | None:
-        """Who has which clients by the last round; None: there was none."""
+        """Return the decision of the last round; None before the first round."""
         return None if self._memory is None else self._memory.target.decision
 
     def hold(self, *, is_held: bool) -> None:
-        """Only count changes from now on: a round that would make one raises ChangesHeld. False: make them again."""
+        """Hold changes: a round that would make one raises ChangesHeld. With False, make changes again."""
         self.is_held = is_held
 
     def on_timed(self, listener: Callable[[str, float], None]) -> None:
-        """Call `listener` with `plan` or `apply` and its seconds, in the thread of each round."""
+        """Call `listener` with `plan` or `apply` and its duration in seconds, in the thread of each round."""
         self._timed.append(listener)
 
     def forget(self) -> None:
@@ -173,7 +173,7 @@ class Engine:
         self._memory = None
 
     def is_lost(self, bridge: str) -> bool:
-        """Return whether the bridge is not the one of the last round. Costs microseconds. Raises BridgeMissing."""
+        """Return whether the bridge was recreated since the last round. Costs microseconds. Raises BridgeMissing."""
         memory = self._memory_of(bridge)
         return memory is not None and self.switch.incarnation(bridge) != memory.incarnation
 
@@ -184,8 +184,8 @@ class Engine:
         return read(seen, with_paths(balancer, seen))
 
     def known(self, balancer: Balancer) -> dict[BackendName, Fraction]:
-        """Return which part (0..1) of its clients each backend has; 0 for one that is ejected. Raises SwitchError.
-        `balancer`: The config with the weights of operators: a backend without one has no clients for that reason."""
+        """Return the part (0..1) of its clients that each backend has; 0 if it is ejected. Raises SwitchError.
+        `balancer`: the config with the weights of operators; backends of weight 0 are left out."""
         balancer = self.resolve(balancer)
         decided = dict(self.decision(balancer)[0].services)
         ids = service_ids(service.claim for service in every_service(balancer))
@@ -199,7 +199,7 @@ class Engine:
         }
 
     def plan(self, balancer: Balancer, options: PlanOptions, *, now_s: float = 0.0) -> Change:
-        """Compare a bridge with a config; backends that the bridge shows as ejected stay so.
+        """Compare a bridge with a config. Backends that the bridge shows as ejected stay ejected.
 
         Raises:
             SwitchError: PortsMissing and UnusablePorts before all else, unless the change may be partial.
@@ -212,7 +212,7 @@ class Engine:
             return self._planned(desired, replace(options, as_found=True), now_s, counted=True)
 
     def apply(self, change: Change) -> None:
-        """Send a change and read it back. Wait before it for megaflows that would cut connections. Raises SwitchError,
+        """Send a change and read it back. First wait for megaflows that would cut connections. Raises SwitchError,
         ReadBackDiffers."""
         with self._lock:
             if not change.settled <= {(i, move.block) for i, move in self._revalidated}:
@@ -228,14 +228,14 @@ class Engine:
         strict: bool = False,
         appointment: Appointment | None = None,
     ) -> Change:
-        """Make the bridge right, as far as that is possible; what is not stands in the change's problems.
+        """Make the bridge right as far as possible; the rest is in the problems of the returned change.
 
         Args:
-            desired: What to meet.
+            desired: The state to reach.
             now_s: The time on a clock that never goes back.
-            urgent: Clients wait: assume that the bridge has the flows of the last round.
+            urgent: Skip the comparison, as clients wait: assume that the bridge has the flows of the last round.
             strict: Raise what `plan` raises for a problem that the last round did not have.
-            appointment: When to change the bridge; None, or a time that has passed: at once.
+            appointment: When to change the bridge; at once if it is None or has passed.
 
         Raises:
             SwitchError, CompileError, ToleranceUnreachable, ChangesHeld, AppointmentCancelled.
@@ -262,12 +262,11 @@ class Engine:
             return change
 
     def count_drains(self, *, now_s: float) -> float:
-        """Observe what drains depend on: revalidation, and the packets of old backends. Delete learned flows that
-        have to go.
+        """Observe what drains depend on: revalidation, and the packets of old backends. Delete expired learned flows.
 
-        With many connections the dumps take seconds, and revalidation does on a slow switch; no round waits for them.
-        What was read is judged by the program of that time: a round may have begun or ended drains meanwhile. Returns
-        for how many seconds the switch was kept busy with dumps. Raises SwitchError.
+        Dumps of many connections and revalidation on a slow switch take seconds; no round waits for them. The program
+        of that time judges the counters, as a round may have begun or ended drains meanwhile. Return for how many
+        seconds dumps kept the switch busy. Raises SwitchError.
         """
         memory = self._memory
         if memory is None or not memory.target.transition.services:
@@ -293,7 +292,7 @@ class Engine:
         return read_s - dumping_s
 
     def _with_paths(self, balancer: Balancer) -> Balancer:
-        """Return the balancer with the source ports of paths; those not found yet are as the bridge has them."""
+        """Return the balancer with the source ports of paths; a port not found yet is as on the bridge."""
         if not unknown_paths(balancer):
             return balancer
         memory = self._memory_of(balancer.uplinks.bridge)
@@ -311,9 +310,9 @@ class Engine:
         is_ahead: bool = False,
         counted: bool = False,
     ) -> Change:
-        """Return the change to make. `desired`, `options`, `now_s`, `urgent`: as of `round`. `is_ahead`: assume so too,
-        as what the change concerns is compared before its time. `counted`: read the counters that estimate what drains
-        cost."""
+        """Return the change to make. `desired`, `options`, `now_s`, `urgent`: as of `round`. `is_ahead`: skip the
+        comparison too, as it follows before the time of the change. `counted`: read the counters that estimate the cost
+        of drains."""
         with self._timing("plan"):
             bridge = desired.balancer.uplinks.bridge
             memory, incarnation = self._memory_of(bridge), self.switch.incarnation(bridge)
@@ -351,7 +350,7 @@ class Engine:
     def _observe(
         self, desired: DesiredState, memory: Change | None, options: PlanOptions
     ) -> tuple[str, Target, PortCheck]:
-        """Return the flows of the bridge as text, those that are expected, and its ports."""
+        """Return the flows of the bridge as text, the expected target, and its ports."""
         balancer = desired.balancer
         leaving = () if memory is None else memory.target.program.balancer.leaving
         if memory is not None and options.partial:
@@ -377,7 +376,7 @@ class Engine:
         return dump, guess, ports
 
     def _aged(self, found: Comparison, bridge: str) -> Comparison:
-        """Return what was found with the ages of its flows and the connections, if drains are under way."""
+        """Return the comparison with the ages of flows and the connections, if drains are under way."""
         if not any(map(is_of_drain, found.flows)):
             return found
         aged = self.switch.dump_flows(bridge, only=PROGRAM)
@@ -409,21 +408,20 @@ class Engine:
         return replace(change, drains=drains, next_s=min(waits))
 
     def _make(self, change: Change, appointment: Appointment | None, *, planning_s: float) -> None:
-        """Make a change, at its time if there is one."""
+        """Make a change, at its appointment if there is one."""
         if appointment is None or not appointment.left_s or change.difference.is_empty:
             self._apply(change)
         else:
             self._apply_at(change, appointment, planning_s=planning_s)
 
     def _apply_at(self, change: Change, appointment: Appointment, *, planning_s: float) -> None:
-        """Prepare a change, and commit it at its time if the bridge is still the one that it was planned for.
+        """Prepare a change, and commit it at its time if the bridge has not changed since the plan.
 
         Args:
             planning_s: How long the plan took. The second comparison begins that long before the time.
 
         Raises:
-            AppointmentCancelled: It was cancelled, or the bridge has changed meanwhile. Nothing was done.
-            SwitchError.
+            AppointmentCancelled: It was cancelled, or the bridge has changed since. Nothing was done. SwitchError.
         """
         with self.switch.prepared(change.bridge, change.bundle) as commit:
             counts = self._counts(change.bridge)
@@ -439,14 +437,14 @@ class Engine:
             self._apply(change, commit)
 
     def _counts(self, bridge: str) -> tuple[int, int]:
-        """Return how many flows of the program, and how many foreign ones, a bridge has."""
+        """Return the numbers of flows of the program and of foreign flows on a bridge."""
         return self.switch.count_flows(bridge, only=PROGRAM), self.switch.count_flows(bridge, only=FOREIGN)
 
     def _is_as_planned(self, change: Change, counts: tuple[int, int]) -> bool:
         """Return whether a change still fits the bridge; if not, the next round compares all.
 
-        The bridge is to be the same, the services that change have the flows that the plan knows, and none has come or
-        gone since `counts`. What else differs, the change leaves alone, and the next comparison finds it.
+        It fits if the bridge is the same, the services that change have the flows of the plan, and the numbers of flows
+        are still `counts`. The change leaves other differences alone, and the next comparison finds them.
         """
         bridge, texts = change.bridge, {i: dict[str, Flow]() for i in change.touched}
         for flow in change.observed:
@@ -478,14 +476,15 @@ class Engine:
             self._quiet, self._opened, self._revalidated = Quiet(), {}, frozenset()
 
     def _read_back(self, change: Change) -> str:
-        """Compare the services that were changed; return the text of all flows if all were read. Raises."""
+        """Compare the changed services. Return the text of all flows if all were read. Raises ReadBackDiffers."""
         dump, wrong = self._compared(change, change.target.texts)
         if not wrong.is_empty:
             raise ReadBackDiffers(bridge=change.bridge, flows=wrong.flow_mods)
         return dump
 
     def _compared(self, change: Change, texts: Texts) -> tuple[str, Plan]:
-        """Return the text of all flows, if all were read, and what leads from the services of a change to `texts`."""
+        """Return the text of all flows, if all were read, and the plan from the flows of the changed services to
+        `texts`."""
         bridge, dump = change.bridge, ""
         if len(change.touched) > _DUMPS_BY_SERVICE:
             dump = self.switch.dump_flow_text(bridge, only=PROGRAM)
@@ -498,7 +497,7 @@ class Engine:
         return dump, plan((flow for flow in seen.missing.values() if flow.key not in blocked_keys), seen.others)
 
     def _memory_of(self, bridge: str) -> Change | None:
-        """Return what the last round left, if it was on this bridge."""
+        """Return the change of the last round, if it was on this bridge."""
         memory = self._memory
         return memory if memory is not None and memory.bridge == bridge else None
 
@@ -525,7 +524,7 @@ def _dead(desired: DesiredState) -> dict[int, frozenset[NextHop]]:
 
 
 def misleading(balancer: Balancer, found: PortCheck) -> dict[str, str]:
-    """Return the ports of tunnels that lead elsewhere, or unencrypted, with the reason."""
+    """Return the tunnel ports that lead elsewhere or unencrypted, each with the reason."""
     reasons, used = dict[str, str](), set(balancer.tunnel_ports)
     for wanted in wanted_ports(balancer) if balancer.switch_tunnels else ():
         state = found.state.port(wanted.name)
@@ -543,9 +542,9 @@ def misleading(balancer: Balancer, found: PortCheck) -> dict[str, str]:
 def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortCheck:
     """Return the ports with the remotes to which packets would leave unencrypted, against a policy or the config.
 
-    Where the policies cannot be read, it names no remote, but the reason if the config requires IPsec. A tunnel with
-    `ipsec: {offload: none}` or `crypto` is left to the CPU: what the NIC would do with it is not asked. What the config
-    wants encrypted never is in a userspace datapath, whatever the policies.
+    If the policies cannot be read, it has no remotes, but the reason if the config requires IPsec. A tunnel with
+    `ipsec: {offload: none}` or `crypto` is encrypted by the CPU, so the NIC's policies do not matter. A userspace
+    datapath never encrypts, whatever the policies are.
     """
     is_userspace = found.is_userspace
     passes_kernel = not (is_userspace or found.state.hw_offload)
@@ -582,7 +581,7 @@ def with_policies(switch: Switch, found: PortCheck, balancer: Balancer) -> PortC
 
 
 class Appointment:
-    """A time that a round waits for, in its thread, unless something else happens first. `at_s`: On the clock of
+    """A time that a round waits for in its thread, unless it is cancelled. `at_s`: on the clock of
     `time.monotonic()`."""
 
     def __init__(self, at_s: float) -> None:
@@ -590,14 +589,14 @@ class Appointment:
         self._cancelled = Event()
 
     def cancel(self) -> None:
-        """End the wait: the round makes no change, and the next one plans again."""
+        """End the wait. The round makes no change, and the next one plans again."""
         self._cancelled.set()
 
     @property
     def left_s(self) -> float:
-        """Seconds until then; 0: it has come."""
+        """Return the seconds until then; 0 if it has come."""
         return max(0.0, self.at_s - time.monotonic())
 
     def wait(self, *, ahead_s: float = 0.0) -> bool:
-        """Wait until so many seconds before it. Return False if it was cancelled."""
+        """Wait until `ahead_s` seconds before it. Return False if it was cancelled."""
         return not self._cancelled.wait(max(0.0, self.left_s - ahead_s))

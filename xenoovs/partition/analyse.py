@@ -18,8 +18,8 @@ from xenoovs.partition.block import select
 class DepthReport:
     """Blocks of one depth. The first three are standard deviations of a block's load, relative to the mean load.
 
-    `selected`: for the selected bits. `low`: for the low bits. `ideal`: for a perfect hash, which still has to put each
-    client somewhere. `entropy`: bits of information that the selected bits carry about a packet, at most `depth`.
+    `selected`: with the selected bits. `low`: with the low bits. `ideal`: with a perfect hash, which cannot split a
+    client either. `entropy`: bits of information that the selected bits carry about a packet, at most `depth`.
     """
 
     depth: int
@@ -91,18 +91,18 @@ def _relative_spread(loads: Counter[int], blocks: int) -> float:
 
 
 MAX_TRAINED = 4096
-"""The heaviest clients of the first half, which decide; more cost time and change little."""
+"""How many of the heaviest clients of the first half choose the bits; more cost time and change little."""
 
 _WORTH_IT = 0.8
-"""A list is suggested only if it leaves at most this part of the spread: less is chance."""
+"""A list is suggested only if it leaves at most this part of the spread: a smaller gain may be chance."""
 
 _GOLDEN_RATIO = 2654435761
-"""Knuth's multiplicative hash (The Art of Computer Programming, 3, 6.4), for halves that do not depend on any bit."""
+"""Knuth's multiplicative hash (The Art of Computer Programming, 3, 6.4) halves the clients independently of any bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Positions that are better at their full depth. `before`, `after`: the spread of the clients not learned from."""
+    """Bit positions that spread the load better. `before`, `after`: the spread of other clients."""
 
     positions: tuple[int, ...]
     before: float
@@ -110,7 +110,7 @@ class Suggestion:
 
 
 def suggest(load: Mapping[int, int], positions: Sequence[int], candidates: Iterable[int]) -> Suggestion | None:
-    """Another list of as many bits, or None where none is clearly better. `load`: packets by client address."""
+    """Return another list of as many bits, or None if none is clearly better. `load`: packets by client address."""
     learned = {address: count for address, count in load.items() if _is_learned(address)}
     proof = {address: count for address, count in load.items() if not _is_learned(address)}
     if not positions or not sum(learned.values()) or not sum(proof.values()):
@@ -122,7 +122,7 @@ def suggest(load: Mapping[int, int], positions: Sequence[int], candidates: Itera
 
 
 def choose_bits(load: Mapping[int, int], candidates: Iterable[int], *, depth: int) -> tuple[int, ...]:
-    """One bit after the other, each the one that evens out the blocks most; the lower one of equals."""
+    """Choose bits one by one, each time the bit that evens out the blocks most, and the lowest one of equals."""
     left, chosen = sorted(candidates), list[int]()
     groups = dict.fromkeys(load, 0)
     for _ in range(min(depth, len(left))):

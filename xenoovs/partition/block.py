@@ -119,14 +119,14 @@ class Assignment:
 
 
 def mask_of(depth: int, positions: Sequence[int] | None = None) -> int:
-    """The address mask of a depth. `positions` None: the low bits."""
+    """Return the address mask of a depth. The low bits if `positions` is None."""
     if positions is None:
         return (1 << depth) - 1
     return sum(1 << position for position in _first(positions, depth))
 
 
 def spread(block: Block, positions: Sequence[int] | None = None) -> tuple[int, int]:
-    """(value, mask) of the block as address bits, ready for a masked match. `positions` None: the low bits."""
+    """Return value and mask of a block for a masked match on the address. The low bits if `positions` is None."""
     if positions is None:
         return block.value, (1 << block.depth) - 1
     value = sum((block.value >> bit & 1) << position for bit, position in enumerate(_first(positions, block.depth)))
@@ -134,7 +134,7 @@ def spread(block: Block, positions: Sequence[int] | None = None) -> tuple[int, i
 
 
 def unspread(value: int, mask: int, positions: Sequence[int] | None = None) -> Block:
-    """The block behind a masked match: the inverse of `spread`. ValueError: no mask of a depth, or bits outside it."""
+    """Return the block of a masked match, the inverse of `spread`. ValueError: the mask or the value fits no block."""
     depth = mask.bit_count()
     if mask != mask_of(depth, positions) or value & ~mask:
         raise ValueError(f"{value:#x}/{mask:#x} is not a block of the selected bits")
@@ -166,7 +166,7 @@ class Piece(NamedTuple):
 
 
 class Table:
-    """Disjoint pieces that are changed in place. An owner is any index, also one that stands for no backend."""
+    """Disjoint pieces that are changed in place. An owner is any index; it need not be a backend."""
 
     __slots__ = ("_pieces", "_starts", "width")
 
@@ -218,11 +218,11 @@ class Table:
         return iter([self._pieces[start] for start in sorted(self._pieces)])
 
     def starts(self, owner: int, size: int) -> list[int]:
-        """Where the owner has pieces of this size, in order."""
+        """Return the starts of the owner's pieces of this size, in order."""
         return sorted(self._starts.get((owner, size), ()))
 
     def owners_of_several(self, size: int) -> list[int]:
-        """The owners that have two or more pieces of this size, in order."""
+        """Return the owners that have two or more pieces of this size, in order."""
         return sorted(owner for (owner, held), starts in self._starts.items() if held == size and len(starts) > 1)
 
     def by_owner(self, owners: int) -> list[list[Piece]]:
@@ -240,7 +240,7 @@ class Table:
         return spaces
 
     def within(self, start: int, size: int) -> list[Piece]:
-        """What an aligned interval holds, cut to it. The table must cover the interval."""
+        """Return the pieces in an aligned interval, cut to it. The table must cover the interval."""
         outer = size
         while outer <= 1 << self.width:
             piece = self._pieces.get(start & -outer)
@@ -255,7 +255,7 @@ class Table:
         return found
 
     def coalesce(self, piece: Piece) -> None:
-        """Merge a piece with its buddy, and the result again, while they have one owner."""
+        """Merge a piece with its buddy, and the result with its buddy, as long as both have the same owner."""
         start, size, owner = piece
         while Piece(start ^ size, size, owner) in self:
             self.remove(Piece(start, size, owner))

@@ -54,7 +54,7 @@ class FreeSpace:
         return False
 
     def take_any(self, size: int) -> int | None:
-        """Take `size` units at the start of the smallest interval that holds them, lowest first; None: none does."""
+        """Take `size` units at the start of the smallest interval that holds them, lowest first. None if none does."""
         outer = size
         while outer <= self._total:
             if self._starts[outer]:
@@ -91,7 +91,7 @@ def keep_set(pieces: Sequence[Piece], space: int) -> tuple[list[Piece], list[Pie
 
 
 def _other_units(piece: Piece, count: int) -> list[Piece]:
-    """Return the units of a piece after the first `count > 0`, smallest part first."""
+    """Return the rest of a piece after its first `count > 0` units as pieces, smallest first."""
     found = []
     while count < piece.size:
         part = count & -count
@@ -101,7 +101,7 @@ def _other_units(piece: Piece, count: int) -> list[Piece]:
 
 
 def realise(table: Table, wanted: Sequence[int]) -> Table:
-    """Return a coalesced table in which owner i has `wanted[i]` of all units. Each owner only gives, or only takes."""
+    """Return a coalesced table in which owner i has `wanted[i]` units. No owner both loses and gains units."""
     result = table.copy()
     released = []
     for pieces, space in zip(table.by_owner(len(wanted)), wanted, strict=True):
@@ -117,7 +117,7 @@ def realise(table: Table, wanted: Sequence[int]) -> Table:
 
 
 def fill(table: Table, released: Sequence[Piece], wanted: Sequence[int]) -> None:
-    """Give the released intervals, which the table no longer holds, to the owners that have less than `wanted`."""
+    """Give the released intervals, which are no longer in the table, to the owners that have less than `wanted`."""
     free = FreeSpace(table.width, released)
     needs = [space - held for space, held in zip(wanted, table.spaces(len(wanted)), strict=True)]
     _merge_buddies(table, free, needs)
@@ -126,7 +126,7 @@ def fill(table: Table, released: Sequence[Piece], wanted: Sequence[int]) -> None
 
 
 def _merge_buddies(table: Table, free: FreeSpace, needs: list[int]) -> None:
-    """Double the pieces of growing owners into free buddies, largest first: space without a new block."""
+    """Extend pieces of growing owners into their free buddies, largest first: that needs no new block."""
     queue = [(-piece.size, piece) for piece in table if needs[piece.owner] >= piece.size]
     heapify(queue)
     while queue:
@@ -167,7 +167,7 @@ _PIECES_TRIED = 24
 """Pieces of one owner and size that are paired with each other."""
 
 _BARGAINS = (4, 2, 1)
-"""Divisors of the highest price: exchanges that save many blocks for little movement come first."""
+"""Divisors of the highest price. Exchanges that save many blocks for little movement come first."""
 
 
 class _Exchange(NamedTuple):
@@ -177,17 +177,17 @@ class _Exchange(NamedTuple):
     given: int
 
     def gain(self, price: Fraction) -> int:
-        """Return what the blocks saved are worth less what they cost, in fractions of a unit that make both whole."""
+        """Return the worth of the saved blocks minus the units moved, scaled so that both are integers."""
         return self.saved * price.numerator - self.cost * price.denominator
 
 
 def compact(table: Table, known: Table, price: Fraction | int) -> None:
-    """Exchange pieces while that moves at most `price` units of a space, against `known`, for each block it saves."""
+    """Exchange pieces as long as each saved block moves at most `price` units, compared with `known`."""
     _sweep(table, known, Fraction(price), units=1 << table.width)
 
 
 def compact_within(table: Table, known: Table, price: Fraction | int, *, units: int) -> None:
-    """Exchange pieces as `compact` does, but move at most `units` units more; the best bargains come first."""
+    """Exchange pieces as `compact` does, but move at most `units` more units, and take the best exchanges first."""
     for divisor in _BARGAINS:
         units -= _sweep(table, known, Fraction(price) / divisor, units=units)
 
@@ -201,7 +201,7 @@ def compact_to(table: Table, known: Table, blocks: int) -> None:
 
 
 def _sweep(table: Table, known: Table, price: Fraction, *, units: int, blocks: int = 0) -> int:
-    """Exchange pieces of all owners, small ones first; return the units moved, which are at most `units`."""
+    """Exchange pieces of all owners, small ones first. Return the units moved, at most `units`."""
     left = units
     size = 1
     while size < 1 << table.width:
@@ -216,7 +216,7 @@ def _sweep(table: Table, known: Table, price: Fraction, *, units: int, blocks: i
 
 
 def _best(table: Table, known: Table, owner: int, size: int, price: Fraction) -> _Exchange | None:
-    """Return the best way to double one piece (`grown`) by giving away another (`given`); None: there is only one."""
+    """Return the best way to double a piece (`grown`) by giving away another (`given`). None if there is no other."""
     starts = table.starts(owner, size)[:_PIECES_TRIED]
     if len(starts) < 2:
         return None
@@ -247,7 +247,7 @@ def _best(table: Table, known: Table, owner: int, size: int, price: Fraction) ->
 
 
 def _merges(table: Table, piece: Piece) -> int:
-    """Return how often a piece would merge with its buddy, and the result again."""
+    """Return how many merges follow when a piece merges with its buddy, and the result with its own."""
     start, size, owner = piece
     count = 0
     while Piece(start ^ size, size, owner) in table:
@@ -256,7 +256,7 @@ def _merges(table: Table, piece: Piece) -> int:
 
 
 def _extra_if_owned(known: Table, start: int, content: list[Piece], owner: int) -> int:
-    """Return by how much more units of an interval would be wrong if the owner had all of it."""
+    """Return how many more units of an interval would differ from `known` if the owner had all of it."""
     size = sum(piece.size for piece in content)
     before = known.within(start, size)
     return _wrong(before, owner) - _mismatch(content, before)
@@ -267,7 +267,7 @@ def _wrong(pieces: Iterable[Piece], owner: int) -> int:
 
 
 def _mismatch(ours: list[Piece], theirs: list[Piece]) -> int:
-    """Return the units with different owners when two contents of equal size are laid on each other."""
+    """Return the number of units with different owners in two contents of equal size."""
     units = 0
     i = j = 0
     left, right = ours[0].size, theirs[0].size
@@ -311,24 +311,24 @@ def _do(table: Table, owner: int, size: int, exchange: _Exchange) -> None:
 
 
 _FULL_WINDOW = 64
-"""Values above which a window is searched at a few likely positions first."""
+"""Size of a window above which only likely values are searched first."""
 
 _MOST_BLOCKS = 4
-"""Blocks, in multiples of the usual number, above which movement no longer counts."""
+"""With more blocks than this multiple of the usual number, fewer blocks go before least movement."""
 
 _SPARE_PART = Fraction(1, 4)
-"""Part of the least movement that may be moved as well when a table has the usual number of blocks."""
+"""With the usual number of blocks, this part of the least movement may be moved besides."""
 
 _LEAVING = Fraction(1, 8)
-"""How much of that part the units of a backend that leaves count for."""
+"""Weight of the units of a leaving backend in that part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a change aims at. `weights`: 0: nothing. `tolerance`: by which part of itself a share may differ.
+    """What a change aims at. A weight of 0 gets no units. `tolerance`: relative difference that a share may have.
 
-    `block_price`: units that one block less is worth; 0: the fewest units move; None: the default described above.
-    `max_blocks`: those that the change ends with at most, where exchanges can reach that; None: no limit.
+    `block_price`: units that may move to save one block; the fewest units move if it is 0, the default above applies if
+    it is None. `max_blocks`: most blocks after the change, where exchanges can reach that; no limit if None.
     """
 
     weights: tuple[Weight, ...]
@@ -340,7 +340,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """An old table in the width and owners of a goal, its spaces and windows; removed owners share the last index."""
+    """An old table with width and owners of a goal, its spaces and windows. Removed owners share the last index."""
 
     table: Table
     spaces: tuple[int, ...]
@@ -348,19 +348,19 @@ class Start:
 
     @property
     def least_moved(self) -> int:
-        """The units that any table within the windows must move: the surplus, or what is missing."""
+        """Return the units that any table within the windows must move: the larger of surplus and deficit."""
         over = sum(max(0, space - hi) for space, (_, hi) in zip(self.spaces, self.allowed, strict=True))
         under = sum(max(0, lo - space) for space, (lo, _) in zip(self.spaces, self.allowed, strict=True))
         return max(over, under)
 
     @property
     def fewest_blocks(self) -> int:
-        """A bound: no table within the windows has fewer blocks, and nearly always one has as many."""
+        """Return a lower bound for the blocks of any table within the windows; nearly always a table reaches it."""
         return ceil(lb2(self.allowed, 1 << self.table.width))
 
     @property
     def usual_blocks(self) -> int:
-        """What weights of no special kind need, but no less than the fewest.
+        """Return how many blocks ordinary weights need, at least the fewest.
 
         A space has as many bits above the width of its window as the tolerance fixes, and half of them are usually 1.
         16 like backends need 16 blocks, 15 and 17 need many times more: what is usual does not follow such a dip.
@@ -370,7 +370,7 @@ class Start:
 
     @property
     def spare_units(self) -> int:
-        """The units that may be moved beyond the least to have fewer blocks.
+        """Return the units that may be moved beyond the least movement for fewer blocks.
 
         They grow with the square of the blocks there are, so that tables do not get more and more of them. A backend
         that leaves is no reason to move the clients of others: its units count little.
@@ -381,7 +381,7 @@ class Start:
 
 
 def start(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = None) -> Start:
-    """`owners[i]`: new index of old backend i, None if it is gone; left out: indices stay.
+    """`owners[i]`: new index of old backend i, None if it is gone. Indices stay if `owners` is left out.
 
     The width grows where the goal needs it. Raises ToleranceUnreachable.
     """
@@ -396,7 +396,7 @@ def start(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None = 
 
 
 def renumbered(old: Assignment, backends: int, owners: Sequence[int | None] | None) -> list[int]:
-    """Return the new index of every old backend; `backends`, which is none of them, for those that are gone."""
+    """Return the new index of every old backend; `backends`, the first unused index, for those that are gone."""
     kept = range(old.backends) if owners is None else owners
     return [index if index is not None and index < backends else backends for index in kept]
 
@@ -405,7 +405,7 @@ def update(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None =
     """Return an assignment within the goal's windows that is near the old one.
 
     `owners` as in `start`. Without a price nothing changes if the old assignment meets the windows and `max_blocks`. If
-    the old one uses more bits than the goal allows, the new one is made afresh. Raises ToleranceUnreachable.
+    the old one uses more bits than the goal allows, the new one does not depend on it. Raises ToleranceUnreachable.
     """
     if any(block.depth > goal.max_width for block, _ in old.blocks):
         return partition(goal.weights, tolerance=goal.tolerance, max_width=goal.max_width).assignment
@@ -419,7 +419,7 @@ def update(old: Assignment, goal: Goal, *, owners: Sequence[int | None] | None =
 
 
 def _nearest(begin: Start, goal: Goal) -> Table:
-    """Return a table within the windows that moves the fewest units, and by default some more to have fewer blocks."""
+    """Return a table within the windows that moves the fewest units, by default a few more for fewer blocks."""
     total = 1 << begin.table.width
     result = realise(begin.table, solve(strict_windows(begin.spaces, begin.allowed), total))
     spare = 0 if goal.block_price == 0 else begin.spare_units
@@ -481,16 +481,16 @@ def _likely_values(space: int, window: Window) -> Sequence[int]:
 
 _WIDTHS_TRIED = 3
 _WIDENINGS = 10
-"""Halvings of the search for the least tolerance that keeps the home blocks; finer steps change no useful window."""
+"""Steps of the binary search for the least tolerance that keeps the home blocks; more steps change no useful window."""
 
 
 _PIECE = 8
-"""What a piece costs; parts of it count how far a space is from the middle of its window."""
+"""Cost of a piece. The distance of a space from the middle of its window costs fractions of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The address space by what may happen to it: `home` is fixed, `failover` may move, `free` has no owner."""
+    """The address space in three parts: `home` is fixed, `failover` may move, `free` has no owner."""
 
     width: int
     home: tuple[Piece, ...]
@@ -549,7 +549,7 @@ def failover(
 
 
 def _with_home_shares(weights: Sequence[Weight], home: Assignment, closed: Collection[int]) -> Sequence[Weight]:
-    """Return the weights with which each closed backend is due what its home blocks are, and the others the rest."""
+    """Return weights by which each closed backend gets exactly its home blocks, and the others share the rest."""
     if not closed:
         return weights
     spaces = home.spaces()
@@ -559,7 +559,7 @@ def _with_home_shares(weights: Sequence[Weight], home: Assignment, closed: Colle
 
 
 def _windows(parts: _Parts, weights: Sequence[Weight], tolerance: Fraction, closed: Collection[int]) -> list[Window]:
-    """Return the window of each backend; that of a closed one is what it has at home."""
+    """Return the window of each backend. A closed backend has exactly its home blocks."""
     home = _units_by_owner(parts.home, len(weights))
     allowed = windows(weights, parts.width, tolerance)
     return [Window(home[i], home[i]) if i in closed else window for i, window in enumerate(allowed)]
@@ -593,7 +593,7 @@ def _units_by_owner(pieces: Iterable[Piece], backends: int) -> list[int]:
 
 
 def _within(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
-    """Return a table within the windows: give away free parts only, else move few failover blocks, else all."""
+    """Return a table within the windows: give away free parts, if that fails move few failover blocks, then all."""
     held = parts.held(len(allowed))
     if not parts.free and all(lo <= units <= hi for units, (lo, hi) in zip(held, allowed, strict=True)):
         return _fill(parts, held)
@@ -605,7 +605,7 @@ def _within(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
 
 
 def _grown(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
-    """Give away the free parts and change nothing else; None: the windows forbid it."""
+    """Give away the free parts and change nothing else. None if the windows forbid it."""
     held = parts.held(len(allowed))
     ranges = [Window(max(units, lo), hi) for units, (lo, hi) in zip(held, allowed, strict=True)]
     spaces = _even_spaces(parts, ranges, allowed)
@@ -613,7 +613,7 @@ def _grown(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
 
 
 def _with_failover_moved(parts: _Parts, allowed: Sequence[Window]) -> Table | None:
-    """Move as few failover blocks as possible; None: home blocks would have to move."""
+    """Move as few failover blocks as possible. None if home blocks would have to move."""
     backends = len(allowed)
     held, home = parts.held(backends), _units_by_owner(parts.home, backends)
     free = sum(piece.size for piece in parts.free)
@@ -638,9 +638,9 @@ def _fill(parts: _Parts, spaces: Sequence[int]) -> Table:
 
 
 def _even_spaces(parts: _Parts, ranges: Sequence[Window], allowed: Sequence[Window]) -> tuple[int, ...] | None:
-    """Return spaces within `ranges` that need few new pieces; None: there are none.
+    """Return spaces within `ranges` that need few new pieces. None if no spaces are within them.
 
-    A space at the end of its window costs like one more piece: the next death or return would push it out.
+    A space at the end of its window costs as much as one more piece: the next failure or return would push it out.
     """
     options = [
         [
@@ -655,7 +655,7 @@ def _even_spaces(parts: _Parts, ranges: Sequence[Window], allowed: Sequence[Wind
 def _with_least_tolerance(
     parts: _Parts, weights: Sequence[Weight], tolerance: Fraction, closed: Collection[int]
 ) -> Table:
-    """Distribute all failover blocks again, within the least tolerance that the home blocks leave possible."""
+    """Distribute all failover blocks again, within the least tolerance that the home blocks allow."""
     low, high = tolerance, max(2 * tolerance, Fraction(1, 100))
     while (table := _grown(parts, _windows(parts, weights, high, closed))) is None:
         low, high = high, 2 * high
@@ -681,9 +681,8 @@ _STEP_BITS = STEPS.bit_length() - 1
 def slow_start(home: Assignment, below: Assignment, *, parts: Mapping[int, Fraction], max_width: int) -> Assignment:
     """Return `below` with the part `parts[i]` (0..1) of the home blocks of backend i given back to it.
 
-    What a smaller part gives, a larger one gives too. Parts are cut finer than blocks only as far as `max_width` bits
-    allow; then the part is rounded up to whole units. `below`: the failover assignment while all these backends serve
-    nothing.
+    A larger part contains every smaller part. Parts are cut finer than blocks only as far as `max_width` bits allow;
+    then the part is rounded up to whole units. `below`: the failover assignment while all these backends serve nothing.
     """
     width = min(max(home.width, below.width) + _STEP_BITS, max(max_width, home.width, below.width))
     whole = Table.of(home, width)
@@ -696,7 +695,7 @@ def slow_start(home: Assignment, below: Assignment, *, parts: Mapping[int, Fract
 
 
 def part_of(home: Assignment, active: Assignment, owner: int, *, active_owner: int) -> Fraction:
-    """Return the part of its home blocks that `owner` has in `active`, in whole steps; 0: none of them."""
+    """Return the part of its home blocks that `owner` has in `active`, in whole steps; 0 if it has none."""
     width = max(home.width, active.width)
     now = Table.of(active, width)
     pieces = _held(Table.of(home, width), owner)
@@ -710,7 +709,7 @@ def _held(table: Table, owner: int) -> list[Piece]:
 
 
 def _first_part(pieces: list[Piece], part: Fraction) -> list[Piece]:
-    """Return the beginning of each piece; pieces too small for that are given back whole, one after the other."""
+    """Return the first part of each piece. Pieces that are too small to be cut are returned whole, one by one."""
     small = [piece for piece in pieces if piece.size < STEPS]
     units = [Piece(piece.start + step, 1, piece.owner) for piece in small for step in range(piece.size)]
     count = -int(-part * len(units) // 1)

@@ -77,7 +77,7 @@ def _inner_windows(weights: Sequence[int], width: int, tolerance: Fraction) -> t
 
 
 def feasible(allowed: Sequence[Window], total: int) -> bool:
-    """Whether some choice of one value per window sums to `total`."""
+    """Return whether one value from each window can sum to `total`."""
     low = high = 0
     for lo, hi in allowed:
         if lo > hi:
@@ -92,9 +92,9 @@ def strict_windows(
 ) -> list[Window]:
     """Return the windows cut to the least movement from `spaces`: M units, what is too much or what is missing.
 
-    The side that makes M is set right exactly; all others only give, or only take. No space goes below its floor, and
-    a window becomes empty where that cannot be. Exactly the spaces within these windows, with the sum of `spaces`, can
-    be had by moving M units.
+    If M is the surplus, spaces above their windows end at the upper end, and all others only grow; if M is the deficit,
+    the other way round. No space goes below its floor; a window is empty if that is impossible. A move of M units
+    reaches exactly the spaces within these windows whose sum is that of `spaces`.
     """
     over = sum(max(0, space - hi) for space, (_, hi) in zip(spaces, allowed, strict=True))
     under = sum(max(0, lo - space) for space, (lo, _) in zip(spaces, allowed, strict=True))
@@ -105,7 +105,7 @@ def strict_windows(
 
 
 def first_feasible_width(weights: Sequence[Weight], tolerance: Fraction, max_width: int) -> int | None:
-    """The smallest width at which the windows can be met, at most `max_width`; None if there is none."""
+    """Return the smallest width up to `max_width` at which the windows can be met; None if there is none."""
     whole = whole_weights(weights)
     goal, served = sum(whole), [weight for weight in whole if weight]
     smallest = min(served)
@@ -118,7 +118,7 @@ def first_feasible_width(weights: Sequence[Weight], tolerance: Fraction, max_wid
 
 
 def deviation(weights: Sequence[Weight], spaces: Sequence[int]) -> Fraction:
-    """Largest relative difference between a backend's share of the space and its share of the weights."""
+    """Return the largest relative difference between a backend's share of the space and its share of the weights."""
     whole = whole_weights(weights)
     goal, total = sum(whole), sum(spaces)
     return max(
@@ -131,8 +131,8 @@ def deviation(weights: Sequence[Weight], spaces: Sequence[int]) -> Fraction:
 def least_tolerance(weights: Sequence[Weight], width: int) -> Fraction | None:
     """The exact least tolerance at which the windows can be met at this width; None if units are fewer than backends.
 
-    Every feasible choice has a deviation that is itself a feasible tolerance, so the search by halves jumps from choice
-    to choice and ends at the first one that no choice with a strictly smaller deviation beats.
+    Every feasible choice has a deviation that is itself a feasible tolerance, so the binary search goes from choice to
+    choice and ends when no choice has a strictly smaller deviation.
     """
     whole = whole_weights(weights)
     total = 1 << width
@@ -176,7 +176,7 @@ def least_popcount(window: Window) -> int:
 
 
 def lb1(allowed: Sequence[Window]) -> int:
-    """Sum of the least popcounts: each backend on its own, without the condition that the spaces add up."""
+    """Return the sum of the least popcounts: a lower bound that ignores that the spaces must sum to the total."""
     return sum(map(least_popcount, allowed))
 
 
@@ -198,7 +198,7 @@ def lb2(allowed: Sequence[Window], total: int) -> Fraction:
 
 
 def _slope(edge: tuple[int, int]) -> int:
-    """Orders (run, rise) by slope. Unequal slopes of runs up to 2**16 differ by at least 2**-32: no order is lost."""
+    """Order (run, rise) by slope. Unequal slopes of runs up to 2**16 differ by 2**-32 or more."""
     run, rise = edge
     return (rise << 40) // run
 
@@ -220,7 +220,7 @@ def _above(left: tuple[int, int], middle: tuple[int, int], right: tuple[int, int
 
 
 def _record_lows(window: Window) -> set[int]:
-    """The values with fewer 1 bits than all before them, or than all after them: a hull has no other corners."""
+    """Return the values with fewer 1 bits than all before, or than all after them: all corners of a hull are."""
     lows = {window.lo, window.hi}
     value = window.lo
     while value and value <= window.hi:
@@ -241,14 +241,14 @@ def _record_lows(window: Window) -> set[int]:
 
 
 MAX_LEVELS = 24
-"""Levels tried before the caller turns to the other solver; beyond them that one is faster."""
+"""Levels tried before the caller uses the other solver, which is faster beyond them."""
 
 Candidates = list[list[int]]
-"""Offsets from the base by excess popcount: `candidates[c]` are those with c blocks more than the least."""
+"""Offsets from the base by excess popcount: `candidates[c]` need c blocks more than the least."""
 
 
 def solve_bitset(allowed: Sequence[Window], total: int, *, levels: int = MAX_LEVELS) -> tuple[int, ...] | None:
-    """Spaces in feasible windows of sum `total` and the least popcounts; None: they are `levels` or more above LB1."""
+    """Return spaces with sum `total` and the least popcounts; None if these are `levels` or more above LB1."""
     room_low = total - sum(lo for lo, _ in allowed)
     room_high = sum(hi for _, hi in allowed) - total
     reach = min(room_low, room_high)
@@ -278,7 +278,7 @@ def _candidates(window: Window, sign: int, reach: int) -> Candidates:
 
 
 def _next_level(sums: Sequence[list[int]], candidates: Sequence[Candidates], reach: int) -> list[int]:
-    """Level e = len(sums): entry i is the set of sums that the first i free backends reach with excess e in all."""
+    """Return level e = len(sums): entry i is the set of sums that the first i backends reach with excess e."""
     level = len(sums)
     within = (1 << (reach + 1)) - 1
     row = [0 if level else 1]
@@ -316,14 +316,14 @@ def _chosen_candidates(sums: Sequence[list[int]], candidates: Sequence[Candidate
 
 
 Option = tuple[int, int]
-"""(value, cost): a value that a backend may take, and its cost; values >= 0, costs of any sign."""
+"""(value, cost) of a choice for a backend. Values are >= 0; costs have any sign."""
 
 _SMALL_WORK = 50_000
 """Steps below which plain lists beat the import of numpy."""
 
 
 def solve_min_plus(options: Sequence[Sequence[Option]], total: int) -> tuple[int, ...] | None:
-    """One value per backend, sum `total`, least sum of costs; None if no choice has that sum.
+    """Return one value per backend with sum `total` and the least sum of costs; None if no choice has that sum.
 
     Ties are broken towards the option that stands first, for the last backend first.
     """
@@ -349,7 +349,7 @@ def solve_min_plus(options: Sequence[Sequence[Option]], total: int) -> tuple[int
 
 
 def _worst(steps: Sequence[Sequence[Option]]) -> int:
-    """A cost that no choice reaches."""
+    """Return a cost that no choice reaches."""
     return sum(max(abs(cost) for _, cost in choice) for choice in steps) + 1
 
 
@@ -387,7 +387,7 @@ def _solve_numpy(steps: Sequence[Sequence[Option]], reach: int) -> list[int] | N
 def _cheapest_path(
     steps: Sequence[Sequence[Option]], reach: int, cost_at: Callable[[int, int], int], never: int
 ) -> list[int] | None:
-    """The offsets of a cheapest choice. `cost_at(i, r)`: the least cost of sum r with the first i backends."""
+    """Return the offsets of a cheapest choice. `cost_at(i, r)`: the least cost of sum r with the first i backends."""
     rest, due = reach, cost_at(len(steps), reach)
     if due >= never:
         return None
@@ -405,7 +405,7 @@ def _cheapest_path(
 
 
 _FEW = 4 * MAX_LEVELS
-"""Backends below which the optimum is surely close enough to its bound for the first solver to be tried unasked."""
+"""Below this number of backends the optimum is always so near its bound that the first solver is tried."""
 
 
 def block_count(spaces: Iterable[int]) -> int:
@@ -414,7 +414,7 @@ def block_count(spaces: Iterable[int]) -> int:
 
 
 def proves_optimal(count: int, allowed: Sequence[Window], total: int) -> bool:
-    """Whether a lower bound for these feasible windows shows that no spaces need fewer than `count` blocks."""
+    """Return whether a lower bound for these feasible windows proves that all spaces need at least `count` blocks."""
     return lb1(allowed) >= count or lb2(allowed, total) > count - 1
 
 
@@ -432,7 +432,7 @@ def solve(allowed: Sequence[Window], total: int) -> tuple[int, ...]:
 
 
 def _near_bound(allowed: Sequence[Window], total: int) -> bool:
-    """Whether the first solver is likely to reach the optimum within its levels."""
+    """Return whether the first solver is likely to reach the optimum within its levels."""
     return len(allowed) < _FEW or ceil(lb2(allowed, total)) - lb1(allowed) < MAX_LEVELS
 
 
@@ -474,7 +474,7 @@ def layout(spaces: Sequence[int], width: int) -> Assignment:
 
 _WIDTHS_TRIED = 3
 _BUDGET_STEPS = 12
-"""Halvings of the search for a tolerance; each ends at the deviation of a real solution, so few are needed."""
+"""Steps of the binary search for a tolerance. Each ends at the deviation of a real solution, so few are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,10 +507,9 @@ def partition(
     width: int | None = None,
     max_flows: int | None = None,
 ) -> Partition:
-    """The assignment with the fewest blocks in which every share is within `tolerance`, relative to its weight.
-
-    `width` fixes the number of bits; otherwise the smallest of the best widths up to `max_width` is taken. With
-    `max_flows` the given tolerance plays no part: the least tolerance whose blocks fit is used.
+    """Return the assignment with the fewest blocks in which every share is within `tolerance`, relative to its weight.
+    `width` fixes the number of bits; otherwise the smallest of the best widths up to `max_width` is used. With
+    `max_flows` the tolerance is ignored: the least tolerance whose blocks fit is used.
 
     Raises ValueError for weights that are negative or all 0, or a width outside 0..16; ToleranceUnreachable if the
     widths are too small; BudgetUnreachable if `max_flows` is below the number of backends with a weight.
@@ -538,14 +537,14 @@ def _within_tolerance(weights: tuple[int, ...], tolerance: Fraction, widths: _Wi
 
 
 def unreachable(weights: Sequence[int], tolerance: Fraction, width: int) -> ToleranceUnreachable:
-    """The error for windows that cannot be met up to `width`, with what would help."""
+    """Return the error for windows that cannot be met up to `width`; it says what would help."""
     smallest = min((weight, index) for index, weight in enumerate(weights) if weight)[1]
     least = least_tolerance(weights, width)
     return ToleranceUnreachable(tolerance=tolerance, least=least, smallest=smallest, max_width=width)
 
 
 def _fewest_blocks(weights: Sequence[int], tolerance: Fraction, widths: _Widths) -> tuple[int, ...]:
-    """Spaces at the smallest of the best widths among the first ones; the widest is solved before those between."""
+    """Return spaces at the smallest of the best widths. The widest is solved before the widths between."""
     last = min(widths.least + _WIDTHS_TRIED - 1, widths.most)
     best = solve(windows(weights, widths.least, tolerance), 1 << widths.least)
     at_last = windows(weights, last, tolerance)
