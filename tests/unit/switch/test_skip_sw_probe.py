@@ -1,271 +1,327 @@
-"""The trial rule: the driver's message is returned, and the rule is always removed."""
+"""Rules of flower as Linux dumps them, and one as a trial: the driver's message is returned, and the rule removed."""
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.unit.switch.fake_kernel import FakeKernel
-from tests.unit.switch.netlink_samples import ACCEPTED, HEADER, UNSUPPORTED_ACTION, UNSUPPORTED_KEY
-from xenoovs.datapath.tc import DriverAnswer
+from tests.unit.switch.netlink_samples import ACCEPTED, HEADER, INGRESS_QDISC, UNSUPPORTED_ACTION, UNSUPPORTED_KEY
+from xenoovs.datapath.tc import DriverAnswer, cookie_of_ufid
 from xenoovs.errors import SwitchError
-from xenoovs.switch.netlink import Refused, decode_attributes, encode_attributes, kind_of
-from xenoovs.switch.skip_sw_probe import TCMSG, FilterParent, SkipSwProber, parse_rule, preference_of
+from xenoovs.switch.netlink import (
+    Attribute,
+    Refused,
+    decode_attributes,
+    encode_attributes,
+    find_attribute,
+    kind_of,
+)
+from xenoovs.switch.skip_sw_probe import (
+    RTM_DELTFILTER,
+    RTM_GETQDISC,
+    RTM_GETTFILTER,
+    RTM_NEWTFILTER,
+    TCMSG,
+    FilterParent,
+    FlowerRule,
+    SkipSwProber,
+    parse_rule,
+    preference_of,
+    trial_options,
+)
 
 RULES = [HEADER, ACCEPTED, UNSUPPORTED_KEY, UNSUPPORTED_ACTION]
 DEVICE = "lo"
 """A device that every machine has; the rules in these tests are the fake kernel's."""
 WORDS = "eswitch: unsupported match key"
 
-_PROGRAM = """
-import sys
-from pathlib import Path
-from tests.unit.switch.fake_kernel import FakeKernel
-from tests.unit.switch.test_skip_sw_probe import DEVICE, REFUSED_COOKIE
-from xenoovs.switch.skip_sw_probe import SkipSwProber
+# Of uapi/linux/pkt_cls.h.
+_ACTIONS, _ETH_TYPE, _SOURCE_MASK, _FLAGS, _VLAN_ETH_TYPE, _CVLAN_ETH_TYPE, _IN_HW_COUNT = 3, 8, 11, 22, 25, 79, 86
 
-directory = Path(sys.argv[1])
-SkipSwProber(FakeKernel(directory / "kernel", dies_after_add=True), directory).ask({DEVICE: [REFUSED_COOKIE]})
-"""
+
+def _rule(body: bytes) -> FlowerRule:
+    rule = parse_rule(body)
+    assert rule is not None
+    return rule
 
 
 def _cookie(body: bytes) -> str:
-    rule = parse_rule(body)
-    assert rule is not None
-    assert rule.cookie is not None
-    return rule.cookie.hex()
+    cookie = _rule(body).cookie
+    assert cookie is not None
+    return cookie.hex()
 
 
 REFUSED_COOKIE = _cookie(UNSUPPORTED_KEY)
-ALL = {DEVICE: [_cookie(body) for body in RULES[1:]]}
+
+Driver = Callable[[bytes], Refused | None]
+"""Its answer to a new rule; None: it takes it."""
+
+
+def refusing(error: int, words: str) -> Driver:
+    return lambda _: Refused(error, words)
+
+
+def accept(_rule: bytes) -> None:
+    """Take every rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class FakeKernel:
+    """Traffic control as far as the trial uses it, in a file that outlives its client. Implements Netlink.
+
+    then: what happens to the client when a rule is in, before the answer. holds: a new rule as the kernel keeps it.
+    """
+
+    path: Path
+    driver: Driver = accept
+    then: Callable[[], None] = lambda: None
+    holds: Callable[[bytes], bytes] = bytes
+
+    def rules(self) -> list[bytes]:
+        return [bytes.fromhex(text) for text in json.loads(self.path.read_text())]
+
+    def put(self, rules: Sequence[bytes]) -> None:
+        self.path.write_text(json.dumps([rule.hex() for rule in rules]))
+
+    def request(self, kind: int, flags: int, body: bytes) -> None:
+        assert kind in (RTM_NEWTFILTER, RTM_DELTFILTER), flags
+        if kind == RTM_NEWTFILTER:
+            if refused := self.driver(body):
+                raise refused
+            self.put([*self.rules(), self.holds(body)])
+            self.then()
+            return
+        left = [rule for rule in self.rules() if _identity(rule) != _identity(body)]
+        if len(left) == len(self.rules()):
+            raise Refused(2, "Filter with specified priority/protocol not found")
+        self.put(left)
+
+    def dump(self, kind: int, body: bytes) -> Iterator[bytes]:
+        if kind == RTM_GETQDISC:
+            # Whatever the device is here, its number is in the message.
+            _, *rest = TCMSG.unpack_from(body)
+            yield TCMSG.pack(0, rest[0], 0, 0xFFFFFFF1, 1) + INGRESS_QDISC[TCMSG.size :]
+        elif kind == RTM_GETTFILTER:
+            yield from self.rules()
+
+
+def _identity(body: bytes) -> tuple[int, int]:
+    """Handle, preference and protocol."""
+    _, _, handle, _, info = TCMSG.unpack_from(body)
+    return handle, info
 
 
 @pytest.fixture
-def kernel(tmp_path: Path) -> FakeKernel:
-    made = FakeKernel(tmp_path / "kernel", Refused(95, WORDS))
-    made.put(RULES)
-    return made
+def path(tmp_path: Path) -> Path:
+    """Where a kernel keeps its rules: a header and three rules, one of them in hardware."""
+    FakeKernel(tmp_path / "kernel").put(RULES)
+    return tmp_path / "kernel"
 
 
-def _notes(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.glob("*.json"))
+def _ask(kernel: FakeKernel) -> DriverAnswer:
+    """The answer about the rule with the unsupported key. No rule and no note is left."""
+    before = kernel.rules()
+    answers = SkipSwProber(kernel, kernel.path.parent).ask({DEVICE: [REFUSED_COOKIE]})
+    assert _is_clean(kernel, before)
+    return answers[REFUSED_COOKIE]
 
 
-def test_the_message_of_the_driver_for_each_rule_that_is_not_in_hardware(kernel: FakeKernel, tmp_path: Path) -> None:
-    answer = DriverAnswer(95, "Operation not supported", WORDS)
-    asked = SkipSwProber(kernel, tmp_path).ask(ALL)
+def _is_clean(kernel: FakeKernel, rules: Sequence[bytes] = tuple(RULES)) -> bool:
+    return (kernel.rules(), list(kernel.path.parent.glob("*.json"))) == (list(rules), [])
+
+
+def test_rules_in_hardware_and_not() -> None:
+    rule, refused = _rule(ACCEPTED), _rule(UNSUPPORTED_KEY)
+    assert (rule.place, rule.preference, rule.protocol, rule.handle) == (FilterParent(2), 2, 0x0800, 1)
+    assert (rule.in_hw, rule.skip_hw, rule.chain) == (True, False, 0)
+    assert (refused.in_hw, refused.skip_hw) == (False, False)
+    assert cookie_of_ufid("747874e0-ef68-432c-b711-33f2e69911dd") == REFUSED_COOKIE
+    actions = _actions(rule.options)
+    assert (6 in actions["pedit"], actions["mirred"][6]) == (False, rule.cookie), "of the first action that has one"
+    assert (parse_rule(HEADER), parse_rule(INGRESS_QDISC), preference_of(HEADER)) == (None, None, 2)
+
+
+def _actions(options: tuple[Attribute, ...]) -> dict[str, dict[int, bytes]]:
+    """Kind of action -> its attributes by type."""
+    actions = decode_attributes(find_attribute(options, _ACTIONS) or b"")
+    found = ({kind_of(a): a[1] for a in decode_attributes(action)} for _, action in actions)
+    return {action[1].rstrip(b"\0").decode(): action for action in found}
+
+
+def test_a_trial_matches_the_same_packets_but_only_in_hardware() -> None:
+    trial = decode_attributes(trial_options(_rule(ACCEPTED)))
+    before, after = (
+        [attribute for attribute in options if kind_of(attribute) not in (1, _ACTIONS, _FLAGS, _IN_HW_COUNT)]
+        for options in (_rule(ACCEPTED).options, trial)
+    )
+    assert after == before
+    assert find_attribute(trial, _FLAGS) == struct.pack("=I", 2)
+    assert find_attribute(trial, _IN_HW_COUNT) is None
+    assert find_attribute(trial, _SOURCE_MASK) == bytes((0, 0, 0, 1)), "which the command tc refuses to take"
+
+
+def test_a_trial_has_the_actions_without_cookie_statistics_and_identity() -> None:
+    for body in (ACCEPTED, UNSUPPORTED_ACTION):
+        before, after = (
+            _actions(options) for options in (_rule(body).options, decode_attributes(trial_options(_rule(body))))
+        )
+        assert list(after) == list(before)
+        for name, attributes in after.items():
+            assert set(attributes) == {1, 2}
+            old, new = (
+                find_attribute(decode_attributes(each[name][2]), 4 if name == "pedit" else 2) or b""
+                for each in (before, after)
+            )
+            index, _, _, refcnt, bindcnt = struct.unpack_from("=IIiii", new)
+            assert (index, refcnt, bindcnt) == (0, 0, 0)
+            # As the device that mirred sends to.
+            assert new[20:] == old[20:]
+
+
+@pytest.mark.parametrize(
+    ("driver", "answer"),
+    [
+        (refusing(95, WORDS), DriverAnswer(95, "Operation not supported", WORDS)),
+        (refusing(28, ""), DriverAnswer(28, "No space left on device")),
+        (accept, DriverAnswer(None)),
+    ],
+    ids=["in words", "without words", "accepted"],
+)
+def test_each_rule_that_is_not_in_hardware_has_the_answer_of_the_driver(
+    driver: Driver, answer: DriverAnswer, path: Path
+) -> None:
+    kernel = FakeKernel(path, driver)
+    asked = SkipSwProber(kernel, path.parent).ask({DEVICE: [_cookie(body) for body in RULES[1:]]})
     assert asked == {_cookie(UNSUPPORTED_KEY): answer, _cookie(UNSUPPORTED_ACTION): answer}
-    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
-
-
-def test_a_driver_without_a_message(tmp_path: Path) -> None:
-    kernel = FakeKernel(tmp_path / "kernel", Refused(28, ""))
-    kernel.put(RULES)
-    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
-        REFUSED_COOKIE: DriverAnswer(28, "No space left on device")
-    }
-
-
-def test_an_accepted_trial_is_deleted_at_once(tmp_path: Path) -> None:
-    kernel = FakeKernel(tmp_path / "kernel")
-    kernel.put(RULES)
-    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {REFUSED_COOKIE: DriverAnswer(None)}
-    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
+    assert _is_clean(kernel)
 
 
 @pytest.mark.parametrize("rules", [{}, {DEVICE: ["0" * 32]}, {"no-such-device": [REFUSED_COOKIE]}])
-def test_what_is_not_there_is_not_tried(rules: dict[str, list[str]], kernel: FakeKernel, tmp_path: Path) -> None:
-    assert SkipSwProber(kernel, tmp_path).ask(rules) == {}
+def test_what_is_not_there_is_not_tried(rules: dict[str, list[str]], path: Path) -> None:
+    assert SkipSwProber(FakeKernel(path, refusing(95, WORDS)), path.parent).ask(rules) == {}
 
 
-def test_killed_half_way_the_next_run_deletes_the_rule(tmp_path: Path) -> None:
-    kernel = FakeKernel(tmp_path / "kernel", Refused(95, WORDS))
-    kernel.put(RULES)
-    victim = subprocess.run([sys.executable, "-c", _PROGRAM, str(tmp_path)], check=False, cwd=Path(__file__).parents[3])
+_PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from tests.unit.switch.test_skip_sw_probe import DEVICE, REFUSED_COOKIE, FakeKernel
+from xenoovs.switch.skip_sw_probe import SkipSwProber
+
+path = Path(sys.argv[1])
+kernel = FakeKernel(path, then=lambda: os.kill(os.getpid(), signal.SIGKILL))
+SkipSwProber(kernel, path.parent).ask({DEVICE: [REFUSED_COOKIE]})
+"""
+
+
+@pytest.fixture
+def killed(path: Path) -> FakeKernel:
+    """A kernel whose client was killed while its trial rule was in."""
+    victim = subprocess.run([sys.executable, "-c", _PROGRAM, str(path)], check=False, cwd=Path(__file__).parents[3])
     assert victim.returncode == -signal.SIGKILL
-    left = [rule for rule in kernel.rules() if rule not in RULES]
-    assert len(left) == 1
-    trial = parse_rule(left[0])
-    assert trial is not None
+    return FakeKernel(path, refusing(95, WORDS))
+
+
+def test_killed_half_way_the_next_run_deletes_the_rule(killed: FakeKernel) -> None:
+    (left,) = [_rule(rule) for rule in killed.rules() if rule not in RULES]
     # In its own preference, under the same parent as the rules of Open vSwitch, and with no cookie of theirs.
-    assert (trial.place, trial.cookie) == (FilterParent(2), None)
-    assert 2 < trial.preference <= 16
-
-    assert SkipSwProber(kernel, tmp_path).finish()
-    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
-    assert not SkipSwProber(kernel, tmp_path).finish()
-
-
-def test_killed_half_way_the_next_trial_deletes_the_rule_first(tmp_path: Path) -> None:
-    kernel = FakeKernel(tmp_path / "kernel", Refused(95, WORDS))
-    kernel.put(RULES)
-    subprocess.run([sys.executable, "-c", _PROGRAM, str(tmp_path)], check=False, cwd=Path(__file__).parents[3])
-    assert len(kernel.rules()) == len(RULES) + 1
-    SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]})
-    assert kernel.rules() == RULES
+    assert (left.place, left.cookie) == (FilterParent(2), None)
+    assert 2 < left.preference <= 16
+    with_trial, prober = killed.rules(), SkipSwProber(killed, killed.path.parent)
+    prober.ask({DEVICE: [REFUSED_COOKIE]})
+    assert _is_clean(killed)
+    killed.put(with_trial)
+    assert not prober.finish(), "no note is left of what the trial before deleted"
 
 
-class _FewPreferences(FakeKernel):
-    """A NIC that takes preferences up to a number, and whose table is full."""
-
-    highest = 16
-
-    def request(self, kind: int, flags: int, body: bytes) -> None:
-        if kind == 44 and preference_of(body) > self.highest:
-            raise Refused(95, "mlx5_core: Requested priority value is not supported")
-        FakeKernel.request(self, kind, flags, body)
+def test_killed_half_way_the_rule_can_be_deleted_without_a_trial(killed: FakeKernel) -> None:
+    prober = SkipSwProber(killed, killed.path.parent)
+    assert prober.finish()
+    assert _is_clean(killed)
+    assert not prober.finish()
 
 
-class _NoPreference(_FewPreferences):
-    highest = 2
+def test_a_device_that_is_gone_took_the_rule_with_it(killed: FakeKernel) -> None:
+    note = killed.path.with_name("xenoovs-trial.json")
+    number = socket.if_nametoindex(DEVICE)
+    note.write_text(note.read_text().replace(f'"device_index": {number}', '"device_index": 4711'))
+    before = killed.rules()
+    assert SkipSwProber(killed, killed.path.parent).finish()
+    assert _is_clean(killed, before)
 
 
-class _RoomNow(_FewPreferences):
-    """A NIC that takes preferences up to a number, and has room."""
+@pytest.mark.parametrize("text", ["", "[]", '{"device": "lo"}', '{"device": 1, "x": 2}'])
+def test_a_foreign_note_is_ignored(text: str, path: Path) -> None:
+    path.with_name("xenoovs-trial.json").write_text(text)
+    with pytest.raises(SwitchError, match=r"xenoovs-trial\.json"):
+        SkipSwProber(FakeKernel(path), path.parent).finish()
+    assert FakeKernel(path).rules() == RULES
 
-    def __init__(self, path: Path, highest: int) -> None:
-        super().__init__(path)
-        object.__setattr__(self, "highest", highest)
+
+def test_ctrl_c_leaves_nothing(path: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _ask(FakeKernel(path, then=interrupt))
+    assert _is_clean(FakeKernel(path))
 
 
-def test_a_nic_with_16_preferences_answers_about_the_rule(tmp_path: Path) -> None:
+_NOT_SUPPORTED = "mlx5_core: Requested priority value is not supported"
+
+
+def up_to(highest: int, driver: Driver = accept) -> Driver:
+    """A NIC that takes preferences up to a number."""
+    return lambda rule: Refused(95, _NOT_SUPPORTED) if preference_of(rule) > highest else driver(rule)
+
+
+def test_a_nic_with_16_preferences_answers_about_the_rule(path: Path) -> None:
     """The trial was made above 49152, and the driver's answer about that was given as the reason."""
-    kernel = _FewPreferences(tmp_path / "kernel", Refused(28, "table full"))
-    kernel.put(RULES)
-    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
-        REFUSED_COOKIE: DriverAnswer(28, "No space left on device", "table full")
-    }
+    full = refusing(28, "table full")
+    assert _ask(FakeKernel(path, up_to(16, full))) == DriverAnswer(28, "No space left on device", "table full")
+    assert _ask(FakeKernel(path, up_to(2, full))).is_about_trial
 
 
-class _TwoMessages(FakeKernel):
-    """A NIC that refuses preferences in other words below 0xC001 than above it."""
-
-    def request(self, kind: int, flags: int, body: bytes) -> None:
-        if kind == 44:
-            near = preference_of(body) < 0xC001
-            raise Refused(95, f"Requested {'chain' if near else 'priority'} is out of supported range")
-        FakeKernel.request(self, kind, flags, body)
-
-
-def test_the_words_at_the_nearest_preference_come_first_and_none_are_lost(tmp_path: Path) -> None:
+def test_the_words_at_the_nearest_preference_come_first_and_none_are_lost(path: Path) -> None:
     """Only those of the last trial, above 49152, were kept."""
-    kernel = _TwoMessages(tmp_path / "kernel")
-    kernel.put(RULES)
-    (answer,) = SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}).values()
+
+    def other_words(rule: bytes) -> Refused:
+        return Refused(
+            95, f"Requested {'chain' if preference_of(rule) < 0xC001 else 'priority'} is out of supported range"
+        )
+
+    answer = _ask(FakeKernel(path, other_words))
     assert answer.message == "Requested chain is out of supported range"
     assert (answer.further, answer.is_about_trial) == (("Requested priority is out of supported range",), True)
 
 
-_PUT_RULE = 44
-_ETH_TYPE, _VLAN_ETH_TYPE, _CVLAN_ETH_TYPE = 8, 25, 79
-"""Of uapi/linux/pkt_cls.h."""
-_IPV4, _TAG, _OUTER_TAG = b"\x08\x00", b"\x81\x00", b"\x88\xa8"
-
-
-class _RefusesTags(FakeKernel):
-    """A kernel that reads tags as fl_set_key() and dumps them as fl_dump_key() of net/sched/cls_flower.c does."""
-
-    def request(self, kind: int, flags: int, body: bytes) -> None:
-        if kind == _PUT_RULE and _requested(body).get(_ETH_TYPE) in (_TAG, _OUTER_TAG):
-            raise Refused(95, WORDS)
-        FakeKernel.request(self, kind, flags, body)
-
-
-def _requested(body: bytes) -> dict[int, bytes]:
-    rule = parse_rule(body)
-    assert rule is not None
-    return {kind_of(attribute): attribute[1] for attribute in rule.options}
-
-
-def _tagged(body: bytes, *tags: tuple[int, bytes]) -> bytes:
-    """A dumped rule as it is for tagged packets: its protocol is the outer tag, its EtherType the inner one."""
-    family, ifindex, handle, parent, info = TCMSG.unpack_from(body)
-    protocol = struct.unpack("=H", _OUTER_TAG if len(tags) == 2 else _TAG)[0]
-    attributes = decode_attributes(body[TCMSG.size :])
-    with_tags = [
-        (kind, payload + encode_attributes(tags) if kind_of((kind, payload)) == 2 else payload)
-        for kind, payload in attributes
-    ]
-    head = TCMSG.pack(family, ifindex, handle, parent, info & ~0xFFFF | protocol)
-    return head + encode_attributes(with_tags)
-
-
-@pytest.mark.parametrize(
-    "tags",
-    [
-        (),
-        ((_VLAN_ETH_TYPE, _IPV4),),
-        ((_VLAN_ETH_TYPE, _TAG), (_CVLAN_ETH_TYPE, _IPV4)),
-    ],
-    ids=["any VLAN", "one tag", "two tags"],
-)
-def test_a_rule_for_tagged_packets_is_tried_with_its_tags(tags: tuple[tuple[int, bytes], ...], tmp_path: Path) -> None:
-    """The trial was a copy of the dump, so a rule for untagged packets: accepted, and the reason was `not-retried`."""
-    kernel = _RefusesTags(tmp_path / "kernel")
-    kernel.put([_tagged(UNSUPPORTED_KEY, *tags)])
-    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
-        REFUSED_COOKIE: DriverAnswer(95, "Operation not supported", WORDS)
-    }
-
-
-class _Forgetful(FakeKernel):
-    """A kernel that does not know an attribute, and holds the rule without it."""
-
-    def request(self, kind: int, flags: int, body: bytes) -> None:
-        if kind == _PUT_RULE:
-            rule = parse_rule(body)
-            assert rule is not None
-            options = [attribute for attribute in rule.options if kind_of(attribute) != _ETH_TYPE]
-            body = body[: TCMSG.size] + encode_attributes(((1, b"flower\0"), (2, encode_attributes(options))))
-        FakeKernel.request(self, kind, flags, body)
-
-
-def test_a_trial_that_the_kernel_holds_as_another_rule_is_no_answer(tmp_path: Path) -> None:
-    kernel = _Forgetful(tmp_path / "kernel")
-    kernel.put(RULES)
-    assert SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}) == {
-        REFUSED_COOKIE: DriverAnswer(None, is_about_trial=True)
-    }
-    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
-
-
-def _at_preference(body: bytes, preference: int) -> bytes:
-    family, ifindex, handle, parent, info = TCMSG.unpack_from(body)
-    return TCMSG.pack(family, ifindex, handle, parent, preference << 16 | info & 0xFFFF) + body[TCMSG.size :]
-
-
-@pytest.mark.parametrize(
-    ("own", "highest", "message"),
-    [(40, 16, "mlx5_core: Requested priority value is not supported"), (40, 65535, None), (2, 16, None)],
-)
-def test_a_rule_is_refused_for_its_own_preference(own: int, highest: int, message: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("own", "highest", "message"), [(40, 16, _NOT_SUPPORTED), (40, 65535, None), (2, 16, None)])
+def test_a_rule_is_refused_for_its_own_preference(own: int, highest: int, message: str | None, path: Path) -> None:
     """Each new mask gets the next preference. A trial at a low one was accepted, and the reason was `not-retried`."""
-    kernel = _RoomNow(tmp_path / "kernel", highest)
-    rules = [_at_preference(body, own) for body in RULES]
-    kernel.put(rules)
-    (answer,) = SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}).values()
+    kernel = FakeKernel(path, up_to(highest))
+    heads = [TCMSG.unpack_from(body) for body in RULES]
+    kernel.put(
+        [
+            TCMSG.pack(*head, own << 16 | info & 0xFFFF) + body[TCMSG.size :]
+            for (*head, info), body in zip(heads, RULES, strict=True)
+        ]
+    )
+    answer = _ask(kernel)
     assert (answer.message, answer.is_about_trial) == (message, False)
-    assert (kernel.rules(), _notes(tmp_path)) == (rules, [])
-
-
-def test_an_answer_about_every_preference_is_a_failed_trial(tmp_path: Path) -> None:
-    kernel = _NoPreference(tmp_path / "kernel", Refused(28, "table full"))
-    kernel.put(RULES)
-    (answer,) = SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}).values()
-    assert answer.is_about_trial
-    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
 
 
 @pytest.mark.parametrize(
     ("words", "is_about_trial"),
     [
-        ("mlx5_core: Requested priority value is not supported", True),
+        (_NOT_SUPPORTED, True),
         ("mlx5_core: Requested chain is out of supported range", True),
         ("mlx5_core: Requested priority is out of supported range", True),
         ("unsupported chain", True),
@@ -276,45 +332,45 @@ def test_an_answer_about_every_preference_is_a_failed_trial(tmp_path: Path) -> N
         ("eswitch: unsupported match key", False),
     ],
 )
-def test_which_answers_are_about_the_trial(words: str, is_about_trial: bool, tmp_path: Path) -> None:
-    kernel = FakeKernel(tmp_path / "kernel", Refused(95, words))
-    kernel.put(RULES)
-    (answer,) = SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]}).values()
-    assert answer.is_about_trial == is_about_trial
+def test_which_answers_are_about_the_trial(words: str, is_about_trial: bool, path: Path) -> None:
+    assert _ask(FakeKernel(path, refusing(95, words))).is_about_trial == is_about_trial
 
 
-class _Interrupted(FakeKernel):
-    """Ctrl-C arrives when the rule is installed, before the acknowledgement is read."""
-
-    def request(self, kind: int, flags: int, body: bytes) -> None:
-        FakeKernel.request(self, kind, flags, body)
-        if kind == 44:
-            raise KeyboardInterrupt
+_IPV4, _TAG, _OUTER_TAG = b"\x08\x00", b"\x81\x00", b"\x88\xa8"
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    kernel = _Interrupted(tmp_path / "kernel")
-    kernel.put(RULES)
-    with pytest.raises(KeyboardInterrupt):
-        SkipSwProber(kernel, tmp_path).ask({DEVICE: [REFUSED_COOKIE]})
-    assert (kernel.rules(), _notes(tmp_path)) == (RULES, [])
+def _refuse_tags(body: bytes) -> Refused | None:
+    """As fl_set_key() of net/sched/cls_flower.c reads tags; fl_dump_key() dumps them otherwise."""
+    options = {kind_of(attribute): attribute[1] for attribute in _rule(body).options}
+    return Refused(95, WORDS) if options.get(_ETH_TYPE) in (_TAG, _OUTER_TAG) else None
 
 
-def test_a_device_that_is_gone_took_the_rule_with_it(tmp_path: Path) -> None:
-    kernel = FakeKernel(tmp_path / "kernel", Refused(95, WORDS))
-    kernel.put(RULES)
-    subprocess.run([sys.executable, "-c", _PROGRAM, str(tmp_path)], check=False, cwd=Path(__file__).parents[3])
-    note = tmp_path / "xenoovs-trial.json"
-    number = socket.if_nametoindex(DEVICE)
-    note.write_text(note.read_text().replace(f'"device_index": {number}', '"device_index": 4711'))
-    before = kernel.rules()
-    assert SkipSwProber(kernel, tmp_path).finish()
-    assert (kernel.rules(), _notes(tmp_path)) == (before, [])
+def _tagged(body: bytes, *tags: tuple[int, bytes]) -> bytes:
+    """A dumped rule as it is for tagged packets: its protocol is the outer tag, its EtherType the inner one."""
+    *head, info = TCMSG.unpack_from(body)
+    protocol = struct.unpack("=H", _OUTER_TAG if len(tags) == 2 else _TAG)[0]
+    with_tags = [
+        (kind, payload + encode_attributes(tags) if kind_of((kind, payload)) == 2 else payload)
+        for kind, payload in decode_attributes(body[TCMSG.size :])
+    ]
+    return TCMSG.pack(*head, info & ~0xFFFF | protocol) + encode_attributes(with_tags)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"device": "lo"}', '{"device": 1, "x": 2}'])
-def test_a_foreign_note_is_ignored(text: str, kernel: FakeKernel, tmp_path: Path) -> None:
-    (tmp_path / "xenoovs-trial.json").write_text(text)
-    with pytest.raises(SwitchError, match=r"xenoovs-trial\.json"):
-        SkipSwProber(kernel, tmp_path).finish()
-    assert kernel.rules() == RULES
+@pytest.mark.parametrize(
+    "tags",
+    [(), ((_VLAN_ETH_TYPE, _IPV4),), ((_VLAN_ETH_TYPE, _TAG), (_CVLAN_ETH_TYPE, _IPV4))],
+    ids=["any VLAN", "one tag", "two tags"],
+)
+def test_a_rule_for_tagged_packets_is_tried_with_its_tags(tags: tuple[tuple[int, bytes], ...], path: Path) -> None:
+    """The trial was a copy of the dump, so a rule for untagged packets: accepted, and the reason was `not-retried`."""
+    kernel = FakeKernel(path, _refuse_tags)
+    kernel.put([_tagged(UNSUPPORTED_KEY, *tags)])
+    assert _ask(kernel) == DriverAnswer(95, "Operation not supported", WORDS)
+
+
+def test_a_trial_that_the_kernel_holds_as_another_rule_is_no_answer(path: Path) -> None:
+    def without_type(body: bytes) -> bytes:
+        options = [attribute for attribute in _rule(body).options if kind_of(attribute) != _ETH_TYPE]
+        return body[: TCMSG.size] + encode_attributes(((1, b"flower\0"), (2, encode_attributes(options))))
+
+    assert _ask(FakeKernel(path, holds=without_type)) == DriverAnswer(None, is_about_trial=True)
