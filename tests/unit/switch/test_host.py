@@ -38,6 +38,7 @@ from xenoovs.switch.devices import (
     parse_neighbours,
     parse_parameter,
     parse_subfunctions,
+    parse_sysctls,
     read_kernel,
     read_port_packets,
     read_tc_chains,
@@ -91,14 +92,11 @@ def test_links() -> None:
     assert parse_links(LINKS.replace("virtio2", "0000:03:00.1"))["eth0"].pci == "0000:03:00.1"
 
 
-@pytest.mark.parametrize(
-    "missing", ['"ifname":"p0",', '"mtu":1500,', '"flags":["BROADCAST","MULTICAST","UP","LOWER_UP"],']
+# What every link has.
+INCOMPLETE = tuple(
+    LINKS.replace(missing, "")
+    for missing in ('"ifname":"p0",', '"mtu":1500,', '"flags":["BROADCAST","MULTICAST","UP","LOWER_UP"],')
 )
-def test_a_link_without_what_every_link_has_is_refused(missing: str) -> None:
-    with pytest.raises(ParseError):
-        parse_links(LINKS.replace(missing, ""))
-
-
 PCI = "0000:03:00.0"
 MODE = '{"dev":{"pci/0000:03:00.0":{"mode":"switchdev","inline-mode":"none","encap-mode":"basic"}}}'
 STEERING = (
@@ -166,11 +164,6 @@ netdev_offload_tc   OFF       INFO        DBG
 """
 
 
-def test_another_text_is_refused_with_its_line() -> None:
-    with pytest.raises(ParseError, match="line 6"):
-        parse_levels(LIST + "odd\n")
-
-
 @pytest.mark.parametrize(
     ("present", "wanted"),
     [
@@ -216,14 +209,20 @@ WHOLE = OffloadHistory(is_complete=True)
         (LIMITED, REFUSED, WHOLE, False),
         (LIMITED, NOT_SUPPORTED, OffloadHistory(has_started=True), True),
         (LIMITED, NOT_SUPPORTED, WHOLE, False),
+        (LIMITED, NOT_SUPPORTED, NOTHING, None),
+        (LIMITED, NOT_SUPPORTED, OffloadHistory(), None),
     ],
-    ids=["kernel on", "userspace on", "userspace off", "log on", "log off"],
+    ids=["kernel on", "userspace on", "userspace off", "log on", "log off", "no log", "no start"],
 )
-def test_offload_up_to_3_6(shown: str, statistics: object, history: object, is_on: bool) -> None:
-    state = judge_offload(upcall_show=shown, statistics=statistics, history=history)  # type: ignore[arg-type]
-    assert isinstance(state, OffloadState)
-    assert state.is_on is is_on
-    assert state.evidence
+def test_offload_up_to_3_6(
+    shown: str, statistics: Fact[str], history: Fact[OffloadHistory], is_on: bool | None
+) -> None:
+    state = judge_offload(upcall_show=shown, statistics=statistics, history=history)
+    if is_on is None:
+        assert isinstance(state, Unknown)
+    else:
+        assert isinstance(state, OffloadState)
+        assert (state.is_on, state.evidence != "") == (is_on, True)
 
 
 @pytest.mark.parametrize(
@@ -238,12 +237,6 @@ def test_offload_up_to_3_6(shown: str, statistics: object, history: object, is_o
 def test_of_several_datapaths_the_one_that_counts_offloads_tells(answers: list[Fact[str]], telling: Fact[str]) -> None:
     """Only the first one was asked, and the kernel's refuses always."""
     assert telling_statistics(answers) == telling
-
-
-@pytest.mark.parametrize("history", [NOTHING, OffloadHistory()])
-def test_without_evidence_the_state_is_unknown(history: object) -> None:
-    state = judge_offload(upcall_show=LIMITED, statistics=NOT_SUPPORTED, history=history)  # type: ignore[arg-type]
-    assert isinstance(state, Unknown)
 
 
 _STARTED = "2026-11-21T07:03:40.810Z|00001|vlog|INFO|opened log file /x/ovs-vswitchd.log\n"
@@ -351,6 +344,8 @@ READ: dict[str, tuple[Callable[[str], object], str, object]] = {
         FORWARDED,
         {"02:00:5e:10:00:02": "p0", "6e:31:c9:8d:1c:41": "LOCAL"},
     ),
+    # The larger one of all and of the device works.
+    "settings": (parse_sysctls, "1\n0\n0\n2\n0\n0\n", {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 0}),
     **{
         f"an answer of ip without counters: {text[:8]}": (parse_cpu_hits, text, {})
         for text in ("", "{", "3", "[1]", '[{"stats64":{}}]', 'Object "stats" is unknown, try "ip help".')
@@ -379,13 +374,15 @@ def test_what_they_do_not_say_is_unknown(read: Callable[[str], object], text: st
 NOT_READABLE: list[tuple[Callable[[str], object], tuple[str, ...]]] = [
     *(
         (read, ("[", "{}", "[1]", "qdisc ingress ffff: dev p0"))
-        for read in (parse_links, parse_ingress, parse_neighbours)
+        for read in (parse_links, parse_ingress, parse_neighbours, parse_addresses, parse_macs)
     ),
-    *((read, ("[", "{}", "[1]", "qdisc ingress ffff: dev p0")) for read in (parse_addresses, parse_macs)),
+    (parse_links, INCOMPLETE),
+    (parse_levels, (LIST + "odd\n",)),
     (mode_of, ("", "{", "[]", '{"dev":{}}', MODE.replace("0000:03", "0000:04"))),
     (steering_of, ("", "{", '{"param":{"pci/0000:03:00.0":{}}}')),
     (parse_subfunctions, ("", "[]", "{}", '{"port":{"pci/0000:03:00.0/1":7}}')),
     (hw_tc, ("", "Features for p0:\n", "netlink error: No such device\n")),
+    (parse_sysctls, ("", "1\n0\n", "1\n0\n0\n2\n0\nx\n")),
     (parse_offload_show, ("", "[]", "{}", '{"reply":"p0","reply-format":"plain"}')),
 ]
 
@@ -431,55 +428,42 @@ RELEASE = "6.1.0-49-arm64"
 NAMES = ("cls_flower", "act_mirred")
 
 
-def _write(path: Path, text: str) -> None:
+BUILTIN, DEP = f"lib/modules/{RELEASE}/modules.builtin", f"lib/modules/{RELEASE}/modules.dep"
+MIRRED, IS_BUILT = "kernel/net/sched/act_mirred.ko\n", "CONFIG_NET_ACT_MIRRED=y\n# CONFIG_NET_CLS_FLOWER is not set\n"
+KERNELS: dict[str, tuple[dict[str, str | bytes], dict[str, bool] | None]] = {
+    "built in and on disk": (
+        {
+            "proc/modules": "openvswitch 200704 0 - Live 0x0000000000000000\n",
+            BUILTIN: MIRRED,
+            DEP: "kernel/net/sched/cls-flower.ko.zst: kernel/net/core/x.ko.zst\n",
+        },
+        {"cls_flower": True, "act_mirred": True},
+    ),
+    "loaded, without a library": ({"proc/modules": "cls_flower 61440 0 - Live 0x0\n"}, {"cls_flower": True}),
+    "nowhere": ({BUILTIN: MIRRED, DEP: ""}, {"cls_flower": False, "act_mirred": True}),
+    "in a configuration": ({f"boot/config-{RELEASE}": IS_BUILT}, {"cls_flower": False, "act_mirred": True}),
+    "in that of the kernel": (
+        {"proc/config.gz": gzip.compress(IS_BUILT.encode())},
+        {"cls_flower": False, "act_mirred": True},
+    ),
+    "a broken configuration": ({"proc/config.gz": b"\x1f\x8bnonsense"}, None),
+    "nothing to read": ({}, None),
+}
+
+
+def _write(path: Path, text: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
 
 
-def _modules(root: Path) -> object:
-    return read_kernel(NAMES, root=root, release=RELEASE).modules
-
-
-def test_loaded_built_in_and_on_disk(tmp_path: Path) -> None:
-    library = tmp_path / "lib/modules" / RELEASE
-    _write(tmp_path / "proc/modules", "openvswitch 200704 0 - Live 0x0000000000000000\n")
-    _write(library / "modules.builtin", "kernel/net/sched/act_mirred.ko\n")
-    _write(library / "modules.dep", "kernel/net/sched/cls-flower.ko.zst: kernel/net/core/x.ko.zst\n")
-    assert _modules(tmp_path) == {"cls_flower": True, "act_mirred": True}
-
-
-def test_a_loaded_module_needs_no_library(tmp_path: Path) -> None:
-    _write(tmp_path / "proc/modules", "cls_flower 61440 0 - Live 0x0\n")
-    assert _modules(tmp_path) == {"cls_flower": True}
-
-
-def test_a_module_that_is_nowhere(tmp_path: Path) -> None:
-    library = tmp_path / "lib/modules" / RELEASE
-    _write(library / "modules.builtin", "kernel/net/sched/act_mirred.ko\n")
-    _write(library / "modules.dep", "")
-    assert _modules(tmp_path) == {"cls_flower": False, "act_mirred": True}
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-def test_a_kernel_without_modules_is_read_by_its_configuration(tmp_path: Path, compressed: bool) -> None:
-    text = "CONFIG_NET_ACT_MIRRED=y\n# CONFIG_NET_CLS_FLOWER is not set\n"
-    if compressed:
-        (tmp_path / "proc").mkdir()
-        (tmp_path / "proc/config.gz").write_bytes(gzip.compress(text.encode()))
-    else:
-        _write(tmp_path / "boot" / f"config-{RELEASE}", text)
-    assert _modules(tmp_path) == {"cls_flower": False, "act_mirred": True}
-
-
-def test_a_broken_configuration_is_ignored(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/config.gz").write_bytes(b"\x1f\x8bnonsense")
-    assert isinstance(_modules(tmp_path), Unknown)
-
-
-def test_nothing_to_read_is_unknown(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("files", "found"), KERNELS.values(), ids=KERNELS)
+def test_which_modules_a_kernel_has(
+    files: dict[str, str | bytes], found: dict[str, bool] | None, tmp_path: Path
+) -> None:
+    for path, text in files.items():
+        _write(tmp_path / path, text)
     kernel = read_kernel(NAMES, root=tmp_path, release=RELEASE)
-    assert isinstance(kernel.modules, Unknown)
+    assert (None if isinstance(kernel.modules, Unknown) else kernel.modules) == found
     assert isinstance(kernel.hugepages_bytes, Unknown)
 
 
@@ -502,19 +486,13 @@ def test_pci_device_behind_a_network_device(tmp_path: Path) -> None:
 _ON, _OFF = "CONFIG_NET_SCHED=y\nCONFIG_NET_TC_SKB_EXT=y\n", "# CONFIG_NET_TC_SKB_EXT is not set\n"
 
 
-@pytest.mark.parametrize("place", ["boot/config-6.1", "lib/modules/6.1/config", "lib/modules/6.1/build/.config"])
+@pytest.mark.parametrize(
+    "place", ["boot/config-6.1", "lib/modules/6.1/config", "lib/modules/6.1/build/.config", "proc/config.gz"]
+)
 @pytest.mark.parametrize(("text", "is_on"), [(_ON, True), (_OFF, False), ("CONFIG_NET_TC_SKB_EXT_X=y\n", False)])
-def test_files_of_distributions(place: str, text: str, is_on: bool, tmp_path: Path) -> None:
-    path = tmp_path / place
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
+def test_files_of_distributions_and_the_kernel_itself(place: str, text: str, is_on: bool, tmp_path: Path) -> None:
+    _write(tmp_path / place, gzip.compress(text.encode()) if place.endswith(".gz") else text)
     assert read_tc_chains(root=tmp_path, release="6.1") is is_on
-
-
-def test_the_kernel_itself(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/config.gz").write_bytes(gzip.compress(_ON.encode()))
-    assert read_tc_chains(root=tmp_path, release="6.1") is True
 
 
 def test_a_host_without_a_kernel_configuration(tmp_path: Path) -> None:

@@ -40,29 +40,58 @@ def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
     return Endpoint(f"unix:{tmp_path}/db.sock", tmp_path)
 
 
-def _appctl(directory: Path, *, thread: str, known: str = "ofproto/detrace UFID [pmd=PMD-ID]") -> None:
-    script = directory / "ovs-appctl"
+@pytest.mark.parametrize(
+    ("thread", "known", "found"),
+    [
+        ("pmd=2147483647", "ofproto/detrace UFID [pmd=PMD-ID]", ["1"]),
+        ("", "ofproto/detrace UFID [pmd=PMD-ID]", ["1"]),
+        ("pmd=3", "ofproto/detrace UFID [pmd=PMD-ID]", ["1"]),
+        ("pmd=9", "ofproto/detrace UFID [pmd=PMD-ID]", []),
+        ("pmd=2147483647", "ofproto/trace", []),
+    ],
+    ids=["kernel", "main thread", "polling thread", "gone", "older versions are not asked"],
+)
+def test_the_thread_that_has_a_megaflow_is_found(
+    endpoint: Endpoint, tmp_path: Path, thread: str, known: str, found: list[str]
+) -> None:
+    script = tmp_path / "ovs-appctl"
     script.write_text(_SCRIPT % {"thread": thread and f" {thread}", "known": known})
     script.chmod(0o755)
-
-
-@pytest.mark.parametrize("thread", ["pmd=2147483647", "", "pmd=3"], ids=["kernel", "main thread", "polling thread"])
-def test_the_thread_that_has_it_is_found(endpoint: Endpoint, tmp_path: Path, thread: str) -> None:
-    _appctl(tmp_path, thread=thread)
-    assert list(detrace(endpoint, ["1", "2"], cores=[1, 3])) == ["1"]
-
-
-def test_a_megaflow_that_is_gone_has_no_answer(endpoint: Endpoint, tmp_path: Path) -> None:
-    _appctl(tmp_path, thread="pmd=9")
-    assert detrace(endpoint, ["1"], cores=[1, 3]) == {}
-
-
-def test_older_versions_are_not_queried(endpoint: Endpoint, tmp_path: Path) -> None:
-    _appctl(tmp_path, thread="pmd=2147483647", known="ofproto/trace")
-    assert detrace(endpoint, ["1"]) == {}
+    assert list(detrace(endpoint, ["1", "2"], cores=[1, 3])) == found
 
 
 FILTER = {"protocol": "ip", "pref": 2, "options": {"handle": 1, "in_hw": True, "actions": [{"cookie": COOKIE}]}}
+
+
+FILTERS = json.dumps([FILTER])
+BOND = json.dumps([{"kind": "ingress", "dev": name, "ingress_block": 22} for name in ("bond0", "p0", "p1")])
+OF_P0, OF_P1 = (f"_j__s_filter_show_dev_{name}_ingress" for name in ("p0", "p1"))
+NO_JSON = "tc printed invalid JSON, as iproute2 before 5.14 does for filters with `police`"
+DUMPS: dict[str, tuple[dict[str, str], list[str], int, list[str], tuple[tuple[str, str], ...]]] = {
+    "one device is gone": ({OF_P0: FILTERS}, ["p0", "gone"], 1, ["p0"], (("gone", "Cannot find device"),)),
+    "one process reads several": ({"_j__s__batch__": f"[]\n{FILTERS}"}, ["p0", "p1"], 1, ["p1"], ()),
+    "it leaves out a device": (
+        {"_j__s__batch__": FILTERS, OF_P0: "[]", OF_P1: FILTERS},
+        ["p0", "p1"],
+        1,
+        ["p1"],
+        (),
+    ),
+    "devices of a bond share a block": (
+        {"_j_qdisc_show": BOND, "_j__s_filter_show_block_22": FILTERS},
+        ["p0", "p1"],
+        1,
+        [],
+        (),
+    ),
+    "invalid JSON": (
+        {OF_P0: '[{"options":{"handle":1,"actions":[{"order":1 police 0x1'},
+        ["p0"],
+        0,
+        [],
+        (("p0", NO_JSON),),
+    ),
+}
 
 
 def _answer(directory: Path, monkeypatch: pytest.MonkeyPatch, **answers: str) -> None:
@@ -75,49 +104,26 @@ def _answer(directory: Path, monkeypatch: pytest.MonkeyPatch, **answers: str) ->
     monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
 
 
-def test_filters_of_devices_by_cookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _answer(tmp_path, monkeypatch, _j_qdisc_show="[]", _j__s_filter_show_dev_p0_ingress=json.dumps([FILTER]))
-    dump = dump_filters(["p0", "gone"])
-    assert (list(dump.by_cookie), dump.unread) == ([COOKIE], (("gone", "Cannot find device"),))
-
-
-def test_filters_of_several_devices_are_read_by_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    both = f"[]\n{json.dumps([FILTER])}"
-    _answer(tmp_path, monkeypatch, _j_qdisc_show="[]", _j__s__batch__=both)
-    dump = dump_filters(["p0", "p1"])
-    assert (dump.unread, [device for device, _ in dump.by_device]) == ((), ["p1"])
-
-
-def test_where_one_process_leaves_out_a_device_each_is_read_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("answers", "devices", "filters", "of_device", "unread"), DUMPS.values(), ids=DUMPS)
+def test_filters_of_devices(
+    answers: dict[str, str],
+    devices: list[str],
+    filters: int,
+    of_device: list[str],
+    unread: tuple[tuple[str, str], ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    filters = json.dumps([FILTER])
-    alone = {f"_j__s_filter_show_dev_{name}_ingress": text for name, text in (("p0", "[]"), ("p1", filters))}
-    _answer(tmp_path, monkeypatch, _j_qdisc_show="[]", _j__s__batch__=filters, **alone)
-    dump = dump_filters(["p0", "p1"])
-    assert (dump.unread, [device for device, _ in dump.by_device]) == ((), ["p1"])
+    _answer(tmp_path, monkeypatch, **{"_j_qdisc_show": "[]", **answers})
+    dump = dump_filters(devices)
+    assert ([device for device, _ in dump.by_device], dump.unread) == (of_device, unread)
+    assert ([each.cookie for each in dump.filters], list(dump.by_cookie)) == ([COOKIE] * filters, [COOKIE] * filters)
 
 
-def test_devices_of_a_bond_share_a_block_that_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    qdiscs = [{"kind": "ingress", "dev": name, "ingress_block": 22} for name in ("bond0", "p0", "p1")]
-    _answer(tmp_path, monkeypatch, _j_qdisc_show=json.dumps(qdiscs), _j__s_filter_show_block_22=json.dumps([FILTER]))
-    assert len(dump_filters(["p0", "p1"]).filters) == 1
-
-
-def test_a_device_whose_json_is_invalid_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = '[{"options":{"handle":1,"actions":[{"order":1 police 0x1'
-    _answer(tmp_path, monkeypatch, _j_qdisc_show="[]", _j__s_filter_show_dev_p0_ingress=broken)
-    reason = "tc printed invalid JSON, as iproute2 before 5.14 does for filters with `police`"
-    assert dump_filters(["p0"]).unread == (("p0", reason),)
-
-
-def test_without_tc_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tc_and_with_one_that_knows_no_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CommandMissing, match="iproute2"):
         dump_filters(["p0"])
-
-
-def test_a_tc_without_json_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _answer(tmp_path, monkeypatch, _j_qdisc_show="qdisc ingress ffff: dev p0")
     with pytest.raises(SwitchError, match=r"iproute2 4\.19"):
         dump_filters(["p0"])
@@ -218,18 +224,14 @@ def test_others_than_ovsdb_server(sent: bytes, reason: str, tmp_path: Path) -> N
     assert reason in heard(talk, tmp_path)[1]
 
 
+def test_no_server(tmp_path: Path) -> None:
+    with pytest.raises(SwitchUnreachable):
+        asyncio.run(anext(follow_ports(f"unix:{tmp_path}/none")))  # type: ignore[arg-type]
+
+
 def test_messages_stand_side_by_side() -> None:
     assert decode(' {"a":1}{"b":"}"} {"c') == ([{"a": 1}, {"b": "}"}], '{"c')
     assert decode("") == ([], "")
-
-
-def test_no_server(tmp_path: Path) -> None:
-    async def main() -> None:
-        async for _ in follow_ports(f"unix:{tmp_path}/none"):
-            pass
-
-    with pytest.raises(SwitchUnreachable):
-        asyncio.run(main())
 
 
 def test_cancelled_while_data_come_it_ends(tmp_path: Path) -> None:
@@ -260,14 +262,13 @@ def test_cancelled_while_data_come_it_ends(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-NONE: list[Any] = ["set", []]
 TABLES: dict[str, dict[str, Any]] = {
     "Open_vSwitch": {
         "s": {
             "bridges": ["uuid", "b"],
             "datapath_types": ["set", ["dummy", "netdev"]],
             "other_config": ["map", [["tc-policy", "skip_sw"], ["hw-offload", "true"], ["max-idle", "20000"]]],
-            "ovs_version": NONE,
+            "ovs_version": NOTHING,
         }
     },
     "Bridge": {
@@ -279,25 +280,25 @@ TABLES: dict[str, dict[str, Any]] = {
             "fail_mode": "secure",
             "protocols": "OpenFlow14",
             "ports": ["set", [["uuid", "o2"], ["uuid", "o1"], ["uuid", "gone"]]],
-            **{"sflow": ["uuid", "x"], "ipfix": NONE, "netflow": ["uuid", "y"], "mirrors": ["uuid", "m"]},
+            **{"sflow": ["uuid", "x"], "ipfix": NOTHING, "netflow": ["uuid", "y"], "mirrors": ["uuid", "m"]},
         }
     },
     "Port": {"o1": {"interfaces": ["uuid", "i1"]}, "o2": {"interfaces": ["uuid", "i2"], "name": "p1"}},
     "Interface": {
         "i1": {
-            **{"name": "p0", "type": "", "ofport": -1, "link_state": NONE, "mac_in_use": NONE, "mtu": NONE},
+            **{"name": "p0", "type": "", "ofport": -1, "link_state": NOTHING, "mac_in_use": NOTHING, "mtu": NOTHING},
             "error": "could not open network device p0 (No such device)",
         },
         "i2": {
-            **{"name": "p1", "type": "dummy", "ofport": 2, "link_state": "up", "error": NONE, "mtu": 1500},
+            **{"name": "p1", "type": "dummy", "ofport": 2, "link_state": "up", "error": NOTHING, "mtu": 1500},
             "mac_in_use": "aa:55:aa:55:00:01",
         },
     },
     "Controller": {
         "c1": {"target": "tcp:192.0.2.1:6653", "is_connected": True, "role": "master"},
-        "c2": {"target": "tcp:192.0.2.2:6653", "is_connected": False, "role": NONE},
+        "c2": {"target": "tcp:192.0.2.2:6653", "is_connected": False, "role": NOTHING},
     },
-    "Mirror": {"m": {"name": "m0", "output_port": ["uuid", "o2"], "output_vlan": NONE, "snaplen": 64}},
+    "Mirror": {"m": {"name": "m0", "output_port": ["uuid", "o2"], "output_vlan": NOTHING, "snaplen": 64}},
 }
 
 
@@ -334,6 +335,7 @@ def test_the_whole_database(tmp_path: Path) -> None:
     database = read(tmp_path, TABLES)
     assert database.config == {"hw-offload": "true", "max-idle": "20000", "tc-policy": "skip_sw"}
     assert database.datapath_types == ("dummy", "netdev")
+    assert not database.has_doca
     assert database.bridges == (
         BridgeState(
             "ovsbr1",
@@ -356,19 +358,11 @@ def test_the_whole_database(tmp_path: Path) -> None:
     )
 
 
-def test_upstream_has_no_doca(tmp_path: Path) -> None:
-    assert not read(tmp_path, TABLES).has_doca
-
-
 def test_the_columns_of_the_fork(tmp_path: Path) -> None:
     fork = copy.deepcopy(TABLES)
     fork["Open_vSwitch"]["s"] |= {"doca_initialized": True, "doca_version": "3.3.0040"}
     database = read(tmp_path, fork)
     assert (database.doca_initialized, database.doca_version, database.has_doca) == (True, "3.3.0040", True)
-
-
-def test_a_database_without_bridges(tmp_path: Path) -> None:
-    assert read(tmp_path, {"Open_vSwitch": TABLES["Open_vSwitch"]}).bridges == ()
 
 
 def test_a_database_that_refuses(tmp_path: Path) -> None:
