@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,8 +40,11 @@ def end(process: subprocess.Popen[str]) -> CommandResult:
     return finish(process)
 
 
-def test_a_second_agent_is_refused(bridge: DummyBridge, config: Path) -> None:
+def test_a_second_agent_is_refused_and_the_first_ends_by_sigterm_and_leaves_its_flows(
+    bridge: DummyBridge, config: Path
+) -> None:
     with agent(bridge, config) as first:
+        eventually(lambda: len(bridge.dump_flows()) == 8, "flows")
         said = finish(start("agent", config, "--db", bridge.ovs.db))
         assert said.status == 1
         assert "another agent reconciles bridge ovsbr1 already" in said.err
@@ -49,61 +52,16 @@ def test_a_second_agent_is_refused(bridge: DummyBridge, config: Path) -> None:
         assert (once.status, once.err) == (said.status, said.err)
         assert end(first).status == 0
     assert not socket_of(bridge).exists()
+    assert len(bridge.dump_flows()) == 8
 
 
-def test_a_drain_outlives_a_kill(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    with agent(bridge, config) as first:
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
-        assert xenoovs("drain", "dns", "fips2", "--db", bridge.ovs.db).status == 0
-        first.kill()
-        first.wait()
-        assert socket_of(bridge).exists()
-        said = xenoovs("status", "--db", bridge.ovs.db)
-        assert said.status == 1
-        assert "no process listens; the agent was killed" in said.err
-    with agent(bridge, config) as second:
-        eventually(lambda: xenoovs("status", config, "--db", bridge.ovs.db).status == 0, "the first round")
-        assert share_of_fips2(xenoovs, bridge) == "0% of the clients"
-        said = xenoovs("status", config, "--db", bridge.ovs.db)
-        assert "dns/fips2: drained for" in said.out
-        assert xenoovs("reset", "dns", "fips2", "--db", bridge.ovs.db).status == 0
-        assert end(second).status == 0
-
-
-def test_the_drain_of_a_backend_in_maintenance_moves_no_client_and_its_reset_gives_exactly_its_own_back(
-    xenoovs: CommandLine, bridge: DummyBridge, tmp_path: Path
-) -> None:
-    config = tmp_path / "my.yaml"
-    fips5 = "      - {name: fips5, mac: 02:00:5e:10:00:05, weight: 9}\n"
-    config.write_text(SMALL_CONFIG.rstrip("\n") + "\n" + fips5)
-    db = ("--db", bridge.ovs.db)
-
-    def balance() -> list[str]:
-        """The flows of the clients, without the memory of home blocks."""
-        return sorted(line for line in bridge.dump_flows() if "table=1" in line)
-
-    with agent(bridge, config):
-        eventually(lambda: xenoovs("status", config, *db).status == 0, "the first round")
-        well = sorted(bridge.dump_flows())
-        assert xenoovs("drain", "fips3", "--now", *db).status == 0
-        maintained = balance()
-        assert maintained != [line for line in well if "table=1" in line]
-        assert xenoovs("drain", "fips3", *db).status == 0
-        assert balance() == maintained
-    with agent(bridge, config):
-        eventually(lambda: "dns/fips3: drained for" in xenoovs("status", config, *db).out, "the first round")
-        assert balance() == maintained
-        assert xenoovs("reset", "fips3", *db).status == 0
-        assert sorted(bridge.dump_flows()) == well
-
-
-def test_a_server_is_described_with_and_without_an_agent(
+def test_a_server_is_described_as_before_after_a_kill_of_the_agent_and_its_drain_goes_on(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path
 ) -> None:
-    """The agent was killed: the bridge is as it left it, and not as the config says."""
+    db = ("--db", bridge.ovs.db)
 
     def described(name: str) -> tuple[str, dict[str, object], list[tuple[int, int]]]:
-        said = xenoovs("describe", name, "--db", bridge.ovs.db, "--config", config, "-o", "json")
+        said = xenoovs("describe", name, *db, "--config", config, "-o", "json")
         assert said.status == 0, said.err
         document = json.loads(said.out)
         (one,) = document["backends"]
@@ -113,14 +71,20 @@ def test_a_server_is_described_with_and_without_an_agent(
     with agent(bridge, config):
         eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
         before = described("fips3")
-        assert xenoovs("drain", "fips3", "--db", bridge.ovs.db).status == 0
+        assert xenoovs("drain", "dns", "fips3", *db).status == 0
         with_agent = [described(name) for name in ("fips2", "fips3")]
+    said = xenoovs("status", *db)
+    assert (said.status, "no process listens; the agent was killed" in said.err) == (1, True)
     without = [described(name) for name in ("fips2", "fips3")]
     assert ({each[0] for each in with_agent}, {each[0] for each in without}) == ({"agent"}, {"bridge"})
     assert [each[1:] for each in with_agent] == [each[1:] for each in without]
     assert (before[2] != [], without[0][2] != [], without[1][1]["share"], without[1][2]) == (True, True, 0, [])
-    said = xenoovs("describe", "fips9", "--db", bridge.ovs.db, "--config", config)
+    said = xenoovs("describe", "fips9", *db, "--config", config)
     assert (said.status, said.err) == (1, "error: the config has no backend fips9; did you mean fips3 or fips2?\n")
+    with agent(bridge, config):
+        eventually(lambda: "dns/fips3: drained for" in xenoovs("status", config, *db).out, "the drain")
+        assert described("fips3")[2] == []
+        assert xenoovs("reset", "dns", "fips3", *db).status == 0
 
 
 def test_commands_of_probes_and_notifications_die_with_a_killed_agent(bridge: DummyBridge, tmp_path: Path) -> None:
@@ -159,15 +123,15 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_changes_are_refused_that_an_agent_would_take_back(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path
+def test_changes_are_refused_that_an_agent_would_take_back_wherever_its_socket_is(
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: Path
 ) -> None:
     """Bug: after `remove` all clients lacked their backends until the agent compared the flows again."""
     other, db = config.with_name("other.yaml"), ("--db", bridge.ovs.db)
     other.write_text(SMALL_CONFIG.replace("30", "50"))
     told = "An agent reconciles bridge ovsbr1"
-    with agent(bridge, config):
-        eventually(lambda: share_of_fips2(xenoovs, bridge) == "68.75% of the clients", "flows")
+    with running("agent", config, *db, "--control", tmp_path / "agent.sock"):
+        eventually(lambda: len(bridge.dump_flows()) == 8, "flows")
         before = sorted(bridge.dump_flows())
         for words in (("apply", other), ("apply", other, "--confirm", "5s"), ("remove", config), ("remove", "--all")):
             # What is refused is not asked first.
@@ -185,19 +149,6 @@ def test_changes_are_refused_that_an_agent_would_take_back(
         assert "warning: an agent reconciles bridge ovsbr1" in said.err
     assert "an agent" not in xenoovs("apply", config, *db, "--yes").err
     assert "an agent" not in xenoovs("remove", config, *db, "--yes").err
-
-
-def test_an_agent_with_another_socket_is_found_too(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: Path
-) -> None:
-    control = tmp_path / "agent.sock"
-    process = start("agent", config, "--db", bridge.ovs.db, "--control", control)
-    try:
-        eventually(lambda: answers(control), "its socket")
-        said = xenoovs("remove", config, "--db", bridge.ovs.db, "--yes")
-        assert (said.status, "An agent reconciles bridge ovsbr1" in said.err) == (64, True)
-    finally:
-        end(process)
 
 
 def test_what_commands_say_without_an_agent_and_with_one(
@@ -232,39 +183,34 @@ def test_logs_are_followed_over_a_restart(bridge: DummyBridge, config: Path) -> 
     assert finish(follower).status == 130
 
 
-@contextmanager
-def listening(name: str) -> Iterator[Callable[[str], list[str]]]:
-    """A systemd at an abstract socket: what comes, to a message that begins so."""
+def test_notifications_of_systemd(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
+    """It waits for the end of a reload, whatever came of it."""
+    config.write_text(SMALL_CONFIG.replace("p1", "p7"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(f"\0{name}")
+        systemd.bind(f"\0{tmp_path}")
         systemd.settimeout(PATIENCE_S)
 
         def hear(beginning: str) -> list[str]:
+            """What comes, to a message that begins so."""
             heard = [systemd.recv(4096).decode()]
             while not heard[-1].startswith(beginning):
                 heard.append(systemd.recv(4096).decode())
             return heard
 
-        yield hear
-
-
-def test_notifications_of_systemd(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
-    """It waits for the end of a reload, whatever came of it."""
-    config.write_text(SMALL_CONFIG.replace("p1", "p7"))
-    with listening(str(tmp_path)) as hear, agent(bridge, config, NOTIFY_SOCKET=f"@{tmp_path}") as process:
-        assert "READY=1" not in hear("STATUS=port p7 is on no bridge")
-        config.write_text(SMALL_CONFIG)
-        hear("READY=1")
-        assert len(bridge.dump_flows()) == 8
-        hear("STATUS=bridge ovsbr1 is as config ")
-        for text, flows in ((SMALL_CONFIG.replace("weight: 70", "weight: 50"), 7), ("garbage", 7), ("garbage", 7)):
-            config.write_text(text)
-            process.send_signal(signal.SIGHUP)
-            reloading = hear("RELOADING=1\nMONOTONIC_USEC=")[-1]
-            assert int(reloading.partition("MONOTONIC_USEC=")[2]) <= time.monotonic_ns() // 1000
+        with agent(bridge, config, NOTIFY_SOCKET=f"@{tmp_path}") as process:
+            assert "READY=1" not in hear("STATUS=port p7 is on no bridge")
+            config.write_text(SMALL_CONFIG)
             hear("READY=1")
-            assert len(bridge.dump_flows()) == flows
-        for _ in range(3):
+            assert len(bridge.dump_flows()) == 8
+            hear("STATUS=bridge ovsbr1 is as config ")
+            for text, flows in ((SMALL_CONFIG.replace("weight: 70", "weight: 50"), 7), ("garbage", 7)):
+                config.write_text(text)
+                process.send_signal(signal.SIGHUP)
+                reloading = hear("RELOADING=1\nMONOTONIC_USEC=")[-1]
+                assert int(reloading.partition("MONOTONIC_USEC=")[2]) <= time.monotonic_ns() // 1000
+                hear("READY=1")
+                assert len(bridge.dump_flows()) == flows
             hear("WATCHDOG=1")
-        assert end(process).status == 0
-        hear("STOPPING=1")
+            hear("WATCHDOG=1")
+            assert end(process).status == 0
+            hear("STOPPING=1")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,17 +14,15 @@ from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import running_lab
 from tests.ovs.paced import steady_stream
 from tests.patience import eventually
-from xenoovs.agent.daemon import Agent
 from xenoovs.lab.host import kill_and_wait, processes_in
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.servers import Failure, fail, heal
 from xenoovs.lab.traffic import Load, send
 from xenoovs.model.balancer import Balancer, Protocol
 from xenoovs.model.load import load_config, parse_config
-from xenoovs.show.conditions import headline, troubles
+from xenoovs.show.conditions import troubles
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.process import run
 
 CONFIG = """\
 version: 1
@@ -73,6 +69,12 @@ def servers(lab: Lab, balancer: Balancer) -> dict[str, str]:
     return found
 
 
+def assert_only_clients_of_one_moved(before: dict[str, str], during: dict[str, str]) -> None:
+    moved = {client for client in before if before[client] != during[client]}
+    assert moved == {client for client in before if before[client] == "one"}
+    assert set(during.values()) == {"two", "six"}
+
+
 def our_flows(lab: Lab) -> set[str]:
     text = ManagementSwitch(Endpoint(lab.ovs.db, lab.ovs.directory)).dump_flow_text("ovsbr1")
     return {line.strip() for line in text.splitlines() if line.strip()}
@@ -97,118 +99,12 @@ def test_a_backend_dies_and_comes_back(config: str, path: Path, tmp_path: Path) 
             fail(lab, machines["one"], Failure.PORT, balancer)
             eventually(lambda: agent.state.round.rounds == 2, "clients of the dead one at others")
             during = servers(lab, balancer)
-            assert {client for client in before if before[client] != during[client]} == {
-                client for client in before if before[client] == "one"
-            }
-            assert set(during.values()) == {"two", "six"}
+            assert_only_clients_of_one_moved(before, during)
 
             heal(lab, [machines["one"]], balancer)
             eventually(lambda: agent.state.round.rounds == 3, "clients given back")
             assert our_flows(lab) == flows
             assert servers(lab, balancer) == before
-
-
-AGENT = """
-import socket, sys
-server = socket.create_server(("0.0.0.0", 9707))
-while True:
-    connection, _ = server.accept()
-    with connection:
-        connection.sendall(open(sys.argv[1], "rb").read())
-"""
-
-
-def test_a_server_advertises_its_weight(path: Path, tmp_path: Path) -> None:
-    path.write_text(
-        CONFIG.replace("services:", "agent_check: {port: 9707, interval: 300ms, timeout: 250ms}\nservices:")
-    )
-    balancer, reply = load_config(path), tmp_path / "reply"
-    with running_lab("weights", balancer, tmp_path / "labs") as lab:
-        machine = next(m for m in lab.topology.machines if m.names[0] == "one")
-        reply.write_text("up 100%\n")
-        enter = ["ip", "netns", "exec", machine.namespace, sys.executable, "-c", AGENT, str(reply)]
-        with subprocess.Popen(enter) as server, running_agent(path, lab.ovs.directory, lab=lab) as agent:
-            try:
-                eventually(lambda: agent.state.round.rounds == 1, "flows at first")
-                flows, before = our_flows(lab), servers(lab, balancer)
-                reply.write_text("maint\n")
-                eventually(lambda: agent.state.round.rounds == 2, "clients of one at others")
-                assert set(servers(lab, balancer).values()) == {"two", "six"}
-                reply.write_text("ready 100%\n")
-                eventually(lambda: agent.state.round.rounds == 3, "clients given back")
-                assert our_flows(lab) == flows
-                assert servers(lab, balancer) == before
-                reply.write_text("50%\n")
-                eventually(lambda: agent.state.round.rounds == 4, "half of its weight")
-                during = servers(lab, balancer)
-                moved = {client for client in before if before[client] != during[client]}
-                # Those that move are its own, and not more than the weights need.
-                assert {before[client] for client in moved} == {"one"}
-                assert 0.1 < len(moved) / len(before) < 0.25
-            finally:
-                server.kill()
-
-
-def serving(agent: Agent) -> set[str]:
-    """The backends that have clients on the bridge."""
-    (service,) = agent.snapshot().services
-    return {backend.name for backend in service.backends if backend.share}
-
-
-def test_a_backup_serves_while_no_other_backend_does(path: Path, tmp_path: Path) -> None:
-    notified = tmp_path / "notified"
-    notify = f"notify: {{command: [/bin/sh, -c, 'echo \"$2 $3\" >> {notified}', sh]}}\nservices:"
-    path.write_text(CONFIG.replace("198.51.100.3}", "198.51.100.3, backup: true}").replace("services:", notify))
-    balancer = load_config(path)
-    with running_lab("sorry", balancer, tmp_path / "labs") as lab:
-        machines = {m.names[0]: m for m in lab.topology.machines}
-        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
-            eventually(lambda: agent.state.round.rounds == 1, "flows at first")
-            flows, before = our_flows(lab), servers(lab, balancer)
-            assert set(before.values()) == {"one", "two"}
-
-            for name in ("one", "two"):
-                fail(lab, machines[name], Failure.PORT, balancer)
-            eventually(lambda: serving(agent) == {"six"}, "all clients at the backup")
-            assert set(servers(lab, balancer).values()) == {"six"}
-            assert headline(agent.snapshot())[0] == "clients at backups"
-
-            for name, names in (("two", {"two"}), ("one", {"one", "two"})):
-                heal(lab, [machines[name]], balancer)
-                eventually(lambda names=names: serving(agent) == names, name)  # type: ignore[misc]
-                assert set(servers(lab, balancer).values()) == names
-            assert our_flows(lab) == flows
-            assert servers(lab, balancer) == before
-            eventually(lambda: notified.read_text().count("\n") == 6, "all commands")
-    assert sorted(notified.read_text().splitlines()) == sorted(
-        ["web/one DOWN", "web/two DOWN", "web BACKUP", "web/two UP", "web UP", "web/one UP"]
-    )
-
-
-def logged(agent: Agent, text: str) -> list[str]:
-    """The ports of the events with this text."""
-    return [str(event.facts["port"]) for event in agent.events.since(0) if event.text == text]
-
-
-def test_an_uplink_loses_its_link(path: Path, tmp_path: Path) -> None:
-    """It is logged and shown. No block moves: health checks decide that."""
-    balancer = load_config(path)
-    with running_lab("link", balancer, tmp_path / "labs") as lab, running_agent(path, lab.ovs.directory) as agent:
-        eventually(lambda: agent.state.round.rounds == 1, "flows at first")
-        flows, before = our_flows(lab), servers(lab, balancer)
-
-        def links() -> dict[str, bool | None]:
-            seen = agent.ports()
-            return {port.name: port.link_up for port in seen or ()}
-
-        eventually(lambda: links() == {"p0": True, "p1": True}, "both links up")
-        for state, is_up in (("down", False), ("up", True)):
-            run(["ip", "-n", lab.topology.switch_namespace, "link", "set", "p1", state])
-            eventually(lambda is_up=is_up: links()["p1"] is is_up, "the link")  # type: ignore[misc]
-            eventually(lambda state=state: logged(agent, f"link {state}") == ["p1"], "it is logged")  # type: ignore[misc]
-            assert our_flows(lab) == flows
-        eventually(lambda: servers(lab, balancer) == before, "packets go again")
-        assert agent.state.round.rounds == 1
 
 
 CLIENTS, RATE_PPS = 60, 20
@@ -310,9 +206,7 @@ def test_a_remote_whose_bfd_goes_down_is_left_until_it_is_up(path: Path, tmp_pat
             fail(lab, machines["one"], Failure.LINK, balancer)
             eventually(lambda: our_flows(lab) != flows, "clients of the dead one at others")
             during = servers(lab, balancer)
-            assert {client for client in before if before[client] != during[client]} == {
-                client for client in before if before[client] == "one"
-            }
+            assert_only_clients_of_one_moved(before, during)
             assert live_tunnels(lab) == balancer.bfd_ports - {"gnv0-c0a84d0b"}
             [service] = agent.snapshot().services
             assert {each.name: (each.state.value, each.reason) for each in service.backends} == {
@@ -350,9 +244,7 @@ def test_the_switch_leaves_a_dead_remote_without_an_agent(path: Path, tmp_path: 
         fail(lab, machines["one"], Failure.LINK, balancer)
         eventually(lambda: live_tunnels(lab) == balancer.bfd_ports - {"gnv0-c0a84d0b"}, "a port that is not live")
         during = servers(lab, balancer)
-        assert {client for client in before if before[client] != during[client]} == {
-            client for client in before if before[client] == "one"
-        }
+        assert_only_clients_of_one_moved(before, during)
         with running_agent(path, lab.ovs.directory, lab=lab) as agent:
             eventually(lambda: agent.state.ejected == {"web": frozenset({"one"})}, "what the agent knows")
             eventually(lambda: agent.state.round.rounds == 1, "clients at their backends")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -13,15 +13,12 @@ import pytest
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.scripted_switch import (
     AGGREGATE,
-    BARRIER_REQUEST,
     BUNDLE_CONTROL,
     FLOW,
-    HELLO,
     MULTIPART_REPLY,
     MULTIPART_REQUEST,
     PORT_DESC,
     ScriptedSwitch,
-    error,
     good_answer,
     greeting,
     message,
@@ -39,12 +36,10 @@ from tests.patience import PATIENCE_S, eventually
 from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import solicitation
 from xenoovs.controller.bridge import PORT_EVENTS
-from xenoovs.controller.neighbour_discovery import BURST, NeighbourProxy
 from xenoovs.controller.server import ControllerSwitch, Server
-from xenoovs.errors import BundleRejected, MalformedOpenFlow, SwitchUnreachable
+from xenoovs.errors import MalformedOpenFlow, SwitchUnreachable
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
-from xenoovs.openflow.wire.message import PacketIn, decode_packet_in
 
 _ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p1")),))
 _COMMIT = 4
@@ -79,23 +74,6 @@ def test_half_an_answer_to_a_commit() -> None:
             _switch(server).apply("ovsbr1", _ADD)
 
 
-def test_a_step_of_a_bundle_is_refused() -> None:
-    for is_refused, told in (
-        (lambda request: request[1] == BARRIER_REQUEST, "the commit of a bundle of 1 flow-mod"),
-        (lambda request: request[1] == BUNDLE_CONTROL, "the opening of a bundle of 1 flow-mod"),
-        (_is_commit, "the commit of a bundle of 1 flow-mod"),
-    ):
-
-        def answer(request: bytes) -> bytes | None:
-            return error(request) if is_refused(request) else None  # noqa: B023
-
-        with running_server(Record()) as server, scripted_switch(server, answer=answer):
-            with pytest.raises(BundleRejected) as caught:
-                _switch(server).apply("ovsbr1", _ADD)
-            assert (caught.value.error, caught.value.message) == ("OFPBRC_EPERM", told)
-            assert [line.bridge for line in server.registry.connections] == ["ovsbr1"]
-
-
 def test_answers_that_nobody_asked_for_are_passed_over() -> None:
     """Also those with the number of a question that is long over."""
 
@@ -125,30 +103,6 @@ def test_a_storm_of_port_changes_is_followed_and_not_all_told() -> None:
     assert record.of("too many port changes to log each; all are processed") != []
 
 
-def test_a_change_waits_for_no_packet_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flood stands before the answer on the same connection: of it as many packets are looked at as the bucket holds.
-
-    No token comes while the clock of the bucket stands, so the number is exact on any machine.
-    """
-    flood, processed = 20_000, list[bytes]()
-
-    def counted(frame: bytes, names: Mapping[int, str]) -> PacketIn:
-        processed.append(frame)
-        return decode_packet_in(frame, names)
-
-    monkeypatch.setattr("xenoovs.controller.neighbour_discovery.decode_packet_in", counted)
-    with running_server(Record()) as server, scripted_switch(server) as scripted:
-        switch, place = _switch(server), server.expect("ovsbr1").expected
-        switch.apply("ovsbr1", _ADD)
-        frozen = NeighbourProxy(lambda: place.connection, log=Record().log, now_s=lambda: 1.0)
-        place.receive_packet = frozen.receive
-        frozen.follow(balancer(service(claim())))
-        scripted.send(packet_in(solicitation()) * flood)
-        switch.apply("ovsbr1", _ADD)
-        frozen.close()
-    assert (len(processed), frozen.dropped) == (BURST, flood - BURST)
-
-
 def test_a_flood_at_one_bridge_takes_no_answer_from_another() -> None:
     """Each has a bucket of its own."""
     with running_server(Record()) as server, ExitStack() as both:
@@ -167,40 +121,6 @@ def test_a_flood_at_one_bridge_takes_no_answer_from_another() -> None:
         ControllerSwitch(server.registry).apply("ovsbr1", _ADD)
         assert mine.dropped == 0
         assert server.expect("ovsbr1").proxy.dropped > 0
-
-
-def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found when a bridge that sets OFPMPF_REPLY_MORE in every part was collected until memory ran out."""
-    monkeypatch.setattr("xenoovs.switch.openflow._LARGEST_ANSWER_BYTES", 1 << 20)
-    switches: list[ScriptedSwitch] = []
-
-    def answer(request: bytes) -> bytes | None:
-        if request[1] != MULTIPART_REQUEST or part_of(request) != FLOW:
-            return None
-        part = message(MULTIPART_REPLY, FLOW.to_bytes(2, "big") + b"\0\1" + bytes(4), xid=xid_of(request))
-        while True:
-            switches[0].send(part * 1000)
-
-    record = Record()
-    with running_server(record) as server, scripted_switch(server, answer=answer) as scripted:
-        switches.append(scripted)
-        with pytest.raises(MalformedOpenFlow, match="expected the last part of an answer within 1 MiB and 60s"):
-            _switch(server).dump_flows("ovsbr1")
-        eventually(lambda: record.of("bridge disconnected") != [], "the connection is given up")
-
-
-def test_ports_without_an_end_are_given_up() -> None:
-    """Found beside the above: the description of ports is an answer of many parts too."""
-    record = Record()
-    with running_server(record) as server, peer(server) as sock:
-        sock.sendall(HELLO + message(6, struct.pack("!QIBB2xII", 7, 0, 254, 0, 0x4F, 0)))
-        with suppress(OSError):
-            for first in range(1, 1 << 20, 1000):
-                ports = b"".join(port(number, "p") for number in range(first, first + 1000))
-                sock.sendall(message(MULTIPART_REPLY, struct.pack("!HH4x", PORT_DESC, 1) + ports))
-        read_to_end(sock)
-        eventually(lambda: record.of("a connection is closed") != [], "the connection is given up")
-    assert "expected at most 65280 ports" in str(record.of("a connection is closed")[0]["reason"])
 
 
 def test_the_first_reason_for_an_end_is_told() -> None:
@@ -276,37 +196,63 @@ def test_whatever_comes_the_controller_lives_on(bridge: DummyBridge, capfd: pyte
     assert "Traceback" not in capfd.readouterr().err
 
 
-_ENDLESS = {
-    "the versions of a hello": (bytes.fromhex("05000010000000010001000000000000"),),
-    "an element of a hello": (bytes.fromhex("05000010000000010007000000000000"),),
-    "a port": (*_TALK[:2], _TALK[2][:20] + bytes(2) + _TALK[2][22:]),
-    "a table": (*_TALK[:2], bytes.fromhex("0513001800000003000c0000000000000000000000000000")),
-}
+def _ports_without_an_end() -> Iterator[bytes]:
+    for first in range(1, 1 << 20, 1000):
+        ports = b"".join(port(number, "p") for number in range(first, first + 1000))
+        yield message(MULTIPART_REPLY, struct.pack("!HH4x", PORT_DESC, 1) + ports)
 
 
-def test_what_has_no_length_does_not_keep_a_thread_for_ever() -> None:
-    """Found when the framework's own parsers went round and round for an element of length 0."""
-    for name, said in _ENDLESS.items():
-        record = Record()
-        with running_server(record) as server, peer(server) as sock:
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ((bytes.fromhex("05000010000000010001000000000000"),), "the switch closed the connection"),
+        ((bytes.fromhex("05000010000000010007000000000000"),), "the switch closed the connection"),
+        ((*_TALK[:2], _TALK[2][:20] + bytes(2) + _TALK[2][22:]), "expected"),
+        ((*_TALK[:2], bytes.fromhex("0513001800000003000c0000000000000000000000000000")), "expected"),
+        ((*_TALK[:2], *_ports_without_an_end()), "expected at most 65280 ports"),
+    ],
+    ids=["versions of a hello", "an element of a hello", "a port", "a table", "ports without an end"],
+)
+def test_bug_what_has_no_length_or_no_end_kept_a_thread_for_ever(said: tuple[bytes, ...], reason: str) -> None:
+    record = Record()
+    with running_server(record) as server, peer(server) as sock:
+        with suppress(OSError):
             for part in said:
                 sock.sendall(part)
             sock.shutdown(socket.SHUT_WR)
-            read_to_end(sock)
-            eventually(lambda: record.of("a connection is closed") != [], f"{name}: the connection is given up")  # noqa: B023
+        read_to_end(sock)
+        eventually(lambda: record.of("a connection is closed") != [], "the connection is given up")
+    assert reason in str(record.of("a connection is closed")[0]["reason"])
 
 
-def test_a_bridge_that_answers_a_dump_with_noise_is_let_go(capfd: pytest.CaptureFixture[str]) -> None:
-    """A flow of 7 bytes, where 56 is the least."""
+@pytest.mark.parametrize(
+    ("body", "is_endless", "told"),
+    [
+        (FLOW.to_bytes(2, "big") + b"\0\1" + bytes(4), True, "the last part of an answer within 1 MiB and 60s"),
+        # A flow of 7 bytes, where 56 is the least.
+        (bytes.fromhex("0001 0000 00000000 0007 0000 00000000"), False, "bridge ovsbr1"),
+    ],
+    ids=["parts without an end", "noise"],
+)
+def test_a_bridge_that_answers_a_dump_with_noise_or_without_an_end_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], body: bytes, *, is_endless: bool, told: str
+) -> None:
+    """Found when a bridge that sets OFPMPF_REPLY_MORE in every part was collected until memory ran out."""
+    monkeypatch.setattr("xenoovs.switch.openflow._LARGEST_ANSWER_BYTES", 1 << 20)
+    switches: list[ScriptedSwitch] = []
 
     def answer(request: bytes) -> bytes | None:
         if request[1] != MULTIPART_REQUEST or part_of(request) != FLOW:
             return None
-        return message(MULTIPART_REPLY, bytes.fromhex("0001 0000 00000000 0007 0000 00000000"), xid=xid_of(request))
+        part = message(MULTIPART_REPLY, body, xid=xid_of(request))
+        while is_endless:
+            switches[0].send(part * 1000)
+        return part
 
     record = Record()
-    with running_server(record) as server, scripted_switch(server, answer=answer):
-        with pytest.raises(MalformedOpenFlow, match="bridge ovsbr1"):
+    with running_server(record) as server, scripted_switch(server, answer=answer) as scripted:
+        switches.append(scripted)
+        with pytest.raises(MalformedOpenFlow, match=told):
             _switch(server).dump_flows("ovsbr1")
         eventually(lambda: record.of("bridge disconnected") != [], "it is let go")
     assert "malformed OpenFlow" in str(record.of("bridge disconnected")[0]["reason"])

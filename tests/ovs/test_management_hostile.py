@@ -7,6 +7,7 @@ import random
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
@@ -124,92 +125,85 @@ def test_a_step_of_a_bundle_is_refused(
 
 
 @pytest.mark.usefixtures("little_patience")
-@pytest.mark.parametrize("sent", [0, 5, -1], ids=["nothing", "half a header", "all but a byte"])
-@pytest.mark.parametrize("is_late", [_is_barrier, _is_commit, _is_dump])
-def test_an_answer_that_does_not_come_to_its_end(
-    switch: ManagementSwitch, tmp_path: Path, *, is_late: Callable[[bytes], bool], sent: int
-) -> None:
-    def answer(request: bytes) -> bytes | None:
-        return good_answer(request)[:sent] if is_late(request) else None
-
-    with scripted_management(tmp_path, answer=answer), pytest.raises(SwitchUnreachable, match="does not answer"):
-        _use(switch, is_late)
-
-
 @pytest.mark.parametrize("is_last", [_is_barrier, _is_commit, _is_dump])
-def test_a_connection_that_ends_within_an_answer(
-    switch: ManagementSwitch, tmp_path: Path, is_last: Callable[[bytes], bool]
+@pytest.mark.parametrize(
+    ("sent", "ends", "told"),
+    [
+        (0, False, "does not answer"),
+        (5, False, "does not answer"),
+        (-1, False, "does not answer"),
+        (-1, True, "was lost"),
+    ],
+    ids=["nothing", "half a header", "all but a byte", "all but a byte, and the end"],
+)
+def test_an_answer_that_does_not_come_to_its_end(
+    switch: ManagementSwitch,
+    tmp_path: Path,
+    *,
+    is_last: Callable[[bytes], bool],
+    sent: int,
+    ends: bool,
+    told: str,
 ) -> None:
     def answer(request: bytes) -> bytes | None:
-        if is_last(request):
-            made[-1].send(good_answer(request)[:-1])
+        if not is_last(request):
+            return None
+        made[-1].send(good_answer(request)[:sent])
+        if ends:
             made[-1].close()
-        return None
+        return b""
 
-    with scripted_management(tmp_path, answer=answer) as made, pytest.raises(SwitchUnreachable, match="was lost"):
-        _use(switch, is_last)
-
-
-def _use(switch: ManagementSwitch, request: Callable[[bytes], bool]) -> None:
-    if request is _is_dump:
-        switch.dump_flows("ovsbr1")
-    else:
-        switch.apply("ovsbr1", _ADD)
-
-
-def test_a_dump_that_cannot_be_read(switch: ManagementSwitch, tmp_path: Path) -> None:
-    for number, body in enumerate(
-        (
-            bytes.fromhex("0001 0000 00000000 0007 0000 00000000"),  # a flow of 7 bytes
-            bytes.fromhex("0001 0000 00000000") + bytes(55),  # half a flow
-            bytes.fromhex("0002 0000 00000000") + bytes(24),  # an answer to something else
-            bytes.fromhex("0001"),  # no kind
-        )
-    ):
-
-        def answer(request: bytes) -> bytes | None:
-            return message(_MULTIPART_REPLY, body, xid=xid_of(request)) if _is_dump(request) else None  # noqa: B023
-
-        malformed = pytest.raises(MalformedOpenFlow, match=rf"unix:.*ovsbr{number}\.mgmt")
-        with scripted_management(tmp_path, answer=answer, name=f"ovsbr{number}"), malformed:
-            switch.dump_flows(f"ovsbr{number}")
-
-
-def test_a_dump_that_is_refused(switch: ManagementSwitch, tmp_path: Path) -> None:
-    with (
-        scripted_management(tmp_path, answer=lambda request: error(request) if _is_dump(request) else None),
-        pytest.raises(SwitchError, match="bridge ovsbr1 refused a request: OFPBRC_EPERM"),
-    ):
-        switch.dump_flows("ovsbr1")
+    ask = partial(switch.dump_flows, "ovsbr1") if is_last is _is_dump else partial(switch.apply, "ovsbr1", _ADD)
+    with scripted_management(tmp_path, answer=answer) as made, pytest.raises(SwitchUnreachable, match=told):
+        ask()
 
 
 @pytest.mark.parametrize(
-    ("hello", "told"),
+    "body",
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the version and the length of a message"),
-        (message(_ECHO_REQUEST), "a HELLO"),
-        (b"\x05\x00\x00\x07\0\0\0\1", "the version and the length of a message"),
+        "0001 0000 00000000 0007 0000 00000000",
+        "0001 0000 00000000" + "00" * 55,
+        "0002 0000 00000000" + "00" * 24,
+        "0001",
+        None,
     ],
-    ids=["HTTP", "an echo request", "a length of 7"],
+    ids=["a flow of 7 bytes", "half a flow", "an answer to something else", "no kind", "refused"],
 )
-def test_a_program_that_speaks_something_else(
-    switch: ManagementSwitch, tmp_path: Path, hello: bytes, told: str
-) -> None:
-    with scripted_management(tmp_path, hello=hello), pytest.raises(MalformedOpenFlow, match=told):
-        switch.apply("ovsbr1", _ADD)
+def test_a_dump_that_cannot_be_read(switch: ManagementSwitch, tmp_path: Path, body: str | None) -> None:
+    def answer(request: bytes) -> bytes | None:
+        if not _is_dump(request):
+            return None
+        if body is None:
+            return error(request)
+        return message(_MULTIPART_REPLY, bytes.fromhex(body), xid=xid_of(request))
 
-
-def test_a_switch_without_openflow_14(switch: ManagementSwitch, tmp_path: Path) -> None:
-    hello = bytes.fromhex("06000010000000010001000800000052")
-    with scripted_management(tmp_path, hello=hello), pytest.raises(OpenFlowVersionDisabled) as caught:
+    kind = SwitchError if body is None else MalformedOpenFlow
+    told = "bridge ovsbr1 refused a request: OFPBRC_EPERM" if body is None else r"unix:.*ovsbr1\.mgmt"
+    with scripted_management(tmp_path, answer=answer), pytest.raises(kind, match=told):
         switch.dump_flows("ovsbr1")
-    assert caught.value.spoken == ("OpenFlow10", "OpenFlow13", "OpenFlow15")
 
 
 @pytest.mark.usefixtures("little_patience")
-@pytest.mark.parametrize("hello", [b"", HELLO[:5]], ids=["nothing", "half a HELLO"])
-def test_a_program_that_says_no_hello(switch: ManagementSwitch, tmp_path: Path, hello: bytes) -> None:
-    with scripted_management(tmp_path, hello=hello), pytest.raises(SwitchUnreachable, match="does not answer"):
+@pytest.mark.parametrize(
+    ("hello", "kind", "told"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", MalformedOpenFlow, "the version and the length of a message"),
+        (message(_ECHO_REQUEST), MalformedOpenFlow, "a HELLO"),
+        (b"\x05\x00\x00\x07\0\0\0\1", MalformedOpenFlow, "the version and the length of a message"),
+        (
+            bytes.fromhex("06000010000000010001000800000052"),
+            OpenFlowVersionDisabled,
+            "OpenFlow10, OpenFlow13, OpenFlow15",
+        ),
+        (b"", SwitchUnreachable, "does not answer"),
+        (HELLO[:5], SwitchUnreachable, "does not answer"),
+    ],
+    ids=["HTTP", "an echo request", "a length of 7", "no OpenFlow 1.4", "nothing", "half a HELLO"],
+)
+def test_a_program_that_greets_in_another_way(
+    switch: ManagementSwitch, tmp_path: Path, hello: bytes, kind: type[SwitchError], told: str
+) -> None:
+    with scripted_management(tmp_path, hello=hello), pytest.raises(kind, match=told):
         switch.dump_flows("ovsbr1")
 
 
