@@ -1,4 +1,4 @@
-"""The progress of drains by the counters of a switch: time left, blocks that are quiet, and their cost in hardware."""
+"""The progress of drains by the counters of a switch: time left, quiet blocks, and the cost in hardware."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Draining:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The clock of the moves; how long blocks settle in Open vSwitch, and megaflows stay after their last packet."""
+    """The clock of the moves, the time that blocks settle, and the time that megaflows stay after their last packet."""
 
     now_s: float = 0.0
     settle_s: float = SETTLE_S
@@ -65,14 +65,14 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """Packets for the old backend of each moving block, and the time since when there are no more, up to `until_s`."""
+    """Packets for the old backend of each moving block, and since when there are no more, up to `until_s`."""
 
     since: Mapping[BlockId, tuple[int, float]] = field(default_factory=dict)
     until_s: float = 0.0
 
     def after(self, packets: Mapping[BlockId, int], *, asked_s: float, read_s: float) -> Quiet:
-        """Return what is known after `packets` (of `old_packets`) were counted. `packets`: All that came until
-        `asked_s`, and some of those that came until `read_s`. On a busy switch seconds are between these."""
+        """Return the state after a count of `old_packets`. `packets`: all packets until `asked_s`, and some of those
+        until `read_s`. On a busy switch seconds are between these."""
         found = {}
         for block, count in packets.items():
             before, since_s = self.since.get(block, (-1, read_s))
@@ -80,7 +80,7 @@ class Quiet:
         return Quiet(found, asked_s)
 
     def blocks(self, program: Program) -> frozenset[BlockId]:
-        """Return the blocks that have been quiet for as long as their service asks."""
+        """Return the blocks that have been quiet for the time that their service requires."""
         rest_s = {made.service_id: made.service.drain.idle_timeout_ms / 1000 for made in program.services}
         known = ((block, since_s) for block, (_, since_s) in self.since.items() if block[0] in rest_s)
         return frozenset(block for block, since_s in known if self.until_s - since_s >= rest_s[block[0]])
@@ -89,8 +89,8 @@ class Quiet:
 def drains_of(
     program: Program, observed: Iterable[ObservedFlow], times: Times, *, opened: Mapping[int, int] | None = None
 ) -> tuple[Draining, ...]:
-    """Return the drains of a program, in the order of its services. `observed`: Flows of the switch with counters.
-    `opened`: Connections by service id, where `opened_connections` counted them before; None: count them now."""
+    """Return the drains of a program, in the order of its services. `observed`: flows of the switch with counters.
+    `opened`: an earlier result of `opened_connections`; None to count now."""
     if not any(made.moves for made in program.services):
         return ()
     seen = tuple(observed)
@@ -107,7 +107,7 @@ def drains_of(
 
 
 def opened_connections(program: Program, flows: Iterable[Flow]) -> dict[int, int]:
-    """Return how many learned connections of moving blocks are with the new backend of their block, by service id."""
+    """Return the number of learned connections of moving blocks to the new backends, by service id."""
     moving = {made.service_id: _Moving(made) for made in program.services if made.moves}
     found = dict.fromkeys(moving, 0)
     for flow in flows:
@@ -119,7 +119,7 @@ def opened_connections(program: Program, flows: Iterable[Flow]) -> dict[int, int
 
 
 def old_packets(program: Program, observed: Iterable[ObservedFlow]) -> dict[BlockId, int]:
-    """Return how many packets of each moving block others than its new backend got since the move began."""
+    """Return how many packets of each moving block went elsewhere than to its new backend since the move began."""
     found = dict[BlockId, int]()
     services = {made.service_id: _Moving(made) for made in program.services if made.moves}
     for each in observed:
@@ -136,7 +136,7 @@ def old_packets(program: Program, observed: Iterable[ObservedFlow]) -> dict[Bloc
 
 
 def leftover(program: Program, learned: Iterable[Flow], dead: Mapping[int, frozenset[NextHop]]) -> tuple[Flow, ...]:
-    """Return the learned flows that have to go: of services without a drain, and to next hops that are `dead`."""
+    """Return the learned flows to delete: of services without a drain, and to next hops that are `dead`."""
     draining = {made.service_id for made in program.services if made.moves}
     found = ((service_of(flow.cookie), flow) for flow in learned)
     return tuple(flow for i, flow in found if i not in draining or hop_of(flow.actions) in dead.get(i, frozenset()))
@@ -153,7 +153,7 @@ class _Moving:
                 self._by_mask[block.rule.mask][block.rule.value] = block
 
     def at(self, flow: Flow) -> BlockFlow | None:
-        """Return the block whose packets a flow is for."""
+        """Return the block whose packets match a flow."""
         value, mask = key_bits(flow)
         found = (at.get(value & known) for known, at in self._by_mask.items() if not known & ~mask)
         return next((block for block in found if block is not None), None)
@@ -179,7 +179,7 @@ def _draining(made: ServiceProgram, blocks: Iterable[ObservedFlow], times: Times
 
 
 def _rates(made: ServiceProgram, blocks: Iterable[ObservedFlow]) -> Iterator[float]:
-    """Yield packets per second of the blocks that meet moving ones: each connection with an entry has sent one."""
+    """Yield the packets per second of blocks that are in moving ones. Each connection with an entry has sent one."""
     if made.service.claim.protocol not in (None, Protocol.TCP):
         return
     moving = Space(MAX_WIDTH, ((move.block, "moving") for move in made.moves))

@@ -52,7 +52,7 @@ def family_is(family: Family) -> Masked:
 
 
 def vlan_is(vlan: int | None) -> tuple[Masked, ...]:
-    """Return the condition on the tag; None: none, so that frames of every VLAN and those without a tag match."""
+    """Return the condition on the tag. If `vlan` is None, tagged frames of every VLAN and untagged frames match."""
     return () if vlan is None else (exact(Field.VLAN, tag_of(vlan)),)
 
 
@@ -65,7 +65,7 @@ def source_is(vip: Vip) -> Masked:
 
 
 def in_prefix(field: Field, vip: Vip) -> Masked:
-    """Return the condition that an address field holds an address of this VIP."""
+    """Return the condition that an address field has an address of this VIP."""
     first, length = prefix_of(vip)
     return Masked(field, int(first), field.all_ones >> field.width - length << field.width - length)
 
@@ -89,7 +89,7 @@ class PortMask:
 
 
 def port_masks(ranges: Iterable[PortRange]) -> tuple[PortMask, ...]:
-    """Return the fewest prefixes that cover the ranges exactly; none for no range."""
+    """Return the fewest prefixes that cover the ranges exactly."""
     return tuple(sorted(mask for ports in merge_ports(ranges) for mask in _cover(ports.first, ports.last)))
 
 
@@ -150,10 +150,9 @@ def infer_key(masks: Iterable[int]) -> BlockKey:
 def block_conditions(
     service: Service, family: Family, rule: BlockRule, actions: Iterable[Action] = ()
 ) -> tuple[Masked, ...]:
-    """Return what the flows of a block match besides the id of the service. `actions`: Of the flow. To write a port,
-    the protocol must be matched (ovs-actions(7), `mod_tp_dst`). All blocks of a service with NAT match it, so that a
-    flow keeps its key while the block moves. Raises CompileError: The key is a part of packets that those of the
-    service need not have."""
+    """Return what the flows of a block match besides the id of the service. `actions`: of the flow. An action that
+    writes a port needs a match of the protocol (ovs-actions(7), `mod_tp_dst`). All blocks of a service with NAT match
+    it, so that a flow keeps its key while the block moves. Raises CompileError: packets may lack that field."""
     key, protocol = service.key.field, service.claim.protocol
     bits = key_match(key, family, rule.value, rule.mask)
     is_translated = service.nat is not None and protocol is not None and protocol.has_ports
@@ -179,7 +178,7 @@ def key_match(key: KeyField, family: Family, value: int, mask: int) -> Masked:
 
 
 def key_of(flow: Flow, key: KeyField) -> Masked:
-    """Return what a flow of one IP version asks of the key; mask 0: nothing."""
+    """Return the match of a flow of one IP version on the key; mask 0 if it has none."""
     dl_type = flow.match.get(Field.DL_TYPE)
     field = key_field(key, Family.IPV6 if dl_type is not None and dl_type.value == ETH_IPV6 else Family.IPV4)
     return flow.match.get(field) or Masked(field, 0, 0)
@@ -213,11 +212,11 @@ def block_of(value: int, mask: int, key: BlockKey) -> Block:
 
 
 WRITTEN = (Field.VLAN, Field.DL_DST, Field.TP_SRC, Field.NW_DST, Field.TP_DST, Field.TUN_ID, Field.TUN_DST)
-"""The fields by which next hops differ."""
+"""The fields that distinguish next hops."""
 
 
 def rewrites(hop: NextHop, source_mac: Mac | None) -> tuple[SetField, ...]:
-    """Return what is written into packets on their way to `hop`."""
+    """Return the fields that are written into packets on their way to `hop`."""
     macs = {Field.DL_SRC: source_mac, Field.DL_DST: mac_of(hop)}
     path: tuple[SetField, ...] = ()
     match hop:
@@ -242,20 +241,20 @@ def rewrites(hop: NextHop, source_mac: Mac | None) -> tuple[SetField, ...]:
 
 
 def leaves_with(hop: NextHop) -> tuple[SetField, ...]:
-    """Return what packets to `hop` have when they leave: what is written, and what its port adds."""
+    """Return the fields of packets to `hop` when they leave: those that are written, and those that the port adds."""
     own = (SetField(Field.TUN_DST, int(hop.remote)),) if isinstance(hop, Tunneled) and hop.has_own_port else ()
     return (*rewrites(hop, None), *own)
 
 
 def comes_from(hop: NextHop) -> tuple[str, tuple[Masked, ...]] | None:
-    """Return the port that packets of a backend behind a tunnel enter by, and what they have then; None: no tunnel."""
+    """Return the port and the fields by which packets of a backend behind a tunnel enter; None without a tunnel."""
     if not isinstance(hop, Tunneled):
         return None
     return hop.port, (exact(Field.TUN_ID, hop.key), exact(Field.TUN_SRC, int(hop.remote)))
 
 
 def output_port(hop: NextHop) -> str:
-    """Return the port that packets to `hop` leave by."""
+    """Return the port through which packets to `hop` leave."""
     return hop.port
 
 
@@ -265,7 +264,7 @@ def deliver(hop: NextHop, source_mac: Mac | None) -> tuple[SetField | Output, ..
 
 
 def hop_of(actions: Iterable[Action]) -> NextHop | None:
-    """Return where actions send packets, if all ports are live; None: to no next hop, or to none that is known."""
+    """Return the next hop to which actions send packets while all ports are live; None if none is known."""
     written, port = dict[Field, int](), None
     for action in actions:
         match action:
@@ -299,7 +298,7 @@ def _tunneled(written: Mapping[Field, int], port: str, key: int) -> Tunneled | N
 
 
 def arrives(hop: NextHop, *, port: str | None, sent: Callable[[Field], int], original: Callable[[Field], int]) -> bool:
-    """Return whether a packet that leaves by this port goes to `hop`. `sent`: Returns a field of the packet that
-    leaves; `original`: of the packet before."""
+    """Return whether a packet that leaves through this port goes to `hop`. `sent`: returns a field of the packet that
+    leaves; `original`: of the packet that entered."""
     written = {write.field: write.value for write in rewrites(hop, None)}
     return hop.port == port and all(sent(f) == written.get(f, original(f)) for f in WRITTEN)

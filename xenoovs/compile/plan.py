@@ -1,4 +1,4 @@
-"""The plan: which flows differ from those of the switch, the bundle that changes them, and what it does to services."""
+"""The plan: the flows that differ from the switch, the bundle that changes them, and the effect on services."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from xenoovs.partition.solve import Window, windows
 
 @dataclass(frozen=True, slots=True)
 class FlowChange:
-    """A flow that stays where it is and gets other actions, another cookie or other options."""
+    """A flow that keeps its key and gets other actions, another cookie or other options."""
 
     before: Flow
     after: Flow
@@ -52,13 +52,13 @@ class Plan:
         return len(self.added) + len(self.changed) + len(self.removed)
 
     def require_free(self) -> Plan:
-        """Return the plan. Raises FlowConflict where a foreign flow has the key of a desired one."""
+        """Return the plan. Raises FlowConflict if a foreign flow has the key of a desired one."""
         if self.blocked:
             raise FlowConflict(flow=render_flow(self.blocked[0]))
         return self
 
     def flow_mods_by_service(self) -> Counter[int]:
-        """Return the number of flow-mods by service id; 0: of no service."""
+        """Return the number of flow-mods by service id; id 0 for flows of no service."""
         flows = chain(self.added, (change.after for change in self.changed), self.removed)
         return Counter(service_of(flow.cookie) for flow in flows)
 
@@ -67,7 +67,7 @@ def plan(desired: Iterable[Flow], observed: Iterable[Flow], *, untouched: int = 
     """Return the difference, in the order of `desired`. Both hold each flow key at most once.
 
     Foreign flows among `observed` stay as they are; a desired flow with the key of one of them is blocked. `untouched`:
-    How many flows besides these are already as desired.
+    number of other flows that are already as desired.
     """
     have = {flow.key: flow for flow in observed}
     added, changed, blocked, unchanged = list[Flow](), list[FlowChange](), list[Flow](), untouched
@@ -86,7 +86,8 @@ def plan(desired: Iterable[Flow], observed: Iterable[Flow], *, untouched: int = 
 
 
 def bundle_of(difference: Plan) -> Bundle:
-    """Return the flow-mods of a plan: adds, then changes, then deletes; no packet meets a hole or a third backend.
+    """Return the flow-mods of a plan: adds, then changes, then deletes, so that no packet is lost or reaches a third
+    backend.
 
     Adds go from the last table to the first, so that no packet is sent to blocks that are not there yet, and within a
     table from the highest priority to the lowest. Deletes go in the reverse order.
@@ -115,11 +116,11 @@ def _command(change: FlowChange) -> Command:
 def hardware_entries(service: ServiceProgram) -> int:
     """Return the megaflows of a service: its flows in `classify` times its blocks.
 
-    Every ingress port, VIP and port mask is matched exactly, so each multiplies the blocks; and so does each part of a
-    prefix that longer VIPs cut out. Counted for one client-side MAC (`rewrite_source_mac` needs as many again for each
-    further one) and, where a service takes any IPv6 protocol but not neighbour discovery, for one IP protocol. Where
-    paths rewrite the source port, each port of the host is one megaflow, because Open vSwitch matches what an action
-    writes (xlate_sub_field() and OFPACT_SET_L4_SRC_PORT in ofproto/ofproto-dpif-xlate.c).
+    Every ingress port, VIP and port mask is matched exactly, so each multiplies the blocks, as does each part of a
+    prefix that longer VIPs cut out. It counts one client-side MAC (`rewrite_source_mac` needs as many again for each
+    further one) and, where a service takes any IPv6 protocol but not neighbour discovery, one IP protocol. Where paths
+    rewrite the source port, each port of the host is one megaflow, because Open vSwitch matches what an action writes
+    (xlate_sub_field() and OFPACT_SET_L4_SRC_PORT in ofproto/ofproto-dpif-xlate.c).
     """
     ports = service.service.rewritten_ports
     if ports is not None:
@@ -128,7 +129,7 @@ def hardware_entries(service: ServiceProgram) -> int:
 
 
 def most_entries(service: ServiceProgram) -> int:
-    """Return the same for packets with every ECN code point: behind a tunnel each of them is a megaflow of its own."""
+    """Return the same for packets with every ECN code point, each of which is a megaflow behind a tunnel."""
     if not any(is_tunneled(backend.next_hop) for backend in service.service.backends):
         return hardware_entries(service)
     behind = sum(is_tunneled(hop) for block in service.blocks if (hop := hop_of(block.flow.actions)) is not None)
@@ -136,7 +137,7 @@ def most_entries(service: ServiceProgram) -> int:
 
 
 def return_entries(service: ServiceProgram) -> int:
-    """Return the megaflows for what backends with clients send back, where NAT makes packets of the VIP out of it."""
+    """Return the megaflows for packets that backends with clients send back, to which NAT gives the VIP."""
     hops = {service.hop(owner) for owner in service.decision.active.owners} if service.returns else set()
     return sum(each.hop in hops for each in service.returns)
 
@@ -166,7 +167,7 @@ def _dl_type(flow: Flow) -> int | None:
 
 
 class ChangeKind(Enum):
-    """What a plan does to a service."""
+    """The effect of a plan on a service."""
 
     NEW = "new"
     SAME = "same"
@@ -176,7 +177,7 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BackendShare:
-    """One backend's share of the clients before and after. `target`: by weight; None: not in the config."""
+    """One backend's share of the clients before and after. `target`: by weight; None if it is not in the config."""
 
     name: str
     hop: NextHop | None
@@ -188,7 +189,7 @@ class BackendShare:
 
 @dataclass(frozen=True, slots=True)
 class ServiceChange:
-    """What a plan does to one service.
+    """The effect of a plan on one service.
 
     Attributes:
         moved: Share of its clients that get another backend.
@@ -217,9 +218,8 @@ class ServiceChange:
 def summarise(
     program: Program, before: Decision, observed: Iterable[Flow], *, same: Collection[int] = ()
 ) -> Iterator[ServiceChange]:
-    """Yield the services of the config in its order, then those that disappear; each when it is asked for. `before`:
-    What `observed` says. `observed`: The flows of the bridge, of all services but `same`, the ids of those that do not
-    differ and are left out."""
+    """Yield the services of the config in its order, then those that disappear. `before`: the decision in `observed`.
+    `observed`: the flows of the bridge, without `same`, the ids of services that do not differ."""
     seen = tuple(observed)
     balance = defaultdict[int, list[Flow]](list)
     for flow in _settled(seen):
@@ -240,8 +240,8 @@ def summarise(
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """One service on the bridge. `blocks`: The flows that choose backends, as they are once drains are over. `entries`:
-    Hardware entries predicted for them."""
+    """One service on the bridge. `blocks`: flows that choose backends once drains are over. `entries`: predicted for
+    them."""
 
     decision: ServiceDecision | None
     blocks: frozenset[Flow]
@@ -274,7 +274,7 @@ def _of_config(made: ServiceProgram, before: _Before) -> ServiceChange:
 
 
 def _settled(flows: Iterable[Flow]) -> Iterator[Flow]:
-    """Yield the flows that choose backends, as they are once drains are over."""
+    """Yield the flows that choose backends once drains are over."""
     every = tuple(flows)
     later = {flow.match: flow.actions for flow in every if stage_number(flow) == Stage.DRAIN_TARGET.value}
     for flow in every:
@@ -283,7 +283,7 @@ def _settled(flows: Iterable[Flow]) -> Iterator[Flow]:
 
 
 def _least_moved(made: ServiceProgram, was: ServiceDecision) -> Fraction:
-    """Return the lower bound: surplus has to go, and what is missing has to come, less what no backend serves."""
+    """Return the lower bound: the larger of surplus and deficit. Clients that nobody serves do not move."""
     shares, width = was.active.shares(), max(was.active.depth, made.decision.active.depth)
     held = [int(shares.get(backend.name, Fraction(0)) * (1 << width)) for backend in made.service.backends]
     unserved = (1 << width) - int(sum(shares.values(), Fraction(0)) * (1 << width))
@@ -295,7 +295,7 @@ def _least_moved(made: ServiceProgram, was: ServiceDecision) -> Fraction:
 
 
 def _windows(made: ServiceProgram, width: int) -> list[Window]:
-    """Return the units that each backend may have, widened to what it has after the change."""
+    """Return the units that each backend may have, widened to its units after the change."""
     ejected, after = made.decision.ejected, [int(share * (1 << width)) for share in made.shares]
     pairs = zip(made.service.backends, made.service.weights, strict=True)
     weights = [0 if backend.name in ejected else weight for backend, weight in pairs]

@@ -1,4 +1,4 @@
-"""The program: every flow that a decision needs on its bridge, table by table, and what each of them stands for."""
+"""The program: every flow that a decision needs on its bridge, table by table, and the meaning of each."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ _ARP_REQUEST, _ARP_REPLY = 1, 2
 
 
 def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]) -> Iterator[Flow]:
-    """Yield one flow for each ingress port, VIP and port mask: it writes the service id and goes on to `balance`.
-    `ingress`: Of the bridge, for services whose claim names no port of its own."""
+    """Yield one flow for each ingress port, VIP and port mask, which writes the service id and goes on to `balance`.
+    `ingress`: ports of the bridge, for services whose claim names no port."""
     actions = (SetField(SERVICE_ID, service_id), Resubmit(Stage.BALANCE.table))
     cookie, entered = cookie_of(Stage.CLASSIFY, service_id), service.claim.in_port
     for in_port, (conditions, priority) in product(
@@ -112,8 +112,8 @@ def service_flows(service: Service, *, service_id: int, ingress: tuple[str, ...]
 def arp_flows(balancer: Balancer) -> Iterator[Flow]:
     """Yield flows that answer ARP requests for the IPv4 VIPs with the VIP's MAC, inside the switch (RFC 826).
 
-    Services can share a VIP (DNS over UDP and over TCP), so that an answer belongs to none of them. It has the tag of
-    the request. Every address of a prefix is answered for, also its first and its last: the service gets packets to
+    Services can share a VIP (DNS over UDP and over TCP), so an answer belongs to none of them. It has the tag of the
+    request. Flows answer for every address of a prefix, even its first and its last, as the service gets packets to
     them too. Raises CompileError: Two services give one VIP two MACs.
     """
     macs = sorted(_vip_macs(balancer.services).items(), key=lambda item: (item[0][0] or 0, prefix_of(item[0][1])))
@@ -223,7 +223,7 @@ BlockActions = tuple[BlockRule, tuple[Action, ...]]
 def block_flows(
     service: Service, rules: Iterable[BlockActions], *, service_id: int, stage: Stage = Stage.BALANCE
 ) -> Iterator[Flow]:
-    """Yield one flow for each IP family of the service and each rule, in this order. `stage`: of whose table."""
+    """Yield one flow for each IP family of the service and each rule, in this order, in the table of `stage`."""
     cookie, table = cookie_of(stage, service_id), stage.table
     given, mine = tuple(rules), exact(SERVICE_ID, service_id)
     for family in service.claim.served_families:
@@ -241,20 +241,20 @@ def block_flows(
 
 
 MAX_LEARNED = 65_536
-"""Connections of one service that are learned during a drain. A flood of SYNs learns no more; connections beyond it
-go to the old backend after their first packet."""
+"""Most connections of one service that are learned during a drain, also in a flood of SYNs. Further connections go to
+the old backend after their first packet."""
 
 _LONGEST_S = 65_535
 _SPARE_S = 60
-"""A connection that is silent all through a drain is still known at its end."""
+"""A connection that is silent during a whole drain is still known at its end."""
 
 _OPENS = Masked(Field.TCP_FLAGS, TCP_SYN, TCP_SYN | TCP_ACK)
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRule:
-    """The block `rule` moves from `old` to `new`. `is_settling`: Megaflows from before may still be there, so that new
-    connections go to `old` for now. `in_switch`: When the port of `old` dies, the switch sends all to `new`."""
+    """The block `rule` moves from `old` to `new`. `is_settling`: earlier megaflows may still exist, so new connections
+    go to `old` for now. `in_switch`: if the port of `old` goes down, the switch sends all to `new`."""
 
     rule: BlockRule
     old: NextHop
@@ -265,7 +265,7 @@ class DrainRule:
 
     @property
     def opens(self) -> NextHop:
-        """The next hop that gets new connections now."""
+        """Return the next hop that gets new connections now."""
         return self.old if self.is_settling else self.new
 
 
@@ -327,7 +327,7 @@ def _connection(family: Family) -> tuple[Field, ...]:
 
 @dataclass(frozen=True, slots=True)
 class BlockFlow:
-    """The flow of one block and the backend that owns it. `move`: None unless the block is on its way there."""
+    """The flow of one block and the backend that owns it. `move` is None unless the block moves."""
 
     flow: Flow
     rule: BlockRule
@@ -337,8 +337,8 @@ class BlockFlow:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Which backends get clients when ports die: at most `depth` in a row, none of `ejected`, `held` as the last.
-    `slow`: In a slow start, maybe without clients yet."""
+    """Which backends get clients when ports go down: at most `depth` in a row, none of `ejected`, those of `held` last.
+    `slow`: backends in a slow start, maybe without clients yet."""
 
     depth: int
     ejected: frozenset[str]
@@ -383,12 +383,12 @@ class ServiceProgram:
 
     @property
     def ways(self) -> int:
-        """Megaflows of each block."""
+        """Return the number of megaflows of each block."""
         return len(self.classify) + self.splits
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
-        """Each backend's share of the clients, in the order of the config."""
+        """Return each backend's share of the clients, in the order of the config."""
         shares = self.decision.active.shares()
         return tuple(shares.get(backend.name, Fraction(0)) for backend in self.service.backends)
 
@@ -399,8 +399,8 @@ class ServiceProgram:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """All flows of a decision, no two with one key. `shared`: Those that belong to no service. `balancer`: The config,
-    and the next hops that only the decision and the transition still need."""
+    """All flows of a decision, no two with the same key. `shared`: flows of no service. `balancer`: the config, with
+    the next hops that only the decision and the transition still need."""
 
     services: tuple[ServiceProgram, ...]
     shared: tuple[Flow, ...]
@@ -408,7 +408,7 @@ class Program:
 
     @property
     def flows(self) -> tuple[Flow, ...]:
-        """In the order of the config."""
+        """Return all flows in the order of the config."""
         return (*self.shared, *(flow for service in self.services for flow in service.flows))
 
     @property
@@ -492,7 +492,7 @@ def _watch(service: Service, balancer: Balancer, desired: DesiredState | None) -
 
 
 def sorted_flows(flows: Iterable[Flow]) -> tuple[Flow, ...]:
-    """Return flows as a person reads them and as packets meet them: by table, then falling priority, then text."""
+    """Return flows in the order in which packets meet them: by table, then falling priority, then text."""
     return tuple(sorted(flows, key=lambda flow: (flow.table, -flow.priority, render_flow(flow))))
 
 
@@ -528,13 +528,13 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
 
 
 def _actions(ways: tuple[tuple[SetField | Output, ...], ...]) -> tuple[Action, ...]:
-    """Return what sends packets the first of these ways whose port is live."""
+    """Return the actions that send packets the first of these ways whose port is live."""
     return ways[0] if len(ways) == 1 else (Failover(ways),)
 
 
 def _with_returns(services: list[ServiceProgram], *, port: str) -> list[ServiceProgram]:
-    """Return the programs with the flows for what backends send back by this port. A backend has them as long as the
-    config has it, and afterwards while blocks that move leave connections with it."""
+    """Return the programs with the flows for packets that backends send back through this port. A backend has them
+    while it is in the config, and then as long as moving blocks leave connections at it."""
     found = list[dict[FlowKey, ReturnFlow]]()
     for made in services:
         configured = (backend.next_hop for backend in made.service.backends)
@@ -561,8 +561,8 @@ def with_splits(services: list[ServiceProgram]) -> list[ServiceProgram]:
     """Return the programs with the number of megaflows that nested prefixes cost.
 
     Open vSwitch matches as many bits of a destination as distinguish it from all longer VIPs (`trie_lookup()` of
-    lib/classifier.c). What a longer one leaves to the service counts once, for one protocol and one port. VIPs in other
-    VLANs, and remotes, distinguish packets only where a longer VIP in the same one is looked up (`check_tries()`). A
+    lib/classifier.c). Packets that a longer VIP leaves to the service count once, for one protocol and one port. VIPs
+    in other VLANs, and remotes, matter only where a longer VIP in the same VLAN is looked up (`check_tries()`). A
     service of every VLAN counts for one VLAN in which there is no other service.
     """
     if not any(isinstance(vip, IPNetwork) for made in services for vip in made.service.claim.vips):
@@ -595,8 +595,8 @@ def with_splits(services: list[ServiceProgram]) -> list[ServiceProgram]:
 def _regions(
     claim: Claim, net: IPNetwork, known: list[_Prefix], takers: list[tuple[_Prefix, Claim]], deepest: int
 ) -> int:
-    """Return the number of longer prefixes under which packets of a claim to a prefix are matched; 1: of itself.
-    `known`: VIPs of all services, sorted; `takers`: those in the same VLAN, with their claims, up to `deepest` bits."""
+    """Return the number of prefixes under which packets of a claim to a prefix are matched; 1 if it is only its own.
+    `known`: VIPs of all services, sorted. `takers`: VIPs in the same VLAN, with their claims, up to `deepest` bits."""
     width, first = net.max_prefixlen, int(net.network_address)
     bounds = (first, 0), (first + net.num_addresses, 0)
     (start, end), (one, last) = (
@@ -626,14 +626,14 @@ def _regions(
 
 
 def _covers(claims: Iterable[Claim], claim: Claim) -> bool:
-    """Return whether claims for the same destinations leave nothing to this one."""
+    """Return whether claims for the same destinations leave no packets to this one."""
     same = [other.ports for other in claims if other.protocol in (None, claim.protocol)]
     taken = merge_ports(ports for listed in same for ports in listed)
     return () in same or (claim.ports != () and merge_ports((*taken, *claim.ports)) == taken)
 
 
 def broken_returns(program: Program) -> tuple[tuple[str, Owner, str], ...]:
-    """Return the backends that answer for another service while connections are with them: old, name, new service."""
+    """Return backends that answer for another service while they have connections: old service, name, new service."""
     taken = {each.flow.key: made for made in program.services for each in made.returns}
     found = dict.fromkeys(
         (made.service.name, owner, other.service.name)
@@ -646,7 +646,7 @@ def broken_returns(program: Program) -> tuple[tuple[str, Owner, str], ...]:
 
 
 def _unconfigured(made: ServiceProgram) -> list[Owner]:
-    """Return the owners that the config lacks, sorted, to which packets of clients go all the same."""
+    """Return the owners that are not in the config but still get packets of clients, sorted."""
     names = {backend.name for backend in made.service.backends}
     owners = [owner for _, owner in made.decision.active.rows] + [move.old for move in made.moves]
     return sorted({owner for owner in owners if owner not in names})
@@ -658,7 +658,7 @@ def _leaving(
     ofports: Mapping[str, int],
     used: Collection[tuple[int, NextHop | None]],
 ) -> Iterator[NextHop]:
-    """Yield the next hops of a service that the config lacks; `was`: the service before, `used` beside it."""
+    """Yield the next hops of a service that are not in the config. `was`: the service before; `used`: further ones."""
     configured = {backend.next_hop for backend in made.service.backends}
     found = dict.fromkeys(made.hop(owner) for owner in _unconfigured(made))
     if made.moves:
@@ -670,7 +670,7 @@ def _leaving(
 
 
 def _path_number(service: Service, owner: Owner) -> tuple[SetField, ...]:
-    """Return the action that keeps the number of a path by source port."""
+    """Return the action that stores the number of a path by source port."""
     for number, backend in enumerate(service.backends, start=1):
         if backend.name == owner and isinstance(backend.next_hop, SourcePort):
             return (SetField(PATH_NUMBER, number),)
@@ -702,8 +702,8 @@ _PLACEHOLDER = 0x02FFFF000000
 def compile_config(balancer: Balancer) -> Program:
     """Return the program with the fewest blocks, without a switch or a network.
 
-    Backends whose MAC is not known have a placeholder in it, and so have paths whose source port is not known: blocks
-    and hardware entries depend on neither. Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
+    It has placeholders for unknown MACs of backends and unknown source ports of paths: blocks and hardware entries
+    depend on neither. Raises ToleranceUnreachable, BudgetUnreachable, CompileError.
     """
     known = replace(balancer, services=tuple(map(_with_placeholders, balancer.services)))
     unknown = frozenset(unknown_paths(known))
@@ -723,7 +723,7 @@ def _with_placeholders(service: Service) -> Service:
 
 
 def compile_onto(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Program:
-    """Return the program that `apply` would leave on a bridge with these flows; drains under way stay where they are.
+    """Return the program that `apply` would leave on a bridge with these flows, without progress of drains under way.
     Raises what `compile_config` raises."""
     seen = tuple(observed)
     balancer = with_paths(balancer, seen)

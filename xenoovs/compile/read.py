@@ -31,11 +31,12 @@ _STAGES = {stage.value: stage for stage in (Stage.BALANCE, Stage.DRAIN, Stage.HO
 
 
 def read(observed: Iterable[ObservedFlow], balancer: Balancer, *, now_s: float = 0.0) -> tuple[Decision, Transition]:
-    """Return what the flows of a switch say: `read(compile(decision, transition)) == (decision, transition)`.
+    """Return decision and transition in the flows of a switch: `read(compile(decision, transition)) == (decision,
+    transition)`.
 
-    Clients whose flows were changed or deleted by another program have no owner; flows that are no blocks, or foreign,
-    are ignored. A service that the config lacks is read with next hops as owners. `now_s`: The time that ages are
-    counted from, on the clock of the transition.
+    Clients whose flows another program changed or deleted have no owner. Foreign flows, and flows that are no blocks,
+    are ignored. A service that is not in the config has next hops as owners. `now_s`: the time from which ages are
+    counted, on the clock of the transition.
     """
     configured = every_service(balancer)
     ids = service_ids(service.claim for service in configured)
@@ -50,7 +51,7 @@ def read(observed: Iterable[ObservedFlow], balancer: Balancer, *, now_s: float =
 
 
 def with_paths(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Balancer:
-    """Return the balancer with the source ports of paths that flows use, where the config does not know them."""
+    """Return the balancer with the source ports of paths from the flows, where the config lacks them."""
     unknown = frozenset(unknown_paths(balancer))
     if not unknown:
         return balancer
@@ -61,7 +62,7 @@ def with_paths(balancer: Balancer, observed: Iterable[ObservedFlow]) -> Balancer
 
 
 def _source_ports(home: Iterable[ObservedFlow], service: Service) -> tuple[int, ...]:
-    """Return the source port of each path, 0 where no flow has one; empty: no flow has any."""
+    """Return the source port of each path, 0 where no flow has it; empty if no flow has any."""
     ports = dict[int, int]()
     for each in home:
         hop, actions = hop_of(each.flow.actions), each.flow.actions
@@ -89,12 +90,12 @@ def is_learned(flow: Flow) -> bool:
 
 
 def is_in_drain_table(flow: Flow) -> bool:
-    """Return whether packets of moving blocks meet the flow."""
+    """Return whether packets of moving blocks pass the flow."""
     return stage_number(flow) in (Stage.DRAIN.value, Stage.LEARNED.value)
 
 
 def is_of_drain(flow: Flow) -> bool:
-    """Return whether the flow is there because blocks move."""
+    """Return whether the flow exists because blocks move."""
     return stage_number(flow) in (Stage.DRAIN.value, Stage.DRAIN_TARGET.value, Stage.LEARNED.value)
 
 
@@ -104,7 +105,7 @@ def learns(flow: Flow) -> bool:
 
 
 def drain_ports(observed: Iterable[ObservedFlow]) -> Mapping[str, int]:
-    """Return the ports that flows of drains name, with their OpenFlow numbers; 0 where no flow has the number."""
+    """Return the ports in flows of drains, with their OpenFlow numbers; 0 where no flow has the number."""
     found: dict[str, int] = {}
     for each in observed:
         if stage_number(each.flow) in (Stage.DRAIN.value, Stage.DRAIN_TARGET.value):
@@ -138,7 +139,7 @@ class _Reader:
         self._later = {each.block: each for each in self._stages[Stage.DRAIN_TARGET]}
 
     def decision(self) -> ServiceDecision | None:
-        """Return None where no flow is a block."""
+        """Return the decision; None if no flow is a block."""
         blocks, home = self._stages[Stage.BALANCE], self._stages[Stage.HOME]
         if not blocks and not home:
             return None
@@ -147,7 +148,7 @@ class _Reader:
         return ServiceDecision(self._key, remembered.over(active), active)
 
     def moves(self) -> Iterator[BlockMove]:
-        """Yield the blocks on their way whose old owner is known."""
+        """Yield the moving blocks whose old owner is known."""
         opens = {each.block: each for each in self._stages[Stage.DRAIN] if learns(each.seen.flow)}
         stays = {each.block: each for each in self._stages[Stage.DRAIN] if not learns(each.seen.flow)}
         for part, each in self._visible() if self._later else ():
@@ -184,7 +185,7 @@ class _Reader:
 
 
 def _key_of(flows: Iterable[Flow], service: Service | None) -> BlockKey:
-    """Return the key that flows use: that of the service, unless they use another one, of an earlier config."""
+    """Return the key that flows use: that of the service, or another one of an earlier config."""
     masks = Counter(key_bits(flow)[1] for flow in flows)
     used = infer_key(mask for mask in masks if mask.bit_count() <= MAX_WIDTH)
     if service is None:
@@ -193,7 +194,7 @@ def _key_of(flows: Iterable[Flow], service: Service | None) -> BlockKey:
 
 
 def _block(value: int, mask: int, key: BlockKey) -> Block | None:
-    """Return the block behind key bits; None: it is none of this key, or has more bits than any block."""
+    """Return the block of key bits; None if it does not fit this key, or has more bits than any block."""
     try:
         return block_of(value, mask, key) if mask.bit_count() <= MAX_WIDTH else None
     except ValueError:

@@ -1,6 +1,8 @@
-"""The flows for what comes back: answers out of tunnels, packets of the VIP that NAT makes of them, and probes.
+"""The flows for packets that come back: answers out of tunnels, answers that NAT gives the address of the VIP, and
+probes.
 
-They keep no state. With NAT, whatever a backend sends from the address and port to which the service sends is its own.
+They keep no state. With NAT, all that a backend sends from the address and port to which the service sends is an
+answer.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ class ReturnFlow:
 
 
 def return_flows(service: Service, hops: Iterable[NextHop], *, service_id: int, port: str) -> Iterator[ReturnFlow]:
-    """Yield the flows for packets from these next hops to clients, for each of them that NAT was done for. Raises
-    CompileError: The service does not say which address, or port, clients sent to."""
+    """Yield the flows for packets from these next hops to clients, for each next hop with NAT. Raises CompileError: the
+    config of the service does not determine the address, or the port, to which clients send."""
     nat = service.nat or Nat()
     clients: tuple[IPv4Network | None, ...] = nat.clients or (None,)
     for hop in hops:
@@ -91,13 +93,13 @@ def _flow(
 
 
 def _ports(service: Service, hop: Translated) -> tuple[PortMask | None, ...]:
-    """Return the ports from which a server answers; None: from any."""
+    """Return the ports from which a server answers; None for any port."""
     own = hop.l4_port
     return (PortMask(own, 16),) if own is not None else port_masks(service.claim.ports) or (None,)
 
 
 def _retag(service: Service, hop: Translated) -> Iterator[SetField]:
-    """Yield what gives a server's packets the tag of the clients'."""
+    """Yield the action that gives a server's packets the tag of the clients."""
     if hop.vlan is None:
         return
     if service.claim.vlan is None:
@@ -106,7 +108,7 @@ def _retag(service: Service, hop: Translated) -> Iterator[SetField]:
 
 
 def _rewrites(service: Service, nat: Nat, hop: Translated) -> Iterator[SetField]:
-    """Yield what is written into packets: what clients expect as their source."""
+    """Yield the actions that write the source that clients expect."""
     vips, ports = service.claim.vips, service.claim.ports
     if nat.return_mac is not None:
         yield SetField(Field.DL_DST, nat.return_mac.value)
@@ -123,9 +125,9 @@ def _rewrites(service: Service, nat: Nat, hop: Translated) -> Iterator[SetField]
 def tunnel_return_flows(balancer: Balancer, leaving: Mapping[Claim, Iterable[NextHop]]) -> Iterator[Flow]:
     """Yield the flows that send answers out of tunnels to the clients, for each remote and VIP.
 
-    They belong to no service: services may share a VIP and a remote. Remote and key are matched, so that no other host
+    They belong to no service: services may share a VIP and a remote. They match remote and key, so that no other host
     can send packets with the address of a VIP. A megaflow has both in any case (tnl_wc_init(), ofproto/tunnel.c).
-    `leaving`: By service, next hops that are not in the config any more and still have clients.
+    `leaving`: by service, next hops that are no longer in the config and still have clients.
     """
     made = dict[FlowKey, Flow]()
     for service in balancer.services:
@@ -150,7 +152,7 @@ def tunnel_return_flows(balancer: Balancer, leaving: Mapping[Claim, Iterable[Nex
 
 
 _TIME_EXCEEDED = 11
-"""The type of the message by which a router says that the TTL of a packet was used up (RFC 792)."""
+"""The type of the message by which a router reports that the TTL of a packet was used up (RFC 792)."""
 
 
 def tunnel_flows(balancer: Balancer) -> tuple[Flow, ...]:
@@ -165,7 +167,7 @@ def tunnel_flows(balancer: Balancer) -> tuple[Flow, ...]:
 
 
 def _probes(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:
-    """Yield the flows for our own probes and what comes back for them."""
+    """Yield the flows for our own probes and their answers."""
     probe = tunnel.probe
     if probe is None:
         return
@@ -198,8 +200,8 @@ def _answered(tunnel: HostTunnel) -> tuple[int, ...]:
 
 
 def _reflector(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:
-    """Yield the flows that send the probes of others back by the port that they came by. They match no source address:
-    it would split the megaflows of all packets from an uplink by their senders."""
+    """Yield the flows that send probes of other hosts back through the port that they entered by. They match no source
+    address, as this would split the megaflows of all packets from an uplink by their senders."""
     probe = tunnel.probe
     if probe is None or tunnel.reflect is Reflect.OFF:
         return
@@ -221,7 +223,7 @@ def _answer(way: WayBack) -> tuple[Action, ...]:
 
 
 def _aliases(tunnel: HostTunnel, ingress: tuple[str, ...]) -> Iterator[Flow]:
-    """Yield the flows that give the host the packets which took the path of another address of it."""
+    """Yield the flows that deliver packets to the host that took the path of another of its addresses."""
     for in_port, alias in product(ingress, tunnel.aliases):
         conditions = _udp(destination_is(alias), exact(Field.TP_DST, tunnel.dst_port))
         actions = (SetField(Field.NW_DST, int(tunnel.local)), Output(tunnel.host_port))

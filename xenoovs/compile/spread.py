@@ -1,4 +1,4 @@
-"""What the blocks of a service make of real clients: who would get how much, and whether the bits are well chosen."""
+"""How the blocks of a service split real clients: the load of each backend, and whether the bits are well chosen."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from xenoovs.model.address import Family, IPAddress, family_of
 from xenoovs.partition.analyse import BitReport, Suggestion, analyse, suggest
 
 IPV6_NOT_USABLE = range(112, 128)
-"""Positions that `model` refuses: ovs-ofctl misreads masks of these alone."""
+"""Positions that `model` refuses, because ovs-ofctl misreads masks of only these."""
 
 _BY_CHANCE = 1.25
-"""Above this times the spread of a perfect hash the bits, and not the clients, are what is uneven."""
+"""Above this multiple of the spread of a perfect hash the cause is the choice of bits, and not the clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendSpread:
-    """Shares of one backend, 0..1: by weight, of the address space, and of what the clients sent."""
+    """Shares of one backend, 0..1: by weight, of the address space, and of the clients' load."""
 
     name: str
     wanted: Fraction
@@ -34,7 +34,7 @@ class BackendSpread:
 class Spread:
     """The clients of one IP version on one service. `positions`: the bits in use, in their order.
 
-    load: all that the clients sent. suggestion: other bits, where some are clearly better.
+    `load`: total load of the clients. `suggestion`: other bits, if some are clearly better.
     """
 
     service: str
@@ -48,12 +48,12 @@ class Spread:
 
     @property
     def is_by_chance(self) -> bool:
-        """Whether blocks are as even as these clients allow any choice of bits to make them."""
+        """Return whether no choice of bits would make blocks clearly more even for these clients."""
         return not self.bits.depths or self.bits.depths[-1].selected <= _BY_CHANCE * self.bits.depths[-1].ideal
 
 
 def check_spread(made: ServiceProgram, family: Family, load: Mapping[int, int]) -> Spread:
-    """`load`: what each client has sent, of which some must be. Raises ValueError where there is none."""
+    """Return the spread. `load`: load of each client. Raises ValueError if there is none."""
     service, width = made.service, made.decision.active.depth
     positions = (service.key.positions or tuple(range(width)))[:width]
     found = analyse(load, positions)
@@ -88,20 +88,20 @@ _MOST_UNREAD = 100
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """load: packets or requests by address. unread: the first lines that name no address; unread_lines: how many."""
+    """`load`: packets or requests by address. `unread`: the first of `unread_lines` lines without an address."""
 
     load: dict[IPAddress, int]
     unread: tuple[ParseError, ...]
     unread_lines: int
 
     def of(self, family: Family) -> dict[int, int]:
-        """The load of one IP version, by address as a number."""
+        """Return the load of one IP version, by address as a number."""
         return {int(address): count for address, count in self.load.items() if family_of(address) is family}
 
 
 def parse_clients(lines: Iterable[str]) -> Clients:
-    """One client a line: `ADDRESS`, `ADDRESS COUNT` or `COUNT ADDRESS` (uniq(1), -c), or a log whose lines begin so.
-    Blanks, commas and tabs divide; `#` begins a comment. Any text gives clients: what names no address is unread."""
+    """Parse one client a line: `ADDRESS`, `ADDRESS COUNT` or `COUNT ADDRESS` (uniq(1), -c), or a log whose lines begin
+    so. Blanks, commas and tabs separate; `#` begins a comment. Never raises: lines without an address are unread."""
     load, unread, unread_lines = Counter[IPAddress](), list[ParseError](), 0
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].replace(",", " ").split(None, _WORDS)[:_WORDS]

@@ -22,30 +22,30 @@ if TYPE_CHECKING:
     from xenoovs.datapath.outer import Encapsulation
 
 MARK = "xenoovs"
-"""The key of external_ids of table Interface that ports made by xenoovs have."""
+"""The key in external_ids of table Interface by which ports made by xenoovs are known."""
 
 _ENDS = ("remote_ip", "key")
 _WAYS = ("in_key", "out_key")
-"""Keys for one way, which overrule `key` (set_tunnel_config() of lib/netdev-vport.c)."""
+"""Keys for one direction, which override `key` (set_tunnel_config() of lib/netdev-vport.c)."""
 IPSEC_OPTIONS = ("psk", "remote_cert", "remote_name")
-"""What ovs-monitor-ipsec(8) finds at an interface (vswitchd.conf.db(5), "Tunnel Options: IPsec")."""
+"""Options of an interface that ovs-monitor-ipsec(8) reads (vswitchd.conf.db(5), "Tunnel Options: IPsec")."""
 
 BFD_MAC = "00:23:20:00:00:01"
-"""To which Open vSwitch sends messages of BFD by default. The receiver is told to match it: otherwise it matches the
-protocol and bits of the UDP port of all that comes out of the tunnel, and answers need up to 17 megaflows in place of
-one (bfd_should_process_flow() of lib/bfd.c)."""
+"""The MAC to which Open vSwitch sends BFD by default. The receiver matches it by option: otherwise it matches the
+protocol and bits of the UDP port of all packets out of the tunnel, and answers need up to 17 megaflows instead of one
+(bfd_should_process_flow() of lib/bfd.c)."""
 
 _BFD = "bfd"
 
 _FLOW = "flow"
-"""Says that flows choose the remote or the key (ovs-vswitchd.conf.db(5), table Interface, "Tunnel Options")."""
+"""Value by which flows choose the remote or the key (ovs-vswitchd.conf.db(5), table Interface, "Tunnel Options")."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedPort:
-    """A tunnel port, as table Interface has it. `options`: those that it must have; more of them do no harm. `bfd`:
-    column bfd likewise. `psk_file`: the file with the pre-shared key, which no command has: every user of a host can
-    read arguments (proc(5), cmdline), and ovs-vsctl(8) logs them. None: it needs none."""
+    """A tunnel port in table Interface. `options`: required options; further ones do no harm. `bfd`: the same for
+    column bfd. `psk_file`: the file with the pre-shared key, None if not needed. No command has the key: every user of
+    a host can read arguments (proc(5), cmdline), and ovs-vsctl(8) logs them."""
 
     name: str
     type: str
@@ -55,17 +55,17 @@ class WantedPort:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Options, and what column bfd has, by names such as `bfd:min_rx`."""
+        """Return options and keys of column bfd, by names such as `bfd:min_rx`."""
         return dict(self.options) | {f"{_BFD}:{key}": value for key, value in self.bfd}
 
     @property
     def digest(self) -> str:
-        """What `external_ids:xenoovs` says: it is ours, and made for these options."""
+        """Return the value of `external_ids:xenoovs`: the port is ours, and made for these options."""
         made_for = f"{self.type} {self.options} {self.psk_file}" + (f" {self.bfd}" if self.bfd else "")
         return blake2s(made_for.encode(), digest_size=4).hexdigest()
 
     def command(self, bridge: str) -> tuple[str, ...]:
-        """Return the words of the command that makes it, without the key (ovs-vsctl(8))."""
+        """Return the words of the command that makes the port, without the key (ovs-vsctl(8))."""
         return (
             *("ovs-vsctl", "--may-exist", "add-port", bridge, self.name),
             *("--", "set", "interface", self.name, f"type={self.type}"),
@@ -74,7 +74,7 @@ class WantedPort:
         )
 
     def misleads(self, options: Mapping[str, str]) -> str | None:
-        """Return why packets to a port with these options go to another machine, or unencrypted; None: they do not."""
+        """Return why packets to a port with these options go to another machine, or unencrypted, if they do."""
         needed = [key for key, _ in self.options if key in IPSEC_OPTIONS]
         for key in (*needed, *(("psk",) if self.psk_file is not None else ())):
             if key not in options:
@@ -87,26 +87,26 @@ class WantedPort:
         return None
 
     def surplus(self, settings: Mapping[str, str]) -> tuple[str, ...]:
-        """Return those of these settings that send packets otherwise than the config says, though it names none."""
+        """Return the settings that are not in the config and send packets otherwise than the config says."""
         wanted = {*self.settings, *(("psk",) if self.psk_file is not None else ())}
         found = ("dst_port", *_WAYS, *IPSEC_OPTIONS, f"{_BFD}:enable")
         return tuple(key for key in found if key in settings and key not in wanted)
 
 
 def settings_of(port: PortState) -> dict[str, str]:
-    """Return what a port has, as `WantedPort.settings` has it. BFD that is not enabled counts for none."""
+    """Return the settings of a port in the form of `WantedPort.settings`. BFD that is not enabled is left out."""
     bfd = port.bfd if port.bfd.get("enable") == "true" else {}
     return dict(port.options) | {f"{_BFD}:{key}": value for key, value in bfd.items()}
 
 
 def wanted_ports(balancer: Balancer) -> tuple[WantedPort, ...]:
-    """Return the ports of all tunnels: a shared one always, one of a remote while a backend is there."""
+    """Return the ports of all tunnels: shared ones always, the port of a remote while it has a backend."""
     found = [port for tunnel in balancer.switch_tunnels for port in _ports_of(tunnel, balancer)]
     return tuple(sorted(found, key=lambda port: port.name))
 
 
 def tagged_tunnels(balancer: Balancer) -> frozenset[str]:
-    """Return the ports of tunnels in which frames may keep a tag: of services of every VLAN, where others have one."""
+    """Return the tunnel ports in which frames may keep a tag: of services of every VLAN, if others have a VLAN."""
     hops = (each.next_hop for one in balancer.services if one.claim.vlan is None for each in one.backends)
     found = frozenset(hop.port for hop in hops if is_tunneled(hop))
     return found if any(service.claim.vlan for service in balancer.services) else frozenset()
@@ -123,7 +123,7 @@ def _ports_of(tunnel: SwitchTunnel, balancer: Balancer) -> Iterator[WantedPort]:
 
 
 def port_of(tunnel: SwitchTunnel, remote: IPv4Address | None) -> WantedPort:
-    """Return the port of a tunnel to a remote; None: to those that flows say."""
+    """Return the port of a tunnel to a remote; None for remotes that flows choose."""
     usual = tunnel.type.dst_port
     options = {
         "remote_ip": _FLOW if remote is None else str(remote),
@@ -138,8 +138,8 @@ def port_of(tunnel: SwitchTunnel, remote: IPv4Address | None) -> WantedPort:
 
 
 def _bfd(bfd: Bfd | None) -> dict[str, str]:
-    """Return column bfd. Each end sends as fast as the other one receives (ovs-vswitchd.conf.db(5), table Interface).
-    An end waits for as many messages as the other end says (bfd_process_packet() of lib/bfd.c)."""
+    """Return column bfd. Each end sends as fast as the other one receives (ovs-vswitchd.conf.db(5), table Interface),
+    and waits for as many messages as the other end announces (bfd_process_packet() of lib/bfd.c)."""
     if bfd is None:
         return {}
     interval = str(bfd.interval_ms)
@@ -155,7 +155,7 @@ def _certificates(ipsec: Ipsec | None) -> dict[str, str]:
 
 
 def encapsulation_to(end: RemoteEnd) -> Encapsulation:
-    """Return what leaves for the far end of a tunnel, without key and device."""
+    """Return the encapsulation to the far end of a tunnel, without key and device."""
     from xenoovs.datapath.outer import GRE, UDP, Encapsulation
 
     return Encapsulation(
@@ -174,8 +174,8 @@ def encapsulation_to(end: RemoteEnd) -> Encapsulation:
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """The receiving end of a tunnel. `authenticates_by`: The option of the ports by which this end knows the balancer.
-    No config of the balancer says its value; None: without IPsec."""
+    """The receiving end of a tunnel. `authenticates_by`: the option of the ports by which this end authenticates the
+    balancer, whose value is in no config of the balancer; None without IPsec."""
 
     address: IPv4Address
     ports: tuple[WantedPort, ...]
@@ -184,7 +184,7 @@ class Receiver:
 
 
 def receiver_of(balancer: Balancer, backend: str, *, host_port: str, uplink: str) -> Receiver | None:
-    """Return what the bridge of a backend needs; None: no backend of this name is behind a tunnel.
+    """Return what the bridge of a backend needs; None if no backend of this name is behind a tunnel.
 
     Args:
         backend: Its name; services may share it.
@@ -244,7 +244,7 @@ def _by_key(flows: Iterator[Flow]) -> dict[FlowKey, Flow]:
 
 
 def _answers(back: Tunneled) -> tuple[Action, ...]:
-    """Return the actions that send a packet back; the server has written the MAC that it shall have there."""
+    """Return the actions that send a packet back. The server wrote the destination MAC that it needs there."""
     found = deliver(back, None)
     return tuple(each for each in found if not (isinstance(each, SetField) and each.field is Field.DL_DST))
 

@@ -51,7 +51,7 @@ _ORDER = MappingProxyType({topic.name: number for number, topic in enumerate(TOP
 
 @dataclass(frozen=True, slots=True)
 class Offloadability:
-    """What the table says about one part of a flow. `evidence`: that part as it is written."""
+    """The verdict of the table on one part of a flow. `evidence`: the text of that part."""
 
     topic: Topic
     row: TableRow
@@ -65,7 +65,7 @@ class Offloadability:
 def check_megaflow(
     megaflow: Megaflow, profile: Profile, version: Version, *, internal_ports: Collection[str] = ()
 ) -> tuple[Offloadability, ...]:
-    """Return all that the table says about a megaflow, the worst first. `internal_ports`: those of type internal."""
+    """Return all verdicts of the table on a megaflow, the worst first. `internal_ports`: ports of type internal."""
     from xenoovs.compile.offloadable.megaflow_topics import megaflow_topics
 
     return judge(each_topic_once(megaflow_topics(megaflow, internal_ports=internal_ports)), profile, version)
@@ -77,7 +77,7 @@ def overall(results: Iterable[Offloadability]) -> Offload:
 
 
 def judge(uses: Iterable[TopicUse], profile: Profile, version: Version) -> tuple[Offloadability, ...]:
-    """Return what the table says about each topic, the worst first; nothing about topics without a row."""
+    """Return the verdict of the table on each topic, the worst first, without topics that have no row."""
     results = (
         Offloadability(TOPIC_OF[use.topic], row, use.evidence)
         for use in uses
@@ -102,7 +102,7 @@ def flow_topics(path: Iterable[Flow], *, groups: Mapping[int, OpenFlowGroup] = N
 
 
 class FlowRole(Enum):
-    """What a flow is for.
+    """The purpose of a flow.
 
     RETURN:      makes packets of the VIP out of what a backend sends.
     RESOLUTION:  ARP and neighbour discovery, a few packets a minute, in software by design.
@@ -124,7 +124,7 @@ class FlowRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JudgedFlow:
-    """One flow of a program. `service`: None for flows of no service. `results`: the worst first."""
+    """One flow of a program. `service` is None for flows of no service. `results`: the worst first."""
 
     flow: Flow
     service: str | None
@@ -145,27 +145,27 @@ class ProgramOffload:
 
     @property
     def to_encrypt(self) -> tuple[JudgedFlow, ...]:
-        """Flows that the NIC could take if the CPU did not encrypt, and so encapsulate, their packets."""
+        """Return the flows that the NIC could take if the CPU did not encrypt, and so encapsulate, their packets."""
         others = {*self.in_software, *self.undetermined}
         named = (each for each in self.flows if self.encrypted.intersection(output_ports(each.flow.actions)))
         return tuple(each for each in named if each not in others)
 
     @property
     def in_software(self) -> tuple[JudgedFlow, ...]:
-        """Flows that carry traffic of clients and that the CPU certainly forwards."""
+        """Return the flows that carry traffic of clients and that the CPU certainly forwards."""
         return tuple(each for each in self.flows if each.offload.is_software and each.role.carries_traffic)
 
     @property
     def undetermined(self) -> tuple[JudgedFlow, ...]:
-        """Flows that carry traffic of clients and whose verdict is DEPENDS."""
+        """Return the flows that carry traffic of clients and whose verdict is DEPENDS."""
         return tuple(each for each in self.flows if each.offload is Offload.DEPENDS and each.role.carries_traffic)
 
 
 def check_program(
     program: Program, *, profile: Profile, version: Version, encrypted: frozenset[str] = frozenset()
 ) -> ProgramOffload:
-    """Judge every flow. A block is judged together with the classify flows of its service: they make one megaflow.
-    Flows that differ only in values are judged once; the evidence is that of the first of them."""
+    """Judge every flow. A block is judged together with the classify flows of its service, as they make one megaflow.
+    Flows that differ only in values are judged once; the evidence is that of the first one."""
     judge_path = _PathJudge(profile, version)
     judged = [JudgedFlow(flow, None, _role(flow), judge_path((flow,))) for flow in program.shared]
     for service in program.services:
@@ -191,7 +191,7 @@ def check_flows(
 
 
 class _PathJudge:
-    """Judges the flows that one packet meets, paths of one shape once."""
+    """Judges the flows that one packet matches, and each shape of them once."""
 
     def __init__(self, profile: Profile, version: Version) -> None:
         self._profile, self._version = profile, version
@@ -232,7 +232,7 @@ _VALUE_MATTERS = frozenset((Field.DL_TYPE, Field.NW_PROTO, Field.PKT_MARK))
 
 
 def _shape(flow: Flow) -> _Shape:
-    """Return what decides the verdict on a flow: all but the values of most fields."""
+    """Return the part of a flow that decides its verdict: all but the values of most fields."""
     matched = tuple(
         (masked.field, masked.value if masked.field in _VALUE_MATTERS else None, masked.is_exact)
         for masked in flow.match.masked
@@ -259,7 +259,7 @@ def _role(flow: Flow) -> FlowRole:
 
 
 _TAG = regex(r"(?:dl_vlan_pcp|vlan_vid|vlan_pcp|vlan_tci(?==0x1))=", ASCII)
-"""Only packets with a VLAN tag meet them (ovs-fields(7)), as they meet `Field.VLAN` with 0x1000."""
+"""Only packets with a VLAN tag match these (ovs-fields(7)), as they match `Field.VLAN` with 0x1000."""
 
 
 def _foreign_role(flow: Flow) -> FlowRole:
@@ -271,7 +271,7 @@ def _foreign_role(flow: Flow) -> FlowRole:
 
 @dataclass(frozen=True, slots=True)
 class FlowReason:
-    """One row of the table that applies to `count` flows of one service. `flow` and `result`: of the first of them."""
+    """One row of the table that applies to `count` flows of one service. `flow`, `result`: of the first flow."""
 
     service: str | None
     is_resolution: bool
@@ -282,7 +282,7 @@ class FlowReason:
 
 @dataclass(frozen=True, slots=True)
 class VerdictCounts:
-    """Number of flows of one service by verdict. `service` None: flows of no service."""
+    """Number of flows of one service by verdict. `service` is None for flows of no service."""
 
     service: str | None
     by_offload: tuple[tuple[Offload, int], ...]
@@ -294,7 +294,7 @@ class VerdictCounts:
 
 def reasons(judged: Iterable[JudgedFlow], *, at_least: Offload = Offload.DEPENDS) -> tuple[FlowReason, ...]:
     """Return the rows that apply and are as bad as `at_least` or worse, the worst first, address resolution last. Flows
-    for address resolution count only where they are certainly in software."""
+    for address resolution count only if they are certainly in software."""
     first: dict[tuple[str | None, bool, str], tuple[JudgedFlow, Offloadability]] = {}
     counts = Counter[tuple[str | None, bool, str]]()
     for each in judged:

@@ -32,13 +32,13 @@ class CostKind(Enum):
     TABLE_FULL = "table-full"
     SOURCE_MAC = "source-mac"
     MATCH_COMBINATIONS = "match-combinations"
-    """Ingress ports, VIPs and port ranges, each of which is matched exactly."""
+    """Ingress ports, VIPs and port ranges are matched exactly, so that each is a megaflow."""
     PREFIXES = "prefixes"
-    """Destinations are distinguished from longer VIPs."""
+    """Matches distinguish destinations from longer VIPs."""
     ANY_PROTOCOL = "any-protocol"
     DRAIN = "drain"
     FOREIGN_FLOWS = "foreign-flows"
-    """Foreign flows that packets of the services meet."""
+    """Packets of the services match foreign flows."""
     AFFINITY = "affinity"
     """Connections of one client go to several backends."""
     EVEN_PORTS = "even-ports"
@@ -46,7 +46,7 @@ class CostKind(Enum):
     SOURCE_PORTS = "source-ports"
     """Paths rewrite source ports, each of which is an entry."""
     NAT = "nat"
-    """What NAT without state costs, and what it cannot do."""
+    """Costs and limits of NAT without state."""
     IPSEC = "ipsec"
     """Tunnels that the CPU encrypts."""
     ECN = "ecn"
@@ -54,14 +54,14 @@ class CostKind(Enum):
     VLAN = "vlan"
     """A changed tag is matched with its priority."""
     BACKUP = "backup"
-    """Backups of a service without a health check."""
+    """A service without a health check has backups."""
     FAILOVER = "failover"
-    """Services whose clients the switch cannot move alone."""
+    """The switch cannot move the clients of a service by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostFinding:
-    """One cost. `service`: None: of all services together."""
+    """One cost. `service` is None for all services together."""
 
     cost: CostKind
     service: str | None
@@ -81,8 +81,8 @@ def check_cost(
     table_size: int | None = None,
     version: Version = DEFAULT_VERSION,
 ) -> tuple[CostFinding, ...]:
-    """Return what makes the program expensive. `client_macs`: Source MACs of clients' packets; None: unknown.
-    `table_size`: Entries that the NIC's table holds; None: unknown."""
+    """Return what makes the program expensive. `client_macs`: number of source MACs of clients' packets. `table_size`:
+    entries that the NIC's table holds. Either is None if unknown."""
     found = [finding for service in program.services for finding in _service(service, client_macs)]
     found += _every_vlan(program)
     found += _ipv6_prefixes(program) if version < IPV6_TRIES else ()
@@ -95,7 +95,7 @@ def check_cost(
 
 
 def check_ipsec(balancer: Balancer) -> tuple[CostFinding, ...]:
-    """Return the tunnels of backends that stay with the CPU because it encrypts them."""
+    """Return the tunnels of backends that the CPU handles because it encrypts them."""
     ports = balancer.cpu_encrypted_ports
     if not ports:
         return ()
@@ -107,7 +107,7 @@ def check_ipsec(balancer: Balancer) -> tuple[CostFinding, ...]:
 
 
 def check_clients(program: Program) -> tuple[CostFinding, ...]:
-    """Return the drawbacks for clients of how the services are balanced."""
+    """Return what the balancing of the services costs their clients."""
     return tuple(finding for service in program.services for finding in _clients(service))
 
 
@@ -155,7 +155,7 @@ def _prefixes(made: ServiceProgram) -> Iterator[CostFinding]:
 
 
 def _ipv6_prefixes(program: Program) -> Iterator[CostFinding]:
-    """Yield the services with a prefix of IPv6 whose packets are looked up among longer VIPs without a trie."""
+    """Yield the services with an IPv6 prefix whose packets Open vSwitch looks up among longer VIPs without a trie."""
     vips = {vip for made in program.services for vip in made.service.claim.vips_of(Family.IPV6)}
     longest = max((prefix_of(vip)[1] for vip in vips), default=0)
     for made in program.services:
@@ -225,7 +225,7 @@ def _drain(service: ServiceProgram) -> Iterator[CostFinding]:
 
 
 def _nat(made: ServiceProgram) -> Iterator[CostFinding]:
-    """Yield what NAT costs, and which packets it cannot translate."""
+    """Yield the costs of NAT, and the packets that it cannot translate."""
     service, entries, back = made.service, hardware_entries(made), return_entries(made)
     if service.nat is None:
         return
@@ -258,7 +258,7 @@ def _probes_what_it_serves(service: Service, backend: Backend) -> bool:
 
 
 def _ecn(made: ServiceProgram) -> Iterator[CostFinding]:
-    """Yield what is copied to outer headers, and so matched."""
+    """Yield the costs of fields that are copied to outer headers, and so matched."""
     least, most = hardware_entries(made), most_entries(made)
     if most > least:
         text = (
@@ -320,7 +320,7 @@ def _clients(made: ServiceProgram) -> Iterator[CostFinding]:
 
 
 def _source_ports(made: ServiceProgram) -> Iterator[CostFinding]:
-    """Yield what paths by source port cost."""
+    """Yield the costs of paths by source port."""
     service, ports, entries = made.service, made.service.rewritten_ports, hardware_entries(made)
     blocks = 1 << service.key.max_width
     if ports is None:

@@ -18,7 +18,7 @@ _ESTABLISHED = 0x02
 """OVS_CS_F_ESTABLISHED."""
 
 _TUPLE = regex(r"set\((?:ipv[46]\((?:[^)]*,)?(?:src|dst)=|(?:tcp|udp)\()", re.ASCII)
-"""What connections are looked up by."""
+"""The keys of the look-up of connections."""
 
 _PORTS = ("tcp", "udp")
 _NUMBER = regex(r"0[xX][0-9a-fA-F]+|[0-9]+", re.ASCII)
@@ -40,7 +40,7 @@ def megaflow_topics(megaflow: Megaflow, *, internal_ports: Collection[str] = ())
 
 
 def _tracked(megaflow: Megaflow) -> Iterator[TopicUse]:
-    """Yield what connection tracking makes of the rest of a megaflow."""
+    """Yield the topics of a megaflow that depend on its connection tracking."""
     names = {key.name for key in megaflow.keys}
     state = megaflow.key("ct_state") or ""
     is_established = "+est" in state or bool(_NUMBER.match(state) and _number(state) & _ESTABLISHED)
@@ -185,7 +185,7 @@ def _called(name: str, inner: str, text: str) -> Iterator[TopicUse]:
 
 
 def _nested(actions: str) -> Iterator[TopicUse]:
-    """Yield the topics of actions inside an action, of those that Open vSwitch refuses wherever they are."""
+    """Yield the topics of nested actions that Open vSwitch refuses wherever they are."""
     for text in split_actions(actions):
         head = _HEAD.fullmatch(text)
         if head is not None and head[1] != "set":
@@ -193,7 +193,7 @@ def _nested(actions: str) -> Iterator[TopicUse]:
 
 
 def _closing(text: str, opening: int) -> int:
-    """Return the index of the parenthesis that closes the one at `opening`; the end of the text if none does."""
+    """Return the index of the parenthesis that closes the one at `opening`; the length of the text if none does."""
     depth = 0
     for index in range(opening, len(text)):
         depth += {"(": 1, ")": -1}.get(text[index], 0)

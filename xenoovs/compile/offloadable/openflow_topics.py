@@ -33,27 +33,27 @@ from xenoovs.regex import regex
 
 @dataclass(frozen=True, slots=True)
 class TopicUse:
-    """A topic that a flow or megaflow touches. `evidence`: the condition, action or key as it is written."""
+    """A topic of a flow or megaflow. `evidence`: the text of the condition, action or key."""
 
     topic: str
     evidence: str
 
 
 _DOCA_MATCH_BYTES = 32
-"""What one rule of OVS-DOCA matches."""
+"""Bytes that one rule of OVS-DOCA can match."""
 
 _MAX_ACTIONS = 16
 """TCA_ACT_MAX_NUM in lib/tc.h."""
 
 _L4_SETS = frozenset(("set-l4-port", "set-ip", "set-ipv6"))
-"""What makes TC update the checksum of TCP or UDP (tc_will_add_l4_checksum() in lib/netdev-offload-tc.c)."""
+"""Fields for which TC updates the checksum of TCP or UDP (tc_will_add_l4_checksum(), lib/netdev-offload-tc.c)."""
 
 _FRAGMENTS = frozenset(("fragment", "fragment-ipv6"))
 
 
 def combinations(uses: Iterable[TopicUse], *, outputs: int, actions: int, match_bytes: int) -> Iterator[TopicUse]:
-    """Yield the topics that arise from several parts of one flow together. `actions`: Number of datapath actions,
-    outputs included. `match_bytes`: Bytes that the megaflow compares, which NVIDIA calls the match size."""
+    """Yield the topics that several parts of one flow make together. `actions`: number of datapath actions with
+    outputs. `match_bytes`: bytes that the megaflow compares, which NVIDIA calls the match size."""
     topics = {use.topic: use for use in uses}
     if outputs > 1:
         yield TopicUse("several-outputs", f"{outputs} outputs")
@@ -92,8 +92,8 @@ _BUCKET_ACTIONS = regex(r"actions=(.*)", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class OpenFlowGroup:
-    """A group of a bridge. `buckets`: the actions of each bucket, as text; `watched`: the port and the group that each
-    watches, empty: none."""
+    """A group of a bridge. `buckets`: the actions of each bucket, as text. `watched`: port and group that each watches,
+    or empty."""
 
     topic: str
     text: str
@@ -148,13 +148,13 @@ _TAG_MASKS = frozenset(("", "0xffff", "0x1fff", "0xf000", "0xfff", "0x0fff"))
 
 
 def protocol_of(match: Match) -> int | None:
-    """Return the IP protocol that the flow matches; None: any."""
+    """Return the IP protocol that the flow matches; None if it matches any."""
     condition = match.get(Field.NW_PROTO)
     return None if condition is None else condition.value
 
 
 def match_topics(match: Match) -> Iterator[TopicUse]:
-    """Yield the topics of what a flow matches; one topic may come several times."""
+    """Yield the topics of what a flow matches; a topic may occur several times."""
     yield TopicUse("header", f"in_port={match.in_port}" if match.in_port else "in_port")
     dl_type = match.get(Field.DL_TYPE)
     is_ipv6 = dl_type is not None and dl_type.value == ETH_IPV6
@@ -169,7 +169,7 @@ def match_topics(match: Match) -> Iterator[TopicUse]:
 
 
 def match_bytes(matches: Iterable[Match], *, written: Iterable[Field] = ()) -> int:
-    """Return how many bytes the megaflow compares: whole fields, and the header fields that are `written`."""
+    """Return the number of bytes that the megaflow compares: whole fields, and the header fields in `written`."""
     fields = {masked.field for match in matches for masked in match.masked} | set(written)
     return sum(field.width // 8 for field in fields - _PIPELINE)
 
@@ -253,17 +253,17 @@ _GROUP_DIGITS = 10
 
 
 class ActionReader:
-    """Yields the topics of actions (ovs-actions(7)), and counts the actions. `protocol`: IP protocol; None: any."""
+    """Yields the topics of actions (ovs-actions(7)), and counts the actions. `protocol`: IP protocol; None for any."""
 
     __slots__ = ("_entered", "_groups", "_protocol", "count", "outputs")
 
     def __init__(self, *, protocol: int | None, groups: Mapping[int, OpenFlowGroup]) -> None:
         self._protocol, self._groups = protocol, groups
         self._entered: tuple[int, ...] = ()
-        """Groups that are being read: in a dump, a group may lead back to itself."""
+        """Groups that are being read: in a dump, a group may refer to itself."""
         self.outputs = 0
         self.count = 0
-        """Actions of the datapath so far: outputs, and headers written before each."""
+        """Datapath actions so far: outputs, and headers written before each."""
 
     def read(self, actions: Iterable[Action]) -> Iterator[TopicUse]:
         """Yield the topics of the actions."""
@@ -345,7 +345,7 @@ class ActionReader:
         self._entered = self._entered[:-1]
 
     def _buckets(self, group: OpenFlowGroup) -> Iterator[TopicUse]:
-        """Read all buckets. If the group chooses one bucket, count the outputs of the one with most."""
+        """Read all buckets. If the group chooses one bucket, count only the outputs of the bucket with most outputs."""
         before, most = self.outputs, 0
         for bucket in group.buckets:
             yield from self._parsed(bucket)

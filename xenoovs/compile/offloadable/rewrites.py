@@ -1,4 +1,4 @@
-"""Flows that rewrite or reflect tunnel packets, written by hand: what they cost, and what they break."""
+"""The costs and faults of hand-written flows that rewrite or reflect tunnel packets."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _RESTARTS = regex(
 
 
 class RewriteRule(Enum):
-    """What is wrong with a flow or a script."""
+    """A mistake in a flow or a script."""
 
     SOURCE_PORT = "source-port"
-    """It rewrites the source port, so that each port in use is a megaflow."""
+    """It rewrites the source port, so each port in use is a megaflow."""
     MASKED_PORT = "masked-port"
     """It writes some bits of a port, which OpenFlow 1.0 turns into the whole port."""
     ROCE = "roce"
@@ -39,14 +39,14 @@ class RewriteRule(Enum):
     REFLECTED_SOURCE = "reflected-source"
     """A reflector matches source addresses."""
     PROBE_TOS = "probe-tos"
-    """Probes are known by a type of service that other flows rewrite."""
+    """Probes are recognised by a type of service that other flows rewrite."""
     DUMP_TOO_EARLY = "dump-too-early"
     NO_RESTART = "no-restart"
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteFinding:
-    """One mistake. flow: as a dump shows it; empty: it is in the order of commands."""
+    """One mistake. `flow`: its text in a dump; empty if the order of commands is wrong."""
 
     rule: RewriteRule
     flow: str

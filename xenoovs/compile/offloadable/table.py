@@ -1,4 +1,4 @@
-"""The offload table: what Open vSwitch hands to a NIC, by profile and version. Its rows are in table.json."""
+"""The offload table: what Open vSwitch offloads to a NIC, by profile and version. Its rows are in table.json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLDEST: Version = (2, 13)
 """The oldest version that the table covers: the first that prints `offloaded:partial`."""
 
 NEWEST: Version = (4, 0)
-"""The newest version that the table was compared with. Later versions are judged as this one."""
+"""The newest version that the table was compared with. Later versions are judged like this one."""
 DEFAULT_VERSION: Version = (3, 1)
 """The version in Debian 12."""
 
@@ -64,10 +64,10 @@ def assumption_about(version: Version, profile: Profile) -> str | None:
 class Profile(Enum):
     """How Open vSwitch reaches the NIC.
 
-    TC:   kernel datapath; megaflows become flower rules of the kernel's traffic control (ASAP2; the default).
-    DOCA: NVIDIA's fork on DOCA Flow (`doca-init`), with any setting. DOCA_CT: it offloads connections, by default
-        250,000 (other_config:hw-offload-ct-size). DOCA_NO_CT: that is 0, as HBN and some images set it.
-    DPDK: userspace datapath with rte_flow.
+    TC: kernel datapath; megaflows become flower rules of the kernel's traffic control (ASAP2; the default). DOCA:
+    NVIDIA's fork on DOCA Flow (`doca-init`), with any setting. DOCA_CT: it offloads connections, by default 250,000
+    (other_config:hw-offload-ct-size). DOCA_NO_CT: the size is 0, as HBN and some images set it. DPDK: userspace
+    datapath with rte_flow.
     """
 
     TC = "tc"
@@ -81,20 +81,18 @@ class Profile(Enum):
         return self in (Profile.DOCA, Profile.DOCA_CT, Profile.DOCA_NO_CT)
 
     def of_ct_size(self, config: Mapping[str, str]) -> Profile:
-        """Return the profile of OVS-DOCA with this other_config of table Open_vSwitch; others as they are."""
+        """Return the profile of OVS-DOCA with this other_config of table Open_vSwitch; other profiles unchanged."""
         if self is not Profile.DOCA:
             return self
         return Profile.DOCA_NO_CT if config.get("hw-offload-ct-size", "").strip() == "0" else Profile.DOCA_CT
 
 
 class Offload(Enum):
-    """Where packets of a flow are expected to be forwarded.
+    """Where packets of a flow should be forwarded.
 
-    HW:      in the NIC, unless its driver refuses or its table is full.
-    DEPENDS: on something that the flow does not show; the row says on what.
-    PARTIAL: the NIC matches and marks, the CPU acts.
-    TC_SW:   in the kernel's traffic control: Open vSwitch translates the flow, drivers refuse it.
-    SW:      in the datapath's software: Open vSwitch does not translate the flow.
+    HW: in the NIC, unless its driver refuses or its table is full. DEPENDS: on a fact that is not in the flow; the row
+    names it. PARTIAL: the NIC matches and marks, the CPU acts. TC_SW: in the kernel's traffic control: Open vSwitch
+    translates the flow, drivers refuse it. SW: in the datapath's software: Open vSwitch does not translate the flow.
     """
 
     HW = "HW"
@@ -109,7 +107,7 @@ class Offload(Enum):
 
     @property
     def is_software(self) -> bool:
-        """Whether the CPU certainly forwards the packets."""
+        """Return whether the CPU certainly forwards the packets."""
         return self.badness > Offload.DEPENDS.badness
 
 
@@ -125,8 +123,8 @@ class TopicKind(Enum):
 @dataclass(frozen=True, slots=True)
 class TableRow:
     """One verdict on a topic, for versions of Open vSwitch from `first` to `last`, without a limit where it is None.
-    `source`: File and function in Open vSwitch or Linux, or the document. `message`: Part of what Open vSwitch logs
-    about it (mostly at debug level); None: it logs nothing."""
+    `source`: file and function in Open vSwitch or Linux, or the document. `message`: part of what Open vSwitch logs
+    about it (mostly at debug level); None if it logs nothing."""
 
     profile: Profile
     offload: Offload
@@ -143,9 +141,9 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One thing that a flow can match or do. `rows`: For each profile, rows whose versions leave no gap; none for
-    profiles where the topic cannot occur, or where DOCA has the row. `example`: A flow as ovs-ofctl prints it, for
-    topics that a flow can show."""
+    """A match or an action that a flow can have. `rows`: for each profile, rows whose versions leave no gap; none for
+    profiles where the topic cannot occur, or where DOCA has the row. `example`: a flow as ovs-ofctl prints it, for
+    topics that are visible in a flow."""
 
     name: str
     kind: TopicKind
@@ -200,7 +198,7 @@ def _topic_by_word(topic_words: Mapping[str, list[str]]) -> Mapping[str, str]:
 @dataclass(frozen=True, slots=True)
 class FieldFamily:
     """Header fields that the table treats alike: their names (ovs-fields(7)) as a regular expression, and the topics of
-    flows that match one of them or write one; None: no flow can."""
+    flows that match or write one; None if no flow can."""
 
     family: str
     names: str
@@ -209,7 +207,7 @@ class FieldFamily:
 
 
 FIELD_FAMILIES: tuple[FieldFamily, ...] = tuple(FieldFamily(**family) for family in _TABLE["fields"])
-"""If several fit a name, the first one counts."""
+"""If several match a name, the first one counts."""
 
 OPENFLOW_ACTIONS = _topic_by_word(_TABLE["openflow_actions"])
 """Name of an OpenFlow action (ovs-actions(7)) -> topic."""
