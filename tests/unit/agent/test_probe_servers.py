@@ -1,4 +1,4 @@
-"""Probes of servers: TCP, UDP, DNS, HTTP and TLS; what a server may answer, and what becomes of it."""
+"""Probes of servers: TCP, UDP, DNS, HTTP, TLS and agents; what a server may answer, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import dns.flags
 import dns.message
@@ -20,28 +21,68 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.probe_support import Talk, ask, tcp_server, udp_answers
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import DnsTarget, HttpTarget, ProbeResult, TcpTarget, Tls, UdpTarget, Via
+from xenoovs.agent.probe.target import AgentTarget, DnsTarget, HttpTarget, ProbeResult, TcpTarget, Tls, UdpTarget, Via
+from xenoovs.model.address import IPAddress
 from xenoovs.switch.process import run
 
+LOCAL = ip_address("127.0.0.1")
+BOTH_FAMILIES = pytest.mark.parametrize("address", [LOCAL, ip_address("::1")], ids=str)
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_accepted(host: str) -> None:
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
-        result = ask(TcpTarget(ip_address(host), server.getsockname()[1]))
+
+def reply_with(data: bytes, *, after: bytes = b"\r\n\r\n", reset: bool = False, hold_s: float = 0) -> Talk:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(after)
+        writer.write(data)
+        await asyncio.sleep(hold_s)
+        if reset:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.close()
+
+    return talk
+
+
+def get(
+    talk: Talk,
+    *,
+    address: IPAddress = LOCAL,
+    timeout_s: float = PATIENCE_S,
+    server_tls: ssl.SSLContext | None = None,
+    target: Callable[..., Any] = HttpTarget,
+    **more: Any,
+) -> ProbeResult:
+    """Probe a server that talks so."""
+
+    async def once() -> ProbeResult:
+        async with tcp_server(talk, host=str(address), tls=server_tls) as port:
+            return await Prober().probe(target(address, port, **more), timeout_s=timeout_s)
+
+    return asyncio.run(once())
+
+
+@BOTH_FAMILIES
+def test_answers(address: IPAddress) -> None:
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    with socket.create_server((str(address), 0), family=family) as server:
+        result = ask(TcpTarget(address, server.getsockname()[1]))
     assert (result.ok, result.reason) == (True, "answered")
+    with udp_answers(lambda request: [request + b" pong"], host=str(address)) as port:
+        assert ask(UdpTarget(address, port, b"ping", b"pong")).ok
+    assert get(reply_with(OK), address=address, body=b"ell").ok
+
+
+@BOTH_FAMILIES
+def test_refused(address: IPAddress) -> None:
+    for target in (TcpTarget(address, 1), UdpTarget(address, 1, b"ping"), AgentTarget(address, 1)):
+        assert ask(target).reason == "connection refused"
 
 
 def test_reset_is_what_the_server_sees() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        ask(TcpTarget(ip_address("127.0.0.1"), server.getsockname()[1]))
+        ask(TcpTarget(LOCAL, server.getsockname()[1]))
         connection, _ = server.accept()
         with connection, pytest.raises(ConnectionResetError):
             connection.recv(1)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_refused(host: str) -> None:
-    assert ask(TcpTarget(ip_address(host), 1)).reason == "connection refused"
 
 
 @pytest.fixture
@@ -61,44 +102,29 @@ def full_port() -> Iterator[int]:
 def test_a_clock_that_jumps_changes_nothing(full_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     jumping = iter(range(0, 10**9, 3600))
     monkeypatch.setattr(time, "time", lambda: float(next(jumping)))
-    result = ask(TcpTarget(ip_address("127.0.0.1"), full_port), timeout_s=0.05)
+    result = ask(TcpTarget(LOCAL, full_port), timeout_s=0.05)
     assert result.reason == "no answer within 50ms"
     assert 0.05 <= result.latency_s < 3600
 
 
 def test_absent_device_and_namespace_are_named() -> None:
-    target = TcpTarget(ip_address("127.0.0.1"), 80, via=Via("nosuch0"))
-    assert ask(target).reason == "interface nosuch0 does not exist"
-    target = TcpTarget(ip_address("127.0.0.1"), 80, via=Via(netns="nosuch"))
-    assert ask(target).reason == "network namespace nosuch does not exist"
+    assert ask(TcpTarget(LOCAL, 80, via=Via("nosuch0"))).reason == "interface nosuch0 does not exist"
+    assert ask(TcpTarget(LOCAL, 80, via=Via(netns="nosuch"))).reason == "network namespace nosuch does not exist"
 
 
-LOCAL = ip_address("127.0.0.1")
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_udp_answered(host: str) -> None:
-    with udp_answers(lambda request: [request + b" pong"], host=host) as port:
-        assert ask(UdpTarget(ip_address(host), port, b"ping", b"pong")).ok
-
-
-def test_udp_other_answer() -> None:
+def test_udp_answers_of_another_text_and_from_another_port() -> None:
     with udp_answers(lambda _: [b"\xffno"]) as port:
         assert ask(UdpTarget(LOCAL, port, b"ping", b"pong")).reason == "answered '\\xffno', wanted 'pong' in it"
-
-
-def test_udp_refused() -> None:
-    assert ask(UdpTarget(LOCAL, 1, b"ping")).reason == "connection refused"
-
-
-def test_udp_from_another_port_is_no_answer() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         result = ask(UdpTarget(LOCAL, silent.getsockname()[1], b"ping"), timeout_s=0.05)
     assert result.reason == "no answer within 50ms"
 
 
-def answer(change: Callable[[dns.message.Message], object]) -> Callable[[bytes], list[bytes]]:
+Change = Callable[[dns.message.Message], object]
+
+
+def answer(change: Change) -> Callable[[bytes], list[bytes]]:
     def build(request: bytes) -> list[bytes]:
         message = dns.message.make_response(dns.message.from_wire(request))
         message.answer.append(dns.rrset.from_text("www.example.", 60, "IN", "A", "192.0.2.7"))
@@ -108,33 +134,26 @@ def answer(change: Callable[[dns.message.Message], object]) -> Callable[[bytes],
     return build
 
 
-def truncate(message: dns.message.Message) -> None:
-    message.flags |= dns.flags.TC
-
-
-def empty(message: dns.message.Message) -> None:
-    message.answer.clear()
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda _: None, "answered"),
         (lambda m: m.set_rcode(dns.rcode.NXDOMAIN), "NXDOMAIN for www.example A"),
         (lambda m: m.set_rcode(dns.rcode.SERVFAIL), "SERVFAIL for www.example A"),
-        (truncate, "the answer for www.example A is truncated"),
-        (empty, "www.example A is without a record"),
+        (lambda m: setattr(m, "flags", m.flags | dns.flags.TC), "the answer for www.example A is truncated"),
+        (lambda m: m.answer.clear(), "www.example A is without a record"),
     ],
 )
-def test_dns(change: Callable[[dns.message.Message], object], reason: str) -> None:
+def test_dns(change: Change, reason: str) -> None:
     with udp_answers(answer(change)) as port:
         result = ask(DnsTarget(LOCAL, "www.example", port=port))
     assert (result.ok, result.reason) == (reason == "answered", reason)
 
 
-def test_dns_garbage() -> None:
+def test_dns_garbage_and_a_query_that_cannot_be_asked() -> None:
     with udp_answers(lambda request: [request[:2] + b"\xff" * 20]) as port:
         assert ask(DnsTarget(LOCAL, "www.example", port=port)).reason.startswith("the answer is no DNS message")
+    assert ask(DnsTarget(LOCAL, "a..b")).reason.startswith("the query cannot be asked")
 
 
 def test_dns_other_id_is_passed_over() -> None:
@@ -151,66 +170,24 @@ def test_dns_other_id_is_passed_over() -> None:
     assert reason == "only answers to other queries within 100ms"
 
 
-def test_dns_query_that_cannot_be_asked() -> None:
-    assert ask(DnsTarget(LOCAL, "a..b")).reason.startswith("the query cannot be asked")
-
-
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
-
-
-def reply_with(data: bytes, *, reset: bool = False, hold_s: float = 0) -> Talk:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(data)
-        await asyncio.sleep(hold_s)
-        if reset:
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        writer.close()
-
-    return talk
-
-
-def get(
-    talk: Talk,
-    *,
-    host: str = "127.0.0.1",
-    timeout_s: float = PATIENCE_S,
-    server_tls: ssl.SSLContext | None = None,
-    **more: object,
-) -> ProbeResult:
-    async def once() -> ProbeResult:
-        async with tcp_server(talk, host=host, tls=server_tls) as port:
-            target = HttpTarget(ip_address(host), port, **more)  # type: ignore[arg-type]
-            return await Prober().probe(target, timeout_s=timeout_s)
-
-    return asyncio.run(once())
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_status_and_body(host: str) -> None:
-    assert get(reply_with(OK), host=host, body=b"ell").ok
-
-
 @pytest.mark.parametrize(
-    ("answer", "reason"),
+    ("talk", "reason"),
     [
-        (b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "status 503, wanted 200-399"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad", "the body has no 'hello' in it: 'bad'"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbad", "the body was cut short"),
-        (b"", "connection closed before an answer"),
+        (reply_with(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"), "status 503, wanted 200-399"),
+        (reply_with(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad"), "the body has no 'hello' in it: 'bad'"),
+        (reply_with(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbad"), "the body was cut short"),
+        (reply_with(b""), "connection closed before an answer"),
+        (reply_with(b"", reset=True), "connection reset"),
     ],
+    ids=["status", "body", "short body", "nothing", "reset"],
 )
-def test_wrong_answers(answer: bytes, reason: str) -> None:
-    result = get(reply_with(answer), body=b"hello")
+def test_wrong_answers(talk: Talk, reason: str) -> None:
+    result = get(talk, body=b"hello")
     assert (result.ok, result.reason) == (False, reason)
 
 
 def test_garbage() -> None:
     assert get(reply_with(b"\x00\xffSSH-2.0\r\n\r\n")).reason.startswith("the answer is no HTTP")
-
-
-def test_reset_in_the_middle() -> None:
-    assert get(reply_with(b"", reset=True)).reason == "connection reset"
 
 
 def test_silent_and_trickling_servers_meet_the_deadline() -> None:
@@ -219,7 +196,11 @@ def test_silent_and_trickling_servers_meet_the_deadline() -> None:
     assert get(trickle, timeout_s=0.1, body=b"hello").reason == "no complete body within 100ms"
 
 
-def test_host_and_path_are_sent_as_given() -> None:
+@pytest.mark.parametrize("path", ["/health?a=%2F", "//192.0.2.9/", "//[::1", "/a//b"])
+@pytest.mark.parametrize(("host", "sent"), [(None, "127.0.0.1:"), ("www.example", "www.example\r\n")])
+def test_host_and_path_are_sent_as_given_and_a_path_never_names_another_server(
+    path: str, host: str | None, sent: str
+) -> None:
     seen: list[bytes] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -227,32 +208,8 @@ def test_host_and_path_are_sent_as_given() -> None:
         writer.write(OK)
         writer.close()
 
-    async def once() -> ProbeResult:
-        async with tcp_server(talk) as port:
-            target = HttpTarget(ip_address("127.0.0.1"), port, path="/health?a=%2F", host="www.example")
-            return await Prober().probe(target, timeout_s=PATIENCE_S)
-
-    assert asyncio.run(once()).ok
-    assert seen[0].startswith(b"GET /health?a=%2F HTTP/1.1\r\nHost: www.example\r\n")
-
-
-@pytest.mark.parametrize("path", ["//192.0.2.9/", "//[::1", "/a//b"])
-def test_a_path_never_names_another_server(path: str) -> None:
-    seen: list[bytes] = []
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(OK)
-        writer.close()
-
-    assert get(talk, path=path).ok
-    assert seen[0].startswith(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:".encode())
-
-
-async def hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readuntil(b"\r\n\r\n")
-    writer.write(OK)
-    writer.close()
+    assert get(talk, path=path, host=host).ok
+    assert seen[0].startswith(f"GET {path} HTTP/1.1\r\nHost: {sent}".encode())
 
 
 class Authority:
@@ -262,13 +219,13 @@ class Authority:
         self.directory, self.file = directory, str(directory / "ca.pem")
         self._openssl("req", "-x509", *self._subject("ca"), "-days", "2", "-out", self.file)
 
-    def server(self, name: str, *, days: str = "2") -> ssl.SSLContext:
+    def server(self, name: str, *, days: int = 2) -> ssl.SSLContext:
         """A context of a server with a certificate for an address or a name."""
         request, signed, extensions = (str(self.directory / f"{name}.{end}") for end in ("csr", "pem", "ext"))
         Path(extensions).write_text(f"subjectAltName={'IP' if name[0].isdigit() else 'DNS'}:{name}\n")
         self._openssl("req", *self._subject(name), "-out", request)
-        authority = ("-CA", self.file, "-CAkey", str(self.directory / "ca.key"), "-CAcreateserial")
-        self._openssl("x509", "-req", "-in", request, *authority, "-days", days, "-extfile", extensions, "-out", signed)
+        authority = ("-CA", self.file, "-CAkey", str(self.directory / "ca.key"), "-CAcreateserial", "-days", str(days))
+        self._openssl("x509", "-req", "-in", request, *authority, "-extfile", extensions, "-out", signed)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(signed, str(self.directory / f"{name}.key"))
         return context
@@ -286,18 +243,21 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("ca"))
 
 
-def reason(server: ssl.SSLContext | None, tls: Tls) -> str:
-    async def once() -> str:
-        async with tcp_server(hello, tls=server) as port:
-            target = HttpTarget(ip_address("127.0.0.1"), port, body=b"hello", tls=tls)
-            return (await Prober().probe(target, timeout_s=PATIENCE_S)).reason
-
-    return asyncio.run(once())
-
-
-def test_trusted_by_address_and_by_name(authority: Authority) -> None:
-    assert reason(authority.server("127.0.0.1"), Tls(ca_file=authority.file)) == "answered"
-    assert reason(authority.server("www.example"), Tls(ca_file=authority.file, name="www.example")) == "answered"
+@pytest.mark.parametrize(
+    ("name", "days", "tls", "reason"),
+    [
+        ("127.0.0.1", 2, {}, "answered"),
+        ("www.example", 2, {"name": "www.example"}, "answered"),
+        ("www.example", 2, {"name": "api.example"}, "certificate for another name"),
+        ("www.example", 2, {}, "certificate for another address"),
+        ("127.0.0.1", -1, {}, "certificate expired"),
+        ("127.0.0.1", -1, {"ca_file": None, "verify": False}, "answered"),
+        ("127.0.0.1", 2, {"ca_file": None}, "certificate from an authority that is not trusted"),
+    ],
+)
+def test_certificates(authority: Authority, name: str, days: int, tls: dict[str, Any], reason: str) -> None:
+    trusting = Tls(**{"ca_file": authority.file, **tls})
+    assert get(reply_with(OK), server_tls=authority.server(name, days=days), tls=trusting).reason == reason
 
 
 def test_a_private_authority_of_plain_openssl_is_trusted_under_the_strict_defaults_of_python_3_13(
@@ -312,47 +272,46 @@ def test_a_private_authority_of_plain_openssl_is_trusted_under_the_strict_defaul
         return context
 
     monkeypatch.setattr(ssl, "create_default_context", strict)
-    assert reason(authority.server("127.0.0.1"), Tls(ca_file=authority.file)) == "answered"
+    server = authority.server("127.0.0.1")
+    assert get(reply_with(OK), server_tls=server, tls=Tls(ca_file=authority.file)).ok
 
 
-def test_another_name(authority: Authority) -> None:
-    server = authority.server("www.example")
-    assert reason(server, Tls(ca_file=authority.file, name="api.example")) == "certificate for another name"
-    assert reason(server, Tls(ca_file=authority.file)) == "certificate for another address"
-
-
-def test_expired(authority: Authority) -> None:
-    server = authority.server("127.0.0.1", days="-1")
-    assert reason(server, Tls(ca_file=authority.file)) == "certificate expired"
-    assert reason(server, Tls(verify=False)) == "answered"
-
-
-def test_unknown_authority(authority: Authority) -> None:
-    text = reason(authority.server("127.0.0.1"), Tls())
-    assert text == "certificate from an authority that is not trusted"
-
-
-def test_no_tls_at_all() -> None:
+def test_requests_by_tls_that_cannot_be_made(tmp_path: Path) -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OK)
         await reader.read()
         writer.close()
 
-    async def once() -> str:
-        async with tcp_server(plain) as port:
-            target = HttpTarget(ip_address("127.0.0.1"), port, tls=Tls(verify=False))
-            return (await Prober().probe(target, timeout_s=PATIENCE_S)).reason
-
-    assert asyncio.run(once()) == "TLS failed: wrong version number"
-
-
-def test_authority_file_is_named_when_it_is_unusable(tmp_path: Path) -> None:
-    empty = tmp_path / "empty.pem"
+    empty, missing = tmp_path / "empty.pem", tmp_path / "no.pem"
     empty.touch()
-    assert reason(None, Tls(ca_file=str(empty))) == f"{empty} holds no certificate in PEM form"
-    assert reason(None, Tls(ca_file=str(tmp_path / "no.pem"))) == f"{tmp_path / 'no.pem'}: no such file or directory"
+    for tls, reason in (
+        (Tls(verify=False), "TLS failed: wrong version number"),
+        (Tls(ca_file=str(empty)), f"{empty} holds no certificate in PEM form"),
+        (Tls(ca_file=str(missing)), f"{missing}: no such file or directory"),
+        (Tls(verify=False, name="x" * 64 + ".example"), "the request cannot be made"),
+    ):
+        assert get(plain, tls=tls).reason.startswith(reason)
 
 
-def test_name_that_no_request_can_have() -> None:
-    long = "x" * 64 + ".example"
-    assert reason(None, Tls(verify=False, name=long)).startswith("the request cannot be made")
+@pytest.mark.parametrize("line", [b"up 50%\n", b"up 50%\r\n", b"up 50%"], ids=str)
+def test_the_agent_of_a_server_is_sent_a_line_and_replies_with_one(line: bytes) -> None:
+    found = get(reply_with(line, after=b"web\n"), target=AgentTarget, send=b"web\n")
+    assert (found.ok, found.reply) == (True, "up 50%")
+
+
+@pytest.mark.parametrize(
+    ("reply", "hold_s", "reason"),
+    [
+        (b"", 0, "connection closed without a reply"),
+        (b"x" * 5000, 0, "no line end in the first 1024 bytes"),
+        (b"\x1b[2J75%\n", 0, "the reply is not printable ASCII"),
+        (b"\xff\xfe\n", 0, "the reply is not printable ASCII"),
+        (b"75", 60, "no whole line within 90ms"),
+    ],
+    ids=["nothing", "no line end", "control characters", "no ASCII", "half a line"],
+)
+def test_wrong_replies_of_an_agent(reply: bytes, hold_s: float, reason: str) -> None:
+    talk = reply_with(reply, after=b"\n", hold_s=hold_s)
+    timeout_s = 0.09 if hold_s else PATIENCE_S
+    found = get(talk, timeout_s=timeout_s, target=AgentTarget, send=b"\n")
+    assert (found.ok, found.reason.partition(":")[0]) == (False, reason)
