@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
@@ -25,10 +24,9 @@ from xenoovs.agent.health import (
     initial_health,
     with_result,
 )
-from xenoovs.agent.probe.target import IcmpTarget, ProbeResult, TcpTarget
+from xenoovs.agent.probe.target import IcmpTarget, ProbeResult
 from xenoovs.agent.snapshot_builder import Moment, service_views
-from xenoovs.agent.state import AgentState, ConfigFollowed, Probed, Tick, after, desired_state
-from xenoovs.decision.decision import BackendName
+from xenoovs.agent.state import AgentState
 from xenoovs.decision.ejection import (
     Ejection,
     SlowStarts,
@@ -36,7 +34,6 @@ from xenoovs.decision.ejection import (
     ramps,
     select_ejected,
     update_slow_starts,
-    with_away,
     with_dead_ports,
 )
 from xenoovs.model.address import Mac
@@ -44,7 +41,6 @@ from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, 
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import Direct
 from xenoovs.partition.change import STEPS
-from xenoovs.show.snapshot import Override
 
 HEALTH = Health(ProbeKind.ICMP, fall=1, jitter=Fraction(0))
 VIP = IPv4Address("192.0.2.1")
@@ -76,30 +72,25 @@ class Driven(DrivenAgent):
         return self.record(check, ok=ok, sent_s=sent_s)
 
 
-def test_one_probe_for_one_backend_however_many_services_use_it() -> None:
-    shared = small.balancer(*(service(f"s{port}", 1, 1, port=port) for port in range(80, 90)))
-    one = Driven(shared)
+@pytest.mark.parametrize(
+    ("second", "probes"),
+    [(HEALTH, 1), (replace(HEALTH, max_down=Fraction(1)), 1), (replace(HEALTH, fall=2), 2), (None, 1)],
+    ids=["the same", "another max_down", "another fall", "none"],
+)
+def test_services_share_a_probe_of_a_backend_with_the_same_settings(second: Health | None, probes: int) -> None:
+    two = small.balancer(service("a", 0, 1, port=80), service("b", 0, 1, port=81, health=second))
+    assert len(Driven(two).due(0.0)) == probes
+
+
+def test_the_result_of_a_probe_is_that_of_all_services_that_share_it() -> None:
+    same = small.balancer(*(service(f"s{port}", 1, 1, port=port) for port in range(80, 90)))
+    one = Driven(same)
     (first, second) = one.due(0.0)
     change = one.answer(first, ok=False, sent_s=0.0, now_s=0.1)
     assert change is not None
-    assert change.backends == tuple((f"s{port}", "b0") for port in range(80, 90))
+    assert change.backends == tuple((service.name, "b0") for service in same.services)
     one.answer(second, ok=True, sent_s=0.0, now_s=0.1)
-    assert one.desired().ejected == {f"s{port}": {"b0"} for port in range(80, 90)}
-
-
-def test_different_probe_settings_are_different_probes() -> None:
-    two = small.balancer(service("a", 1, port=80), service("b", 1, port=81, health=replace(HEALTH, fall=2)))
-    assert len(Driven(two).due(0.0)) == 2
-
-
-def test_max_down_makes_no_further_probe() -> None:
-    two = small.balancer(service("a", 1, port=80), service("b", 1, port=81, health=replace(HEALTH, max_down=1)))  # type: ignore[arg-type]
-    assert len(Driven(two).due(0.0)) == 1
-
-
-def test_backends_without_weight_and_services_without_health_are_not_probed() -> None:
-    some = small.balancer(service("a", 0, 1, port=80), service("b", 1, 1, port=81, health=None))
-    assert list(checks_of(some, ()).by_backend) == [("a", "b1")]
+    assert one.desired().ejected == {service.name: {"b0"} for service in same.services}
 
 
 def test_a_probe_is_not_started_again_before_its_result() -> None:
@@ -108,26 +99,6 @@ def test_a_probe_is_not_started_again_before_its_result() -> None:
     assert one.due(100.0) == []
     one.answer(check, ok=True, sent_s=0.0, now_s=0.2)
     assert one.queue.next_due_s == 1.0
-
-
-def test_a_new_config_keeps_known_health_and_probes_new_backends_at_once() -> None:
-    one = Driven(small.balancer(service("a", 1, 1, port=80)))
-    for check in one.due(0.0):
-        one.answer(check, ok="192.0.2.17" in str(check.target), sent_s=0.0, now_s=0.0)
-    assert one.desired().ejected == {"a": {"b0"}}
-    one.now = 0.5
-    one.follow(small.balancer(service("renamed", 2, 1, 1, port=80)))
-    assert one.desired().ejected == {"renamed": {"b0"}}
-    assert len(one.due(0.5)) == 1
-
-
-def test_a_result_for_a_check_that_is_gone_is_ignored() -> None:
-    one = Driven(small.balancer(service("a", 1, port=80)))
-    (check,) = one.due(0.0)
-    one.now = 0.1
-    one.follow(small.balancer())
-    assert one.answer(check, ok=False, sent_s=0.0, now_s=0.2) is None
-    assert one.desired().ejected == {}
 
 
 def crowd(backends: int, *, jitter: Fraction) -> Driven:
@@ -189,43 +160,21 @@ def test_a_check_that_returns_while_its_probe_runs_is_not_probed_twice() -> None
     assert asked == 9
 
 
-def all_fall(one: Driven, *, moment: float) -> list[HealthChange]:
-    changes = [one.answer(check, ok=False, sent_s=moment, now_s=moment) for check in one.due(moment)]
-    one.desired()
-    return [each for each in changes if each is not None]
-
-
 def test_backends_that_max_down_holds_are_reported() -> None:
-    one = Driven(small.balancer(service("a", 1, 1, 1, port=80), service("b", 1, 0, port=81)))
-    assert [(each.backends, each.held) for each in all_fall(one, moment=0.0)] == [
-        ((("a", "b0"), ("b", "b0")), (("b", "b0"),)),
-        ((("a", "b1"),), (("a", "b1"),)),
+    dropped = replace(HEALTH, on_all_down=AllDown.DROP)
+    one = Driven(
+        small.balancer(
+            service("a", 1, 1, 1, port=80), service("b", 1, 0, port=81), service("c", 1, 1, port=82, health=dropped)
+        )
+    )
+    changes = [one.answer(check, ok=False, sent_s=0.0, now_s=0.0) for check in one.due(0.0)]
+    assert [(each.backends, each.held) for each in changes if each] == [
+        ((("a", "b0"), ("b", "b0"), ("c", "b0")), (("b", "b0"),)),
+        ((("a", "b1"), ("c", "b1")), (("a", "b1"),)),
         ((("a", "b2"),), (("a", "b2"),)),
     ]
-    assert one.desired().ejected == {"a": {"b0"}}
+    assert one.desired().ejected == {"a": {"b0"}, "c": {"b0", "b1"}}
     assert one.state.held == {"a": {"b1", "b2"}, "b": {"b0"}}
-
-
-def test_no_backend_is_held_where_all_packets_are_dropped() -> None:
-    dropped = replace(HEALTH, on_all_down=AllDown.DROP)
-    one = Driven(small.balancer(service("a", 1, 1, port=80, health=dropped)))
-    assert [each.held for each in all_fall(one, moment=0.0)] == [(), ()]
-
-
-def test_a_held_backend_that_is_ejected_later_is_reported_once_and_triggers_a_round() -> None:
-    one = Driven(small.balancer(service("a", 1, 1, port=80)))
-    all_fall(one, moment=0.0)
-    changes = []
-    for moment in range(1, 8):
-        for check in one.due(moment):
-            changes.append(one.answer(check, ok=".16'" in str(check.target), sent_s=moment, now_s=moment))
-        one.desired()
-    news = [each for each in changes if each is not None]
-    assert [(each.backends, each.is_up, each.was_held) for each in news] == [
-        ((("a", "b0"),), True, False),
-        ((("a", "b1"),), False, True),
-    ]
-    assert one.desired().ejected == {"a": {"b1"}}
 
 
 TCP_HEALTH = Health(ProbeKind.TCP, 80, rise=2, fall=3)
@@ -284,12 +233,6 @@ def test_a_silent_backend_is_down_within_the_documented_time(fall: int, fast_ms:
     assert abs(now_s - longest_ms / 1000) < 1e-6
 
 
-def test_with_initial_up_the_first_result_decides() -> None:
-    for ok in (True, False):
-        last = walk(TCP_HEALTH, [ok], remembered_up=None)[-1]
-        assert (last.is_up, last.is_known, last.contradictions, last.since_s) == (ok, True, 0, 1.0)
-
-
 def test_the_state_in_the_flows_takes_precedence_over_initial() -> None:
     closed = replace(TCP_HEALTH, initial=Initial.DOWN)
     assert initial_health(closed, remembered_up=True, due_s=7.0, now_s=7.0).is_up
@@ -334,45 +277,19 @@ def test_bounds(of: int, down: int, part: Fraction, policy: AllDown) -> None:
         assert out == set(fallen[: len(out)])
 
 
-@given(st.integers(2, 20), parts)
-def test_one_more_failure_returns_no_ejected_backend(of: int, part: Fraction) -> None:
-    health = replace(ICMP, max_down=part)
-    names = [f"b{i}" for i in range(of)]
-    sets = [select_ejected(names[:down], total=of, health=health) for down in range(of + 1)]
-    assert all(one <= other for one, other in itertools.pairwise(sets))
+def step(before: Ejection, one: Service, down: dict[str, float], *, now_s: float) -> Ejection:
+    """Decide with these backends down, each since a time."""
+    return decide_ejections(replace(before, down=down), one, {}, now_s=now_s)
 
 
-def equal_service(backends: int, health: Health = ICMP) -> Service:
-    return replace(small.service(small.claim(), *[1] * backends), health=health)
-
-
-def step(
-    before: Ejection,
-    one: Service,
-    down: Mapping[str, float],
-    *,
-    now_s: float,
-    failing: Mapping[str, float] | None = None,
-) -> Ejection:
-    """Decide with these backends down: since when each is down, and since when its probes fail."""
-    return decide_ejections(replace(before, down=down), one, failing or {}, now_s=now_s)
-
-
-def both_down(one: Service) -> Ejection:
-    """b0 is ejected, and b1 is held."""
-    full = step(Ejection(), one, {"b0": 0.0, "b1": 0.0}, now_s=0.0)
-    assert (sorted(full.ejected), sorted(full.held)) == (["b0"], ["b1"])
-    return full
-
-
-def test_a_held_backend_that_comes_up_and_goes_down_again_is_ejected_at_once_if_the_limit_allows_it() -> None:
-    two = equal_service(2)
-    assert step(both_down(two), two, {"b1": 7.0}, now_s=7.0).ejected == {"b1"}
-
-
-def test_a_backend_that_goes_down_later_may_be_ejected_before_a_held_one() -> None:
-    three = equal_service(3, replace(ICMP, max_down=Fraction(1, 3)))
-    free = step(both_down(three), three, {"b1": 0.0}, now_s=1.0)
+def test_a_held_backend_that_fails_anew_and_one_that_fails_later_are_ejected_when_the_limit_allows_it() -> None:
+    two, three = (
+        replace(small.service(small.claim(), *[1] * n), health=replace(ICMP, max_down=Fraction(1, n))) for n in (2, 3)
+    )
+    both, of_three = (step(Ejection(), one, {"b0": 0.0, "b1": 0.0}, now_s=0.0) for one in (two, three))
+    assert (sorted(both.ejected), sorted(both.held)) == (["b0"], ["b1"])
+    assert step(both, two, {"b1": 7.0}, now_s=7.0).ejected == {"b1"}
+    free = step(of_three, three, {"b1": 0.0}, now_s=1.0)
     taken = step(free, three, {"b1": 0.0, "b2": 1.0}, now_s=2.0)
     assert (sorted(free.ejected), sorted(taken.ejected)) == ([], ["b2"])
     # The limit is reached: b1 begins again when it allows one more.
@@ -380,158 +297,56 @@ def test_a_backend_that_goes_down_later_may_be_ejected_before_a_held_one() -> No
 
 
 @pytest.mark.parametrize(
-    ("fallen", "down", "ejected"),
+    ("fallen", "dead", "ejected"),
     [
         ("", "", ""),
         ("", "p2", "bc"),
         ("", "p1", "a"),
         ("b", "p1", "ab"),
-        ("a", "p2", "a"),
-        ("", "p1 p2", ""),
+        ("a", "p2", "abc"),
+        ("as", "p2", "as"),
+        ("", "p1 p2", "abc"),
+        ("", "p1 p2 p3", ""),
+        ("s", "p1 p2", "s"),
         ("abc", "p1", "abc"),
         ("", "p9", ""),
     ],
 )
 def test_backends_behind_ports_without_link_are_ejected_as_long_as_one_is_left(
-    fallen: str, down: str, ejected: str
+    fallen: str, dead: str, ejected: str
 ) -> None:
-    named = (("a", 1, "p1"), ("b", 1, "p2"), ("c", 1, "p2"), ("unused", 0, "p1"))
-    plain = equal_service(4)
-    backends = (
-        Backend(name, replace(backend.next_hop, port=egress), Fraction(weight))
-        for backend, (name, weight, egress) in zip(plain.backends, named, strict=True)
+    """Also if that is a backup, unless it is down."""
+    named = (("a", 1, "p1"), ("b", 1, "p2"), ("c", 1, "p2"), ("unused", 0, "p1"), ("s", 1, "p3"))
+    backends = tuple(
+        Backend(name, Direct(Mac(n), egress), Fraction(weight), is_backup=name == "s")
+        for n, (name, weight, egress) in enumerate(named)
     )
-    one = replace(plain, name="web", backends=tuple[Backend, ...](backends))
-    found = with_dead_ports(
-        {"web": frozenset(fallen)} if fallen else {}, small.balancer(one).services, frozenset(down.split())
-    )
+    one = replace(small.service(small.claim(), name="web"), backends=backends)
+    found = with_dead_ports({"web": frozenset(fallen)} if fallen else {}, [one], frozenset(dead.split()))
     assert found == ({"web": frozenset(ejected)} if ejected else {})
 
 
-def with_backups(backends: int, backups: int, health: Health = ICMP) -> Service:
-    """The last ones are backups."""
-    made = equal_service(backends + backups, health)
-    marked = (replace(b, is_backup=i >= backends) for i, b in enumerate(made.backends))
-    return replace(made, backends=tuple(marked))
-
-
-def ejected(one: Service, *down: str) -> set[str]:
-    return set(step(Ejection(), one, dict.fromkeys(down, 0.0), now_s=0.0).ejected)
-
-
-def test_what_leaves_a_service_without_any_backend_that_is_up_changes_nothing() -> None:
-    """A backup that is down gets no clients."""
-    one = with_backups(2, 1)
-    down = {"s": frozenset(ejected(one, "b2"))}
-    assert with_dead_ports(down, [one], {"p1"}) == down
-    assert with_away(down, [one], {"s": frozenset({"b0", "b1"})}) == down
-
-
-def test_dead_ports_leave_the_clients_to_a_backup_behind_another_port() -> None:
-    made = with_backups(2, 1)
-    backends = tuple(
-        replace(b, next_hop=Direct(Mac(i), "p2" if b.is_backup else "p1")) for i, b in enumerate(made.backends, 1)
-    )
-    one = small.balancer(replace(made, backends=backends))
-    assert with_dead_ports({}, one.services, {"p1"}) == {"s": {"b0", "b1"}}
-    assert with_dead_ports({}, one.services, {"p1", "p2"}) == {}
-
-
-RAMPED = Health(ProbeKind.ICMP, ramp_ms=7000)
 B0, B1 = ("s", "b0"), ("s", "b1")
-WHOLE = Fraction(1)
+RAMPED = small.balancer(replace(small.service(small.claim(), 1, 1), health=Health(ProbeKind.ICMP, ramp_ms=7000)))
+FIRST_STEP = {B1: Fraction(1, STEPS)}
 
 
-def balancer(*weights: int, health: Health | None = RAMPED) -> Balancer:
-    return small.balancer(replace(small.service(small.claim(), *weights), health=health))
-
-
-def back(one: Balancer, *, out: str = "b1", at_s: float = 0.0) -> SlowStarts:
-    """All backends were up, then one was ejected, and it recovers at that moment."""
-    slow = update_slow_starts(SlowStarts(), one, {}, known={B0: WHOLE, B1: WHOLE}, now_s=-9)
-    slow = update_slow_starts(slow, one, {"s": frozenset({out})}, known={}, now_s=-5)
-    return update_slow_starts(slow, one, {}, known={}, now_s=at_s)
-
-
-@pytest.mark.parametrize(("now_s", "part"), [(0, 1), (0.99, 1), (1, 2), (6.99, 7), (7, None), (99, None)])
-def test_steps(now_s: float, part: int | None) -> None:
-    one = balancer(1, 1)
-    expected: dict[BackendName, Fraction] = {} if part is None else {B1: Fraction(part, STEPS)}
-    assert ramps(back(one), one, now_s=now_s) == expected
-
-
-def test_no_backend_starts_slowly_at_the_first_read_of_an_empty_bridge() -> None:
-    one = balancer(1, 1)
-    assert ramps(update_slow_starts(SlowStarts(), one, {}, known={}, now_s=0), one, now_s=0) == {}
-
-
-def test_a_backend_with_a_new_weight_starts_slowly() -> None:
-    """The end of a drain is a return like the end of an ejection."""
-    slow = update_slow_starts(SlowStarts(), balancer(1, 0), {}, known={B0: WHOLE}, now_s=0)
-    slow = update_slow_starts(slow, balancer(1, 1), {}, known={}, now_s=5)
-    assert ramps(slow, balancer(1, 1), now_s=5) == {B1: Fraction(1, 8)}
-
-
-def test_without_a_ramp_all_at_once() -> None:
-    for health in (None, replace(RAMPED, ramp_ms=None)):
-        one = balancer(1, 1, health=health)
-        assert ramps(back(one), one, now_s=0) == {}
-
-
-def test_an_ended_start_does_not_begin_again() -> None:
-    one = balancer(1, 1)
-    slow = update_slow_starts(back(one), one, {}, known={}, now_s=8)
-    assert ramps(update_slow_starts(slow, one, {}, known={}, now_s=9), one, now_s=1) == {}
+def test_a_backend_that_was_out_before_a_restart_starts_slowly_when_it_answers() -> None:
+    """If the switch did not answer at first, the backend got all clients at once."""
+    known = {B0: Fraction(1), B1: Fraction(0)}
+    slow = update_slow_starts(SlowStarts(), RAMPED, {}, known=known, now_s=5)
+    assert ramps(slow, RAMPED, now_s=5) == FIRST_STEP
+    slow = update_slow_starts(SlowStarts(), RAMPED, {"s": frozenset({"b1"})}, known=known, now_s=0)
+    assert ramps(slow, RAMPED, now_s=0) == {}
+    assert ramps(update_slow_starts(slow, RAMPED, {}, known={}, now_s=5), RAMPED, now_s=5) == FIRST_STEP
 
 
 def test_the_share_during_a_slow_start_is_one_that_blocks_can_give() -> None:
-    one = balancer(2, 1, 1)
+    one = small.balancer(small.service(small.claim(), 2, 1, 1))
     (service,) = service_views(Moment(AgentState(one, one), {B1: Fraction(1, 2)}))
     shares = [backend.target_share for backend in service.backends]
     assert shares == pytest.approx([0.875 * 2 / 3, 0.125, 0.875 / 3])
     assert service.backends[1].weight_in_use == 0.5
-
-
-@pytest.mark.parametrize("step", range(1, STEPS))
-def test_a_start_that_was_under_way_before_a_restart_goes_on(step: int) -> None:
-    one = balancer(1, 1)
-    part = Fraction(step, STEPS)
-    slow = update_slow_starts(SlowStarts(), one, {}, known={B0: WHOLE, B1: part}, now_s=100)
-    assert ramps(slow, one, now_s=100) == {B1: part}
-    ahead = ramps(slow, one, now_s=100.9)
-    assert ahead == ({} if step == STEPS - 1 else {B1: Fraction(step + 1, STEPS)})
-    assert ramps(slow, one, now_s=107) == {}
-
-
-def test_a_backend_ejected_before_a_restart_starts_slowly_if_it_answers_when_the_switch_is_read() -> None:
-    """If the switch did not answer at first, the backend got all clients at once."""
-    one = balancer(1, 1)
-    slow = update_slow_starts(SlowStarts(), one, {}, known={B0: WHOLE, B1: Fraction(0)}, now_s=5)
-    assert ramps(slow, one, now_s=5) == {B1: Fraction(1, STEPS)}
-
-
-def test_a_backend_ejected_before_a_restart_has_not_started() -> None:
-    one = balancer(1, 1)
-    slow = update_slow_starts(SlowStarts(), one, {"s": frozenset({"b1"})}, known={B0: WHOLE, B1: Fraction(0)}, now_s=0)
-    assert ramps(slow, one, now_s=0) == {}
-    assert ramps(update_slow_starts(slow, one, {}, known={}, now_s=5), one, now_s=5) == {B1: Fraction(1, STEPS)}
-
-
-PLAIN = small.service(small.claim(), 2, 1, 1, name="web")
-BACKENDS = tuple(replace(b, address=IPv4Address(i + 1)) for i, b in enumerate(PLAIN.backends))
-BALANCER = small.balancer(replace(PLAIN, backends=BACKENDS, health=Health(ProbeKind.ICMP, max_down=Fraction(1))))
-FOLLOWED = ConfigFollowed(BALANCER, (Override("web", "b1", Fraction(2), 0.0, Fraction(1)),))
-
-
-def test_the_weights_in_use_are_those_of_config_and_operators_whatever_the_latency() -> None:
-    state = after(AgentState(BALANCER, BALANCER), FOLLOWED, now_s=0.0)
-    checks = state.tracker.checks.by_backend
-    results = (
-        Probed(checks["web", name], ProbeResult(ok=True, latency_s=latency_s, reason="answered"), sent_s=0.0)
-        for name, latency_s in (("b0", 0.004), ("b1", 0.001))
-    )
-    (service,) = desired_state(after(state, *results, Tick(), now_s=1.0), 1.0).balancer.services
-    assert service.weights == tuple(map(Fraction, (2, 2, 1)))
 
 
 CONFIG = """\
@@ -551,16 +366,10 @@ services:
 """
 
 
-def targets(probe: str) -> dict[str, object]:
+@pytest.mark.parametrize(
+    ("probe", "ports"), [("tcp", [8080, 8081, 80]), ("tcp, port: 7", [7, 7, 7]), ("icmp", [None] * 3)]
+)
+def test_each_backend_is_tried_where_it_serves(probe: str, ports: list[int | None]) -> None:
     balancer = parse_config(CONFIG.replace("PROBE", probe), file="c.yaml")
-    return {backend: check.target for (_, backend), check in checks_of(balancer, ()).by_backend.items()}
-
-
-@pytest.mark.parametrize(("probe", "ports"), [("tcp", [8080, 8081, 80]), ("tcp, port: 7", [7, 7, 7])])
-def test_each_backend_is_tried_where_it_serves(probe: str, ports: list[int]) -> None:
-    found = targets(probe)
-    assert [target.port for target in found.values() if isinstance(target, TcpTarget)] == ports
-
-
-def test_a_probe_without_a_port_has_none() -> None:
-    assert all(isinstance(target, IcmpTarget) for target in targets("icmp").values())
+    found = checks_of(balancer, ()).by_backend.values()
+    assert [getattr(check.target, "port", None) for check in found] == ports
