@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import threading
+from typing import Any
 
 import pytest
 
@@ -57,48 +57,32 @@ def test_a_switch_that_hangs_is_told_and_comes_back(own_ovs: DummyOvs) -> None:
     assert "has sent nothing for 3s, not even to an echo request" in str(end["reason"])
 
 
-@pytest.mark.parametrize("spoken", [("OpenFlow10",), ("OpenFlow13", "OpenFlow10")])
-def test_an_old_version_is_named_with_the_remedy(bridge: DummyBridge, spoken: tuple[str, ...]) -> None:
-    bridge.ovs.vsctl("set", "bridge", bridge.name, f"protocols={','.join(spoken)}")
+@pytest.mark.parametrize(
+    ("protocols", "expected", "event", "reason"),
+    [
+        ("OpenFlow10", ("ovsbr1",), "bridge refused", "ovs-vsctl add bridge ovsbr1 protocols OpenFlow14"),
+        ("OpenFlow11,OpenFlow12", (), "a connection is closed", "it speaks OpenFlow11, OpenFlow12, not OpenFlow14"),
+        ("OpenFlow14", ("another",), "bridge refused", "this controller is for another"),
+        ("OpenFlow14", ("ovsbr1", 0xAA), "bridge refused", "00000000000000aa"),
+    ],
+    ids=["an old version", "no version in common", "nobody asked for it", "another datapath of the right name"],
+)
+def test_a_bridge_is_refused_once_and_told_why(
+    bridge: DummyBridge, protocols: str, expected: tuple[Any, ...], event: str, reason: str
+) -> None:
+    bridge.ovs.vsctl("set", "bridge", bridge.name, f"protocols={protocols}")
     record = Record()
     with running_server(record) as server:
-        switch = Way(server).switch(bridge.ovs)
-        with pytest.raises(OpenFlowVersionDisabled) as caught:
-            switch.dump_flows(bridge.name)
-    assert caught.value.spoken == tuple(sorted(spoken))
-    assert "ovs-vsctl add bridge ovsbr1 protocols OpenFlow14" in str(record.of("bridge refused")[0]["reason"])
-
-
-def test_no_version_in_common(bridge: DummyBridge) -> None:
-    bridge.ovs.vsctl("set", "bridge", bridge.name, "protocols=OpenFlow11,OpenFlow12")
-    record = Record()
-    with running_server(record) as server:
+        if expected:
+            server.expect(*expected)
         connect(bridge.ovs, bridge.name, server)
-        eventually(lambda: record.of("a connection is closed") != [], "the connection is refused")
-    assert "it speaks OpenFlow11, OpenFlow12, not OpenFlow14" in str(record.of("a connection is closed")[0]["reason"])
-
-
-def test_bridges_that_nobody_asked_for_are_refused_once(bridge: DummyBridge) -> None:
-    record = Record()
-    with running_server(record) as server:
-        server.expect("another")
-        connect(bridge.ovs, bridge.name, server)
-        eventually(lambda: record.of("bridge refused") != [], "the bridge is refused")
+        eventually(lambda: record.of(event) != [], "it is refused")
         assert server.registry.connections == ()
-    (refused,) = record.of("bridge refused")
-    assert (refused["bridge"], refused["reason"]) == ("ovsbr1", "this controller is for another")
-
-
-def test_another_datapath_of_the_right_name_is_refused(bridge: DummyBridge) -> None:
-    mine = int(bridge.ovs.vsctl("get", "bridge", bridge.name, "datapath_id").strip('"'), 16)
-    for wanted, is_let_in in ((mine, True), (mine ^ 1, False)):
-        record = Record()
-        with running_server(record) as server:
-            server.expect(bridge.name, wanted)
-            connect(bridge.ovs, bridge.name, server)
-            eventually(lambda: bool(record.of("bridge connected") or record.of("bridge refused")), "a decision")  # noqa: B023
-            assert [line.bridge for line in server.registry.connections] == ["ovsbr1"] * is_let_in
-        bridge.ovs.vsctl("del-controller", bridge.name)
+        if reason.startswith("ovs-vsctl"):
+            with pytest.raises(OpenFlowVersionDisabled, match=protocols):
+                ControllerSwitch(server.registry).dump_flows(bridge.name)
+    (refused,) = record.of(event)
+    assert reason in str(refused["reason"])
 
 
 def test_two_bridges_of_one_name(dummy_ovs: DummyOvs, own_ovs: DummyOvs) -> None:
@@ -134,20 +118,6 @@ def test_the_error_for_a_lost_bridge_names_no_command(bridge: DummyBridge) -> No
         with pytest.raises(SwitchUnreachable, match=r"its connection was lost at 20\d\d-.*T.*\(") as caught:
             ControllerSwitch(server.registry).dump_flows(bridge.name)
     assert "set-controller" not in str(caught.value)
-
-
-@pytest.mark.parametrize("others", [(), ("tcp:127.0.0.1:1",)])
-def test_the_command_that_is_told_beside_others_adds_this_one(bridge: DummyBridge, others: tuple[str, ...]) -> None:
-    """As it is typed in a shell."""
-    if others:
-        bridge.ovs.vsctl("set-controller", bridge.name, *others)
-    with running_server(Record(), is_redundant=True) as server:
-        place = server.expect(bridge.name).expected
-        program, *words = shlex.split(place.hint.command(bridge.name))
-        assert program == "ovs-vsctl"
-        bridge.ovs.vsctl(*words)
-        eventually(lambda: place.connection is not None, "the bridge comes")
-        assert set(bridge.ovs.vsctl("get-controller", bridge.name).split()) == {*others, server.target}
 
 
 def test_an_error_of_the_switch_is_told_with_what_it_is_about(bridge: DummyBridge) -> None:

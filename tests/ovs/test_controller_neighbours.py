@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import start
+from tests.command_line import finish, running
 from tests.compiled import compiled
 from tests.ovs import lab_support
 from tests.ovs.dummy import DummyBridge, ofctl
@@ -23,9 +24,8 @@ from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.controller.listen import parse_address
 from xenoovs.controller.neighbour_discovery import BURST, NeighbourProxy, answer_flows
 from xenoovs.controller.server import ControllerSwitch, Server
-from xenoovs.lab.lab import Lab
 from xenoovs.model.address import Family, Mac
-from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol
+from xenoovs.model.balancer import Claim, PortRange, Protocol
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow, render_flow
 from xenoovs.switch.process import run
@@ -33,7 +33,6 @@ from xenoovs.switch.process import run
 _VIP, _OTHER = "2001:db8::80", "2001:db8::81"
 _MAC = Mac(int.from_bytes(VIP_MAC, "big"))
 _BALANCER = balancer(replace(service(claim(ip_address(_VIP))), vip_mac=_MAC))
-_MOVED = balancer(replace(service(claim(ip_address(_OTHER))), vip_mac=_MAC))
 _WANTED = sorted(render_flow(flow) for flow in answer_flows(_BALANCER))
 _PASSED_ON = parse_flow("cookie=0x786f000000000001, priority=1,in_port=p0 actions=output:p1")
 
@@ -64,22 +63,21 @@ def _receive(bridge: DummyBridge, *frames: bytes) -> None:
     bridge.receive("p0", [(frame.hex(),) for frame in frames])
 
 
-def test_a_solicitation_is_answered_and_not_passed_on(server: Server, bridge: DummyBridge) -> None:
-    _receive(bridge, solicitation())
+def test_a_solicitation_is_answered_and_others_are_passed_on_and_all_without_a_controller(
+    server: Server, bridge: DummyBridge
+) -> None:
+    frames = [solicitation(target=IPv6Address(_OTHER).packed), solicitation(kind=136)]
+    _receive(bridge, solicitation(), *frames)
     eventually(lambda: len(bridge.sent("p0")) == 1, "an answer")
     (answer,) = bridge.sent("p0")
     assert answer[:12] == HOST_MAC + VIP_MAC
     assert answer[62:78] == IPv6Address(_VIP).packed
-    assert bridge.sent("p1") == []
+    eventually(lambda: bridge.sent("p1") == frames, "both others are passed on")
     assert server.expect(bridge.name).proxy.answered == 1
-
-
-def test_other_addresses_are_passed_on(server: Server, bridge: DummyBridge) -> None:
-    frames = [solicitation(target=IPv6Address(_OTHER).packed), solicitation(kind=136)]
-    _receive(bridge, *frames)
-    eventually(lambda: bridge.sent("p1") == frames, "both are passed on")
-    assert bridge.sent("p0") == []
-    assert server.expect(bridge.name).proxy.answered == 0
+    server.close()
+    eventually(lambda: _flows(bridge) == [], "the flows are gone with the controller")
+    _receive(bridge, solicitation())
+    eventually(lambda: bridge.sent("p1") == [*frames, solicitation()], "it is passed on")
 
 
 def test_a_solicitation_is_answered_in_its_own_vlan(server: Server, bridge: DummyBridge) -> None:
@@ -92,22 +90,6 @@ def test_a_solicitation_is_answered_in_its_own_vlan(server: Server, bridge: Dumm
     eventually(lambda: len(bridge.sent("p0")) == 1, "an answer")
     assert bridge.sent("p0")[0][:16] == HOST_MAC + VIP_MAC + bytes.fromhex("81006064")
     eventually(lambda: bridge.sent("p1") == [other, solicitation()], "the others are passed on")
-
-
-def test_a_new_config_moves_the_flows(server: Server, bridge: DummyBridge) -> None:
-    server.expect(bridge.name).proxy.follow(_MOVED)
-    wanted = sorted(render_flow(flow) for flow in answer_flows(_MOVED))
-    eventually(lambda: _flows(bridge) == wanted, "the flows of the other address")
-
-
-def test_without_a_controller_discovery_goes_where_it_went(bridge: DummyBridge, record: Record) -> None:
-    with running_server(record) as running:
-        Way(running).switch(bridge.ovs).apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
-        running.expect(bridge.name).proxy.follow(_BALANCER)
-        eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
-    eventually(lambda: _flows(bridge) == [], "the flows are gone with the controller")
-    _receive(bridge, solicitation())
-    eventually(lambda: bridge.sent("p1") == [solicitation()], "it is passed on")
 
 
 def test_the_next_master_answers(bridge: DummyBridge, record: Record) -> None:
@@ -135,18 +117,6 @@ def _follow_as_master(server: Server, bridge: DummyBridge) -> None:
     eventually(lambda: place.connection is not None and not place.connection.is_standby, "it is master")
     server.expect(bridge.name).proxy.follow(_BALANCER)
     eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
-
-
-def test_the_switch_keeps_most_of_a_flood_to_itself(server: Server, bridge: DummyBridge) -> None:
-    """controller_rate_limit, as `--attach` sets it: what is beyond it never comes to the connection."""
-    limits = ("controller_rate_limit=100", "controller_burst_limit=25")
-    bridge.ovs.vsctl("set", "controller", bridge.name, *limits)
-    sent = 3_000
-    _receive(bridge, *[solicitation()] * sent)
-    # The answer comes behind whatever of the flood was let through.
-    ControllerSwitch(server.registry).dump_flows(bridge.name)
-    proxy = server.expect(bridge.name).proxy
-    assert 25 <= proxy.answered + proxy.dropped < sent
 
 
 def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Record) -> None:
@@ -196,24 +166,22 @@ services:
 def test_the_command_answers_for_the_addresses_of_its_config(bridge: DummyBridge, tmp_path: Path) -> None:
     config = tmp_path / "my.yaml"
     config.write_text(_CONFIG)
-    process = start("controller", config, "--db", bridge.ovs.db, "--listen", "127.0.0.1:0", "--attach")
-    try:
-        _ask_until_answered(bridge, "2001:db8::80", times=1)
-        config.write_text(_CONFIG.replace("2001:db8::80", "2001:db8::81"))
-        _ask_until_answered(bridge, "2001:db8::81", times=2)
-    finally:
+    with running("controller", config, "--db", bridge.ovs.db, "--listen", "127.0.0.1:0", "--attach") as process:
+        for times, vip in enumerate((_VIP, _OTHER), 1):
+            config.write_text(_CONFIG.replace(_VIP, vip))
+            # The flow for the address comes with the first round.
+            eventually(partial(_has_flow_for, bridge, vip), f"the flow for {vip}")
+            _receive(bridge, solicitation(target=IPv6Address(vip).packed))
+            eventually(lambda times=times: len(bridge.sent("p0")) == times, "an answer")  # type: ignore[misc]
         process.terminate()
-        process.communicate(timeout=PATIENCE_S)
+        assert finish(process).status == 0
     assert {frame[:12] for frame in bridge.sent("p0")} == {HOST_MAC + VIP_MAC}
     assert bridge.ovs.vsctl("get", "controller", bridge.name, "controller_rate_limit").strip() == "1000"
-    assert [flow for flow in bridge.dump_flows() if "nd_target" in flow] == []
+    assert not _has_flow_for(bridge, "")
 
 
-def _ask_until_answered(bridge: DummyBridge, vip: str, *, times: int) -> None:
-    """The flow for the address comes with the first round."""
-    eventually(lambda: any(f"nd_target={vip}" in flow for flow in bridge.dump_flows()), f"the flow for {vip}")
-    bridge.receive("p0", [(solicitation(target=IPv6Address(vip).packed).hex(),)])
-    eventually(lambda: len(bridge.sent("p0")) == times, f"an answer for {vip}")
+def _has_flow_for(bridge: DummyBridge, vip: str) -> bool:
+    return any(f"nd_target={vip}" in flow for flow in bridge.dump_flows())
 
 
 _LAB_VIP, _CLIENT = "2001:db8:10::80", "2001:db8:c::5"
@@ -222,83 +190,49 @@ _LAB_BALANCER = lab_support.balancer(lab_support.service("six", _CLAIM, vip_mac=
 _FLOOD = 5000
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with running_lab("nd", _LAB_BALANCER, tmp_path_factory.mktemp("lab")) as made:
-        # The kernel asks from an address of the interface; clients of the lab have theirs beside it.
-        _ip(made, "addr", "add", f"{_CLIENT}/128", "dev", made.topology.clients.interface, "nodad")
-        yield made
-
-
-@pytest.fixture
-def lab_server(lab: Lab) -> Iterator[Server]:
-    """A controller in the network namespace of the lab's switch."""
+def test_a_linux_host_finds_the_vip_amid_a_flood(tmp_path: Path) -> None:
+    """The controller is in the network namespace of the lab's switch."""
     address = parse_address("127.0.0.1:0")
-    started = in_namespace(lab.topology.switch_namespace, lambda: Server(address, log=Record().log))
-    with started as running:
-        running.expect(lab.topology.bridge)
-        connect(lab.ovs, lab.topology.bridge, running)
-        switch = ControllerSwitch(running.registry, timeout_s=PATIENCE_S)
-        switch.apply(lab.topology.bridge, _program(_LAB_BALANCER))
-        running.expect(lab.topology.bridge).proxy.follow(_LAB_BALANCER)
-        eventually(lambda: "nd_target" in _dump(lab), "the flows that bring solicitations")
-        _forget(lab)
-        yield running
-    lab.ovs.vsctl("del-controller", lab.topology.bridge)
+    with running_lab("nd", _LAB_BALANCER, tmp_path / "lab") as lab:
+        clients, target = lab.topology.clients, f"unix:{lab.ovs.directory / lab.topology.bridge}.mgmt"
 
+        def ip(*words: str) -> str:
+            return run(["ip", "-6", "-n", clients.namespace, *words, "dev", clients.interface]).stdout
 
-def _program(wanted: Balancer) -> Bundle:
-    return Bundle(tuple(FlowMod(Command.ADD, flow) for flow in compiled(wanted).flows))
+        def flood() -> None:
+            frame = solicitation(target=IPv6Address(_LAB_VIP).packed)
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
+                sock.bind((clients.interface, 0))
+                for _ in range(_FLOOD):
+                    sock.send(frame)
 
+        def send() -> None:
+            with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+                sock.bind((_CLIENT, 0))
+                sock.sendto(b"?", (_LAB_VIP, 53))
 
-def _dump(lab: Lab) -> str:
-    target = f"unix:{lab.ovs.directory / lab.topology.bridge}.mgmt"
-    return ofctl(lab.ovs, "-O", "OpenFlow14", "dump-flows", target)
+        def finds() -> bool:
+            """Whether the kernel has taken an answer: to send a datagram to the VIP, it has to ask first.
 
+            It asks three times, a second apart; where the machine is too busy for an answer by then, it sends again.
+            """
+            in_namespace(clients.namespace, send)
+            return f"lladdr {lab_support.VIP_MAC} REACHABLE" in ip("neigh", "show", _LAB_VIP)
 
-def _ip(lab: Lab, *words: str) -> str:
-    return run(["ip", "-6", "-n", lab.topology.clients.namespace, *words]).stdout
-
-
-def _forget(lab: Lab) -> None:
-    """The lab's entry for the VIP, which stands for the answer that flows cannot give."""
-    _ip(lab, "neigh", "del", _LAB_VIP, "dev", lab.topology.clients.interface)
-
-
-def _neighbour(lab: Lab) -> str:
-    return _ip(lab, "neigh", "show", _LAB_VIP, "dev", lab.topology.clients.interface)
-
-
-def _finds(lab: Lab) -> bool:
-    """Whether the kernel has taken an answer. A client sends a datagram to the VIP; the kernel has to ask first.
-
-    It asks three times, a second apart; where the machine is too busy for an answer by then, the client sends again.
-    """
-
-    def call() -> None:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
-            sock.bind((_CLIENT, 0))
-            sock.sendto(b"?", (_LAB_VIP, 53))
-
-    in_namespace(lab.topology.clients.namespace, call)
-    return f"lladdr {lab_support.VIP_MAC} REACHABLE" in _neighbour(lab)
-
-
-def test_a_host_finds_the_vip(lab: Lab, lab_server: Server) -> None:
-    eventually(lambda: _finds(lab), "the kernel takes the answer")
-    assert lab_server.expect(lab.topology.bridge).proxy.answered >= 1
-
-
-def test_a_host_finds_the_vip_amid_a_flood(lab: Lab, lab_server: Server) -> None:
-    frame = solicitation(target=IPv6Address(_LAB_VIP).packed)
-
-    def flood() -> None:
-        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sock:
-            sock.bind((lab.topology.clients.interface, 0))
-            for _ in range(_FLOOD):
-                sock.send(frame)
-
-    in_namespace(lab.topology.clients.namespace, flood)
-    eventually(lambda: _finds(lab), "the kernel takes the answer")
-    assert lab_server.expect(lab.topology.bridge).proxy.answered < _FLOOD
-    assert [line.bridge for line in lab_server.registry.connections] == [lab.topology.bridge]
+        with in_namespace(lab.topology.switch_namespace, lambda: Server(address, log=Record().log)) as server:
+            proxy = server.expect(lab.topology.bridge).proxy
+            connect(lab.ovs, lab.topology.bridge, server)
+            program = Bundle(tuple(FlowMod(Command.ADD, flow) for flow in compiled(_LAB_BALANCER).flows))
+            ControllerSwitch(server.registry, timeout_s=PATIENCE_S).apply(lab.topology.bridge, program)
+            proxy.follow(_LAB_BALANCER)
+            eventually(
+                lambda: "nd_target" in ofctl(lab.ovs, "-O", "OpenFlow14", "dump-flows", target),
+                "the flows that bring solicitations",
+            )
+            # The kernel asks from an address of the interface; the entry stands for the answer that flows cannot give.
+            run(["ip", "-n", clients.namespace, "addr", "add", f"{_CLIENT}/128", "dev", clients.interface, "nodad"])
+            ip("neigh", "del", _LAB_VIP)
+            in_namespace(clients.namespace, flood)
+            eventually(finds, "the kernel takes the answer")
+            assert 1 <= proxy.answered < _FLOOD
+            assert [line.bridge for line in server.registry.connections] == [lab.topology.bridge]

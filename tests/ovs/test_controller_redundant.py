@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -107,59 +106,31 @@ def test_a_role_that_is_answered_with_noise_ends_the_connection_and_nothing_else
             _become_master(server, "it is master of the next")
 
 
-def test_a_lease_is_no_flow_of_the_program_and_none_of_others(bridge: DummyBridge) -> None:
+def test_a_lease_is_no_flow_of_the_program_and_heartbeats_change_no_flow(bridge: DummyBridge) -> None:
+    """Found when each renewal of the lease was a flow-mod, after which Open vSwitch revalidates all megaflows."""
+    local = live_switch(bridge.ovs)
+
+    def lease() -> ObservedFlow | None:
+        return next(iter(local.dump_flows("ovsbr1", only=(CookieMask(LEASE_OWNER << 48, OWNER_MASK),))), None)
+
     with running_server(Record(), is_redundant=True) as server:
         server.expect("ovsbr1")
         connect(bridge.ovs, "ovsbr1", server)
-        _become_master(server, "it is master")
-        eventually(lambda: len(bridge.dump_flows()) == 1, "the lease is there")
-        for switch in (live_switch(bridge.ovs), ControllerSwitch(server.registry)):
+        remote = _become_master(server, "it is master")
+        eventually(lambda: lease() is not None, "the lease is there")
+        first = lease()
+        assert first is not None
+        assert len(bridge.dump_flows()) == 1
+        for switch in (local, remote):
             assert switch.dump_flows("ovsbr1") == ()
             assert (switch.count_flows("ovsbr1", only=FOREIGN), switch.dump_flows("ovsbr1", only=FOREIGN)) == (0, ())
         assert bridge.megaflows() == []
-    eventually(lambda: bridge.dump_flows() == [], "the lease is gone")
-
-
-def test_heartbeats_change_no_flow(bridge: DummyBridge) -> None:
-    """Found when each renewal of the lease was a flow-mod, after which Open vSwitch revalidates all megaflows."""
-    with running_server(Record(), is_redundant=True) as server:
-        server.expect("ovsbr1")
-        connect(bridge.ovs, "ovsbr1", server)
-        _become_master(server, "it is master")
-        eventually(lambda: _lease(bridge) is not None, "the lease is there")
-        first = _lease(bridge)
-        assert first is not None
-        eventually(lambda: _packets(bridge) >= first.packets + 10, "ten heartbeats")
-        last = _lease(bridge)
+        eventually(lambda: (now := lease()) is not None and now.packets >= first.packets + 10, "ten heartbeats")
+        last = lease()
         assert last is not None
         # Adding a flow again resets how long it has been there.
         assert (last.flow, last.duration_s > first.duration_s) == (first.flow, True)
-
-
-def _lease(bridge: DummyBridge) -> ObservedFlow | None:
-    leases = live_switch(bridge.ovs).dump_flows("ovsbr1", only=(CookieMask(LEASE_OWNER << 48, OWNER_MASK),))
-    return next(iter(leases), None)
-
-
-def _packets(bridge: DummyBridge) -> int:
-    lease = _lease(bridge)
-    return 0 if lease is None else lease.packets
-
-
-@contextmanager
-def _pair(config: Path, bridge: DummyBridge, directory: Path) -> Iterator[tuple[Controller, Controller]]:
-    """A master and one that stands by, as processes, until the end of the `with`."""
-    first = Controller(config, bridge, directory, "first")
-    try:
-        eventually(lambda: len(_ours(bridge)) == 8, "the first has installed all flows")
-        second = Controller(config, bridge, directory, "second")
-        try:
-            second.wait_for("another controller is master; standing by")
-            yield first, second
-        finally:
-            second.end()
-    finally:
-        first.end()
+    eventually(lambda: bridge.dump_flows() == [], "the lease is gone")
 
 
 class Controller:
@@ -187,47 +158,26 @@ def _ours(bridge: DummyBridge) -> list[str]:
     return sorted(flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f"))
 
 
-def test_what_operators_set_outlives_their_master(bridge: DummyBridge, config: Path, tmp_path: Path) -> None:
-    """Found when a standby gave a drained backend its clients back, four seconds after its master was killed."""
-    with _pair(config, bridge, tmp_path) as (first, second):
+def test_a_standby_refuses_requests_and_takes_over_with_what_operators_have_set(
+    bridge: DummyBridge, config: Path, tmp_path: Path
+) -> None:
+    """Found when a standby gave a drained backend its clients back, four seconds after its master was killed.
+
+    Found, too, when it remembered a request that it had answered with 1, and when it ended at once: an agent holds a
+    lock, so that there is one for a bridge.
+    """
+    requests = (("drain", "dns", "fips3"), ("weight", "dns", "fips3", "5"), ("pause",))
+    with ExitStack() as both:
+        first = Controller(config, bridge, tmp_path, "first")
+        both.callback(first.end)
+        eventually(lambda: len(_ours(bridge)) == 8, "the first has installed all flows")
+        second = Controller(config, bridge, tmp_path, "second")
+        both.callback(second.end)
+        second.wait_for("another controller is master; standing by")
         drained = first.ask("drain", "dns", "fips2")
         assert drained.status == 0, drained.err
         before = _ours(bridge)
         assert not any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in before)
-        first.end()
-        second.wait_for("this controller is master")
-        bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
-        eventually(lambda: _ours(bridge) == before, "the second has reinstalled what the first had")
-        assert "drained" in second.ask("status").out
-        assert second.ask("reset", "dns", "fips2").status == 0
-        assert second.ask("pause").status == 0
-        third = Controller(config, bridge, tmp_path, "third")
-        try:
-            third.wait_for("another controller is master; standing by")
-            second.end()
-            third.wait_for("this controller is master")
-            flows = _ours(bridge)
-            assert any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in flows)
-            said = third.ask("status")
-            assert ("drained" in said.out, "paused" in said.out) == (False, True), said.out
-            bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
-            resumed = third.ask("resume")
-            assert resumed.status == 0, resumed.err
-            eventually(lambda: _ours(bridge) == flows, "it goes on after the pause")
-        finally:
-            third.end()
-
-
-def test_a_request_to_a_standby_is_refused_and_names_the_master(
-    bridge: DummyBridge, config: Path, tmp_path: Path
-) -> None:
-    """Found when it was remembered, answered with 1, and in force after the master had died.
-
-    Found, too, when the second one ended at once: an agent holds a lock, so that there is one for a bridge.
-    """
-    requests = (("drain", "dns", "fips2"), ("weight", "dns", "fips2", "5"), ("pause",))
-    with _pair(config, bridge, tmp_path) as (first, second):
-        before = _ours(bridge)
         for request in requests:
             refused = second.ask(*request)
             assert refused.status == 1
@@ -235,7 +185,10 @@ def test_a_request_to_a_standby_is_refused_and_names_the_master(
         first.end()
         second.wait_for("this controller is master")
         bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
-        eventually(lambda: _ours(bridge) == before, "the second has taken over")
+        eventually(lambda: _ours(bridge) == before, "the second has reinstalled what the first had")
+        assert "drained" in second.ask("status").out
+        assert second.ask("reset", "dns", "fips2").status == 0
+        assert any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in _ours(bridge))
         assert [second.ask(*request).status for request in requests] == [0, 0, 0]
 
 

@@ -143,20 +143,6 @@ def test_a_bridge_that_hangs_keeps_no_other_from_its_flows(
             eventually(lambda: len(_ours(hung)) == 8, "the other one goes on")
 
 
-def test_a_bridge_that_never_comes_keeps_no_other_from_its_flows(
-    first: DummyBridge, tmp_path: Path, xenoovs: CommandLine
-) -> None:
-    one, two = _config(tmp_path, "one", SMALL_CONFIG), _config(tmp_path, "two", _SECOND)
-    with controller(two, one, "--attach", "--db", first.ovs.db) as process:
-        assert "bridge ovsbr2 does not exist" in str(_told(process, "a bridge is not attached")["reason"])
-        eventually(lambda: _vip(first) == {"10.3.10.45"}, "the flows of the one that is there")
-        said = xenoovs("status", "--bridge", "ovsbr2", "--db", first.ovs.db)
-        assert said.status == 2
-        assert "bridge ovsbr2 does not exist" in said.out
-        process.send_signal(signal.SIGTERM)
-        assert finish(process).status == 0
-
-
 def test_a_bridge_that_others_control_is_left_to_them(first: DummyBridge, second: DummyBridge, tmp_path: Path) -> None:
     """Found when the remedy was the very command that puts their controller out."""
     second.ovs.vsctl("set-controller", "ovsbr2", "tcp:127.0.0.1:1")
