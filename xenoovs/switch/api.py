@@ -1,4 +1,4 @@
-"""What a switch is to the rest of xenoovs: what it says of itself, and what can be asked of it."""
+"""The interface of a switch to the rest of xenoovs."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Switch(Protocol):
     """An Open vSwitch with its bridges. Every method may raise SwitchError."""
 
     def bridges(self) -> tuple[BridgeState, ...]:
-        """All bridges, sorted by name."""
+        """Return all bridges, sorted by name."""
 
     def incarnation(self, bridge: str) -> str | None:
-        """Another text after the bridge was recreated or ovs-vswitchd restarted; None: the bridge does not exist.
+        """Return a text that changes when the bridge is recreated or ovs-vswitchd restarts; None without the bridge.
 
-        Cheap enough to be asked several times a second.
+        Cheap enough to be called several times a second.
         """
 
     def describe(self, bridge: str) -> BridgeState:
-        """One bridge. Raises BridgeMissing."""
+        """Return one bridge. Raises BridgeMissing."""
 
     def dump_flows(self, bridge: str, *, only: Cookies = OURS) -> tuple[ObservedFlow, ...]:
         """Return the flows with these cookies and their counters. Raises BridgeMissing."""
@@ -51,28 +51,28 @@ class Switch(Protocol):
         """Return how many flows have these cookies. Raises BridgeMissing."""
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
-        """All flow-mods or none. Raises BridgeMissing, BundleRejected."""
+        """Apply all flow-mods or none. Raises BridgeMissing, BundleRejected."""
 
     def prepared(self, bridge: str, bundle: Bundle) -> AbstractContextManager[Callable[[], None]]:
-        """Do all of `apply` but the last step, within a `with`. The function that it yields does that step, or raises.
+        """Do all of `apply` except the commit. The context is the function that commits, or raises.
 
-        Without it, nothing changes. `bundle`: at least one flow-mod.
+        Nothing changes without the commit. `bundle`: at least one flow-mod.
         """
 
     def wait_revalidated(self, bridge: str) -> None:
         """Return when Open vSwitch has revalidated every megaflow since the call, or most probably has.
 
-        Counters of flows include all packets from before the call then. Raises BridgeMissing.
+        Counters of flows then include all packets from before the call. Raises BridgeMissing.
         """
 
     def dump_megaflows(self) -> str:
-        """The text of `dpctl/dump-flows -m` of all datapaths."""
+        """Return the text of `dpctl/dump-flows -m` of all datapaths."""
 
     def trace(self, bridge: str, flow: str) -> str:
-        """The text of `ofproto/trace`; `flow`: as ovs-ofctl(8) writes a match. Raises BridgeMissing."""
+        """Return the text of `ofproto/trace`. `flow`: a match in the form of ovs-ofctl(8). Raises BridgeMissing."""
 
     def read_ipsec(self, outers: Sequence[Encapsulation]) -> Fact[IpsecState]:
-        """Return policies and SAs of IPsec where the switch is, with the routes to the remotes of these tunnels."""
+        """Return policies and SAs of IPsec on the switch's host, with the routes to the remotes of these tunnels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +100,23 @@ class PortCheck:
 
     @property
     def is_obstructed(self) -> bool:
-        """Whether some port or remote must get no packets."""
+        """Return whether some port or remote must get no packets."""
         return bool(self.missing or self.unusable or self.unencrypted or self.uncovered)
 
     @property
     def is_userspace(self) -> bool:
-        """Whether the datapath is not the kernel's, so that the kernel's IPsec sees none of its packets."""
+        """Return whether the datapath is in user space, so that the kernel's IPsec gets none of its packets."""
         return self.state.datapath_type != "system"
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """The ports of tunnels of which nothing says where they lead: OpenFlow has neither type nor options."""
+        """Return the tunnel ports whose destination is not known: OpenFlow has neither type nor options."""
         known = {port.name for port in self.state.ports if port.type != UNKNOWN_TYPE}
         return tuple(name for name in self.tunnels if name not in known and name not in self.missing)
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Every port that cannot be used, with the reason."""
+        """Return every port that cannot be used, with the reason."""
         there = first_names(sorted(self._present)) or "no ports"
         absent = f"is on no bridge ({self.state.name} has {there})"
         made = f"{absent}: `xenoovs doctor FILE --fix` makes it"
@@ -161,7 +161,7 @@ def require_not_of_ovn(state: BridgeState) -> None:
 def check_ports(
     switch: Switch, bridge: str, ports: Iterable[str], *, datapath_id: int | None = None, tunnels: Iterable[str] = ()
 ) -> PortCheck:
-    """Compare the ports that flows will name with a bridge. `datapath_id`: the one that the bridge has to have; None:
+    """Compare the ports that flows will name with a bridge. `datapath_id`: the id that the bridge must have; None for
     any. `tunnels`: those of `ports` that xenoovs can make. Raises BridgeMissing, BridgeOfOvn, OtherDatapath,
     SwitchError."""
     states = switch.bridges()
@@ -178,7 +178,7 @@ def check_ports(
 
 
 def require_ports(switch: Switch, bridge: str, ports: Iterable[str], *, datapath_id: int | None = None) -> BridgeState:
-    """Return a bridge that has all `ports`, each of which a flow can name. Raises as `check_ports` and `require`."""
+    """Return a bridge with all `ports`, each of which a flow can name. Raises what `check_ports`, `require` raise."""
     return check_ports(switch, bridge, ports, datapath_id=datapath_id).require()
 
 

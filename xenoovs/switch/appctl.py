@@ -1,4 +1,4 @@
-"""ovs-vswitchd by ovs-appctl(8): megaflows and traces, and which flows made a megaflow."""
+"""ovs-vswitchd through ovs-appctl(8): megaflows, traces, and the flows that made a megaflow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xenoovs.switch.stderr import lift
 
 _TIMEOUT_S = 60.0
 _ROUND_TIMEOUT_S = 15.0
-"""Until one round of the revalidators is over. Open vSwitch limits its megaflows where a round takes 2 s."""
+"""Time limit of one round of the revalidators. Open vSwitch limits its megaflows if a round takes 2 s."""
 _ROUNDS = 3
 
 
@@ -26,7 +26,7 @@ class Appctl:
     endpoint: Endpoint
 
     def dump_megaflows(self) -> str:
-        """The text of `dpctl/dump-flows -m`; where several datapaths exist, of each in turn."""
+        """Return the text of `dpctl/dump-flows -m`, of one datapath after the other."""
         try:
             return self.run("dpctl/dump-flows", "-m")
         except CommandFailed:
@@ -38,8 +38,8 @@ class Appctl:
         return "".join(self.run("dpctl/dump-flows", "-m", datapath) for datapath in datapaths)
 
     def trace(self, bridge: str, flow: str) -> str:
-        """The text of `ofproto/trace BRIDGE FLOW`, with names of ports. `flow`: as ovs-ofctl(8) writes a match. Raises
-        BridgeMissing, and CommandFailed for a `flow` that Open vSwitch does not understand."""
+        """Return the text of `ofproto/trace BRIDGE FLOW`, with names of ports. `flow`: a match in the form of
+        ovs-ofctl(8). Raises BridgeMissing, and CommandFailed for a `flow` that Open vSwitch does not understand."""
         self.endpoint.management(bridge)
         if bridge not in (present := self.run("ofproto/list").split()):
             raise BridgeMissing(bridge=bridge, present=present)
@@ -52,19 +52,19 @@ class Appctl:
         return _with_names(self.run("ofproto/trace", bridge, flow), bridge, self.run("dpif/show"))
 
     def wait_revalidated(self) -> None:
-        """Return when every megaflow was compared with the flows that the bridges had at the call.
+        """Return when every megaflow was compared with the flows of the bridges at the time of the call.
 
         `revalidator/wait` ends with a round of the revalidators (udpif_run of ofproto/ofproto-dpif-upcall.c, the same
-        from 2.17 to 4.0). The first answer may precede the moment at which the main thread notifies them of
-        changed flows; the second may be of a round that began before it; the third is of a whole round after it.
+        from 2.17 to 4.0). The first answer may come before the main thread notifies them of changed flows; the second
+        may belong to a round that began before that; the third is of a whole round after it.
 
-        Raises CommandFailed where Open vSwitch has datapaths of two types, for which it has no such answer.
+        Raises CommandFailed if Open vSwitch has datapaths of two types, for which it gives no such answer.
         """
         for _ in range(_ROUNDS):
             self.run("revalidator/wait", timeout_s=_ROUND_TIMEOUT_S)
 
     def run(self, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str:
-        """Any command of ovs-vswitchd(8). Raises CommandFailed when it answers with an error."""
+        """Run any command of ovs-vswitchd(8). Raises CommandFailed if it answers with an error."""
         target = self.endpoint.local_rundir
         try:
             return run(["ovs-appctl", *arguments], timeout_s=timeout_s, env={"OVS_RUNDIR": str(target)}).stdout
@@ -73,7 +73,7 @@ class Appctl:
 
 
 def _with_names(trace: str, bridge: str, shown: str) -> str:
-    """Name the ports of a trace's actions as `dpif/show` numbers them (dpif_show_backer, ofproto/ofproto-dpif.c)."""
+    """Name the ports in a trace's actions by the numbers of `dpif/show` (dpif_show_backer, ofproto/ofproto-dpif.c)."""
     datapath = next(part for part in re.split(r"^(?=\S)", shown, flags=re.MULTILINE) if f"\n  {bridge}:\n" in part)
     names = {number: name for name, number in re.findall(r"^ {4}(\S+) [0-9]+/([0-9]+): ", datapath, re.MULTILINE)}
     before, head, end = trace.rpartition("Datapath actions: ")
@@ -86,16 +86,15 @@ def _with_names(trace: str, bridge: str, shown: str) -> str:
 
 _COMMAND = "ofproto/detrace"
 _NO_PMD = "pmd=2147483647"
-"""PMD_ID_NULL of lib/dpif.h: the kernel's datapath has no polling threads. The default of 3.4.0 is another, the main
-thread of the userspace datapath."""
+"""PMD_ID_NULL of lib/dpif.h: the kernel's datapath has no polling threads. The default of 3.4.0 is another thread."""
 _FOUND = "actions="
 
 
 def detrace(endpoint: Endpoint, ufids: Iterable[str], *, cores: Iterable[int] = ()) -> dict[str, str]:
-    """The answers of ofproto/detrace by ufid; megaflows that are gone meanwhile are left out, all where it is unknown.
+    """Return the answers of ofproto/detrace by ufid, without megaflows that no longer exist; none before 3.4.
 
-    cores: of the userspace datapath's polling threads, each of which has megaflows of its own.
-    Some calls of ovs-appctl each: ask for few. Raises SwitchUnreachable, CommandMissing, CommandTimeout.
+    `cores`: of the userspace datapath's polling threads, each of which has its own megaflows. Each ufid takes some
+    calls of ovs-appctl. Raises SwitchUnreachable, CommandMissing, CommandTimeout.
     """
     wanted = list(ufids)
     appctl = Appctl(endpoint)
@@ -107,7 +106,7 @@ def detrace(endpoint: Endpoint, ufids: Iterable[str], *, cores: Iterable[int] = 
 
 
 def _ask(appctl: Appctl, ufid: str, threads: Iterable[tuple[str, ...]]) -> str | None:
-    """The answer of the first thread that has the megaflow."""
+    """Return the answer of the first thread that has the megaflow."""
     for thread in threads:
         with suppress(CommandFailed):
             answer = appctl.run(_COMMAND, f"ufid:{ufid}", *thread)

@@ -30,14 +30,14 @@ from xenoovs.switch.tape import asked, list_files, of_file
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM files: our private key and certificate, and the authority whose peers are trusted."""
+    """PEM files: our private key and certificate, and the authority that signed the peers' certificates."""
 
     key: Path
     certificate: Path
     authority: Path
 
     def context(self) -> ssl.SSLContext:
-        """For TLS 1.2 and later; a peer without a certificate is refused. Raises CertificateUnusable."""
+        """Return a context for TLS 1.2 and later that requires a certificate. Raises CertificateUnusable."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
@@ -51,7 +51,7 @@ class Certificates:
 
     @property
     def absolute(self) -> Certificates:
-        """The same files, for processes in other directories."""
+        """Return the same files with absolute paths."""
         return Certificates(self.key.absolute(), self.certificate.absolute(), self.authority.absolute())
 
 
@@ -66,28 +66,28 @@ def _reading(file: str) -> Iterator[None]:
 
 
 CERTIFICATE_WARNING_S = 14 * 86_400.0
-"""A certificate that ends sooner is a problem."""
+"""A certificate that expires sooner is a problem."""
 
 
 def certificate_end_s(file: Path) -> float | None:
-    """Return when the certificate in a file ends, in seconds since 1970; None: not known."""
+    """Return when the certificate in a file expires, in seconds since 1970; None if unknown."""
     found = read_certificate(str(file))
     return None if isinstance(found, Unknown) else found.ends
 
 
 def common_name(file: Path) -> str:
-    """Return the CN of the certificate in a file, by which servers know its owner; empty: not known."""
+    """Return the CN of the certificate in a file, by which servers know its owner; empty if unknown."""
     found = read_certificate(str(file))
     name = None if isinstance(found, Unknown) else _COMMON_NAME.search(found.subject)
     return re.sub(r"\\(.)", r"\1", name[1]) if name else ""
 
 
 _COMMON_NAME = regex(r"(?:^|[,+])CN=((?:[^,+\\]|\\.)+)")
-"""In a subject as RFC 2253 writes it."""
+"""The CN in a subject in the form of RFC 2253."""
 
 
 def certificate_problem(left_s: float | None, *, whose: str) -> str:
-    """Return in words that a certificate ends soon, or has ended; an empty text: it does not."""
+    """Return the message that a certificate expires soon or has expired; empty if it does not."""
     if left_s is None or left_s > CERTIFICATE_WARNING_S:
         return ""
     when = f"ends in {duration(left_s)}" if left_s > 0 else f"ended {duration(-left_s)} ago"
@@ -99,11 +99,11 @@ def certificate_problem(left_s: float | None, *, whose: str) -> str:
 
 _TIMEOUT_S = 10.0
 _MOST = 64
-"""The most files that are read, some milliseconds each."""
+"""Most files that are read; each takes some milliseconds."""
 
 
 def read_certificate_files(config: Mapping[str, str], remotes: Iterable[str]) -> CertificateFiles:
-    """Return what the files say. Changes and raises nothing. `config`: column other_config of table Open_vSwitch.
+    """Return the contents of all certificate files. Never raises. `config`: column other_config of table Open_vSwitch.
     `remotes`: certificates of remotes."""
     own, key, authority = (config.get(name) for name in ("certificate", "private_key", "ca_cert"))
     paths = [path for path in dict.fromkeys((own, authority, *remotes)) if path]
@@ -120,7 +120,7 @@ def read_certificate_files(config: Mapping[str, str], remotes: Iterable[str]) ->
 
 
 def read_certificate(path: str) -> Fact[Certificate]:
-    """Return the certificate in a file in PEM."""
+    """Return the certificate in a PEM file."""
     text = _openssl((*PRINT_CERTIFICATE, path), path, "a certificate")
     if isinstance(text, Unknown):
         return text
@@ -131,7 +131,7 @@ def read_certificate(path: str) -> Fact[Certificate]:
 
 
 def read_private_key(path: str) -> Fact[PrivateKey]:
-    """Return the private key in a file in PEM, without the secret."""
+    """Return the facts about the private key in a PEM file, without the secret."""
     text = _openssl((*PRINT_PUBLIC_KEY, path), path, "a private key without a passphrase")
     if isinstance(text, Unknown):
         return text
@@ -143,7 +143,7 @@ def read_private_key(path: str) -> Fact[PrivateKey]:
 
 
 def _openssl(argv: tuple[str, ...], path: str, kind: str) -> Fact[str]:
-    """Return what openssl(1) prints of a file: certificates and public keys. The secret is in the file alone."""
+    """Return what openssl(1) prints of a file: certificates and public keys, never a secret."""
 
     def look() -> str:
         # The path is what a database says: reading a FIFO would not end.

@@ -39,9 +39,9 @@ T = TypeVar("T")
 
 
 def json_of(command: str) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[Concatenate[str, P], T]]:
-    """Let a function of JSON take the text that a command printed; none at all is an empty list, as of `ip -j`.
+    """Make a function of JSON take the output of a command. No output is an empty list, as of `ip -j`.
 
-    It raises ParseError for text that is no JSON, and where a part is missing or of another type.
+    It raises ParseError for text that is no JSON, or if a part is missing or of another type.
     """
 
     def decorate(read: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[str, P], T]:
@@ -79,7 +79,7 @@ _DEAD = frozenset(("FAILED", "INCOMPLETE"))
 
 @json_of("ip -j -d link show")
 def parse_links(links: list[Row]) -> dict[str, Device]:
-    """The answer to LINKS, by name."""
+    """Return the devices in the answer to LINKS, by name."""
     return {row["ifname"]: _link(row) for row in _rows(links)}
 
 
@@ -98,19 +98,19 @@ def _link(row: Row) -> Device:
 
 @json_of("tc -j qdisc show")
 def parse_ingress(qdiscs: list[Row]) -> frozenset[str]:
-    """The answer to QDISCS: devices that have a qdisc for what comes in, `ingress` or `clsact`."""
+    """Return the devices in the answer to QDISCS that have a qdisc for received packets, `ingress` or `clsact`."""
     return frozenset(row["dev"] for row in _rows(qdiscs) if row["kind"] in ("ingress", "clsact") and "dev" in row)
 
 
 @json_of("tc -j qdisc show")
 def parse_blocks(qdiscs: list[Row]) -> dict[str, str]:
-    """The answer to QDISCS: device -> number of the block that holds its ingress filters (tc(8), "BLOCK")."""
+    """Return device -> number of the block with its ingress filters (tc(8), "BLOCK") in the answer to QDISCS."""
     return {row["dev"]: str(row["ingress_block"]) for row in _rows(qdiscs) if "ingress_block" in row}
 
 
 @json_of("ip -j neigh show")
 def parse_neighbours(entries: list[Row]) -> tuple[Neighbour, ...]:
-    """The answer to NEIGHBOURS: those that have answered."""
+    """Return the neighbours in the answer to NEIGHBOURS that have answered."""
     return tuple(
         Neighbour(address=row["dst"], mac=row["lladdr"].lower(), device=row["dev"])
         for row in _rows(entries)
@@ -120,13 +120,13 @@ def parse_neighbours(entries: list[Row]) -> tuple[Neighbour, ...]:
 
 @json_of("ip -j address show")
 def parse_addresses(links: list[Row]) -> tuple[str, ...]:
-    """The answer to LOOPBACK: addresses without their prefix lengths."""
+    """Return the addresses in the answer to LOOPBACK, without prefix lengths."""
     return tuple(info["local"] for row in _rows(links) for info in _rows(row.get("addr_info", [])))
 
 
 @json_of("ip -j -d link show")
 def parse_macs(links: list[Row]) -> tuple[str, ...]:
-    """The answer to LINKS: Ethernet addresses of devices."""
+    """Return the Ethernet addresses of devices in the answer to LINKS."""
     return tuple(row["address"].lower() for row in _rows(links) if row.get("link_type") == "ether")
 
 
@@ -137,8 +137,8 @@ _TIMEOUT_S = 5.0
 
 
 def read_neighbours(netns: str) -> tuple[Neighbour, ...]:
-    """Return the neighbours that have answered, in a network namespace by name (empty: that of this process). Raises
-    SwitchError, ParseError."""
+    """Return the neighbours that have answered. `netns`: name, empty for that of this process. Raises SwitchError,
+    ParseError."""
     inside = ["-n", netns] if netns else []
     return parse_neighbours(run(["ip", *inside, "-j", "neigh", "show"], timeout_s=_TIMEOUT_S).stdout)
 
@@ -150,7 +150,7 @@ _PAGE_SIZE = regex(r"hugepages-([0-9]+)kB")
 
 
 def read_kernel(modules: Iterable[str], *, root: Path = Path("/"), release: str | None = None) -> KernelFacts:
-    """The kernel that runs. `root`: where its files are; `release`: as uname(2) has it."""
+    """Return the facts about the running kernel. `root`: of its files. `release`: as in uname(2)."""
     name = release if release is not None else kernel_release()
     has_tc_chains = read_tc_chains(root=root, release=name)
     return KernelFacts(name, _modules(tuple(modules), root=root, release=name), _hugepages(root), has_tc_chains)
@@ -173,7 +173,7 @@ def _hugepages(root: Path) -> Fact[int]:
 
 
 def _modules(names: tuple[str, ...], *, root: Path, release: str) -> Fact[dict[str, bool]]:
-    """Return for each name whether the kernel has it; names without a sign of either are left out."""
+    """Return for each module whether the kernel has it, without modules for which this cannot be read."""
     loaded = read_file(root / "proc/modules")
     library = root / "lib/modules" / release
     built_in, on_disk = read_file(library / "modules.builtin"), read_file(library / "modules.dep")
@@ -193,14 +193,14 @@ def _modules(names: tuple[str, ...], *, root: Path, release: str) -> Fact[dict[s
 
 
 def _options(root: Path, release: str) -> dict[str, str]:
-    """The kernel's own configuration: option -> `y`, `m` or `n`."""
+    """Return the kernel's configuration: option -> `y`, `m` or `n`."""
     text = read_file(root / "boot" / f"config-{release}") or _running_config(root) or ""
     unset = re.findall(r"^# (CONFIG_\w+) is not set$", text, re.MULTILINE)
     return dict.fromkeys(unset, "n") | dict(re.findall(r"^(CONFIG_\w+)=([ym])$", text, re.MULTILINE))
 
 
 def _module_name(line: str) -> str:
-    """`kernel/net/sched/cls_flower.ko.zst: ...` is cls_flower; dashes and underscores are the same (modprobe(8))."""
+    """Return cls_flower for `kernel/net/sched/cls_flower.ko.zst: ...`. Dashes equal underscores (modprobe(8))."""
     path = line.split(":", 1)[0]
     return path.rsplit("/", 1)[-1].split(".ko", 1)[0].replace("-", "_")
 
@@ -214,8 +214,8 @@ _FEATURE = regex(r"^\s*(?P<name>[a-z0-9_-]+): (?P<state>on|off)(?: \[(?P<note>fi
 
 
 def parse_feature(text: str, name: str) -> Feature | None:
-    """One feature of the answer of `ethtool -k DEVICE`; None where that kernel does not know it. Raises ParseError for
-    text that lists no features."""
+    """Return one feature in the answer of `ethtool -k DEVICE`; None if that kernel does not know it. Raises ParseError
+    for text that lists no features."""
     found = [match for line in text.splitlines() if (match := _FEATURE.match(line))]
     if not found:
         raise ParseError(text=text, offset=0, expected="the features of `ethtool -k`")
@@ -233,7 +233,7 @@ MULTIPORT = "esw_multiport"
 
 
 def read_eswitch(place: Netns, pci: str) -> Eswitch:
-    """Ask about one PCI device, `0000:03:00.0`."""
+    """Read the eSwitch of a PCI device, such as `0000:03:00.0`."""
     show = ("devlink", "-j", "dev", "eswitch", "show", f"pci/{pci}")
     return Eswitch(
         pci,
@@ -246,13 +246,13 @@ def read_eswitch(place: Netns, pci: str) -> Eswitch:
 
 @json_of("devlink -j dev eswitch show")
 def parse_mode(document: Row, pci: str) -> Fact[str]:
-    """The answer of `devlink -j dev eswitch show pci/PCI`."""
+    """Return the mode in the answer of `devlink -j dev eswitch show pci/PCI`."""
     return document["dev"][f"pci/{pci}"].get("mode") or Unknown("devlink reports no mode")
 
 
 @json_of("devlink -j dev param show")
 def parse_parameter(document: Row, pci: str, name: str) -> Fact[object]:
-    """The runtime value in the answer of `devlink -j dev param show pci/PCI name NAME`; some kernels list none."""
+    """Return the runtime value in `devlink -j dev param show pci/PCI name NAME`; some kernels list none."""
     parameters = (row for row in _rows(document["param"][f"pci/{pci}"]) if row["name"] == name)
     values = (value for row in parameters for value in row.get("values", ()) if value["cmode"] == "runtime")
     return next((value["value"] for value in values), Unknown(f"devlink reports no value of {name}"))
@@ -260,7 +260,7 @@ def parse_parameter(document: Row, pci: str, name: str) -> Fact[object]:
 
 @json_of("devlink -j port show")
 def parse_subfunctions(document: Row) -> dict[str, Subfunction]:
-    """The answer of `devlink -j port show`: representor -> what is behind it, for scalable functions."""
+    """Return representor -> scalable function behind it, in the answer of `devlink -j port show`."""
     return {
         port["netdev"]: Subfunction(handle, str(function.get("state")), str(function.get("opstate")))
         for handle, port in document["port"].items()
@@ -289,7 +289,7 @@ _KEYS = ("arp_ignore", "arp_announce", "rp_filter")
 
 
 def read_backend(place: Netns, device: str) -> Fact[BackendFacts]:
-    """MACs, addresses on the loopback, and the settings of `device` in the namespace `place`."""
+    """Return MACs, addresses on the loopback, and the settings of `device` in the namespace `place`."""
     macs = place.read(LINKS, parse_macs)
     loopback = place.read(LOOPBACK, parse_addresses)
     files = [f"/proc/sys/net/ipv4/conf/{scope}/{key}" for key in _KEYS for scope in ("all", device)]
@@ -300,7 +300,7 @@ def read_backend(place: Netns, device: str) -> Fact[BackendFacts]:
 
 
 def parse_sysctls(text: str) -> dict[str, int]:
-    """Two lines for each of the settings: of `all`, of the device; the larger one works. Raises ParseError."""
+    """Parse two lines for each setting, of `all` and of the device; the larger value applies. Raises ParseError."""
     lines = text.split()
     if len(lines) != 2 * len(_KEYS) or not all(line.isascii() and line.isdigit() for line in lines):
         raise ParseError(text=text, offset=0, expected=f"{2 * len(_KEYS)} numbers, one a line")
@@ -316,9 +316,9 @@ _MAX_BYTES = 4 << 20
 
 
 def read_tc_chains(*, root: Path = Path("/"), release: str | None = None) -> Fact[bool]:
-    """Return whether traffic control can pass Open vSwitch the chain at which it stopped, so that chains are offloaded.
+    """Return whether traffic control can pass the last chain to Open vSwitch, so that chains are offloaded.
 
-    `release`: as uname(2) has it; None: that of the running kernel, whose files are below `root`.
+    `release`: as in uname(2); None for the running kernel. `root`: of the kernel's files.
     """
     name = release if release is not None else kernel_release()
     for place in (f"boot/config-{name}", f"lib/modules/{name}/config", f"lib/modules/{name}/build/.config"):
@@ -354,16 +354,16 @@ def _has(text: str, option: str) -> bool:
 _CPU_HIT = ("ip", "-j", "stats", "show", "group", "offload", "subgroup", "cpu_hit")
 """Since iproute2 5.19."""
 _SPLIT = regex(r"^\s+(?:vport_rx_packets|rx_packets_phy|rx_vport_unicast_packets): ", re.MULTILINE)
-"""Names beside which `rx_packets` counts the packets of the CPU alone (mlx5)."""
+"""If `ethtool -S` has one of these names, `rx_packets` counts only packets of the CPU (mlx5)."""
 _RX = regex(r"^\s+rx_packets: ([0-9]{1,20})$", re.MULTILINE)
 _ENTERED = regex(r"^\s+(?:vport_rx_packets|rx_packets_phy): ([0-9]{1,20})$", re.MULTILINE)
-"""At a representor or at the wire (counters.rst of mlx5 in the kernel's documentation)."""
+"""Counters of all packets at a representor or at the wire (counters.rst of mlx5 in the kernel's documentation)."""
 _DEVICES = Path("/sys/class/net")
 
 
 def read_port_packets(ports: Iterable[str], place: Netns = HERE, *, is_brief: bool = False) -> dict[str, PortPackets]:
-    """Return the packets that each port received for the CPU; ports without such a counter are absent. Never raises.
-    `is_brief`: one process serves all ports whose driver has CPU_HIT; of them `entered` is not read."""
+    """Return the packets that each port received for the CPU, without ports that have no such counter. Never raises.
+    `is_brief`: read all ports whose driver has CPU_HIT by one process, without `entered`."""
     names, hits = tuple(ports), dict[str, PortPackets]()
     if names:
         with suppress(SwitchError):
@@ -384,7 +384,7 @@ def parse_cpu_hits(text: str) -> dict[str, PortPackets]:
 
 
 def parse_ethtool(text: str) -> PortPackets | None:
-    """Return `rx_packets` of `ethtool -S PORT` if it counts the packets of the CPU alone."""
+    """Return `rx_packets` of `ethtool -S PORT` if it counts only packets of the CPU."""
     received = _RX.search(text)
     if received is None or not _SPLIT.search(text):
         return None
@@ -392,7 +392,7 @@ def parse_ethtool(text: str) -> PortPackets | None:
 
 
 def parse_entered(text: str) -> int | None:
-    """Return all packets that entered the port of an `ethtool -S PORT`; None if it does not show them."""
+    """Return the number of all packets that entered the port in `ethtool -S PORT`; None if it is not shown."""
     found = _ENTERED.search(text)
     return int(found[1]) if found else None
 

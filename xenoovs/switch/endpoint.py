@@ -1,4 +1,4 @@
-"""Where the Open vSwitch of this host is: its database and its run directory; and whether its processes answer."""
+"""Where the Open vSwitch of this host is: its database and its run directory. Whether its processes answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xenoovs.regex import regex
 from xenoovs.switch.tape import asked, list_files, read_file
 
 DEFAULT_RUNDIR = Path("/var/run/openvswitch")
-"""Of Debian, Ubuntu, RHEL and BlueField packages (ovs-vswitchd(8), FILES)."""
+"""Run directory of Debian, Ubuntu, RHEL and BlueField packages (ovs-vswitchd(8), FILES)."""
 
 _REMOTE = regex(r"unix:/.+|tcp:(?:[^:]+|\[[^]]+\]):[0-9]+")
 
@@ -36,12 +36,12 @@ class Endpoint:
 
     @property
     def env(self) -> dict[str, str]:
-        """What makes the OVS tools use this one and no other (ovs-appctl(8), "ENVIRONMENT")."""
+        """Return the environment by which the OVS tools use this Open vSwitch (ovs-appctl(8), "ENVIRONMENT")."""
         return {"OVS_RUNDIR": str(self.local_rundir)}
 
     @property
     def local_rundir(self) -> Path:
-        """`rundir`. Raises SwitchUnreachable where it is not known."""
+        """Return `rundir`. Raises SwitchUnreachable if it is not known."""
         if self.rundir is None:
             raise SwitchUnreachable(
                 target=self.db,
@@ -52,20 +52,20 @@ class Endpoint:
 
     @property
     def is_split(self) -> bool:
-        """Whether database and run directory were given separately, so that they may belong to two Open vSwitches."""
+        """Return whether database and run directory were given separately, and so may belong to two Open vSwitches."""
         return self.rundir is not None and self.db != f"unix:{self.rundir / 'db.sock'}"
 
     def management(self, bridge: str) -> str:
-        """Return the OpenFlow socket of a bridge as ovs-ofctl(8) takes it, always the one in this run directory. Raises
+        """Return the OpenFlow socket of a bridge in this run directory, in the form of ovs-ofctl(8). Raises
         BridgeMissing for a name that no bridge can have (bridge_check_reconfigure of vswitchd/bridge.c)."""
         if not bridge or "/" in bridge:
             raise BridgeMissing(bridge=bridge, present=self.bridges_with_socket())
         return f"unix:{self.local_rundir / bridge}.mgmt"
 
     def incarnation(self, bridge: str) -> str | None:
-        """Return an identity of the bridge's OpenFlow socket: each new bridge and each new ovs-vswitchd has another.
+        """Return an identity of the bridge's OpenFlow socket, new for each new bridge and each new ovs-vswitchd.
 
-        None while there is no socket, or no process listens there. Raises BridgeMissing.
+        None if there is no socket, or no process listens there. Raises BridgeMissing.
         """
         path = Path(self.management(bridge).removeprefix("unix:"))
         try:
@@ -75,14 +75,14 @@ class Endpoint:
         return None if _is_abandoned(path) else f"{seen.st_ino}-{seen.st_ctime_ns}"
 
     def bridges_with_socket(self) -> tuple[str, ...]:
-        """Bridges that have an OpenFlow socket here; none where the directory cannot be read."""
+        """Return the bridges that have an OpenFlow socket here; none if the directory cannot be read."""
         return tuple(sorted(name.removesuffix(".mgmt") for name in list_files(self.local_rundir, "*.mgmt")))
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Return whether the process that made this socket is gone, as after a kill: the file stays then (unix(7)).
+    """Return whether the process that made this socket has exited, as after a kill, when the file stays (unix(7)).
 
-    A living listener does not notice: for a datagram socket its own is of the wrong type (EPROTOTYPE).
+    A listener does not notice the check: its socket has the wrong type for a datagram socket (EPROTOTYPE).
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
         try:
@@ -97,8 +97,8 @@ def _is_abandoned(path: Path) -> bool:
 def find_endpoint(*, db: str | None, env: Mapping[str, str]) -> Endpoint:
     """Return the Open vSwitch of option `--db` and of OVS_RUNDIR in the environment.
 
-    Without either the one of the host. `--db unix:/x/db.sock` alone implies the run directory /x.
-    Raises SwitchError for a `db` of another form.
+    Without both, return that of the host. `--db unix:/x/db.sock` alone implies the run directory /x. Raises SwitchError
+    for a `db` of another form.
     """
     given = env.get("OVS_RUNDIR")
     if db is None:
@@ -139,7 +139,7 @@ _STATES = {
 
 
 def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = ANSWER_S) -> Unresponsive | None:
-    """Return how ovs-vswitchd fails to answer; None: it answers, or no process listens there."""
+    """Return how ovs-vswitchd fails to answer; None if it answers, or if no process listens there."""
     pid = pid_of(endpoint, "ovs-vswitchd")
     if pid is None:
         return None
@@ -150,7 +150,7 @@ def ask_vswitchd(endpoint: Endpoint, *, patience_s: float = ANSWER_S) -> Unrespo
 
 
 def ask_database(endpoint: Endpoint, *, patience_s: float = ANSWER_S) -> Unresponsive | None:
-    """Return how the database fails to answer; None: an ovsdb-server answers, or no process listens there."""
+    """Return how the database fails to answer; None if it answers, or if no process listens there."""
     found = [_is_answered(address_of(target), _ECHO, patience_s=patience_s) for target in endpoint.db.split(",")]
     if True in found or False not in found:
         return None
@@ -158,7 +158,7 @@ def ask_database(endpoint: Endpoint, *, patience_s: float = ANSWER_S) -> Unrespo
 
 
 def require_answers(endpoint: Endpoint) -> None:
-    """Raises SwitchUnresponsive where ovs-vswitchd or its database accepts requests and answers none."""
+    """Raise SwitchUnresponsive if ovs-vswitchd or its database accepts requests and answers none."""
     for silent in (ask(endpoint, patience_s=ANSWER_S) for ask in (ask_vswitchd, ask_database)):
         if silent is not None:
             target = str(endpoint.rundir or endpoint.db)
@@ -167,7 +167,7 @@ def require_answers(endpoint: Endpoint) -> None:
 
 
 def _is_answered(address: str | tuple[str, int], question: bytes, *, patience_s: float) -> bool | None:
-    """Return whether an answer comes; None: no process listens there, or it closes the connection."""
+    """Return whether an answer comes; None if no process listens there, or if it closes the connection."""
 
     def ask() -> str | None:
         try:
@@ -207,7 +207,7 @@ def connected_to(address: str | tuple[str, int], timeout_s: float) -> socket.soc
 
 
 def answers(path: Path) -> bool:
-    """Return whether a process listens at a unix socket, also one whose queue of connections is full."""
+    """Return whether a process listens at a unix socket, even if its queue of connections is full."""
     try:
         connected_to(str(path), 1.0).close()
     except TimeoutError:
@@ -240,22 +240,22 @@ def _connect(sock: socket.socket, path: Path) -> None:
 
 
 def address_of(target: str) -> str | tuple[str, int]:
-    """Return a connection method of ovsdb(7) as the socket module takes it."""
+    """Return a connection method of ovsdb(7) in the form of the socket module."""
     found = _TCP.fullmatch(target)
     return (found[1] or found[2], int(found[3])) if found else target.removeprefix("unix:")
 
 
 def pid_of(endpoint: Endpoint, daemon: str) -> int | None:
-    """Return the number in the pid file of a daemon, as ovs-appctl(8) finds it; None: there is none."""
+    """Return the number in the pid file of a daemon, where ovs-appctl(8) looks for it; None if there is none."""
     with suppress(ValueError):
         return int(read_file(endpoint.rundir / f"{daemon}.pid") or "") if endpoint.rundir is not None else None
     return None
 
 
 def stat_of(pid: int | None, program: str) -> list[str] | None:
-    """Return the fields of /proc/PID/stat from the state on (proc(5)); None: the process is not to be seen from here.
+    """Return the fields of /proc/PID/stat from the state on (proc(5)); None if the process is not visible from here.
 
-    The number may be that of another process by now, or in another namespace, whose program has another name.
+    By now the number may belong to another process, or be of another namespace: then the program has another name.
     """
     # The name of the program may hold blanks and parentheses; the fields behind it are numbers.
     name, _, fields = (read_file(Path("/proc") / str(pid) / "stat") or "").rpartition(")")

@@ -44,7 +44,7 @@ _LEFTOVERS = {
 
 
 def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
-    """Return all facts that can be read now. `modules`: those of the kernel to check. Changes and raises nothing."""
+    """Return all facts that can be read now. `modules`: modules of the kernel to check. Never raises."""
     # First, with a short time limit: every further request to a process that hangs would wait for a minute.
     silent = ask_vswitchd(endpoint)
     database, place = ask_database(endpoint) or _read_database(endpoint), netns_of(endpoint)
@@ -75,7 +75,7 @@ def gather(endpoint: Endpoint, *, modules: Iterable[str] = ()) -> HostFacts:
 
 
 def check_reachable(endpoint: Endpoint) -> None:
-    """Raises SwitchError where no fact can be read: no Open vSwitch, no permission, an unreachable remote one."""
+    """Raise SwitchError if no fact can be read: no Open vSwitch, no permission, an unreachable remote one."""
     socket = None if endpoint.rundir is None else endpoint.rundir / "db.sock"
     if socket is None or endpoint.is_split or is_replaying():
         read_database(endpoint)
@@ -96,7 +96,7 @@ def _read_database(endpoint: Endpoint) -> Fact[Database]:
 
 
 def read_devices(place: Netns, ports: Iterable[str]) -> Fact[Mapping[str, Device]]:
-    """Return all devices by name; those of `ports` with the facts of ethtool(8) and tc(8)."""
+    """Return all devices by name, and for `ports` the facts of ethtool(8) and tc(8)."""
     found = place.read(LINKS, parse_links)
     if isinstance(found, Unknown):
         return found
@@ -142,7 +142,7 @@ def _eswitches(place: Netns, devices: Iterable[Device], ports: Iterable[str]) ->
 
 
 def _ports(database: Fact[Database]) -> tuple[str, ...]:
-    """Names of all ports; none that do not exist are asked for."""
+    """Return the names of all ports, so that no other names are asked for."""
     if isinstance(database, Unknown):
         return ()
     return tuple(port.name for bridge in database.bridges for port in bridge.ports)

@@ -1,4 +1,4 @@
-"""A real Open vSwitch: its database, OpenFlow at its management sockets, and its tools for the rest."""
+"""A real Open vSwitch: its database, OpenFlow at its management sockets, and its tools for everything else."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 _NAMED_TABLES = (regex(r"table=[^0-9]"), regex(r"resubmit\(,[^0-9]"))
-"""Two that each begin with plain text, which `re` finds twenty times as fast as one pattern of both."""
+"""Two patterns that each begin with plain text: `re` is twenty times as fast with them as with one pattern of both."""
 _DUMP_TIMEOUT_S = 60.0
 # A bundle of 16,000 flows takes 0.1 to 0.9 s on two cores of a PC; a busy BlueField may be some ten times slower.
 _BUNDLE_TIMEOUT_S = 15.0
@@ -56,7 +56,7 @@ _TABLE_NAME = regex(r'^  table ([0-9]+) \(("(?:[^"\\]|\\.)*"|[^"()]+)\):', MULTI
 
 @dataclass(frozen=True, slots=True)
 class Ofctl:
-    """Runs of ovs-ofctl. Callers first make sure that ovs-vswitchd answers: ovs-ofctl waits long for one that does not.
+    """Runs ovs-ofctl. Callers first make sure that ovs-vswitchd answers, as ovs-ofctl waits long if it does not.
 
     All methods raise BridgeMissing, OpenFlowVersionDisabled, CommandMissing and CommandTimeout.
     """
@@ -73,7 +73,7 @@ class Ofctl:
         return "".join(f"{render_flow(seen.flow)}\n" for seen in flows)
 
     def dump_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        """Return all flows with their counters. Raises as `dump_flow_text`."""
+        """Return all flows with their counters. Raises what `dump_flow_text` raises."""
         text = self.run("dump-flows", bridge)
         try:
             return tuple(parse_dump(text))
@@ -81,10 +81,9 @@ class Ofctl:
             return tuple(parse_dump(text, tables=self._table_numbers(bridge)))
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
-        """Send all flow-mods in one bundle, also such as are only known by their text.
+        """Send all flow-mods in one bundle, also those that are only known by their text.
 
-        Raises BundleRejected. After CommandTimeout and SwitchUnreachable the change may or may not have happened, as a
-        whole: read the tables again.
+        Raises BundleRejected. After CommandTimeout and SwitchUnreachable read the tables: all or nothing was changed.
         """
         timeout_s = _BUNDLE_TIMEOUT_S + _BUNDLE_TIMEOUT_PER_FLOW_S * len(bundle)
         options, text = ("--bundle",), render_bundle(bundle)
@@ -107,7 +106,7 @@ class Ofctl:
         timeout_s: float = _DUMP_TIMEOUT_S,
         version: str = "OpenFlow14",
     ) -> str:
-        """Return what a command prints. Raises BundleRejected, if `stdin` are flow-mods that the bridge refuses."""
+        """Return the output of a command. Raises BundleRejected if the bridge refuses flow-mods in `stdin`."""
         argv = ["ovs-ofctl", "-O", version, *options, command, self.endpoint.management(bridge), *arguments]
         tries_left = GREETINGS
         while True:
@@ -127,21 +126,21 @@ class Ofctl:
 
 
 _FEW_FLOWS = 500
-"""Up to so many flows are decoded and rendered faster than ovs-ofctl starts and prints them (docs/adr/0017)."""
+"""Up to this number we decode and render flows faster than ovs-ofctl starts and prints them (docs/adr/0017)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManagementSwitch:
     """The Open vSwitch at `endpoint`, without state between calls. Implements `Switch`.
 
-    db_timeout_s: how long the database may take to answer.
+    `db_timeout_s`: how long the database may take to answer.
     """
 
     endpoint: Endpoint
     db_timeout_s: float = DEFAULT_TIMEOUT_S
 
     def bridges(self) -> tuple[BridgeState, ...]:
-        """All bridges. Raises SwitchError where the database is not the one of the ovs-vswitchd that has the flows."""
+        """Return all bridges. Raises SwitchError if ovs-vswitchd has another database."""
         states = read_bridges(self.endpoint, timeout_s=self.db_timeout_s)
         if self.endpoint.is_split and not is_taped():
             self._check_same_switch(states)
@@ -186,7 +185,7 @@ class ManagementSwitch:
             return resolved_text(dump, decode_groups(request_groups(connection), connection.names))
 
     def dump_foreign_flows(self, bridge: str) -> tuple[ObservedFlow, ...]:
-        """Return the foreign flows as ovs-ofctl prints them, which has a name for every action and field."""
+        """Return the foreign flows in the text of ovs-ofctl, which has a name for every action and field."""
         if not is_taped() and not self.count_flows(bridge, only=FOREIGN):
             return ()
         return tuple(seen for seen in Ofctl(self.endpoint).dump_flows(bridge) if is_foreign(seen.flow.cookie))
@@ -209,7 +208,7 @@ class ManagementSwitch:
 
     @contextmanager
     def prepared(self, bridge: str, bundle: Bundle) -> Iterator[Callable[[], None]]:
-        """Hold a bundle open on a connection of its own. Raises BundleRejected, also where it is committed."""
+        """Keep a bundle open on a separate connection. Raises BundleRejected, also from the commit."""
         with connected(self.endpoint, bridge) as connection:
             bundle = with_groups(connection, bundle, ofports=connection.numbers)
             try:
@@ -249,6 +248,6 @@ class ManagementSwitch:
                 )
 
     def _datapath_id(self, bridge: str) -> str:
-        """16 hexadecimal digits, as column datapath_id of table Bridge has them."""
+        """Return 16 hexadecimal digits, as in column datapath_id of table Bridge."""
         with connected(self.endpoint, bridge) as connection:
             return f"{request_datapath_id(connection):016x}"

@@ -1,4 +1,4 @@
-"""Netlink (netlink(7), rtnetlink(7)): messages and attributes as bytes, and a socket that keeps the kernel's own words.
+"""Netlink (netlink(7), rtnetlink(7)): messages and attributes as bytes, and a socket that keeps error texts.
 
 Numbers are from the headers of Linux: uapi/linux/netlink.h and uapi/linux/rtnetlink.h.
 """
@@ -32,7 +32,7 @@ Attribute = tuple[int, bytes]
 
 
 class Refused(Exception):
-    """The kernel's answer to a request that it does not carry out. `text`: its extended acknowledgement, or empty."""
+    """The kernel refused a request. `text`: its extended acknowledgement, or empty."""
 
     def __init__(self, error: int, text: str) -> None:
         self.error, self.text = error, text
@@ -40,22 +40,22 @@ class Refused(Exception):
 
 
 class Netlink(Protocol):
-    """The kernel, as far as it answers requests."""
+    """A kernel that answers requests."""
 
     def request(self, kind: int, flags: int, body: bytes) -> None:
-        """Ask for a change. Raises Refused, SwitchError."""
+        """Request a change. Raises Refused, SwitchError."""
 
     def dump(self, kind: int, body: bytes) -> Iterator[bytes]:
-        """The bodies of all messages that answer a question. Raises Refused, SwitchError."""
+        """Yield the bodies of all messages that answer a request. Raises Refused, SwitchError."""
 
 
 def kind_of(attribute: Attribute) -> int:
-    """The type without its flags."""
+    """Return the type without its flags."""
     return attribute[0] & _NLA_TYPE_MASK
 
 
 def decode_attributes(data: bytes) -> tuple[Attribute, ...]:
-    """Attributes in their order; stops at bytes that are none."""
+    """Return the attributes in their order, up to bytes that are no attribute."""
     found, offset = list[Attribute](), 0
     while offset + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, offset)
@@ -67,17 +67,17 @@ def decode_attributes(data: bytes) -> tuple[Attribute, ...]:
 
 
 def encode_attributes(attributes: Iterable[Attribute]) -> bytes:
-    """The inverse of `decode_attributes`, each padded to four bytes."""
+    """Return the inverse of `decode_attributes`, each attribute padded to four bytes."""
     return b"".join(_encode(kind, payload) for kind, payload in attributes)
 
 
 def find_attribute(attributes: Iterable[Attribute], kind: int) -> bytes | None:
-    """The payload of the first attribute of this type."""
+    """Return the payload of the first attribute of this type."""
     return next((attribute[1] for attribute in attributes if kind_of(attribute) == kind), None)
 
 
 def decode_messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """(type, flags, sequence number, body) of each message in what one recv(2) gave."""
+    """Yield (type, flags, sequence number, body) of each message in the bytes of one recv(2)."""
     offset = 0
     while offset + _HEADER.size <= len(data):
         length, kind, flags, sequence, _ = _HEADER.unpack_from(data, offset)
@@ -88,7 +88,7 @@ def decode_messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def decode_error(flags: int, body: bytes) -> Refused | None:
-    """What NLMSG_ERROR says; None: it acknowledges."""
+    """Return the error in an NLMSG_ERROR; None if it is an acknowledgement."""
     (status,) = struct.unpack_from("=i", body)
     if status == 0:
         return None
@@ -103,7 +103,7 @@ def decode_error(flags: int, body: bytes) -> Refused | None:
 
 
 class RouteSocket(AbstractContextManager["RouteSocket"]):
-    """NETLINK_ROUTE of this process's network namespace. Implements Netlink."""
+    """A NETLINK_ROUTE socket in this process's network namespace. Implements Netlink."""
 
     def __init__(self) -> None:
         try:

@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Netns:
-    """A network namespace. `netns`: its file (namespaces(7)); None: that of this process."""
+    """A network namespace. `netns`: its file (namespaces(7)); None for that of this process."""
 
     netns: Path | None = None
 
     def argv(self, *argv: str) -> list[str]:
-        """The command as it is run here, by nsenter(1) where it has to be."""
+        """Return the command that runs there, with nsenter(1) if needed."""
         return [*(["nsenter", f"--net={self.netns}"] if self.netns else []), *argv]
 
     def ask(self, *argv: str, stdin: str = "") -> Fact[str]:
@@ -40,17 +40,17 @@ class Netns:
             return Unknown(f"`{' '.join(argv)}`: {lines[-1]}")
 
     def read(self, argv: tuple[str, ...], parse: Callable[[str], Fact[T]]) -> Fact[T]:
-        """What the command prints, as `parse` reads it; text that it refuses is Unknown."""
+        """Return the output of the command, parsed by `parse`; Unknown if it refuses the text."""
         text = self.ask(*argv)
         return text if isinstance(text, Unknown) else understood(text, parse)
 
 
 HERE = Netns()
-"""That of this process."""
+"""The network namespace of this process."""
 
 
 def understood(text: str, parse: Callable[[str], Fact[T]]) -> Fact[T]:
-    """`text` as `parse` reads it; a ParseError becomes Unknown."""
+    """Return `text` parsed by `parse`, or Unknown for a ParseError."""
     try:
         return parse(text)
     except ParseError as error:
@@ -64,10 +64,10 @@ _CHANGE_TIMEOUT_S = 30
 
 
 def run_changes(commands: Iterable[Sequence[str]], *, endpoint: Endpoint, place: Netns) -> None:
-    """Run them in order, up to the first that fails.
+    """Run commands in order, up to the first that fails.
 
-    Tools of Open vSwitch work on `endpoint`; others run in the network namespace `place`.
-    Raises CommandFailed, CommandMissing, CommandTimeout; SwitchUnreachable where the run directory is not known.
+    Tools of Open vSwitch work on `endpoint`; others run in the network namespace `place`. Raises CommandFailed,
+    CommandMissing, CommandTimeout; SwitchUnreachable if the run directory is not known.
     """
     for command in commands:
         program, *arguments = command

@@ -1,4 +1,4 @@
-"""Turns hardware offload of a whole Open vSwitch on or off: the setting, a planned restart, and proof of its effect.
+"""Turns hardware offload of a whole Open vSwitch on or off: sets it, restarts as planned, and proves the effect.
 
 While it runs, ovs-vswitchd reads other_config:hw-offload only in part (ovs-vswitchd.conf.db(5)): a change without a
 restart is half done.
@@ -29,16 +29,16 @@ _PATIENCE_S, _STEP_S = 120.0, 0.2
 
 @dataclass(frozen=True, slots=True)
 class OffloadSwitch:
-    """The setting of the Open vSwitch at `endpoint`. Every method may raise SwitchError."""
+    """The offload setting of the Open vSwitch at `endpoint`. Every method may raise SwitchError."""
 
     endpoint: Endpoint
 
     def is_as(self, *, wanted: bool) -> bool:
-        """Return whether the database says so, and the running ovs-vswitchd does it."""
+        """Return whether the database has the setting, and the running ovs-vswitchd obeys it."""
         return (_value(read_database(self.endpoint)) == "true") == wanted and self._in_effect() is wanted
 
     def require_safe(self, *, wanted: bool) -> None:
-        """Raise SwitchError, with what to do, where the change could lose more than some packets."""
+        """Raise SwitchError, with what to do, if the change could lose more than some packets."""
         database = read_database(self.endpoint)
         if database.config.get("flow-restore-wait") == "true":
             raise SwitchError(
@@ -62,9 +62,9 @@ class OffloadSwitch:
                 )
 
     def change(self, *, wanted: bool, restart: Callable[[Callable[[], None]], PlannedRestart]) -> PlannedRestart:
-        """Set it, restart by `restart`, and wait until it is in effect. `restart`: makes a planned restart; calls its
-        argument immediately before Open vSwitch is restarted. Raises SwitchError: the restart failed, and the setting
-        is what ovs-vswitchd does then; OffloadUnchanged: it is not in effect after the restart."""
+        """Set it, restart, and wait until it is in effect. `restart`: makes a planned restart; calls its argument
+        immediately before Open vSwitch restarts. Raises SwitchError if the restart failed: the setting is then what
+        ovs-vswitchd does. Raises OffloadUnchanged if it is not in effect after the restart."""
         with self._journal.held():
             self._settle()
             process = find_process(self.endpoint)
@@ -111,7 +111,7 @@ class OffloadSwitch:
         run_vsctl(self.endpoint.db, "--no-wait", *words)
 
     def _in_effect(self) -> bool | None:
-        """Return whether the running ovs-vswitchd offloads; None: it does not show it."""
+        """Return whether the running ovs-vswitchd offloads; None if it does not show it."""
         daemon = read_daemon(self.endpoint)
         return None if isinstance(daemon, Unknown) or isinstance(daemon.offload, Unknown) else daemon.offload.is_on
 

@@ -1,4 +1,4 @@
-"""OpenFlow at a switch: requests and their answers, flows, bundles, and the management socket of a bridge."""
+"""OpenFlow with a switch: requests and answers, flows, bundles, and the management socket of a bridge."""
 
 from __future__ import annotations
 
@@ -70,16 +70,16 @@ from xenoovs.switch.stderr import lift_lost, rejected
 
 
 ANSWER_TIMEOUT_S = 15.0
-"""Until the next message of an answer. A busy switch may work on a large bundle for seconds."""
+"""Time limit of the next message of an answer. A busy switch may work on a large bundle for seconds."""
 
 _LARGEST_ANSWER_BYTES = 1 << 26
-"""A million flows take about 100 MB; more than this is no answer but a flood."""
+"""A million flows take about 100 MB; an answer above this limit is a flood."""
 _MESSAGE_COST_BYTES = 64
-"""What Python needs to hold a message, whatever its length."""
+"""Memory that Python needs for a message besides its bytes."""
 _LONGEST_ANSWER_S = 60.0
 
 Request = Callable[[int], bytes]
-"""Makes the message with this transaction id."""
+"""Returns the message with this transaction id."""
 
 
 class Exchange(Protocol):
@@ -87,21 +87,21 @@ class Exchange(Protocol):
 
     @property
     def bridge(self) -> str:
-        """The name of the bridge."""
+        """Return the name of the bridge."""
 
     def take_xids(self, number: int) -> int:
-        """Return the first of so many transaction ids in a row, for as many messages."""
+        """Return the first of `number` successive transaction ids, for as many messages."""
 
     def send(self, data: bytes) -> None:
         """Send whole messages. Raises SwitchUnreachable."""
 
     def receive(self, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
-        """Return the next message that has a transaction id of this exchange. Raises SwitchUnreachable where the
-        connection is lost or nothing comes, WireError."""
+        """Return the next message that has a transaction id of this exchange. Raises SwitchUnreachable if the
+        connection is lost or no message comes, WireError."""
 
 
 def ask(exchange: Exchange, request: Request, name: str) -> bytes:
-    """Return the one message that answers a request. `name`: of the request. Raises SwitchError, WireError."""
+    """Return the one message that answers a request. `name`: for errors. Raises SwitchError, WireError."""
     exchange.send(request(exchange.take_xids(1)))
     frame = exchange.receive()
     if frame[1] == ERROR:
@@ -140,8 +140,8 @@ def answers(exchange: Exchange, requests: Iterable[Request]) -> tuple[tuple[byte
 
 
 def request_flows(exchange: Exchange, only: Cookies, *, table: int = ALL_TABLES) -> tuple[bytes, ...]:
-    """Return the undecoded messages that list the flows with these cookies, and groups if some name those of xenoovs.
-    Raises SwitchError, WireError."""
+    """Return the undecoded messages that list the flows with these cookies, and the groups if flows use groups of
+    xenoovs. Raises SwitchError, WireError."""
     requests = (partial(encode_flows_request, each, table=table) for each in only)
     frames = tuple(chain.from_iterable(answers(exchange, requests)))
     # Groups are read after the flows that name them: a group that is gone meanwhile has no flows any more.
@@ -187,7 +187,7 @@ def request_datapath_id(exchange: Exchange) -> int:
 
 
 def request_barrier(exchange: Exchange) -> None:
-    """Return when the bridge has worked on all earlier requests. Raises SwitchError, WireError."""
+    """Return when the bridge has finished all earlier requests. Raises SwitchError, WireError."""
     ask(exchange, lambda xid: message(BARRIER_REQUEST, xid=xid), "BARRIER_REQUEST")
 
 
@@ -195,10 +195,10 @@ _STEPS, _STEP_S = 20, 0.1
 
 
 def wait_in_step(barrier: Callable[[], None]) -> None:
-    """Wait for two seconds of a switch that works: each tenth of a second ends with its answer to a barrier.
+    """Wait until the switch has worked for two seconds: each tenth of a second ends with its answer to a barrier.
 
-    For what OpenFlow does not report. Two seconds are four rounds of the revalidators of Open vSwitch, and the time in
-    which a slow or stopped switch does nothing is not counted.
+    For events that OpenFlow does not report. Two seconds are four rounds of the revalidators of Open vSwitch. Time in
+    which a slow or stopped switch does nothing does not count.
     """
     for _ in range(_STEPS):
         time.sleep(_STEP_S)
@@ -222,7 +222,7 @@ _IS_SLAVE = "OFPBRC_IS_SECONDARY"
 
 
 def send_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int]) -> None:
-    """Apply all flow-mods or none. After SwitchUnreachable read the tables: it may have happened, as a whole.
+    """Apply all flow-mods or none. After SwitchUnreachable read the tables: all of the bundle may have been applied.
 
     Args and Raises as of `open_bundle`.
     """
@@ -230,10 +230,10 @@ def send_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int
 
 
 def open_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int]) -> Callable[[], None]:
-    """Send all flow-mods. The function that it yields commits them, all or none, and raises as this one.
+    """Send all flow-mods. The returned function commits all or none, and raises what this one raises.
 
     Until then nothing changes. The end of the connection drops them, and so does Open vSwitch after 10 s
-    (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`, which can be set to 1 s or more); a commit is refused then.
+    (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`, which can be set to 1 s or more); it then refuses a commit.
 
     Args:
         exchange: of a connection on which OpenFlow 1.4 was agreed.
@@ -276,8 +276,7 @@ def open_bundle(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int
 
 
 def with_groups(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int]) -> Bundle:
-    """Return the bundle with the groups that its flows need, and without those that they leave. Raises SwitchError,
-    WireError."""
+    """Add the groups that the flows need, and delete those that they no longer use. Raises SwitchError, WireError."""
     if not bundle.has_groups:
         return bundle
     names = {number: name for name, number in ofports.items()}
@@ -291,12 +290,12 @@ def with_groups(exchange: Exchange, bundle: Bundle, *, ofports: Mapping[str, int
 
 
 def is_slave_error(error: Error) -> bool:
-    """Return whether another controller is master, which alone may change flows (OpenFlow 1.4.0, 6.3.5)."""
+    """Return whether another controller is master: only a master may change flows (OpenFlow 1.4.0, 6.3.5)."""
     return error.name == _IS_SLAVE
 
 
 def describe_mod(mod: FlowMod | GroupMod) -> str:
-    """Return a flow-mod as ovs-ofctl shows one that was refused; a group-mod as it takes it."""
+    """Return the text of a flow-mod as ovs-ofctl prints refused ones, or of a group-mod as ovs-ofctl reads them."""
     if isinstance(mod, GroupMod):
         return render_group_mod(mod)
     flow = mod.flow
@@ -307,7 +306,7 @@ def describe_mod(mod: FlowMod | GroupMod) -> str:
 
 
 def _pieces(messages: Iterable[bytes]) -> Iterator[bytes]:
-    """Join messages to larger pieces: a call of send(2) for each flow-mod would take longer than all the rest."""
+    """Join messages to larger pieces, as one send(2) for each flow-mod would take longer than all the rest."""
     piece = bytearray()
     for packed in messages:
         piece += packed
@@ -330,7 +329,7 @@ def _discard(exchange: Exchange, *, bundle_id: int) -> None:
 
 
 def _refusals(exchange: Exchange, *, last_xid: int, timeout_s: float) -> dict[int, Error]:
-    """Collect errors by transaction id until `last_xid` is answered; of several for one id the first."""
+    """Collect errors by transaction id until `last_xid` is answered. The first error of an id counts."""
     refusals: dict[int, Error] = {}
     while True:
         frame = exchange.receive(timeout_s=timeout_s)
@@ -359,12 +358,12 @@ def _refusal(bridge: str, bundle: Bundle, refusals: dict[int, Error], *, first_x
 
 
 GREETING_TIMEOUT_S = 10.0
-"""Until the HELLO of ovs-vswitchd. It gives up a silent controller after as long (inactivity_probe of
+"""Time limit of the HELLO of ovs-vswitchd, which gives up a silent controller after as long (inactivity_probe of
 ovs-vswitchd.conf.db(5), twice), and a large change keeps it busy for a second or two on a fast machine."""
 
 GREETINGS = 5
 """ovs-vswitchd closes a connection one second after it accepted it if the HELLO of the other side is not there
-(run_CONNECTING of lib/rconn.c). On a busy machine it is this process that gets no turn, and nothing was asked yet."""
+(run_CONNECTING of lib/rconn.c). On a busy machine this process may be too late, and tries again."""
 
 _READ_BYTES = 1 << 18
 
@@ -471,9 +470,9 @@ def _greeted(path: str, bridge: str, *, greetings: int = GREETINGS) -> Connectio
 
 @contextmanager
 def connected(endpoint: Endpoint, bridge: str) -> Iterator[Connection]:
-    """Connect for the time of a `with`. Raises, also for what happens within the `with`: BridgeMissing: there is no
-    socket of this name. MalformedOpenFlow: the other side sent what is no OpenFlow. OpenFlowVersionDisabled: the bridge
-    does not allow OpenFlow 1.4. SwitchUnreachable: ovs-vswitchd does not answer in time, or the connection is lost."""
+    """Connect for the time of a `with`. Raises, also from within the `with`: BridgeMissing if there is no socket of
+    this name, MalformedOpenFlow if the peer sent something else, OpenFlowVersionDisabled if the bridge does not allow
+    OpenFlow 1.4, SwitchUnreachable if ovs-vswitchd does not answer in time or the connection is lost."""
     target = endpoint.management(bridge)
     try:
         with closing(_greeted(target.removeprefix("unix:"), bridge)) as connection:

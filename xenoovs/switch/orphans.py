@@ -1,13 +1,12 @@
-"""Kills the programs of a process that was killed, and all that they have started: a program of its own.
+"""A separate program that kills the programs of a killed process, and all that they have started.
 
-The kernel does that for one process alone: the signal of PR_SET_PDEATHSIG comes to a child, not to its children, and
-is sent when the *thread* ends that made the child (prctl(2)). It has to be set between fork and exec, where Python must
+The kernel does that for one process only: the signal of PR_SET_PDEATHSIG goes to a child, not to its children, and it
+is sent when the *thread* ends that made the child (prctl(2)). It must be set between fork and exec, where Python must
 not run in a process with threads (documentation of subprocess, `preexec_fn`). So this program waits for the end of its
-parent. It reads a pipe whose other end the parent alone has, and the kernel closes that end however the parent dies.
-Programs are known by the pipe that their output goes to, before they are started. So none is missed, whenever the
-parent is killed.
+parent. It reads a pipe whose other end only the parent has; the kernel closes that end however the parent ends.
+Programs are known by the pipe of their output, before they are started. So none is missed.
 
-It imports nothing of this package: it runs with the standard library alone, and starts in milliseconds.
+It imports only the standard library, so it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ _PATIENCE_S, _RETRY_S = 5.0, 0.01
 
 
 def kill_holders(pipes: Collection[int], *, session: int, spared: Collection[int]) -> bool:
-    """Kill all processes that hold one of these pipes, and their groups; return whether there was any. `pipes`: inodes.
-    `session`: the session of the process that has died: groups in it are those of others too. `spared`: processes to
-    leave alone."""
+    """Kill all processes that hold one of these pipes, and their groups. Return whether there was any. `pipes`: inodes.
+    `session`: of the killed process; groups in it also belong to other programs. `spared`: processes not to kill."""
     names, is_any = {f"pipe:[{pipe}]" for pipe in pipes}, False
     for process in list(Path("/proc").iterdir()):
         if not process.name.isdecimal() or (pid := int(process.name)) in spared or not _holds(process, names):

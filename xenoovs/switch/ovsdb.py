@@ -1,7 +1,7 @@
 """The database of Open vSwitch (ovs-vswitchd.conf.db(5)), read once or followed, by the protocol of RFC 7047.
 
-Both ways are one `monitor` request: its answer is what the tables hold now, and updates follow. Without a list of
-columns it gives every column that this Open vSwitch has, also those of forks.
+Both use one `monitor` request: its answer has the tables now, and updates follow. Without a list of columns it has
+every column of this Open vSwitch, also those of forks.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ _PORT_COLUMNS = {
     "Port": ["interfaces"],
     "Interface": ["name", "type", "options", "ofport", "link_state", "mac_in_use", "error", "bfd_status"],
 }
-"""What `follow_ports` needs: all columns would bring an update for each change of a counter."""
+"""The columns for `follow_ports`: with all columns, each change of a counter would be an update."""
 
 _REQUEST_ID = 0
 _READ_BYTES = 1 << 16
 _SILENCE_S = 10.0
-"""After this silence, ovsdb-server is sent an echo request (RFC 7047, 4.1.11); after twice the time, it is given up."""
+"""After this silence we send an echo request (RFC 7047, 4.1.11); after twice the time we end the connection."""
 
 
 def read_bridges(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> tuple[BridgeState, ...]:
-    """Return all bridges, sorted by name. Raises as `read_database`."""
+    """Return all bridges, sorted by name. Raises what `read_database` raises."""
     return read_database(endpoint, timeout_s=timeout_s).bridges
 
 
 def read_database(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Database:
-    """Return what the database says. Raises SwitchUnreachable, also when no answer comes within `timeout_s`."""
+    """Return the contents of the database. Raises SwitchUnreachable, also if no answer comes within `timeout_s`."""
     if not is_taped():
         return database_of(_read_tables(endpoint, timeout_s))
     text = asked(("ovsdb-client", "dump", endpoint.db), lambda: json.dumps(_read_tables(endpoint, timeout_s), indent=1))
@@ -80,7 +80,7 @@ def read_database(endpoint: Endpoint, *, timeout_s: float = DEFAULT_TIMEOUT_S) -
 
 
 def _tupled(value: Any) -> Any:
-    """Return a value of JSON with its lists as tuples, as `_decoded` makes them."""
+    """Return a JSON value with tuples for lists, as `_decoded` does."""
     if isinstance(value, dict):
         return {key: _tupled(content) for key, content in value.items()}
     return tuple(map(_tupled, value)) if isinstance(value, list) else value
@@ -102,9 +102,9 @@ def exchange(
     *,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> T:
-    """Send a request, and return what `take` makes of the answer. Raises SwitchUnreachable.
+    """Send a request, and return the result of `take`. Raises SwitchUnreachable.
 
-    `take`: gets each message, and what sends a reply; None: it is another one.
+    `take`: called with each message and a function that sends a reply; returns None if the message is not the answer.
     """
     deadline, problems = time.monotonic() + timeout_s, list[str]()
     for target in endpoint.db.split(","):
@@ -126,8 +126,8 @@ def exchange(
 
 
 async def follow_ports(db: str) -> AsyncIterator[Ports]:
-    """Yield the ports now and after each change, for as long as the connection lasts, then raise SwitchUnreachable.
-    `db`: of a cluster the first server that answers."""
+    """Yield the ports now and after each change, as long as the connection lasts, then raise SwitchUnreachable. `db`:
+    the first server that answers is used."""
     reader, writer = await _connect(db)
     tables: Tables = {table: {} for table in _PORT_COLUMNS}
     messages = Messages(db)
@@ -147,7 +147,7 @@ async def follow_ports(db: str) -> AsyncIterator[Ports]:
 
 
 class Messages:
-    """Divides the bytes of a connection into messages."""
+    """Splits the bytes of a connection into messages."""
 
     def __init__(self, db: str) -> None:
         self._db = db
@@ -155,7 +155,7 @@ class Messages:
         self._rest = ""
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """Return the messages that are complete by now. Raises SwitchUnreachable at the end of the connection."""
+        """Return the messages that are complete now. Raises SwitchUnreachable at the end of the connection."""
         if not data:
             raise SwitchUnreachable(target=self._db, reason="ovsdb-server has closed the connection")
         self._parts.append(data)
@@ -171,7 +171,7 @@ class Messages:
 
 
 def decode(text: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the whole JSON objects at the start of a text, and the rest: nothing else divides messages."""
+    """Return the complete JSON objects at the start of a text, and the rest. Nothing else separates messages."""
     decoder, found, rest = json.JSONDecoder(), list[dict[str, Any]](), text.lstrip()
     while rest:
         try:
@@ -276,7 +276,7 @@ def _chassis(tables: Tables) -> tuple[OvnChassis, ...]:
 
 
 def bridges_of(tables: Tables) -> tuple[BridgeState, ...]:
-    """Return the bridges, sorted by name; what columns that are not there would say is left at its default."""
+    """Return the bridges, sorted by name, with defaults for missing columns."""
     switch = next(iter(tables.get("Open_vSwitch", {}).values()), {})
     config = switch.get("other_config", {})
     offload, chassis = config.get("hw-offload"), _chassis(tables)
@@ -325,7 +325,7 @@ def _ports(tables: Tables, bridge: Mapping[str, Any]) -> Iterator[PortState]:
 
 
 _SECRETS = ("psk",)
-"""Options of table Interface that no other part of xenoovs may see."""
+"""Options of table Interface that are kept from the rest of xenoovs."""
 
 
 def _without_secrets(options: Mapping[str, str]) -> dict[str, str]:
@@ -333,7 +333,7 @@ def _without_secrets(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _marks(tables: Tables, bridge: Mapping[str, Any]) -> BridgeMarks:
-    """Return what of a bridge OVN has marked as its own."""
+    """Return the marks of OVN on a bridge."""
     installed, localnet = list[str](), list[str]()
     for reference in _items(bridge["ports"]):
         port = tables["Port"].get(reference, {})
@@ -379,7 +379,7 @@ def _items(value: Any) -> tuple[Any, ...]:
 
 
 def _map(value: Any) -> dict[str, str]:
-    """Return a column that is a map; empty where this Open vSwitch or this reader does not have it."""
+    """Return a column that is a map; empty if this Open vSwitch or this reader lacks it."""
     return value if isinstance(value, dict) else {}
 
 
@@ -401,8 +401,7 @@ def read_logical_flows(
     remote: str | None, cookies: Iterable[int], *, timeout_s: int = _SBCTL_TIMEOUT_S
 ) -> Fact[dict[int, LogicalFlow]]:
     """Return the logical flows with these cookies (32 bits). Physical flows, such as those of ports, have none.
-    `remote`: as ovn-controller has it (external_ids:ovn-remote); None: not known. `timeout_s`: for all of it; the
-    database may be large."""
+    `remote`: external_ids:ovn-remote of ovn-controller; None if unknown. `timeout_s`: of the whole read."""
     if remote is None:
         return Unknown("external_ids:ovn-remote of table Open_vSwitch is not set")
     if "ssl:" in remote:
@@ -440,8 +439,8 @@ def has_options(endpoint: Endpoint, interface: str, options: Mapping[str, str]) 
 
 
 def write_options(endpoint: Endpoint, interface: str, options: Mapping[str, str], *, without: tuple[str, ...]) -> None:
-    """Set options of an interface and remove those `without`, in one transaction; it is not waited for ovs-vswitchd.
-    `options` stay also if `without` names them. Raises SwitchUnreachable, InterfaceMissing: nothing was changed."""
+    """Set options of an interface and remove those in `without`, in one transaction, without waiting for ovs-vswitchd.
+    `options` win over `without`. Raises SwitchUnreachable, InterfaceMissing: nothing was changed."""
     _options_of(endpoint, interface)
     removed = ["set", [*{*without, *options}]]
     mutations = [
@@ -462,7 +461,7 @@ def _options_of(endpoint: Endpoint, interface: str) -> dict[str, str]:
 
 
 def _transact(endpoint: Endpoint, operation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result of one operation. Raises SwitchUnreachable; its text never has what was sent."""
+    """Return the result of one operation. Raises SwitchUnreachable, whose text never contains the request."""
     request = {"method": "transact", "id": _TRANSACTION_ID, "params": ["Open_vSwitch", operation]}
     return exchange(endpoint, json.dumps(request).encode(), lambda message, _reply: _result(message, endpoint.db))
 

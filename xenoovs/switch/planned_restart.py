@@ -27,13 +27,13 @@ Meters are not restored."""
 
 
 _UNITS = ("openvswitch-switch", "openvswitch")
-"""Of Debian and Ubuntu; of RPM systems."""
+"""Services of Debian and Ubuntu, and of RPM systems."""
 
 _RESTART_TIMEOUT_S = 120.0
 
 
 def check_is_service(endpoint: Endpoint) -> None:
-    """Raises SwitchError for an Open vSwitch that systemd does not run: nothing was changed then."""
+    """Raise SwitchError if systemd does not run this Open vSwitch: nothing was changed."""
     if endpoint.rundir is None or endpoint.rundir.resolve() != DEFAULT_RUNDIR.resolve():
         raise SwitchError(
             f"the Open vSwitch at {endpoint.rundir or endpoint.db} is no service of this host and was not restarted; "
@@ -43,7 +43,7 @@ def check_is_service(endpoint: Endpoint) -> None:
 
 
 def restart_service() -> None:
-    """Returns when systemd has started it again. Raises SwitchError."""
+    """Restart the service, and return when systemd has started it again. Raises SwitchError."""
     run(["systemctl", "restart", _unit()], timeout_s=_RESTART_TIMEOUT_S)
 
 
@@ -65,23 +65,23 @@ _TABLE_NAMED = regex(r"\btable=[^0-9]|resubmit\(,[^0-9]")
 
 @dataclass(frozen=True, slots=True)
 class SavedTables:
-    """What `ovs-ofctl dump-flows --no-stats` and `dump-groups` print for one bridge, a line each."""
+    """The lines of `ovs-ofctl dump-flows --no-stats` and `dump-groups` for one bridge."""
 
     flows: tuple[str, ...]
     groups: tuple[str, ...]
 
     @property
     def bundle(self) -> str:
-        """All of it as a file for `ovs-ofctl bundle`: groups first, for flows name them."""
+        """Return a file for `ovs-ofctl bundle`: groups first, as flows refer to them."""
         groups = (f"group add {group}\n" for group in self.groups)
         return "".join((*groups, *(f"flow add {flow}\n" for flow in self.flows)))
 
 
 def dump_tables(endpoint: Endpoint, bridge: str) -> SavedTables:
-    """Read everything. Raises SwitchError.
+    """Read all flows and groups. Raises SwitchError.
 
-    Ports are named, so that flows are right when ports get other numbers. Where tables have names all is by number,
-    because table names end with the process.
+    Ports have names, so that flows are right when ports get other numbers. If tables have names, everything has
+    numbers, because names of tables end with the process.
     """
     ofctl = Ofctl(endpoint)
     flows = _lines(ofctl.run("dump-flows", bridge, options=("--names", "--no-stats")))
@@ -91,8 +91,8 @@ def dump_tables(endpoint: Endpoint, bridge: str) -> SavedTables:
 
 
 def restore_tables(endpoint: Endpoint, bridge: str, tables: SavedTables) -> None:
-    """Put everything back in one atomic bundle and read it back. What is there besides stays. Raises SwitchError;
-    ReadBackDiffers with the number of lines that are not there then."""
+    """Restore everything in one atomic bundle and read it back. Other flows stay. Raises SwitchError; ReadBackDiffers
+    with the number of missing lines."""
     there = dump_tables(endpoint, bridge)
     # A second `group add` of one number is refused.
     missing = SavedTables(tables.flows, tuple(group for group in tables.groups if group not in there.groups))
@@ -110,14 +110,14 @@ def _lines(text: str) -> tuple[str, ...]:
 
 
 DEFAULT_TIMEOUT_S = 60.0
-"""How long all flows may take to be back after the restart."""
+"""Time limit for the return of all flows after the restart."""
 _SLOWER = 10
-"""Where the restart has taken so long that this many times as long is more, they may take that."""
+"""The limit is at least this many times the duration of the restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRestart:
-    """What became of it. `gap_s`: from the order to restart until all was back. `flows`, `groups`: how many were
+    """The result of a restart. `gap_s`: from the order to restart until all flows were back. `flows`, `groups`: number
     restored, by bridge. `of_ovn`: bridges of OVN, which were left to ovn-controller."""
 
     gap_s: float
@@ -128,7 +128,7 @@ class PlannedRestart:
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """`ports`: those that worked; flows are put back when they do again. `file`: the same tables."""
+    """The tables of one bridge. `ports`: working ports; flows are restored when these work. `file`: the same tables."""
 
     tables: SavedTables
     ports: tuple[str, ...]
@@ -143,12 +143,12 @@ def planned_restart(
     directory: Path,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> PlannedRestart:
-    """Restart by `restart`, with all flows and groups of all bridges before and after. Meters are lost.
+    """Restart by `restart`, and restore all flows and groups of all bridges. Meters are lost.
 
     Bridges of OVN are left to ovn-controller, which installs its flows again when it has reconnected.
 
-    A file for each bridge lies in `directory` for as long as its flows are not back. They are put back, and Open
-    vSwitch waits no more, also when `restart` fails or is interrupted. Raises SwitchError, FlowsNotRestored.
+    `directory` has a file for each bridge until its flows are back. If `restart` fails or is interrupted, the flows are
+    restored too, and Open vSwitch stops waiting. Raises SwitchError, FlowsNotRestored.
     """
     states = switch.bridges()
     of_ovn = tuple(state.name for state in states if state.ovn is not None and state.ovn.is_owner)

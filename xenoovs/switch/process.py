@@ -1,4 +1,4 @@
-"""The only place that starts other programs: argument lists, never a shell. `start` alone sets no time limit."""
+"""The only module that starts other programs: argument lists, never a shell. Only `start` sets no time limit."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ PACKAGES: Mapping[str, str] = {
     "vtysh": "frr",
     "ssh": "openssh-client",
 }
-"""The package of Debian that brings a program, where it has another name."""
+"""The Debian package of a program, if it has another name."""
 
 
 def missing_programs(programs: Iterable[str]) -> dict[str, str]:
-    """Return the programs that are not installed, and the packages that bring them."""
+    """Return the programs that are not installed, and their packages."""
     import shutil
 
     return {program: PACKAGES.get(program, program) for program in programs if shutil.which(program) is None}
@@ -43,7 +43,7 @@ def missing_programs(programs: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A program that has ended, with stdout and stderr apart."""
+    """The status and the output of a program."""
 
     argv: tuple[str, ...]
     exit_code: int
@@ -59,9 +59,9 @@ def run(
     env: Mapping[str, str] | None = None,
     umask: int = -1,
 ) -> Completed:
-    """Run to the end and return its status and output. `env`: added to the environment of this process. `umask`: of the
-    program; -1: that of this process. Raises CommandMissing, CommandTimeout (the program was killed), CommandFailed
-    (status other than 0)."""
+    """Run a program to its end. `env`: added to the environment of this process. `umask`: of the program; -1 for that
+    of this process. Raises CommandMissing, CommandTimeout (the program was killed), CommandFailed (status other than
+    0)."""
     done = try_run(argv, stdin=stdin, timeout_s=timeout_s, env=env, umask=umask)
     if done.exit_code != 0:
         raise CommandFailed(argv=done.argv, exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
@@ -69,7 +69,7 @@ def run(
 
 
 def run_vsctl(db: str, *words: str, timeout_s: int = 30) -> Completed:
-    """Run ovs-vsctl(8) on a database. Raises as `run`."""
+    """Run ovs-vsctl(8) on a database. Raises what `run` raises."""
     return run(["ovs-vsctl", f"--db={db}", f"--timeout={timeout_s}", *words], timeout_s=timeout_s + 5)
 
 
@@ -81,7 +81,7 @@ def try_run(
     env: Mapping[str, str] | None = None,
     umask: int = -1,
 ) -> Completed:
-    """As `run`, but any exit status is an answer."""
+    """Run a program as `run` does, but accept any exit status."""
 
     def ask() -> Answer:
         try:
@@ -115,10 +115,10 @@ def try_run(
 
 
 def start(argv: Sequence[str], *, output: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a program as leader of a session of its own, with nothing to read. The caller ends and reaps it.
+    """Start a program as leader of a new session, with empty stdin. The caller ends and reaps it.
 
-    It dies with this process within `killed_with_this_process(output)`. `output`: descriptor for stdout and stderr.
-    Raises OSError: it cannot be started.
+    Within `killed_with_this_process(output)` it ends with this process. `output`: descriptor for stdout and stderr.
+    Raises OSError if it cannot be started.
     """
     return subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=env
@@ -132,14 +132,14 @@ _ORPHANS = Path(__file__).with_name("orphans.py")
 
 
 class _Guard:
-    """The process that kills the programs of this one when this one dies (`orphans.py`); started with the first."""
+    """The process that kills our programs when this process is killed (`orphans.py`). The first program starts it."""
 
     def __init__(self) -> None:
         self._lock, self._pipes = Lock(), set[int]()
         self._process: subprocess.Popen[bytes] | None = None
 
     def add(self, pipe: int) -> None:
-        """Let the programs that hold the pipe with this inode die with this process. Raises OSError."""
+        """Register the programs that hold the pipe with this inode. Raises OSError."""
         with self._lock:
             self._pipes.add(pipe)
             self._say(f"+{pipe}\n")
@@ -173,7 +173,7 @@ _guard = cache(_Guard)
 
 @contextmanager
 def killed_with_this_process(output: int) -> Iterator[None]:
-    """Let programs die with this process that are started meanwhile and write to the pipe `output`. Raises OSError."""
+    """Programs that start within the context and write to the pipe `output` end with this process. Raises OSError."""
     pipe = os.fstat(output).st_ino
     _guard().add(pipe)
     try:
@@ -183,7 +183,7 @@ def killed_with_this_process(output: int) -> Iterator[None]:
 
 
 def start_piped(argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own with pipes for its streams. The caller ends and reaps it. Raises
+    """Start a program in a new session with pipes for its streams. The caller ends and reaps it. Raises
     CommandMissing."""
     return _popen(argv, output=subprocess.PIPE)
 
@@ -203,9 +203,9 @@ def _missing(argv: Sequence[str]) -> CommandMissing:
 
 @contextmanager
 def open_pipe_to(argv: Sequence[str]) -> Iterator[IO[bytes]]:
-    """A program in a session of its own, and the pipe that it reads; it is waited for at the end.
+    """Start a program in a new session, yield the pipe that it reads, and wait for its end.
 
-    It outlives this process where that is killed: its pipe ends then. Raises CommandMissing.
+    If this process is killed, the program goes on until the end of its pipe. Raises CommandMissing.
     """
     with _popen(argv, output=subprocess.DEVNULL) as child:
         if child.stdin is None:
@@ -215,8 +215,8 @@ def open_pipe_to(argv: Sequence[str]) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def open_conversation(argv: Sequence[str], *, stdin: str, env: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program in a session of its own; stdout and stderr are pipes. It is killed at the end, if it still runs.
-    `env`: added to the environment of this process. Raises CommandMissing."""
+    """Start a program in a new session with pipes for stdout and stderr. It is killed at the end of the context. `env`:
+    added to the environment of this process. Raises CommandMissing."""
     with _popen(argv, output=subprocess.PIPE, env={**environ, "LC_ALL": "C", **env}) as child:
         try:
             if child.stdin is not None:

@@ -1,8 +1,8 @@
-"""`other_config:flow-restore-wait` (ovs-vswitchd.conf.db(5)): a new ovs-vswitchd leaves the datapath's flows and takes
-no packet out of it until the flows are back. Never left behind: then it would wait for ever.
+"""`other_config:flow-restore-wait` (ovs-vswitchd.conf.db(5)): a new ovs-vswitchd leaves the datapath's flows alone and
+takes no packets from it until the flows are back. The setting must not stay, or Open vSwitch would wait for ever.
 
-Run as a program this is the watchdog: it waits for its stdin to end, and removes the setting unless it read `done`.
-So the setting is removed also when the restarting process is killed.
+Run as a program this is the watchdog: it waits for the end of its stdin, and removes the setting unless it read `done`.
+So the setting is removed even if the restarting process is killed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _VSCTL_TIMEOUT_S = 10
 
 @contextmanager
 def waiting_for_flows(db: str) -> Iterator[None]:
-    """Open vSwitch waits for its flows when it starts, until the end of the context, however that comes about.
+    """Open vSwitch waits for its flows when it starts, until the context ends for any reason.
 
-    After a good end ovs-vswitchd has seen that it need not wait any more. Raises SwitchError; where the setting cannot
-    be removed in time the watchdog goes on trying.
+    After a normal end ovs-vswitchd has read that it need not wait any more. Raises SwitchError; if the setting cannot
+    be removed in time, the watchdog goes on trying.
     """
     with open_pipe_to([sys.executable, "-P", "-m", "xenoovs.switch.restore_wait", db]) as watchdog:
         # From here on the watchdog removes it, also when this process is killed.
@@ -46,13 +46,13 @@ def waiting_for_flows(db: str) -> Iterator[None]:
 
 
 def forget_wait(db: str) -> None:
-    """Let Open vSwitch go to work. Raises SwitchError when the database does not answer for long."""
+    """Remove the setting. Raises SwitchError if the database does not answer for long."""
     deadline = time.monotonic() + _PATIENCE_S
     retry(lambda: run_vsctl(db, "--no-wait", *_FORGET, timeout_s=_VSCTL_TIMEOUT_S), deadline=deadline)
 
 
 def retry(action: Callable[[], object], *, deadline: float) -> None:
-    """Do it again until it raises no SwitchError, for the last time at the `deadline` (time.monotonic())."""
+    """Repeat `action` until it raises no SwitchError, for the last time at the `deadline` (time.monotonic())."""
     while time.monotonic() < deadline:
         with suppress(SwitchError):
             action()

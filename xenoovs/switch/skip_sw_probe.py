@@ -1,8 +1,8 @@
-"""Ask the driver why it refused a rule: the same rule once more, for hardware alone, deleted at once.
+"""Ask the driver why it refused a rule: add the same rule again for hardware only, and delete it at once.
 
-With skip_sw the kernel must fail where the driver refuses, and hands on the driver's own words; without it, as Open
-vSwitch installs rules, a refusal is silent (tc-flower(8), "skip_sw"). What is about to be added is noted before, so
-that a killed run leaves nothing that the next one does not delete.
+With skip_sw the kernel fails if the driver refuses, and passes on the driver's message; without it, as Open vSwitch
+installs rules, a refusal is silent (tc-flower(8), "skip_sw"). A journal has the rule before it is added, so that the
+next run deletes what a killed run left.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ TCMSG = struct.Struct("=BxxxiIII")
 """struct tcmsg: family, ifindex, handle, parent, info; info is preference << 16 | EtherType in network order."""
 
 INGRESS_PARENT = 0xFFFFFFF2
-"""TC_H_CLSACT with TC_H_MIN_INGRESS: of ingress and of clsact qdiscs, as Open vSwitch gives it (lib/tc.c)."""
+"""TC_H_CLSACT with TC_H_MIN_INGRESS: for ingress and clsact qdiscs, as in Open vSwitch (lib/tc.c)."""
 BLOCK_IFINDEX = -1
-"""TCM_IFINDEX_MAGIC_BLOCK: parent is the number of a shared block (as of a bond)."""
+"""TCM_IFINDEX_MAGIC_BLOCK: the parent is the number of a shared block, such as that of a bond."""
 
 TCA_KIND, TCA_OPTIONS, TCA_CHAIN, TCA_INGRESS_BLOCK = 1, 2, 11, 13
 _CLASSID, _ACTIONS, _ETH_TYPE, _FLAGS, _VLAN_ETH_TYPE, _IN_HW_COUNT = 1, 3, 8, 22, 25, 86
@@ -50,7 +50,7 @@ _VLAN_PROTOCOLS = (0x8100, 0x88A8)
 """ETH_P_8021Q and ETH_P_8021AD of uapi/linux/if_ether.h."""
 
 _PARAMETERS = {"pedit": 4, "csum": 1, "ct": 1}
-"""The attribute with the parameters of an action kind where it is not 2."""
+"""The attribute with the parameters of an action, for kinds where it is not 2."""
 _DROPPED = {
     "mirred": frozenset((1, 3)),
     "pedit": frozenset((1, 3)),
@@ -62,32 +62,32 @@ _DROPPED = {
     "csum": frozenset((2, 3)),
     "ct": frozenset((2, 15)),
 }
-"""Times and padding that the kernel dumps but does not accept."""
+"""Attributes for times and padding, which the kernel dumps but does not accept."""
 _SHARED = "police"
-"""Refers by its index to a meter that flows share; without the index it would be a new meter."""
+"""An action that refers by index to a meter that flows share; without the index it would be a new meter."""
 _POLICE = 1
 """TCA_POLICE_TBF: struct tc_police, which begins with that index."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterParent:
-    """Where rules are: on the ingress qdisc of a device, or on a block that devices share (`ifindex` BLOCK_IFINDEX).
+    """The place of rules: the ingress qdisc of a device, or a block that devices share (`ifindex` BLOCK_IFINDEX).
 
-    parent: whatever a new rule names becomes that of all rules of the qdisc (block->classid of net/sched/cls_api.c), so
-            that a trial rule must name what the other rules have.
+    `parent`: the parent in a new rule becomes that of all rules of the qdisc (block->classid of net/sched/cls_api.c),
+    so a trial rule must have the parent of the other rules.
     """
 
     ifindex: int
     parent: int = INGRESS_PARENT
 
     def pack(self, *, handle: int = 0, info: int = 0) -> bytes:
-        """struct tcmsg."""
+        """Return a struct tcmsg."""
         return TCMSG.pack(0, self.ifindex, handle, self.parent, info)
 
 
 @dataclass(frozen=True, slots=True)
 class FlowerRule:
-    """One rule. `protocol`: EtherType, host order. `cookie`: of its first action that has one. `options`: its rest."""
+    """One rule. `protocol`: EtherType, host order. `cookie`: of its first action with one. `options`: the rest."""
 
     place: FilterParent
     preference: int
@@ -108,7 +108,7 @@ class FlowerRule:
 
 
 def parse_rule(body: bytes) -> FlowerRule | None:
-    """One message of a dump of filters; None: a header, or a rule of another classifier."""
+    """Return the rule in one message of a dump of filters; None for a header, or a rule of another classifier."""
     _, ifindex, handle, parent, info = TCMSG.unpack_from(body)
     attributes = decode_attributes(body[TCMSG.size :])
     nested = find_attribute(attributes, TCA_OPTIONS)
@@ -128,24 +128,24 @@ def parse_rule(body: bytes) -> FlowerRule | None:
 
 
 def preference_of(body: bytes) -> int:
-    """The preference of any message of a dump of filters, whatever its classifier."""
+    """Return the preference in a message of a dump of filters of any classifier."""
     return int(TCMSG.unpack_from(body)[4]) >> 16
 
 
 def trial_options(rule: FlowerRule) -> bytes:
-    """The attributes of the same rule for hardware alone (skip_sw), without what ties it to its megaflow."""
+    """Return the attributes of the same rule for hardware only (skip_sw), without the link to its megaflow."""
     return encode_attributes((*_as_requested(rule), (_FLAGS, struct.pack("=I", _SKIP_SW))))
 
 
 def _essence(rule: FlowerRule) -> tuple[object, ...]:
-    """Two rules of a dump with the same one match the same packets and do the same with them, at any preference."""
+    """Return a value that two rules of a dump share if they match the same packets and have the same actions."""
     return rule.protocol, rule.chain or 0, sorted(_lasting(rule, is_compared=True))
 
 
 def _as_requested(rule: FlowerRule) -> Iterator[Attribute]:
-    """The attributes as a request has them.
+    """Yield the attributes in the form of a request.
 
-    TCA_FLOWER_KEY_ETH_TYPE is the outer type there, and the innermost one in a dump (fl_set_key, fl_dump_key of
+    TCA_FLOWER_KEY_ETH_TYPE is the outer type in a request, and the innermost one in a dump (fl_set_key, fl_dump_key of
     net/sched/cls_flower.c): a copy of the dump of a rule for tagged packets is a rule for untagged ones.
     """
     lasting = tuple(_lasting(rule))
@@ -160,7 +160,7 @@ def _as_requested(rule: FlowerRule) -> Iterator[Attribute]:
 
 
 def _lasting(rule: FlowerRule, *, is_compared: bool = False) -> Iterator[Attribute]:
-    """What a rule matches and does. `is_compared`: without what differs between two rules that share a meter."""
+    """Yield match and actions of a rule. `is_compared`: without the differences of two rules that share a meter."""
     for kind, payload in rule.options:
         if kind_of((kind, payload)) == _ACTIONS:
             yield kind, _lasting_actions(payload, is_compared=is_compared)
@@ -174,7 +174,7 @@ def _lasting_actions(payload: bytes, *, is_compared: bool) -> bytes:
 
 
 def _lasting_action(payload: bytes, *, is_compared: bool) -> bytes:
-    """Without cookie: Open vSwitch takes a rule with its cookie for a megaflow of its own."""
+    """Return an action without its cookie, by which Open vSwitch would take the rule for one of its megaflows."""
     attributes = decode_attributes(payload)
     name = (find_attribute(attributes, _ACT_KIND) or b"").rstrip(b"\0").decode("ascii", "replace")
     kept = (_ACT_KIND, _ACT_OPTIONS, _ACT_HW_STATS)
@@ -197,7 +197,7 @@ def _parameters(name: str, payload: bytes, *, is_compared: bool) -> bytes:
 
 
 def _as_new(parameters: bytes) -> bytes:
-    """`tc_gen` (uapi/linux/pkt_cls.h) is index, capab, action, refcnt, bindcnt: an action that is not yet there."""
+    """Return parameters of a new action. `tc_gen` (uapi/linux/pkt_cls.h): index, capab, action, refcnt, bindcnt."""
     capab_and_action = parameters[4:12]
     return bytes(4) + capab_and_action + bytes(8) + parameters[20:]
 
@@ -213,7 +213,7 @@ def _number(payload: bytes | None) -> int | None:
 
 
 def _swap16(value: int) -> int:
-    """Between host and network order."""
+    """Convert between host and network order."""
     return int(struct.unpack("=H", struct.pack("!H", value))[0])
 
 
@@ -224,16 +224,16 @@ _INGRESS = 0xFFFFFFF1
 _LAST_NEAR = 16
 """NICs such as mlx5 without ignore_flow_level take preferences 1 to 16 only (mlx5_chains_get_prio_range)."""
 _FIRST_PREFERENCE, _LAST_PREFERENCE = 0xC001, 0xFFFE
-"""Above all that the kernel gives to rules without one (tcf_auto_prio of net/sched/cls_api.c: 0xC000 and below)."""
+"""Above all preferences that the kernel chooses itself (tcf_auto_prio of net/sched/cls_api.c: 0xC000 and below)."""
 _HANDLE = 0x786F7072
-"""Of the trial rule, "xopr": no other rule is ever deleted, not even at the same preference."""
+"""Handle of the trial rule, "xopr": no other rule is ever deleted, not even at the same preference."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """Where the trial rule is: enough to delete it in another process.
+    """The place of the trial rule: enough to delete it in another process.
 
-    device, device_index: of the port. ifindex, parent: as of `FilterParent`.
+    `device`, `device_index`: of the port. `ifindex`, `parent`: as in `FilterParent`.
     """
 
     device: str
@@ -249,20 +249,20 @@ class _Trial:
         return FilterParent(self.ifindex, self.parent)
 
     def body(self, *attributes: tuple[int, bytes]) -> bytes:
-        """The message that adds it, with its options among `attributes`, or deletes it."""
+        """Return the message that deletes the rule, or adds it with its options in `attributes`."""
         chain = () if self.chain is None else ((TCA_CHAIN, struct.pack("=I", self.chain)),)
         head = self.place.pack(handle=_HANDLE, info=self.preference << 16 | _swap16(self.protocol))
         return head + encode_attributes(((TCA_KIND, b"flower\0"), *chain, *attributes))
 
     def find(self, bodies: Iterable[bytes]) -> bytes | None:
-        """Return it as it is among the rules of a dump; None: it is not there."""
+        """Return the trial rule from a dump of rules; None if it is not in it."""
         mine = (b for b in bodies if TCMSG.unpack_from(b)[2] == _HANDLE and preference_of(b) == self.preference)
         return next(mine, None)
 
 
 @dataclass(frozen=True, slots=True)
 class SkipSwProber:
-    """Asks the kernel behind `netlink`; the note is in `directory`. Every method may raise SwitchError."""
+    """Tries rules in the kernel of `netlink`. `directory`: of the journal. Every method may raise SwitchError."""
 
     netlink: Netlink
     directory: Path
@@ -272,9 +272,10 @@ class SkipSwProber:
         return self._journal.finish(self._clean_up)
 
     def ask(self, rules: Mapping[str, Iterable[str]]) -> dict[str, DriverAnswer]:
-        """cookie -> answer. `rules`: device -> cookies, of 32 hexadecimal digits, of rules that are not in hardware.
+        """Return cookie -> answer. `rules`: device -> cookies (32 hexadecimal digits) of rules that are not in
+        hardware.
 
-        Rules that are gone or in hardware by now are left out, and so are those of devices that are.
+        Leaves out rules that no longer exist or are in hardware by now, and those of removed devices.
         """
         answers: dict[str, DriverAnswer] = {}
         with self._journal.held():
@@ -301,10 +302,10 @@ class SkipSwProber:
         }
 
     def _try_near(self, rule: FlowerRule, device: str, ifindex: int, *, free: _FreePreferences) -> DriverAnswer:
-        """Try the rule at one preference after the other, until the answer is not about the trial.
+        """Try the rule at one preference after the other, until the answer is not about the trial itself.
 
-        A rule that is accepted there may have been refused for its own preference, which is higher: a refusal of one
-        above all others is about that.
+        If the driver accepts it there, it may have refused the rule for its own, higher preference. A trial at a
+        preference above all others shows that.
         """
         answers = list[DriverAnswer]()
         for tried in free.near:
@@ -361,7 +362,7 @@ class SkipSwProber:
                 ) from None
 
     def _place(self, ifindex: int) -> FilterParent:
-        """Where the ingress rules of a device are."""
+        """Return the place of the ingress rules of a device."""
         for body in self._dump(RTM_GETQDISC, TCMSG.pack(0, ifindex, 0, 0, 0)):
             _, index, _, parent, _ = TCMSG.unpack_from(body)
             if index == ifindex and parent == _INGRESS:
@@ -384,9 +385,9 @@ def _trial_of(rule: FlowerRule, device: str, device_index: int, *, preference: i
 
 @dataclass(frozen=True, slots=True)
 class _FreePreferences:
-    """Preferences that no rule has: rules of one must be of one kind and protocol.
+    """Preferences that no rule has: rules of one preference must have the same kind and protocol.
 
-    near: those to try, in order. above: one above those of all rules; None: there is none.
+    `near`: preferences to try, in order. `above`: one above those of all rules; None if there is none.
     """
 
     near: tuple[int, ...]
@@ -396,8 +397,8 @@ class _FreePreferences:
 def _free_preferences(bodies: Iterable[bytes]) -> _FreePreferences:
     """Return the preferences to try.
 
-    First comes one near those of Open vSwitch, which drivers accept. The next higher one stays free, as Open vSwitch
-    takes it for its next protocol (lib/netdev-offload-tc.c, get_next_available_prio).
+    The first is near those of Open vSwitch, which drivers accept. The next higher one stays free, as Open vSwitch uses
+    it for its next protocol (lib/netdev-offload-tc.c, get_next_available_prio).
     """
     used = set(map(preference_of, bodies))
     above = max(used, default=0) + 2
@@ -412,7 +413,7 @@ def _free_preferences(bodies: Iterable[bytes]) -> _FreePreferences:
 
 
 def _ifindex(device: str) -> int | None:
-    """None: there is no such device."""
+    """Return the index of a device; None if it does not exist."""
     try:
         return socket.if_nametoindex(device)
     except OSError:

@@ -1,4 +1,4 @@
-"""What the OVS tools say on stderr, lifted into errors: the only place that reads such text (samples: the tests)."""
+"""Turns the stderr of the OVS tools into errors: the only module that reads such text (samples: the tests)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REASONS = {
 """strerror(3) of glibc under LC_ALL=C, and ovs_retval_to_string() of lib/util.c."""
 
 _TORN = regex(r"\|vconn_stream\|ERR\|connection dropped mid-packet$", MULTILINE)
-"""do_recv() of lib/vconn-stream.c; EPROTO alone may also mean a peer that speaks nonsense."""
+"""do_recv() of lib/vconn-stream.c. EPROTO alone may also mean that the peer does not speak OpenFlow."""
 
 _CONNECTION = regex(rf"^ovs-(?:ofctl|appctl): .*\(({'|'.join(_REASONS)})\)$", MULTILINE)
 
@@ -56,7 +56,7 @@ _DEFAULT_ADVICE = (
 
 
 def lift(failed: CommandFailed, *, endpoint: Endpoint, bridge: str | None = None) -> SwitchError:
-    """The error behind a failed tool: not reachable, no such bridge, wrong version; else `failed` itself."""
+    """Return the error behind a failed tool: not reachable, no such bridge, wrong version; else `failed` itself."""
     if bridge is not None and (found := _NEGOTIATION.search(failed.stderr)):
         spoken = name_versions(int(version, 16) for version in found[1].split(", "))
         return OpenFlowVersionDisabled(bridge=bridge, version="OpenFlow14", spoken=spoken)
@@ -65,13 +65,13 @@ def lift(failed: CommandFailed, *, endpoint: Endpoint, bridge: str | None = None
 
 
 def has_lost_connection(failed: CommandFailed, *, is_change: bool = False) -> bool:
-    """Return whether a tool had a connection and lost it. `is_change`: before it sent flow-mods."""
+    """Return whether a tool lost its connection. `is_change`: only if it had not sent flow-mods yet."""
     is_asked = is_change and not _CONNECTING.search(failed.stderr)
     return _broken_connection(failed.stderr) in _LOST_BY and not is_asked
 
 
 def lift_lost(reason: str, *, endpoint: Endpoint, bridge: str | None = None) -> SwitchError:
-    """Return the error behind a connection that cannot be made or is lost. `reason`: text of strerror(3)."""
+    """Return the error for a connection that cannot be made or is lost. `reason`: text of strerror(3)."""
     present = endpoint.bridges_with_socket()
     if bridge is not None and reason == "No such file or directory" and present and bridge not in present:
         return BridgeMissing(bridge=bridge, present=present)
@@ -80,7 +80,7 @@ def lift_lost(reason: str, *, endpoint: Endpoint, bridge: str | None = None) -> 
 
 
 def _broken_connection(stderr: str) -> str | None:
-    """The text of strerror(3) for what broke the connection; None where nothing did."""
+    """Return the text of strerror(3) for the lost connection; None if it was not lost."""
     if _TORN.search(stderr):
         return "End of file"
     found = _CONNECTION.search(stderr)
@@ -88,18 +88,18 @@ def _broken_connection(stderr: str) -> str | None:
 
 
 def unreachable(target: str, message: str) -> SwitchUnreachable:
-    """What to do about an error of the system that stands between us and Open vSwitch, by its text in strerror(3)."""
+    """Return the error, with what to do, for a system error between us and Open vSwitch, by its text in strerror(3)."""
     reason = explain(message)
     return SwitchUnreachable(target=target, reason=reason, commands=(_START_COMMAND,) if _START in reason else ())
 
 
 def explain(message: str) -> str:
-    """The same as words."""
+    """Return the same as text."""
     return _REASONS.get(message, message)
 
 
 def lift_refusal(failed: CommandFailed, *, endpoint: Endpoint, bridge: str, lines: Sequence[str]) -> SwitchError:
-    """As `lift`, for a bundle of flow-mods `lines`: also BundleRejected."""
+    """Return what `lift` returns, or BundleRejected, for a bundle of the flow-mods `lines`."""
     if found := _REFUSED.search(failed.stderr):
         return rejected(bridge, found[1], _LOG.sub("", found[2]) or "a flow-mod that ovs-ofctl cannot show")
     if found := _SYNTAX.search(failed.stderr):
@@ -110,7 +110,7 @@ def lift_refusal(failed: CommandFailed, *, endpoint: Endpoint, bridge: str, line
 
 
 def rejected(bridge: str, error: str | None, message: str) -> BundleRejected:
-    """A bundle that was refused, and what to do. `error`: OpenFlow's name. `message`: the flow-mod that it is about."""
+    """Return the error for a refused bundle. `error`: OpenFlow's name. `message`: the refused flow-mod."""
     advice = _ADVICE.get(error, _DEFAULT_ADVICE) if error else _DEFAULT_ADVICE
     commands = (_SHOW_LIMITS,) if _SHOW_LIMITS in advice else ()
     return BundleRejected(bridge=bridge, error=error, message=message, advice=advice, commands=commands)

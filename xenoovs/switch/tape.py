@@ -1,7 +1,7 @@
-"""Every question to the host of an Open vSwitch passes here: it is asked, asked and recorded, or answered by a record.
+"""All reads of the host of an Open vSwitch pass this module, which executes them, records them, or replays a record.
 
-A question is what a person would type: the words of a program, or `read PATH`. So a record is what passed here, and
-every judge says the same of it as of the host (docs/adr/0039).
+A question is what a person would type: the words of a program, or `read PATH`. So a record has all that was read, and
+every verdict on it is the same as on the host (docs/adr/0039).
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from typing import Protocol
 from xenoovs.dataclass import dataclass
 
 MISSING, TIMEOUT = "missing", "timeout"
-"""Failures of programs: not installed; no end within the time limit."""
+"""Failures of programs: not installed; not finished within the time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back. `text`: stdout of a program, contents of a file. `failure`: why there is no answer, MISSING,
-    TIMEOUT or a reason; empty: there is one."""
+    """An answer. `text`: stdout of a program, contents of a file. `failure`: MISSING, TIMEOUT, a reason, or empty."""
 
     text: str = ""
     exit_code: int = 0
@@ -32,16 +31,16 @@ class Answer:
 
 NO_ANSWER = "the record has no answer to it"
 ABSENT = Answer(exit_code=1, stderr=NO_ANSWER, failure=NO_ANSWER)
-"""Of a record, to a question that was not asked."""
+"""The answer of a record to a question that was not recorded."""
 
 
 class Tape(Protocol):
-    """Records answers, or has them. `is_replaying`: nothing of this host is read."""
+    """Records answers, or replays them. `is_replaying`: nothing of this host is read."""
 
     is_replaying: bool
 
     def answer(self, question: tuple[str, ...], ask: Callable[[], Answer]) -> Answer:
-        """Return the answer to a question; `ask` puts it to the host."""
+        """Return the answer to a question. `ask`: reads it from the host."""
 
 
 _TAPE: ContextVar[Tape | None] = ContextVar("tape", default=None)
@@ -49,7 +48,7 @@ _TAPE: ContextVar[Tape | None] = ContextVar("tape", default=None)
 
 @contextmanager
 def passing_through(tape: Tape) -> Iterator[None]:
-    """Let all questions pass through a tape meanwhile."""
+    """Pass all questions through a tape within the context."""
     token = _TAPE.set(tape)
     try:
         yield
@@ -62,19 +61,19 @@ def is_taped() -> bool:
 
 
 def is_replaying() -> bool:
-    """Return whether a record answers in place of this host, so that nothing may be changed or waited for."""
+    """Return whether a record answers for this host, so that nothing may be changed or waited for."""
     tape = _TAPE.get()
     return tape is not None and tape.is_replaying
 
 
 def answered(question: Sequence[str], ask: Callable[[], Answer]) -> Answer:
-    """Return the answer to a question, by the tape if there is one. Raises what `ask` raises."""
+    """Return the answer to a question, from the tape if there is one. Raises what `ask` raises."""
     tape = _TAPE.get()
     return ask() if tape is None else tape.answer(tuple(question), ask)
 
 
 def asked(question: Sequence[str], ask: Callable[[], str | None]) -> str | None:
-    """Return an answer that is text, None if there is none."""
+    """Return the text of an answer; None if there is none."""
 
     def put() -> Answer:
         text = ask()
@@ -88,7 +87,7 @@ def asked(question: Sequence[str], ask: Callable[[], str | None]) -> str | None:
 
 
 def of_file(word: str, path: Path, read: Callable[[], str]) -> str | None:
-    """Return what `read` says of a file; None where it raises OSError."""
+    """Return what `read` returns for a file; None if it raises OSError."""
 
     def ask() -> str | None:
         with suppress(OSError):
@@ -99,7 +98,7 @@ def of_file(word: str, path: Path, read: Callable[[], str]) -> str | None:
 
 
 def read_file(path: Path) -> str | None:
-    """Return a small text file."""
+    """Return the contents of a small text file; None if it cannot be read."""
     return of_file("read", path, lambda: path.read_text(errors="replace"))
 
 
@@ -108,7 +107,7 @@ def read_link(path: Path) -> str | None:
 
 
 def list_files(directory: Path, pattern: str = "*") -> list[str]:
-    """Return the sorted names in a directory; none where it cannot be read."""
+    """Return the sorted names in a directory; none if it cannot be read."""
     listed = of_file(
         "ls", directory / pattern, lambda: "\n".join(sorted(each.name for each in directory.glob(pattern)))
     )

@@ -1,4 +1,4 @@
-"""Filters of the kernel's traffic control by tc(8): what a port has, and whose rules they are."""
+"""Filters of the kernel's traffic control by tc(8): the rules of a port, and which megaflows they belong to."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from xenoovs.switch.tape import is_taped, kernel_release
 
 @dataclass(frozen=True, slots=True)
 class FilterDump:
-    """The filters of some devices. `unread`: device and why its filters could not be read. `by_device`: the filters
-    with their device, for devices that share no block."""
+    """The filters of some devices. `unread`: device and why its filters could not be read. `by_device`: filters with
+    their device, for devices without a shared block."""
 
     filters: tuple[TcFilter, ...]
     unread: tuple[tuple[str, str], ...] = ()
@@ -29,7 +29,7 @@ class FilterDump:
 
     @property
     def by_cookie(self) -> dict[str, TcFilter]:
-        """Filters that have a cookie; where two share one, as on several ports of a bond, the first."""
+        """Return the filters that have a cookie; the first if several share one, as on the ports of a bond."""
         found: dict[str, TcFilter] = {}
         for entry in self.filters:
             if entry.cookie is not None:
@@ -38,11 +38,11 @@ class FilterDump:
 
 
 def dump_filters(devices: Iterable[str], place: Netns = HERE, *, perhaps: Iterable[str] = ()) -> FilterDump:
-    """The ingress filters of network devices, by name; of tunnels, the device is e.g. `vxlan_sys_4789`.
+    """Return the ingress filters of network devices, by name. The device of tunnels is e.g. `vxlan_sys_4789`.
 
-    A device that shares a block (a bond that Linux made) has its filters in the block. A device that cannot be read is
-    in `unread`. `place`: the network namespace of the devices. `perhaps`: devices that are read too if they have a
-    qdisc for what comes in. Raises CommandMissing, CommandTimeout.
+    The filters of a device with a shared block (a bond of Linux) are in the block. A device that cannot be read is in
+    `unread`. `place`: the network namespace of the devices. `perhaps`: devices that are also read if they have an
+    ingress qdisc. Raises CommandMissing, CommandTimeout.
     """
     try:
         qdiscs = run(place.argv(*QDISCS)).stdout
@@ -81,9 +81,9 @@ def _show(where: str) -> list[str]:
 
 
 def _show_at_once(place: Netns, places: Iterable[str]) -> dict[str, str]:
-    """Return what tc(8) prints for each place, by one process; nothing where that fails for one of them.
+    """Return the output of tc(8) for each place, from one process; empty if it fails for one of them.
 
-    An eSwitch may have hundreds of ports, and to start a program takes longer than to read most of them.
+    An eSwitch may have hundreds of ports, and the start of a program takes longer than most reads.
     """
     wanted = list(places)
     # A record has each by itself.
@@ -102,7 +102,7 @@ _UFID = regex(r"^ufid:([0-9a-f-]{36}),", MULTILINE)
 
 
 def read_rules(place: Netns, endpoint: Endpoint, ports: Iterable[str]) -> dict[str, Fact[TcRules]]:
-    """The rules of each port, before and after one dump of all megaflows: what comes or goes meanwhile is no fault."""
+    """Return the rules of each port that exist before and after a dump of all megaflows: changes are no fault."""
     names = tuple(ports)
     before = _filters(place, names)
     try:
@@ -115,7 +115,7 @@ def read_rules(place: Netns, endpoint: Endpoint, ports: Iterable[str]) -> dict[s
 
 
 def count_rules(before: Iterable[TcFilter], after: Iterable[TcFilter], alive: Iterable[str]) -> TcRules:
-    """Rules that are there both times. `alive`: cookies of the megaflows."""
+    """Count the rules in both dumps. `alive`: cookies of the megaflows."""
     both_times, cookies = {_identity(rule) for rule in before}, frozenset(alive)
     lasting = [rule for rule in after if _identity(rule) in both_times]
     return TcRules(

@@ -1,4 +1,4 @@
-"""Reads what the host has for tunnels of Open vSwitch: routes, addresses, neighbours, IPsec."""
+"""Reads the facts of the host about tunnels of Open vSwitch: routes, addresses, neighbours, IPsec."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from xenoovs.switch.process import try_run
 from xenoovs.switch.tape import asked, is_replaying
 
 MAX_REMOTES = 256
-"""Those that are checked, some milliseconds each."""
+"""Most tunnel ends that are checked; each takes some milliseconds."""
 
 _CACHED = regex(r"^([0-9a-f.:]+)\s+((?:[0-9a-f]{2}:){5}[0-9a-f]{2})\s+\S+", MULTILINE | ASCII)
 _LOG_TIMEOUT_S = 10.0
@@ -45,10 +45,10 @@ _LOOK_AGAIN_S = 0.5
 
 
 def read_next_hops(place: Netns, remotes: Iterable[str]) -> TunnelFacts:
-    """Return the routes to remotes, and the neighbours. Changes and raises nothing.
+    """Return the routes to remotes, and the neighbours. Never raises.
 
-    An entry that is INCOMPLETE is known soon, or it fails; with steady traffic the kernel asks again at once, so that a
-    failing one mostly looks the same. So it is read again until it is known, and FAILED where it never is.
+    An INCOMPLETE entry is resolved soon, or it fails. With steady traffic the kernel retries at once, so that a failing
+    entry mostly looks the same. So it is read again until it is resolved, and FAILED if it never is.
     """
     routes = {remote: read_route(place, remote) for remote in dict.fromkeys(remotes)}
     hops = frozenset(facts.gateway or remote for remote, facts in routes.items() if not isinstance(facts, Unknown))
@@ -70,7 +70,7 @@ def _neighbours(place: Netns) -> dict[str, NeighbourEntry]:
 
 
 def read_tunnel_facts(endpoint: Endpoint, place: Netns, ends: Iterable[TunnelEnd]) -> TunnelFacts:
-    """Return the facts about the first 256 ends. Changes and raises nothing."""
+    """Return the facts about the first 256 ends. Never raises."""
     listed = tuple(ends)[:MAX_REMOTES]
     addresses = place.read(("ip", "-j", "address", "show"), parse_addresses_by_device)
     return replace(
@@ -85,7 +85,7 @@ def read_tunnel_facts(endpoint: Endpoint, place: Netns, ends: Iterable[TunnelEnd
 
 
 def _ike_failures() -> dict[str, IkeFailure]:
-    """Return why the IKE daemon made no SAs; nothing if its log is not in the journal of this host."""
+    """Return why the IKE daemon made no SAs; empty if its log is not in the journal of this host."""
     try:
         return parse_ike_log(try_run(READ_LOG, timeout_s=_LOG_TIMEOUT_S).stdout)
     except (CommandMissing, CommandTimeout, SystemFailure):
@@ -116,7 +116,7 @@ def parse_addresses_by_device(links: list[Row]) -> dict[str, tuple[str, ...]]:
 
 @json_of("ip -j neigh show")
 def parse_entries(entries: list[Row]) -> dict[str, NeighbourEntry]:
-    """The answer with entries that have failed."""
+    """Return the neighbours with those that have failed."""
     return {
         row["dst"]: NeighbourEntry(row.get("lladdr"), str(next(iter(row.get("state", ())), "NONE")))
         for row in entries
@@ -125,7 +125,7 @@ def parse_entries(entries: list[Row]) -> dict[str, NeighbourEntry]:
 
 
 def running_programs(root: Path = Path("/proc")) -> frozenset[str]:
-    """Return which programs of IPsec run on this host: the monitor, charon, pluto."""
+    """Return the IPsec programs that run on this host: the monitor, charon, pluto."""
     # What else runs here, with which words, is no matter of a record.
     return frozenset((asked(("programs", "of", "IPsec"), lambda: "\n".join(_running_programs(root))) or "").split())
 
@@ -143,13 +143,13 @@ def _running_programs(root: Path) -> list[str]:
 
 
 def read_route(place: Netns, address: str) -> Fact[RouteTo]:
-    """Return the route to an address; Unknown where there is none."""
+    """Return the route to an address; Unknown if there is none."""
     return place.read(("ip", "-j", "route", "get", address), parse_route)
 
 
 @json_of("ip -j route get")
 def parse_route(rows: list[Row]) -> Fact[RouteTo]:
-    """The answer of `ip -j route get ADDRESS` (print_route() of ip/iproute.c)."""
+    """Return the route in the answer of `ip -j route get ADDRESS` (print_route() of ip/iproute.c)."""
     row = next((row for row in rows if "dst" in row), None)
     if row is None or row.get("type") in ("unreachable", "blackhole", "prohibit"):
         return Unknown("there is no route to it")
@@ -167,7 +167,7 @@ def parse_route(rows: list[Row]) -> Fact[RouteTo]:
 
 
 def read_ipsec(place: Netns, outers: Iterable[Encapsulation]) -> Fact[IpsecState]:
-    """Return policies, SAs and the routes to the first 256 remotes; if no policy needs IPsec, the policies alone."""
+    """Return policies, SAs and the routes to the first 256 remotes; only policies if none needs IPsec."""
     policies = place.read(POLICIES, parse_policies)
     if isinstance(policies, Unknown):
         return policies

@@ -1,6 +1,6 @@
 """Journals of temporary changes: written before a change is made, so that the next run undoes it after a kill.
 
-One file for each kind of change, in the run directory of the Open vSwitch that it concerns: it goes away with it.
+Each kind of change has one file in the run directory of its Open vSwitch, and so vanishes with it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from xenoovs.errors import SwitchError
 from xenoovs.switch.tape import asked
 
 VLOG, TRIAL, OFFLOAD = "vlog", "trial", "offload"
-"""Kinds of changes: levels of the log; a rule that asks the driver; a setting that waits for a restart."""
+"""Kinds of changes: log levels; a trial rule for the driver; a setting that waits for a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndoJournal:
-    """The file `xenoovs-KIND.json` in `directory`: the temporary change of this moment, as what undoes it."""
+    """The file `xenoovs-KIND.json` in `directory`: how to undo the present temporary change."""
 
     directory: Path
     kind: str
@@ -33,7 +33,7 @@ class UndoJournal:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether there is a journal, and no process that holds it."""
+        """Return whether there is a journal that no process holds."""
         return asked(("leftover", str(self.path)), lambda: "yes" if self._is_abandoned() else None) is not None
 
     def _is_abandoned(self) -> bool:
@@ -48,9 +48,9 @@ class UndoJournal:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep every other process from this kind of change. Raises SwitchError at once where one is busy with it.
+        """Keep other processes from this kind of change. Raises SwitchError at once if one is making it.
 
-        The lock ends with its process (flock(2)); a journal without a lock was left by a killed process.
+        The lock ends with its process (flock(2)); a journal without a lock is of a killed process.
         """
         lock = self.path.with_suffix(".lock")
         try:
@@ -67,20 +67,20 @@ class UndoJournal:
             yield
 
     def finish(self, undo: Callable[[], bool]) -> bool:
-        """Undo what a killed run left behind; return whether there was something. Raises SwitchError."""
+        """Undo the change of a killed run. Return whether there was one. Raises SwitchError."""
         if not self.path.exists():
             return False
         with self.held():
             return undo()
 
     def write(self, facts: Mapping[str, object]) -> None:
-        """Write the journal, whole or not at all, also when killed."""
+        """Write the journal atomically."""
         temporary = self.path.with_suffix(".new")
         temporary.write_text(json.dumps(facts), encoding="utf-8")
         temporary.replace(self.path)
 
     def read(self) -> dict[str, object] | None:
-        """Return the journal; None: nothing is left to undo. Raises SwitchError for a file that is no journal."""
+        """Return the journal; None if nothing is left to undo. Raises SwitchError for a file that is no journal."""
         try:
             facts = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -96,12 +96,12 @@ class UndoJournal:
         return SwitchError(f"{self.path} is not an undo journal of xenoovs; inspect the file, then remove it")
 
     def erase(self) -> None:
-        """The change is undone."""
+        """Delete the journal: the change is undone."""
         self.path.unlink(missing_ok=True)
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file of mode 0600: all of it or nothing, also when the machine loses power. Raises OSError."""
+    """Write a file of mode 0600 atomically, even if the machine loses power. Raises OSError."""
     # Imported here: most commands write no file.
     from tempfile import NamedTemporaryFile
 
@@ -122,7 +122,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make new names in a directory, and their removal, durable (fsync(2))."""
+    """Make new and removed names in a directory durable (fsync(2))."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

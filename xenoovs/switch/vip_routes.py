@@ -1,14 +1,14 @@
-"""Routes of VIPs in this host's main routing table, from which a routing daemon takes what it announces.
+"""Routes of VIPs in this host's main routing table, which a routing daemon announces.
 
-All of them lead to one device that carries no traffic. It has the routes of one agent, so no other route is ever
-touched, and `ip link delete` withdraws them all. Whether they outlive the agent is a matter of the device's kind:
+All of them lead to one device that carries no traffic. It has only the routes of one agent, so no other route is
+changed, and `ip link delete` withdraws them all. The kind of the device decides whether they outlive the agent:
 
-- a veth pair stays until it is deleted or the host restarts;
-- a TUN device (linux/Documentation/networking/tuntap.rst) is closed by the kernel with the process that opened it, in
-  whatever way this ends, and its routes go with it.
+- a veth pair stays until it is deleted or the host restarts; - the kernel closes a TUN device
+(linux/Documentation/networking/tuntap.rst) when the process that opened it ends for any reason, and its routes go with
+it.
 
-A device of the same name that another program has made is refused. A veth is known by the name of its peer, which the
-kernel gives it with its own, and a TUN device by this process holding it.
+A device of the same name that another program made is refused. Our veth is known by the name of its peer, our TUN
+device by the process that holds it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from xenoovs.switch.endpoint import Endpoint, find_endpoint
 from xenoovs.switch.process import Completed, try_run
 
 PROTOCOL = METRIC = 120
-"""Of the routes. No program that iproute2 or FRR knows has this protocol (rt_protos, zebra/rt_netlink.h)."""
+"""Protocol of the routes. iproute2 and FRR know no program with it (rt_protos, zebra/rt_netlink.h)."""
 _SHARED = 8
-"""Bridges of this host that can announce one VIP."""
+"""Most bridges of this host that can announce one VIP."""
 _MAX_NAME = 11
 """IFNAMSIZ is 16 with the final zero, and the prefix has 3 characters."""
 _TIMEOUT_S = 5.0
@@ -51,7 +51,7 @@ class VipRoutesUnusable(SwitchError):
 
 
 def device_of(bridge: str, endpoint: Endpoint) -> str:
-    """Return the name of the device of a bridge of an Open vSwitch: `xo-BRIDGE` for one of the host that fits."""
+    """Return the name of the device of a bridge: `xo-BRIDGE` if that fits, for a bridge of the host's Open vSwitch."""
     where = endpoint.db if endpoint.rundir is None else str(endpoint.rundir.resolve())
     usual = find_endpoint(db=None, env={}).rundir
     if usual is not None and where == str(usual.resolve()) and len(bridge) <= _MAX_NAME and "@" not in bridge:
@@ -60,15 +60,15 @@ def device_of(bridge: str, endpoint: Endpoint) -> str:
 
 
 class VipRoutes:
-    """The routes of one bridge's VIPs. Every method blocks for some milliseconds; one thread at a time may call."""
+    """The routes of one bridge's VIPs. Every method blocks for some milliseconds. Not thread-safe."""
 
     def __init__(self, device: str) -> None:
         self.device = device
         self._tun: int | None = None
 
     def open(self, *, ends_with_process: bool) -> None:
-        """Make the device unless it is there. A device of the other kind is replaced. Raises VipRoutesUnusable: it
-        cannot be made, or another program has made one of this name."""
+        """Make the device unless it exists, and replace one of the other kind. Raises VipRoutesUnusable: it cannot be
+        made, or another program made a device of this name."""
         kind, is_up, is_own = self._state()
         if self._tun is not None and (kind != "tun" or not ends_with_process):
             self._close_tun()
@@ -103,8 +103,8 @@ class VipRoutes:
         return frozenset(found)
 
     def change(self, *, add: Iterable[Vip], remove: Iterable[Vip]) -> frozenset[Vip]:
-        """Add and remove routes, and return the VIPs that have one then. Raises VipRoutesUnusable: some could not be
-        changed. All others were."""
+        """Add and remove routes, and return the VIPs that have one then. Raises VipRoutesUnusable if some could not be
+        changed; all others were."""
         added, removed = tuple(add), tuple(remove)
         words = f"dev {self.device} proto {PROTOCOL}"
         failure = self._ip_batch(f"route delete {prefix_text(vip)} {words}" for vip in removed)
@@ -124,13 +124,13 @@ class VipRoutes:
         return found
 
     def close(self) -> None:
-        """Delete the device and all its routes, if it is there. Raises VipRoutesUnusable."""
+        """Delete the device, if it exists, and all its routes. Raises VipRoutesUnusable."""
         self._close_tun()
         if self._state()[2]:
             self._ip("link", "delete", self.device)
 
     def release(self) -> None:
-        """Leave a device that stays; close one that ends with the process."""
+        """Leave a veth pair; close a TUN device."""
         self._close_tun()
 
     @property
@@ -138,7 +138,7 @@ class VipRoutes:
         return f"xp-{self.device.removeprefix('xo-')}"
 
     def _state(self) -> tuple[str | None, bool, bool]:
-        """Return the kind of the device as of ip-link(8), None: there is none; whether it is up, and whether xenoovs
+        """Return the kind of the device as in ip-link(8), None if it does not exist; whether it is up; whether xenoovs
         made it."""
         done = self._run(("ip", "-json", "-details", "link", "show", "dev", self.device))
         if done.exit_code:
@@ -175,7 +175,7 @@ class VipRoutes:
         return done.stdout
 
     def _ip_batch(self, lines: Iterable[str]) -> str:
-        """Run commands of ip(8), also after one that fails. Return why the first has failed."""
+        """Run commands of ip(8), all even if one fails. Return why the first one failed."""
         text = "".join(f"{line}\n" for line in lines)
         return _reason(self._run(("ip", "-force", "-batch", "-"), stdin=text)) if text else ""
 
@@ -189,7 +189,7 @@ class VipRoutes:
 
 
 def _rows(text: str) -> list[dict[str, Any]]:
-    """Return what ip(8) prints with -json. Without any row that is nothing."""
+    """Return the rows that ip(8) prints with -json. It prints nothing if there are none."""
     try:
         rows: list[dict[str, Any]] = json.loads(text or "[]")
     except ValueError:
@@ -221,14 +221,14 @@ class FrrUnavailable(SwitchError):
 
 @dataclass(frozen=True, slots=True)
 class BgpRoute:
-    """A route in bgpd. `is_known` False: bgpd does not have it. peers: the neighbours that it is advertised to."""
+    """A route in bgpd. `is_known`: bgpd has it. `peers`: the neighbours to which it is advertised."""
 
     is_known: bool
     peers: tuple[str, ...] = ()
 
 
 def read_bgp_routes(vips: Iterable[Vip]) -> dict[Vip, BgpRoute]:
-    """Return what bgpd has of each VIP, as a route of its own (/32, /128). Raises FrrUnavailable."""
+    """Return the route of each VIP (/32, /128) in bgpd. Raises FrrUnavailable."""
     routes, left = dict[Vip, BgpRoute](), iter(vips)
     while some := tuple(islice(left, _VIPS)):
         commands = (f"show bgp {_family(vip)} unicast {prefix_text(vip)} json" for vip in some)
@@ -240,7 +240,7 @@ def read_bgp_routes(vips: Iterable[Vip]) -> dict[Vip, BgpRoute]:
 
 
 def read_bgp(vips: Iterable[Vip]) -> Fact[Bgp]:
-    """Return the neighbours of bgpd, and which VIPs its configuration would announce once they have a route."""
+    """Return the neighbours of bgpd, and the VIPs that its configuration would announce once they have a route."""
     try:
         (summary,) = _documents(_vtysh("show bgp summary json")) or ({},)
         config = _vtysh("show running-config bgpd")
@@ -273,7 +273,7 @@ def _route(document: Mapping[str, Any]) -> BgpRoute:
 
 
 def _documents(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a text, one after the other; stops where there is none."""
+    """Yield the successive JSON objects of a text, up to text that is none."""
     decoder, position = json.JSONDecoder(), 0
     while (position := text.find("{", position)) >= 0:
         try:

@@ -1,4 +1,4 @@
-"""Lets ovs-vswitchd log for a moment why it does not offload: log levels are raised, and always restored.
+"""Lets ovs-vswitchd log why it does not offload: raises log levels for a moment, and always restores them.
 
 Levels and rate limits: ovs-appctl(8), "LOGGING COMMANDS"; names of modules: VLOG_DEFINE_THIS_MODULE in lib/ of OVS.
 """
@@ -27,12 +27,12 @@ _HEADER_LINES = 2
 _OFFLOAD = regex(r"netdev_offload(_\w+)?|dpif_offload(_\w+)?|tc|dpif_netlink|netlink_socket|\w*doca\w*")
 """Up to 3.6: netdev_offload, netdev_offload_tc, netdev_offload_dpdk, dpif_netlink. From 3.7 on: dpif_offload,
 dpif_offload_tc, dpif_offload_tc_netdev, dpif_offload_dpdk_netdev ... In both tc, and netlink_socket, where newer
-versions log the driver's own words. NVIDIA's fork: also such with doca."""
+versions log the driver's message. NVIDIA's fork: also names with doca."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleLevel:
-    """One module of `vlog/list`: the level of its log file, and whether its rate is limited."""
+    """One module in `vlog/list`: the level of its log file, and whether its rate is limited."""
 
     name: str
     file: str
@@ -40,7 +40,7 @@ class ModuleLevel:
 
 
 def parse_levels(text: str) -> tuple[ModuleLevel, ...]:
-    """All modules of `vlog/list` (vlog_get_levels of lib/vlog.c). Raises ParseError."""
+    """Return all modules in `vlog/list` (vlog_get_levels of lib/vlog.c). Raises ParseError."""
     return tuple(_parse_level(line, n) for n, line in enumerate(text.splitlines(), 1) if n > _HEADER_LINES and line)
 
 
@@ -52,7 +52,7 @@ def _parse_level(line: str, number: int) -> ModuleLevel:
 
 
 def offload_modules(levels: Iterable[ModuleLevel]) -> tuple[ModuleLevel, ...]:
-    """Return the modules that log about offload in the version that has these."""
+    """Return those of the modules that log about offload."""
     return tuple(level for level in levels if _OFFLOAD.fullmatch(level.name))
 
 
@@ -63,11 +63,11 @@ class OffloadLog:
     endpoint: Endpoint
 
     def finish(self) -> bool:
-        """Restore levels that a killed run left raised; return whether there were any."""
+        """Restore levels that a killed run left raised. Return whether there were any."""
         return self._journal.finish(lambda: self._put_back(find_process(self.endpoint)))
 
     def listen(self, *, seconds: float, reinstall: bool) -> str:
-        """What the log says in these `seconds` at debug level. `reinstall`: a megaflow is logged as it is installed."""
+        """Return the log of these `seconds` at debug level. `reinstall`: purge megaflows, as each new one is logged."""
         appctl = Appctl(self.endpoint)
         with self.raised() as (process, position):
             if reinstall:
@@ -77,7 +77,7 @@ class OffloadLog:
 
     @contextmanager
     def raised(self) -> Iterator[tuple[Process, LogPosition]]:
-        """Levels are raised inside the `with`; gives the process and where its log ended before."""
+        """Raise levels within the context, which is the process and the end of its log before."""
         process = find_process(self.endpoint)
         position = log_position(process) if process is not None else None
         if process is None or position is None:

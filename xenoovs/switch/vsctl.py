@@ -1,4 +1,4 @@
-"""The controller of a bridge, set by ovs-vsctl(8): connections, and flows that outlive the controller."""
+"""The controller of a bridge, set by ovs-vsctl(8): its connection, and flows that outlive it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from xenoovs.switch.process import run_vsctl
 
 _PROBE_MS, _BACKOFF_MS = 5000, 1000
 """inactivity_probe and max_backoff of table Controller (ovs-vswitchd.conf.db(5)): a dead controller is noticed after at
-most two probes, and asked for every second. 1000 is the least that Open vSwitch takes."""
+most two probes, then Open vSwitch tries every second. It accepts no less than 1000."""
 
 _RATE_PPS, _BURST_PACKETS = 1000, 250
-"""controller_rate_limit and controller_burst_limit: beyond them Open vSwitch drops packets for the controller, and the
-ports share what is left. More than the controller answers, and far less than would delay its other messages."""
+"""controller_rate_limit and controller_burst_limit: above them Open vSwitch drops packets for the controller, and the
+ports share the rest. More than the controller answers, and far less than would delay its other messages."""
 
 # For a controller in-band Open vSwitch adds flows of its own, which match addresses and TCP ports and so widen the
 # megaflows of all packets (ovs-vswitchd.conf.db(5), column connection_mode).
@@ -22,8 +22,8 @@ ports share what is left. More than the controller answers, and far less than wo
 
 def attach(endpoint: Endpoint, bridge: str, *, target: str, beside: frozenset[str] | None = None) -> None:
     """Connect `bridge` to `target`, such as `unix:xenoovs.controller`, with fail_mode secure. `beside`: other
-    controllers that may stay; None: any. Raises BridgeMissing, BridgeOfOvn, CommandFailed; ControllerPresent: nothing
-    was changed."""
+    controllers that may stay; None for any. Raises BridgeMissing, BridgeOfOvn, CommandFailed; ControllerPresent:
+    nothing was changed."""
     states = {state.name: state for state in read_bridges(endpoint)}
     if bridge not in states:
         raise BridgeMissing(bridge=bridge, present=states)
@@ -43,16 +43,15 @@ def attach(endpoint: Endpoint, bridge: str, *, target: str, beside: frozenset[st
 
 
 def _rows(endpoint: Endpoint, *conditions: str) -> list[str]:
-    """Return the ids of the rows of table Controller that meet the conditions."""
+    """Return the ids of the matching rows of table Controller."""
     return run_vsctl(endpoint.db, "--bare", "--columns=_uuid", "find", "controller", *conditions).stdout.split()
 
 
 def quicken(endpoint: Endpoint, *, target: str) -> None:
-    """Let Open vSwitch obey the max_backoff of `target`, which is connected now. Raises CommandFailed.
+    """Make Open vSwitch apply the max_backoff of `target`, which is connected now. Raises CommandFailed.
 
-    It reads max_backoff only for connections that are there, and only when something in its database changes
-    (ofservice_reconfigure() of ofproto/connmgr.c, measured with 3.1): else it asks a dead controller every 8 s. So the
-    value is changed, and changed back.
+    It reads max_backoff only for existing connections, and only when its database changes (ofservice_reconfigure() of
+    ofproto/connmgr.c, measured with 3.1); else it retries a dead controller every 8 s. So this changes it twice.
     """
     for row in _rows(endpoint, f'target="{target}"'):
         for pace_ms in (_BACKOFF_MS + 1, _BACKOFF_MS):
