@@ -10,6 +10,7 @@ import pytest
 from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.golden.cases import balancer_of
 from tests.ovs.dummy import DummyBridge, DummyOvs, lead_to_remotes, running_dummy_ovs
+from tests.ovs.fleets import FleetServers, running_fleet
 from tests.ovs.releases import SUITES, difference, running_programs_of
 from tests.ovs.ways import Record, Way, running_server
 from xenoovs.compile.tunnel_ports import wanted_ports
@@ -73,6 +74,13 @@ def dpu(dummy_ovs: DummyOvs, case: str) -> Iterator[DummyBridge]:
             made.ovs.vsctl(*port.command(made.name)[1:])
             # No route of a dummy datapath is local (ovs_router_lookup() of lib/ovs-router.c).
             made.ovs.vsctl("remove", "interface", port.name, "options", "local_ip")
+        yield made
+
+
+@pytest.fixture
+def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
+    """A fleet of two DPUs that have SMALL_CONFIG."""
+    with running_fleet(tmp_path, xenoovs, text=SMALL_CONFIG) as made:
         yield made
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -51,14 +50,9 @@ class FleetDpu:
 
     def argv(self) -> list[str]:
         """The command line of its agent."""
-        remotes = [
-            "--fleet",
-            self.store.remote(StoreDatabase.FLEET),
-            "--fleet-state",
-            self.store.remote(StoreDatabase.STATES),
-        ]
-        words = ["agent", str(self.config), "--db", self.bridge.ovs.db, *remotes, "--dpu", self.name]
-        return [str(XENOOVS), *words]
+        fleet, states = (self.store.remote(database) for database in StoreDatabase)
+        remotes = ["--fleet", fleet, "--fleet-state", states]
+        return [str(XENOOVS), "agent", str(self.config), "--db", self.bridge.ovs.db, *remotes, "--dpu", self.name]
 
     def start(self) -> None:
         self.process = start(*self.argv()[1:], env=self.env, netns=self.netns)
@@ -115,9 +109,9 @@ class FleetServers:
         for database in StoreDatabase:
             stop_server(files_of(self.directory, database))
 
-    def start_controller(self, *, switch_after: str = "0s", env: dict[str, str] | None = None) -> None:
+    def start_controller(self, *, switch_after: str = "0s") -> None:
         options = ("--directory", self.directory, "--switch-after", switch_after)
-        self.controllers.append(start("fleet", "serve", *options, env=env))
+        self.controllers.append(start("fleet", "serve", *options))
 
     def wait_active(self) -> None:
         """Wait until a controller decides: a command gives one that starts 15 s, too short beside other work."""
@@ -167,14 +161,6 @@ class FleetServers:
     def select(self, table: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.transact({"op": "select", "table": table, "where": []})[0]["rows"]
         return rows
-
-
-def wrong_clock(directory: Path, off_s: int) -> dict[str, str]:
-    """The environment of a program whose clock is off. Python runs sitecustomize before all else (`site`)."""
-    directory.mkdir()
-    wrong = f"import time\n_now = time.time\ntime.time = lambda: _now() + {off_s}\n"
-    (directory / "sitecustomize.py").write_text(wrong)
-    return {"PYTHONPATH": f"{directory}:{os.environ.get('PYTHONPATH', '')}"}
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import socket
@@ -31,6 +32,7 @@ from xenoovs.store.servers import (
 )
 from xenoovs.store.view import FleetView, StoredService
 from xenoovs.switch.certificates import Certificates
+from xenoovs.switch.process import run
 
 _NETWORKS = itertools.count(1)
 
@@ -84,17 +86,26 @@ class StoreServer:
             self.process.wait()
             self.process = None
 
+    def __enter__(self) -> StoreServer:
+        self.start()
+        return self
 
-@contextmanager
-def running_store(directory: Path, database: StoreDatabase = StoreDatabase.FLEET) -> Iterator[StoreServer]:
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def transact(self, *operations: dict[str, object]) -> list[dict[str, object]]:
+        """What an operator may do by hand, past xenoovs."""
+        request = json.dumps([self.database.value, *operations])
+        answers: list[dict[str, object]] = json.loads(
+            run(["ovsdb-client", "transact", self.files.remote, request]).stdout
+        )
+        return answers
+
+
+def running_store(directory: Path, database: StoreDatabase = StoreDatabase.FLEET) -> StoreServer:
     """A server without a cluster."""
     create_databases(directory / "store", name="test")
-    server = StoreServer(files_of(directory / "store", database), database)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.kill()
+    return StoreServer(files_of(directory / "store", database), database)
 
 
 @contextmanager
@@ -110,22 +121,14 @@ def running_cluster(
             create_databases(directory / f"s{number}", name="test", servers=members, local=number)
             ports = [StorePort(member.host, 6661, is_read_only=database is StoreDatabase.FLEET)]
             server = StoreServer(files_of(directory / f"s{number}", database), database, ports)
-            stack.callback(server.kill)
-            server.start()
-            servers.append(server)
+            servers.append(stack.enter_context(server))
         yield servers
 
 
-@contextmanager
-def running_relay(directory: Path, source: str) -> Iterator[StoreServer]:
+def running_relay(directory: Path, source: str) -> StoreServer:
     (directory / "relay").mkdir(mode=0o700)
     port = StorePort(loopback(1, next(_NETWORKS)), 6662, is_read_only=True)
-    relay = StoreServer(ServerFiles(directory / "relay", "relay"), listen=[port], source=source)
-    relay.start()
-    try:
-        yield relay
-    finally:
-        relay.kill()
+    return StoreServer(ServerFiles(directory / "relay", "relay"), listen=[port], source=source)
 
 
 def leader_of(servers: Sequence[StoreServer]) -> StoreServer | None:
@@ -179,7 +182,10 @@ class Proxy:
                     each.shutdown(socket.SHUT_RDWR)
             self._sockets.clear()
 
-    def close(self) -> None:
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ import trustme
 
 from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult, start
 from tests.ovs.certificates import certificates
-from tests.ovs.fleets import FleetDpu, flow_changes, running_fleet
+from tests.ovs.fleets import flow_changes, running_fleet
 from tests.ovs.stores import loopback
 from tests.patience import eventually
 from xenoovs.store.rows import StoreDatabase
-from xenoovs.store.servers import ServerFiles, files_of, server_state, stop_server, transact
+from xenoovs.store.servers import ServerFiles, files_of, server_state, stop_server
 from xenoovs.switch.certificates import Certificates
 
 HOSTS = [loopback(number, 236) for number in (1, 2, 3)]
@@ -105,76 +104,6 @@ def test_a_fleet_is_restored_into_a_cluster_with_tls_and_followed_through_two_ti
             assert all(each["certificate_left_s"] > 86_400 for each in servers)
             assert sorted(each["role"] for each in servers if each["database"] == "xenoovs") == ["leader"]
             dpu.stop()
-
-
-SITES = """\
-version: 1
-switch: {ingress: [in], egress: out}
-services:
-  - name: web
-    groups: [east, west]
-    vip: 192.0.2.80
-    backends:
-      - {name: web1, mac: 02:00:5e:10:00:01, weight: 1, egress: hosts, groups: east}
-      - {name: web2, mac: 02:00:5e:10:00:02, weight: 1, egress: hosts, groups: west}
-      - {name: web3, mac: 02:00:5e:10:00:03, weight: 1, egress: hosts}
-"""
-
-
-def test_a_vip_at_two_sites_has_the_backends_of_each(tmp_path: Path, xenoovs: CommandLine) -> None:
-    authority, config = trustme.CA(), tmp_path / "services.yaml"
-    config.write_text(SITES)
-    with running_fleet(tmp_path, xenoovs, dpus=2) as store, running_cluster(tmp_path, xenoovs, authority) as cluster:
-        east, west = store.dpus
-        for dpu in store.dpus:
-            dpu.stop()
-        store.end_controller()
-        leader = cluster.leader
-        follower = (leader + 1) % len(HOSTS)
-        store.controllers.append(start("fleet", "serve", "--directory", cluster.directories[leader]))
-        for dpu, group in ((east, "east"), (west, "west")):
-            assert cluster.fleet(follower, "add-dpu", dpu.name, "--groups", group).status == 0
-            tls = options_of(certificates(authority, tmp_path, dpu.name))
-            words = ["agent", dpu.config, "--db", dpu.bridge.ovs.db, *cluster.remotes, *tls, "--dpu", dpu.name]
-            dpu.process = start(*words)
-        store.wait_active()
-        said = cluster.fleet(follower, "apply", config, "--now", "--yes")
-        assert said.status in (0, 2), said.err
-        eventually(lambda: states(cluster, leader) == ["applied"] * 2, "the first config")
-        assert (servers(east), servers(west)) == ({"01", "03"}, {"02", "03"})
-
-        with flow_changes(west, tmp_path / "changes") as changes:
-            before = changes.read_text()
-            said = cluster.fleet(follower, "drain", "web", "web3", "--group", "east", "--yes")
-            assert "web/web3 is drained in the group east" in said.out, said.err
-            assert ["web", "east", "web1", "50%", "100%", "50%"] in [line.split() for line in said.out.splitlines()]
-            eventually(lambda: servers(east) == {"01"}, "the drain at one site")
-            assert changes.read_text() == before
-        assert cluster.fleet(leader, "reset", "web", "web3", "--group", "east").status in (0, 2)
-        eventually(lambda: servers(east) == {"01", "03"}, "the end of the drain")
-
-        said = cluster.fleet(follower, "set-dpu", "dpu1", "--groups", "east,west")
-        assert (said.status, "dpu1 is in groups of web@east and of web@west" in said.err) == (1, True)
-        # By something else than a command: the DPU keeps what it has.
-        blocks = east.blocks()
-        row: dict[str, object] = {"groups": ["set", ["east", "west"]]}
-        generation = document(cluster, leader)["generation"]
-        operations: list[dict[str, Any]] = [
-            {"op": "update", "table": "Dpu", "where": [["name", "==", "dpu1"]], "row": row},
-            {"op": "update", "table": "Fleet", "where": [], "row": {"generation": generation + 1}},
-        ]
-        files = files_of(cluster.directories[leader], StoreDatabase.FLEET)
-        transact(files, StoreDatabase.FLEET, *operations)
-        eventually(lambda: sorted(states(cluster, leader)) == ["applied", "failed"], "the DPU in both groups")
-        assert any("dpu1 is in groups of web@east" in each for each in document(cluster, leader)["problems"])
-        assert east.blocks() == blocks
-        for dpu in store.dpus:
-            dpu.stop()
-
-
-def servers(dpu: FleetDpu) -> set[str]:
-    """The last byte of the MACs to which a bridge sends clients."""
-    return set(re.findall(r"02:00:5e:10:00:(\d\d)", " ".join(dpu.blocks())))
 
 
 def document(cluster: Cluster, host: int) -> dict[str, Any]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.command_line import SMALL_CONFIG, CommandLine
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.fleets import LOCAL, FleetDpu, FleetServers, apply_until, running_fleet
+from tests.ovs.fleets import LOCAL, FleetDpu, FleetServers, apply_until
 from tests.patience import eventually
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, stop_private_ovs
 from xenoovs.store.rows import StoreDatabase
@@ -29,12 +26,6 @@ WEB = """\
       - {name: web1, mac: 02:00:5e:10:00:12, weight: 1}
       - {name: web2, mac: 02:00:5e:10:00:13, weight: 1}
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
-    with running_fleet(tmp_path, xenoovs, text=SMALL_CONFIG) as made:
-        yield made
 
 
 def apply(store: FleetServers, text: str) -> str:
@@ -75,18 +66,6 @@ def test_a_dpu_serves_the_services_of_its_groups(store: FleetServers) -> None:
     assert "wave 1: dpu2; watched for" in said_of.out
     assert "applied by 2 of 2 DPUs" in said_of.out
     assert (one.blocks() == before[0], two.blocks() == before[1]) == (True, False)
-
-    # The saved view has the groups too: without the store, it boots with the services of its group.
-    flows = two.blocks()
-    eventually(lambda: b"web2" in two.cache.read_bytes(), "the saved view")
-    store.stop()
-    two.stop()
-    two.bridge.add_flows("delete\n")
-    two.start()
-    eventually(lambda: two.blocks() == flows, "the flows of the saved view")
-    store.start()
-    eventually(store.is_well, "the store")
-    assert two.blocks() == flows
 
     # Once forgotten, it keeps its groups, and still follows.
     assert store.fleet("forget", "dpu2").status == 0
@@ -160,41 +139,6 @@ def test_backends_are_behind_the_tunnels_of_each_dpu(store: FleetServers) -> Non
 
     assert store.fleet("drain", "dns", "fips2").status == 0
     assert one.blocks() == [line.replace("tun9", "gnv0") for line in two.blocks()]
-
-
-NAT = """\
-version: 1
-switch: {ingress: [in], egress: out}
-services:
-  - name: web
-    vip: 10.3.10.80
-    protocol: tcp
-    ports: [80]
-    mode: nat
-    backends:
-      - {name: web1, mac: "02:00:5e:10:00:12", address: 10.4.0.1, port: 8080, weight: 1}
-      - {name: web2, mac: "02:00:5e:10:00:13", address: 10.4.0.2, weight: 1, egress: hosts}
-"""
-
-
-def test_services_with_nat_are_the_same_on_all_dpus_in_both_directions(store: FleetServers) -> None:
-    one, two = store.dpus
-    apply(store, NAT)
-    assert (without_counters(one), store.is_well()) == (without_counters(two), True)
-    assert any("mod_nw_dst:10.4.0.1,mod_tp_dst:8080" in line for line in one.blocks())
-    assert any("nw_src=10.4.0.2" in line and "in_port=p2" in line for line in one.flows())
-    assert store.fleet("drain", "web", "web1").status == 0
-    assert without_counters(one) == without_counters(two)
-    assert not any("mod_nw_dst:10.4.0.1" in line for line in one.blocks())
-    # Another address is another server; as the other one is drained, it has all clients.
-    file = store.directory.parent / "services.yaml"
-    file.write_text(NAT.replace("10.4.0.2", "10.4.0.3"))
-    assert store.fleet("plan", file).out.splitlines()[1].split()[-3:] == ["changed", "0", "100%"]
-
-
-def without_counters(dpu: FleetDpu) -> list[str]:
-    """All flows of a DPU."""
-    return sorted(re.sub(r"(duration|n_packets|n_bytes)=[^,]*, ", "", line) for line in dpu.flows())
 
 
 FARTHER = '      - {name: farther, mac: "02:00:5e:10:00:0e", weight: 30, egress: gnv0, remote: 192.168.77.12}\n'

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
-from tests.ovs.fleets import FleetServers, flow_changes, running_fleet
+from tests.command_line import SMALL_CONFIG, finish, start
+from tests.ovs.fleets import FleetServers, flow_changes
 from tests.patience import eventually
 
 MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30, egress: hosts}\n"
@@ -22,12 +21,6 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "more.yaml"
     path.write_text(MORE)
     return path
-
-
-@pytest.fixture
-def store(tmp_path: Path, xenoovs: CommandLine) -> Iterator[FleetServers]:
-    with running_fleet(tmp_path, xenoovs, text=SMALL_CONFIG) as made:
-        yield made
 
 
 def rolled_out_to_canary(store: FleetServers, config: Path) -> subprocess.Popen[str]:
@@ -88,37 +81,11 @@ def test_a_roll_out_outlives_ctrl_c_and_its_controller_and_stop_takes_it_back(
     assert any("output:p2" in line for line in one.blocks())
     assert not any("output:p2" in line for line in two.blocks())
     assert any("config 2 is rolled out: wave 1, 1 of 2 DPUs" in each for each in store.status()["problems"])
-    # Each is a generation, and the wave goes on.
-    assert (store.fleet("pause").status, store.fleet("resume").status) == (0, 0)
-    assert store.select("Fleet")[0]["wave"] == 1
     assert store.fleet("reset", "dns", "fips2").status == 0
-
     assert store.fleet("stop").status == 0
     eventually(lambda: one.blocks() == two.blocks() and store.is_well(), "the way back")
     assert not any("output:p2" in line for line in one.blocks())
     assert store.intents() == ["refused", "current"]
-    said = store.fleet("stop")
-    assert (said.status, "no config is rolled out" in said.err) == (1, True)
-
-    # A client of the store that is no xenoovs: all DPUs would have the next config at once.
-    store.transact({"op": "update", "table": "Fleet", "where": [], "row": {"wave": 3}})
-    eventually(lambda: store.select("Fleet")[0]["wave"] == 0, "the end of a wave without a roll-out")
-
-
-def test_a_canary_that_boots_without_the_store_has_what_it_tried(store: FleetServers, config: Path) -> None:
-    one, two = store.dpus
-    before = one.blocks()
-    waiting = rolled_out_to_canary(store, config)
-    waiting.send_signal(signal.SIGINT)
-    waiting.communicate()
-    tried = one.blocks()
-    eventually(lambda: b"fips4" in one.cache.read_bytes(), "the saved view")
-    store.stop()
-    one.stop()
-    one.bridge.add_flows("delete\n")
-    one.start()
-    eventually(lambda: one.blocks() == tried, "the flows of the saved view")
-    assert two.blocks() == before
 
 
 def test_apply_ends_when_no_controller_goes_on_with_the_roll_out(store: FleetServers, config: Path) -> None:

@@ -22,7 +22,7 @@ from tests.ovs.certificates import certificates
 from tests.ovs.fleets import LOCAL, running_fleet
 from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
 from tests.patience import eventually
-from xenoovs.errors import StoreError, StoreRejected
+from xenoovs.errors import StoreRejected
 from xenoovs.fleet.history import with_entry
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
@@ -61,26 +61,18 @@ def tls_server(directory: Path, database: StoreDatabase, port: int, tls: Certifi
 @pytest.fixture
 def states(authority: trustme.CA, tmp_path: Path) -> Iterator[StoreServer]:
     create_databases(tmp_path / "store", name="test")
-    server = tls_server(tmp_path, StoreDatabase.STATES, STATE_PORT, certificates(authority, tmp_path, "server"))
-    server.start()
-    try:
+    with tls_server(tmp_path, StoreDatabase.STATES, STATE_PORT, certificates(authority, tmp_path, "server")) as server:
         yield server
-    finally:
-        server.kill()
 
 
 @pytest.fixture
 def fleet(authority: trustme.CA, tmp_path: Path) -> Iterator[StoreServer]:
     create_databases(tmp_path / "store", name="test")
-    server = tls_server(tmp_path, StoreDatabase.FLEET, READ_PORT, certificates(authority, tmp_path, "server"))
-    server.start()
-    try:
+    with tls_server(tmp_path, StoreDatabase.FLEET, READ_PORT, certificates(authority, tmp_path, "server")) as server:
         with StoreClient(server.files.remote, with_intents=True) as writer:
             first_view(writer)
             assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
         yield server
-    finally:
-        server.kill()
 
 
 @pytest.fixture
@@ -88,12 +80,9 @@ def relay(fleet: StoreServer, authority: trustme.CA, tmp_path: Path) -> Iterator
     (tmp_path / "relay").mkdir(mode=0o700)
     port = StorePort(loopback(2, NETWORK), RELAY_PORT, is_read_only=True, is_tls=True)
     files = ServerFiles(tmp_path / "relay", "relay")
-    server = StoreServer(files, listen=[port], source=fleet.remote, tls=certificates(authority, tmp_path, "relay"))
-    server.start()
-    try:
+    tls = certificates(authority, tmp_path, "relay")
+    with StoreServer(files, listen=[port], source=fleet.remote, tls=tls) as server:
         yield server
-    finally:
-        server.kill()
 
 
 def client(remote: str, who: Certificates | None, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -121,6 +110,10 @@ def refusal(answers: list[dict[str, object]]) -> str:
 
 
 NAMED_1, NAMED_2 = [["name", "==", "dpu1"]], [["name", "==", "dpu2"]]
+OPENED = {"op": "insert", "table": "Connection", "row": {"target": "ptcp:6699:127.0.0.1"}, "uuid-name": "open"}
+IDS = [["connections", "insert", ["named-uuid", "open"]]]
+OTHER_PORT: tuple[dict[str, object], ...] = (OPENED, {"op": "mutate", "table": "Config", "where": [], "mutations": IDS})
+"""Operations on `Local_Config`, which a server serves at each of its ports."""
 
 
 def status_operation(kind: str, **more: object) -> dict[str, object]:
@@ -152,15 +145,7 @@ def test_a_dpu_changes_no_row_but_its_own(states: StoreServer, dpu1: Certificate
 def test_a_dpu_opens_no_other_port_and_converts_nothing(
     states: StoreServer, dpu1: Certificates, tmp_path: Path
 ) -> None:
-    """A server serves the database of its ports at these ports too."""
-    port = {"op": "insert", "table": "Connection", "row": {"target": "ptcp:6699:127.0.0.1"}, "uuid-name": "open"}
-    use = {
-        "op": "mutate",
-        "table": "Config",
-        "where": [],
-        "mutations": [["connections", "insert", ["named-uuid", "open"]]],
-    }
-    for operations in ([port, use], [{"op": "update", "table": "Connection", "where": [], "row": {"role": ""}}]):
+    for operations in (OTHER_PORT, [{"op": "update", "table": "Connection", "where": [], "row": {"role": ""}}]):
         said = transact(states.remote, dpu1, *operations, database="Local_Config")
         assert any((each or {}).get("error") == "permission error" for each in said), said
     schema = tmp_path / "schema"
@@ -168,21 +153,6 @@ def test_a_dpu_opens_no_other_port_and_converts_nothing(
     said_to_convert = client(states.remote, dpu1, "convert", str(schema))
     assert said_to_convert.returncode != 0
     assert client(states.files.remote, None, "dump", "xenoovs_state", "RBAC_Role").returncode == 0
-
-
-def test_without_tls_nobody_has_a_name_and_so_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server knows a client by its certificate alone."""
-    create_databases(tmp_path / "store", name="test")
-    monkeypatch.setattr(StorePort, "role", "dpu")
-    port = StorePort(loopback(1, NETWORK + 4), STATE_PORT, is_read_only=False)
-    server = StoreServer(files_of(tmp_path / "store", StoreDatabase.STATES), StoreDatabase.STATES, [port])
-    server.start()
-    try:
-        insert = status_operation("insert", row={"name": "dpu1"})
-        said = refusal(transact(port.remote, None, insert, database="xenoovs_state"))
-        assert said.startswith("permission error"), said
-    finally:
-        server.kill()
 
 
 def test_a_dpu_writes_its_own_row_and_under_another_name_is_told_why(states: StoreServer, dpu1: Certificates) -> None:
@@ -262,10 +232,7 @@ def test_whoever_reads_the_services_changes_none(
     schema = tmp_path / "schema"
     schema.write_text(schema_text(StoreDatabase.FLEET).replace("1.2.0", "9.9.9"))
     assert client(fleet.remote, dpu1, "convert", str(schema)).returncode != 0
-    port = {"op": "insert", "table": "Connection", "row": {"target": "ptcp:6699:127.0.0.1"}, "uuid-name": "open"}
-    opened = [["connections", "insert", ["named-uuid", "open"]]]
-    use = {"op": "mutate", "table": "Config", "where": [], "mutations": opened}
-    said = client(relay.remote, dpu1, "transact", json.dumps(["Local_Config", port, use]))
+    said = client(relay.remote, dpu1, "transact", json.dumps(["Local_Config", *OTHER_PORT]))
     assert "error" in said.stdout or said.returncode != 0, said
     assert client(fleet.files.remote, None, "dump", "xenoovs").stdout == before
 
@@ -385,9 +352,7 @@ def test_certificates_of_the_guide_let_no_dpu_pose_as_the_store(tmp_path: Path) 
     }
     create_databases(tmp_path / "store", name="test")
     for name, is_trusted in (("store1", True), ("dpu1", False)):
-        server = tls_server(tmp_path, StoreDatabase.FLEET, READ_PORT, made[name])
-        server.start()
-        try:
+        with tls_server(tmp_path, StoreDatabase.FLEET, READ_PORT, made[name]) as server:
             with StoreClient(server.remote, tls=made["dpu1"]) as reader:
                 if is_trusted:
                     first_view(reader)
@@ -395,32 +360,6 @@ def test_certificates_of_the_guide_let_no_dpu_pose_as_the_store(tmp_path: Path) 
                     eventually(lambda: "TLS failed" in reader.connection.reason, "the refusal")
             relayed = client(server.remote, made["store1"], "list-dbs")
             assert (relayed.returncode == 0) is is_trusted, relayed
-        finally:
-            server.kill()
-
-
-def without_roles(database: StoreDatabase) -> str:
-    schema = json.loads(schema_text(database))
-    tables = {name: table for name, table in schema["tables"].items() if not name.startswith("RBAC")}
-    return json.dumps({**schema, "version": "0.9.0", "tables": tables})
-
-
-def test_a_database_without_roles_is_not_served(
-    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server takes every client of such a database for one that may change all."""
-    directory = tmp_path / "store"
-    with monkeypatch.context() as patch:
-        patch.setattr("xenoovs.store.servers.schema_text", without_roles)
-        patch.setattr("xenoovs.store.servers.role_operations", lambda _database: [])
-        create_databases(directory, name="test")
-    files = files_of(directory, StoreDatabase.STATES)
-    port = StorePort(loopback(1, NETWORK + 2), STATE_PORT, is_read_only=False, is_tls=True)
-    with pytest.raises(
-        StoreError, match=r"cannot be used: it has schema 0\.9\.0, and this version needs .* fleet init"
-    ):
-        start_server(files, [port], tls=certificates(authority, tmp_path, "server"))
-    assert not stop_server(files), "it is stopped"
 
 
 def test_an_agent_whose_certificate_has_another_name_says_so_once(
@@ -454,15 +393,6 @@ def test_an_agent_whose_certificate_has_another_name_says_so_once(
         dpu.stop()
 
 
-RENEWED_NETWORK = 236
-
-
-def replaced(old: Certificates, new: Certificates) -> None:
-    """Write new files over the old ones, as a renewal does."""
-    shutil.copy(new.key, old.key)
-    shutil.copy(new.certificate, old.certificate)
-
-
 @pytest.mark.parametrize("whose", ["server", "agent"])
 def test_a_certificate_that_has_ended_is_named_and_its_successor_used_without_a_restart(
     tmp_path: Path, whose: str
@@ -476,19 +406,15 @@ def test_a_certificate_that_has_ended_is_named_and_its_successor_used_without_a_
     (tmp_path / "new").mkdir()
     renewed = certificates(authority, tmp_path / "new", whose)
     create_databases(tmp_path / "store", name="test")
-    port = StorePort(loopback(1, RENEWED_NETWORK), 6661, is_read_only=True, is_tls=True)
-    server = StoreServer(files_of(tmp_path / "store", StoreDatabase.FLEET), listen=[port], tls=made["server"])
-    server.start()
-    try:
-        with (
-            StoreClient(server.files.remote, with_intents=True) as writer,
-            StoreClient(port.remote, tls=made["agent"]) as agent,
-        ):
-            first_view(writer)
-            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
-            eventually(lambda: "does not accept the certificate" in agent.connection.reason, "the reason")
-            assert agent.view() is None
-            replaced(made[whose], renewed)
-            assert set(wait_generation(agent, 1).services) == {"dns"}
-    finally:
-        server.kill()
+    with (
+        tls_server(tmp_path, StoreDatabase.FLEET, READ_PORT, made["server"]) as server,
+        StoreClient(server.files.remote, with_intents=True) as writer,
+        StoreClient(server.remote, tls=made["agent"]) as agent,
+    ):
+        first_view(writer)
+        assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
+        eventually(lambda: "does not accept the certificate" in agent.connection.reason, "the reason")
+        assert agent.view() is None
+        for old, new in ((made[whose].key, renewed.key), (made[whose].certificate, renewed.certificate)):
+            shutil.copy(new, old)
+        assert set(wait_generation(agent, 1).services) == {"dns"}

@@ -7,7 +7,7 @@ name; null: nothing), `dies` (DPUs that report no more),
 true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what
 is rolled out), `history` (the newest actions), `frozen` (roles of operators
 so far), `owners` (backends with clients). `more.yaml` is the config of the fleet
-with one backend more, `weights.yaml` that with other weights, `sites.yaml` that with a backend at each of two sites,
+with one backend more, `weights.yaml` that with other weights, `pinned.yaml` that with a drain, `sites.yaml` that with a backend at each of two sites,
 `elsewhere.yaml` the same with another VIP.
 """
 
@@ -43,6 +43,7 @@ TICK_S = 1.0
 CONFIGS = {
     "more.yaml": SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n",
     "weights.yaml": SMALL_CONFIG.replace("weight: 30", "weight: 50"),
+    "pinned.yaml": SMALL_CONFIG.replace("    vip:", "    drain: {mode: pin, timeout: 60s}\n    vip:"),
     "sites.yaml": SMALL_CONFIG.replace("    vip:", "    groups: [east, west]\n    vip:")
     .replace("weight: 70", "weight: 70, groups: east")
     .replace("weight: 30", "weight: 30, groups: west"),
