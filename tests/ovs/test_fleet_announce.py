@@ -66,6 +66,7 @@ def test_a_dpu_that_is_out_of_service_or_cut_off_withdraws_its_vip_and_announces
 
     assert store.fleet("drain-dpu", "dpu1").status == 0
     eventually(lambda: not place.announces(), "the end of the route")
+    assert "undrain-dpu dpu1" in ready(one)[1]
     assert store.fleet("undrain-dpu", "dpu1").status == 0
     eventually(place.announces, "the route again")
 

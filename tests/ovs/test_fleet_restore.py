@@ -61,10 +61,7 @@ def test_all_servers_are_lost_and_restored_without_a_change_of_a_flow(store: Fle
 
     with flow_changes(one, tmp_path / "one") as first, flow_changes(two, tmp_path / "two") as second:
         told = first.read_text(), second.read_text()
-        store.stop()
-        rmtree(store.directory)
-        store.create(MEMBER)
-        store.start()
+        remade(store)
         said = store.fleet("restore", file, "--yes")
         assert said.status == 0, said.out + said.err
         assert "may move" not in said.err

@@ -107,16 +107,6 @@ def test_a_server_that_hangs_is_not_reported_as_stopped(fleet: Fleet, tmp_path: 
     eventually(lambda: not is_running(hung), "its end")
 
 
-def test_a_server_that_cannot_join_is_reported(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = (loopback(number, NETWORK + 2) for number in (1, 2))
-    directory = tmp_path / "s2"
-    monkeypatch.setattr("xenoovs.store.servers.JOIN_PATIENCE_S", 1.0)
-    assert fleet("init", directory, "--servers", f"{first},{second}", "--local", second).status == 0
-    started = fleet("server", directory, "--listen", f"{second}:6661", "--listen-states", f"{second}:6663")
-    assert started.status == 2
-    assert "xenoovs runs but does not serve yet: it has not joined its cluster yet" in started.out
-
-
 @pytest.mark.parametrize(
     ("command", "options", "message"),
     [
