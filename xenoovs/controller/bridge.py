@@ -1,4 +1,4 @@
-"""A bridge that the controller expects: how it is made to connect, and what outlives its connections."""
+"""A bridge that the controller expects: the command that makes it connect, and its state between connections."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from xenoovs.openflow.wire.frame import ERROR, HEADER, MULTIPART_REPLY, MULTIPAR
 
 @dataclass(frozen=True, slots=True)
 class ConnectHint:
-    """How to make a bridge connect: the command for its host (ovs-vsctl(8)). `target`: where bridges connect, such as
-    `tcp:127.0.0.1:6653`; None: a launcher listens, at an unknown address. `db`: where ovs-vsctl needs it."""
+    """The command on a bridge's host that makes it connect (ovs-vsctl(8)). `target`: where bridges connect, such as
+    `tcp:127.0.0.1:6653`; None if a launcher listens at an unknown address. `db`: if ovs-vsctl needs it."""
 
     target: str | None = None
     db: str | None = None
     is_redundant: bool = False
 
     def command(self, bridge: str) -> str:
-        """Return the command; `set-controller` replaces all other controllers, so it is not for a redundant one."""
+        """Return the command. `set-controller` replaces all other controllers, so it is not for a redundant one."""
         program = "ovs-vsctl" if self.db is None else f"ovs-vsctl --db={self.db}"
         target = self.target or "tcp:ADDRESS:PORT"
         if not self.is_redundant:
@@ -36,19 +36,19 @@ class ConnectHint:
         return f"{program} -- --id=@c {row} -- add bridge {bridge} controller @c"
 
     def sentence(self, bridge: str) -> str:
-        """Return the command in quotes, with what to fill in."""
+        """Return the command in quotes, with the words to fill in."""
         where = " with the address and port at which the launcher listens" if self.target is None else ""
         return f"`{self.command(bridge)}`{where}"
 
 
 PORT_EVENTS, PORT_EVENTS_PER_S = 40, 1.0
-"""Port changes that are logged at once, and in the long run: a link that flaps must not fill the log."""
+"""Port changes logged in a burst, and per second: a link that flaps must not fill the log."""
 
 
 class ExpectedBridge:
     """The bridge with this name and, unless that is None, this datapath id. `generation`: changes when the bridge has
-    lost its flows. `is_shared`: other controllers may be master. `receive_packet`: gets each packet-in, in the reading
-    thread of its connection."""
+    lost its flows. `is_shared`: other controllers may be master. `receive_packet`: called with each packet-in, in the
+    reading thread of its connection."""
 
     def __init__(
         self, bridge: str, datapath_id: int | None = None, *, hint: ConnectHint | None = None, is_shared: bool = False
@@ -67,18 +67,18 @@ class ExpectedBridge:
 
     @property
     def label(self) -> str:
-        """Its unique name: `ovsbr1`, or `ovsbr1@0000c470bda056ac`."""
+        """Return its unique name: `ovsbr1`, or `ovsbr1@0000c470bda056ac`."""
         return label_of(self.bridge, self.datapath_id)
 
     @property
     def connections(self) -> tuple[BridgeConnection, ...]:
-        """Its connection, if it has one."""
+        """Return its connection, if it has one."""
         connection = self.connection
         return () if connection is None else (connection,)
 
     @property
     def ports_down(self) -> frozenset[str]:
-        """Ports without link; empty while the bridge is not connected."""
+        """Return the ports without link; empty while the bridge is not connected."""
         return frozenset(port.name for each in self.connections for port in each.ports if not port.is_up)
 
     def matches(self, bridge: str, datapath_id: int) -> bool:
@@ -86,11 +86,11 @@ class ExpectedBridge:
         return bridge == self.bridge and self.datapath_id in (None, datapath_id)
 
     def on_change(self, wake: Callable[[], None]) -> None:
-        """Set what is called, in any thread, when the bridge connected or one of its ports changed."""
+        """Set the function that is called, in any thread, when the bridge connects or one of its ports changes."""
         self._wake = wake
 
     def wait(self, *, timeout_s: float) -> None:
-        """Wait until it may be changed, or is refused for what it is, or time is up."""
+        """Wait until it may be changed, or is refused for its own fault, or the time is over."""
         with self._changed:
             self._changed.wait_for(lambda: self.is_master or self._problem is not None, timeout_s)
 
@@ -107,17 +107,17 @@ class ExpectedBridge:
         return connection
 
     def limit_port_event(self, *, now_s: float) -> tuple[bool, bool]:
-        """Return whether to log a change of a port, and whether to log instead that the limit begins."""
+        """Return whether to log a change of a port, and whether to log the begin of the limit instead."""
         may = self._port_events.take(now_s)
         was_limited, self._is_limited = self._is_limited, not may
         return may, not may and not was_limited
 
     def begin(self, connection: BridgeConnection) -> None:
-        """It has connected, and may be used."""
+        """Use a connection of the bridge."""
         self.connection, self._problem = connection, None
 
     def end(self, connection: BridgeConnection, reason: str) -> bool:
-        """A connection is lost. Return whether it was the one in use."""
+        """Drop a lost connection. Return whether it was the one in use."""
         is_current = self.connection is connection
         if is_current:
             self.connection, since = None, datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -125,7 +125,7 @@ class ExpectedBridge:
         return is_current
 
     def fail(self, problem: SwitchError) -> None:
-        """It cannot be used because of what it is."""
+        """Refuse the bridge for its own fault."""
         with self._changed:
             self._problem = problem
             self._changed.notify_all()
@@ -137,11 +137,11 @@ class ExpectedBridge:
 
     @property
     def is_master(self) -> bool:
-        """Whether it is connected and this controller may change it."""
+        """Return whether it is connected and this controller may change it."""
         return self.connection is not None and not self.connection.is_standby
 
     def _absence(self) -> str:
-        """A bridge that was connected is configured already, so it needs no command."""
+        """Return why it is absent. A bridge that was connected is configured already and needs no command."""
         return self._lost or f"it has not connected; to connect it run {self.hint.sentence(self.bridge)}"
 
 
@@ -150,7 +150,7 @@ class ExpectedBridge:
 
 
 MONITOR_XID = 0xFFE
-"""Of the request, below those of exchanges (`connection.py`). Later reports have none."""
+"""Transaction id of the request, below those of exchanges (`connection.py`). Later reports have none."""
 
 _FLOW_MONITOR = 16
 """OFPMP_FLOW_MONITOR."""
@@ -179,7 +179,7 @@ def monitor_request() -> bytes:
 def is_refusal(frame: bytes) -> bool:
     """Return whether an error refuses to monitor.
 
-    Open vSwitch before 3.0 answers to what follows the header as if that were one: with version 1 and xid 0
+    Open vSwitch before 3.0 takes the bytes after the header for a header, and answers with version 1 and xid 0
     (handle_flow_monitor_request of ofproto/ofproto.c).
     """
     version, kind, _, xid = HEADER.unpack_from(frame)
@@ -207,7 +207,7 @@ def _changed(frame: bytes) -> Iterator[int]:
 
 
 class Throttle:
-    """Calls `act` at once, and then not again for a pause: two programs that revert each other must not spin."""
+    """Calls `act` at once, then not again for a pause: two programs that revert each other must not spin."""
 
     def __init__(self, act: Callable[[], None], *, pause_s: float = _PAUSE_S) -> None:
         self._act, self._pause_s = act, pause_s

@@ -24,7 +24,7 @@ _LAST_XID = 0x7FFFFFFF
 
 
 class ConnectionExchange:
-    """Implements `Exchange` of switch/openflow. Messages with its transaction ids come here and nowhere else."""
+    """Implements `Exchange` of switch/openflow. It gets all messages with its transaction ids."""
 
     def __init__(self, connection: BridgeConnection, first_xid: int) -> None:
         self._connection, self._first, self._next = connection, first_xid, first_xid
@@ -53,7 +53,7 @@ class ConnectionExchange:
         return answer
 
     def offer(self, frame: bytes | None) -> bool:
-        """Return whether the message belongs here. `frame`: None if the connection is lost."""
+        """Return whether the message has a transaction id of this exchange. `frame`: None if the connection is lost."""
         if frame is not None and not self._first <= HEADER.unpack_from(frame)[3] < self._next:
             return False
         self._answers.put(frame)
@@ -62,9 +62,9 @@ class ConnectionExchange:
 
 class BridgeConnection:
     """One connected bridge. `label`: its unique name, for messages (`ExpectedBridge.label`). `generation`: changes when
-    the bridge has lost its flows; None until that is known. `is_here`: whether it is of this host; None: not checked
-    yet. `host_view`: the host's bridges, as `ControllerSwitch` last read them, behind the connected bridges and
-    ports for which they are valid."""
+    the bridge has lost its flows; None until that is known. `is_here`: whether it is of this host; None if not checked
+    yet. `host_view`: the host's bridges, as `ControllerSwitch` last read them, after the connected bridges and ports
+    for which they are valid."""
 
     def __init__(self, session: Session, *, bridge: str, label: str) -> None:
         self.session, self.bridge, self.label = session, bridge, label
@@ -81,7 +81,7 @@ class BridgeConnection:
 
     @contextmanager
     def exchange(self) -> Iterator[ConnectionExchange]:
-        """Send requests; others wait. Raises SwitchUnreachable."""
+        """Yield an exchange for requests; other exchanges wait. Raises SwitchUnreachable."""
         with self._turn:
             exchange = ConnectionExchange(self, self._next_xid)
             with self._state:
@@ -99,7 +99,7 @@ class BridgeConnection:
 
     @contextmanager
     def well_formed(self) -> Iterator[None]:
-        """End the connection where its answers are no OpenFlow. Raises MalformedOpenFlow."""
+        """End the connection if its answers are no OpenFlow. Raises MalformedOpenFlow."""
         try:
             yield
         except WireError as error:
@@ -112,14 +112,14 @@ class BridgeConnection:
             return self._exchange is not None and self._exchange.offer(frame)
 
     def hang_up(self, reason: str) -> None:
-        """The connection is lost."""
+        """End a lost connection."""
         with self._state:
             self._end = reason
             if self._exchange is not None:
                 self._exchange.offer(None)
 
     def lost(self) -> SwitchUnreachable:
-        """Return the error for a lost connection. The tables may have changed meanwhile, or not: as a whole."""
+        """Return the error for a lost connection. The tables may have changed, but only as a whole."""
         return self.unreachable(f"the connection is lost ({self._end or 'the switch reads nothing'}); it reconnects")
 
     def unreachable(self, reason: str) -> SwitchUnreachable:
@@ -131,7 +131,7 @@ class BridgeConnection:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Port numbers by the names that flows use."""
+        """Return port numbers by the names that flows use."""
         return numbers_of(self.ports)
 
 
@@ -145,7 +145,7 @@ def dump(connection: BridgeConnection, only: Cookies, *, table: int = ALL_TABLES
 
 
 def count(connection: BridgeConnection, only: Cookies) -> int:
-    """Return how many flows have these cookies, likewise."""
+    """Return how many flows have these cookies. Raises what `dump` raises."""
     with connection.well_formed(), connection.exchange() as exchange:
         return sum(openflow.count_flows(exchange, only))
 
@@ -164,7 +164,7 @@ def wait_in_step(connection: BridgeConnection) -> None:
 def send_bundle(connection: BridgeConnection, bundle: Bundle) -> None:
     """Apply all flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable, MalformedOpenFlow.
 
-    After SwitchUnreachable the change may or may not have happened, as a whole: read the tables again.
+    After SwitchUnreachable read the tables again: all or nothing was changed.
     """
     numbers = connection.numbers
     try:
@@ -178,7 +178,7 @@ def send_bundle(connection: BridgeConnection, bundle: Bundle) -> None:
 
 
 def _explain(bundle: Bundle, numbers: Mapping[str, int]) -> str | None:
-    """Return which port is unknown, in the words of ovs-ofctl."""
+    """Return the message of ovs-ofctl about an unknown port."""
     for mod in bundle.mods:
         port = mod.flow.match.in_port
         if port is not None and not _is_known(port, numbers):

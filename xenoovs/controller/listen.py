@@ -1,4 +1,4 @@
-"""Where switches connect: addresses, certificates, sockets, and a limit for connections that are not admitted yet."""
+"""Where switches connect: addresses, certificates, sockets, and a limit of connections that are not admitted yet."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from xenoovs.switch.certificates import Certificates
 from xenoovs.switch.endpoint import bind_unix
 
 MAX_PENDING = 64
-"""Connections, at one time, that have not identified themselves as expected bridges."""
+"""Most simultaneous connections that have not identified themselves as expected bridges."""
 
 
 class PendingConnections:
     """Limits connections that have not identified themselves yet; admitted bridges are never evicted.
 
-    Beyond the limit the oldest one of the address with most of them is closed. So no bridge has to wait: it identifies
-    itself within milliseconds.
+    Above the limit it closes the oldest connection of the address with most of them. So no bridge has to wait, as it
+    identifies itself within milliseconds.
     """
 
     def __init__(self, *, limit: int = MAX_PENDING) -> None:
@@ -39,7 +39,7 @@ class PendingConnections:
         self._hosts: dict[socket.socket, str] = {}
 
     def add(self, sock: socket.socket, host: str) -> None:
-        """Count a connection from that address, and close another one beyond the limit."""
+        """Count a connection from an address, and close another one above the limit."""
         with self._lock:
             evicted = self._next_to_evict() if len(self._hosts) >= self._limit else None
             if evicted is not None:
@@ -51,7 +51,7 @@ class PendingConnections:
                 socket.socket.shutdown(evicted, socket.SHUT_RDWR)
 
     def release(self, sock: socket.socket) -> None:
-        """Stop counting a connection: it is admitted, or closed."""
+        """Stop counting a connection that is admitted or closed."""
         with self._lock:
             self._hosts.pop(sock, None)
 
@@ -65,14 +65,14 @@ class PendingConnections:
 _READ_TICK_S = 0.5
 """How long `recv` waits before it raises TimeoutError."""
 _SEND_TIMEOUT_S = 20.0
-"""A switch that reads nothing for so long is dead. A busy one may process a large bundle for some seconds."""
+"""A switch that reads nothing for this time is dead. A busy one may process a large bundle for some seconds."""
 _PIECE = 1 << 16
 
 
 class Stream:
     """The socket of one switch, plain or TLS: one thread reads while others write. Implements `Transport`.
 
-    OpenSSL must not be entered twice at once for one connection (ssl(7ssl), thread safety); waiting happens outside.
+    Only one thread at a time may call OpenSSL for a connection (ssl(7ssl), thread safety); threads wait outside of it.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -80,7 +80,7 @@ class Stream:
         sock.settimeout(0)
 
     def recv(self, size: int) -> bytes:
-        """Return what has arrived; empty at the end. Raises TimeoutError when nothing came for a moment, OSError."""
+        """Return the received bytes; empty at the end. Raises TimeoutError if nothing came for a moment, OSError."""
         deadline = monotonic() + _READ_TICK_S
         while True:
             try:
@@ -92,7 +92,7 @@ class Stream:
                 self._wait(select.POLLOUT, deadline)
 
     def sendall(self, data: bytes) -> None:
-        """Send all of it. Raises TimeoutError, OSError; part of it may have left then."""
+        """Send all data. Raises TimeoutError, OSError: part of it may have been sent."""
         view, deadline = memoryview(data), monotonic() + _SEND_TIMEOUT_S
         while view:
             try:
@@ -127,17 +127,17 @@ class Stream:
 _ADDRESS = regex(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", ASCII)
 _UNIX = regex(r"p?unix:(/.+)")
 _BACKLOG = 128
-"""Connections that the kernel accepts ahead of us."""
+"""Connections that the kernel accepts before we do."""
 _TLS_TIMEOUT_S = 5.0
 _ACCEPT_TICK_S = 0.2
 _EXHAUSTED_PAUSE_S = 0.5
-"""Between two tries to accept while the process or the system has no file descriptor or no memory left."""
+"""Pause between two tries to accept while no file descriptor or no memory is left."""
 _LOOPBACK = {4: "127.0.0.1", 6: "::1"}
 
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """A TCP port. Port 0: any that is free."""
+    """A TCP port; any free one if it is 0."""
 
     host: str
     port: int
@@ -147,7 +147,7 @@ class TcpAddress:
 
     @property
     def is_local(self) -> bool:
-        """Whether only processes of this host can connect."""
+        """Return whether only processes of this host can connect."""
         return ip_address(self.host).is_loopback
 
     def target(self, *, is_tls: bool) -> str:
@@ -176,7 +176,7 @@ class TcpAddress:
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
-    """A socket in the run directory of Open vSwitch, to which only its user and root can connect.
+    """A socket in the run directory of Open vSwitch, for its user and root only.
 
     Open vSwitch refuses sockets elsewhere (bridge_configure_remotes() of vswitchd/bridge.c), and finds a name without a
     directory there.
@@ -231,10 +231,10 @@ def parse_address(text: str) -> Address:
 
 
 class SwitchListener:
-    """Accepts connections until it is closed; each is served in a thread of its own.
+    """Accepts connections until it is closed, and serves each in a thread.
 
-    `serve` gets each connection after its TLS handshake: the stream, the peer, which is ADDRESS:PORT or the socket that
-    it came by, when it was accepted, monotonic, and what is to be called when the bridge is admitted.
+    `serve` is called after the TLS handshake with the stream, the peer (ADDRESS:PORT, or the path of the socket), the
+    monotonic time of the connection, and a function to call when the bridge is admitted.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class SwitchListener:
                     plain.close()
 
     def _replace_lost_socket(self) -> None:
-        """Listen again where the socket file has vanished, as with the run directory of a stopped Open vSwitch."""
+        """Listen again if the socket file has vanished, as with the run directory of a stopped Open vSwitch."""
         if not isinstance(self.address, UnixAddress) or self.address.path.exists():
             return
         try:
@@ -350,7 +350,7 @@ class SwitchListener:
 
 
 def _inode_of(address: Address) -> int | None:
-    """Return the inode of a unix socket; None: there is no file."""
+    """Return the inode of a unix socket; None if there is no file."""
     try:
         return address.path.stat().st_ino if isinstance(address, UnixAddress) else None
     except FileNotFoundError:

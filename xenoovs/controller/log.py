@@ -19,7 +19,7 @@ class LogEvent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ControllerLog:
-    """Where the controller logs. `warn`: events that need an operator's attention."""
+    """The functions by which the controller logs. `warn`: for events that need an operator's attention."""
 
     info: LogEvent
     warn: LogEvent
@@ -27,7 +27,7 @@ class ControllerLog:
 
 @contextmanager
 def surviving(log: ControllerLog, part: str) -> Iterator[None]:
-    """Log an unexpected exception: a thread that ends leaves its part undone, and nobody sees it."""
+    """Log an unexpected exception and go on: a thread that ends would leave its part undone, unnoticed."""
     try:
         yield
     except Exception as error:  # noqa: BLE001
@@ -35,7 +35,7 @@ def surviving(log: ControllerLog, part: str) -> Iterator[None]:
 
 
 class TokenBucket:
-    """A rate limit with bursts: `rate` tokens a second, and at most, as at first, `size`. For one thread."""
+    """A rate limit with bursts: `rate` tokens a second, `size` at first and at most. Not thread-safe."""
 
     def __init__(self, *, rate: float, size: float, now_s: float) -> None:
         self._rate, self._size, self._tokens, self._at_s = rate, size, size, now_s
@@ -50,10 +50,10 @@ class TokenBucket:
 
 
 WARNINGS, WARNINGS_PER_S = 20, 1 / 30
-"""Of one kind that are logged at once, and in the long run, whatever names, ids and addresses peers use."""
+"""Warnings of one kind in a burst, and per second, whatever names, ids and addresses peers use."""
 
 _REMEMBERED = 256
-"""Peers whose refusal was logged once; beyond that they are logged again."""
+"""Most peers whose refusal is remembered as logged; above that they are logged again."""
 
 
 class LogLimit:

@@ -1,4 +1,4 @@
-"""Which of several controllers may change a bridge, and what the next one has to know.
+"""Which of several controllers may change a bridge, and the state that the next one takes over.
 
 The master has a lease: a flow in a table that no packet visits. Several times a second it sends a packet through it
 (OFPT_PACKET_OUT), which counts there. The others read the counter. When it has stopped, one of them requests the role
@@ -28,13 +28,13 @@ from xenoovs.openflow.wire.message import PacketOut, Role, decode_role, encode_p
 from xenoovs.switch.openflow import ask
 
 _HEAD = Struct("!IHI")
-"""Of a note: version, bytes of the holder, bytes of the state; both follow, compressed."""
+"""Header of a note: version, bytes of the holder, bytes of the state; both follow, compressed."""
 _MOST_STATE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The content of a lease. `state`: the run-time state, opaque here; empty: none was published."""
+    """The content of a lease. `state`: the run-time state, opaque here; empty if none was published."""
 
     version: int
     holder: str
@@ -46,7 +46,7 @@ class Lease:
 
 
 def decode_lease(data: bytes) -> Lease | None:
-    """Return the lease in a note; None: it holds something else."""
+    """Return the lease in a note; None if it is something else."""
     try:
         version, holder_size, state_size = _HEAD.unpack_from(data)
         start = _HEAD.size + holder_size
@@ -58,7 +58,7 @@ def decode_lease(data: bytes) -> Lease | None:
 
 @dataclass(frozen=True, slots=True)
 class ObservedLease:
-    """A lease as the bridge has it. `packets`: the counter that its holder increases."""
+    """A lease on a bridge. `packets`: the counter that its holder increases."""
 
     cookie: int
     packets: int
@@ -66,15 +66,15 @@ class ObservedLease:
 
     @property
     def is_released(self) -> bool:
-        """Whether its holder has ended in good order."""
+        """Return whether its holder ended normally."""
         return self.cookie == _RELEASED
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatWatch:
-    """Decides whether a master is gone: its counter was the same in so many reads.
+    """Decides whether a master is gone: its counter was the same in several reads.
 
-    Reads are counted, not seconds: while the switch is busy with a bundle, neither reads nor heartbeats get through.
+    It counts reads, not seconds: while the switch is busy with a bundle, neither reads nor heartbeats get through.
     """
 
     mark: tuple[int, int] | None = None
@@ -92,12 +92,12 @@ class HeartbeatWatch:
 MISSED_READS = 4
 """Together with `STEP_S` they let a standby take over within a second."""
 STEP_S = 0.15
-"""Between two heartbeats, and between two reads."""
+"""Time between two heartbeats, and between two reads."""
 
 _LEASES = (CookieMask(LEASE_OWNER << 48, OWNER_MASK),)
 _RELEASED = LEASE_OWNER << 48
 _TABLE = 253
-"""The last table that is not Open vSwitch's own."""
+"""The last table that Open vSwitch does not use itself."""
 _KEY = FlowKey(_TABLE, 0, Match())
 _IDLE_S, _RELEASED_S = 60, 3
 """idle_timeout of a lease. The next controller may start within this time and finds the state."""
@@ -106,7 +106,7 @@ _NO_GENERATION = (1 << 64) - 1
 
 
 class Mastership:
-    """The role of this controller at one bridge; has a thread of its own until `close`."""
+    """The role of this controller at one bridge. It has a thread until `close`."""
 
     def __init__(self, expected: ExpectedBridge, *, log: ControllerLog) -> None:
         self._expected, self._log = expected, log
@@ -122,18 +122,18 @@ class Mastership:
 
     @property
     def state(self) -> bytes:
-        """The run-time state as last published by any controller; empty: not known."""
+        """Return the run-time state as last published by any controller; empty if unknown."""
         return self._state
 
     def share(self, identity: str, adopt: Callable[[bytes], None]) -> None:
-        """Start to hand over the run-time state. `identity`: this controller, for messages at the others. `adopt`:
-        takes the state of another controller; called in a thread, returns when it is in force."""
+        """Start to share the run-time state. `identity`: name of this controller for messages of the others. `adopt`:
+        called in a thread with the state of another controller; returns when it is in force."""
         with self._lock:
             self._identity, self._adopt = identity, adopt
         self._send_lease()
 
     def publish(self, state: bytes) -> None:
-        """Make the state of this controller known to all; a standby only stores it."""
+        """Publish the state of this controller; a standby only stores it."""
         with self._lock:
             self._delivered = state
             if state == self._state:
@@ -220,7 +220,7 @@ class Mastership:
         self._deliver()
 
     def _deliver(self) -> None:
-        """Hand a state of another controller to this one, once it can adopt it."""
+        """Pass the state of another controller to this one, once it can adopt it."""
         with self._lock:
             state, adopt = self._state, self._adopt
             if adopt is None or state == self._delivered:
@@ -256,7 +256,7 @@ def _read(connection: BridgeConnection) -> ObservedLease | None:
 
 
 def _request_role(connection: BridgeConnection, role: Role, generation: int) -> tuple[Role, int]:
-    """Return the role and the generation afterwards. Raises SwitchError where it is refused, as a stale generation."""
+    """Return the new role and generation. Raises SwitchError if the switch refuses, as for a stale generation."""
     with connection.well_formed(), connection.exchange() as exchange:
         reply = ask(exchange, lambda xid: encode_role_request(role, generation, xid), "ROLE_REQUEST")
         return decode_role(reply)

@@ -42,7 +42,7 @@ from xenoovs.openflow.wire.message import WHOLE_PACKET, PacketIn, PacketOut, dec
 _ETHERNET = 14
 _TAG = 4
 _TAG_TYPES = (b"\x81\x00", b"\x88\xa8")
-"""IEEE 802.1Q, 9.5: EtherTypes of tags, which are sent back as they came."""
+"""IEEE 802.1Q, 9.5: EtherTypes of tags, which are sent back unchanged."""
 _ETH_IPV6 = b"\x86\xdd"
 
 _IPV6 = Struct("!IHBB16s16s")
@@ -54,7 +54,7 @@ _VERSION = 6 << 28
 _ICMPV6 = 58
 _SOLICITATION, _ADVERTISEMENT = 135, 136
 _HOP_LIMIT = 255
-"""No router has passed it on: it is of this link."""
+"""The hop limit of a packet that no router has forwarded: it is of this link."""
 _SOURCE_LINK, _TARGET_LINK = 1, 2
 """Options with a link-layer address (RFC 4861, 4.6.1)."""
 _MAC_OPTION = 8
@@ -69,8 +69,8 @@ _SOLICITED_NODE = bytes.fromhex("ff0200000000000000000001ff")
 
 @dataclass(frozen=True, slots=True)
 class Solicitation:
-    """A neighbour solicitation: who has `target`? Addresses are 16 bytes, MACs 6. `source`: all zeros where a host
-    checks whether an address is free (RFC 4862, 5.4). `tags`: bytes of VLAN tags."""
+    """A neighbour solicitation for `target`. Addresses are 16 bytes, MACs 6. `source`: all zeros if a host checks
+    whether an address is free (RFC 4862, 5.4). `tags`: bytes of VLAN tags."""
 
     target: bytes
     source: bytes
@@ -79,12 +79,12 @@ class Solicitation:
 
     @property
     def vlan(self) -> int:
-        """The VLAN id of the outer tag; NO_TAG without one."""
+        """Return the VLAN id of the outer tag; NO_TAG without one."""
         return int.from_bytes(self.tags[2:4], "big") & 0xFFF if self.tags else NO_TAG
 
 
 def parse_solicitation(frame: bytes) -> Solicitation | None:
-    """Return None for all other frames, and for a solicitation that RFC 4861 requires to drop."""
+    """Return the solicitation; None for other frames, and for a solicitation that RFC 4861 requires to drop."""
     start = _ETHERNET - 2
     while frame[start : start + 2] in _TAG_TYPES:
         start += _TAG
@@ -105,7 +105,7 @@ def parse_solicitation(frame: bytes) -> Solicitation | None:
 
 
 def advertisement(solicitation: Solicitation, mac: bytes) -> bytes:
-    """Return the frame that says `mac` has the target; it goes to all nodes if the sender has no address yet."""
+    """Return the frame that advertises `mac` for the target. It goes to all nodes if the sender has no address yet."""
     is_for_all = solicitation.source == _UNSPECIFIED
     destination, to = (_ALL_NODES, _ALL_NODES_MAC) if is_for_all else (solicitation.source, solicitation.mac)
     flags = _OVERRIDE if is_for_all else _OVERRIDE | _SOLICITED
@@ -118,7 +118,7 @@ def advertisement(solicitation: Solicitation, mac: bytes) -> bytes:
 
 
 def _link_option(options: bytes) -> bytes | None:
-    """Return the MAC in the options; empty: none; None: an option has no length, or is cut (RFC 4861, 7.1.1)."""
+    """Return the MAC in the options, empty if none; None if an option has no length, or is cut (RFC 4861, 7.1.1)."""
     found, rest = b"", options
     while rest:
         size = 8 * rest[1] if len(rest) > 1 else 0
@@ -143,7 +143,7 @@ def _checksum(source: bytes, destination: bytes, message: bytes) -> int:
 
 
 LEASE_S = 10
-"""After so many seconds without a controller, neighbour discovery is forwarded as without one."""
+"""After this time without a controller, neighbour discovery is forwarded as without one."""
 
 PRIORITY = NEIGHBOUR_DISCOVERY_PRIORITY + 1
 """Above the flows that exclude neighbour discovery from services."""
@@ -152,12 +152,12 @@ _BITS = Family.IPV6.bits
 _TO_CONTROLLER = Foreign(f"CONTROLLER:{WHOLE_PACKET}")
 
 Macs = Mapping[tuple[int | None, int], Mapping[int, bytes]]
-"""The MAC that answers for IPv6 addresses, 6 bytes: by the VLAN, as `Claim.vlan`, with the length of a prefix, and its
-first address; in the order in which services get packets."""
+"""The MAC that answers for IPv6 addresses, 6 bytes, by VLAN (as `Claim.vlan`) and prefix length, then by first address;
+in the order in which services get packets."""
 
 
 def macs_of(balancer: Balancer) -> Macs:
-    """Return those of all services with a `vip_mac`, as ARP for their IPv4 addresses is answered."""
+    """Return the MACs of all services with a `vip_mac`, by the rules of ARP for IPv4 addresses."""
     found = defaultdict[tuple[int | None, int], dict[int, bytes]](dict)
     for service in balancer.services:
         if service.vip_mac is not None:
@@ -185,7 +185,7 @@ def answer_flows(balancer: Balancer) -> Iterator[Flow]:
 
 
 def answer(packet: PacketIn, macs: Macs) -> PacketOut | None:
-    """Return what to send back by the ingress port; None for a packet that asks for none of these addresses."""
+    """Return the answer to send through the ingress port; None for a packet that asks for none of these addresses."""
     solicitation = parse_solicitation(packet.data)
     if solicitation is None or packet.match.in_port is None:
         return None
@@ -200,16 +200,15 @@ def answer(packet: PacketIn, macs: Macs) -> PacketOut | None:
 
 
 RATE_PER_S, BURST = 200.0, 400.0
-"""Packets from a switch that are processed. Hosts ask again after a second (RFC 4861, 10: RETRANS_TIMER)."""
+"""Packets per second from a switch that are processed. Hosts retry after a second (RFC 4861, 10: RETRANS_TIMER)."""
 
 _STEP_S = LEASE_S / 3
 _QUIET_S = 60.0
 
 
 class NeighbourProxy:
-    """Answers solicitations for the addresses of the services of one bridge. More than RATE_PER_S are not processed,
-    but counted in `dropped`. `receive` is called by reading threads, `follow` by any; a thread renews the flows until
-    `close`."""
+    """Answers solicitations for the addresses of the services of one bridge. Above RATE_PER_S they are only counted, in
+    `dropped`. Reading threads call `receive`, any thread `follow`; another thread renews the flows until `close`."""
 
     def __init__(
         self,
@@ -241,7 +240,7 @@ class NeighbourProxy:
         self._wake.set()
 
     def receive(self, connection: BridgeConnection, frame: bytes) -> None:
-        """Process a packet-in; beyond the rate that takes a few microseconds. Only the master answers."""
+        """Process a packet-in; above the rate that takes a few microseconds. Only the master answers."""
         if connection.is_standby:
             return
         with self._lock:

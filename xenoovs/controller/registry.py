@@ -1,4 +1,4 @@
-"""The registry of connected bridges: admits those that are expected, and logs what happens at their ports."""
+"""The registry of connected bridges: admits expected bridges, and logs changes of their ports."""
 
 from __future__ import annotations
 
@@ -27,16 +27,15 @@ from xenoovs.openflow.wire.message import Port, decode_count, encode_count_reque
 from xenoovs.switch.openflow import is_slave_error
 
 _COUNT_XID = 0xFFF
-"""Of the first request to a bridge, below those of exchanges (`connection.py`)."""
+"""Transaction id of the first request to a bridge, below those of exchanges (`connection.py`)."""
 
 _RECONNECTED = "the switch has reconnected"
 
 
 class Registry:
-    """All connections. Gets the events of sessions, in their reading threads, and admits bridges that are expected, by
-    name or by name and datapath id. `claim`: takes a session and whether its bridge is expected; returns whether
-    another part decides about it. `listener`: called when a bridge has connected (True) and when its connection is
-    lost, with that connection."""
+    """All connections. Gets the events of sessions, in their reading threads, and admits bridges that are expected by
+    name or by name and datapath id. `claim`: called with a session and whether its bridge is expected; returns whether
+    another part decides about it. `listener`: called with a connection when it begins (True) and when it is lost."""
 
     def __init__(self, *, log: ControllerLog, is_redundant: bool = False) -> None:
         self._expected: tuple[ExpectedBridge, ...] = ()
@@ -61,7 +60,7 @@ class Registry:
 
     @property
     def connections(self) -> tuple[BridgeConnection, ...]:
-        """Those that are in use, by the labels of their bridges."""
+        """Return the connections in use, by the labels of their bridges."""
         by_label = sorted(self._expected, key=lambda expected: expected.label)
         return tuple(connection for expected in by_label for connection in expected.connections)
 
@@ -128,7 +127,7 @@ class Registry:
             expected.receive_packet(connection, frame)
 
     def session_failed(self, session: Session, error: Exception) -> None:
-        """Log what only a mistake in xenoovs raises."""
+        """Log an exception that only a fault of xenoovs raises."""
         facts = {"bridge": session.name, "peer": session.peer, "error": repr(error)}
         self.log_limit.warn("internal error; a connection is closed", **facts)
 
@@ -142,7 +141,7 @@ class Registry:
         self._lose(expected, connection, reason)
 
     def _match(self, session: Session) -> ExpectedBridge | None:
-        """Return the expected bridge; the one with a datapath id goes first."""
+        """Return the expected bridge; one with a datapath id comes first."""
         matching = [each for each in self._expected if each.matches(session.name, session.datapath_id)]
         return max(matching, key=lambda expected: expected.datapath_id is not None, default=None)
 

@@ -39,7 +39,7 @@ _TICK_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ServedBridge:
-    """An expected bridge and its services: no two bridges share a thread, a rate limit or a lease."""
+    """An expected bridge with its own threads, rate limits and lease."""
 
     expected: ExpectedBridge
     proxy: NeighbourProxy
@@ -58,7 +58,7 @@ def serve_bridge(expected: ExpectedBridge, *, log: ControllerLog) -> ServedBridg
 
 
 class Server:
-    """Listens from its creation until `close`. Raises CannotListen, CertificateUnusable. `certificates`: None: without
+    """Listens from its creation until `close`. Raises CannotListen, CertificateUnusable. `certificates`: None without
     TLS. `is_redundant`: other controllers share the bridges."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Server:
 
     @property
     def needs_same_namespace(self) -> bool:
-        """Whether a bridge reaches it only from this network namespace."""
+        """Return whether bridges can connect only from this network namespace."""
         return not self.local_target.startswith("unix:")
 
     def expect(self, bridge: str, datapath_id: int | None = None) -> ServedBridge:
@@ -142,8 +142,8 @@ class Server:
 @dataclass(frozen=True, slots=True)
 class ControllerSwitch:
     """Implements `Switch` for bridges that are connected. `local`: the Open vSwitch of this host, for megaflows, traces
-    and its database; None: the switch is elsewhere. `timeout_s`: how long a call waits for a bridge that is not
-    connected. `only`: the one bridge that may be changed; None: any, which is admitted as soon as it is used."""
+    and its database; None if the switch is elsewhere. `timeout_s`: how long a call waits for a bridge that is not
+    connected. `only`: the one bridge that may be changed; None for any, which is admitted at its first use."""
 
     registry: Registry
     local: ManagementSwitch | None = None
@@ -151,11 +151,11 @@ class ControllerSwitch:
     only: ExpectedBridge | None = None
 
     def bridges(self) -> tuple[BridgeState, ...]:
-        """Return all bridges of this host where the switch is local, else those that are connected.
+        """Return all bridges of this host if the switch is local, else the connected ones.
 
-        The database is read again when a bridge reports that a port has appeared or vanished, and always for bridges
-        with ports of tunnels: nothing reports their options. Reading takes longer than all the rest of what has to be
-        done when a port goes down. `describe` always reads it.
+        This reads the database again when a bridge reports a new or a removed port, and always for bridges with tunnel
+        ports, as nothing reports their options. Reading takes longer than all other work when a port goes down.
+        `describe` always reads it.
         """
         connections = self.registry.connections if self.only is None else self.only.connections
         if self.local is None or not all(map(self._is_here, connections)):
@@ -182,7 +182,7 @@ class ControllerSwitch:
         return dump(self._connection(bridge), only)
 
     def dump_flow_text(self, bridge: str, *, only: Cookies = OURS) -> str:
-        """Raises StandingBy too: a standby may change nothing, so it needs no dump."""
+        """Raises StandingBy too: a standby changes nothing, so it needs no dump."""
         connection = self._connection(bridge)
         if connection.is_standby:
             raise StandingBy(bridge=bridge)
@@ -192,7 +192,7 @@ class ControllerSwitch:
         return count(self._connection(bridge), only)
 
     def apply(self, bridge: str, bundle: Bundle) -> None:
-        """All flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable."""
+        """Apply all flow-mods or none. Raises BundleRejected, StandingBy, SwitchUnreachable."""
         if not bundle.mods:
             return
         connection = self._connection(bridge)
@@ -202,11 +202,11 @@ class ControllerSwitch:
 
     @contextmanager
     def prepared(self, bridge: str, bundle: Bundle) -> Iterator[Callable[[], None]]:
-        """Send nothing before the last step: the connection also carries heartbeats, which cannot wait."""
+        """Send everything with the commit, as the connection also carries heartbeats, which cannot wait."""
         yield partial(self.apply, bridge, bundle)
 
     def wait_revalidated(self, bridge: str) -> None:
-        """Wait for the fact where the switch is local; OpenFlow reports none, so else for a switch that answers."""
+        """Wait for the revalidators if the switch is local, else, as OpenFlow does not report them, for two seconds."""
         connection = self._connection(bridge)
         if self.local is not None and self._is_here(connection):
             self.local.wait_revalidated(bridge)
@@ -241,7 +241,7 @@ class ControllerSwitch:
         return expected.connected(timeout_s=self.timeout_s)
 
     def _is_here(self, connection: BridgeConnection) -> bool:
-        """Return whether it is a bridge of this host, and not another one of the same name."""
+        """Return whether it is a bridge of this host, not another one of the same name."""
         if connection.is_here is None and self.local is not None:
             mine = connection.bridge, f"{connection.datapath_id:016x}"
             try:
@@ -264,7 +264,7 @@ def _has_tunnels(states: Iterable[BridgeState], connections: Iterable[BridgeConn
 
 
 def port_states(connection: BridgeConnection | None) -> dict[str, PortState] | None:
-    """Return the ports of a bridge by their names, as OpenFlow describes them; None while it is not connected."""
+    """Return the ports of a bridge by name, from OpenFlow; None while it is not connected."""
     return None if connection is None else {port.name: _port_state(port) for port in connection.ports}
 
 
@@ -276,7 +276,7 @@ def _port_state(port: Port) -> PortState:
 
 
 def _state(connection: BridgeConnection) -> BridgeState:
-    """Return what is known of a bridge by OpenFlow alone."""
+    """Return the state of a bridge that OpenFlow shows."""
     states = tuple(sorted(map(_port_state, connection.ports), key=lambda port: port.name))
     return BridgeState(
         connection.bridge,

@@ -61,7 +61,7 @@ _MULTIPART_SIZE = 8
 
 
 def old_name(ports: bytes, version: int) -> str:
-    """Return the name of the local port in a list of ports of OpenFlow 1.0 or 1.3; empty: it is not there."""
+    """Return the name of the local port in a list of ports of OpenFlow 1.0 or 1.3; empty if it is missing."""
     layout = _OLD_PORT[version]
     whole = ports[: len(ports) // layout.size * layout.size]
     found = (name for number, name in layout.iter_unpack(whole) if number == _OLD_LOCAL[version])
@@ -73,13 +73,13 @@ _MOST_PORTS = 0xFF00
 
 
 class Transport(Protocol):
-    """What a session needs of a socket."""
+    """The methods of a socket that a session uses."""
 
     def recv(self, size: int, /) -> bytes:
-        """Return what has arrived; empty at the end. Raises TimeoutError when nothing came for a moment, OSError."""
+        """Return the received bytes; empty at the end. Raises TimeoutError if nothing came for a moment, OSError."""
 
     def sendall(self, data: bytes, /) -> None:
-        """Raises TimeoutError, OSError; part of the data may have left then."""
+        """Send all data. Raises TimeoutError, OSError: part of it may have been sent."""
 
     def shutdown(self, how: int, /) -> None: ...
 
@@ -106,13 +106,13 @@ class _State(Enum):
 
 _READ_BYTES = 1 << 18
 XID = 0
-"""Below those of requests (`connection.py`)."""
+"""Transaction id of echo requests, below those of exchanges (`connection.py`)."""
 
 
 class Session:
     """One connection of a switch. `version`: the version agreed upon, as a number on the wire; 0 before. `spoken`,
-    `offered`: the versions that the switch offers, and that we do. `is_settled`: whether it was admitted or refused;
-    until then the time of the handshake runs. `is_released`: whether another reader has the connection."""
+    `offered`: the versions that the switch offers, and that we offer. `is_settled`: whether it was admitted or refused;
+    until then the time limit of the handshake runs. `is_released`: whether another reader has the connection."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Session:
         admitted: Callable[[], None] = lambda: None,
         offered: Collection[int] = OFFERED,
     ) -> None:
-        """Begin with HELLO, which has the versions `offered`. `admitted`: called when the registry has admitted it."""
+        """Begin with a HELLO of the versions `offered`. `admitted`: called when the registry admits the session."""
         self._transport, self.peer, self._registry = transport, peer, registry
         self._timeouts, self._admitted, self.offered = timeouts or Timeouts(), admitted, offered
         self._sending = Lock()
@@ -140,12 +140,12 @@ class Session:
 
     @property
     def name(self) -> str:
-        """The name of the bridge, which is that of its local port; empty: it has none."""
+        """Return the name of the bridge, which is that of its local port; empty if it has none."""
         return next((port.name for port in self.ports if port.is_local), self._old_name)
 
     @property
     def ports(self) -> tuple[Port, ...]:
-        """As described at the beginning and changed since; empty for versions before OpenFlow 1.4."""
+        """Return the ports as described at the beginning and changed since; empty for versions before OpenFlow 1.4."""
         return tuple(self._ports.values())
 
     def settle(self) -> None:
@@ -174,7 +174,7 @@ class Session:
                 self._registry.session_closed(self, self.end)
 
     def send(self, data: bytes) -> bool:
-        """Send whole messages, from any thread. Return whether all of it has left."""
+        """Send whole messages, from any thread. Return whether all was sent."""
         try:
             with self._sending:
                 self._transport.sendall(data)
@@ -187,7 +187,7 @@ class Session:
         self.is_released, self._state = True, _State.CLOSED
 
     def abandon(self, reason: str) -> None:
-        """End the connection, from any thread; the first reason is the one that is reported."""
+        """End the connection, from any thread. The first reason is reported."""
         if not self._is_abandoned:
             self.end = reason
         self._is_abandoned = True
