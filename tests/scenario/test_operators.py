@@ -6,8 +6,8 @@ name; null: nothing), `dies` (DPUs that report no more),
 `off_s` (how far the clock of the host is ahead), `controller: killed` (another one takes over), and what must be
 true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what
 is rolled out), `history` (the newest actions), `frozen` (roles of operators
-so far), `owners` (backends with clients). `more.yaml` is the config of the fleet
-with one backend more, `weights.yaml` that with other weights, `pinned.yaml` that with a drain, `sites.yaml` that with a backend at each of two sites,
+so far), `owners` (backends with clients). `more.yaml` is the config of the fleet with one backend more, `weights.yaml`
+that with other weights, `pinned.yaml` that with a drain, `sites.yaml` that with a backend at each of two sites,
 `elsewhere.yaml` the same with another VIP.
 """
 
