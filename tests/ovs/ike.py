@@ -18,25 +18,6 @@ from xenoovs.lab.private_ovs import PrivateOvs, start_database, stop_private_ovs
 from xenoovs.switch.process import run, try_run
 
 _NEW = ("openssl", "req", "-newkey", "rsa:2048", "-nodes")
-_IS_END = "basicConstraints=critical,CA:FALSE"
-_SETTINGS = """\
-[ca]
-default_ca = ca
-[ca]
-database = {here}/index
-serial = {here}/serial
-new_certs_dir = {here}
-default_md = sha256
-policy = policy
-unique_subject = no
-[policy]
-organizationName = optional
-commonName = supplied
-[end]
-subjectAltName = DNS:{name}
-basicConstraints = critical,CA:FALSE
-"""
-
 # A journal, /etc and /run of its own, as on a host of its own: see syslog(3) for /dev/log.
 _APART = """\
 mount -t tmpfs tmpfs /run
@@ -63,23 +44,13 @@ class Authority:
         run([*_NEW, "-x509", "-days", "30", "-subj", f"/O=xenoovs/CN={name}", *map(str, to)])
         self._key = directory / f"{name}.key"
 
-    def sign(self, name: str, *, file: str = "", ended: bool = False) -> Path:
+    def sign(self, name: str) -> Path:
         """Return the file of a certificate; its key is beside it, with the suffix .key."""
-        made = self.directory / f"{file or name}.pem"
-        subject, key = ("-subj", f"/O=xenoovs/CN={name}"), ("-keyout", str(made.with_suffix(".key")))
-        if not ended:
-            by = ("-x509", "-days", "30", "-CA", str(self.file), "-CAkey", str(self._key))
-            extensions = ("-addext", f"subjectAltName=DNS:{name}", "-addext", _IS_END)
-            run([*_NEW, *subject, *by, *extensions, *key, "-out", str(made)])
-            return made
-        request, settings = made.with_suffix(".csr"), made.with_suffix(".cnf")
-        run([*_NEW, *subject, *key, "-out", str(request)])
-        settings.write_text(_SETTINGS.format(here=self.directory, name=name))
-        (self.directory / "index").touch()
-        (self.directory / "serial").write_text("10")
-        signed = ("-config", str(settings), "-cert", str(self.file), "-keyfile", str(self._key), "-extensions", "end")
-        dates = ("-startdate", "20200101000000Z", "-enddate", "20210101000000Z")
-        run(["openssl", "ca", "-batch", "-notext", *signed, *dates, "-in", str(request), "-out", str(made)])
+        made = self.directory / f"{name}.pem"
+        by = ("-x509", "-days", "30", "-CA", str(self.file), "-CAkey", str(self._key))
+        extensions = ("-addext", f"subjectAltName=DNS:{name}", "-addext", "basicConstraints=critical,CA:FALSE")
+        to = ("-subj", f"/O=xenoovs/CN={name}", "-keyout", str(made.with_suffix(".key")), "-out", str(made))
+        run([*_NEW, *by, *extensions, *to])
         return made
 
 

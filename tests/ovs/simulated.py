@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.ovs.dummy import DummyBridge
+from tests.predicted import predict_megaflows
 from xenoovs.datapath.megaflow import match_of
 from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.judge.simulate.megaflows import PredictedMegaflow
+from xenoovs.judge.simulate.walk import Headers
 from xenoovs.model.address import Family
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import TAGGED, Command, Flow, FlowMod
+from xenoovs.openflow.flow import TAGGED, Command, Field, Flow, FlowMod
 from xenoovs.openflow.text import render_flow_mod
 
 _L4_KEY = {6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "icmpv6"}
@@ -67,6 +68,32 @@ def observed_shapes(bridge: DummyBridge) -> set[Shape]:
     }
 
 
-def predicted_shape(megaflow: PredictedMegaflow) -> Shape:
-    fields = tuple(sorted((name, field.mask, field.value) for name, field in megaflow.fields().items()))
-    return megaflow.in_port, fields, megaflow.actions
+def predicted_shapes(
+    flows: Sequence[Flow], packets: Sequence[Packet | Headers], prefix_fields: Sequence[Field]
+) -> set[Shape]:
+    return {
+        (
+            megaflow.in_port,
+            tuple(sorted((name, field.mask, field.value) for name, field in megaflow.fields().items())),
+            megaflow.actions,
+        )
+        for megaflow in predict_megaflows(flows, packets, prefix_fields)
+    }
+
+
+def without_learned_ports(observed: set[Shape], predicted: set[Shape]) -> set[Shape]:
+    """Megaflows whose port MAC learning chose are compared by their match alone."""
+    learned = {(in_port, fields) for in_port, fields, actions in predicted if not actions}
+    return {(port, fields, () if (port, fields) in learned else actions) for port, fields, actions in observed}
+
+
+def send_as_predicted(
+    bridge: DummyBridge, flows: Sequence[Flow], packets: Sequence[Packet], *, prefix_fields: Sequence[Field] = ()
+) -> set[Shape]:
+    """Install flows and send packets: the megaflows are those that are predicted. Return them."""
+    install(bridge, flows)
+    bridge.settle(removed_s=0)
+    send(bridge, packets)
+    predicted = predicted_shapes(flows, packets, prefix_fields or bridge.prefix_fields)
+    assert without_learned_ports(observed_shapes(bridge), predicted) == predicted
+    return predicted

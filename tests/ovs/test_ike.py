@@ -54,7 +54,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("ike")
     authority, stranger = Authority(directory / "keys"), Authority(directory / "other", "stranger")
     certificates = {name: authority.sign(name) for name in ("dpu1", "dpu2", "dpu3")}
-    certificates["ended"] = authority.sign("dpu2", file="ended", ended=True)
     certificates["of a stranger"] = stranger.sign("dpu2")
     with ike_ends(directory, authority.file, 3) as ends:
         one, two, three = ends
@@ -71,10 +70,6 @@ def _of_sa(end: IkeEnd, config: Path) -> tuple[str, str]:
     """State and text of the row of SAs, which comes with the policy."""
     rows = json.loads(end.xenoovs("doctor", config, "-o", "json").out)["checks"]
     return next(((row["state"], row["seen"]) for row in rows if row["check"] == "IPsec SA"), ("", ""))
-
-
-def _end_certificate(world: World) -> None:
-    world.ends[1].authenticate_by(world.certificates["ended"], world.authority.file)
 
 
 def _use_stranger(world: World) -> None:
@@ -94,10 +89,6 @@ def _use_other_keys(world: World) -> None:
 @pytest.mark.parametrize(
     ("mistake", "cause"),
     [
-        (
-            _end_certificate,
-            "its certificate is valid from Jan 01 00:00:00 2020 to Jan 01 00:00:00 2021, and now is not that time",
-        ),
         (_use_stranger, "its certificate O=xenoovs, CN=dpu2 is signed by no authority that this host trusts"),
         (_misname, "it calls itself dpu2 and this host dpu1: remote_name of an end says otherwise"),
         (_use_other_keys, "its pre-shared key is another one"),

@@ -19,7 +19,10 @@ import pytest
 from tests.command_line import CommandLine, finish, start
 from tests.ovs.dummy import ofctl
 from tests.patience import eventually
+from xenoovs.errors import InterfaceMissing, SwitchUnreachable
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, start_private_ovs, stop_private_ovs
+from xenoovs.switch.endpoint import Endpoint
+from xenoovs.switch.ovsdb import has_options, read_bridges, write_options
 from xenoovs.switch.process import run, try_run
 
 SECRET = "correct horse battery staple"
@@ -143,17 +146,34 @@ def _serves(ovs: PrivateOvs) -> bool:
 
 @pytest.mark.usefixtures("policy")
 def test_a_change_that_would_send_unencrypted_is_refused(
-    ovs: PrivateOvs, netns: str, tmp_path: Path, xenoovs: CommandLine
+    ovs: PrivateOvs, netns: str, keyed: Path, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
-    for command in (("plan",), ("apply", "--yes")):
-        said = xenoovs(command[0], _config(tmp_path), "--db", ovs.db, *command[1:], "-o", "json")
-        error = json.loads(said.err.splitlines()[-1])["error"]
-        assert (said.status, error["code"]) == (1, "would_be_unencrypted")
-        assert "packets to 192.0.2.11 (src 192.0.2.1/32 dst 192.0.2.11/32 proto udp dport 6081)" in error["message"]
+    """Bug: with a key and a policy it was planned, although a userspace datapath bypasses the IPsec of the kernel."""
+    text, plain = keyed.read_text(), tmp_path / "plain.yaml"
+    plain.write_text(CONFIG.format(ipsec=""))
+    selector = "src 192.0.2.1/32 dst 192.0.2.11/32 proto udp dport 6081"
+    with _port_with_key(ovs):
+        assert f"packets to 192.0.2.11 ({selector})" in _unencrypted(xenoovs, ovs, plain)
+        for offload in ("none", "crypto", "packet"):
+            keyed.write_text(text.replace("/psk}", f"/psk, offload: {offload}}}"))
+            bypassed = "wants IPsec for packets to 192.0.2.11, and a userspace datapath bypasses"
+            assert bypassed in _unencrypted(xenoovs, ovs, keyed)
     assert _remotes(ovs) == set()
     _uncover(netns)
-    said = xenoovs("plan", _config(tmp_path), "--db", ovs.db)
+    said = xenoovs("plan", plain, "--db", ovs.db)
     assert (said.status, said.err) == (2, "")
+
+
+def _unencrypted(xenoovs: CommandLine, ovs: PrivateOvs, config: Path) -> str:
+    """The message with which `plan` and `apply` refuse it."""
+    messages = set[str]()
+    for command in (("plan",), ("apply", "--yes")):
+        said = xenoovs(command[0], config, "--db", ovs.db, *command[1:], "-o", "json")
+        error = json.loads(said.err.splitlines()[-1])["error"]
+        assert (said.status, error["code"]) == (1, "would_be_unencrypted")
+        messages.add(error["message"])
+    (message,) = messages
+    return message
 
 
 def _remotes(ovs: PrivateOvs) -> set[str]:
@@ -246,31 +266,6 @@ def test_bug_an_agent_noticed_a_vanished_policy_at_its_next_comparison_only(
             move(netns)
 
 
-@pytest.mark.usefixtures("policy")
-def test_a_tunnel_whose_encryption_is_left_to_the_cpu_is_planned(
-    system: PrivateOvs, keyed: Path, xenoovs: CommandLine
-) -> None:
-    with _port_with_key(system):
-        said = xenoovs("plan", keyed, "--db", system.db)
-    assert (said.status, said.err) == (2, "")
-
-
-@pytest.mark.usefixtures("policy")
-def test_bug_ipsec_in_a_userspace_datapath_was_planned_and_nothing_was_encrypted(
-    ovs: PrivateOvs, keyed: Path, xenoovs: CommandLine
-) -> None:
-    """With a policy and a key it was planned, although the kernel's IPsec sees none of these packets."""
-    text = keyed.read_text()
-    with _port_with_key(ovs):
-        for offload in ("none", "crypto", "packet"):
-            keyed.write_text(text.replace("/psk}", f"/psk, offload: {offload}}}"))
-            for command in (("plan",), ("apply", "--yes")):
-                said = xenoovs(command[0], keyed, "--db", ovs.db, *command[1:], "-o", "json")
-                error = json.loads(said.err.splitlines()[-1])["error"]
-                assert (said.status, error["code"]) == (1, "would_be_unencrypted")
-                assert "wants IPsec for packets to 192.0.2.11, and a userspace datapath bypasses" in error["message"]
-
-
 def test_bug_flows_that_are_there_without_a_policy_are_cleartext(
     system: PrivateOvs, netns: str, keyed: Path, xenoovs: CommandLine
 ) -> None:
@@ -289,29 +284,11 @@ def test_bug_flows_that_are_there_without_a_policy_are_cleartext(
         assert found["reason"] == "the config wants IPsec for packets to 192.0.2.11, and no policy covers them"
         said = xenoovs("verify-offload", keyed, *db)
         assert said.out.startswith("CLEARTEXT: UDP port 6081 from 192.0.2.1 to 192.0.2.11 leaves unencrypted")
-        for command in (("plan",), ("apply", "--yes")):
-            said = xenoovs(command[0], keyed, *db, *command[1:], "-o", "json")
-            error = json.loads(said.err.splitlines()[-1])["error"]
-            assert (said.status, error["code"]) == (1, "would_be_unencrypted")
-            assert "no policy covers packets to 192.0.2.11" in error["message"]
+        assert "no policy covers packets to 192.0.2.11" in _unencrypted(xenoovs, system, keyed)
     finally:
         _uncover(netns)
         system.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
         xenoovs("remove", keyed, *db, "--yes")
-
-
-def test_bug_doctor_tells_of_policy_and_programs_of_a_port_without_its_key(
-    ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
-) -> None:
-    """Their rows were there only while the port had the key."""
-    config = _config(tmp_path, f", ipsec: {{psk_file: {tmp_path}/psk}}")
-    said = xenoovs("doctor", config, "--db", ovs.db, "-o", "json")
-    rows = {row["check"]: row for row in json.loads(said.out)["checks"]}
-    assert (rows["IPsec policy"]["state"], rows["IPsec policy"]["seen"]) == (
-        "wrong",
-        "none covers packets to this remote, so they leave unencrypted",
-    )
-    assert "IPsec programs" in rows
 
 
 def test_a_port_without_what_ipsec_needs_gets_no_packets(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
@@ -326,55 +303,72 @@ def test_a_port_without_what_ipsec_needs_gets_no_packets(ovs: PrivateOvs, tmp_pa
             assert re.search(r"`xenoovs doctor \S+ --fix( --db \S+)?` corrects it", message), message
 
 
-def test_doctor_makes_a_missing_port_with_its_key(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
-    key = tmp_path / "psk"
-    key.write_text(SECRET)
-    key.chmod(0o600)
-    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
-    config.write_text(config.read_text().replace("192.0.2.11", "192.0.2.12"))
-    said = xenoovs("doctor", config, "--db", ovs.db, "--fix", "--yes")
+def test_doctor_makes_a_missing_port_with_its_key(ovs: PrivateOvs, keyed: Path, xenoovs: CommandLine) -> None:
+    keyed.write_text(keyed.read_text().replace("192.0.2.11", "192.0.2.12"))
+    said = xenoovs("doctor", keyed, "--db", ovs.db, "--fix", "--yes")
     try:
         assert SECRET in ovs.vsctl("get", "interface", "gnv0-c000020c", "options:psk")
         assert SECRET not in said.out + said.err
         ovs.vsctl("set", "interface", "gnv0-c000020c", "options:dst_port=7000", "options:remote_cert=old")
-        xenoovs("doctor", config, "--db", ovs.db, "--fix", "--yes")
+        xenoovs("doctor", keyed, "--db", ovs.db, "--fix", "--yes")
         options = ovs.vsctl("get", "interface", "gnv0-c000020c", "options")
         assert [word in options for word in (SECRET, "dst_port", "remote_cert")] == [True, False, False]
     finally:
         ovs.vsctl("del-port", "ovsbr1", "gnv0-c000020c")
 
 
-def _key_row(xenoovs: CommandLine, config: Path, ovs: PrivateOvs, *options: str) -> tuple[str, str]:
-    said = xenoovs("doctor", config, "--db", ovs.db, "-o", "json", *options)
-    assert SECRET not in said.out + said.err
-    (row,) = (row for row in json.loads(said.out)["checks"] if row["check"] == "IPsec key")
-    return row["state"], row["seen"]
-
-
 def test_doctor_gives_open_vswitch_the_key_and_shows_it_to_nobody(
     ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
+    """Bug: policy and programs had rows only while the port had the key."""
     key = tmp_path / "psk"
+    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
+
+    def row(*options: str, check: str = "IPsec key") -> tuple[str, str]:
+        said = xenoovs("doctor", config, "--db", ovs.db, "-o", "json", *options)
+        assert SECRET not in said.out + said.err
+        rows = {row["check"]: (row["state"], row["seen"]) for row in json.loads(said.out)["checks"]}
+        assert "IPsec programs" in rows
+        return rows[check]
+
+    state, seen = row()
+    assert (state, seen.endswith("the pre-shared key cannot be read: No such file or directory")) == ("wrong", True)
+    assert row(check="IPsec policy") == ("wrong", "none covers packets to this remote, so they leave unencrypted")
     key.write_text(f"{SECRET}\n")
     key.chmod(0o644)
-    config = _config(tmp_path, f", ipsec: {{psk_file: {key}}}")
-    assert _key_row(xenoovs, config, ovs) == ("wrong", f"Open vSwitch does not have the key of {key}")
-    _key_row(xenoovs, config, ovs, "--fix", "--yes")
+    assert row() == ("wrong", f"Open vSwitch does not have the key of {key}")
+    row("--fix", "--yes")
     assert SECRET in ovs.vsctl("get", "interface", "gnv0-c000020b", "options:psk")
     assert "psk" not in ovs.vsctl("get", "interface", "gnv0", "options")
-    state, seen = _key_row(xenoovs, config, ovs)
-    assert (state, seen) == ("wrong", f"other users of this host can read {key}")
+    assert row() == ("wrong", f"other users of this host can read {key}")
     key.chmod(0o600)
-    assert _key_row(xenoovs, config, ovs) == ("ok", "Open vSwitch has it")
+    assert row() == ("ok", "Open vSwitch has it")
     assert SECRET not in (ovs.directory / "ovs-vswitchd.log").read_text()
     key.write_text("another")
-    assert _key_row(xenoovs, config, ovs)[0] == "wrong"
+    assert row()[0] == "wrong"
+    ovs.vsctl("remove", "interface", "gnv0-c000020b", "options", "psk")
 
 
-def test_a_key_file_that_is_missing(ovs: PrivateOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
-    config = _config(tmp_path, f", ipsec: {{psk_file: {tmp_path}/nothing}}")
-    state, seen = _key_row(xenoovs, config, ovs)
-    assert (state, seen.endswith("the pre-shared key cannot be read: No such file or directory")) == ("wrong", True)
+def test_options_go_by_ovsdb_alone_and_no_text_has_a_key(ovs: PrivateOvs, tmp_path: Path) -> None:
+    """Arguments of a program can be read by every user of the host."""
+    endpoint, nowhere = Endpoint(ovs.db, ovs.directory), Endpoint(f"unix:{tmp_path}/db.sock", tmp_path)
+    secret, port = 'swordfish "with quotes" \\ and ü', "gnv0-c000020b"
+    ovs.vsctl("set", "interface", port, "options:remote_name=old")
+    with _port_with_key(ovs):
+        assert not has_options(endpoint, port, {"psk": secret})
+        write_options(endpoint, port, {"psk": secret}, without=("psk", "remote_name", "remote_cert"))
+        assert has_options(endpoint, port, {"psk": secret, "remote_ip": "192.0.2.11"})
+        assert not has_options(endpoint, port, {"psk": SECRET})
+        assert "remote_name" not in ovs.vsctl("get", "interface", port, "options")
+        bridge = next(bridge for bridge in read_bridges(endpoint) if bridge.name == "ovsbr1")
+        found = bridge.port(port)
+    assert found is not None
+    assert (found.options["psk"], "swordfish" in repr(bridge)) == ("(hidden)", False)
+    with pytest.raises(InterfaceMissing, match="no interface gnv7"):
+        write_options(endpoint, "gnv7", {"psk": secret}, without=())
+    with pytest.raises(SwitchUnreachable, match=r"db\.sock") as caught:
+        write_options(nowhere, port, {"psk": secret}, without=())
+    assert "swordfish" not in str(caught.value)
 
 
 @pytest.fixture(scope="module")

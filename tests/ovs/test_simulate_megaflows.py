@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,18 +16,28 @@ from tests.arp import arp_request
 from tests.compiled import draining, observed
 from tests.golden.cases import CASES, balancer_of, examples_of, program_of
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.ovs.simulated import Shape, install, observed_shapes, packet_text, predicted_shape, send, trace_text
-from tests.predicted import packets_of_every_region, predict_megaflows
+from tests.ovs.simulated import (
+    install,
+    observed_shapes,
+    packet_text,
+    predicted_shapes,
+    send,
+    send_as_predicted,
+    trace_text,
+    without_learned_ports,
+)
+from tests.predicted import packets_of_every_region
 from tests.property.programs import Block, balance_flows, random_packets, random_program
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_config
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.decision.advance import Progress
+from xenoovs.decision.decision import Phase
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Headers, tables_of
 from xenoovs.model.address import IPAddress, Mac, parse_mac
-from xenoovs.model.load import load_config, parse_config
+from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import TAGGED, Field, Flow
 from xenoovs.openflow.text import parse_dump, parse_flow
@@ -45,12 +54,7 @@ def three_ports(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
 def test_megaflows_and_packets_are_as_predicted(three_ports: DummyBridge, seed: int) -> None:
     random = Random(seed)
     flows, packets = random_program(random), random_packets(random, count=200)
-    install(three_ports, flows)
-    three_ports.settle(removed_s=0)
-    send(three_ports, packets)
-
-    predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, packets, three_ports.prefix_fields)}
-    assert _without_learned_ports(observed_shapes(three_ports), predicted) == predicted
+    send_as_predicted(three_ports, flows, packets)
     learned = {int(p.source) for p in packets if any(c.port is None for c in tables_of(flows).run(p).copies)}
     received = {copy for copy in _received(three_ports) if copy[1] not in learned}
     assert received == {copy for copy in _copies(flows, packets) if copy[1] not in learned}
@@ -64,26 +68,13 @@ def test_other_prefix_fields_are_predicted_too(three_ports: DummyBridge, seed: i
         tracked = ["--id=@t", "create", "Flow_Table", f"name=t{table}", "prefixes=ip_src,ipv6_dst,ipv6_src"]
         three_ports.ovs.vsctl("--", *tracked, "--", "set", "Bridge", three_ports.name, f"flow_tables:{table}=@t")
     random = Random(seed)
-    flows, packets = random_program(random), random_packets(random, count=200)
-    install(three_ports, flows)
-    three_ports.settle(removed_s=0)
-    send(three_ports, packets)
-    megaflows = predict_megaflows(flows, packets, fields)
-    predicted = {predicted_shape(megaflow) for megaflow in megaflows}
-    assert _without_learned_ports(observed_shapes(three_ports), predicted) == predicted
+    send_as_predicted(three_ports, random_program(random), random_packets(random, count=200), prefix_fields=fields)
 
 
 def test_flags_beside_ports_are_predicted(three_ports: DummyBridge) -> None:
     rules = ("priority=200,tcp,tp_dst=53,tcp_flags=+psh actions=drop", "priority=100,ip actions=output:p1")
     packet = Packet("p0", IPv4Address("198.51.100.7"), IPv4Address("10.3.10.45"), 6, 4000, 53, tcp_flags=0)
-    flows = [parse_flow(rule) for rule in rules]
-    install(three_ports, flows)
-    three_ports.settle(removed_s=0)
-    send(three_ports, [packet])
-    predicted = {
-        predicted_shape(megaflow) for megaflow in predict_megaflows(flows, [packet], three_ports.prefix_fields)
-    }
-    assert observed_shapes(three_ports) == predicted
+    send_as_predicted(three_ports, [parse_flow(rule) for rule in rules], [packet])
 
 
 @pytest.mark.each_release
@@ -121,12 +112,6 @@ def _addresses(frame: bytes) -> tuple[int, int, int]:
     # Offsets: Ethernet header of 14 bytes (IEEE 802.3), source address at 12 (RFC 791) and at 8 (RFC 8200).
     source = frame[26:30] if frame[12:14] == b"\x08\x00" else frame[22:38]
     return int.from_bytes(source, "big"), int.from_bytes(frame[:6], "big"), int.from_bytes(frame[6:12], "big")
-
-
-def _without_learned_ports(observed: set[Shape], predicted: set[Shape]) -> set[Shape]:
-    """Megaflows whose port MAC learning chose are compared by their match alone."""
-    learned = {(in_port, fields) for in_port, fields, actions in predicted if not actions}
-    return {(port, fields, () if (port, fields) in learned else actions) for port, fields, actions in observed}
 
 
 # Blocks of 1/2, 1/4, ... 1/256, 1/256 of the address space; every value of the low 8 bits is seen.
@@ -168,18 +153,9 @@ def test_as_many_megaflows_as_published(bridge: DummyBridge, case: str) -> None:
         for i in range(1, len(services) + 1)
         for low in range(256)
     ]
-    install(bridge, flows)
-    bridge.settle(removed_s=0)
-    send(bridge, packets)
-
-    predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, packets, bridge.prefix_fields)}
-    assert _per_service(predicted) == published
-    assert observed_shapes(bridge) == predicted
-
-
-def _per_service(shapes: set[Shape]) -> list[int]:
-    vips = Counter(value for _, fields, _ in shapes for name, _, value in fields if name == "nw_dst")
-    return [vips[vip] for vip in sorted(vips)]
+    found = send_as_predicted(bridge, flows, packets)
+    vips = Counter(value for _, fields, _ in found for name, _, value in fields if name == "nw_dst")
+    assert [vips[vip] for vip in sorted(vips)] == published
 
 
 NOT_ON_A_DUMMY = "tunnel-locals"
@@ -193,16 +169,14 @@ def test_megaflows(dpu: DummyBridge, case: str) -> None:
     install(dpu, flows)
     dpu.settle(removed_s=0)
     send(dpu, packets)
-    predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, packets, dpu.prefix_fields)}
+    predicted = predicted_shapes(flows, packets, dpu.prefix_fields)
     devices = {end.port: TUNNEL_DEVICES[end.tunnel.type.value] for end in balancer_of(case).remote_ends}
     expected = {(in_port, fields, in_datapath(actions, devices)) for in_port, fields, actions in predicted}
     observed = {(in_port, fields, in_datapath(actions, devices)) for in_port, fields, actions in observed_shapes(dpu)}
-    # Where MAC learning chooses the port, the prediction has no actions.
-    learned = {(in_port, fields) for in_port, fields, actions in predicted if not actions}
-    assert {(p, f, () if (p, f) in learned else actions) for p, f, actions in observed} == expected
+    assert without_learned_ports(observed, expected) == expected
 
 
-def in_datapath(actions: tuple[str, ...], devices: Mapping[str, str]) -> tuple[object, ...]:
+def in_datapath(actions: tuple[str, ...], devices: Mapping[str, str]) -> tuple[str, ...]:
     """The actions, with tunnels in a form that prediction and datapath share.
 
     A userspace datapath pushes the outer header after it has set the inner one, and calls the port by its device.
@@ -211,10 +185,8 @@ def in_datapath(actions: tuple[str, ...], devices: Mapping[str, str]) -> tuple[o
     if not tunnels:
         return actions
     sets = tuple(action for action in actions if action.startswith("set(eth("))
-    return (
-        *sets,
-        *((devices.get(each.device, each.device.rstrip("0123456789")), each.remote, each.key) for each in tunnels),
-    )
+    names = (devices.get(each.device, each.device.rstrip("0123456789")) for each in tunnels)
+    return (*sets, *(f"{name} {each.remote} {each.key}" for name, each in zip(names, tunnels, strict=True)))
 
 
 CLAIMS = (
@@ -297,8 +269,8 @@ def test_replies_and_megaflows_are_as_simulated(bridge: DummyBridge, flows: list
         simulated = [tuple(map(copy.headers.get, order)) for copy in copies if copy.port == port]
         assert list(map(_reply_fields, bridge.sent(port))) == simulated
 
-    predicted = {predicted_shape(megaflow)[:2] for megaflow in predict_megaflows(flows, REQUESTS, bridge.prefix_fields)}
-    assert {shape[:2] for shape in observed_shapes(bridge)} == predicted
+    predicted = predicted_shapes(flows, REQUESTS, bridge.prefix_fields)
+    assert {shape[:2] for shape in observed_shapes(bridge)} == {shape[:2] for shape in predicted}
 
 
 def test_a_frame_with_a_priority_alone_is_of_no_vlan_and_not_untagged(bridge: DummyBridge) -> None:
@@ -321,13 +293,14 @@ services:
     backends:
       - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
       - {name: two, mac: 02:00:5e:10:00:03, weight: 1, vlan: 300}
-  - name: dns
-    vip: 192.0.2.2
-    protocol: udp
-    backends:
-      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
-      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
-"""
+""" + "".join(
+    f"  - {{name: {name}, {claim}, {BACKENDS}}}\n"
+    for name, claim in (
+        ("dns", "vip: 192.0.2.2, protocol: udp"),
+        ("web", "vip: 192.0.2.3, protocol: tcp, ports: [80], match: {field: source_port}"),
+        ("quic", "vip: 192.0.2.3, protocol: udp, ports: [80], match: {field: source_port}"),
+    )
+)
 SYN, ACK = 0x002, 0x010
 
 
@@ -338,40 +311,40 @@ def packet_of(source: int, vip: IPAddress, *, protocol: int = 6, flags: int = AC
 
 
 VIPS: tuple[IPAddress, ...] = (IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1"))
-OPENINGS = [packet_of(source, vip, flags=SYN, port=2000) for vip in VIPS for source in range(4)]
-REST = [
-    *(packet_of(source, vip) for vip in VIPS for source in range(4)),
-    *(packet_of(source, vip, port=2000) for vip in VIPS for source in range(4)),
-    *(packet_of(source, vip, protocol=17) for vip in VIPS for source in range(4)),
-    *(packet_of(source, IPv4Address("192.0.2.2"), protocol=17) for source in range(8)),
+DNS, BY_PORT = IPv4Address("192.0.2.2"), IPv4Address("192.0.2.3")
+OPENINGS = [
+    *(packet_of(source, vip, flags=SYN, port=2000) for vip in VIPS for source in range(4)),
+    *(packet_of(7, BY_PORT, flags=SYN, port=port) for port in range(2000, 2008)),
 ]
-
-
-def text_of(packet_of: Packet) -> str:
-    flags = {SYN: "syn", ACK: "ack"}[packet_of.tcp_flags]
-    return packet_text(packet_of) + (f",tcp_flags({flags})" if packet_of.protocol == 6 else "")
+REST = [
+    *(packet_of(source, vip, port=port) for vip in VIPS for source in range(4) for port in (1000, 2000)),
+    *(packet_of(source, vip, protocol=17) for vip in (*VIPS, DNS) for source in range(8)),
+    *(packet_of(7, BY_PORT, port=port) for port in (*range(1000, 1008), *range(2000, 2008))),
+    *(packet_of(7, BY_PORT, protocol=17, port=port) for port in range(1000, 1008)),
+]
 
 
 def send_one_by_one(bridge: DummyBridge, packets: list[Packet]) -> None:
     for each in packets:
-        bridge.send("p0", [text_of(each)])
+        flags = f",tcp_flags({'syn' if each.tcp_flags == SYN else 'ack'})" if each.protocol == 6 else ""
+        bridge.send("p0", [packet_text(each) + flags])
 
 
-def test_megaflows_of_blocks_that_move(bridge: DummyBridge, tmp_path: Path) -> None:
-    path = tmp_path / "my.yaml"
-    path.write_text(DRAINING)
-    before = compile_config(load_config(path))
-    path.write_text(DRAINING.replace("00:02, weight: 1", "00:02, weight: 0"))
+@pytest.mark.parametrize("phase", [Phase.SETTLING, Phase.OPEN])
+def test_megaflows_of_blocks_that_move(bridge: DummyBridge, phase: Phase) -> None:
+    before = compile_config(parse_config(DRAINING, file="before.yaml"))
+    after = parse_config(DRAINING.replace("00:02, weight: 1", "00:02, weight: 0"), file="after.yaml")
     ports = {"p0": 1, "p1": 2}
-    moving = draining(load_config(path), observed(before.flows), Progress(0.0, ports), ofports=ports)
-    assert [len(service.moves) for service in moving.services] == [1, 1]
+    moving = draining(after, observed(before.flows), Progress(0.0, ports), ofports=ports)
+    if phase is Phase.OPEN:
+        moving = draining(after, observed(moving.flows), Progress(0.0, ports, settle_s=0.0), ofports=ports)
+    # Blocks of UDP alone need not settle.
+    assert [[move.phase for move in service.moves] for service in moving.services] == [[phase], [Phase.OPEN]] * 2
     install(bridge, moving.flows)
     send_one_by_one(bridge, OPENINGS)
     flows = [each.flow for each in parse_dump(bridge.ofctl("dump-flows"))]
-    # One half of the clients, by IPv4 and IPv6.
-    assert len(flows) == len(moving.flows) + 4
+    # One half of the connections.
+    assert len(flows) == len(moving.flows) + len(OPENINGS) // 2
     bridge.settle()
     send_one_by_one(bridge, REST)
-    assert observed_shapes(bridge) == {
-        predicted_shape(megaflow) for megaflow in predict_megaflows(flows, REST, bridge.prefix_fields)
-    }
+    assert observed_shapes(bridge) == predicted_shapes(flows, REST, bridge.prefix_fields)

@@ -6,28 +6,23 @@ The masks of one key widen no megaflow of the other: `reg0` lies in the first st
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
-from tests.compiled import compiled, draining, observed
+from tests.compiled import compiled
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.lab_support import lab_fixture, set_flows
-from tests.ovs.simulated import Shape, install, observed_shapes, packet_text, predicted_shape, send
-from tests.predicted import predict_megaflows
+from tests.ovs.simulated import Shape, install, send, send_as_predicted
 from xenoovs.compile.encoding import key_match
 from xenoovs.compile.plan import hardware_entries
-from xenoovs.compile.program import Program, ServiceProgram, compile_config, compile_onto
+from xenoovs.compile.program import Program, ServiceProgram
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.decision.advance import Progress
-from xenoovs.decision.decision import Phase
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Conclusion
 from xenoovs.judge.foreign import attribute
 from xenoovs.judge.offload import check_dump
-from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.traffic import Load
 from xenoovs.lab.traffic import send as send_in_lab
@@ -35,8 +30,7 @@ from xenoovs.model.address import Family, IPAddress
 from xenoovs.model.balancer import Protocol
 from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import Flow
-from xenoovs.openflow.text import parse_dump, parse_flow, render_flow_to_send
+from xenoovs.openflow.text import parse_flow, render_flow_to_send
 
 NINE = "".join(
     f"      - {{name: b{depth}, mac: '02:00:5e:10:00:0{depth}', weight: {1 << 8 - min(depth, 8)}}}\n"
@@ -60,31 +54,20 @@ CONFIG = "version: 1\nswitch: {ingress: [p0], egress: p1, other_traffic: drop}\n
 )
 
 
-def test_megaflows_are_as_many_as_blocks_whatever_stands_beside(bridge: DummyBridge) -> None:
+def test_megaflows_are_as_many_as_blocks_whatever_stands_beside_and_verify_finds_each(bridge: DummyBridge) -> None:
     program = compiled(parse_config(CONFIG, file="c.yaml"))
     packets = [packet for service in program.services for packet in everybody(service)]
-    install(bridge, program.flows)
-    bridge.settle(removed_s=0)
-    send(bridge, packets)
-    found = observed_shapes(bridge)
-    assert found == {predicted_shape(megaflow) for megaflow in predict_megaflows(program.flows, packets)}
-    assert {name: len(shapes) for name, shapes in by_service(found).items()} == {
+    found = by_service(send_as_predicted(bridge, program.flows, packets))
+    assert {name: len(shapes) for name, shapes in found.items()} == {
         made.service.name: hardware_entries(made) for made in program.services
     }
     assert {made.service.name: len(made.blocks) for made in program.services} == dict.fromkeys(SERVICES, 18)
-    assert {name: keys_of(shapes) for name, shapes in by_service(found).items()} == keys_of_blocks(program)
-
-
-def test_verify_finds_every_block_by_its_port(bridge: DummyBridge) -> None:
-    program = compiled(parse_config(CONFIG, file="c.yaml"))
-    install(bridge, program.flows)
-    bridge.settle(removed_s=0)
-    send(bridge, [packet for service in program.services for packet in everybody(service)])
+    assert {name: keys_of(shapes) for name, shapes in found.items()} == keys_of_blocks(program)
     lines = [line.replace("dp:ovs", "offloaded:yes, dp:tc") for line in bridge.megaflows()]
-    found = check_dump(expected_services(program), lines)
-    assert found.conclusion is Conclusion.IN_HARDWARE
-    assert [each.verdicts for each in found.blocks] == [((Verdict.HW, 1),)] * 18 * len(SERVICES)
-    assert (found.unwildcardings, found.overrides, found.outside, found.unparsed) == ((), (), (), ())
+    verified = check_dump(expected_services(program), lines)
+    assert verified.conclusion is Conclusion.IN_HARDWARE
+    assert [each.verdicts for each in verified.blocks] == [((Verdict.HW, 1),)] * 18 * len(SERVICES)
+    assert (verified.unwildcardings, verified.overrides, verified.outside, verified.unparsed) == ((), (), (), ())
 
 
 @pytest.mark.parametrize(
@@ -147,106 +130,6 @@ def keys_of_blocks(program: Program) -> dict[str, set[tuple[str, int, int]]]:
         }
         for made in program.services
     }
-
-
-DRAINING = """\
-version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-drain: {mode: pin}
-services:
-  - name: web
-    vip: [192.0.2.1, "2001:db8::1"]
-    protocol: tcp
-    ports: [443]
-    match: {field: source_port}
-    backends:
-      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
-      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
-  - name: quic
-    vip: [192.0.2.1, "2001:db8::1"]
-    protocol: udp
-    ports: [443]
-    match: {field: source_port}
-    backends:
-      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}
-      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}
-"""
-BEFORE = parse_config(DRAINING, file="c.yaml")
-AFTER = parse_config(DRAINING.replace("00:02, weight: 1", "00:02, weight: 0"), file="c.yaml")
-PORTS = {"p0": 1, "p1": 2}
-_TCP, _UDP, SYN, ACK = 6, 17, 0x002, 0x010
-WAYS = (
-    (IPv4Address("203.0.113.7"), IPv4Address("192.0.2.1")),
-    (IPv6Address("2001:db8:c::7"), IPv6Address("2001:db8::1")),
-)
-
-
-def packets_of(protocol: int, ports: Sequence[int], *, flags: int = ACK) -> list[Packet]:
-    """Of one client by each IP version."""
-    return [
-        Packet("p0", source, destination, protocol, port, 443, tcp_flags=flags)
-        for source, destination in WAYS
-        for port in ports
-    ]
-
-
-OPEN = [*packets_of(_TCP, range(1000, 1008)), *packets_of(_UDP, range(1000, 1008))]
-FRESH = packets_of(_TCP, range(2000, 2008), flags=SYN)
-LATER = [replace(packet, tcp_flags=ACK) for packet in FRESH]
-
-
-def moving() -> Program:
-    """The half of `one` goes to `two`, and new connections go there already."""
-    begun = draining(AFTER, observed(compile_config(BEFORE).flows), Progress(0.0, PORTS), ofports=PORTS)
-    program = draining(AFTER, observed(begun.flows), Progress(0.0, PORTS, settle_s=0.0), ofports=PORTS)
-    assert [[move.phase for move in made.moves] for made in program.services] == [[Phase.OPEN], [Phase.OPEN]]
-    return program
-
-
-def receivers(bridge: DummyBridge, sent: Sequence[Packet]) -> list[int]:
-    """The MACs to which these packets_of leave."""
-    before = len(bridge.sent("p1"))
-    flags = {SYN: "syn", ACK: "ack"}
-    for packet in sent:
-        told = f",tcp_flags({flags[packet.tcp_flags]})" if packet.protocol == _TCP else ""
-        bridge.send("p0", [packet_text(packet) + told])
-    return [int.from_bytes(frame[:6], "big") for frame in bridge.sent("p1")[before:]]
-
-
-def owners(program: Program, sent: Sequence[Packet]) -> list[int]:
-    tables = tables_of(program.flows)
-    return [copy.dl_dst for packet in sent for copy in tables.run(packet).copies]
-
-
-def flows_of(bridge: DummyBridge) -> list[Flow]:
-    return [each.flow for each in parse_dump(bridge.ofctl("dump-flows"))]
-
-
-def test_connections_stay_and_new_ones_go_on_by_port(bridge: DummyBridge) -> None:
-    program, plain = moving(), compile_onto(AFTER, observed(compile_config(BEFORE).flows))
-    install(bridge, program.flows)
-    old = owners(compile_config(BEFORE), OPEN)
-    assert len(set(old)) == 2
-    assert receivers(bridge, OPEN) == old
-    assert receivers(bridge, FRESH) == owners(plain, FRESH)
-    # Those of the moving half have a flow of their own each.
-    assert len(flows_of(bridge)) == len(program.flows) + len(FRESH) // 2
-    assert receivers(bridge, LATER) == owners(plain, FRESH)
-    assert receivers(bridge, OPEN) == old
-
-
-def test_megaflows_are_as_predicted(bridge: DummyBridge) -> None:
-    install(bridge, moving().flows)
-    receivers(bridge, FRESH)
-    flows = flows_of(bridge)
-    bridge.settle()
-    receivers(bridge, [*OPEN, *LATER])
-    predicted = {predicted_shape(megaflow) for megaflow in predict_megaflows(flows, [*OPEN, *LATER])}
-    assert observed_shapes(bridge) == predicted
-    # _UDP in a moving block needs no more than the block: its ports alone, by each IP version.
-    of_udp = [fields for _, fields, _ in predicted if ("nw_proto", 0xFF, _UDP) in fields]
-    assert len(of_udp) == 2 * 2
-    assert {mask for fields in of_udp for name, mask, _ in fields if name == "tp_src"} == {1}
 
 
 TWO = """
