@@ -71,31 +71,6 @@ def test_binds(bind: str, vips: tuple[str, ...], ports: str) -> None:
     assert (service.vips, [str(port) for port in service.ports]) == (tuple(map(ip_address, vips)), [ports])
 
 
-def test_servers_with_a_name_are_left_out_with_a_reason() -> None:
-    service = service_of("server a 192.0.2.2:80", "server b b.example.net:80", "server c 192.0.2.4:80 backup")
-    assert [(backend.name, backend.is_backup) for backend in service.backends] == [("a", False), ("c", True)]
-    assert [omission.line for omission in service.omissions] == [6]
-
-
-@pytest.mark.parametrize(("option", "lines"), [("", [7]), ("option allbackups", [])])
-def test_only_with_allbackups_several_backups_share_in_haproxy_too(option: str, lines: list[int]) -> None:
-    servers = ("server b 192.0.2.3:80 backup", "server c 192.0.2.4:80 backup")
-    service = service_of(option or "mode tcp", "server a 192.0.2.2:80", *servers)
-    assert [backend.is_backup for backend in service.backends] == [False, True, True]
-    assert [omission.line - 1 for omission in service.omissions] == lines
-
-
-def test_a_disabled_server_has_no_weight() -> None:
-    service = service_of("server a 192.0.2.2:80 weight 5", "server b 192.0.2.3:80 disabled")
-    assert [backend.weight for backend in service.backends] == [5, 0]
-
-
-def test_omissions_of_a_server_are_in_the_order_of_its_options() -> None:
-    values = ("maxconn 5", "cookie s1", "ssl", "send-proxy-v2")
-    line = "server a 192.0.2.2:80 maxconn 5 cookie s1 ssl send-proxy-v2"
-    assert [omission.text for omission in service_of(line).omissions] == [f"a: {option}" for option in values]
-
-
 def test_agent_check_of_servers_is_that_of_the_service() -> None:
     agent = "agent-check agent-port 9707"
     service = service_of(f"server a 192.0.2.2:80 {agent} agent-inter 5s", "server b 192.0.2.3:80 no-agent-check")
@@ -132,10 +107,6 @@ def test_an_option_without_argument_does_not_swallow_the_next_one(switch: str) -
     assert service_of(f"server a 192.0.2.2:80 {switch} check").health["probe"] == "tcp"
 
 
-def test_a_slow_start_is_a_ramp() -> None:
-    assert service_of("server a 192.0.2.2:80 check slowstart 30s").health["ramp"] == "30s"
-
-
 @pytest.mark.parametrize("bind", ['"${LB_ADDR}:80"', "/run/web.sock", "fd@3", "quic4@192.0.2.1:80", "127.0.0.1:80"])
 def test_bug_a_bind_that_is_no_address_became_a_service_for_all_of_tcp(bind: str) -> None:
     draft = read_haproxy(f"listen web\nbind {bind}\nserver a 192.0.2.2:80\n")
@@ -168,11 +139,6 @@ def test_bug_use_backend_without_a_condition_was_left_out(order: str) -> None:
     text = f"frontend f\nbind 192.0.2.1:80\n{order}\nbackend b\nserver b 192.0.2.2\nbackend c\nserver c 192.0.2.3\n"
     draft = read_haproxy(text)
     assert [[backend.name for backend in service.backends] for service in draft.services] == [["b"]]
-
-
-def test_a_frontend_and_a_backend_may_have_one_name() -> None:
-    text = "frontend k\nbind 192.0.2.1:80\ndefault_backend k\nbackend k\nserver b 192.0.2.2\n"
-    assert len(read_haproxy(text).services) == 1
 
 
 @pytest.mark.parametrize(("words", "port", "probe"), [("ssl", "80", "https"), ("ssl port 81", "81", "http")])

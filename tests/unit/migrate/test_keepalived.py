@@ -15,11 +15,6 @@ def of_server(body: str, service: str = "") -> Draft:
     )
 
 
-def test_a_brace_may_stand_on_the_next_line() -> None:
-    (one,) = parse_statements("virtual_server 192.0.2.1 80\n{\n  delay_loop 6\n}\n")
-    assert [each.words for each in one.body or ()] == [["delay_loop", "6"]]
-
-
 def test_comments_and_quotes() -> None:
     (one,) = parse_statements("misc_path \"/bin/check  'a' # b\" ! comment\n# all\n")
     assert one.head == ("misc_path", "/bin/check  'a' # b")
@@ -32,18 +27,6 @@ def test_a_broken_file_is_refused_with_its_line(text: str, line: int) -> None:
     with pytest.raises(ParseError) as raised:
         parse_statements(text)
     assert raised.value.line == line
-
-
-def test_retries_are_failures_less_one() -> None:
-    (service,) = of_server("TCP_CHECK {\n connect_port 8080\n retry 2\n delay_before_retry 0.5\n}").services
-    assert service.health == {
-        "probe": "tcp",
-        "interval": "60s",
-        "port": "8080",
-        "fall": "3",
-        "fast_interval": "500ms",
-        "timeout": "5s",
-    }
 
 
 def test_a_program_of_misc_check_is_an_exec_probe() -> None:

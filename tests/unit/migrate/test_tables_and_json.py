@@ -22,12 +22,6 @@ def test_other_json_is_refused(text: str) -> None:
         read_xenoflow(text)
 
 
-def test_an_invalid_mac_is_left_out_with_its_line() -> None:
-    text = '{"backends": [\n{"name": "a", "mac_address": "02:00:00:00:00:01"},\n{"name": "b", "mac_address": "x"}\n]}'
-    (service,) = read_xenoflow(text).services
-    assert ([b.name for b in service.backends], [o.line for o in service.omissions]) == (["a"], [3])
-
-
 def test_the_answer_of_the_api_is_read_too() -> None:
     text = (
         '{"status": "ok", "version": "2", "backendNumber": 2, "backends": ['
