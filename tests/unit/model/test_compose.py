@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from xenoovs.errors import ConfigError
-from xenoovs.model.load import MAX_DEPTH, compose
+from xenoovs.model.load import compose
 from xenoovs.model.values import Value
 
 
@@ -41,9 +38,3 @@ def test_a_duplicate_key_keeps_the_first_value_and_reads_on() -> None:
     document = compose("a: 1\nb: 2\na: {x: [1, {y: 2}]}\nb: 3\n", file="c.yaml")
     assert document.root == {"a": 1, "b": 2}
     assert [(finding.line, finding.column) for finding in document.findings] == [(3, 1), (4, 1)]
-
-
-def test_depth_up_to_the_bound() -> None:
-    assert tree("[" * MAX_DEPTH + "]" * MAX_DEPTH) is not None
-    with pytest.raises(ConfigError):
-        tree("[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2))

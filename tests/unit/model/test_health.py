@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
 import pytest
 
@@ -30,12 +29,9 @@ def health(service: str = "", *, file: str = "") -> Health | None:
     return parse_config(CONFIG.format(service=service, file=file), file="c.yaml").services[0].health
 
 
-def test_without_the_key_there_is_no_check() -> None:
-    assert health() is None
-
-
 def test_the_port_is_the_first_of_the_service() -> None:
     assert health("health: {probe: tcp}") == Health(ProbeKind.TCP, 8080)
+    assert health("health: {probe: exec, command: [/bin/a]}") == Health(ProbeKind.EXEC, 8080, command=("/bin/a",))
 
 
 def test_a_probe_without_ports_has_none() -> None:
@@ -56,7 +52,7 @@ def test_the_service_overrides_the_file_key_by_key() -> None:
 
 
 def test_a_service_can_do_without_the_check_of_the_file() -> None:
-    assert health("health: {probe: none}", file="health: {probe: tcp}") is None
+    assert health("health: {probe: none}", file="health: {probe: tcp}") is health() is None
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), [("1ms", 1), ("1.5s", 1500), ("2m", 120_000), ("1h", 3_600_000)])
@@ -64,32 +60,6 @@ def test_times(text: str, milliseconds: int) -> None:
     found = health(f"health: {{probe: icmp, interval: {text}, timeout: 1ms, fast_interval: 1ms}}")
     assert found is not None
     assert found.interval_ms == milliseconds
-
-
-def test_https() -> None:
-    keys = "path: /ok, host: www.example.org, status: 200-204, body: fine, ca_file: /etc/ca.pem, server_name: a.example"
-    assert health(f"health: {{probe: https, {keys}}}") == Health(
-        ProbeKind.HTTPS,
-        8080,
-        path="/ok",
-        host="www.example.org",
-        status=(200, 204),
-        body="fine",
-        ca_file="/etc/ca.pem",
-        server_name="a.example",
-    )
-
-
-def test_a_program_gets_the_port_of_the_service() -> None:
-    assert health("health: {probe: exec, command: [/bin/check, -q]}") == Health(
-        ProbeKind.EXEC, 8080, command=("/bin/check", "-q")
-    )
-
-
-def test_ramp_and_jitter() -> None:
-    found = health("health: {probe: tcp, ramp: 30s, jitter: 0%}")
-    assert found is not None
-    assert (found.ramp_ms, found.jitter) == (30_000, Fraction(0))
 
 
 @pytest.mark.parametrize(

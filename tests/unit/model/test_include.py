@@ -64,12 +64,6 @@ def test_services_of_all_files_in_the_order_in_which_they_are_read(load: Load) -
     assert names(load(files)) == ["own", "first", "second", "last"]
 
 
-def test_a_file_with_nothing_but_includes(load: Load) -> None:
-    assert names(load({"my.yaml": f"{HEAD}include: web.yaml\n", "web.yaml": f"services:\n{service('web', 1)}"})) == [
-        "web"
-    ]
-
-
 def test_an_empty_directory_has_no_service(load: Load, tmp_path: Path) -> None:
     (tmp_path / "conf.d").mkdir()
     assert names(load({"my.yaml": f"{HEAD}include: conf.d\n"})) == []

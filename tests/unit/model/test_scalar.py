@@ -30,21 +30,6 @@ def test_null(text: str) -> None:
     assert parse_plain_scalar(text) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "read", "instead"),
-    [
-        ("0x10", "0x10 is 16", "write 16"),
-        ("0o17", "0o17 is 15", "write 15"),
-        ("-010", "starts with a zero", "write -10"),
-    ],
-)
-def test_integers_in_other_notations_are_not_read_as_decimals(text: str, read: str, instead: str) -> None:
-    parsed = parse_plain_scalar(text)
-    assert isinstance(parsed, Number)
-    assert read in str(parsed.other_notation)
-    assert instead in str(parsed.other_notation)
-
-
 @pytest.mark.parametrize("text", ["0.1", "1e30", "-.5", ".inf", ".nan", "3.", "1" * 5000])
 def test_other_numbers_keep_their_text(text: str) -> None:
     assert parse_plain_scalar(text) == Number(text)
