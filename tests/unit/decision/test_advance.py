@@ -74,39 +74,12 @@ def drained(halves: State) -> State:
     return go(halves, pinning(1, 0, 0))
 
 
-def test_clients_that_leave_a_backend_keep_their_connections(drained: State) -> None:
-    assert ways(drained) == [("b1", "b0")]
-
-
 def test_mode_none_moves_at_once(halves: State) -> None:
     assert ways(go(halves, pinning(1, 0, 0, drain=AT_ONCE))) == []
 
 
-def test_a_backend_that_fails_in_its_drain_keeps_no_connection(halves: State, drained: State) -> None:
-    assert ways(go(halves, pinning(1, 0, 0), dead=DEAD)) == []
-    assert ways(go(drained, pinning(1, 0, 0), dead=DEAD)) == []
-
-
 def test_no_connection_is_left_at_a_port_that_is_gone(halves: State) -> None:
     assert ways(go(halves, pinning(1, 0, 0), ports=("p0",))) == []
-
-
-@pytest.mark.parametrize(("now_s", "count"), [(59.9, 1), (60.0, 0)])
-def test_the_timeout(drained: State, now_s: float, count: int) -> None:
-    assert len(moves(go(drained, pinning(1, 0, 0), now_s=now_s))) == count
-
-
-def test_a_drain_under_way_began_when_it_began(drained: State) -> None:
-    (move,) = moves(go(drained, pinning(1, 0, 0), now_s=30.0))
-    assert move.since_s == 0.0
-
-
-def test_a_second_change_keeps_the_first_backend(drained: State) -> None:
-    assert ways(go(drained, pinning(0, 0, 1))) == [("b0", "b2"), ("b1", "b2")]
-
-
-def test_a_second_change_begins_another_drain(drained: State) -> None:
-    assert {move.since_s for move in moves(go(drained, pinning(0, 0, 1), now_s=30.0))} == {30.0}
 
 
 def test_a_second_change_after_the_time_is_over_keeps_the_second_backend(drained: State) -> None:

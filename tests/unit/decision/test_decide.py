@@ -22,9 +22,7 @@ from xenoovs.decision.decision import (
     ServiceDecision,
     Transition,
     follow,
-    next_hop_of,
     next_hops,
-    owner_of,
 )
 from xenoovs.errors import BudgetUnreachable, ToleranceUnreachable
 from xenoovs.model.address import Mac
@@ -38,15 +36,6 @@ from xenoovs.partition.block import Block
 def decided(made: Service) -> ServiceDecision:
     ((_, found),) = decide(Decision(), DesiredState(balancer(made))).services
     return found
-
-
-def test_as_few_bits_as_the_tolerance_needs() -> None:
-    made = service(claim(), 70, 30)
-    rough, fine = (decided(replace(made, tolerance=Fraction(1, n))).active for n in (4, 100))
-    assert (rough.depth, rough.shares()) == (2, {"b0": Fraction(3, 4), "b1": Fraction(1, 4)})
-    assert fine.depth > 4
-    for name, weight in (("b0", 7), ("b1", 3)):
-        assert abs(fine.shares()[name] * 10 / weight - 1) <= Fraction(1, 100)
 
 
 @pytest.mark.parametrize("key", [BlockKey(width=1), BlockKey(positions=(5,)), BlockKey(positions=(5, 6), width=1)])
@@ -266,18 +255,6 @@ def test_who_owns_the_clients_after_a_change(before: Balancer, after: Balancer, 
 def test_backends_without_a_mac_have_no_next_hop() -> None:
     unknown = replace(B1, next_hop=with_mac(B1.next_hop, UNKNOWN_MAC))
     assert next_hops(of(B0, unknown).services[0]) == {"b0": B0.next_hop}
-
-
-@pytest.mark.parametrize(
-    ("owner", "hop"), [("b0", B0.next_hop), ("0a:00:00:00:00:77@p1", NEW), ("b9", None), ("x@p1", None)]
-)
-def test_the_next_hop_of_an_owner(owner: str, hop: Direct | None) -> None:
-    assert next_hop_of(owner, {"b0": B0.next_hop}) == hop
-
-
-def test_the_owner_of_a_next_hop() -> None:
-    owners = {B0.next_hop: "b0"}
-    assert (owner_of(B0.next_hop, owners), owner_of(NEW, owners)) == ("b0", "0a:00:00:00:00:77@p1")
 
 
 def test_an_idle_backend_keeps_no_home_where_the_others_cannot_take_its_clients() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 import pytest
@@ -11,44 +10,17 @@ import pytest
 from xenoovs.errors import ConfigUnreadable
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.balancer import (
-    Backend,
     Balancer,
     BlockKey,
     Claim,
     KeyField,
     OtherTraffic,
-    PortRange,
-    Protocol,
     Service,
     Uplinks,
 )
 from xenoovs.model.load import load_config, parse_config
-from xenoovs.model.next_hop import Direct
 
 PORT, TCP_ORDER = KeyField.SOURCE_PORT, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0)
-
-FULL = """
-version: 1
-switch:
-  bridge: br-int
-  ingress: [p0, pf0vf0]
-  egress: p1
-  other_traffic: leave
-services:
-  - name: dns
-    vip: [10.3.10.45, "2001:db8::45"]
-    protocol: udp
-    ports: [53, "8000-8003"]
-    vip_mac: C4:70:BD:A0:56:AC
-    match: {field: source_address, bits: [4, 0, 1]}
-    tolerance: 12.5%
-    max_flows: 64
-    rewrite_source_mac: true
-    backends:
-      - {name: fips2, mac: 10:20:30:40:50:51, weight: 70}
-      - {name: fips3, mac: "e8:eb:d3:9c:71:ac", weight: 0.3, egress: pf0hpf}
-      - {name: spare, mac: 02:00:00:00:00:01, weight: 0}
-"""
 
 
 def minimal(service: str = "", weight: str = "1") -> Service:
@@ -57,34 +29,6 @@ def minimal(service: str = "", weight: str = "1") -> Service:
         f"    backends: [{{name: a, mac: 02:00:00:00:00:01, weight: {weight}}}]\n{service}"
     )
     return parse_config(text, file="c.yaml").services[0]
-
-
-def test_every_key() -> None:
-    vip_mac = parse_mac("c4:70:bd:a0:56:ac")
-    assert parse_config(FULL, file="c.yaml") == Balancer(
-        Uplinks("br-int", ("p0", "pf0vf0"), "p1", OtherTraffic.LEAVE),
-        (
-            Service(
-                name="dns",
-                claim=Claim(
-                    frozenset(Family),
-                    (IPv4Address("10.3.10.45"), IPv6Address("2001:db8::45")),
-                    Protocol.UDP,
-                    (PortRange(53, 53), PortRange(8000, 8003)),
-                ),
-                backends=(
-                    Backend("fips2", Direct(parse_mac("10:20:30:40:50:51"), "p1"), Fraction(70)),
-                    Backend("fips3", Direct(parse_mac("e8:eb:d3:9c:71:ac"), "pf0hpf"), Fraction(3, 10)),
-                    Backend("spare", Direct(parse_mac("02:00:00:00:00:01"), "p1"), Fraction(0)),
-                ),
-                key=BlockKey(positions=(4, 0, 1)),
-                tolerance=Fraction(1, 8),
-                max_flows=64,
-                vip_mac=vip_mac,
-                source_mac=vip_mac,
-            ),
-        ),
-    )
 
 
 def test_defaults() -> None:

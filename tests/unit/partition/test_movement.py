@@ -5,20 +5,16 @@ The seeds are fixed; docs/explanation/movement.md has more streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
-from random import Random
-from typing import NamedTuple
 
 import pytest
 
-from scripts.movement import LIKE, UNLIKE
+from scripts.movement import LIKE, UNLIKE, at_price
 from scripts.movement_streams import CONFIG, Kind, Step, measure, measure_health
 from xenoovs.partition.block import Assignment, moved
 from xenoovs.partition.change import Goal, start, update
-from xenoovs.partition.solve import block_count, feasible, partition, solve, windows
+from xenoovs.partition.solve import partition
 
 FEW = Kind("few", 2, 8, 20)
 WEIGHTS_ONLY = Kind("weights", 8, 20, 20, (Step.WEIGHT,))
@@ -86,82 +82,17 @@ def test_backends_that_leave_one_after_the_other_leave_no_more_blocks_than_the_c
     assert any(later < earlier for earlier, later in pairwise(counts))
 
 
-BACKENDS, WIDTH, TOLERANCE = 16, 10, Fraction(1, 10)
-
-
-class Event(NamedTuple):
-    weights: tuple[int, ...]
-    down: frozenset[int]
-
-    @property
-    def goal(self) -> Goal:
-        served = tuple(0 if index in self.down else weight for index, weight in enumerate(self.weights))
-        return Goal(served, TOLERANCE, WIDTH)
-
-
-def first_weights(random: Random) -> tuple[int, ...]:
-    return tuple(max(1, round(1000 * max(0.05, random.gauss(4, 1)))) for _ in range(BACKENDS))
-
-
-def mixed(random: Random, now: Event) -> Event:
-    draw = random.random()
-    if now.down and (draw < 0.4 or len(now.down) > 2):
-        return now._replace(down=now.down - {random.choice(sorted(now.down))})
-    if draw < 0.75:
-        return now._replace(down=now.down | {random.choice(sorted(set(range(BACKENDS)) - now.down))})
-    index = random.randrange(BACKENDS)
-    weight = max(1, round(now.weights[index] * random.choice([0.5, 0.75, 1.25, 1.5, 2])))
-    return now._replace(weights=(*now.weights[:index], weight, *now.weights[index + 1 :]))
-
-
-def stream(step: Callable[[Random, Event], Event], count: int) -> list[Event]:
-    """The first event is the start, with all backends up; events that no table can meet are left out."""
-    random = Random(1)
-    events = [Event(first_weights(random), frozenset())]
-    while len(events) <= count:
-        event = step(random, events[-1])
-        if feasible(windows(event.goal.weights, WIDTH, TOLERANCE), 1 << WIDTH):
-            events.append(event)
-    return events
-
-
-class Cost(NamedTuple):
-    moved: list[int]
-    least_moved: list[int]
-    blocks: list[Fraction]
-
-    @property
-    def movement(self) -> Fraction:
-        return Fraction(sum(self.moved), sum(self.least_moved))
-
-    @property
-    def size(self) -> Fraction:
-        return sum(self.blocks, Fraction(0)) / len(self.blocks)
-
-
-def run(events: list[Event], change: Callable[[Assignment, Event], Assignment]) -> Cost:
-    live = partition(events[0].weights, tolerance=TOLERANCE, width=WIDTH).assignment
-    cost = Cost([], [], [])
-    for event in events[1:]:
-        allowed = windows(event.goal.weights, WIDTH, TOLERANCE)
-        new = change(live, event)
-        assert all(lo <= space <= hi for space, (lo, hi) in zip(new.spaces(), allowed, strict=True))
-        cost.moved.append(moved(live, new))
-        cost.least_moved.append(start(live, event.goal).least_moved)
-        cost.blocks.append(Fraction(len(new.blocks), block_count(solve(allowed, 1 << WIDTH))))
-        live = new
-    return cost
-
-
 def test_a_price_chooses_another_point_between_movement_and_blocks() -> None:
-    price = Fraction(1 << WIDTH, 4 * BACKENDS)
-    cost = run(stream(mixed, 200), lambda live, event: update(live, replace(event.goal, block_price=price)))
-    assert cost.movement <= Fraction(175, 100)
-    assert cost.size <= Fraction(125, 100)
+    default = measure(UNLIKE, TOLERANCES[1], seeds=SEEDS, events=40)
+    cost = measure(UNLIKE, TOLERANCES[1], seeds=SEEDS, events=40, change=at_price(Fraction(1, 4)))
+    assert default.movement() < cost.movement() <= Fraction(135, 100)
+    assert cost.mean_blocks <= Fraction(140, 100) < default.mean_blocks
 
 
 def test_a_fresh_optimum_would_move_most_clients() -> None:
-    events = stream(mixed, 50)
-    cost = run(events, lambda _, event: partition(event.goal.weights, tolerance=TOLERANCE, width=WIDTH).assignment)
-    assert cost.movement > 4
-    assert cost.size == 1
+    def afresh(_: Assignment, goal: Goal, __: object) -> Assignment:
+        return partition(goal.weights, tolerance=goal.tolerance).assignment
+
+    cost = measure(UNLIKE, TOLERANCES[1], seeds=SEEDS, events=40, change=afresh)
+    assert cost.movement() > 4
+    assert cost.mean_blocks == 1
