@@ -5,7 +5,7 @@ To make a strategy takes longer than to draw from it; what does not depend on wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -33,6 +33,21 @@ from xenoovs.model.balancer import (
 from xenoovs.model.next_hop import NO_TAG, Direct, Unchanged
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet
 from xenoovs.openflow.flow import tag_of
+
+
+def with_backends(balancer: Balancer, change: Callable[[Service, Backend], Backend]) -> Balancer:
+    """The balancer with other backends, each in the place of one."""
+    services = (replace(s, backends=tuple(change(s, backend) for backend in s.backends)) for s in balancer.services)
+    return replace(balancer, services=tuple(services))
+
+
+def apart(claims: Iterable[Claim]) -> list[Claim]:
+    """Those claims that claim no packet of one before."""
+    kept: list[Claim] = []
+    for claim in claims:
+        if not any(claim.overlaps(other) for other in kept):
+            kept.append(claim)
+    return kept
 
 
 def share(part: float) -> settings:

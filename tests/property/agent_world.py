@@ -11,6 +11,7 @@ from ipaddress import IPv4Address
 from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import Piece, blocks_by_service, pieces
+from tests.switch_model import apply_bundle, table_of
 from tests.unit import balancer as small
 from xenoovs.agent.overrides import merge, override_of, require_possible, with_weight
 from xenoovs.agent.probe.target import IcmpTarget
@@ -22,7 +23,7 @@ from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import CompileError, RequestRefused, XenoovsError
 from xenoovs.model.balancer import AT_ONCE, AllDown, Balancer, Drain, DrainMode, Health, ProbeKind, Protocol
-from xenoovs.openflow.flow import Command, Flow
+from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_dump
 from xenoovs.show.snapshot import Override
 
@@ -145,12 +146,7 @@ class AgentWorld:
     def has_applied(self, before: set[Flow]) -> bool:
         """Whether the bridge has its previous flows and the last bundle, whole."""
         _, bundle = self.switch.applied[-1]
-        left = {flow.key: flow for flow in before}
-        for mod in bundle.mods:
-            left.pop(mod.flow.key, None)
-            if mod.command is not Command.DELETE:
-                left[mod.flow.key] = mod.flow
-        return set(left.values()) == self.ours()
+        return set(apply_bundle(table_of(before), bundle).values()) == self.ours()
 
     def set_weight(self, service: int, backend: int, weight: int | None) -> None:
         """As an operator does; what is refused changes nothing."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fake_switch import FakeSwitch, fake_bridge
-from tests.strategies import balancers
+from tests.strategies import balancers, with_backends
 from tests.unit import balancer as small
 from xenoovs.decision.decision import DesiredState
 from xenoovs.decision.ejection import Ejected
@@ -31,29 +31,15 @@ Step = tuple[Macs | None, frozenset[str], int]
 
 def by_address(balancer: Balancer) -> Balancer:
     """The same with backends that are given by their address alone."""
-    services = (
-        replace(s, backends=tuple(replace(b, address=IPv4Address("192.0.2.1"), follows=True) for b in s.backends))
-        for s in balancer.services
-    )
-    return replace(balancer, services=tuple(services))
+    return with_backends(balancer, lambda _, b: replace(b, address=IPv4Address("192.0.2.1"), follows=True))
 
 
 def with_macs(balancer: Balancer, macs: Macs) -> Balancer:
-    services = (
-        replace(s, backends=tuple(replace(b, next_hop=with_mac(b.next_hop, macs[b.name])) for b in s.backends))
-        for s in balancer.services
-    )
-    return replace(balancer, services=tuple(services))
+    return with_backends(balancer, lambda _, b: replace(b, next_hop=with_mac(b.next_hop, macs[b.name])))
 
 
 def with_weight(balancer: Balancer, number: int) -> Balancer:
-    services = (
-        replace(
-            s, backends=tuple(replace(b, weight=Fraction(7)) if i == number else b for i, b in enumerate(s.backends))
-        )
-        for s in balancer.services
-    )
-    return replace(balancer, services=tuple(services))
+    return with_backends(balancer, lambda _, b: replace(b, weight=Fraction(7)) if b.name == f"b{number}" else b)
 
 
 class World:

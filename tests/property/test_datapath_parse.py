@@ -48,8 +48,10 @@ def test_a_rendered_megaflow_is_read_back_as_it_was(megaflow: Megaflow) -> None:
     assert parse_megaflow(render_megaflow(megaflow)) == megaflow
 
 
-def _assert_total(text: str) -> None:
-    for found in scan_dump(text):
+def _assert_total(text: str) -> list[Megaflow]:
+    """The megaflows of a text."""
+    every = list(scan_dump(text))
+    for found in every:
         if isinstance(found, ParseError):
             assert found.line is not None
             assert 0 <= found.offset <= len(found.text)
@@ -57,6 +59,7 @@ def _assert_total(text: str) -> None:
             match_of(found)
             assert parse_megaflow(render_megaflow(found)) == found
             assert (found.eth_type, found.ipv4_src, found.ipv6_src, found.recirc_id) is not None
+    return [found for found in every if isinstance(found, Megaflow)]
 
 
 @given(st.binary(max_size=300))
@@ -64,16 +67,25 @@ def test_any_bytes_are_megaflows_or_a_parse_error(data: bytes) -> None:
     _assert_total(data.decode("utf-8", errors="replace"))
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, len(_LINE)), st.integers(0, 4), st.text(alphabet="(),:/ 0=x.s\n", max_size=3)))
-)
-@example([(21, 8, "encap(encap(")])
-@example([(42, 6, "")])  # eth_type() without a number
-def test_a_damaged_line_is_a_megaflow_or_a_parse_error(edits: list[tuple[int, int, str]]) -> None:
-    text = _LINE
+Edits = list[tuple[int, int, str]]
+
+
+def _edits(line: str, alphabet: str) -> st.SearchStrategy[Edits]:
+    """Where, how much goes, and what comes instead."""
+    return st.lists(st.tuples(st.integers(0, len(line)), st.integers(0, 4), st.text(alphabet=alphabet, max_size=3)))
+
+
+def _edited(text: str, edits: Edits) -> str:
     for at, removed, inserted in edits:
         text = text[:at] + inserted + text[at + removed :]
-    _assert_total(text)
+    return text
+
+
+@given(_edits(_LINE, "(),:/ 0=x.s\n"))
+@example([(21, 8, "encap(encap(")])
+@example([(42, 6, "")])  # eth_type() without a number
+def test_a_damaged_line_is_a_megaflow_or_a_parse_error(edits: Edits) -> None:
+    _assert_total(_edited(_LINE, edits))
 
 
 _WIDTHS = {"tun_id": 64, "src": 32, "dst": 32, "tos": 8, "ttl": 8, "tp_src": 16, "tp_dst": 16}
@@ -149,20 +161,7 @@ _LINE_OUTER_HEADERS = (
 )
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, len(_LINE_OUTER_HEADERS)), st.integers(0, 4), st.text(alphabet="(){},=/0xa.|+\n", max_size=3)
-        )
-    )
-)
-def test_a_damaged_line_with_tunnels_is_a_megaflow_or_a_parse_error(edits: list[tuple[int, int, str]]) -> None:
-    text = _LINE_OUTER_HEADERS
-    for at, removed, inserted in edits:
-        text = text[:at] + inserted + text[at + removed :]
-    for found in scan_dump(text):
-        if isinstance(found, ParseError):
-            assert found.line is not None
-            assert 0 <= found.offset <= len(found.text)
-        else:
-            encapsulations(found.actions)
+@given(_edits(_LINE_OUTER_HEADERS, "(){},=/0xa.|+\n"))
+def test_a_damaged_line_with_tunnels_is_a_megaflow_or_a_parse_error(edits: Edits) -> None:
+    for found in _assert_total(_edited(_LINE_OUTER_HEADERS, edits)):
+        encapsulations(found.actions)

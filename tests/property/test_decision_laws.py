@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.decisions import NOW_S, OFPORTS, decided
-from tests.strategies import balancers, claimed_packets, edits
+from tests.strategies import balancers, claimed_packets, edits, with_backends
 from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.program import Program, compile_program
 from xenoovs.compile.read import read, stage_number
@@ -104,17 +104,8 @@ def test_switches_with_one_decision_agree_on_every_client(
 ) -> None:
     """With any past and any next hops."""
     balancer, decision, _ = case
-    other = replace(
-        balancer,
-        services=tuple(
-            replace(
-                s,
-                backends=tuple(
-                    replace(b, next_hop=Direct(Mac(0x0C0000000000 + i), "p1")) for i, b in enumerate(s.backends)
-                ),
-            )
-            for s in balancer.services
-        ),
+    other = with_backends(
+        balancer, lambda _, b: replace(b, next_hop=Direct(Mac(0x0C0000000000 + int(b.name.removeprefix("b"))), "p1"))
     )
     claims = [service.claim for service in balancer.services]
     packet = data.draw(st.sampled_from(claims).flatmap(lambda claim: claimed_packets(claim, balancer.uplinks)))

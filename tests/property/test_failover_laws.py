@@ -10,7 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.compiled import observed
-from tests.strategies import balancers
+from tests.strategies import balancers, with_backends
 from tests.unit.balancer import balancer as small_balancer
 from tests.unit.balancer import claim
 from xenoovs.compile.encoding import block_of, hop_of
@@ -49,8 +49,11 @@ def states(draw: st.DrawFn, balancer: Balancer) -> DesiredState:
     return DesiredState(balancer, ejected=ejected, held=held, ramps=ramps)
 
 
+Moment = tuple[DesiredState, Decision, frozenset[str]]
+
+
 @st.composite
-def moments(draw: st.DrawFn) -> tuple[DesiredState, Decision, frozenset[str]]:
+def moments(draw: st.DrawFn) -> Moment:
     """A state that came after another one, its decision, and ports that die now: fewer than a group has next hops."""
     balancer = draw(in_switch())
     decision, desired = Decision(), DesiredState(balancer)
@@ -62,7 +65,7 @@ def moments(draw: st.DrawFn) -> tuple[DesiredState, Decision, frozenset[str]]:
 
 def moment_of(
     backends: tuple[Backend, ...], *, ejected: Collection[str], ramps: Collection[str] = (), dead: str
-) -> tuple[DesiredState, Decision, frozenset[str]]:
+) -> Moment:
     """A moment after a first decision in which all backends were up."""
     made = small_balancer(Service("s", claim(), backends))
     made = replace(made, uplinks=replace(made.uplinks, failover=Failover.IN_SWITCH, depth=4))
@@ -112,9 +115,7 @@ def after(desired: DesiredState, dead: Collection[str]) -> DesiredState:
 
 @given(moments())
 @example(_A_SLOW_START_HAS_NO_BLOCK_YET)
-def test_the_switch_does_what_the_decision_does_a_moment_later(
-    moment: tuple[DesiredState, Decision, frozenset[str]],
-) -> None:
+def test_the_switch_does_what_the_decision_does_a_moment_later(moment: Moment) -> None:
     desired, decision, dead = moment
     later = after(desired, dead)
     alone = clients(compiled(desired, decision), dead)
@@ -130,7 +131,7 @@ def test_the_switch_does_what_the_decision_does_a_moment_later(
 @given(moments())
 @example(_A_BACKUP_RETURNS)
 @example(_ANOTHER_BACKUP_RETURNS)
-def test_clients_return_with_the_port(moment: tuple[DesiredState, Decision, frozenset[str]]) -> None:
+def test_clients_return_with_the_port(moment: Moment) -> None:
     desired, decision, dead = moment
     desired = replace(desired, held={})
     decision = decide(Decision(), desired)
@@ -138,9 +139,7 @@ def test_clients_return_with_the_port(moment: tuple[DesiredState, Decision, froz
 
 
 @given(moments())
-def test_flows_with_groups_are_read_back_as_the_decision(
-    moment: tuple[DesiredState, Decision, frozenset[str]],
-) -> None:
+def test_flows_with_groups_are_read_back_as_the_decision(moment: Moment) -> None:
     desired, decision, _ = moment
     assert read(observed(compiled(desired, decision).flows), desired.balancer)[0] == decision
 
@@ -163,23 +162,16 @@ def test_groups_take_no_entries_of_the_hardware(balancer: Balancer) -> None:
 
 def drained(desired: DesiredState, name: BackendName) -> DesiredState:
     """Return what is wanted when this backend has no weight any more."""
-    balancer = desired.balancer
-    services = (
-        replace(
-            service,
-            backends=tuple(
-                replace(each, weight=Fraction(0)) if (service.name, each.name) == name else each
-                for each in service.backends
-            ),
-        )
-        for service in balancer.services
-    )
-    return replace(desired, balancer=replace(balancer, services=tuple(services)))
+
+    def without_weight(service: Service, backend: Backend) -> Backend:
+        return replace(backend, weight=Fraction(0)) if (service.name, backend.name) == name else backend
+
+    return replace(desired, balancer=with_backends(desired.balancer, without_weight))
 
 
 @given(moments(), st.data())
 def test_neither_the_drain_of_a_backend_behind_a_dead_port_nor_its_reset_moves_a_client(
-    moment: tuple[DesiredState, Decision, frozenset[str]], data: st.DataObject
+    moment: Moment, data: st.DataObject
 ) -> None:
     """Of an idle backup neither: it has no clients."""
     desired, decision, dead = moment

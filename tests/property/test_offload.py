@@ -68,49 +68,12 @@ def test_dumps_that_miss_or_repeat_a_megaflow_lose_nothing(pairs: list[tuple[Loo
 
 PROFILES = st.sampled_from(Profile)
 VERSIONS: st.SearchStrategy[Version] = st.sampled_from([(2, 13), (2, 17), (3, 1), (3, 5), (3, 7), (4, 0)])
-_WORDS = (
-    *(
-        "ct_state=",
-        "+rpl",
-        "vlan_tci=",
-        "0x1000/0x1000",
-        "nw_frag=later",
-        "tun_metadata0=",
-        "nd_target=",
-        "xreg1=",
-        "igmp",
-    ),
-    *(
-        "clone(",
-        "group:1",
-        "group:2",
-        "write_actions(",
-        "load:",
-        "->",
-        "NXM_OF_SCTP_DST[]",
-        "ct(alg=ftp)",
-        "learn(",
-        "set(",
-    ),
-    *(
-        "ipv4(",
-        "tunnel(",
-        "geneve(",
-        "userspace(",
-        "encap(",
-        "mpls(",
-        "lse1",
-        ")",
-        "(",
-        ",",
-        "=",
-        "/",
-        "0",
-        "é",
-        "output:p1",
-    ),
-)
-texts = st.lists(st.sampled_from(_WORDS) | st.text(max_size=3), max_size=6).map("".join)
+_WORDS = """
+ct_state= +rpl vlan_tci= 0x1000/0x1000 nw_frag=later tun_metadata0= nd_target= xreg1= igmp
+clone( group:1 group:2 write_actions( load: -> NXM_OF_SCTP_DST[] ct(alg=ftp) learn( set(
+ipv4( tunnel( geneve( userspace( encap( mpls( lse1 ) ( , = / 0 é output:p1
+"""
+texts = st.lists(st.sampled_from(_WORDS.split()) | st.text(max_size=3), max_size=6).map("".join)
 GROUPS = parse_groups("group_id=1,type=all,bucket=actions=group:2\ngroup_id=2,type=ff,bucket=actions=group:1,clone(\n")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, product
 from math import ceil
 from random import Random
+from typing import NamedTuple
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -38,19 +40,22 @@ from xenoovs.partition.solve import (
 
 
 @st.composite
-def exact_spaces(draw: st.DrawFn) -> tuple[list[int], int]:
-    width = draw(st.integers(0, 9))
+def splits(draw: st.DrawFn, total: int, most: int) -> list[int]:
+    """Up to `most` numbers with this sum."""
     spaces: list[int] = []
-    for _ in range(draw(st.integers(0, 7))):
-        spaces.append(draw(st.integers(0, (1 << width) - sum(spaces))))
-    return [*spaces, (1 << width) - sum(spaces)], width
+    for _ in range(draw(st.integers(0, most - 1))):
+        spaces.append(draw(st.integers(0, total - sum(spaces))))
+    return [*spaces, total - sum(spaces)]
+
+
+exact_spaces = st.integers(0, 9).flatmap(lambda width: st.tuples(splits(1 << width, 8), st.just(width)))
 
 
 def rules_of(assignment: Assignment) -> list[Rule]:
     return [Rule(block.value, block.depth, owner, 1000 - block.depth) for block, owner in assignment.blocks]
 
 
-@given(exact_spaces())
+@given(exact_spaces)
 def test_every_address_lies_in_exactly_one_block(case: tuple[list[int], int]) -> None:
     spaces, width = case
     blocks = layout(spaces, width).blocks
@@ -60,7 +65,7 @@ def test_every_address_lies_in_exactly_one_block(case: tuple[list[int], int]) ->
     assert [counted[backend] for backend in range(len(spaces))] == spaces
 
 
-@given(exact_spaces())
+@given(exact_spaces)
 def test_there_are_as_few_blocks_as_one_bits_and_no_mergeable_buddies(case: tuple[list[int], int]) -> None:
     spaces, width = case
     blocks = layout(spaces, width).blocks
@@ -69,7 +74,7 @@ def test_there_are_as_few_blocks_as_one_bits_and_no_mergeable_buddies(case: tupl
     assert all(owners.get(block.buddy()) != owner for block, owner in blocks if block.depth)
 
 
-@given(exact_spaces())
+@given(exact_spaces)
 def test_one_rule_is_one_megaflow(case: tuple[list[int], int]) -> None:
     rules = rules_of(layout(*case))
     assert megaflows(rules) == {Megaflow(rule.value, rule.depth, rule.backend) for rule in rules}
@@ -113,16 +118,19 @@ tolerances = st.fractions(min_value=0, max_value=Fraction(1, 2), max_denominator
 some_weights = st.lists(st.integers(0, 1000), min_size=1, max_size=12).filter(any)
 
 
+Windows = tuple[tuple[Window, ...], int]
+
+
 @st.composite
-def feasible_windows(draw: st.DrawFn, *, most: int = 8, width: int = 8) -> tuple[tuple[Window, ...], int]:
+def feasible_windows(draw: st.DrawFn, *, most: int = 8, width: int = 8) -> Windows:
     total = 1 << draw(st.integers(0, width))
-    spaces: list[int] = []
-    for _ in range(draw(st.integers(0, most - 1))):
-        spaces.append(draw(st.integers(0, total - sum(spaces))))
-    spaces.append(total - sum(spaces))
     slack = st.integers(0, max(1, total // 4))
-    allowed = tuple(Window(max(0, space - draw(slack)), space + draw(slack)) for space in spaces)
-    return allowed, total
+    spaces = draw(splits(total, most))
+    return tuple(Window(max(0, space - draw(slack)), space + draw(slack)) for space in spaces), total
+
+
+def are_within(spaces: Sequence[int], allowed: Sequence[Window]) -> bool:
+    return all(lo <= space <= hi for space, (lo, hi) in zip(spaces, allowed, strict=True))
 
 
 def exhaustive(allowed: tuple[Window, ...], total: int) -> int:
@@ -137,12 +145,12 @@ def exhaustive(allowed: tuple[Window, ...], total: int) -> int:
 
 @given(feasible_windows(most=3, width=5))
 @share(0.8)
-def test_the_optimum_is_that_of_exhaustive_search(case: tuple[tuple[Window, ...], int]) -> None:
+def test_the_optimum_is_that_of_exhaustive_search(case: Windows) -> None:
     assert block_count(solve(*case)) == exhaustive(*case)
 
 
 @given(feasible_windows())
-def test_both_solvers_agree_and_meet_the_windows(case: tuple[tuple[Window, ...], int]) -> None:
+def test_both_solvers_agree_and_meet_the_windows(case: Windows) -> None:
     allowed, total = case
     first = solve_bitset(allowed, total)
     second = solve_min_plus([[(v, v.bit_count()) for v in range(lo, hi + 1)] for lo, hi in allowed], total)
@@ -151,11 +159,11 @@ def test_both_solvers_agree_and_meet_the_windows(case: tuple[tuple[Window, ...],
     assert block_count(first) == block_count(second)
     for spaces in (first, second):
         assert sum(spaces) == total
-        assert all(lo <= space <= hi for space, (lo, hi) in zip(spaces, allowed, strict=True))
+        assert are_within(spaces, allowed)
 
 
 @given(feasible_windows())
-def test_the_bounds_stand_in_order(case: tuple[tuple[Window, ...], int]) -> None:
+def test_the_bounds_stand_in_order(case: Windows) -> None:
     best = block_count(solve(*case))
     assert lb1(case[0]) <= ceil(lb2(*case)) <= best
     assert not proves_optimal(best + 1, *case)
@@ -175,8 +183,7 @@ def test_numpy_and_plain_lists_choose_the_same(options: list[list[tuple[int, int
 def test_every_share_is_within_the_tolerance(weights: list[int], tolerance: Fraction) -> None:
     assume(feasible(windows(weights, 16, tolerance), 1 << 16))
     chosen = partition(weights, tolerance=tolerance)
-    allowed = windows(weights, chosen.assignment.width, tolerance)
-    assert all(lo <= space <= hi for space, (lo, hi) in zip(chosen.spaces, allowed, strict=True))
+    assert are_within(chosen.spaces, windows(weights, chosen.assignment.width, tolerance))
     assert len(chosen.assignment.blocks) == block_count(chosen.spaces)
     assert chosen.deviation == deviation(weights, chosen.spaces) <= tolerance
     assert all((space == 0) == (weight == 0) for space, weight in zip(chosen.spaces, weights, strict=True))
@@ -246,13 +253,7 @@ def test_neither_scale_nor_order_of_the_weights_matters(
 change_tolerances = st.fractions(min_value=Fraction(1, 20), max_value=Fraction(1, 2), max_denominator=40)
 
 
-@st.composite
-def assignments(draw: st.DrawFn, *, width: int = 7) -> Assignment:
-    total = 1 << width
-    spaces: list[int] = []
-    for _ in range(draw(st.integers(1, 5))):
-        spaces.append(draw(st.integers(0, total - sum(spaces))))
-    return layout(draw(st.permutations([*spaces, total - sum(spaces)])), width)
+ASSIGNMENTS = splits(1 << 7, 6).flatmap(st.permutations).map(lambda spaces: layout(spaces, 7))
 
 
 @st.composite
@@ -263,60 +264,66 @@ def goals(draw: st.DrawFn) -> Goal:
 
 
 def meets(assignment: Assignment, goal: Goal) -> bool:
-    allowed = windows(goal.weights, assignment.width, goal.tolerance)
-    return all(lo <= space <= hi for space, (lo, hi) in zip(assignment.spaces(), allowed, strict=True))
+    return are_within(assignment.spaces(), windows(goal.weights, assignment.width, goal.tolerance))
 
 
-@given(assignments(), goals(), st.data())
-def test_an_update_meets_the_windows_and_moves_no_less_than_it_must(
-    old: Assignment, goal: Goal, data: st.DataObject
-) -> None:
-    # an old backend keeps one new index or is gone
-    indices = data.draw(st.permutations([*range(len(goal.weights)), *([None] * old.backends)]))[: old.backends]
-    new = update(old, goal, owners=indices)
-    assert meets(new, goal)
-    assert moved(renamed(old, indices, len(goal.weights)), new) >= start(old, goal, owners=indices).least_moved
+class Change(NamedTuple):
+    """`owners`: an old backend keeps one new index or is gone."""
+
+    old: Assignment
+    goal: Goal
+    owners: list[int | None]
+
+    def update(self, goal: Goal) -> tuple[Assignment, int]:
+        """The new blocks, and how many units move."""
+        new = update(self.old, goal, owners=self.owners)
+        # those that are gone get indices of their own
+        count = len(goal.weights)
+        names = [count + owner if index is None else index for owner, index in enumerate(self.owners)]
+        blocks = tuple((block, names[owner]) for block, owner in self.old.blocks)
+        return new, moved(Assignment(self.old.width, blocks, count + self.old.backends), new)
 
 
-def renamed(old: Assignment, indices: list[int | None], backends: int) -> Assignment:
-    """The old blocks under new indices; those that are gone get indices of their own."""
-    names = [backends + owner if index is None else index for owner, index in enumerate(indices)]
-    return Assignment(old.width, tuple((block, names[owner]) for block, owner in old.blocks), backends + old.backends)
+@st.composite
+def changes(draw: st.DrawFn) -> Change:
+    old, goal = draw(ASSIGNMENTS), draw(goals())
+    indices = draw(st.permutations([*range(len(goal.weights)), *([None] * old.backends)]))
+    return Change(old, goal, indices[: old.backends])
 
 
-@given(assignments(), goals(), st.data())
-def test_an_update_for_which_blocks_are_worth_nothing_moves_the_least(
-    old: Assignment, goal: Goal, data: st.DataObject
-) -> None:
-    indices = data.draw(st.permutations([*range(len(goal.weights)), *([None] * old.backends)]))[: old.backends]
-    new = update(old, replace(goal, block_price=Fraction(0)), owners=indices)
-    assert meets(new, goal)
-    assert moved(renamed(old, indices, len(goal.weights)), new) == start(old, goal, owners=indices).least_moved
+@given(changes())
+def test_an_update_meets_the_windows_and_moves_no_less_than_it_must(change: Change) -> None:
+    new, went = change.update(change.goal)
+    assert meets(new, change.goal)
+    assert went >= start(change.old, change.goal, owners=change.owners).least_moved
 
 
-@given(assignments(), goals(), st.data())
-def test_by_default_no_more_than_the_spare_units_move_beyond_the_least(
-    old: Assignment, goal: Goal, data: st.DataObject
-) -> None:
-    indices = data.draw(st.permutations([*range(len(goal.weights)), *([None] * old.backends)]))[: old.backends]
-    default = replace(goal, block_price=None)
-    begin = start(old, default, owners=indices)
+@given(changes())
+def test_an_update_for_which_blocks_are_worth_nothing_moves_the_least(change: Change) -> None:
+    new, went = change.update(replace(change.goal, block_price=Fraction(0)))
+    assert meets(new, change.goal)
+    assert went == start(change.old, change.goal, owners=change.owners).least_moved
+
+
+@given(changes())
+def test_by_default_no_more_than_the_spare_units_move_beyond_the_least(change: Change) -> None:
+    default = replace(change.goal, block_price=None)
+    begin = start(change.old, default, owners=change.owners)
     strict = solve(strict_windows(begin.spaces, begin.allowed), 1 << begin.table.width)
-    new = update(old, default, owners=indices)
-    went = moved(renamed(old, indices, len(goal.weights)), new)
+    new, went = change.update(default)
     ceiling = 4 * begin.usual_blocks
     assert len(new.blocks) <= max(ceiling, block_count(new.spaces()))
     # above the ceiling blocks are fewer at any movement
     assert went <= begin.least_moved + begin.spare_units or len(realise(begin.table, strict)) > ceiling
 
 
-@given(assignments(), goals())
+@given(ASSIGNMENTS, goals())
 def test_blocks_at_any_price_end_at_the_sum_of_one_bits(old: Assignment, goal: Goal) -> None:
     new = update(old, replace(goal, block_price=Fraction(1 << 16)))
     assert len(new.blocks) == block_count(new.spaces())
 
 
-@given(assignments(), goals(), st.integers(0, 12))
+@given(ASSIGNMENTS, goals(), st.integers(0, 12))
 def test_a_budget_of_blocks_is_kept_where_it_can_be(old: Assignment, goal: Goal, more: int) -> None:
     width = start(old, goal).table.width
     budget = block_count(solve(windows(goal.weights, width, goal.tolerance), 1 << width)) + more
@@ -332,14 +339,17 @@ def test_the_same_weights_again_change_nothing(goal: Goal) -> None:
     assert update(old, replace(goal, block_price=Fraction(0), max_blocks=len(old.blocks))) == old
 
 
-@given(assignments(), goals())
+@given(ASSIGNMENTS, goals())
 def test_by_default_weights_that_are_met_change_nothing(old: Assignment, goal: Goal) -> None:
     first = update(old, replace(goal, block_price=Fraction(0)))
     assert update(first, replace(goal, block_price=None)) == first
 
 
+History = tuple[Goal, list[frozenset[int]]]
+
+
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[Goal, list[frozenset[int]]]:
+def histories(draw: st.DrawFn) -> History:
     weights = draw(st.lists(st.integers(1, 9), min_size=2, max_size=6))
     tolerance = draw(st.sampled_from([Fraction(1, 20), Fraction(1, 10), Fraction(1, 4)]))
     states = st.frozensets(st.integers(0, len(weights) - 1), max_size=len(weights) - 1)
@@ -359,7 +369,7 @@ def owners(assignment: Assignment, width: int) -> list[int]:
 
 @given(histories(), st.data())
 def test_a_closed_backend_has_its_own_addresses_and_no_others_while_another_is_up(
-    case: tuple[Goal, list[frozenset[int]]], data: st.DataObject
+    case: History, data: st.DataObject
 ) -> None:
     goal, history = case
     live = plan = partition(goal.weights, tolerance=goal.tolerance, max_width=9).assignment
@@ -373,9 +383,7 @@ def test_a_closed_backend_has_its_own_addresses_and_no_others_while_another_is_u
 
 
 @given(histories())
-def test_failover_addresses_move_only_where_growth_alone_cannot_meet_the_windows(
-    case: tuple[Goal, list[frozenset[int]]],
-) -> None:
+def test_failover_addresses_move_only_where_growth_alone_cannot_meet_the_windows(case: History) -> None:
     goal, history = case
     plan = partition(goal.weights, tolerance=goal.tolerance, max_width=9).assignment
     states = lives(plan, goal, history)
@@ -398,13 +406,10 @@ def test_failover_addresses_move_only_where_growth_alone_cannot_meet_the_windows
 
 
 @given(histories())
-def test_the_shares_of_the_rest_are_within_the_tolerance_where_bits_allow(
-    case: tuple[Goal, list[frozenset[int]]],
-) -> None:
+def test_the_shares_of_the_rest_are_within_the_tolerance_where_bits_allow(case: History) -> None:
     goal, history = case
     roomy = Goal(goal.weights, Fraction(1, 4), max_width=12)
     plan = partition(goal.weights, tolerance=roomy.tolerance, width=9).assignment
     for down, live in zip(history, lives(plan, roomy, history)[1:], strict=True):
         weights = [0 if index in down else weight for index, weight in enumerate(goal.weights)]
-        allowed = windows(weights, live.width, roomy.tolerance)
-        assert all(lo <= space <= hi for space, (lo, hi) in zip(live.spaces(), allowed, strict=True))
+        assert are_within(live.spaces(), windows(weights, live.width, roomy.tolerance))

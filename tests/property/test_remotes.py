@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.compiled import observed
 from tests.openflow_replies import flows_reply
 from tests.strategies import share
-from tests.tunnels import as_unknown, placements, tunnelled, tunnelled_balancers
+from tests.tunnels import TUNNEL, as_unknown, placements, tunnelled, tunnelled_balancers
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import Program, compile_onto, compile_program
 from xenoovs.compile.read import read, with_paths
@@ -53,8 +53,11 @@ def test_the_default_ways_back_are_those_of_the_docs() -> None:
     assert [way.tos for way in PathProbe("xoar0").ways_back] == [0x20, 0x24, 0x2C, 0x34]
 
 
+Case = tuple[Balancer, Program, dict[str, Blocks]]
+
+
 @st.composite
-def programs(draw: st.DrawFn) -> tuple[Balancer, Program, dict[str, Blocks]]:
+def programs(draw: st.DrawFn) -> Case:
     """Tunnels whose mover has placed the blocks of some remotes."""
     balancer = draw(tunnelled_balancers())
     placed = {s.name: draw(placements(s)) for _, _, s in remotes_of(balancer) if draw(st.booleans())}
@@ -64,9 +67,7 @@ def programs(draw: st.DrawFn) -> tuple[Balancer, Program, dict[str, Blocks]]:
 
 @laws
 @given(programs())
-def test_flows_are_read_back_as_the_decision_that_they_encode(
-    case: tuple[Balancer, Program, dict[str, Blocks]],
-) -> None:
+def test_flows_are_read_back_as_the_decision_that_they_encode(case: Case) -> None:
     balancer, program, placed = case
     decision, _ = read(observed(program.flows), balancer)
     assert decision == program.decision
@@ -80,7 +81,7 @@ _A_MESSAGE = 100
 
 @laws
 @given(programs())
-def test_every_flow_has_one_text_and_one_form_on_the_wire(case: tuple[Balancer, Program, dict[str, Blocks]]) -> None:
+def test_every_flow_has_one_text_and_one_form_on_the_wire(case: Case) -> None:
     balancer, program, _ = case
     assert len({flow.key for flow in program.flows}) == len(program.flows)
     assert [parse_flow(render_flow(flow)) for flow in program.flows] == list(program.flows)
@@ -94,9 +95,7 @@ def test_every_flow_has_one_text_and_one_form_on_the_wire(case: tuple[Balancer, 
 
 @laws
 @given(programs())
-def test_after_a_restart_nothing_moves_also_where_source_ports_were_found(
-    case: tuple[Balancer, Program, dict[str, Blocks]],
-) -> None:
+def test_after_a_restart_nothing_moves_also_where_source_ports_were_found(case: Case) -> None:
     balancer, program, _ = case
     seen = observed(program.flows)
     assert compile_onto(balancer, seen).decision == program.decision
@@ -118,9 +117,7 @@ def test_a_path_keeps_its_name_over_a_restart_beside_one_whose_port_is_not_known
 
 @laws
 @given(programs(), st.data())
-def test_a_packet_of_the_host_takes_the_path_of_its_block(
-    case: tuple[Balancer, Program, dict[str, Blocks]], data: st.DataObject
-) -> None:
+def test_a_packet_of_the_host_takes_the_path_of_its_block(case: Case, data: st.DataObject) -> None:
     balancer, program, _ = case
     tables = tables_of(program.flows)
     for tunnel, remote, service in remotes_of(balancer):
@@ -144,9 +141,7 @@ def test_a_config_expresses_every_tunnel(balancer: Balancer) -> None:
 
 @laws
 @given(programs(), st.data())
-def test_blocks_of_a_path_that_is_gone_move_and_no_others(
-    case: tuple[Balancer, Program, dict[str, Blocks]], data: st.DataObject
-) -> None:
+def test_blocks_of_a_path_that_is_gone_move_and_no_others(case: Case, data: st.DataObject) -> None:
     balancer, program, _ = case
     for made in (made for made in program.services if made.service.is_remote):
         names = [backend.name for backend in made.service.backends]
@@ -163,9 +158,7 @@ def test_blocks_of_a_path_that_is_gone_move_and_no_others(
 
 @laws
 @given(programs())
-def test_a_command_without_an_agent_leaves_blocks_where_they_are(
-    case: tuple[Balancer, Program, dict[str, Blocks]],
-) -> None:
+def test_a_command_without_an_agent_leaves_blocks_where_they_are(case: Case) -> None:
     balancer, program, _ = case
     desired = undisturbed(program.decision, DesiredState(balancer))
     after = dict(decide(program.decision, desired).services)
@@ -175,8 +168,6 @@ def test_a_command_without_an_agent_leaves_blocks_where_they_are(
 
 def test_the_packets_of_another_host_are_no_packets_of_the_remote() -> None:
     """A tunnel is a tunnel of the host behind its port; other UDP for the same address is other traffic."""
-    from tests.tunnels import TUNNEL, tunnelled
-
     program = compile_program(tunnelled(), decide(Decision(), DesiredState(tunnelled())))
     packet = Packet("p0", IPv4Address("192.0.2.1"), TUNNEL.remotes[0].address, 17, 50_000, 4789)
     (copy,) = tables_of(program.flows).run(packet).copies

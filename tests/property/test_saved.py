@@ -87,25 +87,7 @@ def test_any_point_of_the_history_comes_back(data: st.DataObject, balancer: Bala
             assert flows_of(empty, bridge) == points[number]
 
 
-_PIECES = [
-    "",
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    ":",
-    '"',
-    "null",
-    "true",
-    "-1",
-    "1e999",
-    "\\",
-    "\u0000",
-    "\n",
-    '"services": 7,',
-    "é",
-]
+_PIECES = ["", *'{}[],:"', "null", "true", "-1", "1e999", "\\", "\u0000", "\n", '"services": 7,', "é"]
 
 
 @cache
