@@ -1,6 +1,6 @@
-"""A record: what the host of an Open vSwitch answered, in one archive of text files (tar, gzip) with a manifest.
+"""A record: the answers of an Open vSwitch's host, in one archive of text files (tar, gzip) with a manifest.
 
-What is read was written elsewhere: it is never unpacked to files, and refused where it has another form.
+Records come from elsewhere: they are never unpacked to files, and refused in any other form.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _MANIFEST = "manifest.json"
 _ANSWER = regex(r"answers/[0-9]{4,6}-[\w.=+-]{1,80}\.txt", ASCII)
 _UNNAMED = regex(r"[^\w.=+-]+", ASCII)
 _MOST_BYTES = 256 << 20
-"""Unpacked. A dump of 200,000 megaflows, the default limit of Open vSwitch, has some 80 MB."""
+"""Limit of unpacked bytes. A dump of 200,000 megaflows, the default limit of Open vSwitch, has some 80 MB."""
 _MOST_ANSWERS = 100_000
 _FEW = 3
 _TAIL_BYTES = 4 << 20
-"""Of a log."""
+"""Most bytes of a log in a record."""
 
 _Alter = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An answer with its question. `at_s`: since the begin of the record."""
+    """An answer with its question. `at_s`: seconds since the begin of the record."""
 
     question: tuple[str, ...]
     answer: Answer
@@ -74,8 +74,8 @@ def without_secrets(text: str) -> str:
 
 @dataclass(slots=True)
 class Recorder:
-    """The tape that records; after `limit_s` no more is asked. `cut`: what is not in the record, or not as a whole.
-    `is_once`: what was asked before is not asked again."""
+    """The tape that records, for at most `limit_s`. `cut`: questions whose answers are missing or cut. `is_once`:
+    whether to answer a repeated question from the record."""
 
     limit_s: float
     max_bytes: int = _MOST_BYTES
@@ -118,8 +118,8 @@ class Recorder:
 
 
 def write_record(path: Path, recorder: Recorder, endpoint: Endpoint, *, alter: _Alter = str, **about: object) -> int:
-    """Write a record, whole or not at all, of mode 0600; return its bytes. Raises OSError. `alter`: changes every text,
-    as to hide addresses; secrets are hidden in any case. `about`: more for the manifest."""
+    """Write a record of mode 0600 atomically, and return its size in bytes. Raises OSError. `alter`: changes every
+    text, such as to hide addresses; secrets are hidden in any case. `about`: further keys of the manifest."""
     answers, names = list[dict[str, object]](), dict[tuple[tuple[str, ...], str], str]()
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6, format=tarfile.USTAR_FORMAT) as archive:
@@ -160,14 +160,14 @@ def _add(archive: tarfile.TarFile, name: str, text: str, at: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it was read."""
+    """A record that was read."""
 
     manifest: Mapping[str, Any]
     found: tuple[Recorded, ...]
 
     @property
     def cut(self) -> list[str]:
-        """The first few questions whose answers it lacks, or has in part."""
+        """Return the first few questions whose answers are missing or cut."""
         return [str(each) for each in self.manifest["cut"][:_FEW]]
 
     @property
@@ -177,7 +177,7 @@ class Record:
 
 
 class Replay:
-    """The tape that answers from a record: to the same question in the order of the answers, the last one again."""
+    """The tape that answers from a record. A repeated question gets its answers in order, then the last one again."""
 
     is_replaying = True
 
@@ -194,7 +194,7 @@ class Replay:
 
 
 def read_record(path: Path) -> Record:
-    """Return a record. Raises OSError, FileUnusable for anything else than a record of this schema."""
+    """Return a record. Raises OSError, and FileUnusable for all but a record of this schema."""
 
     def unusable(reason: str) -> FileUnusable:
         return FileUnusable(file=str(path), reason=reason)

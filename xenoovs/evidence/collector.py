@@ -1,4 +1,4 @@
-"""Collects the evidence: from an Open vSwitch that runs, with its host, or from files that were recorded."""
+"""Collects the evidence from a running Open vSwitch and its host, or from recorded files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ELSEWHERE = "ovs-vswitchd uses devices of another network namespace: run xenoov
 
 
 class Collector:
-    """Reads one Open vSwitch and its host. Where the NIC holds rules it reads the datapath twice.
+    """Reads one Open vSwitch and its host. If the NIC has rules, it reads the datapath twice.
 
     Growth between two samples shows whether the NIC forwards by its rules.
     """
@@ -63,8 +63,8 @@ class Collector:
         target: CommandTarget = THIS_HOST,
         earlier: Collector | None = None,
     ) -> None:
-        """Compare with earlier readings, also of `earlier`. `interval_s`: between the two samples of a first reading;
-        0: it has one. `target`: how commands reach the switch."""
+        """Compare with earlier readings, also of `earlier`. `interval_s`: seconds between the two samples of a first
+        reading, 0 for only one sample. `target`: how commands reach the switch."""
         self.switch, self.interval_s, self.target = switch, interval_s, target
         self._last: DatapathSample | None = None if earlier is None else earlier._last
 
@@ -75,8 +75,8 @@ class Collector:
     def megaflows(self, bridge: str, *, ingress: Set[str] = frozenset(), is_whole: bool = False) -> Evidence:
         """Return the megaflows of a bridge, with their filters of traffic control and their growth.
 
-        `ingress`: ports whose filters are read in any case, if the bridge is of the kernel's datapath. `is_whole`:
-        whether the megaflows of other bridges are read too. Raises SwitchError.
+        `ingress`: ports whose filters are always read if the bridge is of the kernel's datapath. `is_whole`: whether to
+        read the megaflows of other bridges too. Raises SwitchError.
         """
         bridges = self.switch.bridges()
         idle_ms = next((each.max_idle_ms for each in bridges if each.max_idle_ms), None)
@@ -104,7 +104,7 @@ class Collector:
     def _sample(
         self, evidence: Evidence, others: Iterable[str], ingress: Set[str]
     ) -> tuple[Evidence, DatapathSample | None]:
-        """Return the evidence with a dump and its filters; and the sample, if the NIC holds rules."""
+        """Return the evidence with a dump and its filters, and the sample if the NIC has rules."""
         from xenoovs.switch.devices import read_port_packets
         from xenoovs.switch.netns import HERE
         from xenoovs.switch.vswitchd import netns_of
@@ -135,24 +135,24 @@ class Collector:
         return evidence, DatapathSample(megaflows, ports_before, read_port_packets(ports, where))
 
     def foreign_flows(self, bridge: str) -> tuple[Flow, ...]:
-        """Return the flows of other programs. There may be many, so read them only if they can matter."""
+        """Return the flows of other programs. There may be many: call it only if they can matter."""
         return tuple(seen.flow for seen in self.switch.dump_foreign_flows(bridge))
 
     def trace(self, key: str, *, datapath_type: str) -> str:
-        """Return what ofproto/trace prints for one packet of a megaflow: the flows that it visits now.
+        """Return the output of ofproto/trace for one packet of a megaflow: the flows that it visits now.
 
-        Unlike ofproto/detrace (3.4 and newer), every version has it. For a recirculated packet Open vSwitch goes on
-        where the pass before has stopped, by its recirc_id (xlate_in_init() of ofproto/ofproto-dpif-xlate.c). `key`:
-        as in a dump, without the ufid; its masks are ignored. Raises SwitchError, also for a megaflow that is gone.
+        Unlike ofproto/detrace (3.4 and newer), every version has it. For a recirculated packet Open vSwitch continues
+        after the previous pass, by its recirc_id (xlate_in_init() of ofproto/ofproto-dpif-xlate.c). `key`: as in a
+        dump, without the ufid; its masks are ignored. Raises SwitchError, also if the megaflow no longer exists.
         """
         from xenoovs.switch.appctl import Appctl
 
         return Appctl(self.endpoint).run("ofproto/trace", datapath_type, key)
 
     def chains(self, evidence: Evidence, *, is_of_kernel: bool) -> Evidence:
-        """Return the evidence with the version, and on whether the kernel can offload chains.
+        """Return the evidence with the version, and whether the kernel can offload chains.
 
-        As the kernel was built; if that is unknown, the log may show it.
+        This depends on the build of the kernel; if that is unknown, the log may show it.
         """
         from xenoovs.switch.devices import read_tc_chains
         from xenoovs.switch.vswitchd import find_process, read_log, read_version
@@ -167,7 +167,7 @@ class Collector:
         return evidence if process is None else replace(evidence, logs=(read_log(process),))
 
     def host(self, modules: Iterable[str] = ()) -> HostFacts:
-        """Return the facts about the host. Raises nothing. `modules`: those of the kernel to check."""
+        """Return the facts about the host. Never raises. `modules`: modules of the kernel to check."""
         from xenoovs.switch.host_facts import gather
 
         return gather(self.endpoint, modules=modules)
@@ -212,7 +212,7 @@ class Collector:
         return replace(evidence, host=host, logs=logs, remarks=tuple(unread))
 
     def listen(self, evidence: Evidence, *, seconds: float, is_reinstalling: bool) -> Evidence:
-        """Return the evidence with what ovs-vswitchd logs meanwhile about offload at debug level."""
+        """Return the evidence with the log of ovs-vswitchd about offload at debug level for `seconds`."""
         from xenoovs.switch.vlog import OffloadLog
 
         try:
@@ -222,8 +222,8 @@ class Collector:
         return replace(evidence, logs=(logged, *evidence.logs))
 
     def refused_rules(self, evidence: Evidence, refused: Sequence[Megaflow], *, is_probing: bool) -> Evidence:
-        """Return the evidence on rules that are not in the NIC; remarks are on these alone. `is_probing`: whether the
-        driver is asked, by adding each rule with skip_sw."""
+        """Return the evidence on rules that are not in the NIC, with remarks only on these. `is_probing`: whether to
+        try each rule in the driver, by adding it with skip_sw."""
         from xenoovs.switch.netlink import RouteSocket
         from xenoovs.switch.skip_sw_probe import SkipSwProber
         from xenoovs.switch.vswitchd import find_process, same_namespace
@@ -252,7 +252,7 @@ class Collector:
 
 
 def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
-    """Undo what a killed run left behind, and return a message for each such thing. Raises SwitchError."""
+    """Undo temporary changes of a killed run, and return a message for each. Raises SwitchError."""
     if is_replaying():
         return ()
     from xenoovs.switch.netlink import RouteSocket
@@ -277,17 +277,16 @@ def finish_leftovers(endpoint: Endpoint) -> tuple[str, ...]:
 
 
 def has_held_rules(evidence: Evidence) -> bool:
-    """Return whether the NIC holds rules of traffic control, by the dump."""
+    """Return whether the NIC has rules of traffic control, by the dump."""
     return any(_IN_TC_HARDWARE.search(line) for line in evidence.lines)
 
 
 def _read_filters(
     lines: Sequence[str], ingress: Set[str], place: Fact[Netns]
 ) -> tuple[FilterDump | None, tuple[str, ...]]:
-    """Return the filters of traffic control, None if there cannot be any, and what could not be read.
+    """Return the filters of traffic control, None if there cannot be any, and messages about unreadable ones.
 
-    `ingress`: ports whose filters are read too, if they have any: another program may have some there. `place`: the
-    network namespace of the devices.
+    `ingress`: ports whose filters are read too, as other programs may have some there. `place`: of the devices.
     """
     devices = dict.fromkeys(found[1] for line in lines if (found := _TC_PORT.search(line)))
     if isinstance(place, Unknown):
@@ -310,7 +309,7 @@ def _read_filters(
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable the garbage collector: a large dump makes many values without cycles, and the search takes long."""
+    """Disable the garbage collector: a large dump makes many values without cycles, whose search takes long."""
     gc.disable()
     try:
         yield
@@ -322,7 +321,7 @@ def uncollected() -> Iterator[None]:
 
 
 class NamedBridges(Set[str]):
-    """Every port with the name of a bridge, such as br0, br-int or ovsbr1; `seen`: those that were looked up."""
+    """All ports with the name of a bridge, such as br0, br-int or ovsbr1. `seen`: names that were looked up."""
 
     def __init__(self) -> None:
         self.seen = set[str]()
@@ -346,10 +345,10 @@ def read_flows(path: Path) -> tuple[ObservedFlow, ...]:
 
 
 def recorded_evidence(log: Path | None = None, *, version: str | None = None, config: Path | None = None) -> Evidence:
-    """Return what is known beside a recorded dump. Raises OSError, FileUnusable.
+    """Return the evidence for a recorded dump. Raises OSError, FileUnusable.
 
-    A dump does not show for how long its host keeps megaflows, so none is judged by its age. `log`: of the same
-    ovs-vswitchd. `version`: of Open vSwitch; None: as the log says. `config`: the file of the config, for commands.
+    A dump does not show how long its host keeps megaflows, so none is judged by its age. `log`: of the same
+    ovs-vswitchd. `version`: of Open vSwitch; from the log if None. `config`: the file of the config, for commands.
     """
     target = CommandTarget(config=None if config is None or str(config) == "-" else str(config))
     evidence = Evidence(is_recorded=True, max_idle_s=inf, given_version=version, target=target)

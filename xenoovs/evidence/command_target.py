@@ -1,4 +1,4 @@
-"""Commands as they have to be typed for one Open vSwitch of several, so that a copied command reaches the right one."""
+"""Suggested commands for one Open vSwitch of several: a copied command reaches the right one."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from xenoovs.dataclass import dataclass
 _RUNDIR_TOOLS = frozenset(("ovs-appctl", "ovs-ofctl", "ovs-dpctl"))
 _DEVICE_TOOLS = frozenset(("ip", "ethtool", "tc", "devlink", "ping", "tcpdump"))
 _OFFLINE = ("lint",)
-"""The commands of xenoovs, among the suggested ones, that have neither --db nor --lab."""
+"""Suggested commands of xenoovs that have neither --db nor --lab."""
 _OF_FLEET = {
     "plan": "# a changed config: xenoovs fleet plan CONFIG, on a host of its store",
     "apply": "# the agent installs the flows; a changed config: xenoovs fleet apply CONFIG, on a host of its store",
 }
-"""In place of commands that refuse the file of a DPU of a fleet. In a list they come after a change of the config or of
+"""Replacements of commands that refuse the file of a DPU of a fleet. In a list they follow a change of the config or
 the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandTarget:
-    """How tools reach an Open vSwitch; without any field: the one of this host.
+    """How tools reach an Open vSwitch; the one of this host if no field is set.
 
     Attributes:
         db: database for ovs-vsctl(8).
         rundir: directory for tools that talk to ovs-vswitchd (ovs-appctl(8), "ENVIRONMENT").
         options: options for xenoovs, such as (`--lab`, `NAME`).
         enter: prefix that runs a command in the network namespace of the devices, such as nsenter(1).
-        config: the config file for commands of xenoovs; None: `FILE` stands for it.
-        machine: prefix that runs a command in the virtual machine of a lab; empty: there is none.
+        config: the config file for commands of xenoovs; `FILE` if None.
+        machine: prefix that runs a command in the virtual machine of a lab, if there is one.
         is_of_fleet: whether the config is the file of a DPU of a fleet.
     """
 
@@ -59,7 +59,7 @@ class CommandTarget:
         return (program, *rest)
 
     def shell(self, command: Iterable[str]) -> str:
-        """Return a command as shell text; a comment if no command can do it on this target."""
+        """Return a command as shell text; a comment if no command does it on this target."""
         program, *rest = command
         if program == "systemctl" and self.rundir is not None:
             return f"# {rest[0]} the ovs-vswitchd of {self.rundir} yourself: it is no service of this host"
@@ -68,11 +68,11 @@ class CommandTarget:
         return join(self.argv((program, *rest)))
 
     def text(self, command: str) -> str:
-        """Return a command for this host, given as shell text, for this target; a comment (`# ..`) stays as it is."""
+        """Return shell text for this host in the form for this target; a comment (`# ..`) does not change."""
         return command if command.startswith("# ") else self.shell(split(command))
 
     def message(self, message: str, commands: Iterable[str]) -> str:
-        """Return a message with its commands, given in backquotes for this host, for this target."""
+        """Return a message whose commands in backquotes are for this host with commands for this target."""
         for command in dict.fromkeys(commands):
             message = message.replace(f"`{command}`", self._quoted(command))
         return message
@@ -89,7 +89,7 @@ class CommandTarget:
 
     @property
     def restart(self) -> tuple[str, ...]:
-        """Commands, for `text`, that restart Open vSwitch and install our flows again."""
+        """Return commands, for `text`, that restart Open vSwitch and install our flows again."""
         if "--lab" in self.options:
             return ("xenoovs doctor FILE --fix --restart-ovs",)
         return ("systemctl restart openvswitch-switch", "xenoovs apply FILE")

@@ -1,4 +1,4 @@
-"""What is known about an Open vSwitch and its host: one value for every judgement, whichever way it was read."""
+"""The facts about an Open vSwitch and its host: one value for every judgement, however it was read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xenoovs.evidence.command_target import THIS_HOST, CommandTarget
 from xenoovs.evidence.samples import DatapathSample, PortFinding
 
 Shape = tuple[str | None, tuple[tuple[str, str], ...], tuple[str, ...]]
-"""Ingress port, keys with their matched attributes, kinds of actions: what decides whether a driver accepts a rule."""
+"""Ingress port, keys with their matched attributes, kinds of actions: they decide whether a driver accepts a rule."""
 
 UNREAD_HOST = HostFacts(is_local=False, database=NOT_READ, daemon=NOT_READ, devices=NOT_READ)
 
@@ -23,7 +23,7 @@ UNREAD_HOST = HostFacts(is_local=False, database=NOT_READ, daemon=NOT_READ, devi
 @dataclass(frozen=True, slots=True)
 class BridgePorts:
     """The ports of a bridge. `prefixes`: beginnings of the names of its tunnel ports in the datapath. `tunnels`: all
-    tunnel ports of this Open vSwitch, with the name of their bridges; empty: they are not known."""
+    tunnel ports of this Open vSwitch, with the name of their bridges; empty if unknown."""
 
     names: frozenset[str]
     prefixes: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class BridgePorts:
 
 
 def ports_of(bridge: str, bridges: Iterable[BridgeState]) -> BridgePorts | None:
-    """Return the ports of a bridge, with the tunnel ports of all bridges; None: there is no such bridge."""
+    """Return the ports of a bridge, with the tunnel ports of all bridges; None without such a bridge."""
     listed = tuple(bridges)
     state = next((each for each in listed if each.name == bridge), None)
     if state is None:
@@ -55,18 +55,18 @@ def ports_of(bridge: str, bridges: Iterable[BridgeState]) -> BridgePorts | None:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Facts about one Open vSwitch and its host; what was not read is None, empty or Unknown.
+    """Facts about one Open vSwitch and its host. Facts that were not read are None, empty or Unknown.
 
     Attributes:
         lines: of a dump of megaflows; those of a file can be read once.
-        ports: of the bridge in question; None: of all megaflows.
+        ports: of the bridge in question; None for all bridges.
         internal_ports: names of bridges and of their internal ports, whose packets are for the host itself.
         max_idle_s: how long a megaflow stays after its last packet.
         filters: filters of traffic control by cookie (`datapath.tc.cookie_of_ufid`).
         rules: all filters, also of other programs, with their device.
         before: an earlier sample, which shows growth.
         port_checks: packets that ports gave to the CPU between the two samples.
-        has_tc_chains: as KernelFacts has it.
+        has_tc_chains: as in KernelFacts.
         is_recorded: whether the dump is a file, which may lack megaflows if all that it has are offloaded.
         has_totals: whether counters are since the installation of megaflows; False: since the sample before, so that a
             megaflow without packets is idle, and proves nothing about its rule.
@@ -74,7 +74,7 @@ class Evidence:
         driver: ufid -> answer of the driver, for megaflows that were tried.
         in_hardware: shapes of megaflows that are in hardware.
         layers: of all megaflows of the dump (`dp:`), `offloaded` for those in hardware.
-        given_version: of Open vSwitch as the user gave it; None: as ovs-vswitchd says.
+        given_version: of Open vSwitch, given by the user; None for that of ovs-vswitchd.
         target: how commands reach this Open vSwitch.
         remarks: what could not be read.
     """
@@ -102,7 +102,7 @@ class Evidence:
 
     @property
     def contradicted(self) -> frozenset[str]:
-        """Ports that gave the CPU more packets than megaflows explain."""
+        """Return the ports that gave the CPU more packets than megaflows explain."""
         return frozenset(each.port for each in self.port_checks if each.is_contradicted)
 
     @property
@@ -115,7 +115,7 @@ class Evidence:
 
     @property
     def offload(self) -> OffloadState | None:
-        """Whether the running ovs-vswitchd offloads."""
+        """Return whether the running ovs-vswitchd offloads."""
         daemon = self.host.daemon
         return None if isinstance(daemon, Unknown) or isinstance(daemon.offload, Unknown) else daemon.offload
 
@@ -126,7 +126,7 @@ class Evidence:
 
     @property
     def tc_policy(self) -> str | None:
-        """The tc-policy in use; if the log does not show it, the configured one."""
+        """Return the tc-policy in use; if the log does not show it, the configured one."""
         in_use = self.history.tc_policy if self.history is not None else None
         configured = self.database.config.get("tc-policy") if self.database is not None else None
         return in_use or configured

@@ -1,4 +1,4 @@
-"""Files that were recorded elsewhere: dumps, flows, logs; read as streams, and refused where they have no end."""
+"""Files that were recorded elsewhere: dumps, flows, logs. They are read as streams, up to a limit."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from xenoovs.errors import FileUnusable
 from xenoovs.regex import ASCII, regex
 
 MAX_DUMP_BYTES = 2 << 30
-"""About four million megaflows; Open vSwitch has at most 200,000 by default (`flow-limit`)."""
+"""Size limit of a dump: about four million megaflows; Open vSwitch has at most 200,000 by default (`flow-limit`)."""
 
 MAX_TEXT_BYTES = 256 << 20
-"""Of what is read as a whole: half a million flows, or the log of some months."""
+"""Size limit of other files: half a million flows, or the log of some months."""
 
 MAX_LINE_BYTES = 1 << 20
 """Actions of one megaflow have at most 32 KiB in the kernel's own form (MAX_ACTIONS_BUFSIZE, net/openvswitch)."""
 
 _Read = Callable[[int], bytes]
-"""Some bytes, at most so many; none at the end."""
+"""Returns some bytes, at most as many as given; none at the end."""
 
 _MOST_WITHOUT = 10_000
 _CHUNK_BYTES = 1 << 18
@@ -44,8 +44,8 @@ _UNPACKERS = {_GZIP: "zcat", _XZ: "xzcat", _ZSTD: "zstdcat"}
 
 @contextmanager
 def open_lines(path: Path, *, max_bytes: int | None = None) -> Iterator[Iterator[str]]:
-    """The lines of a text file, or of standard input for `-`; bytes that are no UTF-8 become escapes. Raises OSError,
-    and while lines are taken FileUnusable: for what is no text, or longer than `max_bytes`, by default
+    """Yield the lines of a text file, or of standard input for `-`; bytes that are no UTF-8 become escapes. Raises
+    OSError. The lines raise FileUnusable if the file is no text, or longer than `max_bytes`, by default
     MAX_DUMP_BYTES."""
     max_bytes = MAX_DUMP_BYTES if max_bytes is None else max_bytes
     if str(path) == "-":
@@ -61,7 +61,8 @@ def open_lines(path: Path, *, max_bytes: int | None = None) -> Iterator[Iterator
 
 @contextmanager
 def open_dump(path: Path) -> Iterator[Transcript]:
-    """The lines of a dump of megaflows, wrapped ones joined. Raises as `open_lines`, and for a text without any."""
+    """Yield the lines of a dump of megaflows, wrapped ones joined. Raises what `open_lines` raises, also without
+    any."""
     with open_lines(path) as lines:
         yield Transcript(_having_megaflows(lines, "standard input" if str(path) == "-" else str(path)))
 
@@ -78,7 +79,7 @@ def _having_megaflows(lines: Iterator[str], name: str) -> Iterator[str]:
 
 
 def read_text(path: Path) -> str:
-    """A whole file. Raises OSError, FileUnusable."""
+    """Return the text of a file. Raises OSError, FileUnusable."""
     with open_lines(path, max_bytes=MAX_TEXT_BYTES) as lines:
         return "".join(lines)
 
@@ -94,7 +95,7 @@ def _reader(descriptor: int, name: str) -> _Read:
 
 
 def _first_of_pipe(descriptor: int, name: str) -> bytes:
-    """Return the first bytes of a pipe; wait some time for a process that opens it to write."""
+    """Return the first bytes of a pipe. Wait some time for a process that opens it to write."""
     deadline = time.monotonic() + _WRITER_PATIENCE_S
     while time.monotonic() < deadline:
         try:
@@ -112,7 +113,7 @@ _WRAPPED = regex(rb'\s*\{\s*"reply"\s*:')
 
 
 def _unwrapped(read_some: _Read, name: str) -> _Read:
-    """Return what reads the text inside of `{"reply": "..."}`, which ovs-appctl --format json prints since 3.4."""
+    """Return a reader of the text within `{"reply": "..."}`, which ovs-appctl --format json prints since 3.4."""
     first = read_some(_CHUNK_BYTES)
     if not _WRAPPED.match(first):
         begun = [first]
@@ -167,7 +168,7 @@ def _check_packed(first: bytes, name: str) -> None:
 
 
 _COMMAND = "flow-dump from command:"
-"""Replaces a command line. The parser skips lines that begin so, like headers of Open vSwitch."""
+"""Replaces a command line. The parser skips lines with this begin, like headers of Open vSwitch."""
 
 _DUMP = regex(r"\bovs-(?:appctl|dpctl)\b.*\b(?:dpctl/)?dump-flows\b(?P<options>.*)", ASCII)
 _PROMPT = regex(
@@ -177,7 +178,7 @@ _PROMPT = regex(
 """`[root@host ~]# COMMAND`, `user@host:~$ COMMAND`."""
 _BARE_PROMPT = regex(r"[#$]\s*(?P<command>.*)")
 _LOG = regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z\|[0-9]+\|")
-"""What the tools of Open vSwitch print on stderr (lib/vlog.c)."""
+"""Lines of the tools of Open vSwitch on stderr (lib/vlog.c)."""
 
 _RULER = regex(r"[-=]{2,}|(?:`{3}|~{3}).*|\[?\.{2,3}\]?", ASCII)
 """Between parts of a copied text: `--` of grep(1), fences of Markdown, an ellipsis."""
@@ -190,18 +191,18 @@ _LAYERS = {
     "ovs": "dp:ovs",
     "non-offloaded": "dp:non-offloaded",
 }
-"""A single `type=` -> what it says about each megaflow (flow_passes_type_filter of lib/dpctl.c). A list is a union, and
-`tc` lists rules in hardware and rules that are not."""
+"""A single `type=` -> the state of each megaflow (flow_passes_type_filter of lib/dpctl.c). A list is a union, and `tc`
+lists rules in hardware and others."""
 _SELECTING = regex(r"\btype=(?!all\b)|\bfilter=|\|")
-"""Parts of a command line that leave megaflows out: options, and a pipe to grep(1) and the like."""
+"""Parts of a command line that leave out megaflows: options, and a pipe, such as to grep(1)."""
 
 _SLOW_PATH = regex(r" actions:(?:.*,)?userspace\(|check_pkt_len\(.*userspace\(")
 _STATED = regex(r", (?:offloaded|dp):[a-z]")
 
 
 class Transcript:
-    """The lines of a dump, completed. Attributes are right after the last line. `dumps`: number of command lines that
-    made a dump. `is_complete`: whether the command lines made the dump without `type=`, `filter=` or a pipe."""
+    """The lines of a dump, completed. Attributes are valid after the last line. `dumps`: number of command lines that
+    made a dump. `is_complete`: whether these had no `type=`, `filter=` or pipe."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self.dumps = 0
@@ -216,19 +217,19 @@ class Transcript:
             yield _completed(line, state)
 
     def remarks(self) -> Iterator[str]:
-        """Yield what a reader of the findings has to know about the file."""
+        """Yield remarks on the file for the reader of the findings."""
         if self.dumps > 1:
             yield f"the file has {self.dumps} dumps, and megaflows that are in several count several times: give one"
 
     def _begin(self, options: str) -> str:
-        """Return what the options of a dump say about each of its megaflows."""
+        """Return the state of each megaflow of a dump, by its options."""
         self.dumps += 1
         self.is_complete = not _SELECTING.search(options) and (self.is_complete or self.dumps == 1)
         types = _TYPE.search(options)
         return _LAYERS.get(types[1], "") if types else ""
 
     def _without_prompts(self) -> Iterator[str]:
-        """Yield the lines; empty ones in place of prompts, rulers and the output of other commands."""
+        """Yield the lines, with empty ones for prompts, rulers and the output of other commands."""
         is_foreign = False
         for line in self._lines:
             text = line.strip()
@@ -249,7 +250,7 @@ class Transcript:
 
 
 def _command(text: str) -> str | None:
-    """Return the command of a line with a prompt or of a dump; None: the line is no command line."""
+    """Return the command of a line with a prompt or of a dump; None if it is no command line."""
     prompt = _PROMPT.fullmatch(text) or _BARE_PROMPT.fullmatch(text)
     if prompt is not None:
         return prompt["command"] or ""
@@ -257,7 +258,7 @@ def _command(text: str) -> str | None:
 
 
 def _completed(line: str, state: str) -> str:
-    """Return a line with what -m would print, where that is known. `state`: as the command line shows it."""
+    """Return a line with the parts that -m would add, if known. `state`: from the command line."""
     if " actions:" not in line or _STATED.search(line):
         return line
     known = "dp:ovs" if _SLOW_PATH.search(line) else state

@@ -1,7 +1,7 @@
-"""Two samples of the datapath: what megaflows grew by, and whether ports gave the CPU more packets than that.
+"""Two samples of the datapath: the growth of megaflows, and whether ports gave the CPU more packets.
 
-A table shows what a NIC holds, growth shows what it does. The packets that a port gave to the CPU are counted apart
-from megaflows and from traffic control, so they show what both miss.
+A table shows the rules of a NIC, growth shows its work. Counters of packets that a port gave to the CPU are independent
+of megaflows and traffic control, so they show what both miss.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xenoovs.errors import counted
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Packets that came between two samples, and those of them that the NIC forwarded."""
+    """Packets between two samples, and how many of them the NIC forwarded."""
 
     packets: int = 0
     hw_packets: int = 0
@@ -35,7 +35,7 @@ NO_GROWTH = Growth()
 
 
 MegaflowId = tuple[str | None, tuple[str, ...]]
-"""The ufid and the actions: Open vSwitch uses a ufid again for another megaflow."""
+"""The ufid and the actions, as Open vSwitch reuses a ufid for another megaflow."""
 
 
 def id_of(megaflow: Megaflow) -> MegaflowId:
@@ -44,9 +44,9 @@ def id_of(megaflow: Megaflow) -> MegaflowId:
 
 @dataclass(frozen=True, slots=True)
 class SampledMegaflow:
-    """The counters of one megaflow. `packets`: by its tc filter if it has one. `is_active`: whether it had a packet so
-    recently that it does not expire before the next sample. `is_held`: whether the NIC holds it by a rule of traffic
-    control. `is_first`: whether its packets come right from the port, not from another megaflow."""
+    """The counters of one megaflow. `packets`: of its tc filter if it has one. `is_active`: whether its last packet is
+    so recent that it does not expire before the next sample. `is_held`: whether it is in the NIC by a rule of traffic
+    control. `is_first`: whether its packets come directly from the port, not from another megaflow."""
 
     in_port: str
     layer: str | None
@@ -58,7 +58,7 @@ class SampledMegaflow:
     is_first: bool = True
 
     def since(self, before: SampledMegaflow | None) -> Growth | None:
-        """Return the growth since a sample before; None if it had no such megaflow, or its counters restarted."""
+        """Return the growth since an earlier sample; None if that had no such megaflow, or the counters restarted."""
         if before is None or self.packets < before.packets or self.hw_packets < before.hw_packets:
             return None
         return Growth(self.packets - before.packets, self.hw_packets - before.hw_packets)
@@ -69,7 +69,7 @@ _EXPIRING = 0.8
 
 
 def sampled(megaflow: Megaflow, counters: TcCounters | None, *, max_idle_s: float = MAX_IDLE_S) -> SampledMegaflow:
-    """Return the counters of a megaflow. `counters`: those of its tc filter, if it has one."""
+    """Return the counters of a megaflow. `counters`: of its tc filter, if it has one."""
     is_active = megaflow.used_s is not None and megaflow.used_s < _EXPIRING * max_idle_s
     place = megaflow.in_port or "", megaflow.layer
     is_hw = verdict_of(megaflow) is Verdict.HW
@@ -88,8 +88,8 @@ def filter_of(megaflow: Megaflow, filters: Mapping[str, TcFilter] | None) -> TcF
 
 @dataclass(frozen=True, slots=True)
 class DatapathSample:
-    """The counters of one moment. `megaflows`: by identity. `ports_before`: packets for the CPU by port, read before
-    the megaflows; ports without such a counter are absent. `ports_after`: likewise, read after the megaflows."""
+    """The counters at one time. `megaflows`: by identity. `ports_before`: packets for the CPU by port, read before the
+    megaflows, without ports that have no such counter. `ports_after`: the same, read after the megaflows."""
 
     megaflows: Mapping[MegaflowId, SampledMegaflow]
     ports_before: Mapping[str, PortPackets] = field(default_factory=dict)
@@ -109,12 +109,12 @@ def sample_of(
 
 @dataclass(frozen=True, slots=True)
 class PortFinding:
-    """The packets that one port gave to the CPU between two samples, beside those that megaflows explain. `received`:
-    by the counter `source` of the port, from the end of the first sample to the begin of the second. `explained`: by
-    the megaflows that are not in hardware, at most. `tolerance`: further packets that prove nothing: those before a new
-    rule was in the NIC, and what no megaflow counts. `silence`: why there is no verdict. `entered`: all packets that
-    entered the port meanwhile, if the CPU got all of them. `twice`: packets that traffic control forwarded in software,
-    and that the driver counted as the NIC's too."""
+    """The packets that one port gave to the CPU between two samples, compared with its megaflows. `received`: by the
+    counter `source` of the port, from the end of the first sample to the begin of the second. `explained`: most packets
+    that megaflows outside of hardware explain. `tolerance`: further packets that prove nothing: those before a new rule
+    was in the NIC, and those that no megaflow counts. `silence`: why there is no verdict. `entered`: all packets that
+    entered the port, if the CPU got all of them. `twice`: packets that traffic control forwarded in software and the
+    driver counted as the NIC's too."""
 
     port: str
     received: int = 0
@@ -127,7 +127,7 @@ class PortFinding:
 
     @property
     def is_contradicted(self) -> bool:
-        """Whether the CPU got packets of megaflows that are reported as forwarded by the NIC."""
+        """Return whether the CPU got packets of megaflows that are reported as forwarded by the NIC."""
         return bool(self.twice) or (not self.silence and self.received > self.explained + self.tolerance)
 
     def __str__(self) -> str:
@@ -151,14 +151,14 @@ than the default maximum segment size (RFC 9293, 3.7.1)."""
 
 _ALWAYS_TOLERATED = 10
 _TOLERATED = 0.01
-"""Of the packets received. Packets before the rule of a megaflow and those that ovs-vswitchd sends count nowhere."""
+"""Part of the received packets. Those before the rule of a megaflow, and from ovs-vswitchd, count nowhere."""
 
 
 def check_ports(before: DatapathSample, now: DatapathSample) -> tuple[PortFinding, ...]:
-    """Compare, for each port with megaflows in hardware, what it gave to the CPU with what megaflows explain.
+    """Compare, for each port with megaflows in hardware, the packets for the CPU with those that megaflows explain.
 
-    The counters of a port are read inside the time between the readings of megaflows. So all packets that a port
-    received were counted by megaflows in time, if by any.
+    The counters of a port are read between the readings of megaflows. So megaflows have counted all packets that the
+    port counted, if they count them at all.
     """
     ports = dict.fromkeys(each.in_port for each in now.megaflows.values() if each.is_held)
     lost = Counter(
@@ -194,16 +194,16 @@ def _check_port(port: str, before: DatapathSample, now: DatapathSample, *, lost:
 
 
 def merged_packets(packets: int, size: int) -> int:
-    """Return how many packets more than counted these bytes may be, as the kernel merges segments of TCP."""
+    """Return how many more packets than counted these bytes may be, as the kernel merges segments of TCP."""
     return max(0, size // _LEAST_SEGMENT - packets)
 
 
 @dataclass(frozen=True, slots=True)
 class PortGrowth:
-    """What the megaflows of one port grew by between two samples. `merged`: further packets that they may have had
-    (`merged_packets`). `new`: how many are new; `new_packets`: theirs. `held`: packets that the NIC has counted for all
-    of them since they were installed. `twice`: packets that their rules may have counted in software and in
-    hardware."""
+    """The growth of the megaflows of one port between two samples. `merged`: further packets that they may have had
+    (`merged_packets`). `new`: number of new megaflows; `new_packets`: their packets. `held`: packets that the NIC
+    counted for all of them since their installation. `twice`: packets that their rules may have counted in software and
+    in hardware."""
 
     growth: Growth = NO_GROWTH
     merged: int = 0
@@ -214,7 +214,7 @@ class PortGrowth:
 
 
 def port_finding(port: str, first: PortPackets, last: PortPackets, megaflows: PortGrowth) -> PortFinding:
-    """Compare what a port gave to the CPU between two readings with the growth of its megaflows."""
+    """Compare the packets that a port gave to the CPU between two readings with the growth of its megaflows."""
     if last.packets < first.packets or first.source != last.source:
         return PortFinding(port, silence="their counter restarted")
     received = last.packets - first.packets

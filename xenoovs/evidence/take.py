@@ -1,4 +1,4 @@
-"""Takes a record: asks everything that judges ask, and what else a person wants to see, while a tape records."""
+"""Takes a record: reads all that judges read, and more for a person, while a tape records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from xenoovs.switch.vswitchd import netns_of, read_offload_counters
 _MOST_TRACED = 64
 _TIMEOUT_S = 10.0
 _OF_VSWITCHD = ("dpif/show", "dpif/offload/show", "metrics/show", "memory/show", "vlog/list", "ofproto/list-tunnels")
-"""ovs-vswitchd(8); what a version does not have, it refuses."""
+"""Commands of ovs-vswitchd(8). A version refuses those that it lacks."""
 _OF_BRIDGE = (("dump-groups", "OpenFlow15"), ("dump-meters", "OpenFlow13,OpenFlow14"), ("dump-ports", "OpenFlow14"))
 _OF_HOST = (
     *(("uname", "-srm"), ("cat", "/etc/os-release"), ("ip", "-V"), ("tc", "-V")),
@@ -45,8 +45,8 @@ _OF_DEVICE = ("-i", "-k", "-S")
 def take(
     switch: ManagementSwitch, bridge: str | None, recorder: Recorder, *, interval_s: float
 ) -> tuple[BridgeState, ...]:
-    """Ask everything about one bridge, None: about all, with two looks; return the bridges. Changes nothing. Its
-    questions pass `recorder`. Raises SwitchError where there is no such bridge, or no Open vSwitch that answers."""
+    """Read everything about one bridge (None: about all), with two samples, through `recorder`, and return the bridges.
+    Changes nothing. Raises SwitchError if the bridge does not exist, or Open vSwitch does not answer."""
     # In the order in which a judge asks: the answers to one question are played back in the order of the record.
     states = switch.bridges() if bridge is None else (switch.describe(bridge),)
     ports = frozenset(port.name for state in states for port in state.ports)
@@ -88,7 +88,7 @@ def _ask_more(switch: ManagementSwitch, states: Collection[BridgeState]) -> None
 
 
 def _ask(question: Callable[..., object], *words: object, **options: object) -> None:
-    """Go on after a refusal: it is an answer too, and in the record."""
+    """Go on after an error: it is an answer too, and in the record."""
     with suppress(SwitchError, ParseError):
         question(*words, **options)
 
@@ -106,7 +106,7 @@ _ADDRESS = regex(
 )
 _ANOTHER = "name-"
 _DATAPATH_ID = regex(r"\b0000([0-9a-f]{12})\b")
-"""The MAC of the bridge, mostly (ovs-vswitchd.conf.db(5), other_config:datapath-id)."""
+"""A datapath id, mostly the MAC of the bridge (ovs-vswitchd.conf.db(5), other_config:datapath-id)."""
 _PIECE = regex(r'("val":\s*)"[^"]*"')
 """Headers that tc(8) writes, as pieces of addresses in hexadecimal."""
 _LABEL = r"[A-Za-z0-9](?:[\w-]*[A-Za-z0-9])?"
@@ -120,7 +120,7 @@ _HOST_NAME = regex(
     r'(?<="hostname": ")[^"]+|(?<="remote_name": ")[^"]+|(?<=\bhostname=)[^\s,}]+|(?<=DNS:)[^\s,]+|(?<=CN=)[^,+\n]+'
     r"|[\w.-]{1,256}(?=: failed to resolve)"
 )
-"""Names of hosts: domain names; those of this host, of its remotes, and in certificates."""
+"""Host names: domain names, and the names of this host, of its remotes, and in certificates."""
 _EXTERNAL = regex(r'"external_ids": \{[^}]*\}')
 _NOTE = regex(r'("(?!ovn-)[^"]+": )"([^"]+)"')
 
@@ -128,9 +128,9 @@ _NOTE = regex(r'("(?!ovn-)[^"]+": )"([^"]+)"')
 class Anonymizer:
     """Maps all addresses of a text by a random key that is stored nowhere.
 
-    The first byte of an IPv4 address or MAC and the first two of an IPv6 address stay, as they say of which kind it
-    is. Those that follow are mapped so that common prefixes stay common. The last bits (16, 24 and 64) are changed by
-    one constant: only so do masks of any of these bits, which blocks of clients have, match the same as before.
+    The first byte of an IPv4 address or MAC and the first two of an IPv6 address stay, as they show its kind. The next
+    ones are mapped so that common prefixes stay common. The last bits (16, 24 and 64) are changed by one constant, so
+    that masks of any of these bits, which blocks of clients have, match as before.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -147,7 +147,7 @@ class Anonymizer:
         return "".join("".join(map(self._of_word, _BREAK.split(line))) for line in text.splitlines(keepends=True))
 
     def _another(self, word: str) -> str:
-        """Return a word without its names of hosts and addresses."""
+        """Return a word with its host names and addresses replaced."""
         if "." in word:
             word = _NAME.sub(lambda found: self._named(found[0]), word)
         elif ":" not in word:
@@ -155,7 +155,7 @@ class Anonymizer:
         return _ADDRESS.sub(self._replaced, word)
 
     def _named(self, name: str) -> str:
-        """Return another name, always the same, for one that is no address and has no other already."""
+        """Return the replacement of a host name, always the same."""
         if _ADDRESS.fullmatch(name) or name.startswith(_ANOTHER):
             return name
         return f"{_ANOTHER}{blake2s(name.encode(errors='replace'), key=self._key, digest_size=4).hexdigest()}"
@@ -183,7 +183,7 @@ class Anonymizer:
         return f"{show(self._mapped(value, width) & read(mask))}/{mask}"
 
     def _exact(self, value: int, width: int) -> int:
-        """Return the address for one that has no mask: those with a meaning of their own stay."""
+        """Return the replacement of an address without a mask. Well-known addresses stay."""
         first = value >> (width - 8)
         if width == 32:
             return value if not value or first in (0, 127) or first >= 224 else self._mapped(value, width)
@@ -210,7 +210,7 @@ class Anonymizer:
 
 
 _KEPT = {32: (8, 16), 48: (8, 24), 128: (16, 64)}
-"""Bits of the address -> first ones that stay, last ones that are changed by a constant."""
+"""Width of the address -> first bits that stay, last bits that are changed by a constant."""
 _KINDS: tuple[tuple[str, int, Callable[[str], int], Callable[[int], str]], ...] = (
     ("mac", 48, lambda text: parse_mac(text).value, lambda value: str(Mac(value))),
     ("v4", 32, lambda text: int(IPv4Address(text)), lambda value: str(IPv4Address(value))),

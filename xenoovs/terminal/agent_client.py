@@ -1,4 +1,4 @@
-"""How commands find the agent, and what they print without one."""
+"""How commands find the agent, and their output without one."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def agent_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 def agent_command(name: str) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Make a command to an agent: `NAME [options]`. The function gets `where` and `output`, and parameters of its own,
-    and returns the exit status; None: 0."""
+    """Make a command to an agent: `NAME [options]`. The function gets `where`, `output` and its own parameters, and
+    returns the exit status; None for 0."""
     return lambda function: click.command(name)(agent_options(output_option(function)))
 
 
@@ -71,8 +71,8 @@ def find_client(where: Where) -> Client:
 
 
 def agent_of(where: Where, *names: str) -> Client | None:
-    """Return the agent of a bridge, by the first of these names that an agent has; None: none runs. With --control an
-    agent has to be there."""
+    """Return the agent of a bridge, by the first of these names that an agent has; None if none runs. With --control an
+    agent must run."""
     path = where.control or _answering(where, names)
     if path is None:
         return None
@@ -92,14 +92,14 @@ def _answering(where: Where, names: Iterable[str]) -> Path | None:
 
 
 def find_places(db: str | None, lab: str | None) -> AgentPaths:
-    """Return where the agents of an Open vSwitch have their files. Raises click.UsageError, LabError, ListenError."""
+    """Return the places of the files of an Open vSwitch's agents. Raises click.UsageError, LabError, ListenError."""
     from xenoovs.agent.control.files import agent_paths
 
     return agent_paths(endpoint_of(db, lab), env=os.environ, is_root=os.geteuid() == 0)
 
 
 def options_of(client: Client, where: Where) -> str:
-    """Return the options with which commands reach this agent, after a space; empty: they need none."""
+    """Return the options by which commands reach this agent, after a space; empty if they need none."""
     from xenoovs.agent.control.files import command_options
 
     places = find_places(where.db, where.lab) if where.control is None else None
@@ -119,9 +119,9 @@ INSTEAD = "edit that file, which the agent then reads again, or use `xenoovs wei
 
 
 def check_agent(where: Where, bridge: str, *, force: bool, instead: str = INSTEAD) -> None:
-    """Refuse a change of a bridge that an agent reconciles; with `force`, only warn on stderr. `force`: whether the
-    change is made although the agent will revert it. `instead`: what the user should do, for the message. Raises
-    click.UsageError: an agent runs, and `force` is not set."""
+    """Refuse a change of a bridge that an agent reconciles; with `force`, only warn on stderr that the agent will
+    revert it. `instead`: what the user should do, for the message. Raises click.UsageError if an agent runs and `force`
+    is not set."""
     if agent_of(where, bridge) is None:
         return
     if not force:

@@ -1,4 +1,4 @@
-"""What every command has: its group, its exit status, the errors that it prints, and the user who runs it."""
+"""The parts of every command: its group, its exit status, its error messages, and the user who runs it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXIT_INTERRUPTED = 130
 
 
 class GuessingGroup(click.Group):
-    """Answers a mistyped command with the nearest one, in the words of all other guesses."""
+    """A group that suggests the nearest command for a mistyped one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -38,8 +38,8 @@ class GuessingGroup(click.Group):
 
 
 class LazyGroup(GuessingGroup):
-    """Imports the module of a command when the command is used, and none for help. `sections`: title -> command -> its
-    one line. `modules`: command -> the module that has it as `NAME_command`."""
+    """Imports the module of a command when it is used, and none for help. `sections`: title -> command -> its one line
+    of help. `modules`: command -> the module that has it as `NAME_command`."""
 
     def __init__(
         self, *args: Any, sections: Mapping[str, Mapping[str, str]], modules: Mapping[str, str], **kwargs: Any
@@ -60,7 +60,7 @@ class LazyGroup(GuessingGroup):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer commands without the import of any."""
+        """Offer commands without importing them."""
         found = [CompletionItem(name, help=text) for name, text in self._texts.items() if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -72,7 +72,7 @@ class LazyGroup(GuessingGroup):
 
 
 def fail(error: XenoovsError, status: int = EXIT_FAILED, *, text: str | None = None, **facts: object) -> int:
-    """Print an error, and return the exit status. `text`: how it is printed without `-o json`."""
+    """Print an error, and return the exit status. `text`: its form without `-o json`."""
     if text is not None and not errors_in_json():
         echo(text, err=True)
     else:
@@ -82,7 +82,7 @@ def fail(error: XenoovsError, status: int = EXIT_FAILED, *, text: str | None = N
 
 
 def user_name() -> str:
-    """Return who runs the command; behind sudo, who called it."""
+    """Return the name of the user who runs the command, or who called sudo."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -92,9 +92,8 @@ def user_name() -> str:
 
 
 def file_behind(path: Path, *, option: str) -> Path:
-    """Return the file to be written as a whole, behind links. A link stays, and so does what it leads to if that is a
-    device or a pipe, such as /dev/stdout. `option`: its name in messages. Raises click.UsageError: there is something
-    else."""
+    """Return the file to write atomically, behind links. A link stays, and so does a device or a pipe behind it, such
+    as /dev/stdout. `option`: its name in messages. Raises click.UsageError if the path is something else."""
     # Before `resolve`: /dev/stdout leads to the name of a pipe, which no path has.
     if path.exists() and not path.is_file():
         raise click.UsageError(f"{option} {path} is no regular file.")

@@ -1,4 +1,4 @@
-"""`xenoovs --completion`: the script that teaches a shell to complete xenoovs, and the names that it offers."""
+"""`xenoovs --completion`: the script by which a shell completes xenoovs, and the names that it offers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from xenoovs.model.include import ConfigSources
 
 _MAX_CONFIG_BYTES = 1 << 20
-"""A larger config would take longer to read than a user waits for names."""
+"""Size limit of a config: to read a larger one takes longer than a user waits for names."""
 
 
 def print_completion(context: click.Context, shell: str) -> None:
@@ -107,7 +107,7 @@ def chosen_lab(context: click.Context) -> str | None:
 
 
 def _backends_by_service(context: click.Context) -> dict[str, tuple[str, ...]]:
-    """Return the names in the config that the command would use. The config may be unfinished, or wrong elsewhere."""
+    """Return the names in the config that the command would use. The config may be unfinished or have mistakes."""
     services = _services(*_config(context), set())
     return {one["name"]: tuple(backend["name"] for backend in one.get("backends") or ()) for one in services}
 

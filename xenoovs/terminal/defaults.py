@@ -1,4 +1,4 @@
-"""What commands use where no config or no lab is given: the environment, the only lab, the config of the service."""
+"""Defaults of commands without a config or a lab: the environment, the only lab, the config of the service."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ CHANGING = (
     *("remove", "reset", "resume", "weight"),
     *("measure", "rate", "latency", "loss", "echo", "designs", "paths"),
 )
-"""Commands whose user has to see which config or lab they use."""
+"""Commands that print which config or lab they use."""
 
 
 def announce(what: str, origin: str) -> None:
-    """Print on stderr what a command that changes something uses, where something else than the user has named it."""
+    """Print on stderr what a command that changes something uses, if the user did not name it."""
     context = click.get_current_context(silent=True)
     if origin and context is not None and context.command.name in CHANGING and not context.resilient_parsing:
         echo(f"{what} ({origin})", err=True)
 
 
 def environment_config() -> Path | None:
-    """Return the config that the environment names; None: it names none. Raises click.UsageError."""
+    """Return the config that the environment names, if any. Raises click.UsageError."""
     found = _environment_configs()
     if len(found) > 1:
         raise click.UsageError(f"{CONFIG_VARIABLE} names {len(found)} configs: name the FILE.")
@@ -63,14 +63,14 @@ def find_config(lab: str | None, *, instead: str = "") -> Path:
 
     It is that of the environment, else the one that the lab was built for, else the config of the service.
 
-    `instead`: an option that makes the config needless, for the message. Raises click.UsageError: there is no config;
-    LabError: the name of the lab is not usable.
+    `instead`: an option that makes the config unnecessary, for the message. Raises click.UsageError if there is no
+    config, LabError if the name of the lab is not usable.
     """
     return environment_config() or _usual_config(lab, instead)
 
 
 def find_configs(lab: str | None) -> tuple[Path, ...]:
-    """Return the configs of a command that takes several. Raises as `find_config`."""
+    """Return the configs of a command that takes several. Raises what `find_config` raises."""
     return _environment_configs() or (_usual_config(lab, ""),)
 
 
@@ -90,7 +90,7 @@ def _usual_config(lab: str | None, instead: str) -> Path:
 
 
 def _may_exist(path: Path) -> bool:
-    """Return whether a file is there; one that may not be read is, so that the error names it."""
+    """Return whether a file exists, or may not be read, so that the error names it."""
     try:
         path.stat()
     except PermissionError:
@@ -101,9 +101,9 @@ def _may_exist(path: Path) -> bool:
 
 
 def find_lab(given: str | None, default: str | None = None) -> tuple[str | None, str]:
-    """Return the lab of a command, and what named it where it was not the user. `given`: the value of --lab: a name,
-    ANY_LAB, or None. `default`: the lab where neither the user nor the environment names one. Raises click.UsageError:
-    the only lab is meant, and there are none or several; LabError: the labs may not be listed."""
+    """Return the lab of a command, and what named it if the user did not. `given`: value of --lab: a name, ANY_LAB, or
+    None. `default`: the lab if neither the user nor the environment names one. Raises click.UsageError if the only lab
+    is meant and there are none or several, LabError if the labs may not be listed."""
     if given == ANY_LAB:
         return _only_lab(), "the only one"
     if given is not None:
@@ -128,7 +128,7 @@ def _only_lab() -> str:
 
 
 def usual_lab() -> str:
-    """Return the lab of a command about one lab: `default`, or the only other one. Raises as `find_lab`."""
+    """Return the lab of a command about one lab: `default`, or the only other one. Raises what `find_lab` raises."""
     names = labs().lab_names()
     return DEFAULT_LAB if DEFAULT_LAB in names or not names else _only_lab()
 
@@ -137,7 +137,7 @@ def usual_lab() -> str:
 
 
 FORWARDED: Mapping[str, str] = {"XENOOVS_FORWARDED": "1"}
-"""Set for a command that was typed on the host: the commands that it prints will be typed there too."""
+"""Set for a command that was typed on the host, where its user will also type the commands that it suggests."""
 
 
 def is_forwarded() -> bool:
@@ -162,7 +162,7 @@ class LabTarget(Protocol):
         ...
 
     def namespace_of(self, mac: str, egress: str) -> str | None:
-        """Return the network namespace of the machine with this MAC behind a port; None: the lab has none."""
+        """Return the network namespace of the machine with this MAC behind a port, if the lab has one."""
         ...
 
     def restart_vswitchd(self) -> None:
@@ -170,7 +170,7 @@ class LabTarget(Protocol):
         ...
 
     def config_parser(self) -> ConfigParser:
-        """Return how an agent in the lab reads its config."""
+        """Return the function by which an agent in the lab reads its config."""
         ...
 
 
@@ -187,5 +187,5 @@ class Labs(Protocol):
 
 
 def labs() -> Labs:
-    """Return the labs of this host. What labs need takes a third of the start of a command that uses none."""
+    """Return the labs of this host. Imported late: their modules take a third of the start of other commands."""
     return cast(Labs, import_module("xenoovs.lab.target"))

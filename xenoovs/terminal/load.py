@@ -27,7 +27,7 @@ _START_BYTES = 64
 
 
 def is_plan(path: Path) -> bool:
-    """Return whether a file is a saved plan (cli/saved.py), by its start; False for what is no regular file."""
+    """Return whether a file is a saved plan (cli/saved.py), by its first bytes; False if it is no regular file."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -37,9 +37,9 @@ def is_plan(path: Path) -> bool:
 def load(config: Path, *, for_lab: bool = False, of_dpu: bool = False) -> Balancer:
     """Return the model of a config, for the lab of --lab if that is given.
 
-    `config`: the file; `-`: standard input. `for_lab`: whether the config is for a lab that is not up yet. `of_dpu`:
-    whether the file of a DPU of a fleet will do, with the services that its agent has saved. Raises ConfigError,
-    ConfigUnreadable, LabError; click.UsageError: --bridge names another bridge than that of the config.
+    `config`: the file, or `-` for standard input. `for_lab`: whether the config is for a lab that is not up yet.
+    `of_dpu`: whether to accept the file of a DPU of a fleet, with the services that its agent has saved. Raises
+    ConfigError, ConfigUnreadable, LabError; click.UsageError if --bridge names another bridge than the config.
     """
     from xenoovs.model.include import MAX_SIZE_BYTES, ConfigSources
     from xenoovs.model.load import check_config, join_config, read_config
@@ -75,7 +75,7 @@ def load(config: Path, *, for_lab: bool = False, of_dpu: bool = False) -> Balanc
 
 
 def check_service(balancer: Balancer, name: str | None) -> None:
-    """Raise click.UsageError where the config has no service of this name."""
+    """Raise click.UsageError if the config has no service of this name."""
     names = [service.name for service in balancer.services]
     if name is not None and name not in names:
         raise click.UsageError(f"--service {name}: the config has {', '.join(names)}.{did_you_mean(name, names)}")
@@ -113,7 +113,7 @@ def recorded(balancer: Balancer) -> Balancer:
 
 
 def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Balancer:
-    """Return the config of a DPU, and print which services it is with. Raises ConfigError, FleetCacheUnusable."""
+    """Return the config of a DPU, and print which services it has. Raises ConfigError, FleetCacheUnusable."""
     from xenoovs.agent.fleet_config import FleetCache
     from xenoovs.model.fleet import join
     from xenoovs.terminal.agent_client import find_places
@@ -133,9 +133,9 @@ def dpu_config(local: bytes, *, file: str, sources: ConfigSources | None) -> Bal
 
 
 def answer_each(works: Mapping[str, Callable[[], int]], output: OutputFormat) -> int:
-    """Do the work of a command for each bridge, by their labels. What fails for one bridge is printed, and the others
-    follow. With JSON the documents of all bridges are one list. `works`: each prints the answer for a bridge, and
-    returns the exit status. Returns that of a failure, else the highest exit status."""
+    """Do the work of a command for each bridge, by label. An error of one bridge is printed, and the others follow.
+    With JSON the documents of all bridges are one list. `works`: functions that print the answer for a bridge and
+    return the exit status. Return the status of a failure, else the highest one."""
     documents, statuses = list[dict[str, Any]](), list[int]()
     for number, (label, work) in enumerate(works.items()):
         if output is OutputFormat.TEXT:
@@ -156,7 +156,7 @@ def answer_each(works: Mapping[str, Callable[[], int]], output: OutputFormat) ->
 
 
 def _report(error: XenoovsError) -> int:
-    """Print an error, with commands that can be copied, and return its exit status."""
+    """Print an error, with commands to copy, and return its exit status."""
     given = click.get_current_context().params
     if error.commands:
         address_commands(error, config=given.get("config"), db=given.get("db"), lab=given.get("lab"))

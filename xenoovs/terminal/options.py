@@ -33,7 +33,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 
 class OutputFormat(Enum):
-    """How a command prints its answer."""
+    """The format of a command's answer."""
 
     TEXT = "text"
     JSON = "json"
@@ -45,7 +45,7 @@ class OutputFormat(Enum):
         text: Callable[[], None],
         findings: Callable[[], Iterable[SarifResult]] = tuple,
     ) -> None:
-        """Print the answer of a command: the document that a function returns, or what a function prints."""
+        """Print the answer of a command: the document of one function, or the text that another prints."""
         if self is OutputFormat.SARIF:
             from xenoovs.terminal.output import to_sarif
 
@@ -73,12 +73,12 @@ config_argument = click.argument("config", metavar="[FILE]", required=False, typ
 """The config; without FILE that of the environment, of the lab, or of the service."""
 configs_argument = click.argument("configs", metavar="[FILE]...", type=FILE, nargs=-1, callback=_needed_configs)
 optional_config_argument = click.argument("config", metavar="[FILE]", required=False, type=FILE)
-"""For a command that does something else without a config; see terminal/defaults.py."""
+"""The config of a command that does something else without one; see terminal/defaults.py."""
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def enum_option(*names: str, default: Enum, help: str, only: Iterable[Enum] = ()) -> Callable[[Command], Command]:  # noqa: A002
-    """Declare an option whose value is a member of the enum of `default`; of `only`, if there are any."""
+    """Declare an option whose value is a member of the enum of `default`, or of `only` if given."""
     kind = type(default)
     values = click.Choice([each.value for each in only or kind])
     convert = lambda _context, _parameter, value: kind(value)  # noqa: E731
@@ -90,7 +90,7 @@ _output_option = functools.partial(
 )
 output_option = _output_option(only=(OutputFormat.TEXT, OutputFormat.JSON))
 findings_option = _output_option()
-"""Of a command with findings, which a code host can show."""
+"""The format option of a command with findings, which a code host can show."""
 control_option = click.option(
     "--control",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -146,7 +146,7 @@ _record_option = click.option(
     help="Judge what `xenoovs record` has recorded, and read nothing of this host.",
 )
 _INSTEAD_OF_LAB = ("db", "from_dump")
-"""Options that are stronger than the environment; they are eager, so that they are known in time."""
+"""Options that override the environment; they are eager, so that they are known in time."""
 
 
 def _choose_lab(context: click.Context, parameter: click.Parameter, given: str | None) -> str | None:
@@ -161,7 +161,7 @@ def _choose_lab(context: click.Context, parameter: click.Parameter, given: str |
 
 
 def lab_option(*names: str, **more: Any) -> Callable[[Command], Command]:
-    """Declare --lab NAME; where the only lab is meant, the name may be left out."""
+    """Declare --lab NAME. The name may be left out if there is only one lab."""
     more |= {"metavar": "[NAME]", "is_flag": False, "flag_value": ANY_LAB, "shell_complete": complete_lab}
     return click.option("--lab", *names, **more)
 
@@ -174,7 +174,7 @@ _lab_option = lab_option(
 
 
 def switch_options(command: Command) -> Command:
-    """Add --db and --lab. Commands in the text of an error are completed for the Open vSwitch that they name."""
+    """Add --db and --lab. They also complete suggested commands in errors for their Open vSwitch."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> object:
@@ -189,7 +189,8 @@ def switch_options(command: Command) -> Command:
 
 
 def record_option(*unused: str) -> Callable[[Command], Command]:
-    """Let a record answer in place of the host: `--record FILE`. `unused`: parameters that need the switch itself."""
+    """Declare `--record FILE`: a record answers in place of the host. `unused`: parameters that need the switch
+    itself."""
 
     def declare(command: Command) -> Command:
         @functools.wraps(command)
@@ -232,7 +233,7 @@ def duration(text: str) -> float:
 
 
 def duration_or_zero(text: str) -> float:
-    """Return what `duration` does, and 0 for `0`. Raises click.BadParameter."""
+    """Return what `duration` returns, and 0 for `0`. Raises click.BadParameter."""
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)?", text.strip(), re.ASCII)
     if found and (found[2] or not float(found[1])):
         return float(found[1]) * _SECONDS[found[2] or "s"]
@@ -241,7 +242,7 @@ def duration_or_zero(text: str) -> float:
 
 
 def some_minutes(text: str) -> float:
-    """Return what `duration_or_zero` does, for what nobody should wait for longer. Raises click.BadParameter."""
+    """Return what `duration_or_zero` returns, up to 300. Raises click.BadParameter."""
     if (seconds := duration_or_zero(text)) > 300:
         raise click.BadParameter(f"{text!r} is more than 5m.")
     return seconds
@@ -311,11 +312,11 @@ def share(text: str) -> float:
 backend_argument = click.argument(
     "words", nargs=-1, required=True, metavar="[SERVICE] BACKEND", shell_complete=complete_server
 )
-"""A backend, as all commands take it: `fips2`, `dns/fips2` or `dns fips2`."""
+"""The argument for a backend: `fips2`, `dns/fips2` or `dns fips2`."""
 
 
 def backend_words(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return SERVICE and BACKEND, or a server alone: its name, MAC or address. Raises click.UsageError."""
+    """Return SERVICE and BACKEND, or only a server: its name, MAC or address. Raises click.UsageError."""
     parts = tuple(words[0].split("/")) if len(words) == 1 else words
     if len(parts) > 2 or not all(parts) or any("/" in part for part in parts):
         raise click.UsageError("Write SERVICE BACKEND, SERVICE/BACKEND, or the name, MAC or address of one server.")
@@ -323,7 +324,7 @@ def backend_words(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def backend_and_weight(words: tuple[str, ...]) -> tuple[str, str, Fraction | None]:
-    """Return SERVICE, BACKEND and WEIGHT; None: there is no WEIGHT. Raises click.UsageError."""
+    """Return SERVICE, BACKEND and WEIGHT; None without a WEIGHT. Raises click.UsageError."""
     parts = (*words[0].split("/"), *words[1:])
     if not 2 <= len(parts) <= 3 or not all(parts):
         raise click.UsageError("Write SERVICE BACKEND WEIGHT or SERVICE/BACKEND WEIGHT; without WEIGHT it is shown.")
@@ -341,7 +342,7 @@ def parse_weight(text: str) -> Fraction:
 
 
 INTERVAL_S = 2.0
-"""Open vSwitch reads the counters of hardware no more often (offloaded-stats-delay)."""
+"""Interval in which Open vSwitch reads the counters of hardware (offloaded-stats-delay)."""
 
 interval_option = time_option(
     "--interval",
@@ -383,7 +384,7 @@ def tls_options(command: Command) -> Command:
 
 
 def certificates(key: Path | None, certificate: Path | None, authority: Path | None) -> Certificates | None:
-    """Return the files of TLS; None: none is given. Raises click.UsageError, CertificateUnusable."""
+    """Return the files of TLS; None if none is given. Raises click.UsageError, CertificateUnusable."""
     if key is None and certificate is None and authority is None:
         return None
     if key is None or certificate is None or authority is None:

@@ -1,4 +1,4 @@
-"""What commands print: text that cannot drive the terminal, tables, percentages, JSON; colours on a terminal alone."""
+"""The output of commands: text that cannot steer the terminal, tables, percentages, JSON, and colours on a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from xenoovs.show.column import Column, Row
 
 _PASSED = regex(r"(\x1b\[(?:[01247]|3[1-36]|90)m|[\n\t])")
-"""Line feeds, tabs, and what `click.style` writes for the styles of commands. No other control character passes."""
+"""Line feeds, tabs, and the escapes of `click.style` for the styles of commands. No other control character passes."""
 
 
 def filtered(text: str) -> str:
@@ -38,7 +38,7 @@ _errors_in_json = ContextVar("errors_in_json", default=False)
 
 @contextmanager
 def json_errors(*, chosen: bool) -> Iterator[None]:
-    """Write errors and notes of the block as lines of JSON, as with `-o json`, if `chosen`."""
+    """If `chosen`, write errors and notes within the context as lines of JSON, as with `-o json`."""
     token = _errors_in_json.set(chosen)
     try:
         yield
@@ -52,28 +52,28 @@ def errors_in_json() -> bool:
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print text, of which parts may come from a dump, a log, a switch or a config. All commands print with it. Colours
-    are for terminals, and not where NO_COLOR is set (https://no-color.org)."""
+    """Print text that may have parts of a dump, a log, a switch or a config. All commands print with it. It has colours
+    on a terminal, unless NO_COLOR is set (https://no-color.org)."""
     if err and errors_in_json():
         text, nl = json.dumps({"note": click.unstyle(text).strip()}), True
     click.echo(filtered(text), err=err, nl=nl, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def echo_over(text: str) -> None:
-    """Replace the current line of stderr, where stderr is a terminal; an empty text clears the line."""
+    """Replace the current line of stderr, if that is a terminal. An empty text clears the line."""
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[K{filtered(text)}", nl=False, err=True)
 
 
 class _Frame(StringIO):
-    """What one time of `repeat` prints."""
+    """The output of one round of `repeat`."""
 
     def isatty(self) -> bool:
         return True
 
 
 def repeat(show: Callable[[], object], pause_s: float) -> NoReturn:
-    """Call a function that prints, again and again. A terminal shows the newest in place, and of it the end."""
+    """Call a function that prints repeatedly. A terminal shows the end of the newest output in place."""
     if not is_terminal():
         while True:
             show()
@@ -92,8 +92,8 @@ def repeat(show: Callable[[], object], pause_s: float) -> NoReturn:
 
 def print_error(message: str, *, code: str = "failed", hint: str = "", **facts: object) -> None:
     """Print one error on stderr: in red on a terminal, as a line of JSON with `-o json`. `message`: what happened, with
-    which value, and what to do. `code`: the kind of error, for programs. `hint`: what else can be done, a sentence.
-    `facts`: more keys of the JSON."""
+    which value, and what to do. `code`: the kind of error, for programs. `hint`: a sentence on what else the user can
+    do. `facts`: further keys of the JSON."""
     if errors_in_json():
         error = {"code": code, "message": message, "hint": hint or None, **facts}
         click.echo(filtered(json.dumps({"error": error})), err=True)
@@ -104,9 +104,8 @@ def print_error(message: str, *, code: str = "failed", hint: str = "", **facts: 
 
 
 def confirm(question: str, *, yes: bool, instead: str = "") -> None:
-    """Ask the user on stderr; with `yes` ask nothing. `yes`: whether the command was called with --yes. `instead`: what
-    else can be done where stdin is no terminal. Raises click.UsageError: stdin is no terminal; Declined: the user
-    declined."""
+    """Ask the user on stderr, unless the command was called with --yes (`yes`). `instead`: what to do if stdin is no
+    terminal. Raises click.UsageError if stdin is no terminal, Declined if the user declined."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -120,7 +119,7 @@ _collected: ContextVar[list[Any] | None] = ContextVar("collected", default=None)
 
 @contextmanager
 def collecting_json() -> Iterator[list[Any]]:
-    """Collect the documents that `print_json` gets in the block, instead of printing them."""
+    """Collect the documents of `print_json` within the context, instead of printing them."""
     documents: list[Any] = []
     token = _collected.set(documents)
     try:
@@ -130,7 +129,7 @@ def collecting_json() -> Iterator[list[Any]]:
 
 
 def print_json(document: object) -> None:
-    """Print indented JSON, keys in the order in which they were made."""
+    """Print indented JSON, with keys in their order."""
     if (documents := _collected.get()) is not None:
         documents.append(document)
     else:
@@ -138,8 +137,8 @@ def print_json(document: object) -> None:
 
 
 def print_text(text: str, *, indent: str = "", head: str = "", **style: Any) -> None:
-    """Print sentences; on a terminal wrapped between words, further lines after `indent`. `head`: before it, with a
-    style of its own. `style`: as click.style."""
+    """Print sentences, on a terminal wrapped between words, with further lines after `indent`. `head`: text before them
+    without `style`, which is as in click.style."""
     echo("\n".join(text_lines(text, indent=indent, head=head, **style)))
 
 
@@ -171,12 +170,12 @@ def terminal_width() -> int | None:
 def print_table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[int] = (), spare: Iterable[int] = ()
 ) -> None:
-    """Print a table; on a terminal that is too narrow without some columns. The arguments: as of TextTable."""
+    """Print a table, without some columns if the terminal is too narrow. The arguments are those of TextTable."""
     _print(TextTable(headers, [[filtered(cell) for cell in row] for row in rows], frozenset(right), tuple(spare)))
 
 
 def print_columns(columns: Iterable[Column], rows: Iterable[Row[Any]], *, wraps: bool = True) -> None:
-    """Print rows with the columns that terminals show, as `print_table`. `wraps`: as of `TextTable.lines`."""
+    """Print rows with the columns for terminals, as `print_table` does. `wraps`: as in `TextTable.lines`."""
     _print(TextTable.of(columns, rows), wraps=wraps)
 
 
@@ -190,8 +189,8 @@ def _print(table: TextTable, *, wraps: bool = True) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SarifResult:
-    """One finding. `level`: `error`, `warning` or `note`. `file`: None: it is about no file. `line`, `column`: from 1;
-    None: the whole file."""
+    """One finding. `level`: `error`, `warning` or `note`. `file`: None if it is about no file. `line`, `column`: from
+    1, or None for the whole file."""
 
     rule: str
     level: str

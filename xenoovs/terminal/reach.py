@@ -1,4 +1,4 @@
-"""The Open vSwitch that a command reaches, and how suggested commands name it."""
+"""The Open vSwitch of a command, and the options by which suggested commands name it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _OF_FLEET = "xenoovs.file_of_fleet_dpu"
 
 
 def name_fleet() -> None:
-    """Let suggested commands be some that take the file of a DPU of a fleet."""
+    """Suggest only commands that take the file of a DPU of a fleet."""
     if (context := click.get_current_context(silent=True)) is not None:
         context.meta[_OF_FLEET] = True
 
 
 def open_record(file: Path) -> Record:
-    """Return a record, and print what it lacks. Raises OSError, FileUnusable."""
+    """Return a record, and print which answers it lacks. Raises OSError, FileUnusable."""
     from xenoovs.evidence.archive import read_record
     from xenoovs.terminal.output import echo
 
@@ -41,7 +41,7 @@ def open_record(file: Path) -> Record:
 
 
 def replay(context: click.Context, _parameter: click.Parameter, file: Path | None) -> None:
-    """Let a record answer every question of the command. Raises OSError, FileUnusable."""
+    """Answer all questions of the command from a record. Raises OSError, FileUnusable."""
     if file is None or context.resilient_parsing:
         return
     # Imported here: few commands are about a record.
@@ -53,7 +53,7 @@ def replay(context: click.Context, _parameter: click.Parameter, file: Path | Non
 
 
 def endpoint_of(db: str | None, lab: str | None) -> Endpoint:
-    """Return where the Open vSwitch of the options is. Raises click.UsageError, LabError, SwitchError."""
+    """Return the endpoint of the Open vSwitch of the options. Raises click.UsageError, LabError, SwitchError."""
     if db and lab:
         raise click.UsageError("--db and --lab exclude each other.")
     context = click.get_current_context(silent=True)
@@ -64,7 +64,7 @@ def endpoint_of(db: str | None, lab: str | None) -> Endpoint:
 
 
 def connect(db: str | None, lab: str | None) -> ManagementSwitch:
-    """Return the Open vSwitch that the options name. Raises as `endpoint_of`."""
+    """Return the Open vSwitch of the options. Raises what `endpoint_of` raises."""
     return _switch_at(endpoint_of(db, lab))
 
 
@@ -75,20 +75,21 @@ def _switch_at(endpoint: Endpoint) -> ManagementSwitch:
 
 
 def target_options(db: str | None, lab: str | None) -> str:
-    """Return --db or --lab as a command needs it, after a space; empty: for the Open vSwitch of the host."""
+    """Return --db or --lab for a command, after a space; empty for the Open vSwitch of the host."""
     given = ("--lab", lab) if lab else ("--db", db) if db else ()
     return "".join(f" {shlex.quote(str(word))}" for word in given)
 
 
 def reach(db: str | None, lab: str | None) -> ManagementSwitch:
-    """Connect to an Open vSwitch that answers. Raises as `connect`, and SwitchUnresponsive after some seconds."""
+    """Connect to an Open vSwitch that answers. Raises what `connect` raises, and SwitchUnresponsive after some
+    seconds."""
     switch = connect(db, lab)
     require_answers(switch.endpoint)
     return switch
 
 
 def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> CommandTarget:
-    """Return how a suggested command has to name this Open vSwitch and the config, so that it can be copied."""
+    """Return the words by which a suggested command names this Open vSwitch and the config."""
     from xenoovs.datapath.fact import Unknown
     from xenoovs.evidence.command_target import CommandTarget
     from xenoovs.switch.vswitchd import netns_of
@@ -112,7 +113,7 @@ def where_of(endpoint: Endpoint, *, config: Path | None, lab: str | None) -> Com
 
 
 def address_commands(error: XenoovsError, *, config: Path | None, db: str | None, lab: str | None) -> None:
-    """Complete the commands in the text of an error, so that they reach the Open vSwitch that the options name."""
+    """Complete the commands in the text of an error for the Open vSwitch of the options."""
     try:
         endpoint = endpoint_of(db, lab)
     except (SwitchError, LabError):
