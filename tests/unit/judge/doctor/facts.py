@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from xenoovs.datapath.database import BridgeState, Controller, Database, PortState
 from xenoovs.datapath.host import (
@@ -97,15 +99,44 @@ def with_wanted(**changes: Any) -> DoctorCase:
     return replace(GOOD, required=replace(WANTED, **changes))
 
 
-def only(
-    check: Callable[[DoctorCase], Iterable[CheckResult]], case: DoctorCase, subject: str | None = None
-) -> CheckResult:
+Check = Callable[[DoctorCase], Iterable[CheckResult]]
+Table = Mapping[tuple[Check, str | None], Mapping[str, tuple[DoctorCase, str]]]
+"""A check and the subject of its row (None: it has one row) -> name of a case -> the case, and the row as text."""
+
+
+def with_history(**changes: Any) -> DoctorCase:
+    return with_daemon(history=replace(HISTORY, **changes))
+
+
+def with_facts(case: DoctorCase, **changes: Any) -> DoctorCase:
+    """The case with other facts of its host."""
+    return replace(case, evidence=replace(case.evidence, host=replace(case.host, **changes)))
+
+
+def as_params(table: Table) -> list[Any]:
+    """Arguments of `assert_row` for parametrize."""
+    return [
+        pytest.param(check, subject, case, row, id=f"{check.__name__.removeprefix('check_')}: {name}")
+        for (check, subject), rows in table.items()
+        for name, (case, row) in rows.items()
+    ]
+
+
+def assert_row(check: Check, subject: str | None, case: DoctorCase, row: str) -> None:
+    """`row`: state, what was seen, and what fixes it: after `->` for the user, after `=>` by --fix; `...`: any text."""
+    found = only(check, case, subject)
+    fix = "" if found.fix is None or found.state is CheckState.OK else f" {'-='[found.has_safe_fix]}> {found.fix}"
+    text, (first, dots, last) = f"{found.state.value}: {found.seen}{fix}", row.partition("...")
+    assert (text[: len(first)] + dots + text[len(text) - len(last) :] if dots else text) == row, text
+
+
+def only(check: Check, case: DoctorCase, subject: str | None = None) -> CheckResult:
     """The one row of a check, or the one about `subject`."""
     rows = [row for row in check(case) if subject is None or row.subject == subject]
     assert len(rows) == 1, rows
     return rows[0]
 
 
-def states(check: Callable[[DoctorCase], Iterable[CheckResult]], case: DoctorCase) -> dict[str | None, CheckState]:
+def states(check: Check, case: DoctorCase) -> dict[str | None, CheckState]:
     """The state of each row by its subject."""
     return {row.subject: row.state for row in check(case)}
