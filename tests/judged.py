@@ -1,7 +1,8 @@
-"""Judges single flows by the offload table, and megaflows without the text of a dump."""
+"""Judges single flows by the offload table, and megaflows without the text of a dump; compares what is shown."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from xenoovs.compile.offloadable.check import NO_GROUPS, Offloadability, flow_topics, judge
@@ -28,6 +29,11 @@ def check_flow(
         groups: groups of the bridge, by number.
     """
     return judge(flow_topics((flow,), groups=groups), profile, version)
+
+
+def assert_shown(text: str, wanted: str) -> None:
+    """`wanted`: the text; `...` in it stands for any."""
+    assert re.fullmatch(".*".join(map(re.escape, wanted.split("..."))), text), text
 
 
 def check_offload(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from xenoovs.datapath.database import BridgeState, Database, PortState
@@ -11,6 +12,7 @@ from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.why.case import Case
+from xenoovs.judge.why.reason import Reason
 
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
 COOKIE = "b91ad343cc4f394eaf4a80bd325adc34"
@@ -72,3 +74,12 @@ def case(found: Megaflow | None = None, *, seen: HostFacts | None = None, eviden
     assert verdict is not None
     evidence = evidence or Evidence(seen or host(), target=CommandTarget(config="my.yaml"))
     return Case(found, verdict, None, replace(evidence, host=seen or evidence.host))
+
+
+def shown(reasons: Iterable[Reason]) -> str:
+    """Each reason as cause, likelihood, text, its evidence in brackets, and the commands behind an arrow."""
+    return " | ".join(
+        f"{each.cause.value}, {each.likelihood.name.lower()}: {each.text} [{'; '.join(each.evidence)}]"
+        + "".join(f" -> {command}" for command in each.fix)
+        for each in reasons
+    )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.judged import assert_shown
 from xenoovs.datapath.database import BridgeState, Controller, Database, PortState
 from xenoovs.datapath.host import (
     Daemon,
@@ -126,8 +127,7 @@ def assert_row(check: Check, subject: str | None, case: DoctorCase, row: str) ->
     """`row`: state, what was seen, and what fixes it: after `->` for the user, after `=>` by --fix; `...`: any text."""
     found = only(check, case, subject)
     fix = "" if found.fix is None or found.state is CheckState.OK else f" {'-='[found.has_safe_fix]}> {found.fix}"
-    text, (first, dots, last) = f"{found.state.value}: {found.seen}{fix}", row.partition("...")
-    assert (text[: len(first)] + dots + text[len(text) - len(last) :] if dots else text) == row, text
+    assert_shown(f"{found.state.value}: {found.seen}{fix}", row)
 
 
 def only(check: Check, case: DoctorCase, subject: str | None = None) -> CheckResult:
