@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from xenoovs.datapath.megaflow import MaskedValue, Offloaded, match_of
-from xenoovs.datapath.parse import parse_dump, parse_megaflow
+from xenoovs.datapath.parse import Hints, parse_dump, parse_megaflow, rejoin_lines, scan_dump
 from xenoovs.errors import ParseError
 
 GOOD = "in_port(p0),eth_type(0x0800),ipv4(src=1.2.3.7/0.0.0.3), packets:1, bytes:98, used:0.1s, actions:p1"
@@ -91,3 +93,55 @@ def test_a_bad_line_is_refused_with_line_and_column(line: str, column: int) -> N
     with pytest.raises(ParseError) as caught:
         list(parse_dump(f"\n{line}\n"))
     assert (caught.value.line, caught.value.offset + 1) == (2, column)
+
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "megaflows"
+WITH_UFID = (GOLDEN / "tc_in_hardware_ovs_3.1.txt").read_text().strip()
+WITHOUT = (GOLDEN / "without_m_ovs_3.1.txt").read_text().strip()
+
+
+@pytest.mark.parametrize("line", [WITH_UFID, WITHOUT], ids=["with ufid", "without"])
+def test_a_break_anywhere_gives_the_same_megaflow(line: str) -> None:
+    (whole,) = parse_dump(line)
+    # Before its first key is known, a line without ufid is no megaflow yet.
+    for at in range(len("recirc_id("), len(line)):
+        parts = [line[:at], line[at:]]
+        assert list(parse_dump(rejoin_lines([*parts, *parts]))) == [whole, whole], parts
+
+
+def test_lines_keep_their_numbers() -> None:
+    lines = [WITH_UFID[:50], WITH_UFID[50:], "ufid:1, in_po", WITH_UFID]
+    found = list(scan_dump(rejoin_lines(lines)))
+    assert [error.line for error in found if isinstance(error, ParseError)] == [3]
+    assert len(found) == 3
+
+
+_COUNTED = "in_port(p0),eth_type(0x0800),ipv4(frag=no), packets:1, bytes:60, used:0.1s"
+IN_HARDWARE = f"{_COUNTED}, offloaded:yes, dp:tc, actions:p1"
+REFUSED = f"{_COUNTED}, dp:ovs, actions:p1, dp-offload-info:match unsupported: ct_state=+new"
+
+
+def watched(*lines: str) -> Hints:
+    hints = Hints()
+    assert list(hints.watch(lines)) == list(lines)
+    return hints
+
+
+def remarks(*lines: str, is_filtered: bool = False) -> list[str]:
+    return list(watched(*lines).remarks(is_filtered=is_filtered))
+
+
+def test_the_dummy_provider_is_a_remark() -> None:
+    (remark,) = remarks(IN_HARDWARE.replace("dp:tc", "dp:dummy"))
+    assert remark.startswith("1 megaflow of the dummy offload provider")
+
+
+def test_the_text_of_open_vswitch_is_shown() -> None:
+    assert list(watched(REFUSED, REFUSED).reason_summary()) == [
+        "reported by Open vSwitch for 2 megaflows: match unsupported: ct_state=+new"
+    ]
+
+
+def test_pmd_threads_hold_copies() -> None:
+    (remark,) = remarks("flow-dump from pmd on cpu core: 1", "flow-dump from pmd on cpu core: 2")
+    assert "2 PMD threads" in remark

@@ -1,4 +1,4 @@
-"""Any bridge: megaflows by port, verdict and reason, and what is judged."""
+"""Any bridge: megaflows and chains of recirculation by port, verdict and reason, and what is judged."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from xenoovs.datapath.megaflow import Megaflow, Verdict
-from xenoovs.datapath.parse import parse_dump, scan_dump
+from xenoovs.datapath.parse import parse_dump, parse_megaflow, scan_dump
 from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.evidence.samples import DatapathSample, sample_of
 from xenoovs.judge.bridge import BridgeFindings, check_bridge
+from xenoovs.judge.chains import Hop, judge_chains, link_chains, recirculations
 from xenoovs.judge.findings import Conclusion
 
 HW, TC_SW, SW = ", offloaded:yes, dp:tc", ", dp:tc", ", dp:ovs"
@@ -119,3 +120,124 @@ def test_a_chain_is_in_hardware_if_its_next_link_takes_the_packets(
     earlier = None if before is None else DatapathSample(sample_of(megaflows(before), None))
     (row,) = check_bridge(megaflows(now), Evidence(before=earlier)).rows
     assert row.verdict is verdict
+
+
+def _chain_line(recirc_id: str, where: str, actions: str, *, packets: int = 100, key: str = "") -> str:
+    keys = f"recirc_id({recirc_id}),in_port(p0),eth(),eth_type(0x0800),ipv4(frag=no){key}"
+    return f"{keys}, packets:{packets}, bytes:{packets}, used:1.000s{where}, actions:{actions}"
+
+
+def test_one_hop_in_software_makes_the_chain_software() -> None:
+    """A stream HW -> TC_SW -> HW counted 66.7 % in hardware, and met a requirement of 60 %."""
+    found = _check(
+        _chain_line("0", HW, "ct(zone=1),recirc(0x1)"),
+        _chain_line("0x1", TC_SW, "ct(zone=2),recirc(0x2)"),
+        _chain_line("0x2", HW, "p1"),
+    )
+    assert (found.hw_share, found.conclusion_for(0.6)) == (0.0, Conclusion.NOT_ALL_IN_HARDWARE)
+    (row,) = found.rows
+    assert (row.verdict, row.reason) == (Verdict.TC_SW, "link 2: perhaps track connections (ct)")
+    assert (row.chains, row.megaflows, row.packets, row.exits) == (1, 3, 100, ("p1",))
+
+
+def test_a_chain_in_hardware_is_in_hardware() -> None:
+    found = _check(_chain_line("0", HW, "ct(zone=1),recirc(0x1)"), _chain_line("0x1", HW, "p1"))
+    assert (found.hw_share, found.conclusion_for(None)) == (1.0, Conclusion.IN_HARDWARE)
+
+
+def test_the_first_packets_of_connections_do_not_count() -> None:
+    new = _chain_line("0x1", SW, "ct(commit),p1", packets=3, key=",ct_state(0x21/0x21)")
+    found = _check(_chain_line("0", HW, "ct(zone=1),recirc(0x1)"), _chain_line("0x1", HW, "p1", packets=97), new)
+    assert found.conclusion_for(None) is Conclusion.IN_HARDWARE
+
+
+def test_what_follows_the_first_packet_of_a_connection_does_not_count_either() -> None:
+    """OVN's load balancer: hash, translate, commit and output, each a megaflow, for the first packet alone."""
+    new = _chain_line("0x1", SW, "hash(l4(0)),recirc(0x2)", packets=3, key=",ct_state(0x21/0x21)")
+    found = _check(
+        _chain_line("0", HW, "ct(zone=1),recirc(0x1)"),
+        _chain_line("0x1", HW, "p1", packets=97, key=",ct_state(0x22/0x23)"),
+        new,
+        _chain_line("0x2", SW, "ct(commit,nat(dst=10.0.0.1)),recirc(0x3)", packets=3),
+        _chain_line("0x3", SW, "p2", packets=3),
+    )
+    assert found.conclusion_for(None) is Conclusion.IN_HARDWARE
+    assert [(row.verdict, row.is_judged, row.chains, row.megaflows, row.packets) for row in found.rows] == [
+        (Verdict.HW, True, 1, 2, 100),
+        (Verdict.SW, False, 1, 3, 3),
+    ]
+    assert found.rows[0].exits == ("p1", "p2")
+
+
+def test_a_hop_that_an_established_connection_shares_with_new_ones_counts() -> None:
+    found = _check(
+        _chain_line("0", HW, "ct(zone=1),recirc(0x1)"),
+        _chain_line("0x1", SW, "ct(commit),recirc(0x2)", packets=3, key=",ct_state(0x21/0x21)"),
+        _chain_line("0x1", HW, "recirc(0x2)", packets=97, key=",ct_state(0x22/0x23)"),
+        _chain_line("0x2", SW, "p1"),
+    )
+    assert found.conclusion_for(None) is Conclusion.NOT_ALL_IN_HARDWARE
+
+
+def test_a_chain_whose_first_megaflow_is_gone_begins_at_the_next_one() -> None:
+    (row,) = _check(_chain_line("0x1", HW, "recirc(0x2)"), _chain_line("0x2", SW, "trunc(100),p1")).rows
+    assert (row.verdict, row.chains, row.megaflows, row.packets) == (Verdict.SW, 1, 2, 100)
+    assert row.reason == "link 2: send a shortened copy (max_len)"
+
+
+def test_a_kernel_without_chains_is_the_reason_of_all_of_them() -> None:
+    lines = (
+        _chain_line("0", SW, "hash(l4(0)),recirc(0x1)"),
+        _chain_line("0x1", SW, "p1"),
+        _chain_line("0", SW, "trunc(100),p1"),
+    )
+    found = check_bridge(scan_dump("\n".join(lines)), Evidence(has_tc_chains=False))
+    assert [row.reason for row in found.rows] == [
+        "recirculation: the kernel lacks CONFIG_NET_TC_SKB_EXT",
+        "send a shortened copy (max_len)",
+    ]
+
+
+def test_recirculations_in_nested_actions_are_found() -> None:
+    actions = "check_pkt_len(size=1500,gt(userspace(pid=1)),le(clone(ct(zone=1),recirc(0x5)))),recirc(9)"
+    assert recirculations(parse_megaflow(_chain_line("0", HW, actions))) == (5, 9)
+
+
+def test_many_roots_that_share_many_next_hops_take_no_time() -> None:
+    """Work that grew with the product would take hours here."""
+    roots = [_hop(0, (1,), 10, 10)] * 20_000
+    hops = [*roots, *[_hop(1, (), 10, 0)] * 20_000]
+    links = link_chains(hops)
+    assert {hop.hw_packets for hop in judge_chains(hops)} == {0}
+    assert {(link.failing, link.depth) for link in links[:20_000]} == {(20_000, 1)}
+    assert {link.root for link in links[20_000:]} == {0}
+
+
+def _hop(recirc_id: int, targets: tuple[int, ...], packets: int, hw_packets: int, in_port: str = "p0") -> Hop:
+    verdict = Verdict.HW if hw_packets else Verdict.TC_SW
+    return Hop(in_port, recirc_id, targets, verdict, packets, hw_packets, 10 * hw_packets)
+
+
+def test_where_a_chain_forks_each_branch_has_its_share() -> None:
+    first, fast, slow = judge_chains([_hop(0, (1,), 1000, 1000), _hop(1, (), 900, 900), _hop(1, (), 100, 0)])
+    assert (first.verdict, first.hw_packets, first.hw_bytes) == (Verdict.TC_SW, 900, 9000)
+    assert (fast.hw_packets, slow.hw_packets) == (810, 0)
+
+
+def test_a_next_hop_without_packets_does_not_make_its_chain_slow() -> None:
+    first, used, unused = judge_chains([_hop(0, (1,), 100, 100), _hop(1, (), 100, 100), _hop(1, (), 0, 0)])
+    assert (first.verdict, used.verdict, unused.verdict) == (Verdict.HW, Verdict.HW, Verdict.TC_SW)
+
+
+def test_chains_of_other_ports_are_others() -> None:
+    hops = [_hop(0, (1,), 10, 10), _hop(1, (), 10, 10), _hop(0, (1,), 10, 10, "p1"), _hop(1, (), 10, 0, "p1")]
+    assert [hop.hw_packets for hop in judge_chains(hops)] == [10, 10, 0, 0]
+
+
+def test_a_loop_ends() -> None:
+    assert [hop.hw_packets for hop in judge_chains([_hop(1, (2,), 5, 5), _hop(2, (1,), 5, 0)])] == [0, 0]
+
+
+def test_a_hop_whose_neighbours_are_missing_is_judged_alone() -> None:
+    hop = _hop(7, (8,), 5, 5)
+    assert judge_chains([hop]) == (hop,)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 import pytest
 
 from tests.judged import check_offload
+from tests.unit.balancer import claim, program, service
 from tests.unit.judge.programs import blocks, megaflow_of, two_services
-from xenoovs.datapath.megaflow import Verdict
+from xenoovs.compile.plan import hardware_entries
+from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.datapath.parse import parse_megaflow
+from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.expected import OutsideKind, expected_services
-from xenoovs.judge.findings import Anomaly, Conclusion
+from xenoovs.judge.findings import Anomaly, Conclusion, OffloadFindings, carry_over
+from xenoovs.judge.report import service_rows
+from xenoovs.model.balancer import Protocol
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)
@@ -67,3 +74,109 @@ def test_megaflows_of_no_block_are_counted_by_kind(keys: str, actions: str, kind
     findings = check_offload(SERVICES, [parse_megaflow(text)])
     assert [(each.kind, each.megaflows) for each in findings.outside] == [(kind, 1)]
     assert findings.conclusion is Conclusion.NOTHING_SEEN
+
+
+def _check(*megaflows: Megaflow, evidence: Evidence | None = None) -> OffloadFindings:
+    return check_offload(SERVICES, megaflows, evidence)
+
+
+@pytest.mark.parametrize(
+    ("required", "conclusion"),
+    [(None, Conclusion.NOT_ALL_IN_HARDWARE), (0.9, Conclusion.IN_HARDWARE), (0.91, Conclusion.NOT_ALL_IN_HARDWARE)],
+)
+def test_a_required_share_is_of_packets(required: float | None, conclusion: Conclusion) -> None:
+    findings = _check(megaflow_of(BLOCKS[0], packets=90), megaflow_of(BLOCKS[1], packets=10, where=", dp:tc"))
+    assert findings.conclusion_for(required) is conclusion
+
+
+def test_a_required_share_needs_packets() -> None:
+    assert _check(megaflow_of(BLOCKS[0], packets=0)).conclusion_for(0.5) is Conclusion.NOTHING_SEEN
+
+
+def test_offloaded_without_one_packet_is_no_success_yet() -> None:
+    idle = megaflow_of(BLOCKS[0], packets=0)
+    assert _check(idle).conclusion is Conclusion.NOTHING_SEEN
+    assert _check(idle, megaflow_of(BLOCKS[1])).conclusion is Conclusion.NOTHING_SEEN
+
+
+def test_a_held_block_without_a_packet_is_unconfirmed_with_what_its_share_lets_expect() -> None:
+    """A NIC that ignored two bits of masks sent the packets of four blocks by the rule of a fifth: exit status 0."""
+    findings = _check(megaflow_of(BLOCKS[0], packets=1984), *(megaflow_of(each, packets=0) for each in BLOCKS[1:2]))
+    assert [block.verdict for block in findings.blocks[:2]] == [Verdict.HW, Verdict.UNCONFIRMED]
+    (unproven,) = findings.unproven
+    assert (unproven.block, unproven.of_packets) == (BLOCKS[1], 1984)
+    assert unproven.expected == 1984 // 2 ** BLOCKS[1].key.mask.bit_count()
+    assert f"no packet; about {unproven.expected} of 1984 expected for" in str(unproven)
+
+
+def test_a_second_megaflow_of_a_proven_block_needs_no_packet() -> None:
+    """A client's first packet goes by the CPU, so one that sent no second one has a megaflow without a packet."""
+    findings = _check(megaflow_of(BLOCKS[0]), megaflow_of(BLOCKS[0], packets=0))
+    assert (findings.blocks[0].verdict, findings.conclusion) == (Verdict.HW, Conclusion.IN_HARDWARE)
+
+
+@pytest.mark.parametrize(("required", "conclusion"), [(0.9, Conclusion.NOTHING_SEEN), (0.01, Conclusion.IN_HARDWARE)])
+def test_a_required_share_counts_what_was_expected_of_unproven_blocks(required: float, conclusion: Conclusion) -> None:
+    findings = _check(megaflow_of(BLOCKS[0], packets=100), megaflow_of(BLOCKS[1], packets=0))
+    assert findings.conclusion_for(required) is conclusion
+
+
+def test_misdelivered_packets_in_hardware_meet_no_requirement() -> None:
+    astray = megaflow_of(BLOCKS[0], actions="set(eth(dst=02:00:00:00:00:77)),p1")
+    assert _check(astray).conclusion_for(0.5) is Conclusion.NOT_ALL_IN_HARDWARE
+
+
+def test_an_absent_block_keeps_its_earlier_finding() -> None:
+    earlier = _check(megaflow_of(BLOCKS[0], where=", dp:ovs"), megaflow_of(BLOCKS[1], where=", dp:ovs"))
+    later = _check(megaflow_of(BLOCKS[1]))
+    both = carry_over(earlier, later)
+    assert [block.verdict for block in both.blocks] == [Verdict.SW, Verdict.HW, Verdict.ABSENT, Verdict.ABSENT]
+    assert (both.absent, carry_over(None, later)) == (2, later)
+
+
+@pytest.mark.parametrize(("max_idle_s", "count"), [(10.0, 0), (0.12, 1)])
+def test_what_is_about_to_idle_out_depends_on_max_idle(max_idle_s: float, count: int) -> None:
+    findings = _check(megaflow_of(BLOCKS[0]), evidence=Evidence(max_idle_s=max_idle_s))
+    assert findings.blocks[0].count(Anomaly.EXPIRING) == count
+
+
+VIPS = (ip_address("10.3.10.45"), ip_address("2001:db8::45"))
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (5, 3, 2), (128, 64, 32, 16, 8, 4, 2, 1, 1)])
+def test_all_blocks_by_all_entries_are_the_hardware_entries(weights: tuple[int, ...]) -> None:
+    compiled = program(service(claim(*VIPS, protocol=Protocol.UDP, ports=[(53, 53), (80, 81)]), *weights))
+    (row,) = service_rows(check_offload(expected_services(compiled), []))
+    assert (row.predicted, row.predicted_all) == (0, hardware_entries(compiled.services[0]))
+
+
+LINE = "in_port(p0), packets:1, bytes:98, used:0.100s{}, actions:p1"
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        (", offloaded:yes, dp:tc", Verdict.HW),
+        (", offloaded:yes, dp:doca", Verdict.HW),
+        (", offloaded:partial, dp:ovs", Verdict.PARTIAL),
+        (", dp:tc", Verdict.TC_SW),
+        (", dp:ovs", Verdict.SW),
+        (", dp:dpdk", Verdict.SW),
+    ],
+)
+def test_the_verdict_follows_from_layer_and_offloaded(text: str, verdict: Verdict) -> None:
+    assert verdict_of(parse_megaflow(LINE.format(text))) is verdict
+
+
+def test_the_dummy_provider_is_no_nic() -> None:
+    """`offloaded:yes, dp:dummy` was counted as forwarded by the NIC."""
+    line = "in_port(p0),eth_type(0x0800), packets:1, bytes:1, used:0.1s, offloaded:yes, dp:dummy, actions:p1"
+    assert verdict_of(parse_megaflow(line)) is Verdict.SW
+
+
+def test_verdicts_are_ordered_from_absent_to_the_worst() -> None:
+    """By this a block with several megaflows has its verdict."""
+    worst_last = sorted(Verdict, key=lambda verdict: verdict.badness)
+    assert [verdict.value for verdict in worst_last] == [
+        *("ABSENT", "HW", "UNCONFIRMED", "PARTIAL", "TC_SW", "IDLE_HW", "SW", "CONTRADICTED")
+    ]

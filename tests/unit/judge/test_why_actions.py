@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.unit.judge.why_cases import case, host, megaflow
+from tests.command_line import CommandLine
+from tests.unit.judge.why_cases import UFID, case, host, megaflow
+from xenoovs.datapath.database import BridgeState, Database, PortState
+from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.parse import Hints
+from xenoovs.datapath.tc import DriverAnswer
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.judge.why.flows import action_reasons
+from xenoovs.judge.why.case import Case, UnwildcardedBits, shape_of
+from xenoovs.judge.why.flows import action_reasons, unwildcarded_reasons
 from xenoovs.judge.why.reason import Cause, Likelihood, Reason
+from xenoovs.openflow.text import parse_flow
 
 TRUNCATED = "2026-11-21T04:33:58.590Z|00007|netdev_offload_tc(handler2)|DBG|unsupported put action type: 13"
 FAILED = "2026-11-21T04:33:58.590Z|00008|dpif_netlink(handler2)|DBG|failed to offload flow: Operation not supported: p0"
@@ -97,3 +106,148 @@ def test_partly_offloaded_by_dpdk() -> None:
     seen = host(datapath="netdev", port_type="dpdk")
     found = megaflow("offloaded:partial, dp:ovs", "hash(l4(0)),recirc(0x3)")
     assert Cause.UNSUPPORTED_ACTION in {reason.cause for reason in action_reasons(case(found, seen=seen))}
+
+
+TOS = parse_flow("priority=3000,udp,nw_tos=32 actions=drop")
+BY_TOS = UnwildcardedBits("ovsbr1", (("nw_tos", 0xFC),), frozenset(("nw_tos",)), (TOS,))
+MARK = parse_flow("table=1, priority=3000,ip,pkt_mark=0x1/0x1 actions=drop")
+BY_MARK = UnwildcardedBits("ovsbr1", (("pkt_mark", 1),), frozenset(("pkt_mark",)), (MARK,))
+PREFIX = parse_flow("priority=3000,ip,nw_src=203.0.113.0/24 actions=drop")
+BY_PREFIX = UnwildcardedBits("ovsbr1", (("nw_src", 0xFFFFFF00),), frozenset(), (PREFIX,))
+
+
+def _case(widened: UnwildcardedBits | None, found: Megaflow | None = None, *, evidence: Evidence | None = None) -> Case:
+    return replace(case(found, evidence=evidence), unwildcarded=widened)
+
+
+def _only(widened: UnwildcardedBits, found: Megaflow | None = None, *, evidence: Evidence | None = None) -> Reason:
+    (reason,) = unwildcarded_reasons(_case(widened, found, evidence=evidence))
+    assert reason.cause is Cause.UNWILDCARDED
+    return reason
+
+
+def _driver(answer: DriverAnswer) -> Evidence:
+    return Evidence(host(), driver={UFID: answer})
+
+
+def test_the_reason_has_the_bits_the_flow_and_the_fix() -> None:
+    reason = _only(BY_TOS)
+    assert (reason.likelihood, "a foreign flow un-wildcards nw_tos 0xfc" in reason.text) == (Likelihood.LIKELY, True)
+    assert reason.evidence == ("foreign flow on ovsbr1: priority=3000,udp,nw_tos=32 actions=drop",)
+    show, owner, delete, again = reason.fix
+    assert show == "ovs-ofctl --names dump-flows ovsbr1 table=0,udp,nw_tos=32"
+    assert "ask the flow's owner first" in owner
+    assert delete == "ovs-ofctl --strict del-flows ovsbr1 table=0,priority=3000,udp,nw_tos=32"
+    assert again == "ovs-appctl revalidator/purge"
+
+
+def test_a_key_that_open_vswitch_does_not_offload_is_certain_with_the_row_of_the_table() -> None:
+    reason = _only(BY_MARK, megaflow("dp:ovs", keys="skb_mark(0/0x1)"))
+    assert (reason.likelihood, "which is not offloaded (" in reason.text) == (Likelihood.CERTAIN, True)
+    assert reason.source is not None
+    assert "table=1,priority=3000,pkt_mark=0x1/0x1,ip" in reason.fix[2]
+
+
+@pytest.mark.parametrize(
+    ("widened", "answer", "likelihood"),
+    [
+        (BY_TOS, DriverAnswer(95, "Operation not supported", "unsupported match key"), Likelihood.LIKELY),
+        (BY_TOS, DriverAnswer(28, "No space left on device", "rule table is full"), Likelihood.POSSIBLE),
+        (BY_PREFIX, DriverAnswer(95, "Operation not supported", "unsupported match key"), Likelihood.POSSIBLE),
+    ],
+)
+def test_only_a_key_of_foreign_flows_may_be_what_the_driver_refuses(
+    widened: UnwildcardedBits, answer: DriverAnswer, likelihood: Likelihood
+) -> None:
+    assert _only(widened, evidence=_driver(answer)).likelihood is likelihood
+
+
+def test_a_rule_that_the_driver_accepts_is_not_attributed_to_foreign_flows() -> None:
+    assert list(unwildcarded_reasons(_case(BY_TOS, evidence=_driver(DriverAnswer(None))))) == []
+
+
+def test_a_key_that_the_nic_holds_in_a_megaflow_of_this_shape_costs_entries_alone() -> None:
+    held = Evidence(host(), in_hardware=frozenset((shape_of(megaflow()),)))
+    reason = _only(BY_TOS, evidence=held)
+    assert (reason.likelihood, "more entries" in reason.text) == (Likelihood.POSSIBLE, True)
+
+
+def test_without_such_a_flow_the_megaflow_is_from_before_a_change() -> None:
+    reason = _only(replace(BY_TOS, flows=()))
+    assert ("from before a change" in reason.text, reason.fix) == (True, ("ovs-appctl revalidator/purge",))
+
+
+def test_without_flows_the_fix_is_to_add_them() -> None:
+    reason = _only(replace(BY_TOS, flows=None))
+    assert "flows that were not read" in reason.text
+    assert reason.fix[0].endswith("--from-flows FLOWS")
+
+
+def test_of_many_flows_the_first_are_listed_and_the_rest_counted() -> None:
+    many = tuple(parse_flow(f"priority={priority},udp,nw_tos=32 actions=drop") for priority in range(3000, 3010))
+    reason = _only(replace(BY_TOS, flows=many))
+    assert (len(reason.evidence), reason.evidence[-1]) == (4, "and 7 more flows that match these bits")
+    assert sum("del-flows" in command for command in reason.fix) == 3
+
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "verify"
+FLOW = "priority=3000,udp,in_port=p0,nw_dst=10.3.10.45,nw_src=198.18.0.64 actions=push_vlan:0x8100,output:p1"
+LINE = (
+    "ufid:11111111-0000-4000-8000-000000000001, recirc_id(0),in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
+    "ipv4(src=198.18.0.64,dst=10.3.10.45,proto=17,frag=no),udp(dst=53), packets:6, bytes:600, used:0.3s, dp:tc, "
+    "actions:push_vlan(vid=5,pcp=0),p1\n"
+)
+
+
+def test_the_flow_that_takes_packets_of_a_block_is_named(tmp_path: Path, xenoovs: CommandLine) -> None:
+    """It printed "no traffic yet", although verify-offload named the flow."""
+    (tmp_path / "dump").write_text(LINE)
+    (tmp_path / "flows").write_text(f" cookie=0x1, {FLOW}\n")
+    options = ("--from-dump", tmp_path / "dump", "--from-flows", tmp_path / "flows", "--service", "dns", "-o", "json")
+    result = xenoovs("why", GOLDEN / "dns.yaml", *options)
+    (row,) = json.loads(result.out)["megaflows"]
+    first = row["reasons"][0]
+    assert (result.status, first["cause"]) == (2, "overridden")
+    assert "packets of 1 block of dns match this megaflow" in first["text"]
+    assert first["evidence"][0].startswith("foreign flow: cookie=0x1, priority=3000")
+
+
+def test_samples_of_the_bridge_come_with_the_command_that_ends_them() -> None:
+    sampled = megaflow("dp:ovs", "sample(sample=10.0%,actions(userspace(pid=1,sFlow(vid=0)))),p1")
+    bridge = BridgeState("ovsbr1", (PortState("p0"),), exporters=("sflow", "netflow"))
+    seen = replace(host(), database=Database({"hw-offload": "true"}, (bridge,)))
+    (reason,) = (one for one in action_reasons(case(sampled, seen=seen)) if one.cause is Cause.UNSUPPORTED_ACTION)
+    assert reason.fix == ("ovs-vsctl clear Bridge ovsbr1 sflow", "ovs-appctl revalidator/purge")
+
+
+def test_a_wide_flow_overrides_all_blocks(tmp_path: Path, xenoovs: CommandLine) -> None:
+    (tmp_path / "dump").write_text(LINE.replace("src=198.18.0.64,", "src=0.0.0.0/0.0.0.0,"))
+    result = xenoovs("why", GOLDEN / "dns.yaml", "--from-dump", tmp_path / "dump")
+    assert (result.status, "packets of 7 blocks of dns match this megaflow" in result.out) == (2, True)
+
+
+def test_tagged_clients_are_remarked_with_their_cost() -> None:
+    hints, line = Hints(), "in_port(p0),eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800)), actions:p1"
+    assert len(list(hints.watch([line, line.replace("vid=5", "vid=6"), line]))) == 3
+    (remark,) = hints.remarks(is_filtered=False)
+    assert remark.startswith("3 megaflows of tagged packets (vid=5,pcp=0; vid=6,pcp=0): beside untagged packets each")
+
+
+@pytest.mark.parametrize(
+    "tags", ["vlan(vid=5,pcp=0),encap(eth_type(0x8100))", "vlan(vid=5/0x0,pcp=0/0x0),encap(eth_type(0x88a8))"]
+)
+def test_frames_with_two_tags_are_said_to_be_unsupported(tags: str) -> None:
+    """That of the service with the outer tag has no packet of them."""
+    hints = Hints(vlans=frozenset({5}))
+    list(hints.watch([f"in_port(p0),eth_type(0x8100),{tags}, actions:p1"]))
+    (remark,) = hints.remarks(is_filtered=False)
+    assert remark.startswith("1 megaflow of frames with two tags (IEEE 802.1ad), which are not supported")
+
+
+def test_a_rule_of_traffic_control_for_any_vlan_is_not_one_of_vlan_0() -> None:
+    """Clients of VLANs 5 and 6 share such a rule, but each VLAN was reported to cost entries."""
+    line = "in_port(p0),eth_type(0x8100),vlan(vid=0,pcp=0),encap(eth_type(0x0800)), packets:7, dp:tc, actions:p1"
+    hints = Hints()
+    assert list(hints.watch([line])) == [line]
+    (remark,) = hints.remarks(is_filtered=False)
+    assert remark.startswith("1 megaflow of tagged packets (any VLAN): ")

@@ -10,6 +10,8 @@ import pytest
 
 from tests.compiled import compiled
 from tests.unit.judge.why_cases import COOKIE, UFID, host, megaflow
+from xenoovs.cli.offload import growth_remarks
+from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.datapath.ipsec import RouteTo
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_dump
@@ -17,8 +19,10 @@ from xenoovs.datapath.tc import TcCounters, TcFilter, parse_tc_json, with_known_
 from xenoovs.datapath.tunnel_facts import NeighbourEntry, TunnelFacts
 from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.evidence.samples import DatapathSample, PortFinding, sample_of
+from xenoovs.evidence.samples import DatapathSample, PortFinding, check_ports, sample_of
 from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import Conclusion, OffloadFindings
+from xenoovs.judge.offload import check_dump
 from xenoovs.judge.why.case import Case
 from xenoovs.judge.why.diagnose import MegaflowFilter, Selection, diagnose, select_candidates
 from xenoovs.judge.why.reason import Cause, Likelihood
@@ -115,28 +119,22 @@ def test_a_rule_without_a_counter_is_unconfirmed() -> None:
         cookie: replace(rule, counters=rule.counters and replace(rule.counters, hw_packets=None))
         for cookie, rule in filters.items()
     }
-    selection = select_candidates(
-        megaflows,
-        SERVICES,
-        MegaflowFilter().selects,
-        Evidence(filters=unknown),
-    )
+    selection = select_candidates(megaflows, SERVICES, MegaflowFilter().selects, Evidence(filters=unknown))
     assert (selection.candidates, selection.in_hardware) == ((), 0)
     assert selection.unconfirmed == selection.uncounted == BLOCKS
+
+
+def _held(actions: str, *, in_hw: bool = True) -> Selection:
+    """A megaflow whose rule has counted 9 packets for 30 seconds, none of them in hardware."""
+    rule = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=in_hw, counters=TcCounters(9, 900, 0), active_s=30)
+    found = megaflow("offloaded:yes, dp:tc", actions)
+    return select_candidates([found], (), MegaflowFilter(ufid=UFID).selects, Evidence(filters={COOKIE: rule}))
 
 
 @pytest.mark.parametrize("remote", ["dst=192.0.2.7", "ipv6_dst=2001:db8::7"])
 def test_an_unused_rule_of_an_encapsulation_may_wait_for_the_next_hop(remote: str) -> None:
     actions = f"set(tunnel(tun_id=0x1,src=192.0.2.1,{remote},ttl=64,tp_dst=4789,flags(key))),vxlan_sys_4789"
-    held = megaflow("offloaded:yes, dp:tc", actions)
-    rule = TcFilter("ip", 2, 0, 8, "b91ad343cc4f394eaf4a80bd325adc34", in_hw=True, counters=TcCounters(9, 900, 0))
-    selection = select_candidates(
-        [held],
-        (),
-        MegaflowFilter(ufid=UFID).selects,
-        Evidence(filters={rule.cookie or "": replace(rule, active_s=30)}),
-    )
-    (found,) = _diagnoses(selection)
+    (found,) = _diagnoses(_held(actions))
     assert [reason.cause for reason in found.reasons] == [Cause.RULE_UNUSED, Cause.NEIGHBOUR_UNRESOLVED]
     assert f"ping -c 1 {remote.partition('=')[2]}" in found.reasons[1].fix
 
@@ -153,25 +151,88 @@ def test_a_next_hop_that_does_not_answer_is_the_reason_and_one_that_does_is_none
 ) -> None:
     """The reset of the NIC came first, whatever the neighbour table said."""
     actions = "set(tunnel(tun_id=0x1,src=192.0.2.1,dst=192.0.2.7,ttl=64,tp_dst=4789,flags(key))),vxlan_sys_4789"
-    rule = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=True, counters=TcCounters(9, 900, 0), active_s=30)
-    selection = select_candidates(
-        [megaflow("offloaded:yes, dp:tc", actions)],
-        (),
-        MegaflowFilter(ufid=UFID).selects,
-        Evidence(filters={COOKIE: rule}),
-    )
+    selection = _held(actions)
     facts = TunnelFacts((), {"192.0.2.7": RouteTo("p1", None, "192.0.2.254")}, neighbours={"192.0.2.254": entry})
     (found,) = diagnose(selection, Evidence(replace(host(), tunnels=facts)))
     assert [(reason.cause, reason.likelihood) for reason in found.reasons] == causes
 
 
 def test_a_rule_that_traffic_control_shows_not_in_hw_was_refused() -> None:
-    rule = TcFilter("ip", 2, 0, 8, "b91ad343cc4f394eaf4a80bd325adc34", in_hw=False, counters=TcCounters(9, 900, 0))
-    selection = select_candidates(
-        [megaflow("offloaded:yes, dp:tc")],
-        (),
-        MegaflowFilter(ufid=UFID).selects,
-        Evidence(filters={rule.cookie or "": rule}),
-    )
-    (candidate,) = selection.candidates
+    (candidate,) = _held("p1", in_hw=False).candidates
     assert (candidate.verdict, candidate.held) == (Verdict.TC_SW, None)
+
+
+def _findings(phase: str, *, samples: int) -> OffloadFindings:
+    _, filters = _read(f"{phase}.end")
+    before = DatapathSample(sample_of(*_read(f"{phase}.begin"))) if samples == 2 else None
+    lines = (GOLDEN / "faulty" / f"{phase}.end.dump").read_text().splitlines()
+    return check_dump(SERVICES, lines, evidence=Evidence(filters=filters, before=before))
+
+
+def _verdicts(findings: OffloadFindings) -> dict[Verdict, int]:
+    return dict(Counter(block.verdict for block in findings.blocks))
+
+
+@pytest.mark.parametrize(
+    ("phase", "verdict", "conclusion"),
+    [
+        ("no_fault", Verdict.HW, Conclusion.IN_HARDWARE),
+        ("never_used", Verdict.IDLE_HW, Conclusion.NOT_ALL_IN_HARDWARE),
+        ("reset", Verdict.IDLE_HW, Conclusion.NOT_ALL_IN_HARDWARE),
+        ("each_third_packet", Verdict.TC_SW, Conclusion.NOT_ALL_IN_HARDWARE),
+        ("beyond_32_bits", Verdict.HW, Conclusion.IN_HARDWARE),
+    ],
+)
+def test_two_samples_show_what_the_nic_does(phase: str, verdict: Verdict, conclusion: Conclusion) -> None:
+    """All of these are `in_hw` in traffic control, and `offloaded:yes` in the dump."""
+    findings = _findings(phase, samples=2)
+    assert _verdicts(findings) == {verdict: BLOCKS}
+    assert findings.conclusion_for(None) is conclusion
+    assert findings.conclusion_for(0.95) is conclusion
+
+
+COUNTED_TWICE = [
+    {"p0": PortPackets(missed, CpuCounter.CPU, "cpu_hit of `ip stats`", entered)}
+    for missed, entered in ((4506, 7980), (5492, 8966))
+]
+"""What the NIC itself counted meanwhile: 986 packets came in, and all of them went to the CPU."""
+
+
+def test_packets_that_the_cpu_forwards_and_the_driver_counts_too_are_not_half_in_hardware() -> None:
+    samples = [
+        DatapathSample(sample_of(*_read(f"counted_twice.{when}")), ports, ports)
+        for when, ports in zip(("begin", "end"), COUNTED_TWICE, strict=True)
+    ]
+    _, filters = _read("counted_twice.end")
+    for checks, verdict in ((check_ports(*samples), Verdict.CONTRADICTED), ((), Verdict.TC_SW)):
+        known = Evidence(filters=filters, before=samples[0], port_checks=checks)
+        lines = (GOLDEN / "faulty" / "counted_twice.end.dump").read_text().splitlines()
+        findings = check_dump(SERVICES, lines, evidence=known)
+        assert _verdicts(findings) == {verdict: BLOCKS}
+        assert findings.growth.hw_packets * 2 == findings.growth.packets
+        assert findings.conclusion_for(None) is Conclusion.NOT_ALL_IN_HARDWARE
+    [port] = check_ports(*samples)
+    assert (port.entered, port.twice > 900) == (986, True)
+
+
+def test_counters_that_did_not_grow_between_two_samples_are_no_idle_rules() -> None:
+    megaflows, filters = _read("no_fault.end")
+    lines = tuple((GOLDEN / "faulty" / "no_fault.end.dump").read_text().splitlines())
+    known = Evidence(lines=lines, filters=filters, before=DatapathSample(sample_of(megaflows, filters)))
+    findings = check_dump(SERVICES, lines, evidence=known)
+    assert (_verdicts(findings), findings.growth.packets) == ({Verdict.HW: BLOCKS}, 0)
+    (remark,) = growth_remarks(findings, known)
+    assert "it refreshes its counters more rarely" in remark
+
+
+def test_one_sample_shows_rules_that_were_never_used() -> None:
+    findings = _findings("never_used", samples=1)
+    assert _verdicts(findings) == {Verdict.IDLE_HW: BLOCKS}
+    assert findings.hw_share == 0
+
+
+def test_hardware_packets_beyond_32_bits_are_no_quarter() -> None:
+    """`packets 5760767254, hw_packets 1465799958` was shown as 25 % in hardware."""
+    findings = _findings("beyond_32_bits", samples=1)
+    assert findings.hw_share == 1
+    assert all(block.hw_packets == block.packets > 5_760_767_000 for block in findings.blocks)

@@ -3,74 +3,107 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tests.unit.judge.why_cases import COOKIE, UFID, WHOLE, case, device, host, megaflow
+from tests.judged import assert_shown
+from tests.unit.judge.why_cases import COOKIE, UFID, WHOLE, case, device, host, megaflow, shown
 from xenoovs.datapath.fact import Unknown
-from xenoovs.datapath.host import Feature, KernelFacts
+from xenoovs.datapath.host import Feature, HostFacts, KernelFacts
 from xenoovs.datapath.tc import DriverAnswer, Objection, TcFilter, objection_of
-from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.evidence.evidence import Evidence
-from xenoovs.judge.why.case import shape_of
+from xenoovs.judge.why.case import Case, shape_of
 from xenoovs.judge.why.kernel import chain_reasons, kernel_reasons, silent_refusal
 from xenoovs.judge.why.reason import Cause, Likelihood
 
 RULE = TcFilter("ip", 2, 0, 8, COOKIE, in_hw=False, counters=None)
 
 
-def test_without_a_trial_the_rule_itself_is_the_evidence() -> None:
-    reason = silent_refusal(
-        case(evidence=Evidence(host(), filters={COOKIE: RULE}, target=CommandTarget(config="my.yaml")))
-    )
-    assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE)
-    assert reason.evidence == ("tc filter of p0, pref 2 handle 0x8: not_in_hw",)
-    assert reason.fix == ("xenoovs why FILE --probe-driver",)
-
-
-def test_a_rule_of_a_tunnel_device_cannot_be_tried_so_the_usual_cause_is_named() -> None:
-    came = megaflow(keys="tunnel(src=192.0.2.2,dst=192.0.2.1)", in_port="genev_sys_6081")
-    reason = silent_refusal(case(came, evidence=Evidence(host(), filters={COOKIE: RULE})))
-    assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE)
-    assert "`tunnel route` and `tunnel local` of `xenoovs doctor`" in reason.text
-    assert reason.fix == ("xenoovs doctor",)
-
-
-def test_an_answer_about_the_preference_of_the_trial_is_no_reason() -> None:
-    answer = DriverAnswer(95, "Operation not supported", "requested priority is not supported", is_about_trial=True)
-    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
-    assert (reason.likelihood, "refuses preference or chain of the trial" in reason.text) == (Likelihood.POSSIBLE, True)
-
-
-def test_a_trial_that_was_held_as_another_rule_is_no_reason() -> None:
-    """The reason was `not-retried`, confirmed: "the NIC accepts the rule now"."""
-    answer = DriverAnswer(None, is_about_trial=True)
-    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
-    assert (reason.cause, reason.likelihood) == (Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE)
-    assert "proves nothing" in reason.text
-
-
-def test_the_words_of_all_trials_are_shown() -> None:
-    answer = DriverAnswer(95, "Operation not supported", "unsupported match key", further=("unsupported priority",))
-    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
-    assert reason.evidence == (
-        "the driver reports: unsupported match key",
-        "the driver reports: unsupported priority",
-    )
-
-
 @pytest.mark.parametrize(
-    ("words", "command"),
+    ("keys", "in_port", "wanted"),
     [
-        ("eswitch: only prefix masks are supported", "`match: {bits: [31, 30, ...]}`"),
-        ("mlx5_core: Flow is not offloaded due to min inline setting", "inline-mode transport"),
-        ("mlx5_core: devices are not the same uplink, can't offload forwarding", "esw_multiport"),
+        (
+            "dp_hash(0/0)",
+            "p0",
+            "refused-by-driver, possible: ...[tc filter of p0, pref 2 handle 0x8: not_in_hw] -> "
+            "xenoovs why FILE --probe-driver",
+        ),
+        (
+            "tunnel(src=192.0.2.2,dst=192.0.2.1)",
+            "genev_sys_6081",
+            "refused-by-driver, possible: ...`tunnel route` and `tunnel local` of `xenoovs doctor`...-> xenoovs doctor",
+        ),
     ],
+    ids=["the rule itself is the evidence", "one of a tunnel device cannot be tried"],
 )
-def test_a_refusal_that_has_a_remedy_names_it(words: str, command: str) -> None:
-    answer = DriverAnswer(95, "Operation not supported", words)
-    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
-    assert any(command in line for line in reason.fix), reason.fix
+def test_without_a_trial(keys: str, in_port: str, wanted: str) -> None:
+    evidence = Evidence(host(), filters={COOKIE: RULE})
+    assert_shown(shown([silent_refusal(case(megaflow(keys=keys, in_port=in_port), evidence=evidence))]), wanted)
+
+
+def _answered(error: int | None, words: str | None, *, seen: HostFacts | None = None, **more: Any) -> Case:
+    text = "" if error is None else "No space left on device" if error == 28 else "Operation not supported"
+    return case(evidence=Evidence(seen or host(), driver={UFID: DriverAnswer(error, text, words, **more)}))
+
+
+OFF = "TC offload is disabled on net device"
+VETH = replace(device("p0", switch_id=None), hw_tc_offload=Feature(is_on=False, is_fixed=True))
+ANSWERS = {
+    "about the preference of the trial": (
+        _answered(95, "requested priority is not supported", is_about_trial=True),
+        "refused-by-driver, possible: the driver refuses preference or chain of the trial...",
+    ),
+    # Bug: `not-retried`, confirmed: "the NIC accepts the rule now".
+    "held as another rule": (
+        _answered(None, None, is_about_trial=True),
+        "refused-by-driver, possible: the trial proves nothing...",
+    ),
+    "the words of all trials": (
+        _answered(95, "unsupported match key", further=("unsupported priority",)),
+        "...[the driver reports: unsupported match key; the driver reports: unsupported priority]",
+    ),
+    "prefixes alone": (
+        _answered(95, "eswitch: only prefix masks are supported"),
+        "...-> # by `match: {bits: [31, 30, ...]}`...",
+    ),
+    "inline mode": (
+        _answered(95, "mlx5_core: Flow is not offloaded due to min inline setting"),
+        "...inline-mode transport...",
+    ),
+    "two uplinks": (
+        _answered(95, "mlx5_core: devices are not the same uplink, can't offload forwarding"),
+        "...esw_multiport...",
+    ),
+    "no room for a value": (
+        _answered(28, "eswitch: hash collision"),
+        "refused-by-driver, confirmed: the driver refuses the rule [the driver reports: eswitch: hash collision]",
+    ),
+    "a key": (
+        _answered(95, "eswitch: unsupported match key"),
+        "refused-by-driver, confirmed: ...[the driver reports: eswitch: unsupported match key]",
+    ),
+    "offload is off": (_answered(95, OFF), f"hw-tc-offload-off, confirmed: ...[the driver reports: {OFF}] -> ..."),
+    "a device that cannot offload": (
+        _answered(95, OFF, seen=host(devices=(VETH,))),
+        f"port-not-on-eswitch, confirmed: p0 is no port of an eSwitch [the driver reports: {OFF}]",
+    ),
+    "a full table": (
+        _answered(28, "eswitch: rule table is full"),
+        "table-full, confirmed: ...[the driver reports: eswitch: rule table is full] -> ...",
+    ),
+    "accepted": (_answered(None, None), "not-retried, confirmed: ..."),
+    "accepted, with skip_hw": (_answered(None, None, seen=host(history=replace(WHOLE, tc_policy="skip_hw"))), ""),
+    "without a message": (
+        _answered(95, None),
+        "refused-by-driver, likely: the driver refuses the rule: Operation not supported []",
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "wanted"), ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_of_the_driver(found: Case, wanted: str) -> None:
+    assert_shown(shown(kernel_reasons(found)), wanted)
 
 
 @pytest.mark.parametrize(
@@ -88,47 +121,6 @@ def test_a_refusal_that_has_a_remedy_names_it(words: str, command: str) -> None:
 def test_what_a_driver_objects_to(error: int, words: str | None, objection: Objection) -> None:
     """A restart of Open vSwitch was the fix for a refused VLAN tag, and a full hash table was called a collision."""
     assert objection_of(error, words) is objection
-
-
-def test_no_room_for_a_value_is_no_full_table() -> None:
-    answer = DriverAnswer(28, "No space left on device", "eswitch: hash collision")
-    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
-    assert (reason.cause, reason.likelihood, reason.fix) == (Cause.REFUSED_BY_DRIVER, Likelihood.CONFIRMED, ())
-
-
-@pytest.mark.parametrize(
-    ("error", "words", "cause"),
-    [
-        (95, "eswitch: unsupported match key", Cause.REFUSED_BY_DRIVER),
-        (95, "TC offload is disabled on net device", Cause.HW_TC_OFFLOAD_OFF),
-        (28, "eswitch: rule table is full", Cause.TABLE_FULL),
-        (None, None, Cause.NOT_RETRIED),
-    ],
-)
-def test_the_message_of_the_driver(error: int | None, words: str | None, cause: Cause) -> None:
-    answer = DriverAnswer(error, "as strerror says", words)
-    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
-    assert (reason.cause, reason.likelihood) == (cause, Likelihood.CONFIRMED)
-    assert words is None or reason.evidence == (f"the driver reports: {words}",)
-
-
-def test_a_device_that_cannot_offload_gets_no_fix() -> None:
-    answer = DriverAnswer(95, "Operation not supported", "TC offload is disabled on net device")
-    veth = replace(device("p0", switch_id=None), hw_tc_offload=Feature(is_on=False, is_fixed=True))
-    (reason,) = kernel_reasons(case(evidence=Evidence(host(devices=(veth,)), driver={UFID: answer})))
-    assert (reason.cause, reason.fix) == (Cause.NOT_ON_ESWITCH, ())
-
-
-def test_with_skip_hw_an_accepted_trial_is_no_evidence() -> None:
-    skip_hw = host(history=replace(WHOLE, tc_policy="skip_hw"))
-    assert list(kernel_reasons(case(evidence=Evidence(skip_hw, driver={UFID: DriverAnswer(None)})))) == []
-
-
-def test_a_driver_without_a_message_ranks_below_surer_reasons() -> None:
-    answer = DriverAnswer(95, "Operation not supported")
-    (reason,) = kernel_reasons(case(evidence=Evidence(host(), driver={UFID: answer})))
-    assert reason.likelihood is Likelihood.LIKELY
-    assert "Operation not supported" in reason.text
 
 
 def test_blocks_under_different_masks_have_one_shape_and_other_keys_another() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.judged import assert_shown
 from tests.unit.judge.why_cases import OFF, WHOLE, case, device, host, megaflow, shown
 from xenoovs.datapath.database import Database
-from xenoovs.datapath.host import Daemon, Device, Feature, HostFacts, OffloadHistory
+from xenoovs.datapath.host import Daemon, Device, Feature, HostFacts
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.why.case import Case, shape_of
 from xenoovs.judge.why.settings import setting_reasons
@@ -105,7 +105,7 @@ REASONS: dict[str, tuple[Case, str]] = {
     **{
         f"hw-offload-priority={priority}": (
             case(IN_SOFTWARE, seen=_of_3_7(priority)),
-            f"port-without-provider, certain: ...hw-offload-priority={priority}, and...] -> {BY_INTERFACE} -> {RESTART}",
+            f"port-without-provider, certain: ...hw-offload-priority={priority}, ...] -> {BY_INTERFACE} -> {RESTART}",
         )
         for priority in ("none", "dpdk", "dpdk,none,tc")
     },

@@ -5,7 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 from ipaddress import ip_address
 
+import pytest
+
 from tests.compiled import compiled
+from tests.judged import check_flow
 from xenoovs.compile.offloadable.check import (
     FlowRole,
     ProgramOffload,
@@ -13,13 +16,16 @@ from xenoovs.compile.offloadable.check import (
     check_program,
     count_by_service,
     describe,
+    overall,
     reasons,
 )
-from xenoovs.compile.offloadable.table import Offload, Profile, parse_version
+from xenoovs.compile.offloadable.openflow_topics import parse_groups
+from xenoovs.compile.offloadable.table import DEFAULT_VERSION, Offload, Profile, parse_version
+from xenoovs.errors import ParseError
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
 from xenoovs.model.next_hop import Direct
-from xenoovs.openflow.text import parse_flow
+from xenoovs.openflow.text import parse_dump, parse_flow
 
 VIP4, VIP6 = ip_address("192.0.2.10"), ip_address("2001:db8::10")
 
@@ -79,3 +85,77 @@ def test_foreign_flows_that_answer_arp_count() -> None:
     theirs = parse_flow("arp,arp_op=1 actions=load:0x2->NXM_OF_ARP_OP[],IN_PORT")
     result = check_flows([theirs], profile=Profile.TC, version=parse_version("3.1.0"))
     assert [each.role for each in result.in_software] == [FlowRole.OTHER]
+
+
+_PLAIN = "priority=50,ip actions=output:p1"
+
+
+@pytest.mark.parametrize(
+    ("flow", "role"),
+    [
+        ("priority=100,metadata=0x1,vlan_tci=0x1000/0x1000 actions=drop", FlowRole.TAGGED_DROP),
+        ("priority=100,dl_vlan=5 actions=drop", FlowRole.TAGGED_DROP),
+        ("priority=100,dl_vlan=0xffff actions=drop", FlowRole.OTHER),
+        ("priority=100,vlan_tci=0x0000/0x1000 actions=drop", FlowRole.OTHER),
+        ("priority=100,vlan_tci=0x1000/0x1000 actions=output:p1", FlowRole.OTHER),
+        ("priority=100,tp_dst=80,tcp actions=drop", FlowRole.OTHER),
+    ],
+)
+def test_what_a_flow_is_for(flow: str, role: FlowRole) -> None:
+    flows = [seen.flow for seen in parse_dump(f"{flow}\n{_PLAIN}\n")]
+    judged = check_flows(flows, profile=Profile.TC, version=DEFAULT_VERSION)
+    assert [each.role for each in judged.flows] == [role, FlowRole.OTHER]
+
+
+def test_they_are_not_counted() -> None:
+    text = f"priority=100,vlan_tci=0x1000/0x1000 actions=drop\n{_PLAIN}\n"
+    judged = check_flows([seen.flow for seen in parse_dump(text)], profile=Profile.TC, version=DEFAULT_VERSION)
+    assert describe(judged) == "the NIC can take the flow" or describe(judged).startswith("the NIC can take 1 flow")
+    assert judged.in_software == ()
+
+
+@pytest.mark.parametrize(
+    ("group", "topic"),
+    [
+        ("type=select,bucket=actions=output:p1", "group-dp-hash"),
+        ("type=select,selection_method=dp_hash,selection_method_param=1,bucket=actions=output:p1", "group-dp-hash"),
+        ("type=select,selection_method=hash,bucket=actions=output:p1", "group-hash-exact"),
+        ("type=select,selection_method=hash,fields=ip_src,bucket=actions=output:p1", "group-hash-exact"),
+        (
+            "type=select,selection_method=hash,fields(ip_src=0.0.0.7,eth_type),bucket=actions=output:p1",
+            "group-hash-masked",
+        ),
+        ("type=select,selection_method=doca,bucket=actions=output:p1", "group"),
+        ("type=all", "group-all"),
+        ("type=ff,bucket=watch_port:p1,actions=output:p1", "group-one"),
+        ("type=indirect,bucket=actions=output:p1", "group-one"),
+    ],
+)
+def test_kinds_of_groups(group: str, topic: str) -> None:
+    assert parse_groups(f" group_id=7,{group}\n")[7].topic == topic
+
+
+def test_buckets_of_every_version_of_openflow() -> None:
+    text = (
+        "OFPST_GROUP_DESC reply (OF1.5) (xid=0x2):\n"
+        " group_id=1,type=all,bucket=bucket_id:0,actions=mod_dl_dst:02:00:00:00:00:01,output:p1,"
+        "bucket=bucket_id:1,weight:5,actions=output:p2\n"
+        "OFPST_GROUP_DESC reply (OF1.3) (xid=0x2):\n"
+        " group_id=2,type=select,bucket=weight:1,actions=output:p1\n\n"
+    )
+    groups = parse_groups(text)
+    assert groups[1].buckets == ("mod_dl_dst:02:00:00:00:00:01,output:p1", "output:p2")
+    assert groups[2].buckets == ("output:p1",)
+
+
+def test_copies_count_for_groups_that_copy_and_not_for_those_that_choose() -> None:
+    buckets = "bucket=actions=output:p1,bucket=actions=output:p2"
+    groups = parse_groups(f"group_id=1,type=all,{buckets}\ngroup_id=2,type=ff,{buckets}\n")
+    copying, choosing = (parse_flow(f"ip actions=group:{number}") for number in (1, 2))
+    assert overall(check_flow(copying, Profile.DOCA, (3, 1), groups=groups)) is Offload.SW
+    assert overall(check_flow(choosing, Profile.DOCA, (3, 1), groups=groups)) is Offload.HW
+
+
+def test_a_line_that_is_no_group() -> None:
+    with pytest.raises(ParseError, match="line 2"):
+        parse_groups("group_id=1,type=all\ngroup_id=x,type=all\n")

@@ -1,18 +1,33 @@
-"""Overrides: megaflows outside all blocks that hold packets of blocks, because of a foreign flow above ours."""
+"""Flows and rules of others: which packets of blocks they take, and which bits they un-wildcard."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.judged import check_offload
 from tests.unit.judge.programs import IN_HARDWARE, blocks, megaflow_of, two_services
-from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.compile.program import compile_config
+from xenoovs.datapath.megaflow import Megaflow, match_of
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
+from xenoovs.datapath.tc import TcFilter, parse_tc_json
 from xenoovs.judge.expected import expected_services
-from xenoovs.judge.findings import Conclusion, OffloadFindings
-from xenoovs.judge.foreign import OTHER_ACTIONS, attribute
+from xenoovs.judge.findings import Conclusion, OffloadFindings, Unwildcarding
+from xenoovs.judge.foreign import (
+    OTHER_ACTIONS,
+    PreemptingRule,
+    attribute,
+    extra_bits,
+    preempting_rules,
+    unwildcarding_flows,
+)
 from xenoovs.judge.offload import check_dump
+from xenoovs.model.load import load_config
 from xenoovs.model.next_hop import mac_of
+from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
 
 PROGRAM = two_services()
@@ -139,3 +154,138 @@ def test_the_highest_flow_that_all_these_packets_match_is_named() -> None:
 def test_no_flow_below_ours_is_named() -> None:
     named = attribute(_check(_megaflow(OTHER_BITS, "drop")), [parse_flow("priority=1,ip actions=drop")])
     assert [taking.flows for taking in named.overrides] == [()] * 2
+
+
+DNS = SERVICES[0]
+PREFIX = (("nw_src", 0xFFFFFF00),)
+
+
+def _flow(text: str) -> Flow:
+    return parse_flow(f"{text} actions=drop")
+
+
+def _named(*texts: str, extra: tuple[tuple[str, int], ...] = PREFIX) -> list[str]:
+    flows = [_flow(text) for text in texts]
+    found = unwildcarding_flows(extra, flows, service=DNS, in_port="p0")
+    return [text for text, flow in zip(texts, flows, strict=True) if flow in found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "priority=3000,ip,nw_src=203.0.113.0/24",
+        "priority=3000,ip,in_port=p0,nw_src=203.0.113.7",
+        "table=1, priority=3000,ip,nw_src=203.0.113.0/24",
+    ],
+)
+def test_a_flow_above_ours_that_matches_these_bits_is_named(text: str) -> None:
+    below, elsewhere = "priority=1,ip,nw_src=10.0.0.0/8", "priority=3000,ip,in_port=p1,nw_src=10.0.0.0/9"
+    assert _named(below, text, "priority=4000,ip,nw_dst=10.0.0.1", elsewhere) == [text]
+
+
+def test_a_flow_below_ours_counts_in_a_subtable_with_one_above() -> None:
+    flows = ("priority=3000,ip,nw_src=10.0.0.0/24", "priority=1,ip,nw_src=10.0.1.0/24")
+    assert _named(*flows) == list(flows)
+
+
+def test_without_a_certain_flow_all_candidates_are_named() -> None:
+    flows = ("table=9, priority=1,ip,nw_src=10.0.0.0/24", "priority=5,ip,nw_src=0.0.0.1/0.0.0.1")
+    assert _named(*flows) == [flows[0]]
+
+
+def test_unknown_fields_are_compared_by_name() -> None:
+    flow = "priority=3000,ip,nw_ttl=64"
+    assert _named(flow, "priority=3000,tcp", extra=(("nw_ttl", 0xFF),)) == [flow]
+
+
+def test_a_foreign_flow_unwildcards_bits_of_the_tos() -> None:
+    fields = parse_megaflow(
+        "eth_type(0x0800),ipv4(dst=1.2.3.4,tos=0/0xfc), packets:0, bytes:0, used:never, actions:drop"
+    )
+    extra = extra_bits(match_of(fields), {"nw_dst": 0xFFFFFFFF, "dl_type": 0xFFFF})
+    assert extra == (("nw_tos", 0xFC),)
+    flow = "priority=3000,ip,nw_tos=184"
+    assert _named(flow, "priority=3000,tcp", extra=extra) == [flow]
+
+
+def test_bits_that_our_own_flows_match_are_not_unwildcarded() -> None:
+    """Those of one service make Open vSwitch match more in the megaflows of another."""
+    megaflow = parse_megaflow(
+        "in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src=0.0.0.0/0.0.0.1,dst=10.3.10.46,proto=6), "
+        "packets:1, bytes:1, used:0.1s, dp:tc, actions:set(eth(dst=02:00:00:00:00:01)),p1"
+    )
+    assert check_offload(SERVICES, [megaflow]).unwildcardings == (Unwildcarding("web", (("nw_proto", 0xFF),), 1, "p0"),)
+    own = {"nw_src": 1, "nw_proto": 0xFF, "nw_dst": 0xFFFFFFFF, "dl_dst": 0xFFFFFFFFFFFF, "dl_type": 0xFFFF}
+    assert check_offload(SERVICES, [megaflow], own_mask=lambda _: own).unwildcardings == ()
+
+
+OF_FILE = expected_services(compile_config(load_config(Path(__file__).parents[2] / "golden" / "verify" / "dns.yaml")))
+(RULE_DNS,) = (service for service in OF_FILE if service.name == "dns")
+OWN = TcFilter("ip", 2, 0, 1, "00" * 16, in_hw=True, counters=None)
+
+
+def _rule(keys: dict[str, Any], *, pref: int = 1, protocol: str = "ip", kind: str = "flower", **more: Any) -> TcFilter:
+    action = {
+        "order": 1,
+        "kind": "gact",
+        "control_action": {"type": more.pop("action", "drop")},
+        "stats": {"packets": 0, "bytes": 0, **more},
+    }
+    options = {"handle": 1, "keys": keys, "in_hw": True, "actions": [action]}
+    row = {"protocol": protocol, "pref": pref, "kind": kind, "chain": 0, "options": options}
+    (found,) = parse_tc_json(json.dumps([row]))
+    return found
+
+
+def _found(rule: TcFilter, *own: TcFilter, device: str = "p0") -> tuple[PreemptingRule, ...]:
+    return preempting_rules(OF_FILE, [(device, one) for one in (rule, *own)])
+
+
+@pytest.mark.parametrize(
+    ("keys", "blocks"),
+    [
+        ({"ip_proto": "udp", "dst_ip": "10.3.10.45", "dst_port": 53}, len(RULE_DNS.blocks)),
+        ({"ip_proto": "udp"}, len(RULE_DNS.blocks)),
+        ({}, len(RULE_DNS.blocks)),
+        ({"src_ip": "198.18.0.64"}, 1),
+        ({"src_ip": "0.0.0.0/0.0.0.1"}, 1),
+        ({"dst_ip": "10.3.10.0/24", "some_new_key": "7"}, len(RULE_DNS.blocks)),
+        ({"ip_proto": "tcp"}, 0),
+        ({"dst_ip": "10.3.10.46"}, 0),
+        ({"ip_proto": "udp", "dst_port": 54}, 0),
+    ],
+)
+def test_the_blocks_that_a_rule_matches(keys: dict[str, Any], blocks: int) -> None:
+    assert [len(rule.blocks) for rule in _found(_rule(keys), OWN)] == ([blocks] if blocks else [])
+
+
+@pytest.mark.parametrize(
+    ("protocol", "is_met"), [("all", True), ("ip", True), ("ipv6", False), ("arp", False), ("802.1Q", False)]
+)
+def test_protocols(protocol: str, is_met: bool) -> None:
+    assert bool(_found(_rule({}, protocol=protocol, kind="matchall"), OWN)) is is_met
+
+
+def test_a_rule_after_those_of_open_vswitch_does_not_count() -> None:
+    assert _found(_rule({}, pref=3), OWN) == ()
+
+
+def test_without_rules_of_open_vswitch_any_comes_first() -> None:
+    assert [rule.pref for rule in _found(_rule({}, pref=40000))] == [40000]
+
+
+def test_a_rule_that_continues_with_the_next_ones_does_not_count() -> None:
+    assert _found(_rule({}, action="continue"), OWN) == ()
+
+
+def test_a_rule_of_another_port_does_not_count() -> None:
+    assert _found(_rule({}), device="p1") == ()
+
+
+def test_a_rule_is_described_with_its_packets() -> None:
+    (rule,) = _found(_rule({"src_ip": "198.18.0.64"}, packets=36), OWN)
+    assert rule.is_effective
+    assert rule.describe() == (
+        f"pref 1 flower src_ip 198.18.0.64 -> drop (in the NIC) meets 1 block of dns ({rule.blocks[0].backend}) before "
+        "Open vSwitch does; it took 36 packets"
+    )
