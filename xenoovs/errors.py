@@ -743,7 +743,7 @@ class NotOffloaded(XenoovsError):
 
 
 class StateUnusable(XenoovsError):
-    """The file of run-time overrides cannot be used. `renamed`: its name now; None: it has its name."""
+    """The file of run-time overrides cannot be used. `renamed`: its name now; None if it has its name."""
 
     def __init__(self, *, path: str, reason: str, renamed: str | None) -> None:
         self.path, self.reason, self.renamed = path, reason, renamed

@@ -33,7 +33,7 @@ class Administration(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AgentReply:
-    """One reply; None: it has none. `weight`: part of the weight, 0 or more; `description`: the text after `#`."""
+    """One reply; None if it has none. `weight`: part of the weight, 0 or more; `description`: the text after `#`."""
 
     weight: Fraction | None = None
     administration: Administration | None = None

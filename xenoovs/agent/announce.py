@@ -52,14 +52,14 @@ class VipDecision:
 
 
 def not_ready(state: AgentState, now_s: float) -> str:
-    """Return why this host should get no clients; an empty text: it is ready."""
+    """Return why this host should get no clients; an empty text if it is ready."""
     if state.fleet is not None and state.fleet.withheld:
         return state.fleet.withheld
     return bridge_problem(state, now_s) if state.round.is_known else "no round has succeeded since the start"
 
 
 def bridge_problem(state: AgentState, now_s: float) -> str:
-    """Return why the bridge cannot serve clients; an empty text: it can."""
+    """Return why the bridge cannot serve clients; an empty text if it can."""
     last, ports = state.round, state.ports.of(state.balancer.uplinks.bridge) or {}
     if last.failing_since_s is not None and now_s - last.failing_since_s >= GRACE_S:
         return f"reconcile fails: {last.error}"

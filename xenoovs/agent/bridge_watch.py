@@ -196,7 +196,7 @@ async def follow_ipsec(
     request_round: Callable[[], None],
 ) -> None:
     """Follow policies and SAs until cancelled. While that is impossible, the next comparison finds what has changed.
-    `locate`: returns the network namespace in which Open vSwitch is now; None: that of this process."""
+    `locate`: returns the network namespace in which Open vSwitch is now; None for that of this process."""
     problem, loop = "", asyncio.get_running_loop()
     while True:
         try:

@@ -26,7 +26,7 @@ ConfigParser = Callable[[bytes, ConfigSources], Balancer]
 @dataclass(frozen=True, slots=True)
 class ConfigVersion:
     """A valid config. `digest`: the start of the SHA-256 of its text, with that of the files that it includes. `view`:
-    the view of the store that both are from; None: the config is a file alone. `commit_at_s`: when the bridge is to
+    the view of the store that both are from; None if the config is a file alone. `commit_at_s`: when the bridge is to
     change, on the clock of `time.monotonic()`; None: at once."""
 
     balancer: Balancer
@@ -127,7 +127,7 @@ class ConfigFile:
 
     @property
     def newer(self) -> str:
-        """Digest of a newer text that is not in use; empty: there is none, or it cannot be read."""
+        """Digest of a newer text that is not in use; empty if there is none, or it cannot be read."""
         return self._newest if self.problem is not None or self.candidate is not None else ""
 
     @property

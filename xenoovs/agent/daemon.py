@@ -100,7 +100,7 @@ class Settings:
         runtime: Where overrides and a pause survive a restart; None: nowhere.
         hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
         check_request: Raises RequestRefused while another controller decides about the bridge.
-        command_options: Returns the options that a command needs to reach this agent, after a space; empty: none.
+        command_options: Returns the options that a command needs to reach this agent, after a space; empty if none.
         now_s: As of Store.
     """
 
@@ -212,7 +212,7 @@ class Agent:
         return None if known is None else port_views(known, used)
 
     def not_ready(self) -> str:
-        """Return why this host should get no clients; an empty text: it is ready."""
+        """Return why this host should get no clients; an empty text if it is ready."""
         return not_ready(self.state, self.store.now_s())
 
     def probe_paths(self, source_ports: SourcePorts, open_port: OpenPort) -> None:
@@ -241,7 +241,7 @@ class Agent:
         return self.lazy_snapshot().snapshot()
 
     def command_options(self) -> str:
-        """Return the options that a command needs to reach this agent, after a space; empty: none."""
+        """Return the options that a command needs to reach this agent, after a space; empty if none."""
         return self._settings.command_options()
 
     async def run(self, *, once: bool = False) -> None:
@@ -582,7 +582,7 @@ class EventLog(logging.Handler):
 
     @property
     def last(self) -> int:
-        """The number of the newest event; 0: there is none."""
+        """The number of the newest event; 0 if there is none."""
         return self._count
 
     def since(self, number: int) -> tuple[Event, ...]:

@@ -160,7 +160,7 @@ class FleetMember:
 
     @property
     def _refused(self) -> str:
-        """Why what the store has is not taken; an empty text: it is."""
+        """Why what the store has is not taken; an empty text if it is."""
         is_settled = time.monotonic() - self._older_since_s >= _OLDER_S
         if self._older is None or not is_settled or not self._store.connection.is_connected:
             return ""
@@ -259,7 +259,7 @@ class FleetMember:
 
     @property
     def _awaited(self) -> int | None:
-        """The generation that the wave of this DPU waits for; None: it is in none."""
+        """The generation that the wave of this DPU waits for; None if it is in none."""
         view = self._config.newest
         dpu = view.dpus.get(self._name)
         return view.ack if dpu is not None and dpu.wave <= view.wave else None
@@ -378,7 +378,7 @@ class VerdictReports:
         A new megaflow is in software for a moment, so the better one of two samples counts. The first one of an agent
         is reported at once.
 
-        `ack`: the generation that the wave of this DPU waits for; None: none.
+        `ack`: the generation that the wave of this DPU waits for; None if none.
         """
         since_s = status.applied_ms / 1000
         fresh = [verdicts for sampled_s, verdicts in reversed(self._samples) if sampled_s >= since_s]

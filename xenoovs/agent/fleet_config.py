@@ -96,7 +96,7 @@ class FleetCache:
         self._memo = Memo()
 
     def load(self) -> FleetView | None:
-        """Return the view that was saved; None: there is none. Raises FleetCacheUnusable."""
+        """Return the view that was saved; None if there is none. Raises FleetCacheUnusable."""
         # Not its directory: a record may be judged by another user, whose agents have theirs elsewhere.
         document = asked(("cat", self.path.name), self._document)
         try:

@@ -51,7 +51,7 @@ from xenoovs.store.view import FleetView
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One backend that is probed. `min_change`: of what the agent of a server advertises; None: it is a health check.
+    """One backend that is probed. `min_change`: of what the agent of a server advertises; None if it is a health check.
     `seed` differs from target to target, and is the same in every run."""
 
     target: Target

@@ -249,7 +249,7 @@ class OffloadSampler:
             await self._pause(min(self._costs_s) if len(self._costs_s) == _COSTS else 0.0)
 
     def sample(self) -> OffloadSample | None:
-        """Take one sample; it blocks. None: there are no services. Raises SwitchError."""
+        """Take one sample; it blocks. None if there are no services. Raises SwitchError."""
         program = self._program()
         if program is None or not program.services:
             return None

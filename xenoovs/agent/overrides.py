@@ -37,8 +37,8 @@ class OverrideAction(Enum):
 @dataclass(frozen=True, slots=True)
 class OverrideRequest:
     """A request of an operator. `backend`: name of a backend of `service`; without a service the name, MAC or address
-    of a server. `service`: name of the service; None: all services of the server. `for_s`: after which it ends by
-    itself; None: never."""
+    of a server. `service`: name of the service; None for all services of the server. `for_s`: after which it ends by
+    itself; None if never."""
 
     action: OverrideAction
     backend: str
@@ -148,8 +148,8 @@ def with_weight(
     until_s: float | None = None,
     is_maintenance: bool = False,
 ) -> Runtime:
-    """Return the runtime in which a backend has this weight; None: that of the config. Raises RequestRefused. `now_s`:
-    UTC. `until_s`: when it ends, on the agent's clock."""
+    """Return the runtime in which a backend has this weight; None for that of the config. Raises RequestRefused.
+    `now_s`: UTC. `until_s`: when it ends, on the agent's clock."""
     backend, before = find_backend(balancer, name), override_of(runtime, name)
     overrides = [each for each in runtime.overrides if each is not before]
     if weight is not None and (weight != backend.weight or is_maintenance):

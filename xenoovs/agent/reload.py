@@ -199,7 +199,7 @@ class Reloader:
 
     @property
     def goes_back_to(self) -> str:
-        """Digest of the config that a rollback returns to; empty: no change is pending."""
+        """Digest of the config that a rollback returns to; empty if no change is pending."""
         return "" if self._pending is None else self._pending.good.digest
 
     async def begin(self, problem: StateUnusable | None) -> None:
@@ -337,8 +337,8 @@ class Reloader:
             self._saved = runtime
 
     async def follow(self, merged: Merged | None = None) -> None:
-        """Follow the good config, with what is left of the overrides; None: all of them. Raises SwitchError: the config
-        is followed, but the state stored on the bridge is not known."""
+        """Follow the good config, with what is left of the overrides; None for all of them. Raises SwitchError: the
+        config is followed, but the state stored on the bridge is not known."""
         if merged is not None:
             self._set_overrides(merged)
         known: KnownShares = {}

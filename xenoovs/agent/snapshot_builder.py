@@ -59,7 +59,7 @@ class Memo(Generic[V, R]):
 @dataclass(frozen=True, slots=True)
 class Installed:
     """One service on the bridge. By name of the backend: `shares` of the key space, 0..1; `flows`: numbers of blocks.
-    `megaflows`: how many once every block has had traffic; None: the service is not on the bridge. `draining`: number
+    `megaflows`: how many once every block has had traffic; None if the service is not on the bridge. `draining`: number
     of blocks that keep open connections."""
 
     service_id: int = 0
@@ -196,7 +196,7 @@ class ServiceMoment:
 
     @property
     def megaflows_seen(self) -> int | None:
-        """Megaflows of its blocks in the last sample; None: it was not in it."""
+        """Megaflows of its blocks in the last sample; None if it was not in it."""
         blocks, name = self.moment.blocks, self.configured.name
         found = [one.megaflows for backend in self.in_use.backends for one in blocks.get((name, backend.name), ())]
         return sum(found) if found else None

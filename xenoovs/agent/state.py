@@ -98,7 +98,7 @@ class BridgePorts:
     problem: str = ""
 
     def of(self, bridge: str) -> Mapping[str, PortState] | None:
-        """Return the ports of a bridge by their names; None: they are not known now."""
+        """Return the ports of a bridge by their names; None if they are not known now."""
         return None if self.bridges is None or self.problem else self.bridges.get(bridge, {})
 
 
@@ -109,7 +109,7 @@ class OffloadSample:
     Attributes:
         findings: Verdicts and megaflows. Packets and bytes in it are those since the sample before. None: megaflows
             cannot be read, and the counters of flows were read in their place.
-        sampled_s: When it began, UTC; None: there was no sample yet.
+        sampled_s: When it began, UTC; None if there was no sample yet.
         traffic: Totals by megaflows.
         rates: Since the sample before; empty at the first one.
         counted: Totals by flows.
@@ -143,7 +143,7 @@ class RoundFacts:
     """What the rounds have left, also one that failed or is late.
 
     Attributes:
-        program: What the last good round left on the bridge; None: there was none yet.
+        program: What the last good round left on the bridge; None if there was none yet.
         problems: Parts of the bridge that cannot be reconciled now, while all else is.
         without: Ports that flows of the last good round cannot name.
         error: Why the last round failed, or is late; empty after one that succeeded.

@@ -122,7 +122,7 @@ def _peeked(file: Path) -> Uplinks | None:
 
 
 def _config(file: Path, lab: str | None, check: Callable[[Balancer], None], *, bridge: str | None = None) -> ConfigFile:
-    """Return the config in a file. `bridge`: the one that it must keep; None: any."""
+    """Return the config in a file. `bridge`: the one that it must keep; None for any."""
     if lab is not None:
         config = ConfigFile(file, labs().target_of(lab).config_parser())
     else:

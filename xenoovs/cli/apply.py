@@ -327,7 +327,7 @@ class DrainRounds:
 
     @property
     def next_s(self) -> float | None:
-        """Seconds until the next round; None: no drain is left."""
+        """Seconds until the next round; None if no drain is left."""
         return (self._change.next_s or 1.0) if self.drains else None
 
     def run_next(self) -> None:

@@ -54,9 +54,8 @@ def apply_with_rollback(
     A guard process rolls it back also when this process is killed.
 
     `rounds`: the drains of the change, which continue meanwhile. `places`: where the socket for `xenoovs confirm` is.
-    `confirm_s`: time for the confirmation; None: none is needed. `offloaded_s`: time until all blocks with traffic have
-    to be in hardware; None: they need not. Raises NotConfirmed, NotOffloaded, RolledBack, SwitchError.
-    """
+    `confirm_s`: time for the confirmation; None if none is needed. `offloaded_s`: time until all blocks with traffic
+    have to be in hardware; None: they need not. Raises NotConfirmed, NotOffloaded, RolledBack, SwitchError."""
     # Checked again, as an agent may have started while the user was asked.
     refuse_beside_agent(places, change.bridge)
     before = take_checkpoint(switch, change.bridge)

@@ -168,7 +168,7 @@ def _may_answer(path: Path) -> bool:
 
 
 def _waiting(places: AgentPaths, bridge: str | None) -> Path | None:
-    """Return the socket of an `apply` that waits for confirmation; None: there is none."""
+    """Return the socket of an `apply` that waits for confirmation; None if there is none."""
     from xenoovs.switch.endpoint import answers
 
     pattern = "*" if bridge is None else bridge

@@ -110,7 +110,7 @@ _ANOMALY = {
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
     """Which part of the findings is printed, and how. `verdicts`: only blocks and other traffic with these verdicts are
-    printed; all are judged. Empty: any. `required`: share of the packets in hardware; None: all."""
+    printed; all are judged. Empty for any. `required`: share of the packets in hardware; None for all."""
 
     services: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
@@ -128,7 +128,7 @@ class ReportOptions:
         return part_of(findings, services=self.services) if self.services else findings
 
     def part(self, judged: OffloadFindings) -> OffloadFindings | None:
-        """Return what of it is printed; None: all."""
+        """Return what of it is printed; None for all."""
         return part_of(judged, verdicts=self.verdicts) if self.verdicts else None
 
 

@@ -43,7 +43,7 @@ _SOME_PORT = 80
 
 @dataclass(frozen=True, slots=True)
 class SwitchCheck:
-    """The answer of the switch. `agrees` None: unknown, and `text` has the reason."""
+    """The answer of the switch. `agrees` None if unknown, and `text` has the reason."""
 
     agrees: bool | None
     text: str
@@ -243,7 +243,7 @@ def _show(
 
 
 def _answering(balancer: Balancer, outcome: Outcome) -> Service | None:
-    """Return the service whose flow makes a packet of its VIP out of one from a backend; None: there is none."""
+    """Return the service whose flow makes a packet of its VIP out of one from a backend; None if there is none."""
     ids = service_ids(service.claim for service in every_service(balancer))
     met = {cookie_service(flow.cookie) for flow in outcome.flows}
     return next((service for service in balancer.services if service.nat and ids[service.claim] in met), None)

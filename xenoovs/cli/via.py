@@ -175,7 +175,7 @@ Reach = Callable[[Uplinks, Resolve], "Reached"]
 @dataclass(frozen=True, slots=True)
 class Reached:
     """The engine of one bridge, and what triggers its rounds. `ports`: ports by name, while the bridge reports them;
-    None: it does not. `mastership`: where other controllers share the bridge."""
+    None if it does not. `mastership`: where other controllers share the bridge."""
 
     engine: Engine
     on_change: OnChange

@@ -176,7 +176,7 @@ def drain_priority(kind: DrainPriority, depth: int = 0) -> int:
 
 
 def cookie_of(stage: Stage, service_id: int = 0) -> int:
-    """The cookie of a flow of this stage; service id 0: of no service."""
+    """The cookie of a flow of this stage; service id 0 for no service."""
     return Cookie(GENERATION, stage.value, service_id).encode()
 
 
@@ -187,6 +187,6 @@ _PROGRAM_STAGES = tuple(stage for stage in Stage if stage is not Stage.LEARNED)
 
 
 def of_service(service_id: int, stages: Iterable[Stage] = _PROGRAM_STAGES) -> Cookies:
-    """Return the cookies of one service (id 0: of no service) in the stages of its program or in others. A switch finds
+    """Return the cookies of one service (id 0 for no service) in the stages of its program or in others. A switch finds
     these flows at once, however many it has learned. They do not match flows of another generation."""
     return tuple(CookieMask(cookie_of(stage, service_id), WHOLE_COOKIE) for stage in stages)

@@ -430,7 +430,7 @@ def compile_program(
 
     Args:
         decision: With every service of the config.
-        transition: Blocks on their way; None: there are none.
+        transition: Blocks on their way; None if there are none.
         ofports: OpenFlow port numbers by name, which connections of moving blocks learn.
         before: A program; services that are the same in it are taken from there.
         used: Service ids and next hops of open connections, where `before` is not what the bridge has.

@@ -63,7 +63,7 @@ class PrivateKey:
 class CertificateFiles:
     """Files that Open vSwitch names to ovs-monitor-ipsec(8). `read_at`: Unix time in seconds. `certificates`: by path:
     our own, the authority's, those of remotes. `is_signed`: whether the authority signed our certificate, and both are
-    valid (openssl-verify(1)); None: one is not named. `authorities`: public keys of the certificates that strongSwan
+    valid (openssl-verify(1)); None if one is not named. `authorities`: public keys of the certificates that strongSwan
     trusts."""
 
     read_at: float = 0.0

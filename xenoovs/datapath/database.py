@@ -23,11 +23,11 @@ class PortState:
         ofport: OpenFlow port number; None while there is none, as for a device that does not exist.
         type: `system` for a device of the kernel, else `internal`, `dummy`, `dpdk`, `vxlan` ...; UNKNOWN_TYPE.
         link_up: None where Open vSwitch does not say.
-        iface_id: name of the logical port of OVN or Neutron that it is (external_ids:iface-id); None: of none.
+        iface_id: name of the logical port of OVN or Neutron that it is (external_ids:iface-id); None for none.
         options: column options; empty where the reader does not ask for it.
         bfd, bfd_status: the columns; by OpenFlow alone only `forwarding` of the second.
-        mark: what xenoovs wrote into external_ids:xenoovs when it made the port; None: it did not.
-        offload_priority: other_config:hw-offload-priority; None: not set.
+        mark: what xenoovs wrote into external_ids:xenoovs when it made the port; None if it did not.
+        offload_priority: other_config:hw-offload-priority; None if not set.
     """
 
     name: str
@@ -52,7 +52,7 @@ class PortState:
 
     @property
     def bfd_state(self) -> str:
-        """`up`, or another state with its reason; empty: it has no BFD session, or that is not known."""
+        """`up`, or another state with its reason; empty if it has no BFD session, or that is not known."""
         status = self.bfd_status
         if not status or status.get("forwarding") == "true":
             return "up" if status else ""
@@ -80,7 +80,7 @@ def live_ports(ports: Iterable[PortState]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """A row of table Controller. `role`: `master`, `slave` or `other`; None: none yet."""
+    """A row of table Controller. `role`: `master`, `slave` or `other`; None if none yet."""
 
     target: str
     is_connected: bool = False
@@ -90,7 +90,7 @@ class Controller:
 @dataclass(frozen=True, slots=True)
 class Mirror:
     """A row of table Mirror: packets of some ports are copied. `output`: the port that copies leave by; None: the VLAN
-    `output_vlan`, if any. `snaplen`: copies are shortened to so many bytes; None: they are whole."""
+    `output_vlan`, if any. `snaplen`: copies are shortened to so many bytes; None if they are whole."""
 
     name: str
     output: str | None = None
@@ -102,7 +102,7 @@ class Mirror:
 class BridgeState:
     """A bridge (ovs-vswitchd.conf.db(5), table Bridge) and what of table Open_vSwitch concerns it. `ports`: sorted by
     name, with the bridge's own. `hw_offload`, `max_idle_ms`, `max_revalidator_ms`: of other_config. `exporters`:
-    columns that are set of `sflow`, `ipfix` and `netflow`. `ovn`: what OVN has to do with it. None: not set, or the
+    columns that are set of `sflow`, `ipfix` and `netflow`. `ovn`: what OVN has to do with it. None if not set, or the
     database is not at hand."""
 
     name: str

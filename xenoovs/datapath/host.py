@@ -111,7 +111,7 @@ class Device:
 class Eswitch:
     """The eSwitch of a NIC function (devlink-dev(8)). `mode`: `switchdev` or `legacy`. `steering`: `dmfs`, `smfs` or
     `hmfs`. `multiport`: whether all uplinks of the NIC are on one eSwitch (mlx5 parameter esw_multiport). `device_id`:
-    of PCI, `0xa2dc` for BlueField-3; None: unknown."""
+    of PCI, `0xa2dc` for BlueField-3; None if unknown."""
 
     pci: str
     mode: Fact[str]

@@ -47,7 +47,7 @@ _CURRENT = regex(r"\s+[0-9]+\(bytes\), (?P<packets>[0-9]+)\(packets\)", ASCII)
 class IpsecPolicy:
     """One policy: which packets need IPsec, or are exempt. `text`: its selector, as ip prints it. `direction`: `in`,
     `out` or `fwd`. `priority`: of policies that match a packet, the lowest number counts. Protocol, ports and device:
-    None: any. `has_more`: it matches more than that, such as a user. `requires`: whether packets leave with IPsec
+    None for any. `has_more`: it matches more than that, such as a user. `requires`: whether packets leave with IPsec
     alone, or not at all; False for an exemption."""
 
     text: str
@@ -88,9 +88,9 @@ def _contains(masked: MaskedValue, value: int) -> bool:
 @dataclass(frozen=True, slots=True)
 class SecurityAssociation:
     """One security association (SA). `source`, `destination`: outer addresses. `spi`: its number (RFC 4303, 2.1).
-    `device`: to which it is offloaded; None: it is not. `direction`: `in` or `out`; None: not offloaded, or ip does not
-    print it. `offload`: `crypto` or `packet`; None: likewise, as iproute2 before 6.2 prints no mode. `packets`: None:
-    not printed."""
+    `device`: to which it is offloaded; None if it is not. `direction`: `in` or `out`; None: not offloaded, or ip does
+    not print it. `offload`: `crypto` or `packet`; None: likewise, as iproute2 before 6.2 prints no mode. `packets`:
+    None: not printed."""
 
     source: int
     destination: int
@@ -104,9 +104,9 @@ class SecurityAssociation:
 
 @dataclass(frozen=True, slots=True)
 class RouteTo:
-    """The route to an address (ip-route(8), `get`). `source`: the address that they get; None: not printed. `gateway`:
-    the next hop; None: the address itself. `mtu`: of the route; None: that of the device. `is_local`: the address is
-    one of this host."""
+    """The route to an address (ip-route(8), `get`). `source`: the address that they get; None if not printed.
+    `gateway`: the next hop; None: the address itself. `mtu`: of the route; None for that of the device. `is_local`: the
+    address is one of this host."""
 
     device: str
     source: int | None = None
@@ -124,7 +124,7 @@ class IpsecState:
     routes: Mapping[str, RouteTo] = field(default_factory=dict, hash=False)
 
     def policy(self, direction: str, outer: Encapsulation, local: int, device: str) -> IpsecPolicy | None:
-        """Return the policy that decides about a tunnel from `local` by a device; None: none does, or an exemption.
+        """Return the policy that decides about a tunnel from `local` by a device; None if none does, or an exemption.
 
         Several with the same priority count in the order in which they were added (xfrm_policy_insert_list() of Linux).
         """
@@ -262,7 +262,7 @@ class EncapsulationUse:
 @dataclass(frozen=True, slots=True)
 class Cleartext:
     """Packets of a tunnel that leave unencrypted although a policy, or the config, requires IPsec. `device`: by which
-    they leave; empty: not known. `policy`: its selector; None: none covers them, and the config requires IPsec.
+    they leave; empty if not known. `policy`: its selector; None if none covers them, and the config requires IPsec.
     `reason`: a clause."""
 
     use: EncapsulationUse

@@ -124,10 +124,10 @@ class Megaflow:
         ufid: hash of the first packet's headers, so no identity over time; None without `-m`.
         keys: the match, in the order of the dump, which depends on version and layer.
         bytes: bytes counted in `layer`; layers count differently (software TC omits 14 bytes of each frame).
-        used_s: seconds since the last packet; None: never.
+        used_s: seconds since the last packet; None if never.
         flags: TCP flags seen, `.` for none; None if the layer has none.
         offloaded: None: not reported, so not in hardware if `layer` is known.
-        layer: ovs, tc, dpdk, doca, dummy ...; None: the dump was made without `-m`.
+        layer: ovs, tc, dpdk, doca, dummy ...; None if the dump was made without `-m`.
         actions: split at commas outside parentheses; `drop` is one.
         extra: statistics and trailing remarks (`dp-extra-info`, `dp-offload-info`) without a field here.
     """

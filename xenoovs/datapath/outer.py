@@ -37,8 +37,8 @@ _NAME = regex(r"[a-z_][a-z0-9_]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class GeneveOption:
-    """One option of Geneve (RFC 8926, 3.5). `option_class`: None: not matched. `type`: None: not matched. `length`: of
-    the data in bytes. `data`: None: there is none, or none is matched."""
+    """One option of Geneve (RFC 8926, 3.5). `option_class`: None if not matched. `type`: None if not matched. `length`:
+    of the data in bytes. `data`: None if there is none, or none is matched."""
 
     option_class: MaskedValue | None
     type: MaskedValue | None
@@ -50,7 +50,7 @@ class GeneveOption:
 class OuterHeader:
     """The outer header that a megaflow matches, or that it gives a packet. `fields`: by their names in the dump:
     tun_id, src, dst, ipv6_src, ipv6_dst, tos, ttl, tp_src, tp_dst. `flags`: such as `key`, `csum` and `df`, each with
-    whether it is set; of actions only those that are. `geneve`: None: the dump has no `geneve(..)`. `other`: what has
+    whether it is set; of actions only those that are. `geneve`: None if the dump has no `geneve(..)`. `other`: what has
     no field here, such as `vxlan(gbp(..))`."""
 
     fields: tuple[tuple[str, MaskedValue], ...]
@@ -59,16 +59,16 @@ class OuterHeader:
     other: tuple[Key, ...] = ()
 
     def field(self, name: str) -> MaskedValue | None:
-        """Return a field by its name in the dump; None: the dump does not have it."""
+        """Return a field by its name in the dump; None if the dump does not have it."""
         return next((value for found, value in self.fields if found == name), None)
 
     def exact(self, name: str) -> int | None:
-        """Return the value of a field all of whose bits count; None: there is none."""
+        """Return the value of a field all of whose bits count; None if there is none."""
         found = self.field(name)
         return found.value if found is not None and found.mask == (1 << _WIDTHS[name]) - 1 else None
 
     def flag(self, name: str) -> bool | None:
-        """Return whether a flag is set; None: the dump does not say."""
+        """Return whether a flag is set; None if the dump does not say."""
         return next((is_set for found, is_set in self.flags if found == name), None)
 
     @property
@@ -77,7 +77,7 @@ class OuterHeader:
 
     @property
     def source(self) -> int | None:
-        """Its source address; None: any, or left to the route."""
+        """Its source address; None for any, or left to the route."""
         return self.exact("ipv6_src" if self.is_ipv6 else "src")
 
     @property

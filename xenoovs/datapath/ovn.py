@@ -29,7 +29,7 @@ class OvnUse:
     """What OVN has to do with a bridge. `is_owner`: ovn-controller writes all flows of the bridge, and deletes those of
     others. Else the bridge is shared: OVN sends packets of a physical network through it, and writes no flows there.
     `evidence`: what of the database shows it, a clause. `remote`: how ovn-controller reaches the southbound database,
-    as `tcp:192.0.2.9:6642`; None: not known."""
+    as `tcp:192.0.2.9:6642`; None if not known."""
 
     is_owner: bool
     evidence: str

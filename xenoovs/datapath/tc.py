@@ -25,7 +25,7 @@ class TcCounters:
     """Packets and bytes of one filter, in total and by the NIC.
 
     Software counts frames without the 14 bytes of their Ethernet header, which act_mirred does not see at ingress; NICs
-    count them. So packets can be compared, bytes cannot. `hw_packets`: None: unknown, because the kernel or iproute2
+    count them. So packets can be compared, bytes cannot. `hw_packets`: None if unknown, because the kernel or iproute2
     has no such counter (`with_known_counters`).
     """
 
@@ -46,13 +46,13 @@ class TcFilter:
 
     Attributes:
         cookie: 32 hexadecimal digits of the first action with a cookie, where Open vSwitch stores the ufid.
-        in_hw: whether a NIC holds it; None: the kernel prints neither in_hw nor not_in_hw (Linux before 4.13).
+        in_hw: whether a NIC holds it; None if the kernel prints neither in_hw nor not_in_hw (Linux before 4.13).
         counters: None for a filter without statistics.
-        foreign: what a filter without a cookie matches and does; None: it is of Open vSwitch.
+        foreign: what a filter without a cookie matches and does; None if it is of Open vSwitch.
         has_hw_stats: whether tc printed something of hardware statistics, so that kernel and iproute2 know them.
         active_s: seconds from its installation to its last packet; None: tc does not print it in seconds.
         age_s: seconds since its installation; likewise.
-        outer: the outer header that it matches; None: none.
+        outer: the outer header that it matches; None if none.
         encapsulations: the tunnels by which its packets leave.
     """
 
@@ -402,9 +402,9 @@ _GOES_ON = ("continue",)
 @dataclass(frozen=True, slots=True)
 class ForeignRule:
     """What a rule of another program matches and does. `kind`: its classifier: flower, matchall, u32, bpf ... `match`:
-    its conditions as text; empty: none is known. `actions`: as text, such as `drop` or `mirred redirect pf0hpf`.
-    `fields`: its conditions as far as they are known; it may have further ones. `eth_type`: of its packets; None: any.
-    `is_final`: whether rules behind it do not see its packets."""
+    its conditions as text; empty if none is known. `actions`: as text, such as `drop` or `mirred redirect pf0hpf`.
+    `fields`: its conditions as far as they are known; it may have further ones. `eth_type`: of its packets; None for
+    any. `is_final`: whether rules behind it do not see its packets."""
 
     kind: str
     match: str

@@ -58,7 +58,7 @@ class TunnelPort:
 
 
 def tunnel_port(kind: str, options: Mapping[str, str]) -> TunnelPort | None:
-    """Return the tunnel port of an interface with this type and these options; None: it is no tunnel."""
+    """Return the tunnel port of an interface with this type and these options; None if it is no tunnel."""
     device = TUNNEL_DEVICES.get(kind)
     if device is None:
         return None
@@ -75,7 +75,7 @@ def tunnel_ports(bridges: Iterable[BridgeState]) -> tuple[tuple[str, TunnelPort]
 
 
 def tunnel_owner(megaflow: Megaflow, ports: Iterable[tuple[str, TunnelPort]]) -> str | None:
-    """Return the bridge whose tunnel port the packets of a megaflow with `tunnel(...)` entered by; None: unknown.
+    """Return the bridge whose tunnel port the packets of a megaflow with `tunnel(...)` entered by; None if unknown.
     `ports`: each with the name of its bridge."""
     text = megaflow.key("tunnel")
     if text is None or megaflow.in_port is None:

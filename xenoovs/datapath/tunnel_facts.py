@@ -104,7 +104,7 @@ def _end(bridge: BridgeState, port: PortState, remote: str) -> TunnelEnd:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourEntry:
-    """An entry of the neighbour table. `mac`: None: unknown. `state`: as ip-neighbour(8) prints it."""
+    """An entry of the neighbour table. `mac`: None if unknown. `state`: as ip-neighbour(8) prints it."""
 
     mac: str | None
     state: str
@@ -132,7 +132,7 @@ class TunnelFacts:
     ike_failures: Mapping[str, IkeFailure] = field(default_factory=dict, hash=False)
 
     def neighbour(self, remote: str) -> tuple[str, NeighbourEntry | None] | None:
-        """Return the next hop to a remote with its entry, if there is one; None: no route is known."""
+        """Return the next hop to a remote with its entry, if there is one; None if no route is known."""
         route = self.routes.get(remote)
         if not isinstance(route, RouteTo):
             return None
@@ -140,5 +140,5 @@ class TunnelFacts:
         return hop, self.neighbours.get(hop)
 
     def ike_failure(self, end: TunnelEnd) -> IkeFailure | None:
-        """Return why there is no SA, as the log of the IKE daemon has it; None: it has nothing about this remote."""
+        """Return why there is no SA, as the log of the IKE daemon has it; None if it has nothing about this remote."""
         return self.ike_failures.get(end.remote) or self.ike_failures.get(end.port)

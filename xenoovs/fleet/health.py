@@ -51,9 +51,9 @@ Targets = Mapping[str, tuple[BackendName, ...]]
 
 
 def target_of(service: Service, backend: Backend) -> str | None:
-    """Return the target of a backend's health check: `ADDRESS/PROBE/PORT`; None: there is no check. Services that probe
-    a server in the same way share a target. What differs from the defaults of `health`, such as a path, is in a digest
-    behind it. No DPU of a fleet runs programs. Of a remote without probe BFD may know: `REMOTE/bfd/KEY`."""
+    """Return the target of a backend's health check: `ADDRESS/PROBE/PORT`; None if there is no check. Services that
+    probe a server in the same way share a target. What differs from the defaults of `health`, such as a path, is in a
+    digest behind it. No DPU of a fleet runs programs. Of a remote without probe BFD may know: `REMOTE/bfd/KEY`."""
     health, hop = service.health, backend.next_hop
     if health is None or health.probe in (ProbeKind.NONE, ProbeKind.EXEC):
         return f"{hop.remote}/bfd/{hop.key}" if isinstance(hop, Tunneled) else None
@@ -265,7 +265,7 @@ def votes_on(view: FleetView, watch: Watch, statuses: Mapping[str, DpuStatus], f
 
 @dataclass(frozen=True, slots=True)
 class FleetTarget:
-    """A target of a fleet. `groups`: whose DPUs serve it; empty: all. `is_staged`: only a roll-out has it.
+    """A target of a fleet. `groups`: whose DPUs serve it; empty for all. `is_staged`: only a roll-out has it.
     `begins_down`: it is new, and down before the first votes."""
 
     groups: frozenset[str] = frozenset()
@@ -299,7 +299,7 @@ def merged(in_use: Mapping[str, FleetTarget], staged: Mapping[str, FleetTarget])
 
 
 def _united(groups: Iterable[frozenset[str]]) -> frozenset[str]:
-    """Return the groups of several services; empty: all DPUs."""
+    """Return the groups of several services; empty for all DPUs."""
     found = tuple(groups)
     if len(found) == 1:
         return found[0]
@@ -323,8 +323,8 @@ def next_watches(
     may_choose: bool,
     memo: Memo | None = None,
 ) -> dict[str, Watch | None]:
-    """Return the rows that differ: new targets, verdicts, witnesses. `statuses`: None: not known. `may_choose`: whether
-    witnesses that are not fit are replaced; if less than half of all members are fit, the store is at fault."""
+    """Return the rows that differ: new targets, verdicts, witnesses. `statuses`: None if not known. `may_choose`:
+    whether witnesses that are not fit are replaced; if less than half of all members are fit, the store is at fault."""
     fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses)
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
     reported_down = frozenset[str]().union(*(status.down for status in (statuses or {}).values()))
@@ -496,7 +496,7 @@ class FleetHealth:
         self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, now_ms: int
     ) -> tuple[Changes, FleetAvailability | None]:
         """Return what follows from the newest votes: rows to write of watches, DPUs that become fit or unfit, and which
-        are silent; and which backends may have clients; None: not known. `now_s`: on a clock that never goes back;
+        are silent; and which backends may have clients; None if not known. `now_s`: on a clock that never goes back;
         `now_ms`: since 1970. Raises XenoovsError: a config of the view cannot be read."""
         silent = self._silence.silent(view, statuses, now_s=now_s)
         heard = replace(view, silent=silent)

@@ -82,7 +82,7 @@ def history(view: FleetView) -> list[HistoryEntry]:
 
 
 def freeze_text(view: FleetView, *, now_ms: int) -> str:
-    """Return that commands change nothing now, until when, by whom and why; empty: they may."""
+    """Return that commands change nothing now, until when, by whom and why; empty if they may."""
     for each in view.freezes.values():
         if now_ms < each.until_ms:
             said = printable(f"by {each.author}: {each.reason or 'no comment'}")

@@ -102,7 +102,7 @@ class FleetAvailability(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ServiceStep:
     """What a change does to one service, on the DPUs of `groups`; empty: on all. `was`, `now`: who has which clients;
-    None: it is added, or removed. `old_groups`: of the row that they had. `clients`: the share, 0..1, that had a
+    None if it is added, or removed. `old_groups`: of the row that they had. `clients`: the share, 0..1, that had a
     backend and get another one; a backend that gets another next hop is another one, as on a bridge."""
 
     name: str
@@ -174,7 +174,7 @@ def rolling_intent(view: FleetView) -> Intent | None:
 
 
 def next_wave(view: FleetView) -> int | None:
-    """Return the next wave with DPUs that the roll-out concerns; None: all of them have had theirs."""
+    """Return the next wave with DPUs that the roll-out concerns; None if all of them have had theirs."""
     return min((dpu.wave for dpu in view.concerned.values() if dpu.wave > view.wave), default=None)
 
 
@@ -232,7 +232,7 @@ def next_change(
 
 
 def refused(view: FleetView, problem: XenoovsError) -> Changes | None:
-    """Return the changes that refuse the newest intent, which the store rejects; None: it is in use already."""
+    """Return the changes that refuse the newest intent, which the store rejects; None if it is in use already."""
     intent = rolling_intent(view) or newest_intent(view)
     if intent is None or intent.state is IntentState.CURRENT:
         return None
@@ -274,8 +274,8 @@ def with_intent(view: FleetView, text: str, services: FleetServices, *, memo: Me
 def with_override(
     view: FleetView, name: BackendName, weight: Fraction | None, *, author: str, now_ms: int, memo: Memo | None = None
 ) -> FleetOverride:
-    """Return the override of a backend, after a check that the fleet can have it. `weight`: 0: a drain; None: that of
-    the config, and the override that is returned is the one to end. Raises FleetRefused: there is no such service or
+    """Return the override of a backend, after a check that the fleet can have it. `weight`: 0: a drain; None for that
+    of the config, and the override that is returned is the one to end. Raises FleetRefused: there is no such service or
     backend, or no override to end; XenoovsError: no blocks can have these weights."""
     intent = newest_intent(view)
     if intent is None:
@@ -349,8 +349,8 @@ def _merged_rows(
 
 
 def configs_of(view: FleetView, memo: Memo) -> tuple[FleetServices | None, FleetServices | None]:
-    """Return the configs in use and of the roll-out; None: there is none. They have the weights of overrides, and what
-    the DPUs of each site have under the name of its row. Raises XenoovsError."""
+    """Return the configs in use and of the roll-out; None if there is none. They have the weights of overrides, and
+    what the DPUs of each site have under the name of its row. Raises XenoovsError."""
 
     def of(intent: Intent | None, name: str) -> FleetServices | None:
         if intent is None:
@@ -559,7 +559,7 @@ def _decided(
     availability: Availability | None,
 ) -> tuple[ServiceDecision | None, ServiceDecision]:
     """Return what a service has, under the names that its backends have now, and what it is to have. Raises as
-    `decide`. `before`: how it was configured, and what it has; None: it is new. `failover`: of all DPUs; of ports it
+    `decide`. `before`: how it was configured, and what it has; None if it is new. `failover`: of all DPUs; of ports it
     counts only which backends share one."""
     desired = DesiredState(Balancer(replace(_NOWHERE, failover=failover), (service,)))
     was = None if before is None else _followed(service, before)
@@ -626,7 +626,7 @@ that is idle for 10 s (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`)."""
 
 def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: float) -> int | None:
     """Return when DPUs are to switch, in milliseconds since 1970; 0: at once, None: no flows change. A change that
-    takes blocks from backends has a time, as DPUs would disagree about these while it spreads. `after_s`: 0: none."""
+    takes blocks from backends has a time, as DPUs would disagree about these while it spreads. `after_s`: 0 if none."""
     if changes.switch_at_ms is not None:
         return changes.switch_at_ms
     touched = changes.services.keys() | changes.staged.keys()
@@ -856,7 +856,7 @@ class ViewReader:
     def _updated(
         self, texts: Mapping[str, str], local: tuple[str | bytes, str], sources: ConfigSources | None
     ) -> Balancer | None:
-        """Return the last config with the services of these texts; None: all are to be read."""
+        """Return the last config with the services of these texts; None if all are to be read."""
         if self._last is None or self._last[0] != local or not 0 < len(texts) <= MAX_SERVICES:
             return None
         _, had, last = self._last

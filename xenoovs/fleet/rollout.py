@@ -37,8 +37,8 @@ _SCALE = 1000
 
 
 def hw_share(verdicts: Mapping[str, int]) -> Fraction | None:
-    """Return the share, 0..1, of the megaflows that are in hardware; None: there are none, or it is unknown. `ABSENT`,
-    `UNCONFIRMED` and names that this version does not know are neither in hardware nor in software."""
+    """Return the share, 0..1, of the megaflows that are in hardware; None if there are none, or it is unknown.
+    `ABSENT`, `UNCONFIRMED` and names that this version does not know are neither in hardware nor in software."""
     in_hardware = verdicts.get(Verdict.HW.value, 0)
     judged = in_hardware + sum(verdicts.get(verdict.value, 0) for verdict in _SOFTWARE)
     return Fraction(in_hardware, judged) if judged else None
@@ -151,9 +151,9 @@ _CANARIES, _SECOND, _AT_ONCE = Fraction(1, 100), Fraction(1, 10), Fraction(1, 4)
 
 @dataclass(frozen=True, slots=True)
 class WaveStep:
-    """What a roll-out does next. `changes`: to write now; None: the wave goes on. `reason`: of a refusal; empty: none.
-    `silent`: DPUs that the next step does without; they follow by themselves. `problems`: what ends the roll-out if it
-    lasts, in words, by DPU or target."""
+    """What a roll-out does next. `changes`: to write now; None: the wave goes on. `reason`: of a refusal; empty if
+    none. `silent`: DPUs that the next step does without; they follow by themselves. `problems`: what ends the roll-out
+    if it lasts, in words, by DPU or target."""
 
     changes: Changes | None = None
     reason: str = ""
@@ -178,7 +178,7 @@ def next_step(
 
     `view`: `plan.next_change` has nothing to add to it. `watched_s`: since when the caller knows this wave and
     `view.ack`. `lasted_s`: how long each problem has been there without a break, as far as known; None: since the wave
-    began. `unheard_s`: how old the report of each DPU is, as far as known; None: all are new.
+    began. `unheard_s`: how old the report of each DPU is, as far as known; None if all are new.
     """
     intent = rolling_intent(view)
     if intent is None or not view.wave:
@@ -300,7 +300,7 @@ def planned_waves(
     `canaries`: at least so many in wave 1; None: 1 of 100 DPUs, at least one. `second`: the same for wave 2; None: 1 of
     10 DPUs, and none of fewer than 10, or with `by`. `at_once`: at most so many in each later wave; None: a quarter of
     all, with `by` all of one place, where that is known. `by`: `rack` or `group`: each later wave is of one, a DPU in
-    several groups that of its first; None: of all.
+    several groups that of its first; None for all.
     """
     found = {name: dpu for name, dpu in dpus.items() if not dpu.is_out and not dpu.is_unfit}
     most = at_once or ceil(len(dpus) * _AT_ONCE)

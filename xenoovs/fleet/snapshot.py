@@ -26,7 +26,7 @@ from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_probl
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """A moment of a fleet. `view`: None: the store has not answered yet. `servers`, `is_active`: of this host.
+    """A moment of a fleet. `view`: None if the store has not answered yet. `servers`, `is_active`: of this host.
 
     `problems`: what an operator should look after, in words. `now_s`: since 1970. `targets`: those that are down first.
     `is_stalled`: no controller has written what was due. `roll_out`: what it does and waits for, and which config waits
@@ -80,7 +80,7 @@ class FleetSnapshot:
 
     @property
     def frozen(self) -> str:
-        """Until when commands change nothing, by whom and why; an empty text: they may."""
+        """Until when commands change nothing, by whom and why; an empty text if they may."""
         return "" if self.view is None else freeze_text(self.view, now_ms=self.clock_ms)
 
     @property
@@ -133,9 +133,9 @@ WORST_FIRST = tuple(DpuState)
 
 @dataclass(frozen=True, slots=True)
 class DpuRow:
-    """A DPU in the list. `seen_s`: since its last report, timed by the DPU's clock; None: there is none. `is_out`: an
+    """A DPU in the list. `seen_s`: since its last report, timed by the DPU's clock; None if there is none. `is_out`: an
     operator took it out of service. `is_unfit`: it should get no clients, as it alone is cut off or its bridge is not
-    right. `certificate_left_s`: by the reader's clock; None: not known."""
+    right. `certificate_left_s`: by the reader's clock; None if not known."""
 
     name: str
     state: DpuState
@@ -154,7 +154,7 @@ class DpuRow:
 
     @property
     def hw_share(self) -> Fraction | None:
-        """Which share of its megaflows is in hardware, 0..1; None: there is no traffic, or it is not known."""
+        """Which share of its megaflows is in hardware, 0..1; None if there is no traffic, or it is not known."""
         return hw_share(self.status.verdicts)
 
     @property
@@ -180,7 +180,7 @@ class DpuRow:
 
     @property
     def wrong_clock(self) -> str:
-        """Why the time of its last report cannot be right, in words; an empty text: it may be."""
+        """Why the time of its last report cannot be right, in words; an empty text if it may be."""
         if self.state is DpuState.SILENT or self.seen_s is None or abs(self.seen_s) <= SILENT_S:
             return ""
         when = f"{duration(abs(self.seen_s))} {'in the future' if self.seen_s < 0 else 'ago'}"
@@ -499,7 +499,7 @@ TARGETS = Table(
 
 @dataclass(frozen=True, slots=True)
 class StoreServer:
-    """A server of this host, or another `member` of its cluster, by the `facts` of that of this host. None: unknown."""
+    """A server of this host, or another `member` of its cluster, by the `facts` of the local one; None if unknown."""
 
     facts: ServerFacts
     member: ClusterMember | None = None
@@ -663,7 +663,7 @@ SERVER_LIST = Table(
 
 
 def _fate(entry: HistoryEntry) -> str:
-    """Return what became of its config; empty: it has none."""
+    """Return what became of its config; empty if it has none."""
     return "" if entry.intent is None else entry.intent.state.value
 
 

@@ -56,8 +56,8 @@ class BridgeRow(Counts):
 class BridgeFindings(DumpFindings):
     """Findings about a bridge. `rows`: by port, then from best verdict to worst, then by reason. `recirculating`:
     number of megaflows that are part of longer chains. `has_tc_chains`: whether the kernel can offload such chains;
-    None: unknown. `links`: every megaflow, if the check lists them. `logical_flows`: cookie -> logical flow of OVN, of
-    the flows behind the links. `groups`: those of the bridge; empty for a dump of a file."""
+    None if unknown. `links`: every megaflow, if the check lists them. `logical_flows`: cookie -> logical flow of OVN,
+    of the flows behind the links. `groups`: those of the bridge; empty for a dump of a file."""
 
     rows: tuple[BridgeRow, ...]
     read: int
@@ -211,7 +211,7 @@ class _RowCounter:
         return key if key in self.sums or len(self.sums) < _MAX_ROWS else (_OTHERS, verdict, "", is_judged)
 
     def _count(self, key: _Key, state: MegaflowState | None, exits: Iterable[str]) -> None:
-        """Count a megaflow. `state`: that of the chain which begins with it; None: it is a further one of a chain."""
+        """Count a megaflow. `state`: that of the chain which begins with it; None if it is a further one of a chain."""
         sums = self.sums.setdefault(key, _Sums())
         sums.exits.update(exits)
         if state is None:
@@ -251,7 +251,7 @@ class ReasonFinder:
             self._userspace = (Profile.DOCA,) if is_doca else (Profile.DPDK,)
 
     def find(self, megaflow: Megaflow, verdict: Verdict) -> str:
-        """Return the reason: of the datapath, slow path, kind of datapath, kernel, then offload table; empty: none."""
+        """Return the reason: of the datapath, slow path, kind of datapath, kernel, offload table; empty if none."""
         reason = reason_of(megaflow)
         if reason:
             return reason

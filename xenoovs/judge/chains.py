@@ -151,7 +151,7 @@ class ChainLink:
 
     Attributes:
         root: the first hop of a chain that leads here; the hop itself if none does.
-        before: the first judged hop before it that is not in hardware; None: there is none.
+        before: the first judged hop before it that is not in hardware; None if there is none.
         failing: likewise from this hop on, itself included.
         depth: number of hops from this one to `failing`.
         is_judged: False also behind hops that are not judged, as behind the first packet of a connection.

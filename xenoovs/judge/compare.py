@@ -67,7 +67,7 @@ class Side:
 
     @property
     def share(self) -> float | None:
-        """Of all packets that the NIC forwarded (0-1); None: there were none."""
+        """Of all packets that the NIC forwarded (0-1); None if there were none."""
         return self.total.hw_packets / self.total.packets if self.total.packets else None
 
 
@@ -149,7 +149,7 @@ _SUBJECT = regex(r"(?:device|port) ([^:\s]+)")
 
 
 class Change(NamedTuple):
-    """A fact that differs; None: it is not there."""
+    """A fact that differs; None if it is not there."""
 
     name: str
     before: str | None
@@ -207,7 +207,7 @@ class Comparison:
         return "; ".join((f"{now.verdict.value}, was {was.verdict.value}", shares, *reasons))
 
     def _gone(self, kind: TrafficClass) -> str:
-        """Return what was lost with a class that has no packets any more; empty: none, or only what was dropped.
+        """Return what was lost with a class that has no packets any more; empty if none, or only what was dropped.
 
         Where flows have changed, a new class has the packets of its port, and is judged as one.
         """

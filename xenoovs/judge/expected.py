@@ -41,7 +41,7 @@ class ExpectedBlock:
     """One block of one backend.
 
     Attributes:
-        key: the bits that choose the block; mask 0: all clients.
+        key: the bits that choose the block; mask 0 for all clients.
         hops: next hops of its packets; several only if the block moves.
         is_moving: a drain keeps its open connections with their backends; each has a megaflow of its own.
         has_answers: what its backend sends back passes the bridge and belongs to the service; of a remote it is a
@@ -85,14 +85,14 @@ class ExpectedService:
 def expected_services(program: Program, *, live: Collection[str] | None = None) -> tuple[ExpectedService, ...]:
     """Return the services of a compiled program, in its order.
 
-    `live`: Ports that are live, by which groups choose; None: not known, and any of a group's next hops may be in use.
-    """
+    `live`: Ports that are live, by which groups choose; None if not known, and any of a group's next hops may be in
+    use."""
     tunnels = program.balancer.switch_tunnels
     return tuple(_expected_service(service, tunnels, live) for service in program.services if service.classify)
 
 
 def hops_in_use(flow: Flow, live: Collection[str] | None) -> tuple[NextHop, ...]:
-    """Return the next hops that a flow may use; empty: all ports are dead."""
+    """Return the next hops that a flow may use; empty if all ports are dead."""
     ways = alternatives(flow.actions)
     if live is not None and len(ways) > 1:
         ways = tuple(way for way in ways if next(output_ports(way), "") in live)[:1]
@@ -156,7 +156,7 @@ def _source_ports(service: Service, key: Masked) -> int:
 
 
 def eth_type_of(match: Match) -> int:
-    """Return the EtherType of a match; 0: any."""
+    """Return the EtherType of a match; 0 for any."""
     found = match.get(Field.DL_TYPE)
     return 0 if found is None else found.value
 
@@ -178,7 +178,7 @@ class BlocksByMask:
     by_mask: tuple[tuple[str, int, dict[int, ExpectedBlock]], ...]
 
     def find(self, fields: Fields) -> ExpectedBlock | None:
-        """Return the block that contains a match; None: there is none."""
+        """Return the block that contains a match; None if there is none."""
         for name, mask, by_value in self.by_mask:
             found = fields.get(name, ANY)
             if found.mask & mask == mask and (block := by_value.get(found.value & mask)) is not None:
@@ -333,7 +333,7 @@ def is_undetermined(actions: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _written(actions: tuple[str, ...], egress: str) -> tuple[tuple[Mapping[Field, int], int | None], ...]:
-    """Return the fields written into copies that leave by a port, and the outer source (None: none or the route's)."""
+    """Return the fields written into copies that leave by a port, and the outer source, if not by route."""
     written = dict[Field, int]()
     found = list[tuple[Mapping[Field, int], int | None]]()
     for action in actions:
@@ -560,7 +560,7 @@ class AnswerFinder:
         return found
 
     def _origin_of(self, megaflow: Megaflow) -> tuple[int, int] | None:
-        """Return remote and key of the tunnel that packets come out of; None: of none with answers."""
+        """Return remote and key of the tunnel that packets come out of; None for none with answers."""
         text = megaflow.key("tunnel") if self._origins else None
         if text is None:
             return None

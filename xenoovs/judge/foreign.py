@@ -178,7 +178,7 @@ ExtraBits = tuple[tuple[str, int], ...]
 """Field name and the bits that none of our flows matches; sorted, none 0."""
 
 OwnMask = Callable[[Megaflow], Mapping[str, int] | None]
-"""Field -> mask that a megaflow would have with our flows alone; None: unknown."""
+"""Field -> mask that a megaflow would have with our flows alone; None if unknown."""
 
 UnwildcardKey = tuple[str, tuple[str, ...]]
 """Service and names of fields."""

@@ -36,7 +36,7 @@ _MAX_CHAINS, _MAX_NEXT, _MAX_LINKS = 50, 10, 300
 
 @dataclass(frozen=True, slots=True)
 class MegaflowLink:
-    """One megaflow of a chain. `is_judged`: False for packets that belong in software. `reason`: empty: unknown.
+    """One megaflow of a chain. `is_judged`: False for packets that belong in software. `reason`: empty if unknown.
 
     `chain`: the verdict of the slowest link of its chains. `flows`: those that its packets visit and that do more than
     write registers; empty: not traced.
@@ -61,7 +61,7 @@ class MegaflowLink:
 
     @property
     def outer(self) -> OuterHeader | None:
-        """The tunnel by which its packets came; None: none."""
+        """The tunnel by which its packets came; None if none."""
         text = self.megaflow.key("tunnel")
         return None if text is None else parse_outer(text)
 
@@ -196,7 +196,7 @@ def _option_text(option: GeneveOption) -> str:
 
 
 def _logical_ports(option: GeneveOption) -> tuple[int, int] | None:
-    """Return the tunnel keys of OVN's logical input and output port; None: it is another option."""
+    """Return the tunnel keys of OVN's logical input and output port; None if it is another option."""
     if option.option_class is None or option.type is None or option.data is None:
         return None
     is_ovn = (option.option_class.value, option.type.value, option.length) == (_OVN_CLASS, _OVN_TYPE, 4)

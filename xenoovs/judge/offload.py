@@ -102,9 +102,9 @@ def state_of(
     before: DatapathSample | None = None,
     contradicted: Container[str] = (),
 ) -> MegaflowState | None:
-    """Return the state of a megaflow by the dump, its tc filter, and their growth; None: the dump is without `-m`.
+    """Return the state of a megaflow by the dump, its tc filter, and their growth; None if the dump is without `-m`.
 
-    `filters`: by cookie; None: not read. `contradicted`: ports that gave the CPU more packets than megaflows explain.
+    `filters`: by cookie; None if not read. `contradicted`: ports that gave the CPU more packets than megaflows explain.
     """
     state = _state_by_filter(megaflow, filters, before)
     if state is None or before is None:

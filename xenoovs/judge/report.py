@@ -105,7 +105,7 @@ NO_ANSWERS = "no megaflow: idle, or the backends answer by another way than this
 
 def outside_rows(findings: OffloadFindings, *, max_ports: int | None = None) -> tuple[OutsideRow, ...]:
     """Return answers by port, then services without any, then other traffic by kind and port. `max_ports`: if other
-    traffic enters by more ports, it has one row for each kind; None: never."""
+    traffic enters by more ports, it has one row for each kind; None if never."""
     grouped: dict[tuple[OutsideKind, str, tuple[str, ...]], list[OutsideTraffic]] = {}
     ports = {each.in_port for each in findings.judged_outside if each.kind is not OutsideKind.ANSWERS}
     is_merged = max_ports is not None and len(ports) > max_ports
@@ -205,8 +205,7 @@ def to_json(
 ) -> dict[str, object]:
     """Return all findings, or the `part` that is shown, for JSON. `origins`: flows that ofproto/detrace names, by ufid.
 
-    `required`: share of packets in hardware (0-1); None: all blocks. `remarks`: what could not be read beside the dump.
-    """
+    `required`: share of packets in hardware (0-1); None for all blocks. `remarks`: what could not be read."""
     shown = findings if part is None else part
     concluded = findings.conclusion_for(required)
     is_left_to_cpu = concluded is Conclusion.IN_HARDWARE and findings.is_left_to_cpu
@@ -255,7 +254,7 @@ def ignored_rows(findings: OffloadFindings) -> dict[str, dict[str, int]]:
 def bridge_to_json(
     findings: BridgeFindings, *, required: float | None = None, verdicts: Container[Verdict] | None = None
 ) -> dict[str, object]:
-    """Return findings without a config: chains by port, verdict and reason. `required`: of packets (0-1); None: all."""
+    """Return findings without a config: chains by port, verdict and reason. `required`: of packets, 0-1, or None."""
     return {
         **_conclusion(findings.conclusion_for(required), required),
         "cleartext": _cleartext(findings),

@@ -428,7 +428,7 @@ def echo_request(family: socket.AddressFamily, run: bytes, key: int) -> bytes:
 
 
 def parse_echo_reply(family: socket.AddressFamily, packet: bytes) -> tuple[bytes, int, str] | None:
-    """Return number of the run, key and client from an IP packet without extension headers; None: it is no reply."""
+    """Return number of the run, key and client from an IP packet without extension headers; None if it is no reply."""
     start, protocol, client = _header(family, packet)
     if protocol != _PROTOCOL[family] or len(packet) < start + _ECHO.size:
         return None

@@ -178,7 +178,7 @@ def open_lab(name: str, *, directory: Path | None = None) -> Lab:
 
 
 def fabric_of(name: str, *, directory: Path | None = None) -> FabricLab | None:
-    """Return a fabric lab; None: there is no lab of that name, or it is another one. Raises LabError: incomplete."""
+    """Return a fabric lab; None if there is no lab of that name, or it is another one. Raises LabError: incomplete."""
     place = directory_of(name, directory)
     state = read_state(place)
     if state is None or not isinstance(state.topology, Fabric):

@@ -152,7 +152,7 @@ class Place:
     def start(
         self, argv: Sequence[str], *, stdin: str | None = None, env: Mapping[str, str] | None = None, **more: object
     ) -> RemoteCommand:
-        """Start a command. `stdin`: what it is fed first; None: it has no input. `more`: as the guest knows it."""
+        """Start a command. `stdin`: what it is fed first; None if it has no input. `more`: as the guest knows it."""
         number = next(self._numbers)
         command = self._commands[number] = RemoteCommand(self, number, tuple(argv))
         variables = {"LC_ALL": "C", **(env or {})}

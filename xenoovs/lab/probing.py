@@ -51,7 +51,7 @@ def _with_address(service: Service, backend: Backend, topology: Topology) -> Bac
 
 
 def machine_of(service: Service, backend: Backend, topology: Topology) -> Machine | None:
-    """Return the machine that serves as a backend of a service; None: the lab was built for another config."""
+    """Return the machine that serves as a backend of a service; None if the lab was built for another config."""
     if backend.follows:
         return next((one for one in topology.machines if str(backend.address) in one.own_addresses), None)
     mac, port = mac_in_lab(service, backend, gateway_mac=topology.clients.gateway_mac), backend.next_hop.port

@@ -48,7 +48,7 @@ class Load:
     """How much traffic to send.
 
     `packets`: in all, > 0; for TCP connections. They are split evenly over the services, VIPs, ports and IP versions.
-    `protocol`: None: that of each service, UDP where it serves any. Services of another protocol are left out.
+    `protocol`: None for that of each service, UDP where it serves any. Services of another protocol are left out.
     `sources`: addresses or nets to draw clients from; empty: the lab's client net, or, for a service that splits by
     bits which are constant there, all unicast addresses.
     """

@@ -27,8 +27,8 @@ TCPREPLAY, PKTGEN = "tcpreplay", "pktgen"
 class Station:
     """A machine in a role. `interface`: Where its packets leave and arrive; of the dpu the first uplink.
 
-    `netns`: Namespace of the interface; empty: that of the machine itself. `mac`: empty: not known before it is asked.
-    """
+    `netns`: Namespace of the interface; empty for that of the machine itself. `mac`: empty if not known before it is
+    asked."""
 
     role: str
     place: Place

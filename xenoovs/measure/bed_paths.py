@@ -60,7 +60,7 @@ class PathDirection(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BedPath:
-    """A path through the bridge of a bed. `ingress`: Its port towards the generator. `kind`: None: not known.
+    """A path through the bridge of a bed. `ingress`: Its port towards the generator. `kind`: None if not known.
 
     `inward`, `outward`: Destinations of the frames to the backend, and of those from there.
     """
@@ -118,7 +118,7 @@ def _kinds(bed: Bed) -> dict[str, PathKind]:
 
 
 def kind_of(device: Device) -> PathKind | None:
-    """Return where a path to a port leads; None: the port is none of a NIC."""
+    """Return where a path to a port leads; None if the port is none of a NIC."""
     if device.is_uplink:
         return PathKind.WIRE
     if device.is_representor:

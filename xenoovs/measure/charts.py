@@ -45,7 +45,7 @@ UDP_OVERHEAD_BYTES = 46
 
 
 def chart_of(runs: Sequence[RecordedRun], labels: Sequence[str]) -> Chart | None:
-    """Return the picture of runs of the same experiment; None: none has a sample yet, or it has no picture."""
+    """Return the picture of runs of the same experiment; None if none has a sample yet, or it has no picture."""
     make = _CHARTS.get(runs[0].run.experiment)
     measured = [(run, label) for run, label in zip(runs, labels, strict=True) if run.samples]
     if make is None or not measured:
@@ -108,7 +108,7 @@ class _RunSource:
 
     @property
     def link_bps(self) -> float | None:
-        """The rate of the slowest link of the bed; None: it is not known."""
+        """The rate of the slowest link of the bed; None if it is not known."""
         value = self.run.run.bed.get("link_bps")
         return float(value) if isinstance(value, (int, float)) and value else None
 

@@ -118,7 +118,7 @@ _LINK = regex(r"(\S+) ([01]) (\d+) (-?\d*) *(\d+) (-?\d+)")
 class BedFinding:
     """One thing that is not as it should be.
 
-    `fix`: The command that fixes it, to be run on that machine; empty: there is none. `is_error`: Whether experiments
+    `fix`: The command that fixes it, to be run on that machine; empty if there is none. `is_error`: Whether experiments
     fail because of it; else they give worse figures, or fewer.
     """
 

@@ -60,7 +60,7 @@ class CompletionCase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One setting. `load`: rate of the elephant as a share of a link's; 0: none. `size`: bytes of each flow."""
+    """One setting. `load`: rate of the elephant as a share of a link's; 0 if none. `size`: bytes of each flow."""
 
     case: CompletionCase
     flows: int
@@ -97,7 +97,7 @@ QUICK_SIZE: Size = (10, 50_000)
 
 
 def scenes_of(cases: Iterable[CompletionCase], size: Size | None) -> tuple[Scene, ...]:
-    """Return the scenes of some cases. `size`: of the flows; None: those of the published and further experiments."""
+    """Return the scenes of some cases. `size`: of the flows; None for those of the experiments."""
     return tuple(
         Scene(case, *each, load)
         for case in cases

@@ -27,8 +27,8 @@ class CompletionFigures:
     Attributes:
         times_s: Completion time of each sample; the time limit where a flow did not end.
         unfinished: Number of those samples with a flow that did not end.
-        undisturbed_s: Median of the same flows by ECMP when nothing disturbs them; None: not measured.
-        ecmp_s: Median of ECMP in the same scene; None: not measured.
+        undisturbed_s: Median of the same flows by ECMP when nothing disturbs them; None if not measured.
+        ecmp_s: Median of ECMP in the same scene; None if not measured.
         moves: Median of the blocks that moved in a sample; None: the design has none.
         emptied_s: Median of the times until a path had no block; None: that did not happen in any sample.
     """

@@ -50,7 +50,7 @@ def designs_profile(bed: Bed, *, clients: int, seed: int) -> LoadProfile:
 def designs_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> Experiment:
     """Return the experiment of every design with every number of clients. Raises what `design_program` raises.
 
-    Its option `why_no_ipvs` says why IPVS is not among them; empty: it is.
+    Its option `why_no_ipvs` says why IPVS is not among them; empty if it is.
     """
     bed, counted = bench.bed, _QUICK_CLIENTS if quick else CLIENTS
     times = LOAD_TIMES[bed.kind, quick]
@@ -131,7 +131,7 @@ _FLAGS = {Protocol.UDP: "-u", Protocol.TCP: "-t"}
 
 
 def why_no_ipvs(bed: Bed) -> str | None:
-    """Return why the dpu cannot balance with IPVS; None: it can."""
+    """Return why the dpu cannot balance with IPVS; None if it can."""
     dpu, service = bed.dpu, bed.service
     dpu.try_run("modprobe", "-q", "-a", "ip_vs", "ip_vs_mh")
     if dpu.try_run("test", "-e", "/proc/net/ip_vs").exit_code != 0:

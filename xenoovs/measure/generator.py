@@ -92,7 +92,7 @@ class PacketGenerator:
 
 @dataclass(slots=True)
 class RunningLoad:
-    """A load that is being sent. `counted`: Returns frames and seconds that the program's output names; None: none."""
+    """A load that is being sent. `counted`: Returns frames and seconds in the program's output, if any."""
 
     command: RemoteCommand
     planned_s: float

@@ -67,7 +67,7 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class LoadReading:
-    """Counters before a load: of the interfaces, and of Open vSwitch; None: it was not asked."""
+    """Counters before a load: of the interfaces, and of Open vSwitch; None if it was not asked."""
 
     interfaces: Mapping[str, InterfaceCounts]
     switch: SwitchCounts | None = None

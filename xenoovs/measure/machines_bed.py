@@ -168,7 +168,7 @@ _HOST = regex(
 
 @dataclass(frozen=True, slots=True)
 class HostName:
-    """Where a role is. `kind`: `ssh`, `netns` or `lab`. `port`: of ssh; None: that of ssh's settings."""
+    """Where a role is. `kind`: `ssh`, `netns` or `lab`. `port`: of ssh; None for that of ssh's settings."""
 
     text: str
     kind: str
@@ -209,7 +209,7 @@ _MAC = Key(accepts()(lambda value: str(values.mac(value))))
 class BedRole:
     """One machine of a bed file. `role`: `generator`, `client`, `dpu`, or the name of a backend.
 
-    `address`: its own one, or empty. `mac`: that packets to it have; empty: that of its interface.
+    `address`: its own one, or empty. `mac`: that packets to it have; empty for that of its interface.
     """
 
     host: Annotated[HostName, Key(_host)]

@@ -133,7 +133,7 @@ def marked(frame, number, took_ns):  # type: (bytes, int, int) -> bytes
 
 
 def answer(opened, address):  # type: (socket.socket, bytes) -> tuple[int, int, int] | None
-    """Return number, nanoseconds of the answer, and time of arrival of a frame to the address; None: it is another."""
+    """Return number, nanoseconds of the answer, and time of arrival of a frame to the address, or None."""
     data, ancillary, _, sender = opened.recvmsg(LARGEST, 256)
     at = payload_at(data)
     destination = data[38:54] if at == 62 else data[30:34]

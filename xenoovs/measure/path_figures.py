@@ -53,7 +53,7 @@ class PathEnd:
 
 @dataclass(frozen=True, slots=True)
 class PathFigures:
-    """One path alone. None: not measured; of `offloaded_share`: there is no NIC.
+    """One path alone. None if not measured; of `offloaded_share`: there is no NIC.
 
     `is_full`: Whether some of the load was lost; else the path may carry more. `rtt_us`: Median of the round trips
     without load. `cpu_us`: Processor time of the switch for a packet, which is cores for 1 Mpps.
@@ -74,7 +74,7 @@ class PairFigures:
     """Two paths at the same time.
 
     `reached`: The sum of both, each as a share of what it carries alone: 2 if they share nothing, 1 if all. `reason`:
-    Why the verdict is undecided; empty: it is not.
+    Why the verdict is undecided; empty if it is not.
     """
 
     one: PathEnd
@@ -194,7 +194,7 @@ def _pair(
 
 
 def lacking_samples(recorded: RecordedRun) -> str:
-    """Return what a run lacks, as the end of a sentence; an empty text: it is complete."""
+    """Return what a run lacks, as the end of a sentence; an empty text if it is complete."""
     run = recorded.run
     left = len(run.missing(recorded.samples))
     if not left:

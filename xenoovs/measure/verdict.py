@@ -62,13 +62,13 @@ def judge(experiment: str, samples: Sequence[Sample], *, link_bps: float | None)
 
 
 def number(values: Mapping[str, Value], key: str) -> float | None:
-    """Return a value that is a number; None: it is not there."""
+    """Return a value that is a number; None if it is not there."""
     value = values.get(key)
     return float(value) if isinstance(value, (int, float)) else None
 
 
 def number_list(values: Mapping[str, Value], key: str) -> list[float]:
-    """Return a value that is a list of numbers; empty: it is not there."""
+    """Return a value that is a list of numbers; empty if it is not there."""
     value = values.get(key)
     return [float(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
 
@@ -210,7 +210,7 @@ def _lost(sample: Sample) -> float:
 
 
 def _few(groups: Iterable[Sequence[Sample]]) -> str:
-    """Return the sentence about points with too few repeats; an empty text: there are none."""
+    """Return the sentence about points with too few repeats; an empty text if there are none."""
     fewest = min((len(group) for group in groups), default=0)
     if fewest >= FEWEST_REPEATS:
         return ""
@@ -246,7 +246,7 @@ def repeat_values(samples: Sequence[Sample], key: str) -> list[float]:
 
 
 def offloaded_share(recorded: RecordedRun, samples: Sequence[Sample]) -> float | None:
-    """Return which share of the packets the NIC forwarded; None: there is no NIC, or Open vSwitch was not asked."""
+    """Return which share of the packets the NIC forwarded; None if there is no NIC, or Open vSwitch was not asked."""
     counts = [
         [number(each.values, key) for key in ("offloaded_packets", "matched", "megaflow_packets")] for each in samples
     ]
@@ -270,6 +270,6 @@ def measured_points(recorded: RecordedRun) -> list[tuple[Point, list[Sample]]]:
 
 
 def mean_value(samples: Sequence[Sample], key: str) -> float | None:
-    """Return the mean of the repeats of a point that count; None: none of them has the value."""
+    """Return the mean of the repeats of a point that count; None if none of them has the value."""
     values = repeat_values(trusted(samples), key)
     return statistics.fmean(values) if values else None

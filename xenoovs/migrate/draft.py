@@ -97,7 +97,7 @@ class Omissions(list[Omission]):
 
     def one_check(self, kind: str, servers: Iterable[tuple[str, Sequence[Word], dict[str, str]]]) -> dict[str, str]:
         """Return the check of a service: that of its first server with one. Name the servers that have another one.
-        `servers`: for each its name, what says so in the source, and its check; empty: it has none."""
+        `servers`: for each its name, what says so in the source, and its check; empty if it has none."""
         checks = list(servers)
         first = next((check for _, _, check in checks if check), {})
         for name, words, check in checks:
@@ -124,7 +124,7 @@ def targets(pairs: Iterable[tuple[IPAddress | None, PortRange | None]]) -> dict[
 
 @dataclass(slots=True)
 class DraftBackend:
-    """A backend. egress: None: that of the switch. mac: None: the agent looks it up, or without address: unchanged."""
+    """A backend. `egress`: None for that of the switch. `mac`: None if the agent looks it up, or it stays."""
 
     name: str
     weight: Fraction
@@ -156,7 +156,7 @@ class DraftService:
     vlan: int | None = None
 
     def why_no_nat(self, others: Iterable[DraftService]) -> str | None:
-        """Return why the config cannot have NAT for this service beside others; None: it can."""
+        """Return why the config cannot have NAT for this service beside others; None if it can."""
         mine = self._answers()
         addresses = (*self.vips, *(backend.address for backend in self.backends if backend.address))
         if len(self.vips) != 1 or any(not isinstance(address, IPv4Address) for address in addresses):

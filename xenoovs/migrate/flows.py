@@ -224,7 +224,7 @@ def script_flows(text: str) -> tuple[Flow, ...]:
 
 
 def _reflected_tos(flow: Flow) -> int | None:
-    """Return the type of service of the probes that a flow sends back; None: it is no reflector."""
+    """Return the type of service of the probes that a flow sends back; None if it is no reflector."""
     tos, port = flow.match.get(Field.NW_TOS), flow.match.get(Field.TP_DST)
     writes = {action.field for action in flow.actions if isinstance(action, SetField)}
     is_reflector = OutputInPort() in flow.actions and Field.TP_DST in writes and not flow.match.foreign
@@ -253,7 +253,7 @@ def _add_tunnels(draft: Draft, reflectors: Iterable[tuple[_Line, int]], links: I
 
 
 def _device(words: list[Word]) -> DraftTunnel | None:
-    """Return the tunnel of a command `ip link add NAME type vxlan ...` (ip-link(8)); None: it is none."""
+    """Return the tunnel of a command `ip link add NAME type vxlan ...` (ip-link(8)); None if it is none."""
     values: dict[str, str] = dict(pairwise(words))
     try:
         kind = TunnelType(values["type"])
@@ -493,7 +493,7 @@ def _set_source_mac(service: DraftService, rows: Iterable[tuple[_Line, _Delivery
 
 
 def _vip_of(condition: Masked) -> Vip | None:
-    """Return the address or the prefix that a config can have as a VIP; None: it can have none such."""
+    """Return the address or the prefix that a config can have as a VIP; None if it can have none such."""
     address = IPv4Address if condition.field is Field.NW_DST else IPv6Address
     free = condition.mask ^ condition.field.all_ones
     try:

@@ -449,12 +449,12 @@ def _only(port: str) -> set[PortRange]:
 
 
 def _number(text: str, most: int) -> int:
-    """Return a whole number from 1 to `most`; 0: it is none."""
+    """Return a whole number from 1 to `most`; 0 if it is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 and int(text) <= most else 0
 
 
 def _take(settings: Settings, name: str, *, of_ms: bool = False, most: int = 0xFFFF) -> int:
-    """Return the number, or the time in ms, of a setting, and use it; 0: there is none that can be read."""
+    """Return the number, or the time in ms, of a setting, and use it; 0 if there is none that can be read."""
     line = settings.get(name, ())
     value = 0 if len(line) < 2 else _milliseconds(line[1]) if of_ms else _number(line[1], most)
     use(line if value else ())
@@ -575,7 +575,7 @@ def _health(settings: Settings, probe: dict[str, str], port: str) -> dict[str, s
 
 
 def _agent_check(settings: Settings, omissions: Omissions, about: str) -> dict[str, str]:
-    """Return the agent-check of a server (section 5.2); empty: it has none."""
+    """Return the agent-check of a server (section 5.2); empty if it has none."""
     if "agent-check" not in settings:
         return {}
     port = _take(settings, "agent-port")
@@ -594,6 +594,6 @@ def _agent_check(settings: Settings, omissions: Omissions, about: str) -> dict[s
 
 
 def _milliseconds(text: str) -> int:
-    """Return a time of HAProxy (section 2.5); 0: there is none."""
+    """Return a time of HAProxy (section 2.5); 0 if there is none."""
     found = _TIME.fullmatch(text)
     return round(int(found[1]) * _UNIT_MS[found[2]]) if found else 0

@@ -37,7 +37,7 @@ from xenoovs.regex import regex
 
 @dataclass(slots=True)
 class Statement:
-    """One line, or the head of a block. body: None: it has no block."""
+    """One line, or the head of a block. body: None if it has no block."""
 
     head: tuple[Word, ...]
     body: list[Statement] | None = None
@@ -356,7 +356,7 @@ def _port_of(backend: DraftBackend, statement: Statement) -> list[Word]:
 
 
 def _add_server(service: DraftService, statement: Statement) -> IPAddress | None:
-    """Add a real server or sorry server. Returns its address; None: it was left out."""
+    """Add a real server or sorry server. Returns its address; None if it was left out."""
     try:
         address = ip_address(statement.argument)
     except ValueError:

@@ -445,7 +445,7 @@ class Service:
     source_mac: rewrites the Ethernet source too; None: it stays (each client-side MAC then costs no extra entry).
     health:     None: backends are taken to serve.
     drain:      what becomes of open connections when clients move.
-    notify:     None: no command is run.
+    notify:     None if no command is run.
     announced:  its VIPs are announced where the balancer announces any.
     agent_check: None: servers advertise nothing.
     is_remote:  its clients are the packets of a tunnel to one remote, its backends are paths. Weights only give the
@@ -453,7 +453,7 @@ class Service:
     nat:        None: packets keep the VIP as their destination, and backends answer with it as their source. Else they
                 are written by the next hops of the backends, and by the flows for what these send back.
     returns:    how answers of backends behind tunnels reach the clients.
-    rewritten_ports: source ports of its packets, where paths rewrite them; each is a megaflow. None: none is rewritten.
+    rewritten_ports: source ports of its packets, where paths rewrite them; each is a megaflow. None if not rewritten.
     """
 
     name: str
@@ -613,7 +613,7 @@ class Uplinks:
 
     @property
     def buckets(self) -> int:
-        """Next hops in a group; 0: there are no groups."""
+        """Next hops in a group; 0 if there are no groups."""
         return 0 if self.failover is None else self.depth or 2
 
     @property

@@ -116,7 +116,7 @@ Numbered = tuple[int, Service]
 
 def check_between(services: Iterable[Numbered], groups: Sequence[frozenset[str]] = ()) -> Iterator[Remark]:
     """Find what more than one service claims. `groups`: by the number of a service, the groups of DPUs that have it;
-    empty: all have it. Services without a common group may claim the same."""
+    empty if all have it. Services without a common group may claim the same."""
     numbered = tuple(services)
     yield from _check_names(numbered)
     if not (together := tuple(_check_claimed(numbered))) or not any(groups):

@@ -14,8 +14,8 @@ from xenoovs.model.schema import json_schema
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
     """One key. `path`: where it is written: `health.max_down`, `services.backends.mac`. `kind`: what may be written, in
-    words. `default`: as YAML has it; empty: none. `sections`: names of the mappings, one of which is its value or each
-    item of it; none: the value is no mapping."""
+    words. `default`: as YAML has it; empty if none. `sections`: names of the mappings, one of which is its value or
+    each item of it; none: the value is no mapping."""
 
     path: str
     kind: str

@@ -47,7 +47,7 @@ class Placement:
     weights: Mapping[str, Fraction] = field(default_factory=dict)
 
     def weight(self, backend: Backend, group: str) -> Fraction | None:
-        """Return the weight on the DPUs of a group; None: they do not have the backend. `group`: empty: no group."""
+        """Return the weight on the DPUs of a group; None if they do not have the backend. `group`: empty: no group."""
         if group and self.groups and group not in self.groups:
             return None
         return self.weights.get(group, backend.weight)
@@ -56,8 +56,8 @@ class Placement:
 @dataclass(frozen=True, slots=True)
 class FleetServices:
     """The config of a fleet. `balancer`: as of an ordinary config, of which `switch` stands for the ports of every DPU.
-    `groups`: by the name of a service, the names of the groups of DPUs that serve it; empty: all DPUs do. `placements`:
-    by the names of a service and of a backend, for those that not all groups have alike."""
+    `groups`: by the name of a service, the names of the groups of DPUs that serve it; empty if all DPUs do.
+    `placements`: by the names of a service and of a backend, for those that not all groups have alike."""
 
     balancer: Balancer
     groups: Mapping[str, frozenset[str]]

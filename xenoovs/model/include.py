@@ -27,7 +27,7 @@ Stamp = tuple[int, int, int]
 class ConfigSources:
     """Reads the files of one config, and records them, so that their changes are noticed. `main`: the config; None: a
     text without a file, which cannot include any. `stamps`: the stat(2) result before each file and directory was read;
-    None: it did not exist. `size`: how many bytes were read."""
+    None if it did not exist. `size`: how many bytes were read."""
 
     def __init__(self, main: Path | None) -> None:
         self.main = main
@@ -83,7 +83,7 @@ class ConfigSources:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Return what changes with the content of a file or directory; None: it is not there."""
+    """Return what changes with the content of a file or directory; None if it is not there."""
     try:
         status = path.stat()
     except (OSError, ValueError):

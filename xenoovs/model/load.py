@@ -425,7 +425,7 @@ class _Joiner:
         return {**service, "backends": weighted}
 
     def _named_weights(self, part: ConfigPart, path: KeyPath, name: str) -> Weights | None:
-        """Return the weights of a file; None: there is a mistake, which is reported."""
+        """Return the weights of a file; None if there is a mistake, which is reported."""
         if self._sources.main is None:
             self._refuse(part, path, "a config that is no file takes no weights from one; name the config by its path")
             return None
@@ -490,7 +490,7 @@ class _Joiner:
                     self._add(inner, inner.root, defaults, (*chain, real))
 
     def _read(self, part: ConfigPart, path: KeyPath, file: Path) -> ConfigPart | None:
-        """Return another file, which `part` names at `path`; None: there is a mistake, which is reported."""
+        """Return another file, which `part` names at `path`; None if there is a mistake, which is reported."""
         try:
             found = compose(self._sources.read(file), file=str(file), count=self._values)
         except ConfigUnreadable as error:

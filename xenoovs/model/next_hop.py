@@ -38,7 +38,7 @@ class _Hop:
 @dataclass(frozen=True, slots=True, order=True)
 class Direct(_Hop):
     """A server on the Ethernet behind a port of the bridge. `mac`: its address there; UNKNOWN_MAC until it is found.
-    `vlan`: of packets that leave for it, or NO_TAG; None: they keep the tag, or none, that they came with."""
+    `vlan`: of packets that leave for it, or NO_TAG; None if they keep the tag, or none, that they came with."""
 
     mac: Mac
     port: str
@@ -96,7 +96,7 @@ class ToAddress(_Hop):
 class Translated(_Hop):
     """A server that gets packets at its own address instead of the VIP: destination NAT. `mac`: of the server, or of
     the router in front of it; UNKNOWN_MAC until it is found. `address`: written into packets as their destination.
-    `l4_port`: written as their destination port, 1..65535; None: they keep theirs. `vlan`: as that of `Direct`."""
+    `l4_port`: written as their destination port, 1..65535; None if they keep theirs. `vlan`: as that of `Direct`."""
 
     mac: Mac
     port: str
@@ -211,12 +211,12 @@ def mac_of(hop: _Hop) -> Mac | None:
 
 
 def l4_port_of(hop: NextHop) -> int | None:
-    """Return the port that packets get as their destination; None: they keep theirs."""
+    """Return the port that packets get as their destination; None if they keep theirs."""
     return hop.l4_port if isinstance(hop, Translated) else None
 
 
 def vlan_of(hop: NextHop) -> int | None:
-    """Return the VLAN of packets to a next hop, or NO_TAG; None: they keep theirs."""
+    """Return the VLAN of packets to a next hop, or NO_TAG; None if they keep theirs."""
     return hop.vlan if isinstance(hop, Direct | Unchanged | Translated) else None
 
 

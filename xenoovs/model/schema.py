@@ -524,7 +524,7 @@ _FAST_PART, _TIMEOUT_PART = 4, 2
 
 
 def _health(service: ServiceForm, defaults: Given) -> Health | None:
-    """`defaults`: the check of the file for all services. None: no check is made."""
+    """`defaults`: the check of the file for all services. None if no check is made."""
     given = {**defaults, **service.health}
     probe: ProbeKind = given.pop("probe", ProbeKind.NONE)
     if probe is ProbeKind.NONE:

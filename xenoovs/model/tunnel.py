@@ -247,7 +247,7 @@ class HostTunnel:
     """A tunnel that a host behind a port of the bridge encapsulates; xenoovs chooses the paths of its packets.
 
     Attributes:
-        source_ports: None: not known, LINUX_SOURCE_PORTS are likely.
+        source_ports: None if not known, LINUX_SOURCE_PORTS are likely.
         margin_us: None: as measured.
     """
 
@@ -443,7 +443,7 @@ class RemoteEnd:
 
 
 def remote_end_of(hop: NextHop, tunnels: Iterable[SwitchTunnel]) -> RemoteEnd | None:
-    """Return the end of a tunnel that a next hop is; None: it is not behind one of `tunnels`."""
+    """Return the end of a tunnel that a next hop is; None if it is not behind one of `tunnels`."""
     if not isinstance(hop, Tunneled):
         return None
     found = (tunnel for tunnel in tunnels if tunnel.port_to(hop.remote) == hop.port)

@@ -35,7 +35,7 @@ class Number:
 
     @property
     def other_notation(self) -> str | None:
-        """Return what to write instead of an integer that is not in plain decimals; None: it is a plain number."""
+        """Return what to write instead of an integer that is not in plain decimals; None if it is a plain number."""
         sign, digits = ("-", self.text[1:]) if self.text[0] == "-" else ("", self.text.removeprefix("+"))
         if re.fullmatch("0[xo][0-9a-fA-F]{1,20}", digits):
             read = int(digits, 0)
@@ -192,7 +192,7 @@ def plain(value: Any) -> Value:
 @dataclass(frozen=True, slots=True)
 class Parser(Generic[T]):
     """Reads one kind of value, and writes it. `schema`: what it reads, as JSON Schema. `write`: returns what is read as
-    the value, as it stands in a file; None: the key is left out."""
+    the value, as it stands in a file; None if the key is left out."""
 
     parse: Callable[[object], T]
     schema: Mapping[str, Any]
@@ -206,12 +206,11 @@ class Key:
     """How a field of the model is written in a config. As metadata of its type: the form of the file is made of it.
 
     `parser`: reads the value: a `Parser`, a list of `model.form`, or the class that a mapping becomes. `meaning`: for
-    `explain`, the JSON Schema and the reference. `name`: of the key; empty: that of the field, without the unit `_ms`
-    or `_us`. `default`: what stands for a key that is left out, where the field has no default, or another one.
+    `explain`, the JSON Schema and the reference. `name`: of the key; empty for that of the field, without the unit
+    `_ms` or `_us`. `default`: what stands for a key that is left out, where the field has no default, or another one.
     `elsewhere`: why this file may not have the key, which others have. `may_be_default`: whether a required key may be
     in `defaults`, so that editors do not ask for it. `is_unsaid`: whether it is left out of what we write at its
-    default, as most have no such thing.
-    """
+    default, as most have no such thing."""
 
     __slots__ = ("default", "elsewhere", "examples", "is_unsaid", "may_be_default", "meaning", "name", "parser")
 

@@ -284,7 +284,7 @@ class Failover:
         return tuple(action.port for bucket in self.buckets for action in bucket if isinstance(action, Output))
 
     def live_bucket(self, live: Collection[str]) -> tuple[SetField | Output, ...]:
-        """Return the actions of the first bucket whose port is among these; empty: of none."""
+        """Return the actions of the first bucket whose port is among these; empty for none."""
         pairs = zip(self.ports, self.buckets, strict=True)
         return next((bucket for port, bucket in pairs if port in live), ())
 
@@ -312,7 +312,7 @@ _FAMILY, _FAMILY_MASK = 0x786C << 48, 0xFFFC << 48
 @dataclass(frozen=True, slots=True)
 class Cookie:
     """The parts of a cookie. `generation`: of the pipeline's layout, 0..255. `stage`: index in the pipeline, 0..255.
-    `service`: id; 0: none."""
+    `service`: id; 0 if none."""
 
     generation: int
     stage: int
@@ -377,7 +377,7 @@ def decode_cookie(value: int) -> Cookie | None:
 
 
 def service_of(value: int) -> int:
-    """Return the service id in a cookie of the program; 0: of no service."""
+    """Return the service id in a cookie of the program; 0 for no service."""
     return value & 0xFFFFFFFF
 
 
@@ -463,7 +463,7 @@ class FlowMod:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of a bridge. `number`: 32 bits. `failover`: None: it is no group that xenoovs could have made.
+    """A group of a bridge. `number`: 32 bits. `failover`: None if it is no group that xenoovs could have made.
     `protocol`: That its actions set an L4 port of; None: they set none."""
 
     number: int

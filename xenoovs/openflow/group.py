@@ -49,7 +49,7 @@ def is_numbered(number: int) -> bool:
 
 
 def failover_of_flow(flow: Flow) -> Failover | None:
-    """Return the failover that a flow does at last; None: it does something else."""
+    """Return the failover that a flow does at last; None if it does something else."""
     return last if flow.actions and isinstance(last := flow.actions[-1], Failover) else None
 
 

@@ -642,7 +642,7 @@ def _parse_failover(text: str) -> Failover:
 
 
 def failover_of(buckets: Iterable[tuple[Action, ...]]) -> Failover | None:
-    """Return what does these lists of actions; None: one is no rewrites and then an output to a port."""
+    """Return what does these lists of actions; None if one is no rewrites and then an output to a port."""
     found = list[tuple[SetField | Output, ...]]()
     for bucket in buckets:
         known = tuple(each for each in bucket if isinstance(each, SetField | Output))

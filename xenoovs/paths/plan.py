@@ -57,7 +57,7 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class DpuPath:
-    """One way through a DPU. `capacity`: alone; None: only its resources limit it. Others None: not known.
+    """One way through a DPU. `capacity`: alone; None: only its resources limit it. Others None if not known.
 
     `latency_us`: without load. `cpu`: cores that a unit of load keeps busy. `backend`: in the config; None: as the
     path.

@@ -64,8 +64,8 @@ def counter(name: str, text: str = "", of: Measure | None = None, labels: tuple[
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[T]):
-    """A row of a table. `parent`: the value that it is part of; None: it is part of none. `now_s`: when it was read, in
-    seconds since 1970."""
+    """A row of a table. `parent`: the value that it is part of; None if it is part of none. `now_s`: when it was read,
+    in seconds since 1970."""
 
     value: T
     parent: Any
@@ -101,11 +101,10 @@ text, number = Shown, partial(Shown, is_number=True)
 class Column:
     """A column. A field of a record is one that JSON has too. Others are for terminals and metrics.
 
-    `of`: reads it from a row; None: it is a field. `json`: returns what JSON has for its value; None: the value. Fields
-    of records are JSON as they are. `read`: reads a field from the state of the agent, when a record is built. `reads`:
-    reads a field of a request from outside; raises ValueError. `name`: in JSON, set by the record of a field; empty:
-    JSON does not have it.
-    """
+    `of`: reads it from a row; None if it is a field. `json`: returns what JSON has for its value; None: the value.
+    Fields of records are JSON as they are. `read`: reads a field from the state of the agent, when a record is built.
+    `reads`: reads a field of a request from outside; raises ValueError. `name`: in JSON, set by the record of a field;
+    empty: JSON does not have it."""
 
     doc: str = ""
     of: Callable[[Row[Any]], Any] | None = None
@@ -133,7 +132,7 @@ def column(doc: str, *metrics: Metric, default: Any = MISSING, factory: Any = MI
 
 
 def computed(doc: str, *metrics: Metric, of: Callable[[Any], Any] | None = None, **more: Any) -> Column:
-    """Return a column that is no field of a record. `of`: reads it from the value of a row; None: it is the attribute
+    """Return a column that is no field of a record. `of`: reads it from the value of a row; None if it is the attribute
     of its name. `more`: as for `Column`."""
     return Column(doc, None if of is None else lambda row: of(row.value), metrics=metrics, **more)
 
@@ -168,7 +167,7 @@ def columns_of(kind: type) -> tuple[Column, ...]:
 
 
 def fields_of(kind: type) -> tuple[Column, ...] | None:
-    """Return those that JSON has; None: it is no record."""
+    """Return those that JSON has; None if it is no record."""
     return _FIELDS.get(kind)
 
 

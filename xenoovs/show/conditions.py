@@ -288,4 +288,4 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[Snapshot], Iterable[str]]], ...] = 
     ("paused", "warn", _paused),
     ("a backend is down", "warn", _down),
 )
-"""Each condition: its headline (empty: none), how bad it is, and a function that describes it; the worst first."""
+"""Each condition: its headline (empty if none), how bad it is, and a function that describes it; the worst first."""

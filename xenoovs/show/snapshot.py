@@ -108,7 +108,7 @@ class Insertion:
 
 
 def hw_share(rates: Iterable[Rate]) -> float | None:
-    """Return the share of the packets of these rates in hardware; None: there were none, or it is unknown."""
+    """Return the share of the packets of these rates in hardware; None if there were none, or it is unknown."""
     known = [(rate.pps, rate.hw_pps) for rate in rates if rate.hw_pps is not None]
     packets = sum(pps for pps, _ in known)
     return sum(hw_pps for _, hw_pps in known) / packets if packets else None
@@ -169,7 +169,7 @@ def _probe(row: Row[BackendView]) -> str:
 
 
 def traffic_share(row: Row[BackendView]) -> float | None:
-    """Return its share of the packets of its service, by rates; None: there were none."""
+    """Return its share of the packets of its service, by rates; None if there were none."""
     total = sum(rate.pps for rate in row.parent.rates)
     return None if row.value.rate is None or not total else row.value.rate.pps / total
 
@@ -406,7 +406,7 @@ class BackendView:
 
     @property
     def hw_share(self) -> float | None:
-        """Share of its packets in hardware, by rates; None: there were none, or it is unknown."""
+        """Share of its packets in hardware, by rates; None if there were none, or it is unknown."""
         return hw_share(() if self.rate is None else (self.rate,))
 
     @property
@@ -503,7 +503,7 @@ class ServiceView:
 
     @property
     def hw_share(self) -> float | None:
-        """Share of its packets in hardware; None: there were none, or it is unknown."""
+        """Share of its packets in hardware; None if there were none, or it is unknown."""
         return hw_share(self.rates)
 
     @property
@@ -831,7 +831,7 @@ class Snapshot:
 class LazySnapshot:
     """One moment of an agent, of which any thread can build the parts that take long. `blocks`: Builds the blocks of a
     service by its name, in the order of the key space. `command_options`: The options that a command needs to reach
-    this agent, after a space; empty: none."""
+    this agent, after a space; empty if none."""
 
     snapshot: Callable[[], Snapshot]
     blocks: Callable[[str], tuple[BlockView, ...]]

@@ -68,7 +68,7 @@ class CommitOutcome(Enum):
 class StoreConnection:
     """Whether a client is connected, since when (`time.time()`), or why not. `remote`: as in the remotes; empty while
     there is none. `is_leader`: whether the server leads its cluster, or is alone. `problem`: why the newest rows are
-    not in the view; empty: they are."""
+    not in the view; empty if they are."""
 
     is_connected: bool
     remote: str
@@ -357,7 +357,7 @@ class StoreClient(_Reading):
         Waits for a connection and the answer. A connection that is lost meanwhile is made again, and the transaction
         sent again: it can come true once only. After COMMITTED the view has the changes. `expected_generation`: of the
         view that the changes were computed from. `freezes`: of that view, so that a later one refuses the changes;
-        None: any may be there.
+        None if any may be there.
 
         Raises StoreError: the library is too old, as Debian 12 has it; StoreUnreachable: there was no connection within
         the timeout; StoreRejected: the store refuses the rows, such as two services with one claim, or this client may
@@ -405,7 +405,7 @@ class StoreClient(_Reading):
         return None
 
     def _try(self, replica: Replica, attempt: _Attempt) -> CommitOutcome | None:
-        """Return the outcome of an attempt; None: not known yet. Raises StoreError."""
+        """Return the outcome of an attempt; None if not known yet. Raises StoreError."""
         is_late = time.monotonic() >= attempt.end_s
         if attempt.transaction is not None:
             self._take_answer(replica, attempt)

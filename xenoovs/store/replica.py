@@ -267,14 +267,14 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
 
     @property
     def server_row(self) -> Any:
-        """The row of the database in `Database` of `_Server` (ovsdb-server(5)); None: not known."""
+        """The row of the database in `Database` of `_Server` (ovsdb-server(5)); None if not known."""
         tables = self.server_tables or {}
         rows = tables["Database"].rows.values() if "Database" in tables else ()
         return next((row for row in rows if row.name == self._database), None)
 
     @property
     def _complaint(self) -> str:
-        """Why the server cannot serve the database; an empty text: it can."""
+        """Why the server cannot serve the database; an empty text if it can."""
         row = self.server_row
         if row is None:
             return "" if self.server_tables is None else f"the server has no database {self._database}"
@@ -300,13 +300,13 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
 
     @property
     def reason(self) -> str:
-        """Why the copy is not current; an empty text: it is."""
+        """Why the copy is not current; an empty text if it is."""
         if self.is_current:
             return self._complaint
         return self.session.reason
 
     def row(self, table: str, uuid: UUID) -> Row | None:
-        """Return the columns of a row; None: there is none."""
+        """Return the columns of a row; None if there is none."""
         found = self.tables[table].rows.get(uuid)
         if found is None:
             return None

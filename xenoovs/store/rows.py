@@ -87,7 +87,7 @@ def role_operations(database: StoreDatabase, *, is_frozen: bool = False) -> list
 
 _Permission = tuple[frozenset[str], str, bool]
 """Of a role in a table: the columns that it updates, the column that has the CN of the client in rows that it may touch
-(empty: any row), and whether it inserts and deletes rows."""
+(empty for any row), and whether it inserts and deletes rows."""
 
 
 def _role(name: str, permissions: Mapping[str, _Permission]) -> list[Operation]:
@@ -359,7 +359,7 @@ def operations(
 ) -> list[Operation]:
     """Return the operations that make `changes` to `view` and the next generation, or fail as a whole. The first is a
     `wait` with a time-out of 0: it fails if the store has another generation, or another commit. `commit_id`: A random
-    number. `freezes`: all that the store may have; None: any."""
+    number. `freezes`: all that the store may have; None for any."""
     generation = changes.generation or view.generation + 1
     where = _where(view.store_id)
     same = {"generation": view.generation, COMMIT_ID: view.commit_id}

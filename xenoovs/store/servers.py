@@ -109,7 +109,7 @@ class StorePort:
 
     @property
     def role(self) -> str:
-        """The role of its clients (ovsdb(7), "RBAC"); an empty text: they may change all, as those of the socket."""
+        """The role of its clients (ovsdb(7), "RBAC"); an empty text if they may change all, as those of the socket."""
         if self.is_read_only:
             return READER_ROLE
         if self.is_for_operators:
@@ -438,7 +438,7 @@ def _convert(files: ServerFiles, database: StoreDatabase) -> None:
 
 
 def _refusal(files: ServerFiles, database: StoreDatabase, schema: Path) -> str:
-    """Return why the rows of a database do not fit a schema; an empty text: they do. Raises CommandFailed. A copy is
+    """Return why the rows of a database do not fit a schema; an empty text if they do. Raises CommandFailed. A copy is
     converted: ovsdb-server 3.1 ends by SIGSEGV when a row does not fit, and so would each server that tries."""
     asked = ["ovsdb-client", f"--timeout={_CONVERT_S}", "backup", files.remote, database.value]
     copy = schema.with_suffix(".copy")
@@ -593,7 +593,7 @@ class ClusterStatus:
     members: tuple[ClusterMember, ...]
 
     def lag(self, member: ClusterMember) -> int | None:
-        """Return how many entries a member lacks; None: only the leader knows."""
+        """Return how many entries a member lacks; None for only the leader knows."""
         return None if member.match_index is None else max(0, self.index - member.match_index)
 
     def silent(self) -> tuple[ClusterMember, ...]:
@@ -662,10 +662,9 @@ class ServerFacts:
     """The server of one database on this host.
 
     `is_connected`: it stands alone, or is in contact with most of its cluster. `cluster`: None: it stands alone, or
-    does not answer. `size_bytes`: of the file with its log; None: there is none. `gap`: why no server can start with
-    the file of a cluster; empty: it can, or was not read. `certificate_left_s`: until that of the server ends; None: it
-    has none, or was not read.
-    """
+    does not answer. `size_bytes`: of the file with its log; None if there is none. `gap`: why no server can start with
+    the file of a cluster; empty if it can, or was not read. `certificate_left_s`: until that of the server ends; None:
+    it has none, or was not read."""
 
     database: StoreDatabase
     file: Path
@@ -709,9 +708,9 @@ class ServerFacts:
 
 
 def host_facts(directory: Path | None, *, reads_files: bool = False) -> tuple[ServerFacts, ...]:
-    """Return what is known of the two servers in the directory of a host. None: it is another host. `reads_files`: look
-    for a gap in their files, 0.02 s of processor time for each MB. Raises StoreError: A server answers in an unknown
-    form."""
+    """Return what is known of the two servers in the directory of a host. None if it is another host. `reads_files`:
+    look for a gap in their files, 0.02 s of processor time for each MB. Raises StoreError: A server answers in an
+    unknown form."""
     if directory is None:
         return ()
     return tuple(_facts(files_of(directory, database), database, reads_file=reads_files) for database in StoreDatabase)
@@ -747,7 +746,7 @@ def _certificate_left_s(files: ServerFiles) -> float | None:
 
 
 def _gap(files: ServerFiles) -> str:
-    """Return why a server cannot read its file; an empty text: it can, or this is unknown on this host. A server that
+    """Return why a server cannot read its file; an empty text if it can, or this is unknown on this host. A server that
     could not write an entry goes on in memory, and writes the later ones (ovsdb/raft.c). Only its log shows this."""
     output = ""
     # What is written meanwhile may be read in part.

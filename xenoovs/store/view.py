@@ -57,10 +57,9 @@ class StoredService:
     """A service of the fleet, and which backend has which of its clients.
 
     `name`: of the service; where its DPUs do not have it alike, a `site_name` for each site. `groups`: a DPU serves it
-    if it is in one of them; empty: all do. `config`: its entry of `services:` as JSON in normal form. `claim`: no two
-    services of one DPU have the same. `home`: the blocks that the weights give. `content`: a hash of all of its row but
-    the generation; empty: it was not read from a row.
-    """
+    if it is in one of them; empty if all do. `config`: its entry of `services:` as JSON in normal form. `claim`: no
+    two services of one DPU have the same. `home`: the blocks that the weights give. `content`: a hash of all of its row
+    but the generation; empty if it was not read from a row."""
 
     name: str
     groups: frozenset[str]
@@ -177,8 +176,8 @@ class Action:
     """An entry of the history: a change of the fleet, who made it, and why. `at_ms`: on the clock of the writer.
 
     `author`, `host`: by their own account. `text`: what, in the words of the command. `certificate`: the name (CN) in
-    that of the connection; empty: it had none, as at the unix socket. `changed`: from what to what. `config`: the
-    number of the one that it gave; 0: none.
+    that of the connection; empty if it had none, as at the unix socket. `changed`: from what to what. `config`: the
+    number of the one that it gave; 0 if none.
     """
 
     number: int
@@ -199,11 +198,10 @@ class FleetView:
     `format`: what a reader must know. `generation` orders the views of one store, and identifies none: a store that is
     created anew, or whose files are of a backup, reaches the same number with other rows. `store_id`: the UUID of its
     row of `Fleet`, which relays pass on too. `commit_id`: a random number of the transaction. `content`: a hash of its
-    services. `intent`: the current one; 0: none yet. `ack`: the generation that the DPUs of a wave are waited for.
+    services. `intent`: the current one; 0 if none yet. `ack`: the generation that the DPUs of a wave are waited for.
     `wave`: DPUs of this wave and of earlier ones have the services of the roll-out: those in `staged`, and not those in
-    `removed`; 0: there is none. `switch_at_ms`: when DPUs switch to it; in the past, or 0: at once. `silent`: DPUs that
-    have not reported for long by the clock of the controller.
-    """
+    `removed`; 0 if there is none. `switch_at_ms`: when DPUs switch to it; in the past, or 0: at once. `silent`: DPUs
+    that have not reported for long by the clock of the controller."""
 
     name: str
     format: int
@@ -302,12 +300,11 @@ class DpuStatus:
     """What a DPU reports of itself: its row in the database of states. Times are those of its clock.
 
     `applied`: the generation that its bridge has, since `applied_ms`; `store`, `commit`: the `store_id` and the
-    `commit` of that view; empty: not known. `certificate_ends_s`: since 1970; 0: not known, or it has none. `error`:
-    why a newer generation is not applied. `drift`: digests of the blocks read back from the bridge, of services that
-    differ. `verdicts`: megaflows by verdict, counted when the bridge had the generation `sampled`. `down`: targets of
-    which it is a witness and that it cannot reach, by the witnesses of generation `voted`; 0: it does not vote.
-    `is_fit`: its bridge is right, and it can reach most backends that are up by votes.
-    """
+    `commit` of that view; empty if not known. `certificate_ends_s`: since 1970; 0 if not known, or it has none.
+    `error`: why a newer generation is not applied. `drift`: digests of the blocks read back from the bridge, of
+    services that differ. `verdicts`: megaflows by verdict, counted when the bridge had the generation `sampled`.
+    `down`: targets of which it is a witness and that it cannot reach, by the witnesses of generation `voted`; 0 if it
+    does not vote. `is_fit`: its bridge is right, and it can reach most backends that are up by votes."""
 
     name: str
     version: str = ""
@@ -372,8 +369,8 @@ def standing(view: FleetView, status: DpuStatus) -> Standing:
 
 
 def lacks(view: FleetView, status: DpuStatus, *, least: int | None = None) -> str:
-    """Return in words why a DPU does not have what the store has; an empty text: it has. `least`: a generation that is
-    enough, of the store as it is; None: only the newest one is."""
+    """Return in words why a DPU does not have what the store has; an empty text if it has. `least`: a generation that
+    is enough, of the store as it is; None for only the newest one is."""
     now = standing(view, status)
     if now is Standing.APPLIED or (
         now is Standing.BEHIND and least is not None and least <= status.applied < view.generation

@@ -87,7 +87,7 @@ class PortCheck:
             address, with the policy and the reason.
         uncovered: Remotes that must be encrypted and whose packets would not be, by tunnel port and address:
             no policy covers them, or the datapath is in user space, past the kernel's IPsec.
-        unread_policies: Why that is not known; empty: it is, or the config requires no IPsec.
+        unread_policies: Why that is not known; empty if it is, or the config requires no IPsec.
     """
 
     state: BridgeState

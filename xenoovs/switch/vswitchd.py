@@ -51,7 +51,7 @@ class LogPosition:
 
 
 def find_process(endpoint: Endpoint) -> Process | None:
-    """The ovs-vswitchd of the pid file in the run directory; None: it does not run, or not among our processes."""
+    """The ovs-vswitchd of the pid file in the run directory; None if it does not run, or not among our processes."""
     pid = pid_of(endpoint, "ovs-vswitchd")
     stat = stat_of(pid, "ovs-vswitchd")
     return None if pid is None or stat is None else Process(pid, int(stat[19]))
@@ -237,7 +237,7 @@ def read_daemon(endpoint: Endpoint) -> Fact[Daemon]:
 
 
 def read_version(endpoint: Endpoint) -> str | None:
-    """Return the version of the running daemon, such as `3.1.0`; None: it does not answer."""
+    """Return the version of the running daemon, such as `3.1.0`; None if it does not answer."""
     text = _appctl(endpoint, "version")
     return None if isinstance(text, Unknown) else parse_version(text)
 

@@ -21,8 +21,8 @@ _HOST = regex(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")
 @dataclass(frozen=True, slots=True)
 class TokenAuth:
     """What a TCP port admits: requests with a token, as `Authorization: Bearer` (RFC 6750) or as the password of Basic
-    (RFC 7617). `token`: None: none is needed, and the port is read-only. `is_readable`: reading needs none. Without one
-    the port has to be on the loopback interface."""
+    (RFC 7617). `token`: None if none is needed, and the port is read-only. `is_readable`: reading needs none. Without
+    one the port has to be on the loopback interface."""
 
     token: str | None = None
     is_readable: bool = False

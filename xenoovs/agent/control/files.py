@@ -48,7 +48,7 @@ class AgentPaths:
         return self.state / f"{bridge}.history"
 
     def running(self, bridge: str) -> Path | None:
-        """Return the socket at which the agent of a bridge answers, also one that --control has moved; None: none."""
+        """Return the socket at which the agent of a bridge answers, also one that --control has moved; None if none."""
         return next(
             (path for path in (self.socket(bridge), _named_in(self.lock(bridge))) if path and answers(path)), None
         )
@@ -59,7 +59,7 @@ class AgentPaths:
 
 
 def command_options(socket: Path, places: AgentPaths | None, *, target: str = "") -> str:
-    """Return the options that a command needs to reach an agent, after a space; empty: it needs none. `places`: None:
+    """Return the options that a command needs to reach an agent, after a space; empty if it needs none. `places`: None:
     --control has moved its socket. `target`: the options that name the Open vSwitch, after a space."""
     if places is None:
         return f" --control {quote(str(socket))}"
@@ -183,7 +183,7 @@ def _locked(path: Path, bridge: str) -> int:
 
 
 def _named_in(lock: Path) -> Path | None:
-    """Return the socket that a lock file names; None: there is no file, no name in it, or no permission to read it."""
+    """Return the socket that a lock file names; None if it has none, or cannot be read."""
     try:
         name = os.fsdecode(lock.read_bytes()[: MAX_PATH_BYTES + 1])
     except OSError:

@@ -303,7 +303,7 @@ class Route:
     Attributes:
         name: Its path below `/v1/`, with `_` for `/`.
         handler: None: it answers with one JSON value a line, without an end.
-        request, query: The types of the body, and of the parameters in the address; None: it has none.
+        request, query: The types of the body, and of the parameters in the address; None if it has none.
         refusals: Statuses of errors besides 400, 401 and 403 (RFC 9110).
     """
 

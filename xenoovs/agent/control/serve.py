@@ -33,8 +33,8 @@ _GRACE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """A TCP port to listen at, 0: any free one. `tls`: files of certificate chain and key. Without `token_file` it is
-    read-only. `option`: that of the command line, for messages. `is_readable`: reads need no token on the loopback
+    """A TCP port to listen at, 0 for any free one. `tls`: files of certificate chain and key. Without `token_file` it
+    is read-only. `option`: that of the command line, for messages. `is_readable`: reads need no token on the loopback
     interface, for clients that have none."""
 
     host: str

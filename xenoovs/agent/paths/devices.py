@@ -33,7 +33,7 @@ class Devices:
         self._retry_s: dict[str, float] = {}
 
     def port(self, device: str, now_s: float) -> ProbePort | None:
-        """Return the socket on a device; None: it cannot be opened now."""
+        """Return the socket on a device; None if it cannot be opened now."""
         port = self._ports.get(device)
         if port is None and now_s >= self._retry_s.get(device, now_s):
             try:
@@ -90,7 +90,7 @@ class NextHopMacs:
         self._renewed_s: dict[tuple[str, IPv4Address], float] = {}
 
     def find(self, host_port: str, remote: IPv4Address, *, tunnel_port: int) -> bytes | None:
-        """Return the MAC, 6 bytes; None: no packet was seen yet."""
+        """Return the MAC, 6 bytes; None if no packet was seen yet."""
         key = host_port, remote
         if key not in self._found:
             self._wanted[key] = tunnel_port

@@ -81,8 +81,8 @@ class Quote:
 
 
 def probe_head(addresses: Addresses, source_port: int, *, ttl: int = _DEFAULT_TTL, ident: int = 0) -> bytes:
-    """Return all of a probe's frame but what `payload` gives, 50 bytes. The UDP checksum is 0: none (RFC 768), as VXLAN
-    has it (RFC 7348, 5)."""
+    """Return all of a probe's frame but what `payload` gives, 50 bytes. The UDP checksum is 0 (RFC 768), as
+    VXLAN has it (RFC 7348, 5)."""
     tunnel = _GENEVE if addresses.tunnel_port == _GENEVE_PORT else _VXLAN
     size = _UDP.size + len(tunnel) + _PAYLOAD.size
     fields = _VERSION_4 << 4 | _LEAST_HEADER, addresses.tos, _IPV4.size + size, ident, 0, ttl, _UDP_PROTOCOL
@@ -102,7 +102,7 @@ _GENEVE = _TUNNEL.pack(0, 0, _ETHERNET_IN_GENEVE, UNUSED_VNI << 8)
 
 
 def parse_answer(frame: bytes) -> Answer | None:
-    """Return the answer that a frame is; None: it is another frame, or is not whole."""
+    """Return the answer that a frame is; None if it is another frame, or is not whole."""
     ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
     if ip is None or len(frame) < ip.body + _UDP.size + _TUNNEL.size + _PAYLOAD.size:
         return None
@@ -116,7 +116,7 @@ def parse_answer(frame: bytes) -> Answer | None:
 
 
 def parse_returned(frame: bytes) -> frozenset[IPv4Address]:
-    """Return the two addresses of a packet of the host that a reflector took for a probe; empty: it is another frame.
+    """Return the two addresses of a packet of the host that a reflector took for a probe; empty if it is another frame.
     It has the ports of an answer, and the VNI of a tunnel that is in use."""
     ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
     if ip is None or ip.end < ip.body + _UDP.size + _TUNNEL.size:
@@ -129,7 +129,7 @@ def parse_returned(frame: bytes) -> frozenset[IPv4Address]:
 
 
 def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:
-    """Return the ICMP error of a router about a probe; None: it is another frame, or quotes no probe. A router quotes
+    """Return the ICMP error of a router about a probe; None if it is another frame, or quotes no probe. A router quotes
     the IPv4 header and at least 8 bytes of what follows, which is the UDP header (RFC 792, page 6)."""
     outer = _ipv4(frame, _IP_AT, _ICMP_PROTOCOL)
     if outer is None or outer.end < outer.body + _ICMP.size:
@@ -148,14 +148,14 @@ def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:
 
 
 def destination_of(frame: bytes) -> IPv4Address | None:
-    """Return where an IPv4 frame goes, before the rest of it is looked at; None: it is another one, or is not whole."""
+    """Return where an IPv4 frame goes, before the rest of it is looked at; None if it is another or cut one."""
     if len(frame) < _IP_AT + _IPV4.size or _ETHERNET.unpack_from(frame)[2] != _ETH_IPV4:
         return None
     return IPv4Address(frame[_IP_AT + _IPV4.size - 4 : _IP_AT + _IPV4.size])
 
 
 def parse_next_hop_mac(frame: bytes, remote: IPv4Address, *, tunnel_port: int) -> bytes | None:
-    """Return the destination MAC of a tunnel packet to this remote; None: it is another frame."""
+    """Return the destination MAC of a tunnel packet to this remote; None if it is another frame."""
     ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
     if ip is None or ip.destination != remote or ip.end < ip.body + _UDP.size:
         return None
@@ -177,7 +177,7 @@ class _Ipv4:
 
 
 def _ipv4(frame: bytes, at: int, protocol: int, *, is_quote: bool = False) -> _Ipv4 | None:
-    """Return the IPv4 header there; None: there is none of this protocol. A quote may be cut behind 8 bytes."""
+    """Return the IPv4 header there; None if there is none of this protocol. A quote may be cut behind 8 bytes."""
     if len(frame) < at + _IPV4.size or (at == _IP_AT and _ETHERNET.unpack_from(frame)[2] != _ETH_IPV4):
         return None
     first, tos, length, ident, offset, _, found, _, source, destination = _IPV4.unpack_from(frame, at)
@@ -302,7 +302,7 @@ class Search:
 
 def in_places(before: Sequence[int], found: Sequence[int]) -> tuple[int, ...]:
     """Return the ports that were found, those in use at their places, as blocks belong to the path of a place; new ones
-    take free places. 0: there is none for a place."""
+    take free places. 0 if there is none for a place."""
     new = [port for port in found if port not in before]
     kept = [port if port in found else 0 for port in before]
     filled = [port or (new.pop(0) if new else 0) for port in kept]
@@ -315,6 +315,6 @@ def differ(one: Routers, other: Routers) -> bool:
 
 
 def hops_text(routers: Routers) -> str:
-    """Return the routers in their order, `*` for one that did not answer; empty: none did."""
+    """Return the routers in their order, `*` for one that did not answer; empty if none did."""
     farthest = max(routers, default=0)
     return ",".join(str(routers.get(ttl, "*")) for ttl in range(1, farthest + 1))

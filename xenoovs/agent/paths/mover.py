@@ -78,7 +78,7 @@ class Mover:
             self.macs.close()
 
     def placement(self, remote: ProbedRemote) -> Placement | None:
-        """Return where the blocks of a remote are, or are about to be; None: the bridge has none yet, or others."""
+        """Return where the blocks of a remote are, or are about to be; None if the bridge has none yet, or others."""
         decided = self._engine.decided
         if decided is None or not remote.paths:
             return None
@@ -107,7 +107,7 @@ class Mover:
         return remote.probe.interval_ms / 1000 * self.pace.factor
 
     def gateway(self, remote: ProbedRemote) -> bytes | None:
-        """Return the MAC that probes to a remote are sent to, 6 bytes; None: it is not known yet."""
+        """Return the MAC that probes to a remote are sent to, 6 bytes; None if it is not known yet."""
         configured = remote.probe.gateway
         if configured is not None:
             return configured.value.to_bytes(6, "big")

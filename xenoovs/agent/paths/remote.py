@@ -160,7 +160,7 @@ class ProbedRemote:
         self.record = self.record.after((None,) * len(self.paths))
 
     def decide(self, placement: Placement | None, *, is_paused: bool, now_s: float) -> tuple[BlockShift, ...]:
-        """Return the blocks that move now. `placement`: where they are; None: the bridge has none yet."""
+        """Return the blocks that move now. `placement`: where they are; None if the bridge has none yet."""
         if self.record.rounds == self._decided_rounds:
             return ()
         self._decided_rounds = self.record.rounds
@@ -225,7 +225,7 @@ class ProbedRemote:
         return has_failed
 
     def _departure_text(self, path: int, reason: MoveReason) -> str:
-        """Return the figures by which blocks leave a path now; empty: none."""
+        """Return the figures by which blocks leave a path now; empty if none."""
         record = self.record.paths[path]
         match reason:
             case MoveReason.FAILED:

@@ -67,7 +67,7 @@ class PathRecord:
 
     @property
     def score(self) -> float | None:
-        """The median of the last excesses, in microseconds; None: there were too few rounds."""
+        """The median of the last excesses, in microseconds; None if there were too few rounds."""
         return median(self.excesses) if len(self.excesses) == WINDOW else None
 
     @property
@@ -81,7 +81,7 @@ class PathRecord:
 
     @property
     def worst(self) -> float | None:
-        """The largest of the last excesses, in microseconds; None: there were too few rounds."""
+        """The largest of the last excesses, in microseconds; None if there were too few rounds."""
         return max(self.excesses) if len(self.excesses) == WINDOW else None
 
 
@@ -184,7 +184,7 @@ def _losses(path: PathRecord, *, is_lost: bool) -> int:
 
 
 def _change(before: Sequence[PathRecord], after: Sequence[PathRecord]) -> float | None:
-    """Return the median change of the excess of those paths that answered twice; None: of none."""
+    """Return the median change of the excess of those paths that answered twice; None for none."""
     pairs = zip(before, after, strict=True)
     changes = [
         abs(new.excesses[-1] - old.excesses[-1])
@@ -258,7 +258,7 @@ class _Waiting:
 class Rounds:
     """The rounds of one remote. `forged`: answers that do not carry what was sent, or come from elsewhere. `late`:
     answers to probes that no longer wait: repeated, or after the time-out. `tos`: the TOS of the last answer, and that
-    of its probe; None: there was none."""
+    of its probe; None if there was none."""
 
     def __init__(self, number: int, source: IPv4Address, *, timeout_us: float) -> None:
         """Begin without rounds. `number`: of the remote, 32 bits; `source`: the address that answers come from."""

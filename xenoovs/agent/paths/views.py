@@ -81,7 +81,7 @@ def _remote(mover: Mover, remote: ProbedRemote) -> RemoteView:
 
 
 def problem_of(mover: Mover, remote: ProbedRemote) -> str:
-    """Return why a remote is not probed, or does not answer; empty: it does."""
+    """Return why a remote is not probed, or does not answer; empty if it does."""
     device = remote.probe.port
     if device in mover.devices.problems:
         return f"port {device} does not work: {mover.devices.problems[device]}; add it, or `ip link set {device} up`"
@@ -138,7 +138,7 @@ def path_reasons(mover: Mover, remote: ProbedRemote) -> tuple[PathReason, ...]:
 
 
 def block_reason(mover: Mover, remote: ProbedRemote, source_port: int) -> BlockReason | None:
-    """Return why packets of the host with a source port take their path; None: the bridge has no blocks yet."""
+    """Return why packets of the host with a source port take their path; None if the bridge has no blocks yet."""
     placement = mover.placement(remote)
     if placement is None:
         return None
@@ -172,7 +172,7 @@ def _state_reason(mover: Mover, remote: ProbedRemote, index: int) -> str:
 
 
 def _order(mover: Mover, placement: Placement | None, index: int) -> str:
-    """Return the override of an operator for a path; empty: there is none."""
+    """Return the override of an operator for a path; empty if there is none."""
     if mover.state.runtime.are_moves_paused:
         return "moves are paused"
     return "" if placement is None or placement.usable[index] else "all blocks are pinned to another path"

@@ -90,7 +90,7 @@ class IcmpChannel(Channel):
         self._requests: dict[int, _EchoRequest] = {}
 
     async def echo(self, address: str) -> str | None:
-        """Send an echo request and wait, without a time limit. Return why it failed; None: it was answered. Raises
+        """Send an echo request and wait, without a time limit. Return why it failed; None if it was answered. Raises
         OSError: as sendto(2)."""
         if len(self._requests) == _MAX_REQUESTS:
             return "too many probes at once"
@@ -145,7 +145,7 @@ class IcmpChannel(Channel):
 
 
 async def probe_icmp(target: IcmpTarget, channels: ChannelPool[IcmpChannel]) -> str | None:
-    """Return why the target failed; None: it answered. Raises OSError, EPERM without CAP_NET_RAW."""
+    """Return why the target failed; None if it answered. Raises OSError, EPERM without CAP_NET_RAW."""
     address, via = target.address, target.via
     key = (family_of(address), device_of(address, via), via.netns, namespace_inode(via.netns))
     with channels.use(key, lambda: _open(address, via)) as channel:

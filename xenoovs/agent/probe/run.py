@@ -271,7 +271,7 @@ _MAX_DATAGRAM_BYTES = 65535
 
 
 async def probe_udp(target: UdpTarget) -> str | None:
-    """Return why the target failed; None: it answered. Raises OSError; an ICMP error is ECONNREFUSED."""
+    """Return why the target failed; None if it answered. Raises OSError; an ICMP error is ECONNREFUSED."""
     with _connected(target.address, target.port, target.via) as sock:
         sock.send(target.send)
         answer = await _next_datagram(sock)
@@ -302,7 +302,7 @@ _HEADER_BYTES = 12
 
 
 async def probe_dns(target: DnsTarget, expectation: Expectation) -> str | None:
-    """Return why the target failed; None: it answered. Raises OSError as probe_udp."""
+    """Return why the target failed; None if it answered. Raises OSError as probe_udp."""
     try:
         query = dns.message.make_query(target.query, "A", use_edns=0, payload=_PAYLOAD_BYTES)
     except dns.exception.DNSException as error:

@@ -130,7 +130,7 @@ class TcpTarget:
 
 @dataclass(frozen=True, slots=True)
 class UdpTarget:
-    """A datagram is answered. `expect`: bytes that the answer contains; empty: any answer is accepted."""
+    """A datagram is answered. `expect`: bytes that the answer contains; empty if any answer is accepted."""
 
     address: IPAddress
     port: int

@@ -80,7 +80,7 @@ def _new_context(tls: Tls) -> ssl.SSLContext:
 
 
 async def probe_http(target: HttpTarget, expectation: Expectation, contexts: TlsContexts) -> str | None:
-    """Return why the target failed; None: it answered as configured. Raises OSError, ResourceShortage."""
+    """Return why the target failed; None if it answered as configured. Raises OSError, ResourceShortage."""
     context = contexts.context(target.tls) if target.tls else None
     connector = TCPConnector(
         force_close=True, limit=0, happy_eyeballs_delay=None, socket_factory=_socket_factory(target)

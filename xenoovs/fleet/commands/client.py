@@ -61,8 +61,8 @@ timeout_option = click.option(
 
 
 def _answer(client: StoreClient | DpuStatusReader, read: Callable[[], T | None]) -> T | None:
-    """Return what a client reads, once it is connected; None: it does not answer within `CONNECT_S`. As long as nothing
-    has failed, the host may be busy: it has three times as long."""
+    """Return what a client reads, once it is connected; None if it does not answer within `CONNECT_S`. As long as
+    nothing has failed, the host may be busy: it has three times as long."""
     begun_s = time.monotonic()
     while (found := read() if client.connection.is_connected else None) is None:
         most_s = 3 * CONNECT_S if client.connection.reason == NO_ANSWER else CONNECT_S
@@ -75,8 +75,8 @@ def _answer(client: StoreClient | DpuStatusReader, read: Callable[[], T | None])
 @dataclass(frozen=True, slots=True)
 class FleetStore:
     """Both databases of a fleet, while connected. `states`: what DPUs report. `directory`: of this host's servers;
-    None: they are on other hosts. `comment`: of the operator, for the history. `certificate`: the name in that of the
-    connection; empty: it has none."""
+    None if they are on other hosts. `comment`: of the operator, for the history. `certificate`: the name in that of the
+    connection; empty if it has none."""
 
     fleet: StoreClient
     states: DpuStatusReader

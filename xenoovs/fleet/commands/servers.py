@@ -195,7 +195,7 @@ def server_command(
 def _operators_port(
     listen: str | None, authority: Path | None, tls: Certificates | None, *, is_required: bool
 ) -> StorePort | None:
-    """Return the port of operators; None: there is none. Raises click.UsageError, StoreError."""
+    """Return the port of operators; None if there is none. Raises click.UsageError, StoreError."""
     if listen is None and authority is None and not is_required:
         return None
     if listen is None or authority is None or tls is None:

@@ -25,7 +25,7 @@ _MAX_PROBLEMS = 4
 
 @dataclass(frozen=True, slots=True)
 class FleetScreen:
-    """What the user chose. `only`: the state whose DPUs are shown; None: all. `first`: index of the first row shown."""
+    """What the user chose. `only`: the state whose DPUs are shown; None for all. `first`: index of a row."""
 
     only: DpuState | None = None
     first: int = 0

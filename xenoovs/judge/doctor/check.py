@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RemoteAnswers:
     """The state of a remote from the agent's probes. `problem`: why it is not probed, or does not answer; empty: it
-    answers. `tos`: type of service of the last answer; None: there was none. `returned`: packets of the host that
+    answers. `tos`: type of service of the last answer; None if there was none. `returned`: packets of the host that
     the reflector took for probes."""
 
     name: str

@@ -314,7 +314,7 @@ def _every_provider(port: str) -> Fix:
 
 
 def _sharing(case: DoctorCase, history: OffloadHistory, port: str) -> str | None:
-    """Return a tunnel port with a provider that has the same device in the kernel's datapath; None: there is none.
+    """Return a tunnel port with a provider that has the same device in the kernel's datapath; None if there is none.
 
     Only the first port of a device gets one (netdev_ports_insert() of lib/netdev-offload.c).
     """

@@ -105,7 +105,7 @@ class Subtable:
     """The flows of one mask, hashed stage by stage (insert_subtable); build it with `subtable_of`. `stages`: the mask
     by segment; empty segments are left out. `lengths`: number of values in the stages up to each one. `begun`: for each
     stage but the last, the values of flows up to it. `ports_length`: number of leading bits of the L4 ports in the
-    mask; 0: none."""
+    mask; 0 if none."""
 
     mask: Mask
     stages: tuple[Masks, ...]

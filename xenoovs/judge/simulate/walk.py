@@ -281,7 +281,7 @@ class _Walk:
 
 
 def walk(headers: Headers, lookup: Lookup, observer: Observer, *, live: Collection[str] | None = None) -> Outcome:
-    """Send a packet into table 0. `live`: ports with a link; None: all. Raises SimulateError for an unknown action."""
+    """Send a packet into table 0. `live`: ports with a link; None for all. Raises SimulateError."""
     state = _Walk(lookup, observer, headers, live)
     try:
         state.enter(0, 0)

@@ -22,7 +22,8 @@ from xenoovs.openflow.flow import Flow
 @dataclass(frozen=True, slots=True)
 class UnwildcardedBits:
     """What a megaflow matches beyond the flows of its service. `added`: names of those fields of which our flows match
-    no bit at all. `flows`: the foreign flows that match these bits; empty: none does now; None: no flows were read."""
+    no bit at all. `flows`: the foreign flows that match these bits; empty if none does now; None if no flows were
+    read."""
 
     bridge: str
     fields: tuple[tuple[str, int], ...]
@@ -41,7 +42,7 @@ class BlockOverride:
 
 @dataclass(frozen=True, slots=True)
 class HeldRule:
-    """A rule that the NIC holds although the CPU forwards its packets, or some. `port`: None: it was not compared."""
+    """A rule that the NIC holds although the CPU forwards its packets, or some. `port`: None if it was not compared."""
 
     state: MegaflowState
     filter: TcFilter | None = None
@@ -88,7 +89,7 @@ NO_EVIDENCE = Evidence()
 class Case:
     """One megaflow that is not in hardware, what is known about it, and why. `unwildcarded`: None: our flows match all
     bits of its mask, or it was not checked (`Attribution` does). `overrides`: what it does to blocks although it
-    belongs to none. `answers`: services whose answers it may carry. `place`: in its chains; None: it does not
+    belongs to none. `answers`: services whose answers it may carry. `place`: in its chains; None if it does not
     recirculate packets. `reasons`: most likely first; none before `diagnose`."""
 
     megaflow: Megaflow
@@ -125,7 +126,7 @@ class Case:
 
     @property
     def bridge(self) -> BridgeState | None:
-        """The bridge of the ingress port, also of a tunnel; None: unknown."""
+        """The bridge of the ingress port, also of a tunnel; None if unknown."""
         database = self.evidence.database
         if database is None or self.in_port is None:
             return None

@@ -141,7 +141,7 @@ class _Selector:
             self.add(megaflow, state, place)
 
     def add(self, megaflow: Megaflow, state: MegaflowState | None, place: ChainPlace | None = None) -> None:
-        """Add a megaflow. `place`: in its chain; None: it does not recirculate packets."""
+        """Add a megaflow. `place`: in its chain; None if it does not recirculate packets."""
         verdict = state.verdict if state is not None else None
         held = _held_rule(megaflow, state, self._evidence)
         self._layers.add((megaflow.layer or "") if megaflow.offloaded is None else "offloaded")
@@ -389,7 +389,7 @@ def _reason(reason: Reason) -> dict[str, object]:
 
 
 ReadFlows = Callable[[], tuple[Flow, ...] | None]
-"""Returns the foreign flows; None: there are none to read, as beside a recorded dump."""
+"""Returns the foreign flows; None if there are none to read, as beside a recorded dump."""
 
 _Key = tuple[str, str | None, ExtraBits, frozenset[str]]
 

@@ -123,7 +123,7 @@ _NO_REASON = ("Operation not supported",)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refusal in the log. `pattern`: None: maybe of all megaflows of the port. `ufid`: None: the log has none."""
+    """A refusal in the log. `pattern`: None: maybe of all megaflows of the port. `ufid`: None if the log has none."""
 
     cause: Cause
     message: str

@@ -127,7 +127,7 @@ def _policy(case: Case) -> Iterator[Reason]:
 
 
 def _excluding(case: Case, port: str) -> str | None:
-    """Return the hw-offload-priority by which Open vSwitch added a port without a provider; None: there is none."""
+    """Return the hw-offload-priority by which Open vSwitch added a port without a provider; None if there is none."""
     history, database = case.evidence.history, case.evidence.database
     home = None if database is None else database.bridge_of(port)
     state = None if home is None else home.port(port)

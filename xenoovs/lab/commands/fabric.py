@@ -51,7 +51,7 @@ def fabric_options(command: Command) -> Command:
 
 
 def shape_of(topology: str, given: Mapping[str, Any]) -> FabricShape | None:
-    """Return the shape that the options give; None: the lab is no fabric. Raises click.UsageError."""
+    """Return the shape that the options give; None if the lab is no fabric. Raises click.UsageError."""
     named = {name: value for name, value in given.items() if value is not None}
     if topology == "fabric":
         return FabricShape(**named)

@@ -14,7 +14,7 @@ from xenoovs.lab.lab import FabricLab, sole_owner
 @dataclass(frozen=True, slots=True)
 class FabricMachine:
     """A machine of a fabric lab. `state`: `up`, `missing`, `Open vSwitch does not run` or `swallows all packets`. `db`:
-    Database of a DPU's Open vSwitch; empty: it is no DPU."""
+    Database of a DPU's Open vSwitch; empty if it is no DPU."""
 
     name: str
     namespace: str

@@ -306,7 +306,7 @@ _FLAGS = ("send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", 
 
 @dataclass(frozen=True, slots=True)
 class FlowOptions:
-    """Timeouts in seconds (0: none), OFPFF_* flags, and importance (0 is evicted first)."""
+    """Timeouts in seconds (0 if none), OFPFF_* flags, and importance (0 is evicted first)."""
 
     idle_timeout: int = 0
     hard_timeout: int = 0

@@ -140,7 +140,7 @@ ACTION_HEADERS = {**_IN_ACTIONS, **{field: header(*place, width=field.width) for
 
 
 def match_header(field: Field, *, ether: int | None, protocol: int | None) -> int | None:
-    """Return the header of a field in a match of exactly these dl_type and nw_proto; None: they have no such field."""
+    """Return the header of a field in a match of exactly these dl_type and nw_proto; None without such a field."""
     if (plain := HEADERS.get(field)) is not None:
         return plain
     if protocol is None:
@@ -173,7 +173,7 @@ PROTOCOL_OF = {head >> 9: protocol for (_, ether, protocol), head in _BY_PROTOCO
 
 
 def whole_field(head: int) -> Field | None:
-    """Return the field that an action names by a header without a mask; None: unknown, or another length."""
+    """Return the field that an action names by a header without a mask; None if unknown, or another length."""
     field = ACTION_FIELD_OF.get(head >> 9)
     return field if field is not None and head & 0x1FF == size_of(field) else None
 
