@@ -1,22 +1,37 @@
-"""One boot of a machine under systemd, and one story, for all tests."""
+"""A machine under systemd for each test, with a network in which a server is."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 
 from tests.machines import install_packages
-from tests.systemd.install import install
-from tests.systemd.machine import booted
-from tests.systemd.story import StepOutput, Story
+from tests.systemd.config import AWAY, INSIDE, MAC, SERVER
+from tests.systemd.install import Installed, install
+from tests.systemd.machine import Machine, booted
+
+_NETWORK = f"""\
+for port in p0 p1; do ip link add $port up type veth peer name $port-far; ip link set $port-far up; done
+ip netns add {AWAY}
+ip link add near type veth peer name far netns {AWAY}
+ip addr add 198.51.100.1/24 dev near
+ip link set near up
+ip -n {AWAY} addr add {SERVER}/24 dev far
+ip -n {AWAY} link set far address {MAC}
+ip -n {AWAY} addr add {INSIDE[AWAY]}/32 dev lo
+for device in lo far; do ip -n {AWAY} link set $device up; done
+"""
 
 
 @pytest.fixture(scope="session")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StepOutput]:
-    """The outputs of the steps by name (tests/systemd/story.py)."""
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     install_packages()
-    place = tmp_path_factory.mktemp("systemd")
-    directories = [place / name for name in ("install", "machine", "story")]
-    for directory in directories:
-        directory.mkdir()
-    with booted(directories[1], install(directories[0])) as machine:
-        return Story(machine, directories[2]).run()
+    return install(tmp_path_factory.mktemp("install"))
+
+
+@pytest.fixture
+def machine(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    with booted(tmp_path_factory.mktemp("machine"), installed) as made:
+        made.must(_NETWORK)
+        yield made

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.systemd.documented import block_with
 from xenoovs.switch.process import run
 
 _REPOSITORY = Path(__file__).parents[2]
+AGENT_PAGE = _REPOSITORY / "docs" / "how-to" / "agent.md"
+_BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DEPENDENCIES = Path("/opt/dependencies")
 """Where the libraries are that pip would download: those of the project stand in for them, as there is no network."""
 
@@ -33,6 +35,12 @@ class Installed:
 
     opt: Path
     site_packages: Path
+
+
+def block_with(command: str) -> str:
+    """The one block of commands of the page in which `command` stands, to be run as it stands there."""
+    [block] = [found[1] for found in _BLOCK.finditer(AGENT_PAGE.read_text()) if command in found[1]]
+    return block
 
 
 def install(directory: Path) -> Installed:

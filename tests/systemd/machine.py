@@ -16,6 +16,19 @@ from tests.machines import SYSTEMD
 from tests.patience import eventually
 from tests.systemd.install import DEPENDENCIES, Installed
 
+AGENT, CONFIG = "xenoovs-agent", "/etc/xenoovs/config.yaml"
+WATCHDOG_S = 20
+"""Replaces the 120 s of the unit, for which the test would wait."""
+FLOWS = "ovs-ofctl -O OpenFlow14 --no-names --sort dump-flows ovsbr1"
+BRIDGE = (
+    "ovs-vsctl add-br ovsbr1 -- add-port ovsbr1 p0 -- add-port ovsbr1 p1 "
+    "-- set bridge ovsbr1 datapath_type=netdev fail_mode=secure"
+)
+NOTHING = (0, "", "")
+"""What a command says that does what it has to."""
+
+# Far longer than any step takes, as the machine shares its processors.
+_TIMEOUT_S = 900.0
 _BOOT = Path(__file__).with_name("boot.sh")
 _NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc")
 _ENVIRONMENT = ("env", "-i", "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C")
@@ -27,10 +40,29 @@ class Machine:
 
     pid: int
 
-    def run(self, script: str, *, stdin: str = "", timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def run(self, script: str, *, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a script of sh(1) in the machine. Raises subprocess.TimeoutExpired."""
         argv = ["nsenter", "--all", f"--target={self.pid}", *_ENVIRONMENT, "sh", "-c", script]
-        return subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s)
+        return subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+
+    def say(self, script: str) -> tuple[int, str, str]:
+        """Return the exit status, the output and the errors of a script."""
+        done = self.run(script)
+        return done.returncode, done.stdout, done.stderr
+
+    def must(self, script: str, *, stdin: str = "") -> str:
+        """Return the output of a script that ends well."""
+        done = self.run(script, stdin=stdin)
+        assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def write(self, path: str, text: str, *, mode: str = "0644") -> None:
+        self.must(f"mkdir -p {Path(path).parent}; cat >{path}; chmod {mode} {path}", stdin=text)
+
+    def shown(self, unit: str, *properties: str) -> dict[str, str]:
+        """Return what `systemctl show` says of a unit."""
+        lines = self.must(f"systemctl show -p {','.join(properties)} {unit}").splitlines()
+        return dict(line.split("=", 1) for line in lines)
 
     @property
     def is_ready(self) -> bool:
@@ -39,6 +71,11 @@ class Machine:
             is_systemd = Path(f"/proc/{self.pid}/comm").read_text() == "systemd\n"
             return is_systemd and self.run("systemctl -q is-active basic.target").returncode == 0
         return False
+
+
+def until(condition: str) -> str:
+    """Return a script that waits for a condition."""
+    return f"until {condition}; do sleep 0.1; done"
 
 
 @contextmanager
