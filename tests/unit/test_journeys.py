@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -24,73 +24,52 @@ FILES = {
 }
 
 
-@pytest.fixture
-def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profile:
+class Waiting:
+    def __await__(self):  # type: ignore[no-untyped-def]
+        yield
+
+
+def _in_thread(run: Callable[[], object]) -> None:
+    thread = Thread(target=run)
+    thread.start()
+    thread.join()
+
+
+def _begun(module: Any) -> Any:
+    coroutine = module.run(Waiting())
+    coroutine.send(None)
+    return coroutine
+
+
+@pytest.mark.parametrize(
+    ("name", "prepare", "action", "counted"),
+    [
+        ("called", lambda module: module.run, lambda run: run(), {"called"}),
+        ("called", lambda module: module.run, _in_thread, {"called"}),
+        ("resumed", _begun, lambda coroutine: next(coroutine.__await__(), None), {"resumed"}),
+        ("generated", lambda module: module.Generated, lambda kind: kind(1) == kind(2), set()),
+        ("lazy", lambda module: module.run, lambda run: run(), {"lazy"}),
+        *((name, None, lambda module: import_module(f"counted.{module}"), set()) for name in FILES),
+    ],
+    ids=["function", "thread", "coroutine", "generated method", "import inside", *(f"import {name}" for name in FILES)],
+)
+def test_functions_count_and_imports_do_not(
+    name: str, prepare: Any, action: Any, counted: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "counted"
     package.mkdir()
-    for name, text in {"__init__": "", **FILES}.items():
-        (package / f"{name}.py").write_text(text)
+    for file, text in {"__init__": "", **FILES}.items():
+        (package / f"{file}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "counted"]:
-        monkeypatch.delitem(sys.modules, name)
-    return Profile(package)
-
-
-def counted(profile: Profile, action: Callable[[], object]) -> set[str]:
-    profile.is_counting = True
+    for module in [module for module in sys.modules if module.partition(".")[0] == "counted"]:
+        monkeypatch.delitem(sys.modules, module)
+    profile = Profile(package)
     with profile.installed():
-        action()
-    return {Path(file).stem for file in profile.files}
-
-
-def test_a_function_counts(profile: Profile) -> None:
-    assert counted(profile, lambda: import_module("counted.called").run()) == {"called"}
-
-
-def test_a_function_in_another_thread_counts(profile: Profile) -> None:
-    run = import_module("counted.called").run
-
-    def in_thread() -> None:
-        thread = Thread(target=run)
-        thread.start()
-        thread.join()
-
-    assert counted(profile, in_thread) == {"called"}
-
-
-def test_a_coroutine_that_goes_on_counts(profile: Profile) -> None:
-    class Waiting:
-        def __await__(self):  # type: ignore[no-untyped-def]
-            yield
-
-    coroutine = import_module("counted.resumed").run(Waiting())
-    coroutine.send(None)
-
-    def go_on() -> None:
-        with suppress(StopIteration):
-            coroutine.send(None)
-
-    assert counted(profile, go_on) == {"resumed"}
-
-
-@pytest.mark.parametrize("name", ["imported", "body", "generated"])
-def test_an_import_does_not_count(profile: Profile, name: str) -> None:
-    assert counted(profile, lambda: import_module(f"counted.{name}")) == set()
-
-
-def test_an_import_inside_a_function_does_not_count(profile: Profile) -> None:
-    assert counted(profile, lambda: import_module("counted.lazy").run()) == {"lazy"}
-
-
-def test_a_generated_method_does_not_count(profile: Profile) -> None:
-    generated = import_module("counted.generated").Generated
-    assert counted(profile, lambda: generated(1) == generated(2)) == set()
-
-
-def test_nothing_counts_before_the_journey(profile: Profile) -> None:
-    with profile.installed():
-        import_module("counted.called").run()
-    assert profile.files == set()
+        # Nothing counts before the journey.
+        prepared = prepare(import_module(f"counted.{name}")) if prepare else name
+        profile.is_counting = True
+        action(prepared)
+    assert {Path(file).stem for file in profile.files} == counted
 
 
 def test_one_dump_line_reaches_the_command_line() -> None:

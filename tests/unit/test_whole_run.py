@@ -110,12 +110,3 @@ def test_a_scenario_is_one_reason_whatever_its_tests_say(suite: Suite) -> None:
     suite.add("nic", "fleet", text)
     status, lines = suite.run()
     assert (status, "6 passed in" in lines[-1]) == (0, True)
-
-
-def test_the_end_shows_the_time_of_each_part_and_the_slowest_cases(suite: Suite) -> None:
-    suite.add("ovs", "slow", "def test_slow(): __import__('time').sleep(0.3)\n")
-    _, lines = suite.run()
-    start = next(number for number, line in enumerate(lines) if line.strip("= ") == "time")
-    times = [line.split(" s ", 1)[1] for line in lines[start + 1 : -1]]
-    assert sorted(line.partition(":")[0] for line in times[:2]) == ["tests/ovs", "tests/unit"]
-    assert times[2:] == ["tests/ovs/test_slow.py::test_slow", "tests/unit/test_sound.py::test_sound"]

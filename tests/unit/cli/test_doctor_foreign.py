@@ -30,25 +30,14 @@ def _cost(config: Balancer, *lines: str) -> ForeignCost:
     return cost
 
 
-def test_a_pin_of_one_client_makes_nine_entries_many() -> None:
-    cost = _cost(NINE, PIN)
-    assert (cost.entries, cost.overridden) == (9, 0)
-    assert cost.entries_with_foreign > 4 * cost.entries
-
-
-def test_a_flow_in_the_table_of_blocks_counts_too() -> None:
-    cost = _cost(NINE, PIN.replace("priority", "table=1, priority"))
-    assert cost.entries_with_foreign > cost.entries
-
-
-def test_the_cost_of_a_flow_that_takes_packets_is_in_packets() -> None:
-    cost = _cost(NINE, "priority=2000,ip,nw_src=0.0.0.0/0.0.0.1 actions=drop")
-    assert cost.overridden == cost.packets // 2
-
-
-def test_a_flow_that_matches_what_ours_match_costs_nothing() -> None:
-    cost = _cost(VIP, "priority=2000,ip,nw_dst=10.3.10.46 actions=drop")
-    assert (cost.entries_with_foreign, cost.overridden) == (cost.entries, 0)
+def test_the_cost_is_in_entries_and_in_packets() -> None:
+    pin, in_blocks = _cost(NINE, PIN), _cost(NINE, PIN.replace("priority", "table=1, priority"))
+    assert (pin.entries, pin.overridden, pin.entries_with_foreign > 4 * 9) == (9, 0, True)
+    assert in_blocks.entries_with_foreign > in_blocks.entries
+    takes_half = _cost(NINE, "priority=2000,ip,nw_src=0.0.0.0/0.0.0.1 actions=drop")
+    assert takes_half.overridden == takes_half.packets // 2
+    same_match = _cost(VIP, "priority=2000,ip,nw_dst=10.3.10.46 actions=drop")
+    assert (same_match.entries_with_foreign, same_match.overridden) == (same_match.entries, 0)
 
 
 @pytest.mark.parametrize(
@@ -64,42 +53,28 @@ def test_flows_that_our_packets_do_not_pass(line: str) -> None:
     assert _foreign(NINE, line) == ForeignFlows((), 1, NOT_READ)
 
 
-def test_a_flow_that_cannot_be_simulated_is_named() -> None:
-    foreign = _foreign(NINE, "priority=2000,ct_state=+trk,ip actions=drop")
-    assert isinstance(foreign.cost, Unknown)
-    assert "ct_state" in foreign.cost.reason
-
-
 @pytest.mark.parametrize(
-    ("line", "taken"),
+    ("line", "named", "taken", "varying"),
     [
-        ("priority=2000,ip actions=ct(table=7)", True),
-        ("priority=2000,ip,nw_src=0.0.0.0/0.0.0.1 actions=ct(table=7)", False),
-        ("priority=2000,ct_state=+trk,ip actions=drop", False),
+        ("priority=2000,ip actions=ct(table=7)", "ct", True, ()),
+        ("priority=2000,ip,nw_src=0.0.0.0/0.0.0.1 actions=ct(table=7)", "ct", False, ()),
+        ("priority=2000,ct_state=+trk,ip actions=drop", "ct_state", False, ()),
+        ("priority=2000,ip,nw_tos=32 actions=drop", "nw_tos", False, ("nw_tos",)),
+        (
+            "priority=2000,ip,nw_src=0.0.0.1/0.0.0.1,nw_tos=32,nw_ttl=1 actions=drop",
+            *("nw_t", False, ("nw_tos", "nw_ttl")),
+        ),
+        ("priority=2000,ip,nw_tos=32,nw_dst=192.0.2.9 actions=drop", "nw_tos", False, ()),
     ],
 )
-def test_a_flow_that_takes_every_packet_does_so_whatever_its_actions_are(line: str, taken: bool) -> None:
+def test_a_flow_that_cannot_be_simulated_takes_every_packet_or_widens_all_the_same(
+    line: str, named: str, taken: bool, varying: tuple[str, ...]
+) -> None:
     """The cost was "unknown", and the exit status of doctor 0, although no packet reached a flow of the service."""
     foreign = _foreign(VIP, line)
     assert isinstance(foreign.cost, Unknown)
-    assert foreign.taken == tuple(each.name for each in VIP.services if taken)
-
-
-@pytest.mark.parametrize(
-    ("line", "varying"),
-    [
-        ("priority=2000,ip,nw_tos=32 actions=drop", ("nw_tos",)),
-        ("priority=2000,ip,nw_src=0.0.0.1/0.0.0.1,nw_tos=32,nw_ttl=1 actions=drop", ("nw_tos", "nw_ttl")),
-        ("priority=2000,ct_state=+trk,ip actions=drop", ()),
-        ("priority=2000,ip,nw_tos=32,nw_dst=192.0.2.9 actions=drop", ()),
-    ],
-)
-def test_a_field_that_differs_between_clients_widens_though_it_is_not_simulated(
-    line: str, varying: tuple[str, ...]
-) -> None:
-    foreign = _foreign(VIP, line)
-    assert isinstance(foreign.cost, Unknown)
-    assert foreign.varying == varying
+    assert named in foreign.cost.reason
+    assert (foreign.taken, foreign.varying) == (tuple(each.name for each in VIP.services if taken), varying)
 
 
 def test_no_flows_of_others() -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,57 +30,58 @@ HEADERS = ["CHECK", "N", "SEEN"]
 ROWS = [["one", "7", "short"], ["two", "8", "words that need much more room than there is"]]
 
 
-@pytest.fixture
-def columns(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    width = request.param
+_NAMES = ["resolvers-of-the-campus", "a-backend-with-a-long-name", "42.19%", "answered"]
+
+
+@pytest.mark.parametrize(
+    ("width", "headers", "rows", "options", "shown"),
+    [
+        (
+            *(40, HEADERS, ROWS, {}),
+            [
+                "CHECK  N  SEEN",
+                "one    7  short",
+                "two    8  words that need much more room",
+                "          than there is",
+            ],
+        ),
+        (
+            *(12, ["A", "SPARE", "MORE", "B"], [["1", "2", "3", "4"]], {"right": range(4), "spare": [1, 2]}),
+            ["A  MORE  B", "1     3  4", "(terminal too narrow for SPARE)"],
+        ),
+        (
+            *(40, ["SERVICE", "BACKEND", "SHARE", "PROBE"], [_NAMES], {"right": [2]}),
+            ["SERVICE       BACKEND        SHARE  PROBE", "resolvers-o…  a-backend-w…  42.19%  answered"],
+        ),
+        (None, HEADERS, ROWS, {"spare": [1]}, ["CHECK  N  SEEN", "one    7  short", f"two    8  {ROWS[1][2]}"]),
+    ],
+    ids=["text goes on below itself", "columns that can be spared go first", "long names are cut", "pipe"],
+)
+def test_a_table_fits_the_terminal(
+    width: int | None,
+    headers: list[str],
+    rows: list[list[str]],
+    options: dict[str, Any],
+    shown: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(output, "is_terminal", lambda: width is not None)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((width or 80, 24)))
+    print_table(headers, rows, **options)
+    assert capsys.readouterr().out.splitlines() == shown
 
 
-@pytest.mark.parametrize("columns", [40], indirect=True)
-def test_a_last_column_of_text_goes_on_below_itself(columns: None, capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(HEADERS, ROWS)
-    assert capsys.readouterr().out.splitlines() == [
-        "CHECK  N  SEEN",
-        "one    7  short",
-        "two    8  words that need much more room",
-        "          than there is",
-    ]
-
-
-@pytest.mark.parametrize("columns", [12], indirect=True)
-def test_columns_that_can_be_spared_go_first(columns: None, capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(["A", "SPARE", "MORE", "B"], [["1", "2", "3", "4"]], right=range(4), spare=[1, 2])
-    assert capsys.readouterr().out.splitlines() == [
-        "A  MORE  B",
-        "1     3  4",
-        "(terminal too narrow for SPARE)",
-    ]
-
-
-@pytest.mark.parametrize("columns", [40], indirect=True)
-def test_long_names_are_cut_where_a_table_would_be_wider_than_the_terminal(
-    columns: None, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("width", "lines"), [(20, ["  why: it takes long", "       to say"]), (None, ["  why: it takes long to say"])]
+)
+def test_sentences_are_wrapped_between_words_on_a_terminal(
+    width: int | None, lines: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = ["resolvers-of-the-campus", "a-backend-with-a-long-name", "42.19%", "answered"]
-    print_table(["SERVICE", "BACKEND", "SHARE", "PROBE"], [row], right=[2])
-    assert capsys.readouterr().out.splitlines() == [
-        "SERVICE       BACKEND        SHARE  PROBE",
-        "resolvers-o…  a-backend-w…  42.19%  answered",
-    ]
-
-
-@pytest.mark.parametrize("columns", [None], indirect=True)
-def test_a_pipe_gets_every_column_and_one_line_a_row(columns: None, capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(HEADERS, ROWS, spare=[1])
-    print_text("a sentence " * 20)
-    assert len(capsys.readouterr().out.splitlines()) == 4
-
-
-@pytest.mark.parametrize("columns", [20], indirect=True)
-def test_sentences_are_wrapped_between_words(columns: None, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(output, "is_terminal", lambda: width is not None)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((width or 20, 24)))
     print_text("  why: it takes long to say", indent="       ")
-    assert capsys.readouterr().out.splitlines() == ["  why: it takes long", "       to say"]
+    assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_a_closed_standard_output_is_an_error_without_a_traceback() -> None:
@@ -115,47 +117,32 @@ def on_a_terminal(*arguments: object) -> str:
     return written.decode().replace("\r\n", "\n")
 
 
-def check(written: str) -> None:
+_WORDS = {
+    "dump": f"verify-offload {CONFIG} --from-dump dump",
+    "dump, any bridge": "verify-offload --bridge br0 --from-dump dump",
+    "log": f"why {CONFIG} --from-dump dump --from-log log",
+    "flows": "lint --flows flows",
+    "config": f"validate {CLEAR}.yaml",
+    "option": f"trace {CONFIG} --offline --src {HOSTILE}",
+    "command": HOSTILE,
+}
+
+
+@pytest.mark.parametrize("words", _WORDS.values(), ids=_WORDS)
+def test_no_escapes_of_files_and_arguments_reach_a_terminal(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Megaflows that send packets elsewhere, by actions that no switch prints; and a line that cannot be read.
+    dump = (GOLDEN / "software.dump").read_text().replace("actions:", f"actions:userspace({HOSTILE}),")
+    Path("dump").write_text(f"{dump}ufid:{HOSTILE}, x\n")
+    line = f"2026-01-02T03:04:05.678Z|00001|netdev_offload_tc(h)|ERR|{HOSTILE} cannot offload: {HOSTILE}\n"
+    Path("log").write_text(line)
+    Path("flows").write_text(f" cookie=0x0, table=0, priority=7,ip,in_port=p0 actions=unknown({HOSTILE.rstrip()})\n")
+    Path(f"{CLEAR}.yaml").write_text(SMALL_CONFIG.replace("fips2", '"\\e[2J\\e]0;owned\\a\\N\\x9b2J"'))
+    written = on_a_terminal(*words.split(" "))
     assert r"\x1b[2J" in written, written
-    for sequence in (CLEAR, "\x1b]", "\x07", C1, HIDDEN, "\r"):
-        assert sequence not in written
-
-
-@pytest.fixture
-def dump(tmp_path: Path) -> Path:
-    """Megaflows that send packets elsewhere, by actions that no switch prints; and a line that cannot be read."""
-    path = tmp_path / "hostile.dump"
-    text = (GOLDEN / "software.dump").read_text()
-    path.write_text(text.replace("actions:", f"actions:userspace({HOSTILE}),") + f"ufid:{HOSTILE}, x\n")
-    return path
-
-
-def test_verify_offload_prints_no_escapes_of_a_dump(dump: Path) -> None:
-    check(on_a_terminal("verify-offload", CONFIG, "--from-dump", dump))
-    check(on_a_terminal("verify-offload", "--bridge", "br0", "--from-dump", dump))
-
-
-def test_why_prints_no_escapes_of_a_dump_or_a_log(dump: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text(f"2026-01-02T03:04:05.678Z|00001|netdev_offload_tc(h)|ERR|{HOSTILE} cannot offload: {HOSTILE}\n")
-    check(on_a_terminal("why", CONFIG, "--from-dump", dump, "--from-log", log))
-
-
-def test_lint_prints_no_escapes_of_flows(tmp_path: Path) -> None:
-    flows = tmp_path / "flows"
-    flows.write_text(f" cookie=0x0, table=0, priority=7,ip,in_port=p0 actions=unknown({HOSTILE.rstrip()})\n")
-    check(on_a_terminal("lint", "--flows", flows))
-
-
-def test_errors_print_no_escapes_of_a_config(tmp_path: Path) -> None:
-    config = tmp_path / f"{CLEAR}.yaml"
-    config.write_text(SMALL_CONFIG.replace("fips2", '"\\e[2J\\e]0;owned\\a\\N\\x9b2J"'))
-    check(on_a_terminal("validate", config))
-
-
-def test_usage_errors_print_no_escapes_of_arguments() -> None:
-    check(on_a_terminal("trace", CONFIG, "--offline", "--src", f"{HOSTILE}"))
-    check(on_a_terminal(HOSTILE))
+    assert not [sequence for sequence in (CLEAR, "\x1b]", "\x07", C1, HIDDEN, "\r") if sequence in written]
 
 
 def test_colours_of_commands_reach_a_terminal() -> None:
@@ -253,15 +240,12 @@ def test_one_sentence_reports_that_the_kernel_has_no_chains(
 DONE = PlannedRestart(0.4567, {"ovsbr1": 8, "ovsbr2": 1}, {"ovsbr1": 2, "ovsbr2": 0})
 
 
-def test_for_people() -> None:
+def test_a_restart_is_told_to_people_and_to_programs() -> None:
     assert list(restart_lines(DONE)) == [
         "ovsbr1: 8 flows and 2 groups are back",
         "ovsbr2: 1 flow is back",
         "done: 457ms from the order to restart until all was back",
     ]
-
-
-def test_for_programs() -> None:
     assert restart_document(DONE) == {
         "gap_s": 0.457,
         "flows": {"ovsbr1": 8, "ovsbr2": 1},

@@ -44,10 +44,9 @@ def test_arrows_choose_and_stay_within(keys: tuple[str, ...], chosen: tuple[str,
 
 
 def test_nothing_is_drained_before_it_is_confirmed() -> None:
-    view, wanted = after("down", "d")
-    assert wanted is None
-    assert view.question == Order(Task.DRAIN, ("web", "b1"))
-    assert after("down", "d", "y") == (View(("web", "b1")), Order(Task.DRAIN, ("web", "b1")))
+    order = Order(Task.DRAIN, ("web", "b1"))
+    assert after("down", "d") == (View(("web", "b1"), question=order), None)
+    assert after("down", "d", "y") == (View(("web", "b1")), order)
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key != "y"])
@@ -89,12 +88,20 @@ def test_the_chosen_row_can_always_be_seen(keys: list[str], height: int) -> None
     assert sum(text.startswith("▸ ") for text in texts) == 1
 
 
-def test_an_answer_cannot_move_the_cursor() -> None:
-    first = snapshot().services[0]
-    rude = replace(first, backends=(replace(first.backends[0], reason="\x1b[2J\x07漢\n"), *first.backends[1:]))
-    text = "".join(click.unstyle(line) for line in frame(replace(snapshot(), services=(rude,)), View(), Size(160, 20)))
-    assert "\\x1b[2J\\x07?\\n" in text
-    assert "\x1b" not in text
+def test_no_text_from_servers_and_configs_moves_the_cursor() -> None:
+    """Clears the screen, sets the title, changes colours, breaks lines and turns text round."""
+    rude = "\x1b[2J\x1b]0;title\x07\x9b31m\n\u202e漢"
+    service = snapshot().services[0]
+    backend = replace(service.backends[0], name=f"b{rude}", reason=f"HTTP 200 {rude}")
+    shown = replace(
+        snapshot(),
+        services=(replace(service, name=f"web{rude}", backends=(backend,)),),
+        **dict.fromkeys(("bridge", "config_path", "last_error", "ports_problem"), rude),
+        problems=(f"port {rude}",),
+    )
+    text = "".join(click.unstyle(line) for line in frame(shown, View(), Size(250, 30)))
+    assert "HTTP 200 \\x1b[2J\\x1b]0;title\\x07\\x9b31m\\n\\u202e?" in text
+    assert text.isprintable()
 
 
 @given(st.text())

@@ -16,8 +16,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
@@ -31,8 +30,6 @@ from xenoovs.show.snapshot import Snapshot
 
 _MAIN = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval")
 _PROGRAM = (sys.executable, "-c", "from xenoovs.cli.main import main; main()")
-_RUDE = "\x1b[2J\x1b]0;title\x07\x9b31m\n\u202e"
-"""Clears the screen, sets the title, changes colours, breaks lines and turns text round."""
 
 
 class Stub:
@@ -225,37 +222,3 @@ def test_one_document_is_that_of_status(control: Path) -> None:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         documents.append(json.loads(done.stdout))
     assert documents[0] == documents[1]
-
-
-@pytest.mark.parametrize("command", [("status",), ("top", "--once")], ids=" ".join)
-def test_escapes_from_servers_and_configs_do_not_reach_the_terminal(
-    stub: Stub, control: Path, command: tuple[str, ...]
-) -> None:
-    service = stub.shown.services[0]
-    backend = replace(service.backends[0], name=f"b{_RUDE}", reason=f"HTTP 200 {_RUDE}")
-    stub.shown = replace(
-        stub.shown,
-        services=(replace(service, name=f"web{_RUDE}", backends=(backend,)),),
-        bridge=f"br{_RUDE}",
-        config_path=f"/etc/{_RUDE}",
-        last_error=f"bridge is gone {_RUDE}",
-        problems=(f"port {_RUDE}",),
-        ports_problem=_RUDE,
-    )
-    ours, theirs = pty.openpty()
-    resize(ours, columns=200)
-    environment = {**os.environ, "TERM": "xterm-256color"}
-    argv = (*_PROGRAM, *command, "--control", str(control))
-    with subprocess.Popen(argv, stdout=theirs, stderr=theirs, env=environment) as process:
-        os.close(theirs)
-        seen = b""
-        with suppress(OSError):
-            while data := os.read(ours, 65536):
-                seen += data
-        assert process.wait(PATIENCE_S) in (0, 2)
-    os.close(ours)
-    text = seen.decode()
-    assert "bridge is gone \\x1b[2J" in text
-    # Only colours and styles are left, and lines end with carriage return and line feed.
-    left = re.sub(r"\x1b\[[0-9;]*m|\r?\n", "", text)
-    assert left.isprintable(), re.findall(r"[^ -~]+", left)
