@@ -92,6 +92,12 @@ class Tab:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
+    async def texts(self, selector: str) -> list[str]:
+        """The texts of the elements that a selector finds."""
+        found = await self.evaluate(f"[...document.querySelectorAll({selector!r})].map(e => e.textContent)")
+        assert isinstance(found, list)
+        return found
+
     async def open(self, url: str) -> None:
         await self.ask("Page.navigate", url=url)
         # The page of before is complete, too.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from tests.browser.chromium import CONTRASTS, new_tab
+from tests.browser.chromium import CONTRASTS, Tab
 from tests.unit.store.test_cluster import CANDIDATE, LEADER, facts
 from xenoovs.agent.control.serve import Listen, open_port
 from xenoovs.fleet.commands.page import served_beside
@@ -61,47 +60,35 @@ def urls() -> Iterator[dict[int, str]]:
     ("dpus", "width", "scheme"),
     [*product([3], [320, 800, 1280], ["light", "dark"]), (1000, 320, "light"), (1000, 1280, "dark")],
 )
-def test_nothing_is_cut_off_and_all_can_be_read(
-    browser: str, urls: dict[int, str], dpus: int, width: int, scheme: str
+async def test_nothing_is_cut_off_and_all_can_be_read(
+    tab: Tab, urls: dict[int, str], dpus: int, width: int, scheme: str
 ) -> None:
-    async def run() -> None:
-        async with new_tab(browser) as tab:
-            await tab.look(width=width, scheme=scheme)
-            await tab.show(urls[dpus])
-            assert await tab.evaluate("document.documentElement.scrollWidth") <= width
-            assert await tab.evaluate(CONTRASTS) == []
-            assert await tab.evaluate("document.querySelectorAll('.dpu').length") == dpus
-            assert tab.console_messages == []
-
-    asyncio.run(run())
+    await tab.look(width=width, scheme=scheme)
+    await tab.show(urls[dpus])
+    assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert await tab.evaluate(CONTRASTS) == []
+    assert await tab.evaluate("document.querySelectorAll('.dpu').length") == dpus
+    assert tab.console_messages == []
 
 
-def test_trouble_comes_first_and_a_filter_outlives_a_refresh(browser: str, urls: dict[int, str]) -> None:
-    async def run() -> None:
-        async with new_tab(browser) as tab:
-            await tab.show(urls[1000])
-            assert await tab.evaluate("document.querySelector('.notice.warn').innerText") == "wave 1"
-            assert (await tab.evaluate(SHOWN))[:3] == ["dpu1", "dpu2", "dpu0"]
-            await tab.evaluate("document.querySelector('.choose-failed').click()")
-            assert await tab.evaluate(SHOWN) == ["dpu1"]
-            await tab.evaluate("document.querySelector('header').dataset.old = 'yes'")
-            await tab.until("!document.querySelector('header').dataset.old")
-            assert await tab.evaluate(SHOWN) == ["dpu1"]
-            assert NO_PORT in await tab.evaluate("document.querySelector('.dpu.failed').innerText")
-
-    asyncio.run(run())
+async def test_trouble_comes_first_and_a_filter_outlives_a_refresh(tab: Tab, urls: dict[int, str]) -> None:
+    await tab.show(urls[1000])
+    assert await tab.evaluate("document.querySelector('.notice.warn').innerText") == "wave 1"
+    assert (await tab.evaluate(SHOWN))[:3] == ["dpu1", "dpu2", "dpu0"]
+    await tab.evaluate("document.querySelector('.choose-failed').click()")
+    assert await tab.evaluate(SHOWN) == ["dpu1"]
+    await tab.evaluate("document.querySelector('header').dataset.old = 'yes'")
+    await tab.until("!document.querySelector('header').dataset.old")
+    assert await tab.evaluate(SHOWN) == ["dpu1"]
+    assert NO_PORT in await tab.evaluate("document.querySelector('.dpu.failed').innerText")
 
 
 @pytest.mark.parametrize("state", DpuState)
-def test_every_state_can_be_chosen(browser: str, urls: dict[int, str], state: DpuState) -> None:
-    async def run() -> None:
-        async with new_tab(browser) as tab:
-            await tab.show(urls[3])
-            key = state.value.replace(" ", "-")
-            await tab.evaluate(f"document.querySelector('.choose-{key}').click()")
-            names = {DpuState.FAILED: ["dpu1"], DpuState.BEHIND: ["dpu2"], DpuState.APPLIED: ["dpu0"]}
-            assert await tab.evaluate(SHOWN) == names.get(state, [])
-            chosen = "[...document.querySelectorAll('.filters .chosen')].map(each => each.textContent)"
-            assert await tab.evaluate(chosen) == [f"{state.value} {len(names.get(state, []))}"]
-
-    asyncio.run(run())
+async def test_every_state_can_be_chosen(tab: Tab, urls: dict[int, str], state: DpuState) -> None:
+    await tab.show(urls[3])
+    key = state.value.replace(" ", "-")
+    await tab.evaluate(f"document.querySelector('.choose-{key}').click()")
+    names = {DpuState.FAILED: ["dpu1"], DpuState.BEHIND: ["dpu2"], DpuState.APPLIED: ["dpu0"]}
+    assert await tab.evaluate(SHOWN) == names.get(state, [])
+    chosen = "[...document.querySelectorAll('.filters .chosen')].map(each => each.textContent)"
+    assert await tab.evaluate(chosen) == [f"{state.value} {len(names.get(state, []))}"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from tests.browser.chromium import CONTRASTS, Tab, new_tab
+from tests.browser.chromium import CONTRASTS, Tab
 from tests.unit.measure.made import designs_run, latency_run, loss_run, rate_run, suspecting, write
 from xenoovs.measure.report import make_report, read_sources, write_report
 
@@ -22,47 +20,33 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_report(make_report(read_sources([before, after])), Path(directory)).as_uri()
 
 
-def play(browser: str, scenario: Callable[[Tab], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with new_tab(browser) as tab:
-            await scenario(tab)
-
-    asyncio.run(run())
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [420, 700, 1280])
-def test_it_fits_the_window_and_can_be_read_in_both_schemes(browser: str, url: str, width: int, scheme: str) -> None:
-    async def scenario(tab: Tab) -> None:
-        await tab.look(width=width, scheme=scheme)
-        await tab.open(url)
-        assert await tab.evaluate("document.documentElement.scrollWidth") == width
-        assert await tab.evaluate(CONTRASTS.replace("#now *", "body *")) == []
-        # Each picture has at least the width of its card, and the ground of the scheme.
-        assert (
-            await tab.evaluate(
-                "[...document.querySelectorAll('figure svg')].map(e => e.getBoundingClientRect().width > 0.8 * "
-                "e.parentElement.getBoundingClientRect().width && e.getBoundingClientRect().height > 150)"
-            )
-            == [True] * 4
+async def test_it_fits_the_window_and_can_be_read_in_both_schemes(tab: Tab, url: str, width: int, scheme: str) -> None:
+    await tab.look(width=width, scheme=scheme)
+    await tab.open(url)
+    assert await tab.evaluate("document.documentElement.scrollWidth") == width
+    assert await tab.evaluate(CONTRASTS.replace("#now *", "body *")) == []
+    # Each picture has at least the width of its card, and the ground of the scheme.
+    assert (
+        await tab.evaluate(
+            "[...document.querySelectorAll('figure svg')].map(e => e.getBoundingClientRect().width > 0.8 * "
+            "e.parentElement.getBoundingClientRect().width && e.getBoundingClientRect().height > 150)"
         )
-        fill = await tab.evaluate("getComputedStyle(document.querySelector('figure svg path')).fill")
-        assert fill == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(18, 23, 29)")
-        assert tab.console_messages == []
-        assert tab.requests == [url]
+        == [True] * 4
+    )
+    fill = await tab.evaluate("getComputedStyle(document.querySelector('figure svg path')).fill")
+    assert fill == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(18, 23, 29)")
+    assert tab.console_messages == []
+    assert tab.requests == [url]
 
-    play(browser, scenario)
 
-
-def test_it_prints_in_light_colours_whatever_the_screen_has(browser: str, url: str) -> None:
-    async def scenario(tab: Tab) -> None:
-        await tab.ask(
-            "Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}]
-        )
-        await tab.open(url)
-        fill = await tab.evaluate("getComputedStyle(document.querySelector('figure svg path')).fill")
-        assert fill == "rgb(255, 255, 255)"
-        printed = base64.b64decode((await tab.ask("Page.printToPDF", printBackground=False))["data"])
-        assert printed.startswith(b"%PDF")
-
-    play(browser, scenario)
+async def test_it_prints_in_light_colours_whatever_the_screen_has(tab: Tab, url: str) -> None:
+    await tab.ask(
+        "Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}]
+    )
+    await tab.open(url)
+    fill = await tab.evaluate("getComputedStyle(document.querySelector('figure svg path')).fill")
+    assert fill == "rgb(255, 255, 255)"
+    printed = base64.b64decode((await tab.ask("Page.printToPDF", printBackground=False))["data"])
+    assert printed.startswith(b"%PDF")

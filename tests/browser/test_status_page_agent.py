@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.agent_support import Scene
-from tests.browser.chromium import CONTRASTS, Tab, new_tab
+from tests.browser.chromium import CONTRASTS, Tab
 from tests.fake_switch import fake_bridge
 from tests.faked_datapath import FakedDatapath
 from tests.patience import eventually
@@ -66,73 +66,53 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"{opened.url}/"
 
 
-async def texts(tab: Tab, selector: str) -> list[str]:
-    found = await tab.evaluate(f"[...document.querySelectorAll({selector!r})].map(e => e.textContent)")
-    assert isinstance(found, list)
-    return found
-
-
-def test_verdicts_and_a_backend_that_is_down_are_shown(browser: str, url: str) -> None:
-    async def run() -> None:
-        async with new_tab(browser) as tab:
-            await tab.show(url)
-            assert (await texts(tab, ".pill"))[0] == "a backend is down"
-            assert await texts(tab, "td.down small") == ["connection refused, 1ms"]
-            assert [text.split()[0] for text in await texts(tab, "figcaption li")] == [v.value for v in VERDICTS]
-            classes = await tab.evaluate(
-                "[...document.querySelectorAll('.strip')[1].querySelectorAll('rect')].map(r => r.getAttribute('class'))"
-            )
-            assert set(classes) == {"v-hw", "v-tc_sw", "v-sw", "v-partial", "v-absent"}
-            # web2 is down: nothing leads there, and its part is lent to the others.
-            holds = await texts(tab, ".holds")
-            assert holds[1] == "has 0% of the clients"
-            assert sum(float(text.split()[1].rstrip("%")) for text in holds) == pytest.approx(100, abs=0.1)
-            assert tab.console_messages == []
-
-    asyncio.run(run())
+async def test_verdicts_and_a_backend_that_is_down_are_shown(tab: Tab, url: str) -> None:
+    await tab.show(url)
+    assert (await tab.texts(".pill"))[0] == "a backend is down"
+    assert await tab.texts("td.down small") == ["connection refused, 1ms"]
+    assert [text.split()[0] for text in await tab.texts("figcaption li")] == [v.value for v in VERDICTS]
+    classes = await tab.evaluate(
+        "[...document.querySelectorAll('.strip')[1].querySelectorAll('rect')].map(r => r.getAttribute('class'))"
+    )
+    assert set(classes) == {"v-hw", "v-tc_sw", "v-sw", "v-partial", "v-absent"}
+    # web2 is down: nothing leads there, and its part is lent to the others.
+    holds = await tab.texts(".holds")
+    assert holds[1] == "has 0% of the clients"
+    assert sum(float(text.split()[1].rstrip("%")) for text in holds) == pytest.approx(100, abs=0.1)
+    assert tab.console_messages == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 800, 1280])
-def test_nothing_is_cut_off_and_all_can_be_read(browser: str, url: str, width: int, scheme: str) -> None:
-    async def run() -> None:
-        async with new_tab(browser) as tab:
-            await tab.look(width=width, scheme=scheme)
-            await tab.show(url)
-            assert await tab.evaluate("document.documentElement.scrollWidth") <= width
-            assert await tab.evaluate(CONTRASTS) == []
-
-    asyncio.run(run())
+async def test_nothing_is_cut_off_and_all_can_be_read(tab: Tab, url: str, width: int, scheme: str) -> None:
+    await tab.look(width=width, scheme=scheme)
+    await tab.show(url)
+    assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert await tab.evaluate(CONTRASTS) == []
+    ground = re.findall(r"\d+", await tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert (sum(map(int, ground)) > 3 * 128) == (scheme == "light")
 
 
 @pytest.mark.parametrize("width", [320, 800, 1280])
-def test_bars_of_a_service_have_one_length(browser: str, url: str, width: int) -> None:
-    async def run() -> None:
-        async with new_tab(browser) as tab:
-            await tab.look(width=width)
-            await tab.show(url)
-            lengths = await tab.evaluate(
-                "[...document.querySelectorAll('.bar')].map(b => Math.round(b.getBoundingClientRect().width))"
-            )
-            assert len(lengths) == 3
-            assert len({*lengths}) == 1
-
-    asyncio.run(run())
+async def test_bars_of_a_service_have_one_length(tab: Tab, url: str, width: int) -> None:
+    await tab.look(width=width)
+    await tab.show(url)
+    lengths = await tab.evaluate(
+        "[...document.querySelectorAll('.bar')].map(b => Math.round(b.getBoundingClientRect().width))"
+    )
+    assert len(lengths) == 3
+    assert len({*lengths}) == 1
 
 
-def test_keys_move_through_blocks_while_the_page_refreshes(browser: str, url: str) -> None:
-    async def run() -> None:
-        async with new_tab(browser) as tab:
-            await tab.show(url)
-            for key in ("Tab", "ArrowRight", "ArrowRight"):
-                await tab.ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
-            (tip,) = await texts(tab, "#tip")
-            assert "nw_src=" in tip
-            assert tip == await tab.evaluate("document.querySelectorAll('.strip rect')[1].dataset.tip")
-            await tab.evaluate("document.querySelector('header').dataset.old = 'yes'")
-            await tab.until("!document.querySelector('header').dataset.old")
-            assert await texts(tab, "#tip") == [tip]
-            assert await tab.evaluate("document.activeElement.classList.contains('strip')")
-            assert await tab.evaluate("!document.getElementById('tip').hidden")
-
-    asyncio.run(run())
+async def test_keys_move_through_blocks_while_the_page_refreshes(tab: Tab, url: str) -> None:
+    await tab.show(url)
+    for key in ("Tab", "ArrowRight", "ArrowRight"):
+        await tab.ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
+    (tip,) = await tab.texts("#tip")
+    assert "nw_src=" in tip
+    assert tip == await tab.evaluate("document.querySelectorAll('.strip rect')[1].dataset.tip")
+    await tab.evaluate("document.querySelector('header').dataset.old = 'yes'")
+    await tab.until("!document.querySelector('header').dataset.old")
+    assert await tab.texts("#tip") == [tip]
+    assert await tab.evaluate("document.activeElement.classList.contains('strip')")
+    assert await tab.evaluate("!document.getElementById('tip').hidden")
