@@ -92,9 +92,7 @@ def test_the_rates_of_backends_are_their_shares(profile: ModuleType) -> None:
         total = sum(rates[backend.name] for backend in service.backends)
         shares = tuple(Fraction(rates[backend.name], total) for backend in service.backends)
         assert shares == service.target_shares
-
-
-def test_the_other_port_of_a_pair_sends_nothing(profile: ModuleType) -> None:
+    # The other port of a pair sends nothing.
     assert profile.register().get_streams(direction=1, port_id=1, tunables=[]) == []
 
 

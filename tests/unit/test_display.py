@@ -25,15 +25,13 @@ from xenoovs.display import decimal, duration, percent, percent_rounded_up, prin
         (0.9999, "99.99%"),
         (1 - 1e-8, "99.99%"),
         (Fraction(10**9 - 1, 10**9), "99.99%"),
+        *((share, "<0.01%") for share in (1e-9, 0.00004, 2**-16, Fraction(1, 65536))),
     ],
 )
-def test_what_is_not_all_is_never_a_hundred_percent(share: Fraction | float | None, text: str) -> None:
+def test_what_is_not_all_is_never_a_hundred_percent_and_what_is_some_never_zero(
+    share: Fraction | float | None, text: str
+) -> None:
     assert percent(share) == text
-
-
-@pytest.mark.parametrize("share", [1e-9, 0.00004, 2**-16, Fraction(1, 65536)])
-def test_a_share_that_is_not_zero_is_never_shown_as_zero(share: Fraction | float) -> None:
-    assert percent(share) == "<0.01%"
 
 
 @pytest.mark.parametrize(
@@ -48,16 +46,11 @@ def test_a_share_that_is_not_zero_is_never_shown_as_zero(share: Fraction | float
         (1_234_567, "1.23M"),
         (92_800_000, "92.8M"),
         (1.5e15, "1500T"),
+        # Just below a prefix.
+        *((999.6, "1k"), (999_600, "1M"), (999_999_999, "1G"), (9.999e11, "1T"), (999_499, "999k")),
     ],
 )
 def test_a_quantity_has_three_digits_and_a_prefix(value: float | None, text: str) -> None:
-    assert quantity(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(999.6, "1k"), (999_600, "1M"), (999_999_999, "1G"), (9.999e11, "1T"), (999_499, "999k")]
-)
-def test_a_quantity_just_below_a_prefix_has_no_exponent(value: float, text: str) -> None:
     assert quantity(value) == text
 
 
