@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from scripts.movement import KINDS, LIKE, PAGE, curve_of, curve_table, default_row, filled
+from scripts.movement import KINDS, LIKE, PAGE, curve_of, curve_table, default_row
 from scripts.movement_streams import Kind
 
 SEEDS, EVENTS = range(1, 4), 60
@@ -22,10 +22,3 @@ def test_the_page_has_the_curve_of_like_backends() -> None:
 def test_the_page_has_the_costs_of_the_default(kind: Kind) -> None:
     row = default_row(kind, Fraction(5, 100), SEEDS, EVENTS)
     assert f"| {' | '.join(row)} |" in PAGE.read_text(encoding="utf-8")
-
-
-def test_a_table_without_a_part_of_the_page_is_refused() -> None:
-    page = "<!-- measured: one -->\nold\n<!-- end -->\n"
-    assert filled(page, {"one": "new"}) == "<!-- measured: one -->\nnew\n<!-- end -->\n"
-    with pytest.raises(ValueError, match="0 parts `two`"):
-        filled(page, {"two": "new"})

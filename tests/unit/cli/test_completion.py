@@ -13,6 +13,7 @@ from click.shell_completion import ShellComplete
 from tests.command_line import SMALL_CONFIG, CommandLine
 from xenoovs.cli.main import COMMANDS, cli
 
+LARGE = SMALL_CONFIG + "# \n" * (1 << 20)
 HEAVY = {"ssl", "numpy", "aiohttp", "pydantic", "asyncio", "rich", "xenoovs.model.load", "xenoovs.engine.engine"}
 
 
@@ -36,6 +37,7 @@ def test_a_script_for_each_shell(xenoovs: CommandLine, shell: str) -> None:
     result = xenoovs("--completion", shell)
     assert result.status == 0
     assert "_XENOOVS_COMPLETE" in result.out
+    assert "--version" in offered(incomplete="--")
 
 
 def test_labs(config: Path) -> None:
@@ -64,10 +66,6 @@ def test_labs(config: Path) -> None:
 )
 def test_what_is_offered(words: str, incomplete: str, found: str) -> None:
     assert offered(*words.split(), incomplete=incomplete) == found.split()
-
-
-def test_options() -> None:
-    assert "--version" in offered(incomplete="--")
 
 
 def test_services_of_the_file_that_is_named(config: Path) -> None:
@@ -102,18 +100,16 @@ def test_services_of_the_lab(config: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert offered("weight", "--lab", "two") == []
 
 
-@pytest.mark.parametrize("text", ["", "[", "services: 3", "services: [1]", "services: [{}]", "\0", "a: &a [*a]"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "services: 3", "services: [1]", "services: [{}]", "\0", "a: &a [*a]", pytest.param(LARGE, id="large")],
+)
 def test_a_wrong_config_offers_nothing(config: Path, text: str, capfd: pytest.CaptureFixture[str]) -> None:
     config.write_text(text)
     assert offered("weight") == []
     config.unlink()
     assert offered("weight") == []
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_large_config_offers_nothing(config: Path) -> None:
-    config.write_text(SMALL_CONFIG + "# \n" * (1 << 20))
-    assert offered("weight") == []
 
 
 PROGRAM = """

@@ -95,6 +95,11 @@ REASONS: dict[str, tuple[Case, str]] = {
         )
         for switch_id, likelihood in ((None, "certain"), ("70617274", "likely"))
     },
+    # Open vSwitch puts mirrors first.
+    "the copy of a mirror is a second output": (
+        case(megaflow(actions="x0,p1"), seen=host(devices=(device("p0"), device("p1"), device("x0", switch_id=None)))),
+        "egress-not-on-eswitch, certain: a copy of each packet leaves by x0, ...",
+    ),
     **{
         f"a port of type {port_type} in a datapath {datapath}": (
             case(IN_SOFTWARE, seen=host(datapath=datapath, port_type=port_type, offload=OFF, config={})),
