@@ -27,7 +27,7 @@ from tests.ovs.simulated import (
     without_learned_ports,
 )
 from tests.predicted import packets_of_every_region
-from tests.property.programs import Block, balance_flows, random_packets, random_program
+from tests.property.programs import balance_flows, random_packets, random_program
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_config
 from xenoovs.datapath.outer import encapsulations
@@ -41,6 +41,7 @@ from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import TAGGED, Field, Flow
 from xenoovs.openflow.text import parse_dump, parse_flow
+from xenoovs.partition.block import Block
 
 
 @pytest.fixture

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from random import Random
 
+from tests.strategies import VIPS4, VIPS6
 from xenoovs.model.address import Family, IPAddress, Mac
 from xenoovs.model.balancer import Claim, PortRange, Protocol
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
+from xenoovs.partition.block import Block, spread
 
 VIP_MACS = (Mac(0xC470BDA056AC), Mac(0xC470BDA056AD))
 CLIENT_MACS = (Mac(0x020000000001), Mac(0x020000000002), Mac(0x020000000003))
-_VIPS: tuple[IPAddress, ...] = tuple(map(IPv4Address, ("10.3.10.45", "10.3.10.46", "10.3.10.61", "10.7.0.1")))
-_VIPS6: tuple[IPAddress, ...] = (IPv6Address("2001:db8::45"), IPv6Address("2001:db8::46"), IPv6Address("2001:db8:1::1"))
 _PORTS = (53, 80, 443, 8000, 8003, 22, 5000)
 _KEYWORDS = {Protocol.UDP: "udp", Protocol.TCP: "tcp", Protocol.SCTP: "sctp", Protocol.ICMP: "icmp"}
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    value: int
-    depth: int
 
 
 def random_blocks(random: Random, *, max_depth: int) -> list[Block]:
@@ -36,11 +29,6 @@ def random_blocks(random: Random, *, max_depth: int) -> list[Block]:
             block = blocks.pop(chosen)
             blocks += [Block(block.value | bit << block.depth, block.depth + 1) for bit in (0, 1)]
     return sorted(blocks, key=lambda block: (block.depth, block.value))
-
-
-def spread(value: int, positions: Sequence[int]) -> int:
-    """Bit i of `value` at positions[i]."""
-    return sum(1 << position for i, position in enumerate(positions) if value >> i & 1)
 
 
 def balance_flows(
@@ -59,8 +47,8 @@ def balance_flows(
     keyword, source, written = _key(family, protocol)
     flows = []
     for i, block in enumerate(blocks):
-        mask = spread((1 << block.depth) - 1, positions)
-        match = f",{source}={written(spread(block.value, positions))}/{written(mask)}" if mask else ""
+        value, mask = spread(block, positions)
+        match = f",{source}={written(value)}/{written(mask)}" if mask else ""
         actions = f"mod_dl_dst:0a:00:00:00:{identity:02x}:{i:02x},output:p1"
         flows.append(f"table=1, priority={base - block.depth},{keyword},reg0={identity:#x}{match} actions={actions}")
     return flows
@@ -78,7 +66,7 @@ def random_claims(random: Random, *, count: int) -> list[Claim]:
     claims: list[Claim] = []
     while len(claims) < count:
         family = random.choice((Family.IPV4, Family.IPV4, Family.IPV6))
-        vip = random.choice(_VIPS if family is Family.IPV4 else _VIPS6)
+        vip = random.choice(VIPS4 if family is Family.IPV4 else VIPS6)
         protocol = random.choice((None, *Protocol))
         ports: tuple[PortRange, ...] = ()
         if protocol and protocol.has_ports and random.random() < 0.8:
@@ -172,7 +160,7 @@ def _random_packet(random: Random) -> Packet:
     return Packet(
         random.choice(("p0", "p0", "p2")),
         _random_source(random, is_ipv4),
-        random.choice((*_VIPS, other4) if is_ipv4 else (*_VIPS6, other6)),
+        random.choice((*VIPS4, other4) if is_ipv4 else (*VIPS6, other6)),
         protocol,
         sport,
         dport,

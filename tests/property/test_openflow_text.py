@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.openflow_replies import flows_reply
 from tests.property.flows import flows
-from tests.property.wire_messages import DECODERS, NAMES, OFPORTS, any_message, damaged, observed
+from tests.property.wire_messages import DECODERS, NAMES, OFPORTS, OPTIONS, any_message, damaged, observed
 from xenoovs.errors import ParseError, WireError
 from xenoovs.openflow.flow import Bundle, Command, Flow, FlowMod, ObservedFlow
 from xenoovs.openflow.text import parse_dump, parse_flow, render_flow
@@ -19,7 +19,6 @@ from xenoovs.openflow.wire.flow import encode_flow_mod, note_action, note_of
 from xenoovs.openflow.wire.frame import HEADER, Frames
 from xenoovs.openflow.wire.message import decode_flows, encode_bundle, has_more
 
-_OPTIONS = ("idle_timeout=10", "hard_timeout=3", "send_flow_rem", "check_overlap", "importance=7")
 _DUMP_WORDS = (
     *(" cookie=0x1, ", "duration=1.5s, ", "table=3, ", 'table="a b", ', "n_packets=1, n_bytes=2, ", "idle_timeout=1, "),
     *(
@@ -37,9 +36,9 @@ _DUMP_WORDS = (
 )
 
 
-@given(flow=flows(), options=st.sets(st.sampled_from(_OPTIONS)))
+@given(flow=flows(), options=st.sets(st.sampled_from(OPTIONS)))
 def test_what_is_rendered_is_read_back(flow: Flow, options: set[str]) -> None:
-    whole = Flow(flow.key, flow.cookie, flow.actions, tuple(option for option in _OPTIONS if option in options))
+    whole = Flow(flow.key, flow.cookie, flow.actions, tuple(option for option in OPTIONS if option in options))
     assert parse_flow(render_flow(whole)) == whole
 
 
@@ -75,7 +74,7 @@ def _read(text: str) -> tuple[list[Flow], ParseError | None]:
         return [], error
 
 
-@pytest.mark.parametrize("option", _OPTIONS)
+@pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_is_content_and_not_identity(option: str) -> None:
     """Flags were part of the match, so a plan would have added the flow and deleted it again."""
     separator = ", " if "=" in option else " "

@@ -26,7 +26,7 @@ OFPORTS = {name: number for number, name in enumerate(PORTS, 1)}
 NAMES = {number: name for name, number in OFPORTS.items()}
 
 U64 = st.integers(0, (1 << 64) - 1)
-_OPTIONS = ("idle_timeout=10", "hard_timeout=3", "send_flow_rem", "check_overlap", "importance=7")
+OPTIONS = ("idle_timeout=10", "hard_timeout=3", "send_flow_rem", "check_overlap", "importance=7")
 _FOREIGN = (
     "group:5",
     "CONTROLLER:128",
@@ -60,7 +60,7 @@ DECODERS: tuple[tuple[int, Callable[[bytes], object]], ...] = (
 _FLOWS = flows()
 _SOME_CONDITIONS = st.sets(st.sampled_from(_CONDITIONS), max_size=2)
 _SOME_FOREIGN = st.lists(st.sampled_from(_FOREIGN), max_size=2)
-_SOME_OPTIONS = st.sets(st.sampled_from(_OPTIONS))
+_SOME_OPTIONS = st.sets(st.sampled_from(OPTIONS))
 _DURATIONS = st.integers(0, (1 << 30) - 1).map(lambda ms: ms / 1000)
 
 
@@ -72,7 +72,7 @@ def observed(draw: st.DrawFn) -> ObservedFlow:
     more = tuple(map(Foreign, draw(_SOME_FOREIGN)))
     options = draw(_SOME_OPTIONS)
     key = replace(flow.key, match=replace(flow.match, foreign=foreign))
-    chosen = tuple(option for option in _OPTIONS if option in options)
+    chosen = tuple(option for option in OPTIONS if option in options)
     whole = replace(flow, key=key, actions=flow.actions + more, options=chosen)
     return ObservedFlow(whole, draw(U64), draw(U64), draw(_DURATIONS))
 

@@ -117,20 +117,16 @@ def _taken(times: list[float], *, rate: float, size: float) -> int:
     return sum(bucket.take(now_s) for now_s in times)
 
 
-def test_what_it_holds_is_given_at_once() -> None:
-    assert _taken([0.0] * 100, rate=10, size=5) == 5
-
-
-def test_it_fills_up_again() -> None:
-    assert _taken([0.0] * 100 + [0.3] * 100, rate=10, size=5) == 8
-
-
-def test_it_does_not_overflow() -> None:
-    assert _taken([1000.0] * 100, rate=10, size=5) == 5
-
-
-def test_a_clock_that_goes_back_adds_no_tokens() -> None:
-    assert _taken([10.0] * 100 + [0.0] * 100 + [10.0] * 100, rate=10, size=5) == 5
+@pytest.mark.parametrize(
+    ("times", "taken"),
+    [
+        pytest.param([0.0] * 100 + [0.3] * 100, 5 + 3, id="fills up again"),
+        pytest.param([1000.0] * 100, 5, id="does not overflow"),
+        pytest.param([10.0] * 100 + [0.0] * 100 + [10.0] * 100, 5, id="a clock that goes back adds none"),
+    ],
+)
+def test_tokens(times: list[float], taken: int) -> None:
+    assert _taken(times, rate=10, size=5) == taken
 
 
 @given(steps=st.lists(st.floats(0, 2), max_size=100))
