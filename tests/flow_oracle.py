@@ -5,7 +5,7 @@ A second reading of what flows mean, to check the one of the product against.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -32,6 +32,10 @@ class Piece:
     @property
     def size(self) -> Fraction:
         return Fraction(1, 1 << self.mask.bit_count())
+
+    def meets(self, other: Piece) -> bool:
+        """Whether they have keys in common."""
+        return not (self.value ^ other.value) & self.mask & other.mask
 
 
 def blocks_by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
@@ -81,7 +85,9 @@ def pieces(flows: Iterable[Flow]) -> tuple[Piece, ...]:
     first = by_family[min(by_family)] if by_family else []
     rules = sorted(((flow.priority, *key_bits(flow), hop_of(flow.actions)) for flow in first), key=lambda r: -r[0])
     made = tuple(Piece(value, mask, hop) for _, value, mask, hop in rules)
-    return made if _are_disjoint(made) else tuple(_resolve_overlaps(made, value=0, mask=0))
+    if any(one.meets(other) for one, other in combinations(made, 2)):
+        return tuple(_resolve_overlaps(made, value=0, mask=0))
+    return made
 
 
 def shares(parts: Iterable[Piece]) -> Mapping[NextHop, Fraction]:
@@ -95,37 +101,13 @@ def shares(parts: Iterable[Piece]) -> Mapping[NextHop, Fraction]:
 
 def moved(before: Iterable[Piece], after: Iterable[Piece]) -> Fraction:
     """The share of the key space that had a next hop and gets another one. Both sets are disjoint."""
-    served = [piece for piece in before if piece.hop is not None]
-    old, new = _by_mask(served), _by_mask(after)
-    stays = (_stays(mine, theirs) for mine in old.values() for theirs in new.values())
-    return sum((piece.size for piece in served), Fraction(0)) - sum(stays, Fraction(0))
-
-
-def _stays(old: list[Piece], new: list[Piece]) -> Fraction:
-    """What pieces of one mask and pieces of another have in common, with the same next hop."""
-    common = old[0].mask & new[0].mask
-    counts = Counter((piece.value & common, piece.hop) for piece in old)
-    pairs = sum(counts[piece.value & common, piece.hop] for piece in new)
-    return Fraction(pairs, 1 << (old[0].mask | new[0].mask).bit_count())
-
-
-def _are_disjoint(parts: tuple[Piece, ...]) -> bool:
-    groups = _by_mask(parts)
-    if any(len({piece.value for piece in group}) < len(group) for group in groups.values()):
-        return False
-    return all(_are_apart(one, other) for one, other in combinations(groups.values(), 2))
-
-
-def _are_apart(one: list[Piece], other: list[Piece]) -> bool:
-    common = one[0].mask & other[0].mask
-    return {piece.value & common for piece in one}.isdisjoint(piece.value & common for piece in other)
-
-
-def _by_mask(parts: Iterable[Piece]) -> dict[int, list[Piece]]:
-    found = defaultdict[int, list[Piece]](list)
-    for piece in parts:
-        found[piece.mask].append(piece)
-    return dict(found)
+    now = tuple(after)
+    found = Fraction(0)
+    for piece in before:
+        if piece.hop is not None:
+            same = (other for other in now if other.hop == piece.hop and other.meets(piece))
+            found += piece.size - sum(Fraction(1, 1 << (piece.mask | other.mask).bit_count()) for other in same)
+    return found
 
 
 def _resolve_overlaps(rules: Sequence[Piece], *, value: int, mask: int) -> Iterator[Piece]:

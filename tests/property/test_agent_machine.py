@@ -158,8 +158,7 @@ class AgentMachine(RuleBasedStateMachine):
         for service, parts in then.items():
             for piece in parts:
                 if (service, piece.hop) not in away:
-                    meeting = [p for p in now[service] if not (p.value ^ piece.value) & p.mask & piece.mask]
-                    assert {p.hop for p in meeting} == {piece.hop}
+                    assert {other.hop for other in now[service] if other.meets(piece)} == {piece.hop}
 
     def _away(self) -> set[tuple[int, NextHop | None]]:
         """Backends that do not have all of their clients, by service id."""

@@ -10,23 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compiled import compiled, draining, observed
+from tests.unit import balancer as small
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import read
 from xenoovs.decision.advance import Progress
 from xenoovs.judge.simulate.megaflows import pipeline_of
-from xenoovs.judge.simulate.walk import headers_of, tables_of
+from xenoovs.judge.simulate.walk import Copy, headers_of, tables_of
 from xenoovs.model.address import Family, Mac, prefix_of
 from xenoovs.model.balancer import (
     Backend,
     Balancer,
-    Claim,
     Drain,
     DrainMode,
     Nat,
     OtherTraffic,
-    PortRange,
     Protocol,
     Service,
     Uplinks,
@@ -63,9 +62,7 @@ def services(draw: st.DrawFn, number: int) -> Service:
     first = 8000 + 8 * number
     return Service(
         f"s{number}",
-        Claim(
-            frozenset({Family.IPV4}), (IPv4Address(0x0A030A2D + number),), protocol, (PortRange(first, first + last),)
-        ),
+        small.claim(IPv4Address(0x0A030A2D + number), protocol=protocol, ports=[(first, first + last)]),
         tuple(backends),
         tolerance=Fraction(1, 2),
         nat=Nat(draw(st.none() | st.just(RETURN_MAC)), nets),
@@ -104,33 +101,32 @@ class Journey:
 
 
 def journey(flows: tuple[Flow, ...], request: Packet) -> Journey:
-    tables = tables_of(flows)
-    (there,) = tables.run(request).copies
-    get = there.headers.get
-    assert there.port is not None
-    sent_back = Packet(
-        in_port=there.port,
-        source=IPv4Address(get(Field.NW_DST)),
-        destination=IPv4Address(get(Field.NW_SRC)),
-        protocol=request.protocol,
-        sport=get(Field.TP_DST),
-        dport=get(Field.TP_SRC),
-        dl_src=Mac(get(Field.DL_DST)),
+    (there,) = tables_of(flows).run(request).copies
+    got = packet_of(there)
+    sent_back = replace(
+        got,
+        source=got.destination,
+        destination=got.source,
+        sport=got.dport,
+        dport=got.sport,
+        dl_src=got.dl_dst,
         dl_dst=ROUTER,
     )
-    (back,) = tables.run(sent_back).copies
-    get_back = back.headers.get
-    answer = Packet(
-        in_port=str(back.port),
-        source=IPv4Address(get_back(Field.NW_SRC)),
-        destination=IPv4Address(get_back(Field.NW_DST)),
-        protocol=request.protocol,
-        sport=get_back(Field.TP_SRC),
-        dport=get_back(Field.TP_DST),
-        dl_dst=Mac(get_back(Field.DL_DST)),
-    )
-    return Journey(
-        Translated(Mac(get(Field.DL_DST)), there.port, IPv4Address(get(Field.NW_DST)), get(Field.TP_DST)), answer
+    (back,) = tables_of(flows).run(sent_back).copies
+    return Journey(Translated(got.dl_dst, got.in_port, IPv4Address(got.destination), got.dport), packet_of(back))
+
+
+def packet_of(copy: Copy) -> Packet:
+    """The packet where a copy leaves."""
+    get = copy.headers.get
+    return Packet(
+        in_port=str(copy.port),
+        source=IPv4Address(get(Field.NW_SRC)),
+        destination=IPv4Address(get(Field.NW_DST)),
+        protocol=get(Field.NW_PROTO),
+        sport=get(Field.TP_SRC),
+        dport=get(Field.TP_DST),
+        dl_dst=Mac(get(Field.DL_DST)),
     )
 
 

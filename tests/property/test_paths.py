@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 
 from hypothesis import assume, given
@@ -135,11 +136,11 @@ def test_a_path_more_never_lowers_the_sum(paths: list[DpuPath], resources: tuple
 
 @given(_paths(), _RESOURCES, st.sampled_from(Criterion), st.none() | _AMOUNTS, st.randoms(use_true_random=False))
 def test_the_order_of_the_input_does_not_matter(
-    paths: list[DpuPath], resources: tuple[Resource, ...], criterion: Criterion, demand: Fraction | None, random: object
+    paths: list[DpuPath], resources: tuple[Resource, ...], criterion: Criterion, demand: Fraction | None, random: Random
 ) -> None:
     mixed, others = list(paths), list(resources)
-    random.shuffle(mixed)  # type: ignore[attr-defined]  # random.Random by hypothesis
-    random.shuffle(others)  # type: ignore[attr-defined]
+    random.shuffle(mixed)
+    random.shuffle(others)
     assert plan_paths(mixed, others, criterion=criterion, demand=demand) == plan_paths(
         paths, resources, criterion=criterion, demand=demand
     )
@@ -157,10 +158,8 @@ def test_prices_of_the_bottlenecks_account_for_the_whole_sum(
 
 @given(_paths(fewest=2).map(lambda paths: paths[:2]), _RESOURCES)
 def test_the_sum_of_two_paths_is_the_best_corner(paths: list[DpuPath], resources: tuple[Resource, ...]) -> None:
-    limits = [
-        (Fraction(1), Fraction(0), paths[0].capacity or Fraction(0)),
-        (Fraction(0), Fraction(1), paths[1].capacity or Fraction(0)),
-    ]
+    zero, one = Fraction(0), Fraction(1)
+    limits = [(one, zero, paths[0].capacity or zero), (zero, one, paths[1].capacity or zero)]
     for resource in resources:
         first, second = (next(use for use in path.uses if use.resource == resource.name) for path in paths)
         if resource.is_duplex:
@@ -170,7 +169,7 @@ def test_the_sum_of_two_paths_is_the_best_corner(paths: list[DpuPath], resources
             ]
         else:
             limits.append((first.inward + first.outward, second.inward + second.outward, resource.capacity))
-    lines = [*limits, (Fraction(1), Fraction(0), Fraction(0)), (Fraction(0), Fraction(1), Fraction(0))]
+    lines = [*limits, (one, zero, zero), (zero, one, zero)]
     corners = []
     for a, b, c in lines:
         for d, e, f in lines:
@@ -219,10 +218,10 @@ def test_all_that_was_sent_arrived_so_nothing_is_known_to_be_shared(sent: float,
 
 
 @given(_REPEATS, st.randoms(use_true_random=False))
-def test_noise_around_the_limit_stays_undecided(reached: list[float], random: object) -> None:
+def test_noise_around_the_limit_stays_undecided(reached: list[float], random: Random) -> None:
     # As many repeats far above as below: no interval of their mean is on one side.
     mixed = [value for value in reached for value in (_LEAST + value, _LEAST - value)]
-    random.shuffle(mixed)  # type: ignore[attr-defined]  # random.Random by hypothesis
+    random.shuffle(mixed)
     assert judge_pair(mixed, _enough(len(mixed)))[0] is PairVerdict.UNDECIDED
 
 

@@ -60,18 +60,16 @@ _KEYS = st.sampled_from(
         "in_port({port}),eth_type(0x0800),ipv4(src={source}),encap(ipv4(src=1.2.3.4,dst=10.3.10.46))",
         "in_port({port}),eth_type(0x0806),arp(sip={source})",
         # Of one connection each, as where a foreign flow matches all fields.
-        "in_port({port}),eth(src=02:00:00:00:00:01,dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
-        "ipv4(src={source},dst=10.3.10.45,proto=17,frag=no),udp(src=4000,dst=53)",
-        "in_port({port}),eth(src=02:00:00:00:00:02,dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
-        "ipv4(src={source},dst=10.3.10.45,proto=17,frag=no),udp(src=65535,dst=53)",
-        "in_port({port}),eth(src=02:00:00:00:00:03,dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
-        "ipv4(src={source},dst=10.3.10.45,proto=17,frag=no),udp(src=65536,dst=53)",
-        "in_port({port}),eth(src=02:00:00:00:00:04/ff:ff:ff:ff:ff:00),eth_type(0x0800),"
-        "ipv4(src={source},dst=10.3.10.45,proto=17,frag=no),udp(src=7/0xf,dst=53)",
         *(
-            "in_port({port}),eth(src=02:00:00:00:00:01,dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
+            f"in_port({{port}}),eth(src=02:00:00:00:00:{mac},dst=c4:70:bd:a0:56:ac),eth_type(0x0800),"
             f"ipv4(src={{source}},dst=10.3.10.45,proto=17,frag=no),udp(src={port},dst=53)"
-            for port in (4001, 4009, 4002, 4010, 4003, 4004, "1/0x1", "2/0x7", "0/0x1")
+            for mac, port in (
+                ("01", 4000),
+                ("02", 65535),
+                ("03", 65536),
+                ("04/ff:ff:ff:ff:ff:00", "7/0xf"),
+                *(("01", port) for port in (4001, 4009, 4002, 4010, 4003, 4004, "1/0x1", "2/0x7", "0/0x1")),
+            )
         ),
         "in_port({port}),ipv4(src={source}",
     ]
