@@ -165,17 +165,6 @@ def test_a_restarted_agent_moves_no_client_of_a_backend_that_is_drained_and_answ
     assert world.ours() == well
 
 
-def test_maintenance_gives_no_clients_back_to_one_that_is_dead() -> None:
-    rules = Rules(max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None, is_pinning=False)
-    world = AgentWorld(rules.balancer((1, 1, 1, 1)))
-    world.run(5)
-    world.dead = {1}
-    world.run(10)
-    world.set_maintenance(0, 2, is_on=True)
-    world.run(5)
-    assert world.out == {"s0": {"b1", "b2"}}
-
-
 def test_a_drained_backend_is_not_called_ejected_in_a_plan() -> None:
     service = small.service(small.claim(), 2, 1, 1)
     switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))

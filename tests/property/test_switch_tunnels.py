@@ -66,10 +66,6 @@ def test_answers_leave_by_the_ingress_port_and_nothing_else_enters_by_a_tunnel()
     assert _from_tunnels(behind_tunnels()) == ["1,in_port=gnv0 actions=drop", *answers]
 
 
-def test_with_direct_answers_nothing_enters_by_a_tunnel() -> None:
-    assert _from_tunnels(behind_tunnels(returns=Returns.DIRECT)) == ["1,in_port=gnv0 actions=drop"]
-
-
 @pytest.mark.parametrize("policy", OtherTraffic)
 def test_no_policy_for_other_traffic_is_for_tunnels(policy: OtherTraffic) -> None:
     balancer = behind_tunnels(returns=Returns.DIRECT)
@@ -82,13 +78,6 @@ def test_services_that_share_a_vip_share_the_flows_of_its_answers() -> None:
     one = behind_tunnels()
     other = replace(one.services[0], name="dns")
     assert _from_tunnels(replace(one, services=(*one.services, other))) == _from_tunnels(one)
-
-
-def test_each_remote_has_a_port_of_its_own() -> None:
-    each = SwitchTunnel("gnv0", TunnelType.GENEVE, LOCAL, 5001, TunnelPorts.EACH, 6081)
-    balancer = behind_tunnels(each)
-    assert balancer.tunnel_ports == ("gnv0-c0a84d0b", "gnv0-c0a84d0c")
-    assert not any("TUN_IPV4_DST" in render_flow(flow) for flow in compile_config(balancer).flows)
 
 
 def test_ecn_multiplies_the_entries_of_blocks_behind_tunnels() -> None:

@@ -89,17 +89,6 @@ def after(
     return found_in(decide(whole, DesiredState(EQUAL, {"s": ejected}, ramps or {})))
 
 
-def test_an_ejected_backend_serves_nothing_and_keeps_its_home() -> None:
-    found = after(ejected=frozenset({"b1"}))
-    assert (found.home.shares(), found.active.shares()) == ({"b0": HALF, "b1": HALF}, {"b0": Fraction(1)})
-    assert (found.ejected, parts_served(found)) == (frozenset({"b1"}), {"b0": Fraction(1), "b1": Fraction(0)})
-
-
-def test_all_backends_ejected_serve_no_clients() -> None:
-    found = after(ejected=frozenset({"b0", "b1"}))
-    assert (found.active, found.ejected) == (Blocks(), frozenset({"b0", "b1"}))
-
-
 @pytest.mark.parametrize("part", [EIGHTH, HALF, Fraction(7, 8)])
 def test_a_slow_start_serves_a_part_of_its_home(part: Fraction) -> None:
     found = after(ramps={("s", "b1"): part})
@@ -118,16 +107,6 @@ def test_the_least_part_that_is_served_counts_as_one_step() -> None:
     home, tiny = Blocks.of([(Block(0, 1), "b0"), (Block(1, 1), "b1")]), Blocks.of([(Block(1, 16), "b1")])
     found = ServiceDecision(BlockKey(), home, tiny.over(Blocks.of([(Block(0, 0), "b0")])))
     assert parts_served(found) == {"b0": Fraction(1), "b1": EIGHTH}
-
-
-def test_undisturbed_is_what_the_decision_shows() -> None:
-    (service_id,) = service_ids(each.claim for each in EQUAL.services).values()
-    desired = DesiredState(EQUAL)
-    ejected = undisturbed(Decision.of({service_id: after(ejected=frozenset({"b1"}))}), desired)
-    assert ejected == replace(desired, ejected={"s": frozenset({"b1"})})
-    starting = undisturbed(Decision.of({service_id: after(ramps={("s", "b1"): HALF})}), desired)
-    assert starting == replace(desired, ejected={"s": frozenset()}, ramps={("s", "b1"): HALF})
-    assert undisturbed(Decision(), desired) == desired
 
 
 def test_undisturbed_ignores_backends_without_a_weight() -> None:
@@ -230,14 +209,7 @@ GONE0, GONE1 = "0a:00:00:00:00:00@p1", "0a:00:00:00:00:01@p1"
         pytest.param(
             BEFORE, of(replace(B0, weight=Fraction(0)), replace(B1, name="b2")), "b0", "b2", id="another weight"
         ),
-        # Backends found by their addresses: two machines that exchange MACs keep their names, and so their clients.
-        pytest.param(
-            of(F0, F1),
-            of(replace(F0, next_hop=F1.next_hop), replace(F1, next_hop=F0.next_hop)),
-            "b0",
-            "b1",
-            id="MACs exchanged",
-        ),
+        # Whose MACs are exchanged: tests/property/test_agent_macs.py.
         pytest.param(
             of(F0, F1),
             of(replace(F0, address=IPv4Address("192.0.2.9"), next_hop=F1.next_hop)),
@@ -245,7 +217,6 @@ GONE0, GONE1 = "0a:00:00:00:00:00@p1", "0a:00:00:00:00:01@p1"
             "b0",
             id="another address and next hop",
         ),
-        pytest.param(of(B0, F1), of(B0, replace(F1, next_hop=NEW)), "b0", "b1", id="a new MAC of an address"),
     ],
 )
 def test_who_owns_the_clients_after_a_change(before: Balancer, after: Balancer, even: str, odd: str) -> None:

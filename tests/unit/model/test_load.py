@@ -19,6 +19,7 @@ from xenoovs.model.balancer import (
     Uplinks,
 )
 from xenoovs.model.load import load_config, parse_config
+from xenoovs.model.templates import read_template, template_names
 
 PORT, TCP_ORDER = KeyField.SOURCE_PORT, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0)
 
@@ -96,3 +97,22 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigUnreadable) as caught:
         load_config(tmp_path / name)
     assert "cannot read the config" in str(caught.value)
+
+
+def test_names_of_templates() -> None:
+    assert template_names() == (
+        "bluefield-host",
+        "hardware-budget",
+        "ipv6",
+        "many-services",
+        "minimal",
+        "nat-clients",
+        "next-hops",
+        "quickstart",
+    )
+
+
+@pytest.mark.parametrize("name", ["nothing", "../pyproject", ""])
+def test_no_such_template(name: str) -> None:
+    with pytest.raises(KeyError):
+        read_template(name)
