@@ -16,7 +16,7 @@ from tests.switch_model import Table, apply_bundle, table_of
 from tests.unit import balancer as small
 from xenoovs.compile.plan import bundle_of, plan
 from xenoovs.decision.decision import BackendName
-from xenoovs.model.balancer import Balancer, Service
+from xenoovs.model.balancer import Balancer
 from xenoovs.model.next_hop import NextHop
 from xenoovs.partition.change import STEPS
 
@@ -44,10 +44,6 @@ def all_clients_in(balancer: Balancer) -> Ejected:
     return {service.name: frozenset() for service in balancer.services}
 
 
-def destinations_out(service: Service, ejected: Ejected) -> set[NextHop]:
-    return {b.next_hop for b in service.backends if b.name in ejected[service.name]}
-
-
 @share(0.4)
 @given(histories())
 def test_recovery_gives_back_exactly_the_failover_blocks(case: tuple[Balancer, list[Ejected]]) -> None:
@@ -68,7 +64,7 @@ def test_no_ejected_backend_gets_clients_and_no_other_loses_a_planned_one(case: 
         table = after(table, balancer, ejected)
         blocks = blocks_by_service(table.values())
         for service in program.services:
-            gone = destinations_out(service.service, ejected)
+            gone = {b.next_hop for b in service.service.backends if b.name in ejected[service.service.name]}
             now = pieces(blocks.get(service.service_id, []))
             assert gone.isdisjoint(shares(now))
             planned = pieces(block.flow for block in service.blocks)
@@ -157,10 +153,6 @@ def held(table: Table, service_id: int) -> dict[NextHop, Fraction]:
     return dict(shares(pieces(blocks_by_service(table.values()).get(service_id, []))))
 
 
-def has_others(service: Service, name: str) -> bool:
-    return any(b.weight for b in service.backends if b.name != name)
-
-
 @st.composite
 def returns(draw: st.DrawFn) -> tuple[Balancer, str]:
     """A balancer, and a backend of its first service that was out."""
@@ -186,7 +178,7 @@ def test_steps_move_only_borrowed_clients_and_end_at_the_first_table(case: tuple
         table = after(table, balancer, none_ejected, started(balancer, name, Fraction(step, STEPS)))
         now = held(table, service.service_id)
         assert now.get(mine, 0) >= before.get(mine, 0)
-        if has_others(service.service, name):
+        if any(b.weight for b in service.service.backends if b.name != name):
             assert all(now.get(place, 0) <= share for place, share in before.items() if place != mine)
     assert after(table, balancer, none_ejected) == first
 

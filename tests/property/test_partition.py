@@ -15,7 +15,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.strategies import share
-from tests.tuple_space import Megaflow, Rule, megaflows
 from xenoovs.partition import solve as minplus
 from xenoovs.partition.block import Assignment, Block, mask_of, moved, select, spread, unspread
 from xenoovs.partition.change import Goal, failover, realise, start, update
@@ -51,10 +50,6 @@ def splits(draw: st.DrawFn, total: int, most: int) -> list[int]:
 exact_spaces = st.integers(0, 9).flatmap(lambda width: st.tuples(splits(1 << width, 8), st.just(width)))
 
 
-def rules_of(assignment: Assignment) -> list[Rule]:
-    return [Rule(block.value, block.depth, owner, 1000 - block.depth) for block, owner in assignment.blocks]
-
-
 @given(exact_spaces)
 def test_every_address_lies_in_exactly_one_block(case: tuple[list[int], int]) -> None:
     spaces, width = case
@@ -72,12 +67,6 @@ def test_there_are_as_few_blocks_as_one_bits_and_no_mergeable_buddies(case: tupl
     owners = dict(blocks)
     assert len(blocks) == block_count(spaces)
     assert all(owners.get(block.buddy()) != owner for block, owner in blocks if block.depth)
-
-
-@given(exact_spaces)
-def test_one_rule_is_one_megaflow(case: tuple[list[int], int]) -> None:
-    rules = rules_of(layout(*case))
-    assert megaflows(rules) == {Megaflow(rule.value, rule.depth, rule.backend) for rule in rules}
 
 
 positions = st.lists(st.integers(0, 127), min_size=8, max_size=16, unique=True)

@@ -12,7 +12,7 @@ from tests.compiled import compiled
 from tests.strategies import backends_of, balancers, claimed_packets, claims, edits, packets, services, share, uplinks
 from tests.switch_model import apply_bundle, apply_mod, table_of
 from xenoovs.compile.plan import bundle_of, plan
-from xenoovs.judge.simulate.walk import Copy, tables_of
+from xenoovs.judge.simulate.walk import tables_of
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Command, Flow
@@ -84,8 +84,4 @@ def assert_smooth(before: Balancer, after: Balancer, probes: Sequence[Packet]) -
 
 def sent(flows: Sequence[Flow], packet: Packet) -> tuple[tuple[str | None, int, int], ...]:
     """Egress port and MACs of each copy."""
-    return tuple(map(_place, tables_of(flows).run(packet).copies))
-
-
-def _place(copy: Copy) -> tuple[str | None, int, int]:
-    return copy.port, copy.dl_dst, copy.dl_src
+    return tuple((copy.port, copy.dl_dst, copy.dl_src) for copy in tables_of(flows).run(packet).copies)

@@ -6,11 +6,9 @@ from fractions import Fraction
 from functools import cache
 from math import ceil, floor
 from random import Random
-from typing import NamedTuple
 
 import pytest
 
-from tests.tuple_space import Megaflow, Rule, megaflows
 from xenoovs.errors import ToleranceUnreachable
 from xenoovs.partition.block import Assignment, Block, Piece, Table, moved, select, spread, unspread
 from xenoovs.partition.change import FreeSpace, Goal, Start, cheapest_change, failover, keep_set, update
@@ -219,35 +217,25 @@ def zipf(count: int) -> list[int]:
     return [round(10**6 / rank) for rank in range(1, count + 1)]
 
 
-class Row(NamedTuple):
-    weights: list[int]
-    percent: int
-    flows: int
-    lb1: int
-    masks: int
-
-
-TABLE = [
-    Row(zipf(10), 5, 26, 26, 7),
-    Row(zipf(100), 5, 223, 220, 13),
-    Row(zipf(1000), 10, 1878, 1877, 14),
-    Row(equal(3), 1, 12, 12, 5),
-    Row(equal(10), 1, 44, 40, 5),
-    Row(equal(10), 10, 24, 20, 3),
-    Row(equal(100), 5, 248, 200, 3),
-]
-NAMES = ["zipf10", "zipf100", "zipf1000", "equal3-1%", "equal10-1%", "equal10-10%", "equal100"]
-
-
-@pytest.mark.parametrize("row", TABLE, ids=NAMES)
-def test_flows_are_as_few_as_can_be(row: Row) -> None:
-    tolerance = Fraction(row.percent, 100)
-    chosen = partition(row.weights, tolerance=tolerance).assignment
-    at_sixteen = windows(row.weights, 16, tolerance)
-    assert len(chosen.blocks) == row.flows
-    assert block_count(solve(at_sixteen, 1 << 16)) == row.flows
-    assert lb1(at_sixteen) == row.lb1
-    assert len({block.depth for block, _ in chosen.blocks}) <= row.masks
+@pytest.mark.parametrize(
+    ("weights", "percent", "flows", "bound", "masks"),
+    [
+        pytest.param(zipf(10), 5, 26, 26, 7, id="zipf10"),
+        pytest.param(zipf(100), 5, 223, 220, 13, id="zipf100"),
+        pytest.param(zipf(1000), 10, 1878, 1877, 14, id="zipf1000"),
+        pytest.param(equal(3), 1, 12, 12, 5, id="equal3-1%"),
+        pytest.param(equal(10), 1, 44, 40, 5, id="equal10-1%"),
+        pytest.param(equal(10), 10, 24, 20, 3, id="equal10-10%"),
+        pytest.param(equal(100), 5, 248, 200, 3, id="equal100"),
+    ],
+)
+def test_flows_are_as_few_as_can_be(weights: list[int], percent: int, flows: int, bound: int, masks: int) -> None:
+    tolerance = Fraction(percent, 100)
+    chosen = partition(weights, tolerance=tolerance).assignment
+    at_sixteen = windows(weights, 16, tolerance)
+    assert len(chosen.blocks) == block_count(solve(at_sixteen, 1 << 16)) == flows
+    assert lb1(at_sixteen) == bound
+    assert len({block.depth for block, _ in chosen.blocks}) <= masks
 
 
 @pytest.mark.parametrize(
@@ -387,22 +375,3 @@ def test_renumbered_backends_keep_their_failover_addresses() -> None:
 def test_no_backend_left_is_refused() -> None:
     with pytest.raises(ValueError, match="no weight"):
         failover(HOME, HOME, goal=QUARTERS, down=range(4))
-
-
-SPACES = [128, 64, 32, 16, 8, 4, 2, 1, 1]
-BLOCKS = partition(SPACES, tolerance=Fraction(0)).assignment.blocks
-
-
-def test_long_masks_first_give_one_megaflow_an_address() -> None:
-    rules = [Rule(block.value, block.depth, owner, 10 + block.depth) for block, owner in BLOCKS]
-    assert len(megaflows(rules)) == 256
-
-
-def test_addresses_without_a_rule_count_too() -> None:
-    assert megaflows([Rule(1, 2, 0, 5)]) == {
-        Megaflow(0, 2, None),
-        Megaflow(1, 2, 0),
-        Megaflow(2, 2, None),
-        Megaflow(3, 2, None),
-    }
-    assert megaflows([]) == {Megaflow(0, 0, None)}
