@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compiled import compiled, draining, observed
-from tests.strategies import EGRESS, INGRESS, backends_of, balancers, block_keys, claimed_packets, share
+from tests.property.decisions import OFPORTS
+from tests.strategies import backends_of, balancers, block_keys, claimed_packets, share
 from tests.switch_model import Table, apply_bundle, table_of
 from xenoovs.compile.drains import leftover
 from xenoovs.compile.plan import bundle_of, plan
@@ -21,8 +22,7 @@ from xenoovs.model.balancer import Balancer, Drain, DrainMode, Failover, Protoco
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Flow, ObservedFlow, Output
 
-NUMBERS = {port: number for number, port in enumerate(sorted({*EGRESS, *INGRESS}), start=1)}
-NAMES = {str(number): port for port, number in NUMBERS.items()}
+NAMES = {str(number): port for port, number in OFPORTS.items()}
 PIN = Drain(DrainMode.PIN)
 TCP, SYN = 6, 0x002
 OPENED = (5000, 6000)
@@ -66,7 +66,7 @@ class Switch:
 
     def _go(self, target: Target, at: Progress) -> Program:
         seen, decision = self.observed(), target.program.decision
-        program = draining(target.balancer, seen, at, ofports=NUMBERS, decision=decision)
+        program = draining(target.balancer, seen, at, ofports=OFPORTS, decision=decision)
         learned = [flow for flow in self.table.values() if is_learned(flow)]
         left = leftover(program, learned, {})
         ours = [flow for flow in self.table.values() if not is_learned(flow)]
@@ -83,7 +83,7 @@ class Switch:
 
 
 def progress(*, quiet: frozenset[BlockId] = frozenset(), settle_s: float = SETTLE_S) -> Progress:
-    return Progress(0.0, NUMBERS.keys(), quiet, settle_s)
+    return Progress(0.0, OFPORTS.keys(), quiet, settle_s)
 
 
 def named(flow: Flow) -> Flow:
@@ -111,8 +111,11 @@ def with_other_backends(draw: st.DrawFn, balancer: Balancer) -> Balancer:
     return replace(balancer, services=tuple(map(edited, balancer.services)))
 
 
+Case = tuple[list[Target], list[Packet]]
+
+
 @st.composite
-def changes(draw: st.DrawFn) -> tuple[list[Target], list[Packet]]:
+def changes(draw: st.DrawFn) -> Case:
     """Three programs, each made from the one before, and packets of services."""
     balancer = draw(pinning())
     targets = [Target(balancer, compiled(balancer))]
@@ -141,7 +144,9 @@ def later(packets: Iterable[Packet]) -> list[Packet]:
 
 @share(0.4)
 @given(changes())
-def test_open_connections_stay_and_new_ones_move(case: tuple[list[Target], list[Packet]]) -> None:
+def test_open_connections_stay_and_new_ones_move_and_the_plain_program_is_left(
+    case: Case,
+) -> None:
     (before, after, _), packets = case
     switch = Switch(table_of(before.flows))
     switch.move(after)
@@ -152,11 +157,13 @@ def test_open_connections_stay_and_new_ones_move(case: tuple[list[Target], list[
     assert [switch.send(packet) for packet in openings] == expected
     assert [switch.send(packet) for packet in later(openings)] == expected
     assert [switch.send(packet) for packet in packets] == old
+    assert switch.end_drains(after) == after.program
+    assert switch.table == table_of(after.flows)
 
 
 @share(0.4)
 @given(changes())
-def test_what_servers_of_open_connections_send_back_arrives(case: tuple[list[Target], list[Packet]]) -> None:
+def test_what_servers_of_open_connections_send_back_arrives(case: Case) -> None:
     """Also by a port that no backend of the config has any more."""
     (before, after, _), packets = case
     moving = Switch(table_of(before.flows)).move(after)
@@ -173,7 +180,7 @@ def sent(program: Program, packet: Packet) -> list[Place]:
 
 @share(0.4)
 @given(changes())
-def test_connections_that_open_while_a_block_settles_stay(case: tuple[list[Target], list[Packet]]) -> None:
+def test_connections_that_open_while_a_block_settles_stay(case: Case) -> None:
     """Also when their first packet comes once more afterwards."""
     (before, after, _), packets = case
     switch = Switch(table_of(before.flows))
@@ -188,19 +195,7 @@ def test_connections_that_open_while_a_block_settles_stay(case: tuple[list[Targe
 
 @share(0.4)
 @given(changes())
-def test_what_is_left_after_a_drain_is_the_plain_program(case: tuple[list[Target], list[Packet]]) -> None:
-    (before, after, _), packets = case
-    switch = Switch(table_of(before.flows))
-    switch.move(after)
-    for packet in opening(packets, port=5000):
-        switch.send(packet)
-    assert switch.end_drains(after) == after.program
-    assert switch.table == table_of(after.flows)
-
-
-@share(0.4)
-@given(changes())
-def test_a_second_change_breaks_no_connection_of_the_first(case: tuple[list[Target], list[Packet]]) -> None:
+def test_a_second_change_breaks_no_connection_of_the_first(case: Case) -> None:
     (before, middle, after), packets = case
     tcp = [packet for packet in packets if packet.protocol == TCP]
     switch = Switch(table_of(before.flows))
@@ -218,7 +213,7 @@ def test_a_second_change_breaks_no_connection_of_the_first(case: tuple[list[Targ
 
 @share(0.4)
 @given(changes())
-def test_looking_again_changes_nothing(case: tuple[list[Target], list[Packet]]) -> None:
+def test_looking_again_changes_nothing(case: Case) -> None:
     (before, after, _), _ = case
     switch = Switch(table_of(before.flows))
     for go in (switch.begin, switch.move):
@@ -229,7 +224,7 @@ def test_looking_again_changes_nothing(case: tuple[list[Target], list[Packet]]) 
 
 @share(0.4)
 @given(changes())
-def test_an_agent_that_starts_in_a_drain_reaches_the_same_end(case: tuple[list[Target], list[Packet]]) -> None:
+def test_an_agent_that_starts_in_a_drain_reaches_the_same_end(case: Case) -> None:
     """With only the flows of the switch, the owner of each client afterwards is the same."""
     (before, after, _), packets = case
     switch = Switch(table_of(before.flows))
