@@ -16,6 +16,7 @@ from xenoovs.partition.block import Block, spread
 
 VIP_MACS = (Mac(0xC470BDA056AC), Mac(0xC470BDA056AD))
 CLIENT_MACS = (Mac(0x020000000001), Mac(0x020000000002), Mac(0x020000000003))
+_VIPS: dict[Family, tuple[IPAddress, ...]] = {Family.IPV4: VIPS4, Family.IPV6: VIPS6}
 _PORTS = (53, 80, 443, 8000, 8003, 22, 5000)
 _KEYWORDS = {Protocol.UDP: "udp", Protocol.TCP: "tcp", Protocol.SCTP: "sctp", Protocol.ICMP: "icmp"}
 
@@ -66,7 +67,7 @@ def random_claims(random: Random, *, count: int) -> list[Claim]:
     claims: list[Claim] = []
     while len(claims) < count:
         family = random.choice((Family.IPV4, Family.IPV4, Family.IPV6))
-        vip = random.choice(VIPS4 if family is Family.IPV4 else VIPS6)
+        vip = random.choice(_VIPS[family])
         protocol = random.choice((None, *Protocol))
         ports: tuple[PortRange, ...] = ()
         if protocol and protocol.has_ports and random.random() < 0.8:
@@ -156,11 +157,11 @@ def _random_packet(random: Random) -> Packet:
     sport, dport = random.choice((1024, 4096, 40000)) + random.randrange(8), random.choice(_PORTS)
     if protocol in (1, 58):
         sport, dport = (random.choice((0, 8)) if protocol == 1 else random.choice((128, 129))), 0
-    other4, other6 = IPv4Address("10.3.11.1"), IPv6Address("2001:db8::99")
+    family, other = (Family.IPV4, IPv4Address("10.3.11.1")) if is_ipv4 else (Family.IPV6, IPv6Address("2001:db8::99"))
     return Packet(
         random.choice(("p0", "p0", "p2")),
         _random_source(random, is_ipv4),
-        random.choice((*VIPS4, other4) if is_ipv4 else (*VIPS6, other6)),
+        random.choice((*_VIPS[family], other)),
         protocol,
         sport,
         dport,
