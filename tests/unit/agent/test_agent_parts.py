@@ -1,4 +1,4 @@
-"""The parts of an agent: none sets what another one has, none is in a circle of imports, and none grows for ever."""
+"""The parts of an agent: none sets what another one has, and none grows for ever."""
 
 from __future__ import annotations
 
@@ -66,21 +66,6 @@ def test_no_part_sets_an_attribute_of_another() -> None:
         if not named(node.value, "self", "cls") and node.attr in everywhere - own[path]
     ]
     assert found == []
-
-
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    def name_of(path: Path) -> str:
-        return ".".join(("xenoovs.agent", *path.relative_to(ROOM).with_suffix("").parts)).removesuffix(".__init__")
-
-    imports = {
-        name_of(path): {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-        for path, tree in TREES.items()
-    }
-    left = dict(imports)
-    while free := [name for name, needed in left.items() if not needed & left.keys()]:
-        for name in free:
-            del left[name]
-    assert left == {}
 
 
 def config(**macs: str) -> Balancer:

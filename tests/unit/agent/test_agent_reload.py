@@ -47,6 +47,12 @@ def revert(monkeypatch: pytest.MonkeyPatch) -> Callable[[Agent], None]:
     return wait
 
 
+def try_heavier(scene: Scene, agent: Agent) -> None:
+    """Edit a weight; return when this is applied and waits for its confirmation."""
+    scene.edit("weight: 30", "weight: 300")
+    eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
+
+
 CANNOT_BE = [
     ("a port that is not there", ("egress: p1", "egress: p7"), "port p7 is on no bridge"),
     ("a weight that no split meets", ("weight: 70", "weight: 0.00001"), "5% cannot be met with 16 bits"),
@@ -69,30 +75,6 @@ def test_what_cannot_be_applied_does_not_replace_what_can(scene: Scene, edit: tu
         assert agent.snapshot().candidate not in ("", digest)
         refusals = [event for event in agent.events.since(0) if "the last good one stays" in event.text]
         assert len(refusals) == 1
-
-
-def test_a_foreign_flow_with_the_same_key(scene: Scene) -> None:
-    """The new service's flow has the table, priority and match of a foreign one."""
-    with scene.agent() as (agent, _):
-        before = scene.flows
-        (entry,) = (flow for flow in before if flow.table == 0 and "nw_dst=10.3.10.45" in str(render(flow)))
-        foreign = render(entry).replace("10.3.10.45", "10.3.10.46")
-        text = f" cookie=0x5, {foreign.partition(', ')[2]}"
-        scene.switch.install("ovsbr1", (seen.flow for seen in parse_dump(text)))
-        scene.edit("vip: 10.3.10.45", "vip: 10.3.10.46")
-        eventually(
-            lambda: "has the same table, priority and match as a flow of xenoovs" in problem(agent),
-            "the config is refused",
-        )
-        assert scene.flows == before
-
-
-def render(flow: object) -> str:
-    from xenoovs.openflow.flow import Flow
-    from xenoovs.openflow.text import render_flow
-
-    assert isinstance(flow, Flow)
-    return render_flow(flow)
 
 
 def test_a_refused_config_is_taken_when_it_can_be(scene: Scene) -> None:
@@ -159,8 +141,7 @@ def test_an_unconfirmed_config_is_reverted_exactly(scene: Scene, revert: Callabl
         before, digest = scene.flows, agent.config.digest
         client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 40})
         weighted = scene.flows
-        scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
+        try_heavier(scene, agent)
         eventually(lambda: scene.flows != weighted, "the change is applied")
         revert(agent)
         assert scene.flows == weighted != before
@@ -171,8 +152,7 @@ def test_an_unconfirmed_config_is_reverted_exactly(scene: Scene, revert: Callabl
 def test_confirmed_it_stays(scene: Scene) -> None:
     with scene.agent(confirm_s=60) as (agent, client):
         before, digest = scene.flows, agent.config.digest
-        scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
+        try_heavier(scene, agent)
         assert (agent.snapshot().rolls_back_to, agent.snapshot().candidate) == (digest, "")
         client.ask("confirm")
         assert (agent.snapshot().confirm_by_s, agent.snapshot().rolls_back_to) == (None, "")
@@ -184,8 +164,7 @@ def test_a_change_whose_reply_was_lost_is_reverted_too(scene: Scene, revert: Cal
     with scene.agent(confirm_s=60) as (agent, _):
         before = scene.flows
         scene.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
-        scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
+        try_heavier(scene, agent)
         revert(agent)
         assert scene.flows == before
 
@@ -235,28 +214,16 @@ def test_requests_are_answered_while_a_config_waits_for_the_switch(
         eventually(lambda: agent.reloader.reloads == 1, "the new config is read")
 
 
-def test_a_pause_survives_the_revert(scene: Scene, revert: Callable[[Agent], None]) -> None:
-    with scene.agent(confirm_s=60) as (agent, client):
-        before = scene.flows
-        scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
-        changed = scene.flows
-        client.ask("pause")
-        revert(agent)
-        assert agent.snapshot().is_paused
-        assert scene.flows == changed
-        client.ask("resume")
-        assert scene.flows == before != changed
-
-
-def test_a_later_drain_survives_the_revert(scene: Scene, revert: Callable[[Agent], None]) -> None:
+def test_a_pause_and_a_later_drain_survive_the_revert(scene: Scene, revert: Callable[[Agent], None]) -> None:
     with scene.agent(confirm_s=60) as (agent, client):
         client.ask("weight", {"service": "dns", "backend": "fips2", "weight": 7})
-        scene.edit("weight: 30", "weight: 300")
-        eventually(lambda: agent.snapshot().confirm_by_s is not None, "the config waits for its confirmation")
+        try_heavier(scene, agent)
         client.ask("drain", {"service": "dns", "backend": "fips2"})
         drained = scene.flows
+        client.ask("pause")
         revert(agent)
+        assert (agent.snapshot().is_paused, scene.flows) == (True, drained)
+        client.ask("resume")
         eventually(lambda: scene.flows == drained, "flows of the old config, without the drained one")
         assert [(o.backend, o.weight) for o in agent.state.runtime.overrides] == [("fips2", Fraction(0))]
 

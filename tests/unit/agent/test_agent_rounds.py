@@ -28,8 +28,7 @@ from xenoovs.agent.telemetry import Timings, telemetry
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import CommandTimeout, PortsMissing
-from xenoovs.model.balancer import Balancer, Protocol
+from xenoovs.model.balancer import Protocol
 
 ONE = small.balancer(small.service(small.claim(), 3, 1))
 TWO = small.balancer(
@@ -40,48 +39,6 @@ TWO = small.balancer(
 @pytest.fixture
 def switch() -> FakeSwitch:
     return FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]), fake_bridge("ovsbr2", ["p0", "p1"]))
-
-
-def on(bridge: str, balancer: Balancer = ONE) -> Balancer:
-    return replace(balancer, uplinks=replace(balancer.uplinks, bridge=bridge))
-
-
-def test_another_bridge_is_not_a_lost_one(switch: FakeSwitch) -> None:
-    engine = Engine(switch)
-    engine.round(DesiredState(ONE), now_s=0.0)
-    switch.restart("ovsbr1")
-    assert not engine.is_lost("ovsbr2")
-    done = engine.round(DesiredState(on("ovsbr2")), now_s=0.0)
-    assert (done.lost, done.foreign, done.difference.unchanged) == (False, 0, 0)
-
-
-def test_foreign_changes_are_distinguished_from_our_own(switch: FakeSwitch) -> None:
-    engine = Engine(switch)
-    engine.round(DesiredState(ONE), now_s=0.0)
-    victim = next(iter(switch.dump_flows("ovsbr1"))).flow
-    switch.remove_flow("ovsbr1", victim.key)
-    done = engine.round(DesiredState(ONE, {"s": frozenset({"b1"})}), now_s=0.0)
-    assert done.foreign == 1
-    assert done.difference.flow_mods > 1
-
-
-def test_after_a_lost_reply_even_an_urgent_round_reads_the_flows_again(switch: FakeSwitch) -> None:
-    engine = Engine(switch)
-    engine.round(DesiredState(ONE), now_s=0.0)
-    switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
-    dead = DesiredState(ONE, {"s": frozenset({"b1"})})
-    with pytest.raises(CommandTimeout):
-        engine.round(dead, now_s=0.0, urgent=True)
-    assert engine.round(dead, now_s=0.0, urgent=True).difference.is_empty
-    assert engine.round(DesiredState(ONE), now_s=0.0, urgent=True).difference.flow_mods
-    assert engine.round(DesiredState(ONE), now_s=0.0).difference.is_empty
-
-
-def test_a_new_config_with_a_missing_port_changes_nothing(switch: FakeSwitch) -> None:
-    wide = replace(ONE, uplinks=replace(ONE.uplinks, ingress=("p0", "p9")))
-    with pytest.raises(PortsMissing):
-        Engine(switch).round(DesiredState(wide), now_s=0.0, strict=True)
-    assert switch.applied == []
 
 
 def test_a_missing_port_holds_back_only_its_own_flows(switch: FakeSwitch) -> None:

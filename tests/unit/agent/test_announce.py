@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -11,27 +11,25 @@ from typing import Any
 
 import pytest
 
+from tests.agent_support import Scene
 from tests.command_line import SMALL_CONFIG
 from tests.compiled import compiled
-from tests.fake_switch import FakeSwitch, HangingSwitch
+from tests.fake_switch import HangingSwitch
 from tests.patience import eventually
 from tests.snapshots import snapshot
 from tests.unit import balancer as small
 from xenoovs.agent import announce, daemon
 from xenoovs.agent.announce import Announcer, VipAction, decide_vips
-from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent
-from xenoovs.agent.probe.target import ProbeResult, Target
-from xenoovs.agent.runtime_file import parse_runtime, render_runtime
 from xenoovs.agent.state import AgentState, RoundFacts, Runtime
 from xenoovs.decision.decision import DesiredState
-from xenoovs.engine.engine import Engine
 from xenoovs.errors import SwitchError
 from xenoovs.model.address import Vip
 from xenoovs.model.balancer import Announce, Balancer, BgpSpeaker, Protocol
 from xenoovs.model.load import parse_config
 from xenoovs.show.conditions import headline, is_as_desired, notices, troubles
-from xenoovs.show.snapshot import AnnouncementView, Snapshot
+from xenoovs.show.snapshot import AnnouncementView
 from xenoovs.switch.vip_routes import BgpRoute
 
 ONE, OTHER = ip_address("192.0.2.10"), ip_address("192.0.2.11")
@@ -71,9 +69,6 @@ def test_a_vip_is_announced_while_one_of_its_services_serves() -> None:
         OTHER: VipAction.WITHDRAW,
     }
     assert set(decisions(after(desired=ALL_OUT)).values()) == {VipAction.WITHDRAW}
-
-
-def test_a_config_without_announce_announces_nothing() -> None:
     assert decide_vips(replace(BOTH, announce=None), GOOD, NOW_S) == {}
 
 
@@ -98,43 +93,36 @@ def test_nothing_changes_while_the_state_is_unknown(state: AgentState, action: V
     assert (found.action, found.reason) == (action, reason)
 
 
-def shown(**view: object) -> Snapshot:
-    known: dict[str, object] = {"vip": str(ONE), "is_announced": True, **view}
-    announced = (AnnouncementView(**known),)  # type: ignore[arg-type]
-    return replace(snapshot(), services=snapshot().services[1:], announcements=announced)
+CALM = replace(snapshot(), services=snapshot().services[1:])
 
 
 def test_status_names_what_is_announced() -> None:
-    good = shown(peers=2)
+    good = replace(CALM, announcements=(AnnouncementView(str(ONE), is_announced=True, peers=2),))
     assert is_as_desired(good)
     assert ("announced: 192.0.2.10 to 2 neighbors", "note") in list(notices(good))
 
 
 @pytest.mark.parametrize(
-    ("found", "words", "how"),
+    ("view", "words", "how"),
     [
-        (shown(peers=0, problem="no session"), "VIP 192.0.2.10: no session", "bad"),
-        (shown(problem="vtysh did not answer"), "VIP 192.0.2.10: vtysh did not answer", "warn"),
-        (shown(is_announced=False, problem="refused"), "VIP 192.0.2.10: not announced: refused", "bad"),
-        (shown(is_announced=False, reason="no backend"), "VIP 192.0.2.10: withdrawn: no backend", "warn"),
+        ({"is_announced": True, "peers": 0, "problem": "no session"}, "no session", "bad"),
+        ({"is_announced": True, "problem": "vtysh did not answer"}, "vtysh did not answer", "warn"),
+        ({"is_announced": False, "problem": "refused"}, "not announced: refused", "bad"),
+        ({"is_announced": False, "reason": "no backend"}, "withdrawn: no backend", "warn"),
     ],
 )
-def test_status_shows_why_a_vip_is_not_advertised(found: Snapshot, words: str, how: str) -> None:
-    assert list(troubles(found)) == [(words, how)]
+def test_status_shows_why_a_vip_is_not_advertised(view: dict[str, Any], words: str, how: str) -> None:
+    found = replace(CALM, announcements=(AnnouncementView(str(ONE), **view),))
+    assert list(troubles(found)) == [(f"VIP 192.0.2.10: {words}", how)]
     assert is_as_desired(found) == (how != "bad")
     assert headline(found) == (("VIPs are not announced", "bad") if how == "bad" else ("as configured", "good"))
 
 
 def test_many_vips_with_one_problem_are_one_line() -> None:
     views = tuple(AnnouncementView(f"192.0.2.{n}", is_announced=False, reason="no backend") for n in range(7))
-    (line,) = troubles(replace(snapshot(), services=snapshot().services[1:], announcements=views))
+    (line,) = troubles(replace(CALM, announcements=views))
     five = ", ".join(f"192.0.2.{n}" for n in range(5))
     assert line == (f"VIPs {five} and 2 more: withdrawn: no backend", "warn")
-
-
-@pytest.mark.parametrize("runtime", [Runtime(is_paused=True), Runtime(is_paused=True, is_withdrawn=True)])
-def test_a_withdrawal_survives_in_the_file(runtime: Runtime) -> None:
-    assert parse_runtime(render_runtime(runtime).encode()) == runtime
 
 
 class FakeRoutes:
@@ -172,123 +160,73 @@ def read_bgp(vips: Iterable[Vip]) -> Mapping[Vip, BgpRoute]:
     return {vip: BgpRoute(is_known=True, peers=("10.0.0.1",)) for vip in vips}
 
 
-async def answers(target: Target, *, timeout_s: float) -> ProbeResult:
-    return ProbeResult(ok=True, latency_s=0.0, reason="answered")
+ANNOUNCING = f"{SMALL_CONFIG}\nannounce: {{bgp: frr}}\n"
+(VIP,) = parse_config(ANNOUNCING, file="my.yaml").announced_vips
 
 
-def run_agent(config: Path, routes: FakeRoutes, story: list[tuple[str, object]], switch: FakeSwitch) -> None:
-    """Run an agent through a story: what to write to the config, or a condition to wait for."""
+@contextmanager
+def announcing(scene: Scene, routes: FakeRoutes, text: str = ANNOUNCING) -> Iterator[tuple[Agent, Client]]:
+    """An agent with this config, whose announcer has these routes."""
+    scene.config.write_text(text)
 
-    async def work() -> None:
-        agent = Agent(ConfigFile(config), Engine(switch), probe=answers)
+    def begin(agent: Agent) -> tuple[()]:
         announcer = Announcer(agent.store, routes, read_bgp)
         agent.add_task(announcer.run)
         agent.add_task(announcer.follow_bgp)
-        running = asyncio.ensure_future(agent.run())
-        for action, what in story:
-            if action == "write":
-                config.write_text(str(what))
-            elif action == "do":
-                what()  # type: ignore[operator]
-            elif action == "pause":
-                await agent.change(lambda reloader: reloader.set_paused(paused=True))
-            else:
-                await asyncio.to_thread(eventually, lambda what=what: what(agent), action)  # type: ignore[misc]
-        agent.stop()
-        await running
+        return ()
 
-    asyncio.run(work())
+    with scene.agent(mounts=begin) as both:
+        yield both
 
 
-ANNOUNCING = f"{SMALL_CONFIG}\nannounce: {{bgp: frr}}\n"
-
-
-def test_routes_follow_the_config_and_a_problem_is_shown_until_it_is_over(tmp_path: Path, switch: FakeSwitch) -> None:
-    config, routes = tmp_path / "my.yaml", FakeRoutes()
-    config.write_text(ANNOUNCING)
+def test_routes_follow_the_config_and_a_problem_is_shown_until_it_is_over(scene: Scene) -> None:
+    routes = FakeRoutes()
     routes.problem = "not permitted"
-
-    def repair() -> None:
+    with announcing(scene, routes) as (agent, _):
+        eventually(lambda: [view.problem for view in agent.state.vips.views] == ["not permitted"], "it is shown")
         routes.problem = None
-
-    run_agent(
-        config,
-        routes,
-        [
-            (
-                "the problem is shown",
-                lambda agent: [view.problem for view in agent.state.vips.views] == ["not permitted"],
-            ),
-            ("do", repair),
-            (
-                "it is announced",
-                lambda agent: [view.peers for view in agent.state.vips.views] == [1],
-            ),
-            ("write", SMALL_CONFIG),
-            ("it is withdrawn", lambda agent: not agent.state.vips.views and not routes.vips),
-        ],
-        switch,
-    )
+        eventually(lambda: [view.peers for view in agent.state.vips.views] == [1], "it is announced")
+        scene.config.write_text(SMALL_CONFIG)
+        eventually(lambda: not agent.state.vips.views and not routes.vips, "it is withdrawn")
     assert routes.calls[-1] == "release"
 
 
 def test_a_vip_stays_announced_while_a_pause_leaves_its_flows_on_the_bridge(
-    tmp_path: Path, switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although a newer config has another VIP, for which the bridge has no flows yet."""
     monkeypatch.setattr(announce, "_CHECK_S", 0.05)
-    config, routes, reads = tmp_path / "my.yaml", FakeRoutes(), list[int]()
-    config.write_text(ANNOUNCING)
-    (before,) = parse_config(ANNOUNCING, file="my.yaml").announced_vips
-    run_agent(
-        config,
-        routes,
-        [
-            ("it is announced", lambda _: routes.vips == {before}),
-            ("pause", None),
-            ("write", ANNOUNCING.replace(str(before), "198.51.100.99")),
-            ("the newer config is followed", lambda agent: agent.reloader.reloads == 1 and agent.state.round.held),
-            ("do", lambda: reads.append(routes.reads)),
-            ("the routes are compared again", lambda _: routes.reads > reads[0] + 1),
-        ],
-        switch,
-    )
-    assert (routes.vips, routes.withdrawn) == ({before}, set())
+    routes = FakeRoutes()
+    with announcing(scene, routes) as (agent, client):
+        eventually(lambda: routes.vips == {VIP}, "it is announced")
+        client.ask("pause")
+        scene.edit(str(VIP), "198.51.100.99")
+        eventually(lambda: agent.reloader.reloads == 1 and bool(agent.state.round.held), "the newer config is followed")
+        reads = routes.reads
+        eventually(lambda: routes.reads > reads + 1, "the routes are compared again")
+        assert (routes.vips, routes.withdrawn) == ({VIP}, set())
 
 
-def test_an_agent_that_announces_nothing_removes_what_an_earlier_one_left(tmp_path: Path, switch: FakeSwitch) -> None:
-    config, routes = tmp_path / "my.yaml", FakeRoutes()
-    config.write_text(SMALL_CONFIG)
+def test_an_agent_that_announces_nothing_removes_what_an_earlier_one_left(scene: Scene) -> None:
+    routes = FakeRoutes()
     routes.vips = {ONE}
-    run_agent(config, routes, [("it is gone", lambda _: not routes.vips)], switch)
+    with announcing(scene, routes, SMALL_CONFIG):
+        eventually(lambda: not routes.vips, "it is gone")
     assert routes.calls == ["close", "release"]
 
 
 def test_a_round_that_is_only_late_withdraws_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "_LATE_S", 0.05)
-    monkeypatch.setattr(announce, "_CHECK_S", 0.05)
-    monkeypatch.setattr(announce, "GRACE_S", 0.0)
-    config, routes, slow = tmp_path / "my.yaml", FakeRoutes(), HangingSwitch()
-    config.write_text(ANNOUNCING)
-    reads = list[int]()
-
-    def is_seen_again(_agent: Agent) -> bool:
-        reads.append(routes.reads)
-        return reads[-1] > reads[0] + 2
-
-    run_agent(
-        config,
-        routes,
-        [
-            ("it is announced", lambda _: bool(routes.vips)),
-            ("do", slow.goes_on.clear),
-            ("write", ANNOUNCING + "# changed\n"),
-            ("the round is late", lambda agent: "is not finished" in agent.state.round.error),
-            ("routes are compared meanwhile", is_seen_again),
-            ("it stays", lambda _: bool(routes.vips)),
-            ("do", slow.goes_on.set),
-            ("the round ends", lambda agent: not agent.state.round.error),
-        ],
-        slow,
-    )
-    assert not routes.withdrawn
+    for module, name, value in ((daemon, "_LATE_S", 0.05), (announce, "_CHECK_S", 0.05), (announce, "GRACE_S", 0.0)):
+        monkeypatch.setattr(module, name, value)
+    routes, slow = FakeRoutes(), HangingSwitch()
+    scene = Scene(tmp_path, slow)
+    with announcing(scene, routes) as (agent, _):
+        eventually(lambda: bool(routes.vips), "it is announced")
+        slow.goes_on.clear()
+        scene.config.write_text(ANNOUNCING + "# changed\n")
+        eventually(lambda: "is not finished" in agent.state.round.error, "the round is late")
+        reads = routes.reads
+        eventually(lambda: routes.reads > reads + 2, "routes are compared meanwhile")
+        slow.goes_on.set()
+        eventually(lambda: not agent.state.round.error, "the round ends")
+        assert (routes.vips, routes.withdrawn) == ({VIP}, set())

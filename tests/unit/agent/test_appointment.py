@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Address
-from pathlib import Path
-from threading import Thread
 
 import pytest
 
-from tests.agent_support import all_answer
+from tests.agent_support import Scene
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch
 from tests.fleet_support import EMPTY, given, settled
-from tests.patience import PATIENCE_S, eventually
+from tests.patience import eventually
 from tests.unit import balancer as small
 from xenoovs.agent.control.client import Client
-from xenoovs.agent.control.files import bound_socket
-from xenoovs.agent.control.serve import serve, unix_listener
-from xenoovs.agent.daemon import Agent, Settings
+from xenoovs.agent.daemon import Agent
 from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Appointment, Engine
@@ -30,7 +25,6 @@ from xenoovs.errors import AppointmentCancelled, BundleRejected, ChangesHeld, Sw
 from xenoovs.model.balancer import Protocol
 from xenoovs.openflow.flow import Cookies, Flow, service_of
 from xenoovs.openflow.text import parse_dump
-from xenoovs.store.view import FleetView
 
 BEFORE = DesiredState(small.balancer(small.service(small.claim(), 3, 1)))
 AFTER = DesiredState(small.balancer(small.service(small.claim(), 1, 3)))
@@ -188,131 +182,90 @@ def test_a_flow_that_another_program_changed_elsewhere_is_left_to_the_next_compa
 
 
 @pytest.mark.parametrize("wait", [0, 1])
-def test_one_that_is_cancelled_changes_nothing(switch: FakeSwitch, engine: Engine, wait: int) -> None:
+def test_one_that_is_cancelled_or_paused_in_the_last_moment_changes_nothing(
+    switch: FakeSwitch, engine: Engine, wait: int
+) -> None:
     before, appointment = flows(switch), Soon(nothing, nothing)
     appointment.happens[wait] = appointment.cancel
     with pytest.raises(AppointmentCancelled):
         engine.round(AFTER, now_s=1.0, appointment=appointment)
-    assert flows(switch) == before
-
-
-def test_a_pause_in_the_last_moment_changes_nothing(switch: FakeSwitch, engine: Engine) -> None:
-    before = flows(switch)
     with pytest.raises(ChangesHeld):
         engine.round(AFTER, now_s=1.0, appointment=Soon(nothing, lambda: setattr(engine, "is_held", True)))
     assert flows(switch) == before
 
 
-def test_a_commit_that_is_refused_is_planned_again_and_made_at_once(switch: FakeSwitch, engine: Engine) -> None:
-    """As of a bundle that Open vSwitch has dropped."""
-    refusal = BundleRejected(bridge="ovsbr1", error="OFPBFC_TIMEOUT", message="the opening", advice="")
-    change = engine.round(AFTER, now_s=1.0, appointment=Soon(nothing, lambda: switch.fail_next(refusal)))
-    assert (len(switch.applied), change.difference.is_empty) == (1, False)
-    assert engine.round(AFTER, now_s=2.0).difference.is_empty
-
-
-def test_a_connection_that_is_lost_is_the_problem_of_the_next_round(switch: FakeSwitch, engine: Engine) -> None:
-    lost = SwitchError("the connection is lost")
-    with pytest.raises(SwitchError, match="lost"):
-        engine.round(AFTER, now_s=1.0, appointment=Soon(nothing, lambda: switch.fail_next(lost)))
-    assert not engine.round(AFTER, now_s=2.0).difference.is_empty
+@pytest.mark.parametrize(
+    ("fails", "error"),
+    [
+        # As of a bundle that Open vSwitch has dropped: it is planned again and made at once.
+        (BundleRejected(bridge="ovsbr1", error="OFPBFC_TIMEOUT", message="the opening", advice=""), None),
+        # This is the problem of the next round.
+        (SwitchError("the connection is lost"), SwitchError),
+    ],
+)
+def test_a_commit_that_fails(
+    switch: FakeSwitch, engine: Engine, fails: SwitchError, error: type[SwitchError] | None
+) -> None:
+    appointment = Soon(nothing, lambda: switch.fail_next(fails))
+    if error is None:
+        assert not engine.round(AFTER, now_s=1.0, appointment=appointment).difference.is_empty
+    else:
+        with pytest.raises(error, match="lost"):
+            engine.round(AFTER, now_s=1.0, appointment=appointment)
+    assert len(switch.applied) == (error is None)
+    assert engine.round(AFTER, now_s=2.0).difference.is_empty == (error is None)
 
 
 # An agent whose view of the store has a time.
 
-
-@pytest.fixture
-def view() -> FleetView:
-    return settled(given(EMPTY, SMALL_CONFIG))
+FAR_MS = 1 << 50
+"""A time that no clock has yet: an agent waits for as long as it waits at most."""
+VIEW = settled(given(EMPTY, SMALL_CONFIG))
+PLANNED = replace(settled(given(VIEW, MORE)), switch_at_ms=FAR_MS)
 
 
 @contextmanager
-def running(
-    directory: Path, switch: FakeSwitch, view: FleetView
-) -> Iterator[tuple[Agent, Callable[[FleetView], None]]]:
-    """An agent that has a view, and what gives it another one."""
-    path = directory / "dpu.yaml"
-    path.write_text(LOCAL)
-    config = FleetConfig(path, view, "dpu1")
-    agent = Agent(config, Engine(switch), probe=all_answer, settings=Settings(resync_s=1e6))
-    with bound_socket(directory / "agent.sock") as sock:
-        agent.add_task(partial(serve, agent, unix_listener(sock), ()))
-        loop = asyncio.new_event_loop()
-        thread = Thread(target=loop.run_until_complete, args=(agent.run(),))
-        thread.start()
-
-        def offer(view: FleetView) -> None:
-            def take() -> None:
-                config.offer(view)
-                agent.request_round()
-
-            loop.call_soon_threadsafe(take)
-
-        try:
-            eventually(lambda: agent.state.round.last_s is not None, "a first round")
-            yield agent, offer
-        finally:
-            loop.call_soon_threadsafe(agent.stop)
-            thread.join(PATIENCE_S)
-            assert not thread.is_alive()
-            loop.close()
+def preparing(scene: Scene) -> Iterator[tuple[Agent, Client, FleetConfig]]:
+    """An agent that has prepared a change and waits for its time."""
+    scene.config.write_text(LOCAL)
+    config = FleetConfig(scene.config, VIEW, "dpu1")
+    with scene.agent(config=config, resync_s=1e6) as (agent, client):
+        config.offer(PLANNED)
+        agent.request_poll()
+        eventually(lambda: bool(scene.switch.held), "a change is prepared")
+        yield agent, client, config
 
 
-FAR_MS = 1 << 50
-"""A time that no clock has yet: an agent waits for as long as it waits at most."""
-
-
-def test_an_agent_prepares_a_view_and_switches_to_it(tmp_path: Path, switch: FakeSwitch, view: FleetView) -> None:
-    later = replace(settled(given(view, MORE)), switch_at_ms=FAR_MS)
-    with running(tmp_path, switch, view) as (agent, offer):
-        before = flows(switch)
-        offer(later)
-        eventually(lambda: bool(switch.held), "a change is prepared")
-        eventually(lambda: agent.config.good.view == later, "the change is committed")
-        assert flows(switch) != before
+def test_an_agent_prepares_a_view_and_switches_to_it_also_after_a_reload_meanwhile(scene: Scene) -> None:
+    with preparing(scene) as (agent, _, config):
+        before, held = scene.flows, len(scene.switch.held)
+        agent.reload()
+        eventually(lambda: len(scene.switch.held) > held, "the same change is prepared again")
+        eventually(lambda: config.good.view == PLANNED, "the change is committed")
+        assert scene.flows != before
         eventually(lambda: agent.state.round.rounds == 2, "the round ends, the second one")
 
 
-def test_a_pause_does_not_wait_for_a_prepared_change(tmp_path: Path, switch: FakeSwitch, view: FleetView) -> None:
-    with running(tmp_path, switch, view) as (agent, offer):
-        before = flows(switch)
-        offer(replace(settled(given(view, MORE)), switch_at_ms=FAR_MS))
-        eventually(lambda: bool(switch.held), "a change is prepared")
-        Client(tmp_path / "agent.sock").ask("pause")
-        assert flows(switch) == before
+def test_a_pause_does_not_wait_for_a_prepared_change(scene: Scene) -> None:
+    with preparing(scene) as (agent, client, _):
+        before = scene.flows
+        client.ask("pause")
+        assert scene.flows == before
         eventually(lambda: bool(agent.state.round.held), "the pause holds the change back")
-        Client(tmp_path / "agent.sock").ask("resume")
-        eventually(lambda: flows(switch) != before, "the change is made")
+        client.ask("resume")
+        eventually(lambda: scene.flows != before, "the change is made")
 
 
-def test_a_view_that_is_for_now_does_not_wait_for_the_one_before(
-    tmp_path: Path, switch: FakeSwitch, view: FleetView
-) -> None:
-    planned = replace(settled(given(view, MORE)), switch_at_ms=FAR_MS)
-    with running(tmp_path, switch, view) as (agent, offer):
-        offer(planned)
-        eventually(lambda: bool(switch.held), "a change is prepared")
-        offer(replace(settled(given(planned, SMALL_CONFIG.replace("70", "10"))), switch_at_ms=0))
-        eventually(
-            lambda: agent.config.good.view is not None and agent.config.good.view.intent == 3,
-            "the newest view is applied",
-        )
-        assert len(switch.applied) == 2
+def test_a_view_that_is_for_now_does_not_wait_for_the_one_before(scene: Scene) -> None:
+    with preparing(scene) as (agent, _, config):
+        newest = replace(settled(given(PLANNED, SMALL_CONFIG.replace("70", "10"))), switch_at_ms=0)
+        config.offer(newest)
+        agent.request_poll()
+        eventually(lambda: config.good.view == newest, "the newest view is applied")
+        assert len(scene.switch.applied) == 2
 
 
-def test_an_agent_that_stops_meanwhile_leaves_the_flows(tmp_path: Path, switch: FakeSwitch, view: FleetView) -> None:
-    with running(tmp_path, switch, view) as (_, offer):
-        before = flows(switch)
-        offer(replace(settled(given(view, MORE)), switch_at_ms=FAR_MS))
-        eventually(lambda: bool(switch.held), "a change is prepared")
-    assert flows(switch) == before
-
-
-def test_a_reload_meanwhile_does_not_lose_the_change(tmp_path: Path, switch: FakeSwitch, view: FleetView) -> None:
-    later = replace(settled(given(view, MORE)), switch_at_ms=FAR_MS)
-    with running(tmp_path, switch, view) as (agent, offer):
-        offer(later)
-        eventually(lambda: bool(switch.held), "a change is prepared")
-        agent.reload()
-        eventually(lambda: len(switch.held) > 1, "the same change is prepared again")
-        eventually(lambda: agent.config.good.view == later, "the change is committed")
+def test_an_agent_that_stops_meanwhile_leaves_the_flows(scene: Scene) -> None:
+    with preparing(scene):
+        before = scene.flows
+    assert scene.flows == before

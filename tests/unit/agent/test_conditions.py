@@ -36,16 +36,6 @@ ONE_KEPT = with_backends((DOWN, 0.0, True), (DOWN, 0.25, False), (UP, 0.75, Fals
 MOVED = with_backends((DOWN, 0.0, True), (UP, 1.0, False))
 
 
-def test_all_is_well() -> None:
-    assert (is_as_desired(WELL), texts(WELL), headline(WELL)) == (True, [], ("as configured", "good"))
-
-
-def test_a_backend_that_is_down_is_named_while_others_serve_its_clients() -> None:
-    shown = snapshot()
-    assert (is_as_desired(shown), texts(shown)) == (True, [ONE_DOWN])
-    assert headline(shown) == ("a backend is down", "warn")
-
-
 @pytest.mark.parametrize(
     ("service", "share", "words"),
     [
@@ -104,22 +94,51 @@ def test_clients_at_backups_are_a_warning() -> None:
 
 
 THIRDS = with_backends(*[(UP, 1 / 3, False)] * 3)
+AS_CONFIGURED = ("as configured", "good")
 
 
-@pytest.mark.parametrize("service", [MOVED, THIRDS, with_backends((UNCHECKED, 1.0, False))])
-def test_a_backend_that_is_down_is_no_difference_once_its_clients_have_others(service: ServiceView) -> None:
-    assert (is_as_desired(of(service)), service.unanswered) == (True, 0)
-
-
-def test_a_host_that_is_not_ready_shows_the_reason_and_this_is_no_difference() -> None:
-    out = replace(WELL, not_ready="taken out of service by an operator")
-    expected = "not ready for clients, so `GET /ready` answers 503: taken out of service by an operator"
-    assert (is_as_desired(out), texts(out), headline(out)) == (True, [expected], ("not ready for clients", "warn"))
-    failing = replace(WELL, last_error="no bridge", not_ready="reconcile fails: no bridge")
-    assert texts(failing) == ["reconcile fails: no bridge", "not ready for clients, so `GET /ready` answers 503"]
+@pytest.mark.parametrize(
+    ("shown", "words", "head"),
+    [
+        (WELL, [], AS_CONFIGURED),
+        (snapshot(), [ONE_DOWN], ("a backend is down", "warn")),
+        (of(THIRDS), [], AS_CONFIGURED),
+        (of(with_backends((UNCHECKED, 1.0, False))), [], AS_CONFIGURED),
+        (of(MOVED), ["1 backend down, others serve the clients: web/b0"], ("a backend is down", "warn")),
+        (replace(WELL, ports=None), [], AS_CONFIGURED),
+        (
+            replace(WELL, not_ready="taken out of service by an operator"),
+            ["not ready for clients, so `GET /ready` answers 503: taken out of service by an operator"],
+            ("not ready for clients", "warn"),
+        ),
+        (
+            replace(WELL, confirm_by_s=NOW_S + 25, rolls_back_to="99887766aabb"),
+            ["run `xenoovs confirm` within 25s, or config 0123456789ab is rolled back to 99887766aabb"],
+            ("confirmation pending", "warn"),
+        ),
+        (
+            replace(WELL, moved_by_switch=(snapshots.MOVED,)),
+            [f"{snapshots.MOVED.text}, for 12s"],
+            ("the switch has moved clients", "warn"),
+        ),
+        (
+            replace(WELL, services=(DROPPED,), last_round_s=None),
+            ["starting: the bridge has not been compared with the config yet"],
+            ("starting", "warn"),
+        ),
+    ],
+)
+def test_what_is_no_difference(shown: Snapshot, words: list[str], head: tuple[str, str]) -> None:
+    """Before the first round nothing is known to be as desired."""
+    assert (texts(shown), headline(shown)) == (words, head)
+    assert is_as_desired(shown) == (head[0] != "starting")
 
 
 DIFFERS = {
+    "an error of a host that is not ready": (
+        {"last_error": "no bridge", "not_ready": "reconcile fails: no bridge"},
+        "not ready for clients, so `GET /ready` answers 503",
+    ),
     "a port without link": ({"ports": (PortView("p1", 2, link_up=False),)}, "port p1 has no link"),
     "a port that is gone": ({"ports": (PortView("p1", None, link_up=None),)}, "it is not on the bridge"),
     "a database that does not answer": (
@@ -154,28 +173,6 @@ def test_what_differs_is_named(name: str) -> None:
     assert not is_as_desired(shown)
     assert any(words in line for line in texts(shown))
     assert headline(shown)[1] != "good"
-
-
-def test_a_change_that_waits_is_named_with_its_time_and_is_no_difference() -> None:
-    waits = replace(WELL, confirm_by_s=NOW_S + 25, rolls_back_to="99887766aabb")
-    words = "run `xenoovs confirm` within 25s, or config 0123456789ab is rolled back to 99887766aabb"
-    assert (texts(waits), is_as_desired(waits), headline(waits)) == ([words], True, ("confirmation pending", "warn"))
-
-
-def test_who_has_clients_that_the_switch_has_moved_is_a_warning() -> None:
-    shown = replace(WELL, moved_by_switch=(snapshots.MOVED,))
-    assert (texts(shown), is_as_desired(shown)) == ([f"{snapshots.MOVED.text}, for 12s"], True)
-
-
-def test_a_database_that_was_not_read_yet_is_no_difference() -> None:
-    unasked = replace(WELL, ports=None)
-    assert (is_as_desired(unasked), texts(unasked), headline(unasked)) == (True, [], ("as configured", "good"))
-
-
-def test_before_the_first_round_it_is_not_as_desired() -> None:
-    starting = replace(snapshot(), services=(DROPPED,), last_round_s=None)
-    words = "starting: the bridge has not been compared with the config yet"
-    assert (is_as_desired(starting), texts(starting), headline(starting)) == (False, [words], ("starting", "warn"))
 
 
 def test_many_services_are_one_sentence_that_names_the_worst() -> None:

@@ -9,7 +9,6 @@ import pytest
 from tests.agent_support import Scene
 from xenoovs.agent.control import handlers
 from xenoovs.agent.snapshot_builder import Moment, service_views
-from xenoovs.errors import AgentRefused
 from xenoovs.show.snapshot import LazySnapshot, ServiceView
 
 
@@ -34,23 +33,6 @@ def test_blocks_come_by_pages(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> 
         assert [len(page["blocks"]) for page in pages[:-1]] == [2] * (len(pages) - 1)
         assert (len(starts), starts) == (page["total"], sorted(set(starts)))
         assert client.ask("blocks", query={"service": "dns", "after": 10**9})["blocks"] == []
-
-
-MISTAKES = [
-    ({"service": "dsn"}, "unknown_service", "did you mean dns?"),
-    ({}, "bad_request", "service is missing; the keys are service, after"),
-    ({"service": "dns", "after": "-1"}, "bad_request", "after: '-1' is not a whole number"),
-    ({"service": "dns", "page": 2}, "bad_request", "'page' is not a key here"),
-    ({"service": "../dns"}, "bad_request", "is not a name"),
-]
-
-
-@pytest.mark.parametrize(("query", "code", "message"), MISTAKES)
-def test_a_mistake_in_the_address_is_named(scene: Scene, query: dict[str, object], code: str, message: str) -> None:
-    with scene.agent() as (_, client):
-        with pytest.raises(AgentRefused, match=message.replace("?", r"\?")) as refused:
-            client.ask("blocks", query=query)
-        assert refused.value.code == code
 
 
 def test_the_event_loop_of_the_probes_builds_no_status(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,169 +1,300 @@
-"""Changes that operators request from a running agent through its socket."""
+"""Changes that operators request from a running agent through its socket: of a backend, of a server in all services."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.agent_support import Scene
+from tests.agent_support import Scene, make_scene
 from tests.patience import eventually
-from xenoovs.errors import AgentRefused
-from xenoovs.show.snapshot import BackendState, Snapshot, parse_snapshot
+from xenoovs.agent.control.client import Client
+from xenoovs.agent.daemon import Agent
+from xenoovs.decision.decision import with_weights
+from xenoovs.errors import AgentRefused, MacUnknown
+from xenoovs.model.balancer import Balancer
+from xenoovs.show.snapshot import BackendState, BackendView, Snapshot, parse_snapshot
+
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+services:
+  - name: web
+    vip: 192.0.2.10
+    protocol: tcp
+    ports: [80]
+    backends:
+      - {name: web1, mac: 02:00:5e:10:00:01, address: 192.0.2.21, weight: 1}
+      - {name: web2, mac: 02:00:5e:10:00:02, address: 192.0.2.22, weight: 1}
+      - {name: same, mac: 02:00:5e:10:00:03, weight: 1}
+  - name: dns
+    vip: 192.0.2.10
+    protocol: udp
+    ports: [53]
+    backends:
+      - {name: dns1, mac: 02:00:5e:10:00:01, weight: 1}
+      - {name: web2, mac: 02:00:5e:10:00:02, weight: 1}
+      - {name: same, mac: 02:00:5e:10:00:09, weight: 1}
+"""
+WEB1, WEB2 = ({"service": "web", "backend": name} for name in ("web1", "web2"))
 
 
-def backend(name: str, **more: object) -> dict[str, Any]:
-    return {"service": "dns", "backend": name, **more}
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    made = make_scene(tmp_path)
+    made.config.write_text(CONFIG)
+    return made
 
 
-def seen(client: Any) -> Snapshot:
+@pytest.fixture
+def pair(scene: Scene) -> Iterator[tuple[Agent, Client]]:
+    with scene.agent() as both:
+        yield both
+
+
+def seen(client: Client) -> Snapshot:
     return parse_snapshot(client.ask("status")["snapshot"])
 
 
-def share(client: Any, name: str) -> float:
-    (service,) = seen(client).services
-    return next(one.share for one in service.backends if one.name == name)
+def backends(client: Client) -> dict[str, BackendView]:
+    return {f"{service.name}/{one.name}": one for service in seen(client).services for one in service.backends}
 
 
-def test_a_drained_backend_has_no_clients_until_undrain(scene: Scene) -> None:
-    with scene.agent() as (_, client):
-        before = scene.flows
-        done = client.ask("drain", backend("fips2"))
-        assert (done["is_applied"], done["clients_moved"]) == (True, {"dns": 0.6875})
-        assert "68.75% of the clients of dns (least possible: 68.75%) moved by" in done["message"]
-        assert share(client, "fips2") == 0
-        (service,) = seen(client).services
-        assert service.backends[0].state is BackendState.DRAINED
-        client.ask("undrain", backend("fips2"))
-        assert share(client, "fips2") == 0.6875
-        assert len(scene.flows) == len(before)
+def in_state(client: Client, state: BackendState) -> set[str]:
+    return {name for name, backend in backends(client).items() if backend.state is state}
 
 
-def test_the_weight_of_the_config_is_no_override(scene: Scene) -> None:
-    with scene.agent() as (_, client):
-        client.ask("weight", backend("fips2", weight=30))
-        client.ask("weight", backend("fips2", weight=70))
-        assert seen(client).overrides == ()
-        assert not scene.state.exists()
+@pytest.mark.parametrize("server", ["web1", "dns1", "02:00:5E:10:00:01"])
+def test_a_server_is_drained_in_all_services_in_one_round(pair: tuple[Agent, Client], server: str) -> None:
+    agent, client = pair
+    rounds = agent.state.round.rounds
+    done = client.ask("drain", {"backend": server})
+    assert done["backends"] == [WEB1, {"service": "dns", "backend": "dns1"}]
+    assert (agent.state.round.rounds, done["is_applied"], set(done["clients_moved"])) == (
+        rounds + 1,
+        True,
+        {"web", "dns"},
+    )
+    drained = {"web/web1", "dns/dns1"}
+    assert in_state(client, BackendState.DRAINED) == drained
+    assert {name for name, each in backends(client).items() if not each.share} == drained
+    assert "web/web1 is drained (the config says 1), dns/dns1 is drained (the config says 1): " in done["message"]
+    assert client.ask("undrain", {"backend": server})["backends"] == done["backends"]
+    assert in_state(client, BackendState.DRAINED) == set()
 
 
-REFUSED = [
-    ("drain", {"service": "dnss", "backend": "fips2"}, 404, "did you mean dns?"),
-    ("drain", {"service": "dns", "backend": "fips22"}, 404, "did you mean fips2"),
-    ("weight", {"service": "dns", "backend": "fips2", "weight": 0.00001}, 409, "tolerance"),
-    ("weight", {"service": "dns", "backend": "fips2", "weight": -1}, 400, "below 0"),
-    ("confirm", {}, 409, "no change waits"),
+def test_the_weight_of_the_config_is_no_override(pair: tuple[Agent, Client], scene: Scene) -> None:
+    _, client = pair
+    for weight in (3, 1):
+        client.ask("weight", {**WEB1, "weight": weight})
+    assert seen(client).overrides == ()
+    assert not scene.state.exists()
+
+
+Requests = list[tuple[str, dict[str, Any]]]
+DNS_LEAVES: Requests = [("drain", {"service": "dns", "backend": name}) for name in ("web2", "same")]
+MOST: Requests = [("maintenance", {"service": "web", "backend": name}) for name in ("web1", "same")]
+SERVER: Requests = [("maintenance", {"backend": "web1"})]
+HEAVY: Requests = [("weight", {**WEB1, "weight": 3})]
+REFUSED: list[tuple[Requests, str, dict[str, Any], str, str]] = [
+    ([], "drain", {"service": "wbe", "backend": "web1"}, "404 unknown_service", "did you mean web?"),
+    ([], "drain", {"service": "web", "backend": "web11"}, "404 unknown_backend", "did you mean web1"),
+    ([], "drain", {"service": "web", "backend": "dns1"}, "404 unknown_backend", "service web has no backend dns1"),
+    ([], "drain", {"backend": "web3"}, "404 unknown_backend", "did you mean web2 or web1"),
+    ([], "drain", {"backend": "02:00:5e:10:00:07"}, "404 unknown_backend", "has no backend 02:00:5e:10:00:07"),
+    ([], "drain", {"backend": "zzz"}, "404 unknown_backend", "it has web1, web2, same, dns1"),
+    ([], "drain", {"backend": "same"}, "409 ambiguous_backend", "web/same (02:00:5e:10:00:03@p1), dns/same"),
+    ([], "drain", {"backend": "web1", "for_s": 0}, "400 bad_request", "not a time from 1"),
+    ([], "drain", {"backend": "web1", "for_s": "30m"}, "400 bad_request", "not a time from 1"),
+    ([], "weight", {"backend": "web1", "weight": 2}, "400 bad_request", "service is missing"),
+    ([], "weight", {**WEB1, "weight": 0.00001}, "409 impossible", "tolerance"),
+    ([], "weight", {**WEB1, "weight": -1}, "400 bad_request", "below 0"),
+    ([], "confirm", {}, "409 nothing_waits", "no change waits"),
+    (DNS_LEAVES, "drain", {"backend": "web1"}, "409 impossible", "service dns: every backend with a weight is drained"),
+    (MOST, "drain", WEB2, "409 impossible", "every other backend with a weight is down or in maintenance"),
+    (
+        SERVER,
+        "undrain",
+        WEB1,
+        "409 in_maintenance",
+        "this ends maintenance: `xenoovs reset web/web1`",
+    ),
+    (SERVER, "weight", {**WEB1, "weight": 3}, "409 in_maintenance", "web/web1 is in maintenance; end it first"),
+    (HEAVY, "undrain", WEB1, "409 not_drained", "has weight 3 by an override; `xenoovs reset web/web1`"),
 ]
 
 
-@pytest.mark.parametrize(("route", "request_", "status", "message"), REFUSED)
-def test_what_cannot_be_is_refused(
-    scene: Scene, route: str, request_: dict[str, Any], status: int, message: str
+@pytest.mark.parametrize(("before", "route", "request_", "code", "message"), REFUSED)
+def test_what_cannot_be_is_refused_and_changes_nothing(
+    pair: tuple[Agent, Client],
+    scene: Scene,
+    before: Requests,
+    route: str,
+    request_: dict[str, Any],
+    code: str,
+    message: str,
 ) -> None:
-    with scene.agent() as (_, client):
-        before = scene.flows
-        with pytest.raises(AgentRefused, match=message) as refused:
-            client.ask(route, request_)
-        assert refused.value.status == status
-        assert (seen(client).overrides, scene.flows) == ((), before)
+    agent, client = pair
+    for each in before:
+        client.ask(*each)
+    runtime, flows = agent.state.runtime, scene.flows
+    with pytest.raises(AgentRefused) as refused:
+        client.ask(route, request_)
+    assert f"{refused.value.status} {refused.value.code}" == code
+    assert message in str(refused.value)
+    assert (agent.state.runtime, scene.flows) == (runtime, flows)
 
 
 def test_the_last_backend_is_drained_to_a_backup(scene: Scene) -> None:
-    sorry = "{name: sorry, mac: 02:00:5e:10:00:09, weight: 1, backup: true}"
-    scene.edit("    backends:\n", f"    backends:\n      - {sorry}\n")
+    scene.edit("02:00:5e:10:00:03, weight: 1", "02:00:5e:10:00:03, weight: 1, backup: true")
+
+    def shares() -> list[float]:
+        return [backends(client)[f"web/{name}"].share for name in ("same", "web1", "web2")]
+
     with scene.agent() as (_, client):
-        assert share(client, "sorry") == 0
-        client.ask("drain", backend("fips2"))
-        client.ask("drain", backend("fips3"))
-        assert [share(client, name) for name in ("sorry", "fips2", "fips3")] == [1, 0, 0]
-        client.ask("undrain", backend("fips3"))
-        assert [share(client, name) for name in ("sorry", "fips2", "fips3")] == [0, 0, 1]
-        client.ask("drain", backend("sorry"))
+        assert shares() == [0, 0.5, 0.5]
+        for name in ("web1", "web2"):
+            client.ask("drain", {"service": "web", "backend": name})
+        assert shares() == [1, 0, 0]
+        client.ask("undrain", {"service": "web", "backend": "web2"})
+        assert shares() == [0, 0, 1]
+        client.ask("drain", {"service": "web", "backend": "same"})
         with pytest.raises(AgentRefused, match="every backend with a weight is drained"):
-            client.ask("drain", backend("fips3"))
+            client.ask("drain", {"service": "web", "backend": "web2"})
 
 
 def test_a_paused_agent_reports_differences_and_changes_nothing(scene: Scene) -> None:
     with scene.agent(command_options=lambda: " --bridge ovsbr1") as (_, client):
         before = scene.flows
         assert client.ask("pause")["message"].endswith("changes nothing until `xenoovs resume --bridge ovsbr1`")
-        done = client.ask("drain", backend("fips2"))
-        assert not done["is_applied"]
-        scene.edit("weight: 30", "weight: 60")
+        assert not client.ask("drain", WEB1)["is_applied"]
+        scene.edit("192.0.2.22, weight: 1", "192.0.2.22, weight: 2")
         eventually(lambda: seen(client).reloads == 1, "the config is read")
         victim = next(iter(scene.flows))
         scene.switch.remove_flow("ovsbr1", victim.key)
         eventually(lambda: seen(client).pending_flow_mods > 0, "a round finds the difference")
         assert scene.flows == before - {victim}
         client.ask("resume")
-        assert (share(client, "fips2"), seen(client).pending_flow_mods, seen(client).is_paused) == (0, 0, False)
+        assert (seen(client).pending_flow_mods, seen(client).is_paused) == (0, False)
+        assert backends(client)["web/web1"].share == 0
 
 
-def test_overrides_and_a_pause_outlive_a_restart(scene: Scene) -> None:
+def test_overrides_and_a_pause_outlive_a_restart_and_a_broken_file_is_set_aside(scene: Scene) -> None:
     with scene.agent() as (_, client):
-        client.ask("drain", backend("fips2"))
-        since_s = seen(client).overrides[0].since_s
+        client.ask("drain", {**WEB1, "for_s": 3000})
         client.ask("pause")
-    assert scene.state.stat().st_mode & 0o777 == 0o600
+        overrides = seen(client).overrides
     with scene.agent() as (_, client):
-        assert seen(client).is_paused
         (override,) = seen(client).overrides
-        assert (override.weight, override.since_s) == (Fraction(0), since_s)
-        assert share(client, "fips2") == 0
-
-
-def test_a_broken_state_is_reported_and_set_aside(scene: Scene) -> None:
-    scene.state.write_text('{"version": 1, "overrides": 7}')
-    with scene.agent() as (agent, client):
+        assert (override.weight, override.since_s) == (Fraction(0), overrides[0].since_s)
+        assert override.until_s == pytest.approx(overrides[0].until_s)
+        assert (seen(client).is_paused, backends(client)["web/web1"].share) == (True, 0)
+    scene.state.write_text("{")
+    with scene.agent() as (_, client):
         assert seen(client).overrides == ()
-        assert agent.state.round.rounds == 1
         assert "overrides are lost" in [event["text"] for event in client.ask("events")["events"]]
     assert not scene.state.exists()
-    assert scene.state.with_name("state.json.broken").read_text() == '{"version": 1, "overrides": 7}'
+    assert scene.state.with_name("state.json.broken").read_text() == "{"
 
 
-def test_an_edit_of_the_file_ends_the_override_of_its_backend_alone(scene: Scene) -> None:
-    with scene.agent() as (_, client):
-        client.ask("weight", backend("fips2", weight=50))
-        client.ask("weight", backend("fips3", weight=10))
-        scene.edit("weight: 30", "weight: 40")
-        eventually(lambda: len(seen(client).overrides) == 1, "one override has ended")
-        (override,) = seen(client).overrides
-        assert override.backend == "fips2"
-        (service,) = seen(client).services
-        assert [one.weight_in_use for one in service.backends] == [50, 40]
+def test_a_new_name_moves_no_client_and_keeps_the_override(pair: tuple[Agent, Client], scene: Scene) -> None:
+    agent, client = pair
+    client.ask("drain", WEB1)
+    before, rounds = scene.flows, agent.state.round.rounds
+    scene.config.write_text(CONFIG.replace("name: web1", "name: first").replace("name: web\n", "name: pages\n"))
+    eventually(lambda: "pages/first" in backends(client), "the new names are shown")
+    assert [(each.service, each.backend) for each in seen(client).overrides] == [("pages", "first")]
+    assert (scene.flows, agent.state.round.rounds) == (before, rounds)
 
 
-def test_a_new_name_moves_no_client_and_keeps_the_override(scene: Scene) -> None:
-    with scene.agent() as (agent, client):
-        client.ask("drain", backend("fips2"))
-        before, rounds = scene.flows, agent.state.round.rounds
-        scene.edit("name: dns", "name: resolvers")
-        scene.edit("name: fips2", "name: first")
-        eventually(lambda: seen(client).services[0].name == "resolvers", "the new name is shown")
-        (override,) = seen(client).overrides
-        assert (override.service, override.backend) == ("resolvers", "first")
-        assert (scene.flows, agent.state.round.rounds) == (before, rounds)
+def test_events_are_numbered_and_followed(pair: tuple[Agent, Client]) -> None:
+    _, client = pair
+    first = client.ask("events")
+    assert [event["number"] for event in first["events"]] == list(range(1, first["last"] + 1))
+    client.ask("pause")
+    assert next(client.events(first["last"]))["text"].startswith("paused")
+    later = client.ask("events", query={"since": first["last"]})
+    assert [event["level"] for event in later["events"]] == ["info"]
 
 
-def test_events_are_numbered_and_followed(scene: Scene) -> None:
-    with scene.agent() as (_, client):
-        first = client.ask("events")
-        assert [event["number"] for event in first["events"]] == list(range(1, first["last"] + 1))
-        client.ask("pause")
-        assert next(client.events(first["last"]))["text"].startswith("paused")
-        later = client.ask("events", query={"since": first["last"]})
-        assert [event["level"] for event in later["events"]] == ["info"]
-
-
-def test_a_response_reports_the_round_that_made_the_change(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_reports_the_round_that_made_the_change(
+    pair: tuple[Agent, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also if a round was already due: the round after the request then has no changes left."""
-    with scene.agent() as (_, client):
-        longer_than_a_resync_s = 0.7
-        monkeypatch.setattr(
-            "xenoovs.agent.reload.require_possible", lambda *_, **__: time.sleep(longer_than_a_resync_s)
-        )
-        done = client.ask("weight", backend("fips2", weight=30))
-        assert done["clients_moved"] == {"dns": 0.1875}
+    longer_than_a_resync_s = 0.7
+    monkeypatch.setattr("xenoovs.agent.reload.require_possible", lambda *_, **__: time.sleep(longer_than_a_resync_s))
+    assert pair[1].ask("drain", WEB1)["clients_moved"].keys() == {"web"}
+
+
+def test_maintenance_is_at_once_and_ends_by_reset(pair: tuple[Agent, Client]) -> None:
+    _, client = pair
+    done = client.ask("maintenance", {"backend": "web1"})
+    assert done["message"].startswith("web/web1 is in maintenance, dns/dns1 is in maintenance: ")
+    found = backends(client)["web/web1"]
+    assert (found.state, found.share, found.is_ejected) == (BackendState.MAINTENANCE, 0, True)
+    client.ask("reset", {"backend": "web1"})
+    assert in_state(client, BackendState.UNCHECKED) == set(backends(client))
+    assert backends(client)["web/web1"].share > 0
+
+
+def test_maintenance_of_all_drops_packets_and_is_reported(pair: tuple[Agent, Client]) -> None:
+    _, client = pair
+    for name in ("web1", "web2", "same"):
+        done = client.ask("maintenance", {"service": "web", "backend": name})
+        assert ("; no backend of web serves: packets are dropped" in done["message"]) == (name == "same")
+    assert not any(each.share for name, each in backends(client).items() if name.startswith("web/"))
+
+
+def test_what_is_set_for_a_time_ends_by_itself_and_each_backend_shows_its_last_change(
+    pair: tuple[Agent, Client], scene: Scene
+) -> None:
+    agent, client = pair
+    assert {(each.changes, each.last_change, each.last_change_s) for each in backends(client).values()} == {
+        (0, "", None)
+    }
+    client.ask("drain", {"backend": "web1"})
+    client.ask("undrain", {"backend": "web1"})
+    assert " for 2s: " in client.ask("maintenance", {"backend": "web1", "for_s": 1.5})["message"]
+    until_s = seen(client).overrides[0].until_s
+    assert until_s is not None
+    assert abs(until_s - time.time()) < 60
+    eventually(lambda: not agent.state.runtime.overrides, "the maintenance has ended")
+    eventually(lambda: 0 < backends(client)["web/web1"].share < 0.5, "the backend has its clients")
+    assert ("an override has ended", "its time is over") in {
+        (event["text"], event["facts"].get("reason")) for event in client.ask("events")["events"]
+    }
+    found = backends(client)["dns/dns1"]
+    assert (found.changes, found.last_change) == (4, "maintenance ended: its time is over")
+    assert abs((found.last_change_s or 0) - time.time()) < 60
+    scene.edit("192.0.2.22, weight: 1", "192.0.2.22, weight: 3")
+    eventually(
+        lambda: backends(client)["web/web2"].last_change == "weight 3 in the config, 1 before", "the config is reloaded"
+    )
+    assert backends(client)["dns/web2"].changes == 0
+
+
+def no_mac(balancer: Balancer) -> Balancer:
+    """As `with_macs` while this machine has not answered: it has no weight."""
+    return with_weights(balancer, {("web", "web2"): Fraction(0), ("dns", "web2"): Fraction(0)})
+
+
+def none_known(_: Balancer) -> Balancer:
+    raise MacUnknown(unknown={})
+
+
+@pytest.mark.parametrize("resolve", [no_mac, none_known])
+def test_an_override_of_a_backend_without_a_mac_yet_is_that_of_the_config(
+    pair: tuple[Agent, Client], monkeypatch: pytest.MonkeyPatch, resolve: Callable[[Balancer], Balancer]
+) -> None:
+    """Such an override ended with the next reload, because it stored the weight 0."""
+    agent, client = pair
+    with monkeypatch.context() as patch:
+        patch.setattr(agent.engine, "resolve", resolve)
+        with suppress(AgentRefused):
+            client.ask("maintenance", {"backend": "web2"})
+    assert {(float(each.weight), float(each.configured)) for each in agent.state.runtime.overrides} == {(1, 1)}

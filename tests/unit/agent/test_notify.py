@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
@@ -43,79 +42,47 @@ def state(one: Balancer, *down: str, ports_down: frozenset[str] = frozenset()) -
     return AgentState(one, one, tracker=tracker, ports_down=ports_down)
 
 
-def states(one: AgentState) -> list[str]:
-    return [each.state for each in notifications(one)]
-
-
-def test_a_service_is_up_while_a_backend_with_a_weight_is() -> None:
-    assert states(state(balancer(1, 1), "b0")) == [DOWN, UP, UP]
-    assert states(state(balancer(1, 1), "b0", "b1")) == [DOWN, DOWN, DOWN]
-    assert states(state(balancer(1, 0), "b0")) == [DOWN, UP, DOWN]
-
-
-def test_a_service_is_in_backup_while_only_backups_serve() -> None:
-    assert states(state(balancer(1, 1, backups=1))) == [UP, UP, UP]
-    assert states(state(balancer(1, 1, backups=1), "b0")) == [DOWN, UP, BACKUP]
-    assert states(state(balancer(1, 1, backups=1), "b0", "b1")) == [DOWN, DOWN, DOWN]
-    assert states(state(balancer(0, 1, backups=1))) == [UP, UP, BACKUP]
-
-
 def in_maintenance(one: AgentState, *names: str) -> AgentState:
     overrides = tuple(Override("s", name, Fraction(1), 0.0, Fraction(1), is_maintenance=True) for name in names)
     return step(one, Runtime(overrides), 0.0)[0]
 
 
-def test_backends_in_maintenance_serve_no_clients_and_have_no_state() -> None:
-    assert states(in_maintenance(state(balancer(1, 1, backups=1)), "b0")) == [UP, BACKUP]
-    assert states(in_maintenance(state(balancer(1, 1, backups=1)), "b0", "b1")) == [DOWN]
+@pytest.mark.parametrize(
+    ("weights", "backups", "down", "maintained", "expected"),
+    [
+        ((1, 1), 0, "b0", "", [DOWN, UP, UP]),
+        ((1, 1), 0, "b0 b1", "", [DOWN, DOWN, DOWN]),
+        ((1, 0), 0, "b0", "", [DOWN, UP, DOWN]),
+        ((1, 1), 1, "", "", [UP, UP, UP]),
+        ((1, 1), 1, "b0", "", [DOWN, UP, BACKUP]),
+        ((1, 1), 1, "b0 b1", "", [DOWN, DOWN, DOWN]),
+        ((0, 1), 1, "", "", [UP, UP, BACKUP]),
+        # Backends in maintenance have no state.
+        ((1, 1), 1, "", "b0", [UP, BACKUP]),
+        ((1, 1), 1, "", "b0 b1", [DOWN]),
+    ],
+)
+def test_states_of_backends_and_of_their_service(
+    weights: tuple[int, ...], backups: int, down: str, maintained: str, expected: list[str]
+) -> None:
+    one = in_maintenance(state(balancer(*weights, backups=backups), *down.split()), *maintained.split())
+    assert [each.state for each in notifications(one)] == expected
 
 
-def test_a_server_whose_agent_stops_it_is_down_unless_none_would_be_left() -> None:
-    one = state(balancer(1, 1))
+def test_an_advertised_state_is_a_reason_only_where_it_ejects_a_backend_that_answers() -> None:
+    """Not for a backend that stays up because all agents advertise down, nor for one whose probe fails."""
     asked = Check(IcmpTarget(IPv4Address("192.0.2.1")), Health(ProbeKind.ICMP))
     checks = Checks(agents={asked: (("s", "b0"),)}, agent_of={("s", "b0"): asked})
-    tracker = HealthTracker(checks, advertised={asked: Advertised(is_up=False)})
-    found = list(notifications(replace(one, tracker=tracker, ejected={"s": frozenset({"b0"})})))
-    assert [(each.state, each.reason) for each in found] == [
-        (DOWN, "the agent of its server says down"),
-        (UP, ""),
-        (UP, ""),
-    ]
-    assert states(replace(one, tracker=tracker)) == [UP, UP, UP]
 
+    def found(*down: str, ejected: bool) -> list[tuple[str, str]]:
+        one = state(balancer(1, 1), *down)
+        tracker = replace(one.tracker, checks=checks, advertised={asked: Advertised(is_up=False)})
+        out = {"s": frozenset({"b0"} if ejected else ())}
+        return [(each.state, each.reason) for each in notifications(replace(one, tracker=tracker, ejected=out))]
 
-def test_an_advertised_state_without_effect_is_no_reason() -> None:
-    """For a backend that stays up because all agents advertise down, and for one whose probe fails."""
-    one = state(balancer(1, 1), "b0")
-    asked = Check(IcmpTarget(IPv4Address("192.0.2.1")), Health(ProbeKind.ICMP))
-    agents = replace(one.tracker.checks, agents={asked: (("s", "b0"),)}, agent_of={("s", "b0"): asked})
-    both = replace(one.tracker, checks=agents, advertised={asked: Advertised(is_up=False)})
-    plain = [(each.state, each.reason) for each in notifications(one)]
-    for ejected in (frozenset[str](), frozenset({"b0"})):
-        found = notifications(replace(one, tracker=both, ejected={"s": ejected}))
-        assert [(each.state, each.reason) for each in found] == plain
-    up = state(balancer(1, 1))
-    stopped = HealthTracker(
-        Checks(agents={asked: (("s", "b0"),)}, agent_of={("s", "b0"): asked}), advertised=both.advertised
-    )
-    assert [each.reason for each in notifications(replace(up, tracker=stopped))] == ["", "", ""]
-
-
-def test_maintenance_of_a_backend_that_is_down_runs_no_command() -> None:
-    async def story() -> list[str]:
-        down = state(balancer(1, 1), "b1")
-        pager = Pager(down)
-        pager.gate.set()
-        with running(pager):
-            await pager.become(in_maintenance(down, "b1"))
-            await pager.become(down)
-            await pager.become(in_maintenance(down, "b1"))
-            assert pager.begun == []
-            await pager.become(state(balancer(1, 1)))
-        await pager.tasks.stop()
-        return pager.begun
-
-    assert asyncio.run(story()) == ["s/b1 UP"]
+    assert found(ejected=True) == [(DOWN, "the agent of its server says down"), (UP, ""), (UP, "")]
+    assert found(ejected=False) == [(UP, "")] * 3
+    assert found("b0", ejected=True) == found("b0", ejected=False) == [(DOWN, ""), (UP, ""), (UP, "")]
 
 
 def test_a_port_without_link_takes_its_backends_down() -> None:
@@ -177,70 +144,65 @@ class Pager:
         await rest()
 
 
-@contextmanager
-def running(pager: Pager) -> Iterator[None]:
-    pager.notifier.begin()
-    pager.tasks.start(pager.notifier.run())
-    yield
+def told(first: AgentState, story: Callable[[Pager], Awaitable[None]]) -> list[str]:
+    """What has begun when a story that begins in this state is over."""
 
-
-def test_a_restart_and_a_new_backend_that_is_up_run_no_command() -> None:
-    async def story() -> list[str]:
-        pager = Pager(state(balancer(1, 1), "b1"))
-        with running(pager):
-            await pager.become(state(balancer(1, 1, 1), "b1"))
+    async def play() -> list[str]:
+        pager = Pager(first)
+        pager.notifier.begin()
+        pager.tasks.start(pager.notifier.run())
+        await story(pager)
         await pager.tasks.stop()
         return pager.begun
 
-    assert asyncio.run(story()) == []
+    return asyncio.run(play())
+
+
+UP_BOTH, B1_DOWN = state(balancer(1, 1)), state(balancer(1, 1), "b1")
+
+
+def test_a_restart_a_new_backend_that_is_up_and_maintenance_of_one_that_is_down_run_no_command() -> None:
+    async def story(pager: Pager) -> None:
+        for each in (state(balancer(1, 1, 1), "b1"), in_maintenance(B1_DOWN, "b1"), B1_DOWN):
+            await pager.become(each)
+        await pager.become(in_maintenance(B1_DOWN, "b1"))
+        assert pager.begun == []
+        await pager.become(UP_BOTH)
+
+    assert told(B1_DOWN, story) == ["s/b1 UP"]
 
 
 def test_of_a_backend_that_flaps_the_last_state_counts() -> None:
-    async def story() -> list[str]:
-        up, down = state(balancer(1, 1)), state(balancer(1, 1), "b1")
-        pager = Pager(up)
-        with running(pager):
-            await pager.become(down)
-            for each in (up, down, up, down):
-                await pager.become(each)
-            assert pager.begun == ["s/b1 DOWN"]
-            await pager.become(up)
-            pager.gate.set()
-            await rest()
-        await pager.tasks.stop()
-        return pager.begun
+    async def story(pager: Pager) -> None:
+        for each in (B1_DOWN, UP_BOTH, B1_DOWN, UP_BOTH, B1_DOWN):
+            await pager.become(each)
+        assert pager.begun == ["s/b1 DOWN"]
+        await pager.become(UP_BOTH)
+        pager.gate.set()
+        await rest()
 
-    assert asyncio.run(story()) == ["s/b1 DOWN", "s/b1 UP"]
+    assert told(UP_BOTH, story) == ["s/b1 DOWN", "s/b1 UP"]
 
 
 def test_only_so_many_run_at_once_and_none_is_lost() -> None:
-    weights = [1] * (2 * MAX_RUNNING)
+    many = balancer(*[1] * (2 * MAX_RUNNING))
+    names = [f"b{i}" for i in range(2 * MAX_RUNNING)]
 
-    async def story() -> list[str]:
-        pager = Pager(state(balancer(*weights)))
-        with running(pager):
-            await pager.become(state(balancer(*weights), *(f"b{i}" for i in range(len(weights)))))
-            assert len(pager.begun) == MAX_RUNNING
-            pager.gate.set()
-            await pager.notifier.finish()
-        await pager.tasks.stop()
-        return pager.begun
+    async def story(pager: Pager) -> None:
+        await pager.become(state(many, *names))
+        assert len(pager.begun) == MAX_RUNNING
+        pager.gate.set()
+        await pager.notifier.finish()
 
-    assert sorted(asyncio.run(story())) == sorted([*(f"s/b{i} DOWN" for i in range(len(weights))), "s DOWN"])
+    assert sorted(told(state(many), story)) == sorted([*(f"s/{name} DOWN" for name in names), "s DOWN"])
 
 
 def test_an_agent_that_does_not_decide_about_the_bridge_runs_no_command() -> None:
-    async def story() -> list[str]:
-        pager = Pager(state(balancer(1, 1)))
-        pager.decides = False
-        with running(pager):
-            await pager.become(state(balancer(1, 1), "b1"))
-            pager.decides = True
-            await pager.become(state(balancer(1, 1), "b1"))
-        await pager.tasks.stop()
-        return pager.begun
+    async def story(pager: Pager) -> None:
+        for pager.decides in (False, True):
+            await pager.become(B1_DOWN)
 
-    assert asyncio.run(story()) == []
+    assert told(UP_BOTH, story) == []
 
 
 @pytest.mark.parametrize(
@@ -254,18 +216,14 @@ def test_an_agent_that_does_not_decide_about_the_bridge_runs_no_command() -> Non
 def test_a_failure_is_logged_and_not_repeated(
     answer: ProbeResult | Exception, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> list[str]:
-        pager = Pager(state(balancer(1, 1)))
+    async def story(pager: Pager) -> None:
         pager.answer = answer
         pager.gate.set()
-        with running(pager):
-            for _ in range(2):
-                await pager.become(state(balancer(1, 1), "b1"))
-        await pager.tasks.stop()
-        assert "a task failed" not in caplog.messages
-        return pager.begun
+        for _ in range(2):
+            await pager.become(B1_DOWN)
 
-    assert asyncio.run(story()) == ["s/b1 DOWN"]
+    assert told(UP_BOTH, story) == ["s/b1 DOWN"]
+    assert "a task failed" not in caplog.messages
     (record,) = [each for each in caplog.records if each.message == "notify failed"]
     assert vars(record)["facts"] == {"service": "s", "backend": "b1", "state": "DOWN", "reason": reason}
 
@@ -329,8 +287,6 @@ def test_a_program_that_hangs_blocks_no_round(tmp_path: Path) -> None:
     scene, backends = scene_with(tmp_path, Path("/bin/sleep")), SomeDown()
     scene.edit("first argument", "'1000'")
     with scene.agent(probe=backends.probe) as (agent, _):
-        backends.down = {"198.51.100.2"}
-        eventually(lambda: agent.state.round.rounds >= 2, "other backends have its clients")
-        rounds = agent.state.round.rounds
-        backends.down = set()
-        eventually(lambda: agent.state.round.rounds > rounds, "it has its clients back")
+        for down in ({"198.51.100.2"}, set[str]()):
+            backends.down, rounds = down, agent.state.round.rounds
+            eventually(lambda before=rounds: agent.state.round.rounds > before, "a round")  # type: ignore[misc]

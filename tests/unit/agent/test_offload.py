@@ -85,32 +85,23 @@ def line(ufid: str, packets: int, size: int) -> str:
 A, B = "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000b"
 
 
-def counted(*dumps: list[str]) -> list[list[str]]:
-    """Return the growth of the counters in each dump."""
+NO_UFID = "in_port(p0),eth_type(0x0800), packets:4, bytes:40, used:never, actions:p1"
+
+
+@pytest.mark.parametrize(
+    ("dumps", "growth"),
+    [
+        ([[line(A, 100, 10_000)], [line(A, 3, 300)]], line(A, 3, 300)),
+        ([[line(A, 5, 500)], [], [line(A, 5, 500)]], line(A, 5, 500)),
+        ([[line(A, 5, 500)], *[[line(B, 1, 100)]] * 2, [line(A, 6, 600)]], line(A, 6, 600)),
+        ([[NO_UFID], [NO_UFID]], NO_UFID.replace("packets:4, bytes:40", "packets:0, bytes:0")),
+        ([["flow-dump from the main thread:"]], "flow-dump from the main thread:"),
+    ],
+    ids=["made anew", "all were flushed", "it had expired", "told apart by its match", "a line of another form"],
+)
+def test_what_a_megaflow_grows_by(dumps: list[list[str]], growth: str) -> None:
     counters = MegaflowCounters()
-    return [list(counters.increments(dump)) for dump in dumps]
-
-
-def test_a_recreated_megaflow_counts_from_zero() -> None:
-    assert counted([line(A, 100, 10_000)], [line(A, 3, 300)])[1] == [line(A, 3, 300)]
-
-
-def test_when_all_are_flushed_they_count_from_nothing() -> None:
-    assert counted([line(A, 5, 500)], [], [line(A, 5, 500)])[2] == [line(A, 5, 500)]
-
-
-def test_expired_megaflows_are_dropped() -> None:
-    gone = [line(B, 1, 100)]
-    assert counted([line(A, 5, 500)], gone, gone, [line(A, 6, 600)])[3] == [line(A, 6, 600)]
-
-
-def test_megaflows_without_ufids_are_distinguished_by_their_match() -> None:
-    text = "in_port(p0),eth_type(0x0800), packets:4, bytes:40, used:never, actions:p1"
-    assert counted([text], [text]) == [[text], [text.replace("packets:4, bytes:40", "packets:0, bytes:0")]]
-
-
-def test_a_line_of_another_form_is_handed_on() -> None:
-    assert counted(["flow-dump from the main thread:"]) == [["flow-dump from the main thread:"]]
+    assert [list(counters.increments(dump)) for dump in dumps][-1] == [growth]
 
 
 def test_totals_never_fall_although_megaflows_go(clock: TurnedClock) -> None:
@@ -184,23 +175,16 @@ def test_without_a_program_no_sample_is_taken(clock: TurnedClock) -> None:
     assert watch_of(FakeSwitch(megaflows=DUMP), clock, lambda: None).sample() is None
 
 
-def test_no_sample_is_taken_before_the_first_request(clock: TurnedClock) -> None:
-    shown = looks_within(watch_of(FakeSwitch(megaflows=DUMP), clock), asks=0)
-    assert shown == 0
-
-
-def test_a_request_triggers_a_sample(clock: TurnedClock) -> None:
-    assert looks_within(watch_of(FakeSwitch(megaflows=DUMP), clock), asks=1) == 1
-
-
-def test_with_metrics_samples_are_taken_without_requests(clock: TurnedClock) -> None:
-    watch = watch_of(FakeSwitch(megaflows=DUMP), clock, is_always=True)
-    assert looks_within(watch, asks=0) == 1
-
-
-def test_while_requests_come_it_samples_every_two_seconds(clock: TurnedClock) -> None:
-    watch = watch_of(FakeSwitch(megaflows=DUMP), clock)
-    assert looks_within(watch, asks=5, step_s=1.0, clock=clock) == 3
+@pytest.mark.parametrize(
+    ("asks", "is_always", "samples"),
+    [(0, False, 0), (1, False, 1), (0, True, 1), (5, False, 3)],
+    ids=["no request", "one request", "with metrics", "requests each second"],
+)
+def test_samples_are_taken_on_request_and_for_metrics_and_at_most_every_two_seconds(
+    clock: TurnedClock, asks: int, samples: int, *, is_always: bool
+) -> None:
+    watch = watch_of(FakeSwitch(megaflows=DUMP), clock, is_always=is_always)
+    assert looks_within(watch, asks=asks, step_s=1.0, clock=clock) == samples
 
 
 def test_pauses_differ_by_up_to_a_tenth(clock: TurnedClock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,30 +282,26 @@ def _sum(counted: dict[tuple[str, str], Counted]) -> Counted:
     return Counted(sum(one.packets for one in counted.values()), sum(one.bytes for one in counted.values()))
 
 
-def test_what_has_been_added_is_counted_once() -> None:
-    counts, blocks = FlowTotals(), sum(len(made.blocks) for made in _PROGRAM.services)
-    totals = [_sum(dict(counts.add(_PROGRAM, _seen(_PROGRAM, packets=n), now_s=n)[0])) for n in (5, 5, 8)]
-    assert totals == [Counted(n * blocks, 100 * n * blocks) for n in (5, 5, 8)]
+BLOCKS = sum(len(made.blocks) for made in _PROGRAM.services)
 
 
-def test_a_recreated_flow_does_not_lower_the_total() -> None:
-    counts, blocks = FlowTotals(), sum(len(made.blocks) for made in _PROGRAM.services)
-    for packets in (10, 3):
-        counted, _ = counts.add(_PROGRAM, _seen(_PROGRAM, packets=packets), now_s=packets)
-    assert _sum(dict(counted)).packets == 13 * blocks
+def test_what_has_been_added_is_counted_once_and_a_recreated_flow_lowers_no_total() -> None:
+    counts = FlowTotals()
+    totals = [
+        _sum(dict(counts.add(_PROGRAM, _seen(_PROGRAM, packets=n), now_s=s)[0])) for s, n in enumerate((5, 5, 8, 3))
+    ]
+    assert totals == [Counted(n * BLOCKS, 100 * n * BLOCKS) for n in (5, 5, 8, 11)]
 
 
 def test_rates_are_since_the_last_sample_and_have_no_path() -> None:
     counts = FlowTotals()
     assert counts.add(_PROGRAM, _seen(_PROGRAM, packets=10), now_s=0.0)[1] == {}
     _, rates = counts.add(_PROGRAM, _seen(_PROGRAM, packets=30), now_s=10.0)
-    blocks = sum(len(made.blocks) for made in _PROGRAM.services)
-    assert sum(rate.pps for rate in rates.values()) == 2 * blocks
-    assert sum(rate.bps for rate in rates.values()) == 1600 * blocks
+    assert (sum(rate.pps for rate in rates.values()), sum(rate.bps for rate in rates.values())) == (
+        2 * BLOCKS,
+        1600 * BLOCKS,
+    )
     assert hw_share(rates.values()) is None
-
-
-def test_the_share_of_the_nic_is_of_flows_with_a_known_path() -> None:
     known = Rate(10.0, 5.0, 0.0)
     assert hw_share((known, replace(known, hw_pps=None))) == 0.5
 

@@ -125,10 +125,6 @@ def test_cancelling_from_outside_is_no_timeout() -> None:
     asyncio.run(main())
 
 
-def python(code: str) -> ProbeResult:
-    return ask(ExecTarget((sys.executable, "-c", code)), exec_allowed=True)
-
-
 def test_off_until_allowed(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     result = ask(ExecTarget(("touch", str(mark))))
@@ -138,17 +134,21 @@ def test_off_until_allowed(tmp_path: Path) -> None:
     assert mark.exists()
 
 
-def test_status_and_output() -> None:
-    assert python("raise SystemExit('no disk')").reason == "ended with status 1: 'no disk'"
-    assert python("import os; os.kill(os.getpid(), 9)").reason == "killed by SIGKILL"
-
-
-def test_much_output_does_not_block() -> None:
-    assert python("print('x' * 1_000_000)").ok
-
-
-def test_absent_program() -> None:
-    assert ask(ExecTarget(("/no/such",)), exec_allowed=True).reason == "/no/such: no such file or directory"
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("raise SystemExit('no disk')", "ended with status 1: 'no disk'"),
+        ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL"),
+        ("import os; os.kill(os.getpid(), 40)", "killed by signal 40"),
+        ("print('x' * 1_000_000)", "answered"),
+        (None, "/no/such: no such file or directory"),
+    ],
+    ids=["output", "signal", "signal without a name", "much output does not block", "no program"],
+)
+def test_how_a_program_ends(code: str | None, reason: str) -> None:
+    argv = ("/no/such",) if code is None else (sys.executable, "-c", code)
+    found = ask(ExecTarget(argv), exec_allowed=True)
+    assert (found.ok, found.reason) == (reason == "answered", reason)
 
 
 def test_deadline_kills_the_children_too(tmp_path: Path) -> None:
@@ -194,7 +194,3 @@ def test_the_program_gets_the_documented_variables_and_no_others_of_our_environm
     target = ExecTarget((sys.executable, "-c", code), environment=(("XENOOVS_ADDRESS", "192.0.2.1"),))
     reason = ask(target, exec_allowed=True).reason
     assert reason == "ended with status 1: 'LC_ALL PATH XENOOVS_ADDRESS'"
-
-
-def test_a_signal_without_a_name_has_its_number() -> None:
-    assert python("import os; os.kill(os.getpid(), 40)").reason == "killed by signal 40"

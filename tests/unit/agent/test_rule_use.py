@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import pytest
+
 from xenoovs.agent.offload import MegaflowCounters, RuleUse
 from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.datapath.megaflow import Verdict
@@ -76,22 +78,30 @@ def _sampled(times: int, **each: int) -> list[MegaflowState]:
     return found
 
 
-def test_rules_that_the_nic_does_not_use_are_found_from_the_second_sample_on() -> None:
-    """After a reset of the NIC, the page and the metrics still showed 100 % in hardware."""
-    found = _sampled(3, packets=224, cpu=224)
-    assert [state.verdict for state in found] == [Verdict.HW, Verdict.IDLE_HW, Verdict.IDLE_HW]
-    assert [(state.packets, state.hw_packets) for state in found[1:]] == [(224, 0)] * 2
-
-
-def test_a_driver_that_counts_what_the_cpu_forwards_is_contradicted() -> None:
-    verdicts = [state.verdict for state in _sampled(3, packets=224, hw_packets=224, cpu=224)]
-    assert verdicts == [Verdict.HW, Verdict.CONTRADICTED, Verdict.CONTRADICTED]
-
-
-def test_a_driver_that_counts_what_traffic_control_forwards_is_contradicted_by_the_wire() -> None:
-    """Half of the packets were shown as in hardware, and none was."""
-    verdicts = [state.verdict for state in _sampled(4, packets=448, hw_packets=224, cpu=224, entered=224)]
-    assert verdicts == [Verdict.HW, Verdict.TC_SW, Verdict.CONTRADICTED, Verdict.CONTRADICTED]
+@pytest.mark.parametrize(
+    ("each", "verdicts"),
+    [
+        # After a reset of the NIC, the page and the metrics still showed 100 % in hardware.
+        ({"packets": 224, "cpu": 224}, [Verdict.HW, Verdict.IDLE_HW, Verdict.IDLE_HW]),
+        # Half of the packets were shown as in hardware, and none was.
+        (
+            {"packets": 448, "hw_packets": 224, "cpu": 224, "entered": 224},
+            [Verdict.HW, Verdict.TC_SW, Verdict.CONTRADICTED, Verdict.CONTRADICTED],
+        ),
+        (
+            {"packets": 224, "hw_packets": 224, "cpu": 224},
+            [Verdict.HW, Verdict.CONTRADICTED, Verdict.CONTRADICTED],
+        ),
+    ],
+    ids=["not used", "counted by traffic control, and the wire contradicts", "counted, and the CPU contradicts"],
+)
+def test_rules_that_the_nic_does_not_use_are_found_from_the_second_sample_on(
+    each: dict[str, int], verdicts: list[Verdict]
+) -> None:
+    found = _sampled(len(verdicts), **each)
+    assert [state.verdict for state in found] == verdicts
+    if Verdict.IDLE_HW in verdicts:
+        assert [(state.packets, state.hw_packets) for state in found[1:]] == [(224, 0)] * 2
 
 
 def test_when_it_is_over_the_verdict_is_hardware_again() -> None:

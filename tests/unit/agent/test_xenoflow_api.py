@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -131,13 +130,6 @@ def test_a_post_that_cannot_be_done_changes_nothing(
         assert (found, document["error"]["code"]) == (status, code)
         assert words in document["error"]["message"]
         assert not agent.state.runtime.overrides
-
-
-def test_the_token_may_be_the_password_of_the_address(scene: Scene, port: ApiListener) -> None:
-    password = b64encode(f"xenoflow:{TOKEN}".encode()).decode()
-    headers = {"Authorization": f"Basic {password}", "Content_Type": "application/json"}
-    with scene.agent(also=(port,), mounts=mounts):
-        assert ask(port, "POST", {"backends": [FIPS2]}, **headers)[0] == 200
 
 
 def test_reads_need_no_token_on_this_machine_and_changes_do(scene: Scene, port: ApiListener) -> None:

@@ -42,97 +42,86 @@ from xenoovs.model.address import Mac, checksum
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.tunnel import REFLECTED_PORT, Discover, HostTunnel, PathProbe, Paths, PathSelector, Remote
 
+PROBE = probe_head(ADDRESSES, 50_001) + payload(TOKEN)
+
 
 def test_a_probe_has_66_bytes_and_the_tos_of_the_data() -> None:
-    frame = probe_head(ADDRESSES, 50_001) + payload(TOKEN)
-    assert len(frame) == 66
-    assert frame[15] == 0x20
-    assert checksum(frame[14:34]) == 0
-    assert (int.from_bytes(frame[34:36], "big"), int.from_bytes(frame[36:38], "big")) == (50_001, 4789)
+    assert (len(PROBE), PROBE[15], checksum(PROBE[14:34])) == (66, 0x20, 0)
+    assert unpack("!HH", PROBE[34:38]) == (50_001, 4789)
+    geneve = probe_head(replace(ADDRESSES, tunnel_port=6081), 50_001)
+    assert geneve[42:46] == bytes.fromhex("00006558")
 
 
-def test_a_geneve_probe_is_a_frame_of_its_protocol() -> None:
-    head = probe_head(replace(ADDRESSES, tunnel_port=6081), 50_001)
-    assert head[42:46] == bytes.fromhex("00006558")
+def test_an_answer_carries_what_was_sent_and_nothing_else_is_one() -> None:
+    whole = answer_to(PROBE)
+    assert parse_answer(whole) == Answer(TOKEN, ADDRESSES.remote, 0x20)
+    fragment = bytearray(whole)
+    fragment[21], fragment[24:26] = 1, bytes(2)
+    fragment[24:26] = checksum(bytes(fragment[14:34])).to_bytes(2, "big")
+    for other in (PROBE, bytes(fragment), *(whole[:size] for size in range(66))):
+        assert parse_answer(other) is None
 
 
-def test_an_answer_carries_what_was_sent() -> None:
-    answer = parse_answer(answer_to(probe_head(ADDRESSES, 50_001) + payload(TOKEN)))
-    assert answer is not None
-    assert (answer.token, answer.source, answer.tos) == (TOKEN, ADDRESSES.remote, 0x20)
-
-
-def test_a_probe_that_comes_back_as_it_was_is_no_answer() -> None:
-    assert parse_answer(probe_head(ADDRESSES, 50_001) + payload(TOKEN)) is None
-
-
-@pytest.mark.parametrize("size", range(66))
-def test_a_truncated_answer_is_ignored(size: int) -> None:
-    assert parse_answer(answer_to(probe_head(ADDRESSES, 50_001) + payload(TOKEN))[:size]) is None
-
-
-def test_a_fragment_is_no_answer() -> None:
-    frame = bytearray(answer_to(probe_head(ADDRESSES, 50_001) + payload(TOKEN)))
-    frame[21] = 1
-    frame[24:26] = bytes(2)
-    frame[24:26] = checksum(bytes(frame[14:34])).to_bytes(2, "big")
-    assert parse_answer(bytes(frame)) is None
-
-
-def test_a_router_quotes_the_source_port() -> None:
+def test_a_router_quotes_the_source_port_and_at_least_the_udp_header() -> None:
     frame = probe_head(ADDRESSES, 50_001, ttl=1, ident=77) + payload(TOKEN)
-    quoted = parse_quote(quote_of(frame, "10.0.0.1"), tunnel_port=4789)
-    assert quoted == Quote(IPv4Address("10.0.0.1"), ADDRESSES.remote, 50_001, 77)
-
-
-def test_a_router_may_quote_no_more_than_the_udp_header() -> None:
-    frame = probe_head(ADDRESSES, 50_001, ttl=1, ident=77) + payload(TOKEN)
-    assert parse_quote(quote_of(frame, "10.0.0.1", size=28), tunnel_port=4789) is not None
+    quote, expected = quote_of(frame, "10.0.0.1"), Quote(IPv4Address("10.0.0.1"), ADDRESSES.remote, 50_001, 77)
+    assert parse_quote(quote, tunnel_port=4789) == expected
+    assert parse_quote(quote_of(frame, "10.0.0.1", size=28), tunnel_port=4789) == expected
     assert parse_quote(quote_of(frame, "10.0.0.1", size=27), tunnel_port=4789) is None
-
-
-def test_a_quote_of_another_port_or_with_a_wrong_checksum_is_ignored() -> None:
-    quote = quote_of(probe_head(ADDRESSES, 50_001, ttl=1) + payload(TOKEN), "10.0.0.1")
     assert parse_quote(quote, tunnel_port=6081) is None
     assert parse_quote(quote[:-1] + bytes([quote[-1] ^ 1]), tunnel_port=4789) is None
 
 
 def test_only_packets_of_the_tunnel_teach_the_next_hop() -> None:
-    frame = probe_head(ADDRESSES, 50_001) + payload(TOKEN)
-    assert parse_next_hop_mac(frame, ADDRESSES.remote, tunnel_port=4789) == ADDRESSES.gateway_mac
-    assert parse_next_hop_mac(frame, ADDRESSES.local, tunnel_port=4789) is None
-    assert parse_next_hop_mac(frame, ADDRESSES.remote, tunnel_port=6081) is None
-    assert parse_next_hop_mac(b"\xff" * 6 + frame[6:], ADDRESSES.remote, tunnel_port=4789) is None
+    assert parse_next_hop_mac(PROBE, ADDRESSES.remote, tunnel_port=4789) == ADDRESSES.gateway_mac
+    assert parse_next_hop_mac(PROBE, ADDRESSES.local, tunnel_port=4789) is None
+    assert parse_next_hop_mac(PROBE, ADDRESSES.remote, tunnel_port=6081) is None
+    assert parse_next_hop_mac(b"\xff" * 6 + PROBE[6:], ADDRESSES.remote, tunnel_port=4789) is None
 
 
-_WHOLE = answer_to(probe_head(ADDRESSES, 50_001) + payload(TOKEN))
 _QUOTE = quote_of(probe_head(ADDRESSES, 50_001, ttl=2) + payload(Token(0, 0, 0)), "10.0.0.1")
 
 
-@given(st.binary(max_size=200))
-def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
-    (
-        parse_answer(data),
-        parse_quote(data, tunnel_port=4789),
-        parse_next_hop_mac(data, ADDRESSES.remote, tunnel_port=4789),
-    )
+CHANGED = st.builds(
+    lambda frame, at, value, size: (frame[:at] + bytes([value]) + frame[at + 1 :])[:size],
+    st.sampled_from([answer_to(PROBE), _QUOTE]),
+    st.integers(0, 80),
+    st.integers(0, 255),
+    st.integers(0, 100),
+)
 
 
-@given(st.sampled_from([_WHOLE, _QUOTE]), st.integers(0, 80), st.integers(0, 255), st.integers(0, 100))
-def test_frames_with_a_changed_byte_are_read_without_an_error(frame: bytes, at: int, value: int, size: int) -> None:
-    changed = (frame[:at] + bytes([value]) + frame[at + 1 :])[:size]
-    parse_answer(changed), parse_quote(changed, tunnel_port=4789)
+@given(st.binary(max_size=200) | CHANGED)
+def test_any_bytes_and_frames_with_a_changed_byte_are_read_without_an_error(data: bytes) -> None:
+    parse_answer(data), parse_quote(data, tunnel_port=4789)
+    parse_next_hop_mac(data, ADDRESSES.remote, tunnel_port=4789)
 
 
 LOCAL, REMOTE = IPv4Address("192.168.200.2"), IPv4Address("192.168.200.1")
 OLD, NEW = bytes.fromhex("02005e100001"), bytes.fromhex("02005e100002")
 
 
-class _Listener:
-    """A socket that has received some frames."""
+def _sent(gateway: bytes) -> bytes:
+    return probe_head(Addresses(bytes(6), gateway, LOCAL, REMOTE, 4789, 0), 50_000) + payload(Token(1, 1, 1))
 
-    def __init__(self) -> None:
-        self.frames, self.is_closed = list[bytes](), False
+
+class _Port:
+    """A packet socket without a device. `room`: frames until its queue is full; `error`: what it fails with then."""
+
+    room: int | None = None
+    error: OSError | None = None
+
+    def __init__(self, device: str, *, is_listener: bool = False) -> None:
+        self.device, self.is_listener, self.mac = device, is_listener, bytes(6)
+        self.sent, self.frames, self.is_closed = list[bytes](), list[bytes](), False
+
+    def send(self, frame: bytes) -> float | None:
+        if self.room is not None and len(self.sent) >= self.room:
+            if self.error is not None:
+                raise self.error
+            return None
+        self.sent.append(frame)
+        return 0.0
 
     def received(self) -> Iterator[Frame]:
         found, self.frames = self.frames, []
@@ -142,23 +131,18 @@ class _Listener:
         self.is_closed = True
 
 
-def _sent(gateway: bytes) -> bytes:
-    return probe_head(Addresses(bytes(6), gateway, LOCAL, REMOTE, 4789, 0), 50_000) + payload(Token(1, 1, 1))
+class _Ports(list[_Port]):
+    """All that were opened."""
 
-
-def _macs() -> tuple[NextHopMacs, list[_Listener]]:
-    opened = list[_Listener]()
-
-    def open_port(_device: str, *, is_listener: bool = False) -> _Listener:
-        opened.append(_Listener())
-        return opened[-1]
-
-    return NextHopMacs(open_port), opened  # type: ignore[arg-type]
+    def open(self, device: str, *, is_listener: bool = False) -> Any:
+        self.append(_Port(device, is_listener=is_listener))
+        return self[-1]
 
 
 def test_the_mac_of_a_router_that_was_replaced_is_learned_again() -> None:
     """Probes went to the old router until the agent's restart, so the remote counted as silent."""
-    macs, opened = _macs()
+    opened = _Ports()
+    macs = NextHopMacs(opened.open)
     assert macs.find("pf0hpf", REMOTE, tunnel_port=4789) is None
     macs.listen()
     opened[0].frames = [b"", _sent(OLD)]
@@ -179,7 +163,8 @@ def test_the_mac_of_a_router_that_was_replaced_is_learned_again() -> None:
 
 def test_no_socket_listens_for_a_remote_that_the_config_lacks() -> None:
     """The socket stayed open and read every frame of the host."""
-    macs, opened = _macs()
+    opened = _Ports()
+    macs = NextHopMacs(opened.open)
     macs.find("pf0hpf", REMOTE, tunnel_port=4789)
     macs.listen()
     macs.keep(())
@@ -188,12 +173,12 @@ def test_no_socket_listens_for_a_remote_that_the_config_lacks() -> None:
 
 
 def test_sockets_on_ports_that_the_config_lacks_are_closed() -> None:
-    opened = dict[str, _Listener]()
-    devices = Devices(lambda device: opened.setdefault(device, _Listener()))  # type: ignore[arg-type, return-value]
+    opened = _Ports()
+    devices = Devices(opened.open)
     for device in ("xoar0", "xoar1"):
         devices.port(device, 0.0)
     devices.keep({"xoar1"})
-    assert (opened["xoar0"].is_closed, opened["xoar1"].is_closed) == (True, False)
+    assert [port.is_closed for port in opened] == [True, False]
 
 
 class _Socket:
@@ -209,20 +194,16 @@ class _Socket:
         raise OSError(self._number, os.strerror(self._number))
 
 
-def _port(number: int) -> ProbePort:
-    with patch("xenoovs.agent.paths.devices._open", lambda *_: _Socket(number)):
-        return ProbePort("lo")
-
-
-@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOBUFS])
-def test_a_full_queue_sends_no_probe_and_keeps_the_socket(number: int) -> None:
+def test_a_full_queue_sends_no_probe_and_keeps_the_socket_and_a_device_that_is_gone_ends_it() -> None:
     """ENOBUFS closed the socket, so all paths counted as silent until it was open again."""
-    assert _port(number).send(b"") is None
 
+    def send(number: int) -> float | None:
+        with patch("xenoovs.agent.paths.devices._open", lambda *_: _Socket(number)):
+            return ProbePort("lo").send(b"")
 
-def test_a_device_that_is_gone_ends_the_socket() -> None:
+    assert send(errno.EAGAIN) is send(errno.ENOBUFS) is None
     with pytest.raises(OSError, match=os.strerror(errno.ENXIO)):
-        _port(errno.ENXIO).send(b"")
+        send(errno.ENXIO)
 
 
 def test_a_path_by_uplink_can_be_pinned_whatever_its_port_is_called() -> None:
@@ -231,6 +212,7 @@ def test_a_path_by_uplink_can_be_pinned_whatever_its_port_is_called() -> None:
 
 _PROBE = PathProbe("xoar0", gateway=Mac(0x02005E1000FE))
 _PATHS = Paths(PathSelector.SOURCE_PORT, 4, Discover.LIST, (50_001, 50_002, 50_003, 50_004))
+_SOUGHT = Paths(PathSelector.SOURCE_PORT, 4, Discover.TTL)
 
 
 @dataclass
@@ -271,31 +253,6 @@ class _Agent:
         self.placed = others if blocks is None else others | {service: blocks}
 
 
-class _Port:
-    """A packet socket without a device. `room`: frames until its queue is full; `error`: what it fails with then."""
-
-    room: int | None = None
-    error: OSError | None = None
-
-    def __init__(self, device: str, *, is_listener: bool = False) -> None:
-        self.device, self.is_listener, self.mac = device, is_listener, bytes(6)
-        self.sent, self.is_closed = list[bytes](), False
-
-    def send(self, frame: bytes) -> float | None:
-        if self.room is not None and len(self.sent) >= self.room:
-            if self.error is not None:
-                raise self.error
-            return None
-        self.sent.append(frame)
-        return 0.0
-
-    def received(self) -> Iterator[Frame]:
-        return iter(())
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
 def _tunnel(name: str, address: str, **changes: Any) -> HostTunnel:
     given = {"probe": _PROBE, "paths": _PATHS, **changes}
     return replace(TUNNEL, name=name, remotes=(Remote("b", IPv4Address(address)),), **given)
@@ -305,16 +262,21 @@ def _with(*tunnels: HostTunnel) -> Balancer:
     return replace(tunnelled(), tunnels=tunnels)
 
 
-def _mover(agent: _Agent) -> tuple[Mover, list[_Port]]:
-    opened = list[_Port]()
-
-    def open_port(device: str, *, is_listener: bool = False) -> _Port:
-        opened.append(_Port(device, is_listener=is_listener))
-        return opened[-1]
-
+def _followed(*tunnels: HostTunnel) -> tuple[_Agent, Mover, _Ports]:
+    """An agent with these tunnels, and a mover that has not begun."""
+    agent, opened = _Agent(_with(*tunnels)), _Ports()
     parts: Any = agent
     decides = lambda: agent.is_deciding  # noqa: E731
-    return Mover(parts, parts, SourcePorts(), open_port, is_deciding=decides, request_round=lambda: None), opened  # type: ignore[arg-type]
+    mover = Mover(parts, parts, SourcePorts(), opened.open, is_deciding=decides, request_round=lambda: None)
+    mover._follow(agent.time_s)
+    return agent, mover, opened
+
+
+def _begun(*tunnels: HostTunnel) -> tuple[_Agent, Mover, _Ports]:
+    """After the first step."""
+    agent, mover, opened = _followed(*tunnels)
+    mover._step()
+    return agent, mover, opened
 
 
 ONE, TWO, THREE = (_tunnel(f"rack{n}", f"192.168.201.{n}") for n in (1, 2, 3))
@@ -322,8 +284,7 @@ ONE, TWO, THREE = (_tunnel(f"rack{n}", f"192.168.201.{n}") for n in (1, 2, 3))
 
 def test_a_tunnel_before_others_takes_none_of_their_numbers() -> None:
     """Its answers were counted for the remote with the same number, so it counted as silent for ever."""
-    agent = _Agent(_with(TWO))
-    mover, _ = _mover(agent)
+    agent, mover, _ = _followed(TWO)
     for tunnels in ((TWO,), (ONE, TWO), (TWO,), (TWO, THREE), (THREE,)):
         agent.follow(_with(*tunnels))
         mover._step()
@@ -332,9 +293,7 @@ def test_a_tunnel_before_others_takes_none_of_their_numbers() -> None:
 
 def test_a_round_that_changes_no_tunnel_leaves_the_times_of_probes_alone() -> None:
     """Each round of the agent, so each move, restarted the spread of all remotes over an interval."""
-    agent = _Agent(_with(ONE, TWO, THREE))
-    mover, _ = _mover(agent)
-    mover._step()
+    agent, mover, _ = _begun(ONE, TWO, THREE)
     agent.time_s += 0.004
     mover._step()
     due = list(mover._due)
@@ -344,9 +303,7 @@ def test_a_round_that_changes_no_tunnel_leaves_the_times_of_probes_alone() -> No
 
 
 def test_a_late_remote_gets_one_round_and_not_two() -> None:
-    agent = _Agent(_with(ONE))
-    mover, opened = _mover(agent)
-    mover._step()
+    agent, mover, opened = _begun(ONE)
     (port,) = opened
     assert len(port.sent) == 4
     agent.time_s += 5.0
@@ -356,9 +313,7 @@ def test_a_late_remote_gets_one_round_and_not_two() -> None:
 
 def test_fewer_blocks_after_a_move_leave_a_remote_movable() -> None:
     """The stored placement had too many blocks for the new config, so its blocks stayed unknown."""
-    agent = _Agent(_with(ONE))
-    mover, _ = _mover(agent)
-    mover._step()
+    agent, mover, _ = _begun(ONE)
     agent.place("rack1/b", blocks_of((1, *(0,) * 63), ["p1", "p2", "p3", "p4"]))
     agent.follow(_with(replace(ONE, blocks=16)))
     mover._step()
@@ -369,9 +324,7 @@ def test_fewer_blocks_after_a_move_leave_a_remote_movable() -> None:
 
 
 def test_a_remote_that_comes_back_to_the_config_begins_without_its_former_blocks() -> None:
-    agent = _Agent(_with(ONE, TWO))
-    mover, _ = _mover(agent)
-    mover._step()
+    agent, mover, _ = _begun(ONE, TWO)
     agent.place("rack1/b", blocks_of((1,) * 64, ["p1", "p2", "p3", "p4"]))
     agent.follow(_with(TWO))
     mover._step()
@@ -392,20 +345,16 @@ def test_remotes_at_the_end_of_the_config_are_searched_while_searches_are_slow(m
             agent.time_s += 4.5
 
     monkeypatch.setattr(Lookout, "_run", search)
-    sought = Paths(PathSelector.SOURCE_PORT, 4, Discover.TTL)
     names = [f"rack{n}" for n in range(30)]
-    agent = _Agent(_with(*(_tunnel(name, f"192.168.201.{n}", paths=sought) for n, name in enumerate(names, start=1))))
-    mover, _ = _mover(agent)
-    mover._follow(agent.time_s)
+    tunnels = (_tunnel(name, f"192.168.201.{n}", paths=_SOUGHT) for n, name in enumerate(names, start=1))
+    agent, mover, _ = _followed(*tunnels)
     asyncio.run(three_minutes())
     assert set(searched) == set(names)
 
 
 def test_an_agent_that_is_master_again_reverts_no_move_of_the_other_one() -> None:
     """It restored its own last placement, which moved clients."""
-    agent = _Agent(_with(ONE))
-    mover, _ = _mover(agent)
-    mover._step()
+    agent, mover, _ = _begun(ONE)
     agent.place("rack1/b", blocks_of((1,) * 64, ["p1", "p2", "p3", "p4"]))
     agent.is_deciding = False
     agent.time_s += 1.0
@@ -417,9 +366,7 @@ def test_a_remote_that_comes_leaves_the_records_of_the_others_in_its_tunnel() ->
     """A change of one remote dropped the scores of all remotes of its tunnel, so none was judged for a while."""
     b, c = (Remote(name, IPv4Address(f"192.168.201.{n}")) for n, name in enumerate("bc", start=1))
     tunnel = _tunnel("rack1", "192.168.201.1")
-    agent = _Agent(_with(tunnel))
-    mover, _ = _mover(agent)
-    mover._step()
+    agent, mover, _ = _begun(tunnel)
     before = mover.remotes["rack1/b"]
     agent.follow(_with(replace(tunnel, remotes=(c, b))))
     mover._step()
@@ -431,9 +378,7 @@ def test_a_remote_that_comes_leaves_the_records_of_the_others_in_its_tunnel() ->
 
 
 def test_bug_the_routers_of_a_path_were_unknown_for_a_minute_after_its_source_port_was_found() -> None:
-    agent = _Agent(_with(ONE))
-    mover, _ = _mover(agent)
-    mover._step()
+    agent, mover, _ = _begun(ONE)
     (before,) = mover.remotes.values()
     before.hops[50_001] = "10.0.1.1"
     (remote,) = ONE.remotes
@@ -448,9 +393,7 @@ def test_bug_the_routers_of_a_path_were_unknown_for_a_minute_after_its_source_po
 @pytest.mark.parametrize("error", [None, OSError(6, "No such device")])
 def test_a_round_that_cannot_be_sent_whole_is_lost_on_no_path(error: OSError | None) -> None:
     """Paths whose probes were not sent counted as lost, so they failed while the first ones answered."""
-    agent = _Agent(_with(ONE))
-    mover, opened = _mover(agent)
-    mover._step()
+    agent, mover, opened = _begun(ONE)
     (remote,) = mover.remotes.values()
     opened[0].room, opened[0].error = 6, error
     agent.time_s += 0.01
@@ -473,16 +416,14 @@ def test_a_failed_search_does_not_keep_the_sockets_of_an_agent_open_that_ends(mo
         await mover.lookout.stop()
 
     monkeypatch.setattr(Lookout, "_run", search)
-    agent = _Agent(_with(_tunnel("rack1", "192.168.201.1", paths=Paths(PathSelector.SOURCE_PORT, 4, Discover.TTL))))
-    mover, _ = _mover(agent)
-    mover._follow(agent.time_s)
+    agent, mover, _ = _followed(
+        _tunnel("rack1", "192.168.201.1", paths=Paths(PathSelector.SOURCE_PORT, 4, Discover.TTL))
+    )
     asyncio.run(run_and_end())
 
 
 def test_packets_of_the_host_that_a_reflector_returns_are_counted_for_their_remote() -> None:
-    agent = _Agent(_with(ONE, TWO))
-    mover, _ = _mover(agent)
-    mover._step()
+    _, mover, _ = _begun(ONE, TWO)
     one = IPv4Address("192.168.201.1")
     ends = Addresses(bytes(6), bytes(6), one, TUNNEL.local, REFLECTED_PORT, 0x20)
     probe = probe_head(ends, REFLECTED_PORT)
@@ -500,8 +441,7 @@ def test_what_decisions_cost_makes_no_interval_longer(monkeypatch: pytest.Monkey
     """100 remotes were probed only every five seconds, because decisions counted as the cost of probes."""
     cpu_s = [0.0]
     monkeypatch.setattr("xenoovs.agent.paths.mover.time.thread_time", lambda: cpu_s[0])
-    agent = _Agent(_with(ONE))
-    mover, _ = _mover(agent)
+    agent, mover, _ = _followed(ONE)
     decide_s = mover._decide
 
     def slow(remote: ProbedRemote, now_s: float) -> None:
@@ -535,41 +475,36 @@ def _answered_round(remote: ProbedRemote, port: _Port, paths: tuple[int, ...]) -
     return port.sent[0][15]
 
 
+ONE_WAY_A_QUARTER = [0x20] * 4 + [0x24] * 4 + [0x2C] * 4 + [0x34] * 4
+
+
 @pytest.mark.usefixtures("late")
 def test_a_dead_way_back_is_left_before_the_paths_are_unknown() -> None:
-    agent = _Agent(_with(ONE))
-    mover, _ = _mover(agent)
-    mover._follow(agent.time_s)
+    agent, mover, _ = _followed(ONE)
     (remote,) = mover.remotes.values()
     port = _Port("xoar0")
-    assert [_answered_round(remote, port, ()) for _ in range(12)] == [0x20] * 4 + [0x24] * 4 + [0x2C] * 4
+    assert [_answered_round(remote, port, ()) for _ in range(12)] == ONE_WAY_A_QUARTER[:12]
     assert not remote.record.is_silent
     # The last way answers, and is kept.
     assert [_answered_round(remote, port, (0, 1, 3)) for _ in range(9)] == [0x34] * 9
-    agent.time_s += 1.0
-    remote.decide(None, is_paused=False, now_s=agent.time_s)
+    remote.decide(None, is_paused=False, now_s=agent.time_s + 1.0)
     assert [path.state.value for path in remote.verdict.paths] == ["good", "good", "failed", "good"]
 
 
 @pytest.mark.usefixtures("late")
 def test_a_remote_that_answers_by_no_way_is_unknown() -> None:
-    agent = _Agent(_with(ONE))
-    mover, _ = _mover(agent)
-    mover._follow(agent.time_s)
+    _, mover, _ = _followed(ONE)
     (remote,) = mover.remotes.values()
     port = _Port("xoar0")
-    tried = [_answered_round(remote, port, ()) for _ in range(16)]
-    assert tried == [0x20] * 4 + [0x24] * 4 + [0x2C] * 4 + [0x34] * 4
+    assert [_answered_round(remote, port, ()) for _ in range(16)] == ONE_WAY_A_QUARTER
     assert remote.record.is_silent
     assert _answered_round(remote, port, ()) == 0x20
 
 
 def test_the_times_of_searches_are_forgotten_with_their_remotes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lookout, "_new_search", lambda *_: None)
-    sought = [replace(each, paths=Paths(PathSelector.SOURCE_PORT, 4, Discover.TTL)) for each in (ONE, TWO)]
-    agent = _Agent(_with(*sought))
-    mover, _ = _mover(agent)
-    mover._step()
+    sought = [replace(each, paths=_SOUGHT) for each in (ONE, TWO)]
+    agent, mover, _ = _begun(*sought)
     mover.discover("rack1/b")
     assert mover.lookout._due_s.keys() == {"rack1/b", "rack2/b"}
     agent.follow(_with(sought[1]))

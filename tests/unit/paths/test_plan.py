@@ -51,13 +51,9 @@ GET_PATHS = (
 )
 
 
-def test_the_alternatives_of_the_study_have_its_ranking() -> None:
+def test_the_alternatives_of_the_study_have_its_ranking_and_carry_more_together_than_the_best_alone() -> None:
     plan = plan_paths(GET_PATHS, GET_RESOURCES)
     assert [ranked.path.name for ranked in plan.ranking] == ["A5", "A4", "A1", "A3", "A2"]
-
-
-def test_alternatives_together_carry_more_than_the_best_alone() -> None:
-    plan = plan_paths(GET_PATHS, GET_RESOURCES)
     assert plan.ranking[0].alone == 80
     # In turn: A5 is full at 80; A4 adds what is left of the NIC cores, 20 at 8/5 each; A2 needs fewer of them.
     assert [step.total for step in plan.steps] == [80, Fraction(185, 2), Fraction(185, 2), Fraction(185, 2), 100]
@@ -65,10 +61,7 @@ def test_alternatives_together_carry_more_than_the_best_alone() -> None:
     # SoC cores are full too.
     assert [usage.name for usage in plan.split.bottlenecks] == ["NIC cores"]
     assert [usage.name for usage in plan.split.usages if not usage.headroom] == ["NIC cores", "SoC cores", "path A5"]
-
-
-def test_weights_have_the_proportions_of_the_loads() -> None:
-    plan = plan_paths(GET_PATHS, GET_RESOURCES)
+    # Weights have the proportions of the loads.
     assert plan.weights() == {"A1": 0, "A2": 1, "A3": 0, "A4": 0, "A5": 4}
 
 
@@ -98,16 +91,17 @@ def test_weights_fit_in_a_config_whatever_the_fractions() -> None:
     assert plan_paths(paths).weights() == {"a": 1, "b": 10_000}
 
 
-def test_a_path_without_a_limit_is_an_error_that_names_it() -> None:
-    with pytest.raises(ValueError, match="nothing limits path b; give it a capacity"):
-        plan_paths([_path("a", 1), _path("b")])
-
-
-def test_an_unknown_resource_and_a_name_twice_are_errors() -> None:
-    with pytest.raises(ValueError, match="path a uses NIC cores, which is no resource"):
-        plan_paths([_path("a", 1, NIC_cores=1)])
-    with pytest.raises(ValueError, match="two paths are called a"):
-        plan_paths([_path("a", 1), _path("a", 2)])
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ([_path("a", 1), _path("b")], "nothing limits path b; give it a capacity"),
+        ([_path("a", 1, NIC_cores=1)], "path a uses NIC cores, which is no resource"),
+        ([_path("a", 1), _path("a", 2)], "two paths are called a"),
+    ],
+)
+def test_mistakes_of_paths_are_named(paths: list[DpuPath], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan_paths(paths)
 
 
 def test_pairs_that_share_all_some_and_nothing() -> None:
@@ -169,16 +163,13 @@ def names(*ports: BridgePort) -> list[str]:
     return [line.split("name: ")[1].split(",")[0] for line in paths_file([ports]) if "kind:" in line]
 
 
-def test_a_dpu_has_a_path_in_hardware_and_one_in_software_to_each_port() -> None:
+def test_a_dpu_has_a_path_in_hardware_and_one_in_software_to_each_port_or_back_to_its_single_uplink() -> None:
+    assert names(DPU[0]) == ["p0-p0", "p0-p0-software"]
     expected = [
         *("p0-en3f0pf0sf0", "p0-p1", "p0-pf0hpf"),
         *("p1-en3f0pf0sf0", "p1-p0", "p1-pf0hpf"),
     ]
     assert names(*DPU) == [each for name in expected for each in (name, f"{name}-software")]
-
-
-def test_a_single_uplink_has_a_path_back_to_itself() -> None:
-    assert names(DPU[0]) == ["p0-p0", "p0-p0-software"]
 
 
 def test_ports_without_a_nic_have_paths_in_software_alone() -> None:
