@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent_support import make_scene
 from tests.command_line import SMALL_CONFIG
-from tests.fake_switch import FakeSwitch, fake_bridge
-from tests.patience import PATIENCE_S
+from tests.fake_switch import FakeSwitch, HangingSwitch, fake_bridge
+from tests.patience import PATIENCE_S, eventually
 from tests.unit import balancer as small
-from xenoovs.agent import tasks
+from xenoovs.agent import daemon, tasks
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, AgentGroup, handle_signals
 from xenoovs.agent.log import warn
@@ -25,11 +26,14 @@ from xenoovs.agent.rollback import roll_back, take_checkpoint
 from xenoovs.agent.scheduler import Probe
 from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.telemetry import Timings, telemetry
+from xenoovs.compile.pipeline import LEARNED, Stage, cookie_of
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
-from xenoovs.model.balancer import Protocol
+from xenoovs.model.balancer import Drain, DrainMode, Protocol, service_ids
+from xenoovs.openflow.flow import OURS, Cookies, ObservedFlow
 
+PIN = Drain(DrainMode.PIN)
 ONE = small.balancer(small.service(small.claim(), 3, 1))
 TWO = small.balancer(
     small.service(small.claim(protocol=Protocol.UDP), 3, 1), small.service(small.claim(protocol=Protocol.TCP), name="t")
@@ -170,3 +174,45 @@ def test_many_log_lines_in_one_step_lose_no_signal(switch: FakeSwitch, tmp_path:
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
     assert agent.events.last > 2000
+
+
+def test_bug_connections_of_a_drain_that_began_while_another_was_counted_were_lost(
+    switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counting the flows of drains takes seconds, while rounds run in another thread."""
+    claims = (small.claim(protocol=Protocol.TCP, ports=[(port, port)]) for port in (80, 81))
+    drained = [replace(small.service(claim, 1, 1, name=f"s{n}"), drain=PIN) for n, claim in enumerate(claims)]
+    first, second = ((service, replace(service, backends=small.backends(1, 0))) for service in drained)
+    engine, dump_flows = Engine(switch), switch.dump_flows
+    engine.round(DesiredState(small.balancer(first[0], second[0])), now_s=0.0)
+    engine.round(DesiredState(small.balancer(first[1], second[0])), now_s=1.0)
+    other = service_ids(service.claim for service in drained)[second[0].claim]
+    flow = next(seen.flow for seen in switch.all_flows("ovsbr1").values() if seen.flow.table == Stage.BALANCE.table)
+    key = replace(flow.key, table=Stage.LEARNED.table)
+
+    def interrupted(bridge: str, *, only: Cookies = OURS) -> tuple[ObservedFlow, ...]:
+        if only == LEARNED:
+            engine.round(DesiredState(small.balancer(first[1], second[1])), now_s=2.0)
+            switch.install("ovsbr1", [replace(flow, key=key, cookie=cookie_of(Stage.LEARNED, other))])
+        return dump_flows(bridge, only=only)
+
+    monkeypatch.setattr(switch, "dump_flows", interrupted)
+    engine.count_drains(now_s=2.0)
+    assert key in switch.all_flows("ovsbr1")
+
+
+def test_a_round_that_does_not_end_is_reported_and_no_request_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Open vSwitch stopped in the middle of a reply."""
+    monkeypatch.setattr(daemon, "_LATE_S", 0.2)
+    scene, hanging = make_scene(tmp_path), HangingSwitch()
+    with replace(scene, switch=hanging).agent() as (agent, client):
+        hanging.goes_on.clear()
+        answer = client.ask("drain", {"service": "dns", "backend": "fips3"})
+        assert not answer["is_applied"]
+        assert "reconciling bridge ovsbr1 is not finished after 200ms" in answer["message"]
+        assert "is not finished" in client.ask("status")["snapshot"]["last_error"]
+        hanging.goes_on.set()
+        eventually(lambda: not agent.state.round.error, "the round is finished")
+        assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]

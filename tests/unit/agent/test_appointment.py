@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from ipaddress import IPv4Address
 
 import pytest
@@ -102,37 +101,19 @@ def test_a_bridge_that_changed_meanwhile_is_planned_for_again(switch: FakeSwitch
     assert engine.round(AFTER, now_s=3.0).difference.is_empty
 
 
-# With another service, which stays as it is.
-
-OTHER = small.service(small.claim(IPv4Address("192.0.2.1"), protocol=Protocol.UDP), name="other")
-
-
-def with_other(desired: DesiredState) -> DesiredState:
-    (changing,) = desired.balancer.services
-    claim = small.claim(IPv4Address("192.0.2.2"), protocol=Protocol.UDP)
-    return DesiredState(small.balancer(replace(changing, claim=claim), OTHER))
-
-
-@pytest.fixture
-def with_two(switch: FakeSwitch) -> Engine:
-    """An engine that has given the bridge BEFORE with the other service."""
-    made = Engine(switch)
-    made.round(with_other(BEFORE), now_s=0.0)
-    switch.applied.clear()
-    return made
-
-
-def redirect(switch: FakeSwitch, engine: Engine, name: str) -> None:
-    """Let another program change a flow of a service."""
-    assert engine.program is not None
-    (made,) = (each for each in engine.program.services if each.service.name == name)
-    switch.install("ovsbr1", [replace(made.blocks[0].flow, actions=())])
+def with_other(*weights: int) -> DesiredState:
+    """A service with these weights, and another one."""
+    claims = (small.claim(IPv4Address(f"192.0.2.{n}"), protocol=Protocol.UDP) for n in (1, 2))
+    return DesiredState(
+        small.balancer(small.service(next(claims), *weights), small.service(next(claims), name="other"))
+    )
 
 
 def test_before_its_time_only_the_services_that_change_are_read(
-    switch: FakeSwitch, with_two: Engine, monkeypatch: pytest.MonkeyPatch
+    switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = list[set[int]]()
+    engine, read = Engine(switch), list[set[int]]()
+    engine.round(with_other(3, 1), now_s=0.0)
 
     def noting(bridge: str, *, only: Cookies) -> str:
         text = FakeSwitch.dump_flow_text(switch, bridge, only=only)
@@ -140,45 +121,9 @@ def test_before_its_time_only_the_services_that_change_are_read(
         return text
 
     monkeypatch.setattr(switch, "dump_flow_text", noting)
-    change = with_two.round(with_other(AFTER), now_s=1.0, appointment=Soon(nothing, nothing))
+    change = engine.round(with_other(1, 3), now_s=1.0, appointment=Soon(nothing, nothing))
     # Before the wait, after it, and what the change has left.
     assert (len(change.touched), read) == (1, [set(change.touched)] * 3)
-
-
-def test_after_it_a_bridge_with_all_of_its_flows_is_not_compiled_for_again(
-    with_two: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_two.round(with_other(AFTER), now_s=1.0, appointment=Soon(nothing, nothing))
-    monkeypatch.delattr("xenoovs.engine.engine.step")
-    for _ in range(2):
-        assert with_two.round(with_other(AFTER), now_s=2.0).difference.is_empty
-
-
-@pytest.mark.parametrize("when", ["before the plan", "before the time"])
-def test_a_flow_that_another_program_changed_in_a_service_that_changes_is_planned_for_again(
-    switch: FakeSwitch, with_two: Engine, when: str
-) -> None:
-    happens = nothing
-    if when == "before the plan":
-        redirect(switch, with_two, "s")
-    else:
-        happens = partial(redirect, switch, with_two, "s")
-    with pytest.raises(AppointmentCancelled):
-        with_two.round(with_other(AFTER), now_s=1.0, appointment=Soon(happens, nothing))
-    assert switch.applied == []
-    assert with_two.round(with_other(AFTER), now_s=2.0, appointment=Soon(nothing, nothing)).foreign == 1
-    assert len(switch.applied) == 1
-    assert with_two.round(with_other(AFTER), now_s=3.0).difference.is_empty
-
-
-def test_a_flow_that_another_program_changed_elsewhere_is_left_to_the_next_comparison(
-    switch: FakeSwitch, with_two: Engine
-) -> None:
-    happens = partial(redirect, switch, with_two, "other")
-    change = with_two.round(with_other(AFTER), now_s=1.0, appointment=Soon(happens, nothing))
-    assert (len(change.touched), len(switch.applied)) == (1, 1)
-    assert with_two.round(with_other(AFTER), now_s=2.0).foreign == 1
-    assert with_two.round(with_other(AFTER), now_s=3.0).difference.is_empty
 
 
 @pytest.mark.parametrize("wait", [0, 1])

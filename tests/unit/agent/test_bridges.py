@@ -61,28 +61,13 @@ def _switch(bridge: str) -> FakeSwitch:
     return FakeSwitch(fake_bridge(bridge, ["p0", "p1"]))
 
 
-@pytest.fixture
-def records() -> Iterator[list[logging.LogRecord]]:
-    """All that is logged."""
-    records: list[logging.LogRecord] = []
-
-    class _Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            records.append(record)
-
-    handler, logger = _Keep(), logging.getLogger(LOGGER)
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield records
-    logger.removeHandler(handler)
-
-
-def test_each_reconciles_its_bridge_and_logs_its_name(tmp_path: Path, records: list[logging.LogRecord]) -> None:
+def test_each_reconciles_its_bridge_and_logs_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     switches = {bridge: _switch(bridge) for bridge in ("br1", "br2")}
     agents = {bridge: _agent(tmp_path, bridge, switch) for bridge, switch in switches.items()}
+    caplog.set_level(logging.INFO, LOGGER)
     asyncio.run(run_together(agents, once=True))
     assert [len(switch.all_flows(bridge)) for bridge, switch in switches.items()] == [8, 8]
-    assert {facts_of(record)["bridge"] for record in records} == {"br1", "br2"}
+    assert {facts_of(record)["bridge"] for record in caplog.records} == {"br1", "br2"}
     for bridge, agent in agents.items():
         assert {event.facts["bridge"] for event in agent.events.since(0)} == {bridge}
 
@@ -207,11 +192,12 @@ def test_an_internal_error_in_a_round_ends_all(tmp_path: Path, monkeypatch: pyte
         asyncio.run(asyncio.wait_for(run_together(agents), 20))
 
 
-def test_logs_outside_of_an_agent_name_no_bridge(records: list[logging.LogRecord]) -> None:
+def test_logs_outside_of_an_agent_name_no_bridge(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
     with bridge_context("br1"):
         info("inside", bridge="another name of it")
     info("outside")
-    assert [facts_of(record) for record in records] == [{"bridge": "br1"}, {}]
+    assert [facts_of(record) for record in caplog.records] == [{"bridge": "br1"}, {}]
 
 
 BALANCER = small.balancer(small.service(small.claim(), 1, 1))
@@ -224,40 +210,35 @@ def with_p1(port: PortState | None) -> Ports:
     return {BRIDGE: {"p0": P0, **({} if port is None else {"p1": port})}}
 
 
-DOWN = replace(P1, link_up=False)
+DOWN, RENUMBERED = with_p1(replace(P1, link_up=False)), with_p1(replace(P1, ofport=7))
+BROKEN, GONE = with_p1(replace(P1, ofport=None, error="no device")), with_p1(None)
+OTHER_OPTIONS = with_p1(replace(P1, options={"remote_ip": "192.0.2.9"}))
 FOREIGN: Ports = {**ALL, BRIDGE: {**ALL[BRIDGE], "vnet9": PortState("vnet9", 9, "system", link_up=False)}}
-EVENTS: list[tuple[Ports | None, Ports, tuple[PortEvent, ...]]] = [
-    (None, ALL, ()),
-    (None, with_p1(DOWN), (PortEvent("link down", "p1", is_bad=True, needs_round=False),)),
-    (ALL, FOREIGN, ()),
-    (ALL, with_p1(DOWN), (PortEvent("link down", "p1", is_bad=True, needs_round=False),)),
-    (with_p1(DOWN), ALL, (PortEvent("link up", "p1", is_bad=False, needs_round=False),)),
-    (
-        ALL,
-        with_p1(replace(P1, ofport=7)),
-        (PortEvent("port number changed", "p1", is_bad=False, needs_round=True),),
-    ),
-    (
-        ALL,
-        with_p1(replace(P1, options={"remote_ip": "192.0.2.9"})),
-        (PortEvent("port has other options", "p1", is_bad=False, needs_round=True),),
-    ),
-    (
-        ALL,
-        with_p1(replace(P1, ofport=None, error="no device")),
-        (PortEvent("port does not work: no device", "p1", is_bad=True, needs_round=True),),
-    ),
-    (ALL, with_p1(None), (PortEvent("port removed from the bridge", "p1", is_bad=True, needs_round=True),)),
-    (with_p1(None), ALL, (PortEvent("port added to the bridge", "p1", is_bad=False, needs_round=True),)),
-    (ALL, {}, (PortEvent("bridge removed", "", is_bad=True, needs_round=False),)),
-    ({}, ALL, (PortEvent("bridge added", "", is_bad=False, needs_round=True),)),
-    ({}, {}, ()),
+# Before, after, the text, whether it is a problem, and whether it needs a round.
+EVENTS: list[tuple[Ports | None, Ports, str, bool, bool]] = [
+    (None, ALL, "", False, False),
+    (None, DOWN, "p1 link down", True, False),
+    (ALL, FOREIGN, "", False, False),
+    (ALL, DOWN, "p1 link down", True, False),
+    (DOWN, ALL, "p1 link up", False, False),
+    (ALL, RENUMBERED, "p1 port number changed", False, True),
+    (ALL, OTHER_OPTIONS, "p1 port has other options", False, True),
+    (ALL, BROKEN, "p1 port does not work: no device", True, True),
+    (ALL, GONE, "p1 port removed from the bridge", True, True),
+    (GONE, ALL, "p1 port added to the bridge", False, True),
+    (ALL, {}, " bridge removed", True, False),
+    ({}, ALL, " bridge added", False, True),
+    ({}, {}, "", False, False),
 ]
 
 
-@pytest.mark.parametrize(("before", "after", "events"), EVENTS)
-def test_changes_of_a_bridge_and_its_ports(before: Ports | None, after: Ports, events: tuple[PortEvent, ...]) -> None:
-    assert port_events(before, after, BALANCER) == events
+@pytest.mark.parametrize(("before", "now", "text", "is_bad", "needs_round"), EVENTS)
+def test_changes_of_a_bridge_and_its_ports(
+    before: Ports | None, now: Ports, text: str, *, is_bad: bool, needs_round: bool
+) -> None:
+    port, _, words = text.partition(" ")
+    expected = (PortEvent(words, port, is_bad, needs_round),) if text else ()
+    assert port_events(before, now, BALANCER) == expected
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from aiohttp.test_utils import make_mocked_request
 from tests.agent_support import Scene
 from tests.patience import PATIENCE_S
 from tests.unix_http import ask
-from xenoovs.agent.control import app
+from xenoovs.agent.control import app, handlers
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
+from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.agent.state import Membership
 from xenoovs.errors import ListenError
-from xenoovs.show.snapshot import FleetMembership
+from xenoovs.show.snapshot import FleetMembership, LazySnapshot, ServiceView
 
 
 def send(path: Path, method: str, target: str, body: bytes = b"") -> tuple[int, dict[str, Any]]:
@@ -173,3 +175,42 @@ def test_with_a_token_all_is_possible_and_without_it_nothing(scene: Scene, monke
 def test_other_machines_need_tls_and_a_token(host: str) -> None:
     with pytest.raises(ListenError, match="needs --tls-cert and --tls-key and --token-file"):
         open_port(Listen(host, 0))
+
+
+def test_blocks_come_by_pages_and_fill_the_address_space(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "MAX_BLOCKS", 2)
+    with scene.agent() as (agent, client):
+        pages, after = list[Any](), 0
+        while after is not None:
+            pages.append(client.ask("blocks", query={"service": "dns", "after": after}))
+            after = pages[-1]["next"]
+        blocks = [block for page in pages for block in page["blocks"]]
+        assert {len(page["blocks"]) for page in pages[:-1]} == {2}
+        assert {(page["service"], page["total"]) for page in pages} == {("dns", len(blocks))}
+        starts = [block["start"] for block in blocks]
+        assert (starts, sum(block["size"] for block in blocks)) == (sorted(set(starts)), 1)
+        counted = {one.name: one.flows for one in agent.snapshot().services[0].backends}
+        assert {name: sum(block["backend"] == name for block in blocks) for name in counted} == counted
+        assert client.ask("blocks", query={"service": "dns", "after": 10**9})["blocks"] == []
+
+
+def test_the_event_loop_of_the_probes_builds_no_status(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 16,000 backends that takes a quarter of a second, in which probes would be late."""
+    makers, loops = list[int](), list[int]()
+
+    def made(seen: Moment) -> tuple[ServiceView, ...]:
+        makers.append(threading.get_ident())
+        return service_views(seen)
+
+    monkeypatch.setattr("xenoovs.agent.snapshot_builder.service_views", made)
+    with scene.agent() as (agent, client):
+        lazy_snapshot = agent.lazy_snapshot
+
+        def counted_snapshot() -> LazySnapshot:
+            loops.append(threading.get_ident())
+            return lazy_snapshot()
+
+        agent.lazy_snapshot = counted_snapshot  # type: ignore[method-assign]
+        client.ask("status")
+    assert (len(makers), len(loops)) == (1, 1)
+    assert makers != loops

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from dataclasses import replace
 
@@ -12,8 +13,12 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.agent_support import Scene
 from tests.snapshots import MOVED, lazy_snapshot, remote, snapshot
-from xenoovs.agent.telemetry import Timings, exposition, open_metrics
+from tests.unix_http import ask
+from xenoovs.agent.control.app import Mount
+from xenoovs.agent.daemon import Agent
+from xenoovs.agent.telemetry import Timings, exposition, mount_metrics, open_metrics
 from xenoovs.fleet.snapshot import FLEET_TABLES
 from xenoovs.show.column import Kind, Metric
 from xenoovs.show.snapshot import HISTOGRAMS, TABLES, AnnouncementView, Insertion, Snapshot
@@ -106,3 +111,18 @@ def test_what_is_not_known_is_not_shown() -> None:
 def test_any_text_comes_through_the_exposition(text: str) -> None:
     found = values("xenoovs_error_info", replace(snapshot(), last_error=text))
     assert found == ({(text,): 1} if text else {})
+
+
+def test_a_scrape_is_compressed_if_the_client_accepts_it(scene: Scene) -> None:
+    def mounts(agent: Agent) -> tuple[Mount, ...]:
+        return (mount_metrics(lambda: lambda: exposition(TABLES, agent.lazy_snapshot())),)
+
+    with scene.agent(mounts=mounts) as (_, client):
+        plain = ask(client.path, "/metrics", headers={"Accept-Encoding": "identity"})
+        assert (plain.status, plain.headers["Content-Encoding"], plain.body[:7]) == (200, None, b"# HELP ")
+        packed = ask(client.path, "/metrics", headers={"Accept-Encoding": "gzip, deflate"})
+        assert (packed.headers["Content-Encoding"], gzip.decompress(packed.body)[:7]) == ("gzip", b"# HELP ")
+        assert len(packed.body) < len(plain.body) / 2
+        prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
+        assert ask(client.path, "/metrics", headers={"Accept": prometheus}).body.endswith(b"\n# EOF\n")
+        assert not plain.body.endswith(b"# EOF\n")

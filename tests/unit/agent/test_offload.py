@@ -20,7 +20,7 @@ from xenoovs.compile.program import Program
 from xenoovs.datapath.megaflow import Verdict
 from xenoovs.errors import SwitchUnreachable
 from xenoovs.judge.expected import expected_services
-from xenoovs.judge.findings import BlockOffload
+from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.balancer import Protocol
 from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.load import load_config
@@ -67,15 +67,22 @@ def watch_of(
     )
 
 
-def total(sighting: OffloadSample | None) -> Traffic:
-    assert sighting is not None
-    found = sighting.traffic.values()
+def total(sample: OffloadSample) -> Traffic:
+    found = sample.traffic.values()
     return Traffic(
         sum(t.hw_packets for t in found),
         sum(t.hw_bytes for t in found),
         sum(t.sw_packets for t in found),
         sum(t.sw_bytes for t in found),
     )
+
+
+def judged(watch: OffloadSampler) -> tuple[OffloadSample, OffloadFindings]:
+    """Take a sample that has findings."""
+    sample = watch.sample()
+    assert sample is not None
+    assert sample.findings is not None
+    return sample, sample.findings
 
 
 def line(ufid: str, packets: int, size: int) -> str:
@@ -107,14 +114,14 @@ def test_what_a_megaflow_grows_by(dumps: list[list[str]], growth: str) -> None:
 def test_totals_never_fall_although_megaflows_go(clock: TurnedClock) -> None:
     switch = FakeSwitch(megaflows=DUMP)
     watch = watch_of(switch, clock)
-    first = total(watch.sample())
+    first = total(judged(watch)[0])
     assert first.hw_packets > 0
     clock.time_s += 10
     switch.megaflows = ""
-    assert total(watch.sample()) == first
+    assert total(judged(watch)[0]) == first
     clock.time_s += 10
     switch.megaflows = DUMP
-    assert total(watch.sample()).hw_packets == 2 * first.hw_packets
+    assert total(judged(watch)[0]).hw_packets == 2 * first.hw_packets
 
 
 def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks(clock: TurnedClock) -> None:
@@ -124,12 +131,10 @@ def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks(clock: TurnedCloc
     programs = [compiled(balancer), compiled(balancer, ejected={"dns": frozenset(names[:1])})]
     switch = FakeSwitch(megaflows=DUMP)
     watch = watch_of(switch, clock, lambda: programs[0])
-    before = watch.sample()
+    before, _ = judged(watch)
     programs.pop(0)
     clock.time_s += 10
-    now = watch.sample()
-    assert before is not None
-    assert now is not None
+    now, _ = judged(watch)
     away = (balancer.services[0].name, names[0])
     assert before.traffic[away].hw_packets > 0
     assert now.traffic[away] == before.traffic[away]
@@ -139,17 +144,13 @@ def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks(clock: TurnedCloc
 def test_verdicts_and_rates_are_of_this_sample(clock: TurnedClock) -> None:
     switch = FakeSwitch(megaflows="")
     watch = watch_of(switch, clock)
-    before = watch.sample()
-    assert before is not None
-    assert before.findings is not None
-    assert {block.verdict for block in before.findings.blocks} == {Verdict.ABSENT}
+    before, findings = judged(watch)
+    assert {block.verdict for block in findings.blocks} == {Verdict.ABSENT}
     assert not before.rates
     clock.time_s += 10
     switch.megaflows = DUMP
-    now = watch.sample()
-    assert now is not None
-    assert now.findings is not None
-    assert {block.verdict for block in now.findings.blocks} == {Verdict.HW}
+    now, findings = judged(watch)
+    assert {block.verdict for block in findings.blocks} == {Verdict.HW}
     assert sum(rate.pps for rate in now.rates.values()) == total(now).hw_packets / 10
     assert [rate.hw_pps for rate in now.rates.values()] == [rate.pps for rate in now.rates.values()]
 
@@ -157,18 +158,13 @@ def test_verdicts_and_rates_are_of_this_sample(clock: TurnedClock) -> None:
 def test_a_block_that_is_idle_between_two_samples_stays_in_hardware(clock: TurnedClock) -> None:
     """Counters are growth here: no packet since the last sample proves nothing about the rule."""
     watch = watch_of(FakeSwitch(megaflows=DUMP), clock)
-    for sample in (watch.sample(), watch.sample()):
-        assert sample is not None
-        assert sample.findings is not None
-        assert {block.verdict for block in sample.findings.blocks} <= {Verdict.HW, Verdict.ABSENT}
+    for _ in range(2):
+        assert {block.verdict for block in judged(watch)[1].blocks} <= {Verdict.HW, Verdict.ABSENT}
 
 
 def test_megaflows_of_other_ports_are_left_out(clock: TurnedClock) -> None:
     watch = watch_of(FakeSwitch(megaflows=DUMP.replace("in_port(p0)", "in_port(other)")), clock)
-    found = watch.sample()
-    assert found is not None
-    assert found.findings is not None
-    assert found.findings.outside == ()
+    assert judged(watch)[1].outside == ()
 
 
 def test_without_a_program_no_sample_is_taken(clock: TurnedClock) -> None:
