@@ -61,14 +61,9 @@ def test_each_mistake_of_a_config_has_its_line_and_column(tmp_path: Path, xenoov
     assert said.status == 1
     assert [each["region"]["startLine"] for each in found] == [5, 9]
     assert {each["artifactLocation"]["uri"] for each in found} == {str(config).replace(" ", "%20")}
-
-
-def test_a_valid_config_has_no_error(tmp_path: Path, xenoovs: CommandLine) -> None:
-    config = tmp_path / "my.yaml"
     config.write_text(SMALL_CONFIG)
     said = xenoovs("validate", config, "-o", "sarif")
-    assert said.status == 0
-    assert all(each["level"] == "note" for each in results_of(said.out))
+    assert (said.status, {each["level"] for each in results_of(said.out)} <= {"note"}) == (0, True)
 
 
 def test_lint_says_error_for_software_and_note_for_hardware(tmp_path: Path, xenoovs: CommandLine) -> None:

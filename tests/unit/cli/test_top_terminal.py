@@ -127,11 +127,14 @@ def control(stub: Stub, tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def test_a_drain_is_confirmed_and_done(stub: Stub, control: Path) -> None:
+def test_a_drain_is_confirmed_and_keys_are_handled_while_a_request_is_pending(stub: Stub, control: Path) -> None:
     with top(control) as (window, process):
         window.wait_for("▸ b0")
+        stub.is_slow = True
+        eventually(lambda: stub.is_waiting, "a status request is pending")
         window.press(b"\x1b[B")
         window.wait_for("▸ b1")
+        stub.is_slow = False
         window.press(b"d")
         window.wait_for("drain web/b1 and move its 25% of the clients?")
         assert stub.drained == []
@@ -194,18 +197,6 @@ def test_while_the_agent_is_unreachable_the_frame_is_marked_as_old(stub: Stub, c
         window.seen = ""
         window.wait_for("a backend is down")
         window.wait_for("↑ ↓ choose")
-
-
-def test_keys_are_handled_while_a_request_is_pending(stub: Stub, control: Path) -> None:
-    with top(control) as (window, process):
-        window.wait_for("quit")
-        stub.is_slow = True
-        eventually(lambda: stub.is_waiting, "a status request is pending")
-        window.press(b"\x1b[B")
-        window.wait_for("▸ b1")
-        window.press(b"q")
-        assert process.wait(PATIENCE_S) == 0
-        stub.is_slow = False
 
 
 def test_on_a_terminal_that_cannot_move_the_cursor_one_frame_is_printed(control: Path) -> None:
