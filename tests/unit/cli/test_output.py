@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-import pty
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, XENOOVS
+from tests.command_line import SMALL_CONFIG
+from xenoovs.cli.main import run
 from xenoovs.cli.offload_report import ReportOptions, _show_override, show_bridge
 from xenoovs.cli.plan import drain_line
 from xenoovs.cli.restart_ovs import restart_document, restart_lines
@@ -97,24 +99,17 @@ CLEAR, TITLE, C1, HIDDEN = "\x1b[2J", "\x1b]0;owned\x07", "\x9b2J", "\x1b[8m"
 HOSTILE = f"{CLEAR}{TITLE}{C1}{HIDDEN}\r"
 
 
-def on_a_terminal(*arguments: object) -> str:
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def on_a_terminal(words: str) -> str:
     """What a command writes to a terminal, stdout and stderr."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [XENOOVS, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, close_fds=True
-    )
-    os.close(theirs)
-    written = b""
-    try:
-        while data := os.read(ours, 65536):
-            written += data
-    except OSError:
-        # The other end is closed (pty(7)).
-        pass
-    finally:
-        os.close(ours)
-        process.wait()
-    return written.decode().replace("\r\n", "\n")
+    written = Terminal()
+    with redirect_stdout(written), redirect_stderr(written):
+        run(words.split(" "))
+    return written.getvalue()
 
 
 _WORDS = {
@@ -140,13 +135,13 @@ def test_no_escapes_of_files_and_arguments_reach_a_terminal(
     Path("log").write_text(line)
     Path("flows").write_text(f" cookie=0x0, table=0, priority=7,ip,in_port=p0 actions=unknown({HOSTILE.rstrip()})\n")
     Path(f"{CLEAR}.yaml").write_text(SMALL_CONFIG.replace("fips2", '"\\e[2J\\e]0;owned\\a\\N\\x9b2J"'))
-    written = on_a_terminal(*words.split(" "))
+    written = on_a_terminal(words)
     assert r"\x1b[2J" in written, written
     assert not [sequence for sequence in (CLEAR, "\x1b]", "\x07", C1, HIDDEN, "\r") if sequence in written]
 
 
 def test_colours_of_commands_reach_a_terminal() -> None:
-    assert "\x1b[32m" in on_a_terminal("verify-offload", CONFIG, "--from-dump", GOLDEN / "in_hardware.dump")
+    assert "\x1b[32m" in on_a_terminal(f"verify-offload {CONFIG} --from-dump {GOLDEN}/in_hardware.dump")
 
 
 @pytest.mark.parametrize(
