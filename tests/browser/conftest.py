@@ -36,5 +36,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
-    pyfuncitem.funcargs["loop"].run_until_complete(pyfuncitem.obj(**given))
+    loop = pyfuncitem.funcargs["loop"]
+    assert isinstance(loop, asyncio.AbstractEventLoop)
+    loop.run_until_complete(pyfuncitem.obj(**given))
     return True
