@@ -65,41 +65,34 @@ def test_new_actions_are_a_modify_that_keeps_counters() -> None:
     )
 
 
-def test_a_new_cookie_is_an_add_because_a_modify_cannot_give_one() -> None:
-    newer = flow("priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1", cookie=NEWER)
-    assert mods([newer], [A]) == ["add 1/999"]
-
-
-def test_an_add_removes_a_foreign_time_out() -> None:
-    """A modify would keep the time-out, and the flow would expire."""
-    fading = flow("idle_timeout=60, priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1")
-    assert mods([A], [fading]) == ["add 1/999"]
-
-
-@pytest.mark.parametrize("cookie", ["cookie=0x1", "cookie=0x786e010100000001", "cookie=0x0"])
-def test_flows_of_others_are_left_alone(cookie: str) -> None:
-    assert plan([], [flow("priority=7,ip", cookie=cookie)]).is_empty
-
-
-def test_a_flow_of_others_is_not_replaced() -> None:
+def test_a_flow_of_others_is_not_replaced_but_named() -> None:
     difference = plan([A, B], [THEIRS])
     assert (difference.blocked, difference.added, difference.unchanged) == ((THEIRS,), (B,), 0)
-
-
-def test_a_flow_of_others_in_the_place_of_ours_is_named() -> None:
     with pytest.raises(FlowConflict) as caught:
-        plan([A], [THEIRS]).require_free()
+        difference.require_free()
     assert caught.value.flow == "cookie=0x2a, table=1, priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1 actions=drop"
 
 
-def test_adds_go_from_the_last_table_and_the_highest_priority_and_deletes_the_other_way_round() -> None:
-    """No packet is sent to blocks that are not there, or to a rule that a longer one shall override."""
-    default, longer = flow("priority=1000,ip"), flow("priority=1003,ip,reg0=0x1")
-    classify = flow("priority=9,ip", table=0)
-    assert mods([classify, default, longer], []) == ["add 1/1003", "add 1/1000", "add 0/9"]
-    removed = mods([], [longer, default, classify])
-    assert removed == ["delete_strict 0/9", "delete_strict 1/1000", "delete_strict 1/1003"]
-    assert mods([A, B_ELSEWHERE], [B, C]) == ["add 1/999", "modify_strict 1/999", "delete_strict 1/998"]
+DEFAULT, LONGER = flow("priority=1000,ip"), flow("priority=1003,ip,reg0=0x1")
+CLASSIFY = flow("priority=9,ip", table=0)
+FADING = flow("idle_timeout=60, priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("desired", "installed", "sent"),
+    [
+        # A modify gives no cookie, and keeps a time-out of others.
+        ([flow("priority=999,ip,reg0=0x1,nw_src=0.0.0.0/0.0.0.1", cookie=NEWER)], [A], ["add 1/999"]),
+        ([A], [FADING], ["add 1/999"]),
+        # No packet is sent to blocks that are not there, or to a rule that a longer one shall override.
+        ([CLASSIFY, DEFAULT, LONGER], [], ["add 1/1003", "add 1/1000", "add 0/9"]),
+        ([], [LONGER, DEFAULT, CLASSIFY], ["delete_strict 0/9", "delete_strict 1/1000", "delete_strict 1/1003"]),
+        ([A, B_ELSEWHERE], [B, C], ["add 1/999", "modify_strict 1/999", "delete_strict 1/998"]),
+    ],
+    ids=["a new cookie", "a foreign time-out", "adds", "deletes", "adds, changes, deletes"],
+)
+def test_the_flow_mods_of_a_plan_and_their_order(desired: list[Flow], installed: list[Flow], sent: list[str]) -> None:
+    assert mods(desired, installed) == sent
 
 
 VIP = IPv4Address("192.0.2.1")
@@ -113,49 +106,48 @@ def changes(made: Program, installed: Sequence[Flow]) -> Iterator[ServiceChange]
     return summarise(made, before, installed)
 
 
-def test_a_new_service() -> None:
-    (change,) = changes(program(TWO), [])
-    assert (change.kind, change.moved, change.blocks_before, change.blocks_after) == (ChangeKind.NEW, NOTHING, 0, 2)
-    assert [(b.name, b.target, b.before, b.after) for b in change.backends] == [
+NEW, SAME, CHANGED, REMOVED = ChangeKind.NEW, ChangeKind.SAME, ChangeKind.CHANGED, ChangeKind.REMOVED
+FIRST, SECOND = backends(1, 1)
+SERVED = [("b0", HALF, HALF), ("b1", HALF, HALF)]
+OTHER_SERVER = replace(SECOND, next_hop=with_mac(SECOND.next_hop, Mac(0x0B0000000001)))
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "moved", "shares"),
+    [
+        (replace(TWO, name="new-name"), SAME, NOTHING, SERVED),
+        (
+            replace(TWO, backends=(FIRST, OTHER_SERVER)),
+            CHANGED,
+            HALF,
+            [("b0", HALF, HALF), ("b1", NOTHING, HALF), ("(not in the config)", HALF, NOTHING)],
+        ),
+        # The order of backends decides which one gets a block; the plan must show the cost of a swap.
+        (replace(TWO, backends=(SECOND, FIRST)), CHANGED, ALL, [("b1", HALF, HALF), ("b0", HALF, HALF)]),
+        (replace(TWO, source_mac=Mac(0x0B0000000001)), CHANGED, NOTHING, SERVED),
+        # Of two backends, half of the clients have the other one by another bit.
+        (replace(TWO, key=BlockKey(positions=(7,))), CHANGED, HALF, SERVED),
+    ],
+    ids=["another name", "another server", "backends that change places", "another source MAC", "another key"],
+)
+def test_what_becomes_of_a_service(
+    made: Service, kind: ChangeKind, moved: Fraction, shares: list[tuple[str, Fraction, Fraction]]
+) -> None:
+    (change,) = changes(program(made), program(TWO).flows)
+    assert (change.name, change.kind, change.moved) == (made.name, kind, moved)
+    assert [(each.name, each.before, each.after) for each in change.backends] == shares
+
+
+def test_a_service_that_is_new_and_one_that_is_gone() -> None:
+    (new,), (gone,) = changes(program(TWO), []), changes(program(), program(TWO).flows)
+    assert (new.kind, new.moved, new.blocks_before, new.blocks_after) == (NEW, NOTHING, 0, 2)
+    assert [(b.name, b.target, b.before, b.after) for b in new.backends] == [
         ("b0", HALF, NOTHING, HALF),
         ("b1", HALF, NOTHING, HALF),
     ]
-
-
-def test_the_same_service_under_another_name() -> None:
-    (change,) = changes(program(replace(TWO, name="new-name")), program(TWO).flows)
-    assert (change.name, change.kind, change.moved) == ("new-name", ChangeKind.SAME, NOTHING)
-
-
-def test_a_service_that_is_gone() -> None:
-    (change,) = changes(program(), program(TWO).flows)
-    assert (change.kind, change.blocks_before, change.blocks_after, change.hardware_entries) == (
-        ChangeKind.REMOVED,
-        2,
-        0,
-        0,
-    )
-    assert (change.hardware_entries_before, change.most_entries) == (2, change.hardware_entries)
-    assert [(b.target, b.before, b.after) for b in change.backends] == [(None, HALF, NOTHING)] * 2
-
-
-def test_a_replaced_server_moves_its_clients() -> None:
-    first, second = backends(1, 1)
-    changed = replace(TWO, backends=(first, replace(second, next_hop=with_mac(second.next_hop, Mac(0x0B0000000001)))))
-    (change,) = changes(program(changed), program(TWO).flows)
-    assert (change.kind, change.moved) == (ChangeKind.CHANGED, HALF)
-    assert [(b.name, b.before, b.after) for b in change.backends] == [
-        ("b0", HALF, HALF),
-        ("b1", NOTHING, HALF),
-        ("(not in the config)", HALF, NOTHING),
-    ]
-
-
-def test_equal_backends_that_change_places_move() -> None:
-    """The order of backends decides which one gets a block; the plan must show the cost of a swap."""
-    swapped = replace(TWO, backends=tuple(reversed(TWO.backends)))
-    (change,) = changes(program(swapped), program(TWO).flows)
-    assert (change.kind, change.moved) == (ChangeKind.CHANGED, ALL)
+    assert (gone.kind, gone.blocks_before, gone.blocks_after) == (REMOVED, 2, 0)
+    assert (gone.hardware_entries_before, gone.hardware_entries, gone.most_entries) == (2, 0, 0)
+    assert [(b.target, b.before, b.after) for b in gone.backends] == [(None, HALF, NOTHING)] * 2
 
 
 def test_entries_before_are_those_that_were_predicted_then() -> None:
@@ -167,9 +159,11 @@ def test_entries_before_are_those_that_were_predicted_then() -> None:
     assert (then.hardware_entries_before, now.hardware_entries_before) == (0, then.hardware_entries)
 
 
-def test_another_source_mac_is_a_change_that_moves_no_client() -> None:
-    (change,) = changes(program(replace(TWO, source_mac=Mac(0x0B0000000001))), program(TWO).flows)
-    assert (change.kind, change.moved) == (ChangeKind.CHANGED, NOTHING)
+def test_ejected_backends_come_in_the_order_of_the_config() -> None:
+    named = tuple(replace(one, name=name) for one, name in zip(backends(1, 1, 1), "zax", strict=True))
+    three = replace(TWO, backends=named)
+    (change,) = changes(compiled(balancer(three), ejected={"s": frozenset("za")}), program(three).flows)
+    assert change.ejected == ("z", "a")
 
 
 def test_a_drain_that_goes_on_or_ends_is_no_change() -> None:
@@ -183,20 +177,6 @@ def test_a_drain_that_goes_on_or_ends_is_no_change() -> None:
         assert (change.kind, change.moved) == ((ChangeKind.SAME, NOTHING) if age_s else (ChangeKind.CHANGED, HALF))
         installed = made[-1].flows
     assert [len(each.services[0].moves) for each in made] == [1, 1, 0]
-
-
-def test_another_key_moves_clients() -> None:
-    """Of two backends, half of the clients have the other one by another bit."""
-    (change,) = changes(program(replace(TWO, key=BlockKey(positions=(7,)))), program(TWO).flows)
-    assert (change.kind, change.moved) == (ChangeKind.CHANGED, HALF)
-
-
-def test_ejected_backends_come_in_the_order_of_the_config() -> None:
-    named = tuple(replace(one, name=name) for one, name in zip(backends(1, 1, 1), "zax", strict=True))
-    three = replace(TWO, backends=named)
-    ejected = compiled(balancer(three), ejected={"s": frozenset("za")})
-    (change,) = changes(ejected, program(three).flows)
-    assert change.ejected == ("z", "a")
 
 
 WEIGHTS = (128, 64, 32, 16, 8, 4, 2, 1, 1)
@@ -258,19 +238,7 @@ def test_a_doubled_small_weight_moves_less_than_a_new_layout(installed: tuple[Fl
     assert share_moved(installed, fresh) == Fraction(47, 256)
 
 
-def test_a_new_mac_changes_the_flows_of_that_backend_and_no_other(installed: tuple[Flow, ...]) -> None:
-    changed = balancer_of(WEIGHTS, macs=(0, 1, 2, 99, 4, 5, 6, 7, 8))
-    difference = plan(compiled(changed, installed=installed).flows, installed)
-    assert (len(difference.added), len(difference.changed), len(difference.removed)) == (0, 1, 0)
-
-
 def test_a_budget_that_the_installed_blocks_exceed_gives_a_new_layout() -> None:
     equal = compiled(balancer_of((1,) * 7)).flows
     within = compiled(balancer_of((1,) * 7, max_flows=8), installed=equal)
     assert len(within.services[0].blocks) <= 8
-
-
-def test_flows_of_other_bits_are_no_help() -> None:
-    prefixes = compiled(balancer_of((1, 1))).flows
-    foreign = [flow for flow in prefixes if flow.table == 0]
-    assert compiled(balancer_of((1, 1)), installed=foreign).flows == prefixes

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv6Address, ip_network
+from ipaddress import IPv4Address, ip_network
 from itertools import product
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.compiled import compiled
 from tests.golden.cases import ROOT
 from tests.strategies import port_numbers, port_ranges
-from tests.unit.balancer import balancer, claim, lines, program, service
+from tests.unit.balancer import balancer, claim, program, service
 from xenoovs.compile.encoding import PortMask, port_masks
 from xenoovs.compile.pipeline import (
     ARP_PRIORITY,
@@ -30,7 +30,6 @@ from xenoovs.compile.pipeline import (
     Stage,
     below,
     block_priority,
-    cookie_of,
     service_priority,
 )
 from xenoovs.compile.program import sorted_flows
@@ -38,7 +37,7 @@ from xenoovs.errors import CompileError
 from xenoovs.model.address import Mac, PortRange
 from xenoovs.model.balancer import Claim, OtherTraffic, Protocol
 from xenoovs.model.values import SHORTEST_PREFIX
-from xenoovs.openflow.flow import OURS, OWNER, Cookie, decode_cookie
+from xenoovs.openflow.flow import OURS, Cookie
 from xenoovs.openflow.text import render_flow
 from xenoovs.partition.block import MAX_WIDTH
 
@@ -77,32 +76,7 @@ def _compiled_with(seed: str, case: str) -> str:
     return subprocess.run(argv, env=env, check=True, capture_output=True, text=True).stdout
 
 
-VIP, VIP6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")
-MAC = Mac(0x02005E100001)
-
-
-def matches(claimed: Claim) -> list[str]:
-    """Priority and conditions of the flows of one service in `classify`."""
-    return [line.split(" actions=")[0] for line in lines(program(service(claimed)), table=0)]
-
-
-@pytest.mark.parametrize("claimed", [claim(), claim(VIP), claim(VIP6, protocol=Protocol.TCP)])
-def test_no_guard_where_no_service_could_swallow_it(claimed: Claim) -> None:
-    assert not [match for match in matches(claimed) if "icmp_type" in match]
-
-
-def test_a_vip_with_two_macs_is_refused() -> None:
-    one = replace(service(claim(VIP, protocol=Protocol.UDP), name="one"), vip_mac=MAC)
-    two = replace(service(claim(VIP, protocol=Protocol.TCP), name="two"), vip_mac=Mac(2))
-    with pytest.raises(CompileError, match=r"service two: 00:00:00:00:00:02 cannot answer for 192\.0\.2\.1"):
-        program(one, two)
-
-
-def test_shared_flows_carry_no_service_in_their_cookie() -> None:
-    answering = replace(service(claim(VIP)), vip_mac=MAC)
-    made = compiled(balancer(answering, other=OtherTraffic.NORMAL))
-    cookies = [decode_cookie(flow.cookie) for flow in made.shared]
-    assert [cookie.service for cookie in cookies if cookie] == [0] * len(made.shared) == [0, 0, 0]
+VIP = IPv4Address("192.0.2.1")
 
 
 SHORTEST = {32: SHORTEST_PREFIX[4], 128: SHORTEST_PREFIX[6]}
@@ -122,6 +96,15 @@ def all_priorities() -> dict[tuple[bool, bool, int], int]:
 
 def priority(kind: Claim, bits: int) -> int:
     return service_priority(kind, kind.vips[0] if kind.vips else None, port_bits=bits)
+
+
+def test_a_vip_with_two_macs_is_refused() -> None:
+    one, two = (
+        replace(service(claim(VIP, protocol=protocol), name=name), vip_mac=Mac(mac))
+        for name, protocol, mac in (("one", Protocol.UDP, 1), ("two", Protocol.TCP, 2))
+    )
+    with pytest.raises(CompileError, match=r"service two: 00:00:00:00:00:02 cannot answer for 192\.0\.2\.1"):
+        program(one, two)
 
 
 def test_unlike_conditions_never_share_a_priority() -> None:
@@ -168,12 +151,6 @@ def test_tables_are_those_of_flows_that_are_installed() -> None:
         "DRAIN_TARGET": (5, 5),
         "LEARNED": (2, 6),
     }
-
-
-def test_cookies_are_ours() -> None:
-    cookie = cookie_of(Stage.HOME, 0xFFFFFFFF)
-    assert cookie >> 48 == OWNER
-    assert decode_cookie(cookie) == Cookie(generation=1, stage=4, service=0xFFFFFFFF)
 
 
 @given(stage=st.integers(0, 255), service=st.integers(0, 1 << 32), generation=st.integers(0, 255))
@@ -226,7 +203,3 @@ def test_the_order_of_ranges_does_not_matter(ranges: tuple[PortRange, ...]) -> N
 )
 def test_known_ranges(first: int, last: int, masks: list[tuple[int, int]]) -> None:
     assert [(mask.value, mask.mask) for mask in port_masks([PortRange(first, last)])] == masks
-
-
-def test_no_range_is_no_mask() -> None:
-    assert port_masks([]) == ()

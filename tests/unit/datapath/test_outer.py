@@ -169,54 +169,46 @@ def _megaflow(tunnel: str, in_port: str = "genev_sys_6081") -> str:
     return f"{keys}, packets:1, bytes:98, used:0.1s, offloaded:yes, dp:tc, actions:p0"
 
 
-def _owner(tunnel: str, *ports: PortState, in_port: str = "genev_sys_6081") -> str | None:
-    bridges = [BridgeState(f"br-{port.name}", (port,)) for port in ports] or _BRIDGES
-    return tunnel_owner(parse_megaflow(_megaflow(tunnel, in_port)), tunnel_ports(bridges))
+_BY_KEY = PortState("keyed", type="vxlan", options={"remote_ip": "flow", "key": "7"})
+_FIXED = PortState("fixed", type="vxlan", options={"remote_ip": "192.0.2.2", "key": "flow"})
+_FLOW_KEY = {"remote_ip": "192.0.2.2", "key": "flow"}
+_SENT = "src=192.0.2.2,dst=192.0.2.1"
+_SENT6 = "tun_id=0x5,ipv6_src=2001:db8::{},ipv6_dst=2001:db8::1"
+
+
+def _port(**options: str) -> PortState:
+    return PortState("a", type="geneve", options=options)
 
 
 @pytest.mark.parametrize(
-    ("tunnel", "owner"),
+    ("tunnel", "ports", "owner"),
     [
-        (
-            "tun_id=0x1,src=192.0.2.2,dst=192.0.2.1,geneve({class=0x102,type=0x80,len=4,0x20001}),flags(+key)",
-            "br-int",
-        ),
-        ("tun_id=0x1389,src=192.0.2.12,dst=192.0.2.1,ttl=0/0,tp_dst=6081,geneve(),flags(+key)", "ovsbr1"),
-        ("tun_id=0x1389,src=192.0.2.12,dst=192.0.2.99,tp_dst=6081,flags(+key)", None),
-        ("tun_id=0x1389,dst=192.0.2.1,tp_dst=6081,flags(+key)", "ovsbr1"),
+        # The fixed remote counts before remote_ip=flow.
+        (f"tun_id=0x1,{_SENT},geneve({{class=0x102,type=0x80,len=4,0x20001}}),flags(+key)", (), "br-int"),
+        ("tun_id=0x1389,src=192.0.2.12,dst=192.0.2.1,ttl=0/0,tp_dst=6081,geneve(),flags(+key)", (), "ovsbr1"),
+        ("tun_id=0x1389,src=192.0.2.12,dst=192.0.2.99,tp_dst=6081,flags(+key)", (), None),
+        ("tun_id=0x1389,dst=192.0.2.1,tp_dst=6081,flags(+key)", (), "ovsbr1"),
+        # A key counts before the addresses.
+        (f"tun_id=0x7,{_SENT},flags(+key)", (_BY_KEY, _FIXED), "br-keyed"),
+        (f"tun_id=0x8,{_SENT},flags(+key)", (_BY_KEY, _FIXED), "br-fixed"),
+        # Without a key a port takes key 0 alone.
+        (f"tun_id=0x0,{_SENT}", (_port(remote_ip="192.0.2.2"),), "br-a"),
+        (f"tun_id=0x5,{_SENT}", (_port(remote_ip="192.0.2.2"),), None),
+        # Another type, and another UDP port.
+        (f"tun_id=0x5,{_SENT},flags(+key)", (PortState("a", type="vxlan", options=_FLOW_KEY),), None),
+        (f"tun_id=0x5,{_SENT}", (_port(**_FLOW_KEY, dst_port="6082"),), None),
+        (_SENT6.format(2), (_port(remote_ip="2001:db8::2", key="flow"),), "br-a"),
+        (_SENT6.format(3), (_port(remote_ip="2001:db8::2", key="flow"),), None),
     ],
 )
-def test_two_bridges_with_geneve(tunnel: str, owner: str | None) -> None:
-    """The fixed remote counts before remote_ip=flow."""
-    assert _owner(tunnel) == owner
+def test_the_bridge_whose_port_a_packet_enters_by(tunnel: str, ports: tuple[PortState, ...], owner: str | None) -> None:
+    bridges = [BridgeState(f"br-{port.name}", (port,)) for port in ports] or _BRIDGES
+    device = "vxlan_sys_4789" if _BY_KEY in ports else "genev_sys_6081"
+    assert tunnel_owner(parse_megaflow(_megaflow(tunnel, device)), tunnel_ports(bridges)) == owner
 
 
-def test_a_key_counts_before_the_addresses() -> None:
-    keyed = PortState("keyed", type="vxlan", options={"remote_ip": "flow", "key": "7"})
-    fixed = PortState("fixed", type="vxlan", options={"remote_ip": "192.0.2.2", "key": "flow"})
-    tunnel = "src=192.0.2.2,dst=192.0.2.1,flags(+key)"
-    assert _owner(f"tun_id=0x7,{tunnel}", keyed, fixed, in_port="vxlan_sys_4789") == "br-keyed"
-    assert _owner(f"tun_id=0x8,{tunnel}", keyed, fixed, in_port="vxlan_sys_4789") == "br-fixed"
-
-
-def test_without_a_key_a_port_takes_key_0_alone() -> None:
-    port = PortState("a", type="geneve", options={"remote_ip": "192.0.2.2"})
-    assert _owner("tun_id=0x0,src=192.0.2.2,dst=192.0.2.1", port) == "br-a"
-    assert _owner("tun_id=0x5,src=192.0.2.2,dst=192.0.2.1", port) is None
-
-
-def test_ports_of_another_type_or_udp_port_take_nothing() -> None:
-    options = {"remote_ip": "192.0.2.2", "key": "flow"}
-    tunnel = "tun_id=0x5,src=192.0.2.2,dst=192.0.2.1"
-    assert _owner(tunnel, PortState("a", type="vxlan", options=options)) is None
-    assert _owner(tunnel, PortState("a", type="geneve", options={**options, "dst_port": "6082"})) is None
-    assert tunnel_port("system", options) is None
-
-
-def test_tunnels_over_ipv6() -> None:
-    port = PortState("a", type="geneve", options={"remote_ip": "2001:db8::2", "key": "flow"})
-    assert _owner("tun_id=0x5,ipv6_src=2001:db8::2,ipv6_dst=2001:db8::1", port) == "br-a"
-    assert _owner("tun_id=0x5,ipv6_src=2001:db8::3,ipv6_dst=2001:db8::1", port) is None
+def test_a_port_of_no_tunnel() -> None:
+    assert tunnel_port("system", _FLOW_KEY) is None
 
 
 def test_a_bridge_has_the_megaflows_of_its_own_tunnels() -> None:

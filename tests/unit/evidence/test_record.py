@@ -37,9 +37,30 @@ def _refused(xenoovs: CommandLine, command: tuple[object, ...], dump: object) ->
     return result.err
 
 
-def test_a_packed_dump(xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
-    (tmp_path / "dump.gz").write_bytes(gzip.compress(DUMP.read_bytes()))
-    assert "it is compressed: unpack it, as with `zcat`" in _refused(xenoovs, command, tmp_path / "dump.gz")
+UNUSABLE: dict[str, tuple[bytes, str]] = {
+    "packed": (gzip.compress(DUMP.read_bytes()), "it is compressed: unpack it, as with `zcat`"),
+    "one line without end": (b"ufid:1, in_port(p0)," + b"x" * (3 << 20), "line 1 has more than 1024 KiB"),
+    "no dump, without end": (b"y\n" * 20_000, "no megaflow is in its first 10000 lines"),
+    "more than is read": (DUMP.read_bytes() * 1000, "it has more than 1 MiB, and no more is read"),
+    "a JSON reply that is cut": (b'{"reply":"ufid', "JSON"),
+    "a JSON reply with a list": (b'{"reply":[]}', "JSON"),
+    "a deep JSON reply": (b'{"reply":' + b"[" * 100_000, "JSON"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_file_that_is_no_dump_is_refused(
+    content: bytes,
+    message: str,
+    xenoovs: CommandLine,
+    command: tuple[object, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if "MiB" in message:
+        monkeypatch.setattr(recorded, "MAX_DUMP_BYTES", 1 << 20)
+    (tmp_path / "dump").write_bytes(content)
+    assert message in _refused(xenoovs, command, tmp_path / "dump")
 
 
 def test_a_pipe_without_a_writer(
@@ -48,24 +69,6 @@ def test_a_pipe_without_a_writer(
     monkeypatch.setattr(recorded, "_WRITER_PATIENCE_S", 0.1)
     os.mkfifo(tmp_path / "pipe")
     assert "it is a pipe that no process opened to write" in _refused(xenoovs, command, tmp_path / "pipe")
-
-
-def test_one_line_without_end(xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
-    (tmp_path / "dump").write_bytes(b"ufid:1, in_port(p0)," + b"x" * (3 << 20))
-    assert "line 1 has more than 1024 KiB" in _refused(xenoovs, command, tmp_path / "dump")
-
-
-def test_text_without_end_that_is_no_dump(xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path) -> None:
-    (tmp_path / "dump").write_bytes(b"y\n" * 20_000)
-    assert "no megaflow is in its first 10000 lines" in _refused(xenoovs, command, tmp_path / "dump")
-
-
-def test_more_than_is_read(
-    xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recorded, "MAX_DUMP_BYTES", 1 << 20)
-    (tmp_path / "dump").write_text(DUMP.read_text() * 1000)
-    assert "it has more than 1 MiB, and no more is read" in _refused(xenoovs, command, tmp_path / "dump")
 
 
 def test_a_pipe_with_a_writer_is_read_like_a_file(xenoovs: CommandLine, tmp_path: Path) -> None:
@@ -84,17 +87,11 @@ def test_so_is_standard_input(xenoovs: CommandLine, monkeypatch: pytest.MonkeyPa
     assert piped == xenoovs("verify-offload", CONFIG, "--from-dump", DUMP)
 
 
-@pytest.fixture
-def odd_ends(tmp_path: Path) -> Path:
-    path = tmp_path / "text"
-    path.write_bytes(b"one\r\ntwo \xff\n\nthree")
-    return path
-
-
-def test_ends_of_lines_and_bytes_that_are_no_text(odd_ends: Path) -> None:
-    with open_lines(odd_ends) as lines:
+def test_ends_of_lines_and_bytes_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"one\r\ntwo \xff\n\nthree")
+    with open_lines(tmp_path / "text") as lines:
         assert list(lines) == ["one\n", "two \\xff\n", "\n", "three"]
-    assert read_text(odd_ends) == "one\ntwo \\xff\n\nthree"
+    assert read_text(tmp_path / "text") == "one\ntwo \\xff\n\nthree"
 
 
 def test_a_character_on_the_border_of_two_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,16 +110,6 @@ def test_a_dump_in_a_json_reply_of_newer_tools_is_read_as_the_dump(
     plain, wrapped = (xenoovs(*command, "--from-dump", path) for path in (DUMP, tmp_path / "dump.json"))
     assert (wrapped.status, wrapped.err) == (plain.status, plain.err)
     assert wrapped.out.replace("dump.json", DUMP.name) == plain.out.replace(str(DUMP.parent), str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "text", ['{"reply":"ufid', '{"reply":[]}', '{"reply":' + "[" * 100_000], ids=["cut", "list", "deep"]
-)
-def test_a_json_reply_that_is_damaged(
-    text: str, xenoovs: CommandLine, command: tuple[object, ...], tmp_path: Path
-) -> None:
-    (tmp_path / "dump.json").write_text(text)
-    assert "JSON" in _refused(xenoovs, command, tmp_path / "dump.json")
 
 
 KEYS = "recirc_id(0),in_port(2),eth_type(0x0800),ipv4(frag=no)"
@@ -176,27 +163,28 @@ def test_bug_a_ruler_behind_a_dump_was_taken_for_the_rest_of_a_wrapped_line(rule
     assert [megaflow.actions for megaflow in megaflows] == [("p1",), ("3",)]
 
 
+OTHER_OUTPUT = (
+    "2019-09-23T03:15:37Z|00001|dpif_netlink|INFO|The kernel module does not support meters.\n"
+    f"{BARE}\n# a comment\n{BARE}\n[root@node ~]# ovs-vsctl show\n    Bridge br-int\n        fail_mode: secure\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "verdicts"),
+    [
+        (f"{SLOW}\n{BARE}\n", [Verdict.SW, None]),
+        (f"$ ovs-appctl dpctl/dump-flows -m type=ovs\n{WITH_M}\n", [Verdict.TC_SW]),
+        (OTHER_OUTPUT, [None, None]),
+    ],
+    ids=["the slow path is software without -m", "the layer in the dump counts", "output of others is skipped"],
+)
+def test_verdicts_of_a_transcript(text: str, verdicts: list[Verdict | None]) -> None:
+    assert [verdict_of(megaflow) for megaflow in _read(text)[0]] == verdicts
+
+
 def test_without_a_command_line_completeness_is_unknown() -> None:
     megaflows, transcript = _read(f"{WITH_M}\n")
     assert (len(megaflows), transcript.dumps, transcript.is_complete) == (1, 0, False)
-
-
-def test_the_slow_path_is_software_also_without_m() -> None:
-    assert [verdict_of(megaflow) for megaflow in _read(f"{SLOW}\n{BARE}\n")[0]] == [Verdict.SW, None]
-
-
-def test_the_layer_in_the_dump_takes_precedence() -> None:
-    assert [verdict_of(one) for one in _read(f"$ ovs-appctl dpctl/dump-flows -m type=ovs\n{WITH_M}\n")[0]] == [
-        Verdict.TC_SW
-    ]
-
-
-def test_the_output_of_other_commands_is_skipped() -> None:
-    text = (
-        "2019-09-23T03:15:37Z|00001|dpif_netlink|INFO|The kernel module does not support meters.\n"
-        f"{BARE}\n# a comment\n{BARE}\n[root@node ~]# ovs-vsctl show\n    Bridge br-int\n        fail_mode: secure\n"
-    )
-    assert len(_read(text)[0]) == 2
 
 
 def test_two_dumps_in_one_file_are_remarked() -> None:

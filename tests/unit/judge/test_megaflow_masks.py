@@ -27,57 +27,48 @@ def _predict(*texts: str, packet: Packet = PACKET, version: str | None = None) -
     return pipeline_of(map(parse_flow, texts), prefix_fields=prefix_fields_of(version)).predict(packet)[0]
 
 
-def _masks(*texts: str, version: str | None = None) -> dict[str, int]:
-    fields = _predict(*texts, version=version).fields()
-    return {name: field.mask for name, field in fields.items() if name != "dl_type"}
-
-
-def test_a_block_alone_is_its_megaflow() -> None:
-    assert _masks(BLOCK) == {"nw_src": 1}
+@pytest.mark.parametrize(
+    ("flow", "masks"),
+    [
+        (None, {"nw_src": 1}),
+        ("priority=200,ip,nw_src=0.0.0.0/0.0.0.15 actions=drop", {"nw_src": 15}),
+        ("priority=50,ip,nw_src=0.0.0.0/0.0.0.15 actions=drop", {"nw_src": 1}),
+        ("priority=200,ip,reg0=0x5,nw_src=0.0.0.0/0.0.0.15 actions=drop", {"nw_src": 1}),
+        ("priority=200,ip,in_port=p9,nw_src=0.0.0.0/0.0.0.15 actions=drop", {"nw_src": 1}),
+        ("priority=200,tcp,tp_dst=22 actions=drop", {"nw_src": 1, "nw_proto": 0xFF}),
+        # 53 is 0b110101, 22 is 0b010110: they part at the bit of value 32.
+        ("priority=200,udp,tp_dst=22 actions=drop", {"nw_src": 1, "nw_proto": 0xFF, "tp_dst": 0xFFE0}),
+        # 198 is 0b11000110, 203 is 0b11001011: they part at the fifth bit.
+        ("priority=200,ip,nw_src=203.0.113.9 actions=drop", {"nw_src": 0xF8000001}),
+    ],
+    ids=[
+        "a block alone is its megaflow",
+        "a longer mask of higher priority is visited first",
+        "a longer mask of lower priority is never reached",
+        "a register fails in the first stage",
+        "so does the port",
+        "what fails at the addresses adds no ports",
+        "missed ports add the bits that differ",
+        "a prefix adds the bits that rule it out",
+    ],
+)
+def test_what_another_flow_adds_to_the_megaflow_of_a_block(flow: str | None, masks: dict[str, int]) -> None:
+    fields = _predict(BLOCK, *filter(None, [flow])).fields()
+    assert {name: field.mask for name, field in fields.items() if name != "dl_type"} == masks
 
 
 def test_rewriting_the_destination_matches_it() -> None:
-    masks = _masks("priority=1,ip actions=mod_dl_dst:0a:00:00:00:00:01,output:p1")
-    assert masks == {"dl_dst": (1 << 48) - 1}
     written = _predict("priority=1,ip actions=mod_dl_dst:0a:00:00:00:00:01,output:p1")
+    masks = {name: field.mask for name, field in written.fields().items()}
+    assert masks == {"dl_type": 0xFFFF, "dl_dst": (1 << 48) - 1}
     assert written.actions == ("set(eth(dst=0a:00:00:00:00:01))", "p1")
-
-
-def test_a_longer_mask_of_higher_priority_is_visited_first_and_unwildcards_bits() -> None:
-    assert _masks(BLOCK, "priority=200,ip,nw_src=0.0.0.0/0.0.0.15 actions=drop") == {"nw_src": 15}
-
-
-def test_a_longer_mask_of_lower_priority_is_never_reached() -> None:
-    assert _masks(BLOCK, "priority=50,ip,nw_src=0.0.0.0/0.0.0.15 actions=drop") == {"nw_src": 1}
-
-
-def test_a_subtable_that_fails_in_the_first_stage_adds_nothing() -> None:
-    assert _masks(BLOCK, "priority=200,ip,reg0=0x5,nw_src=0.0.0.0/0.0.0.15 actions=drop") == {"nw_src": 1}
-    assert _masks(BLOCK, "priority=200,ip,in_port=p9,nw_src=0.0.0.0/0.0.0.15 actions=drop") == {"nw_src": 1}
-
-
-def test_a_subtable_that_fails_at_the_addresses_adds_no_ports() -> None:
-    masks = _masks(BLOCK, "priority=200,tcp,tp_dst=22 actions=drop")
-    assert masks == {"nw_src": 1, "nw_proto": 0xFF}
-
-
-def test_missed_ports_unwildcard_only_distinguishing_bits() -> None:
-    masks = _masks(BLOCK, "priority=200,udp,tp_dst=22 actions=drop")
-    # 53 is 0b110101, 22 is 0b010110: they part at the bit of value 32.
-    assert masks == {"nw_src": 1, "nw_proto": 0xFF, "tp_dst": 0xFFE0}
-
-
-def test_a_prefix_of_higher_priority_adds_the_bits_that_rule_it_out() -> None:
-    masks = _masks(BLOCK, "priority=200,ip,nw_src=203.0.113.9 actions=drop")
-    # 198 is 0b11000110, 203 is 0b11001011: they part at the fifth bit.
-    assert masks == {"nw_src": 0xF8000001}
 
 
 def test_prefix_fields_of_ipv6_are_a_matter_of_the_version() -> None:
     flows = ("priority=200,ipv6,ipv6_src=fd00::/8 actions=drop", "priority=100,ipv6 actions=output:p1")
-    old = _predict(*flows, packet=PACKET6).fields()["ipv6_src"].mask
-    new = _predict(*flows, packet=PACKET6, version="3.5.0").fields()["ipv6_src"].mask
-    assert (old >> 120, new >> 120) == (0xFF, 0x80)
+    versions = ("2.15.0", "3.4.9+nvidia", "no version", None, "3.5.0", "4.0.0")
+    masks = [_predict(*flows, packet=PACKET6, version=version).fields()["ipv6_src"].mask >> 120 for version in versions]
+    assert masks == [0xFF, 0xFF, 0xFF, 0xFF, 0x80, 0x80]
 
 
 def test_flags_beside_missed_ports_are_unwildcarded_too() -> None:
@@ -87,13 +78,6 @@ def test_flags_beside_missed_ports_are_unwildcarded_too() -> None:
     assert {name: field.mask for name, field in predicted.items()} == {
         "dl_type": 0xFFFF, "nw_proto": 0xFF, "tcp_flags": 0x008, "tp_dst": 0xFFFF,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("version", "tries"), [("2.15.0", 2), ("3.4.9+nvidia", 2), ("3.5.0", 4), ("4.0.0", 4), ("no version", 2), (None, 2)]
-)
-def test_tries_are_a_matter_of_the_version(version: str | None, tries: int) -> None:
-    assert len(prefix_fields_of(version)) == tries
 
 
 def test_normal_matches_both_macs_and_leaves_the_port_open() -> None:
