@@ -117,31 +117,42 @@ def test_lines_keep_their_numbers() -> None:
 
 
 _COUNTED = "in_port(p0),eth_type(0x0800),ipv4(frag=no), packets:1, bytes:60, used:0.1s"
-IN_HARDWARE = f"{_COUNTED}, offloaded:yes, dp:tc, actions:p1"
 REFUSED = f"{_COUNTED}, dp:ovs, actions:p1, dp-offload-info:match unsupported: ct_state=+new"
 
 
-def watched(*lines: str) -> Hints:
-    hints = Hints()
-    assert list(hints.watch(lines)) == list(lines)
-    return hints
+TAGGED = "in_port(p0),eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800)), actions:p1"
+TWO_TAGS = "1 megaflow of frames with two tags (IEEE 802.1ad), which are not supported"
 
 
-def remarks(*lines: str, is_filtered: bool = False) -> list[str]:
-    return list(watched(*lines).remarks(is_filtered=is_filtered))
-
-
-def test_the_dummy_provider_is_a_remark() -> None:
-    (remark,) = remarks(IN_HARDWARE.replace("dp:tc", "dp:dummy"))
-    assert remark.startswith("1 megaflow of the dummy offload provider")
+@pytest.mark.parametrize(
+    ("lines", "remark"),
+    [
+        ([f"{_COUNTED}, offloaded:yes, dp:dummy, actions:p1"], "1 megaflow of the dummy offload provider"),
+        (["flow-dump from pmd on cpu core: 1", "flow-dump from pmd on cpu core: 2"], "2 PMD threads"),
+        (
+            [TAGGED, TAGGED.replace("vid=5", "vid=6"), TAGGED],
+            "3 megaflows of tagged packets (vid=5,pcp=0; vid=6,pcp=0): beside untagged packets each",
+        ),
+        # That of the service with the outer tag has no packet of them.
+        ([TAGGED.replace("0x0800", "0x8100")], TWO_TAGS),
+        ([TAGGED.replace("vid=5,pcp=0", "vid=5/0x0,pcp=0/0x0").replace("0x0800", "0x88a8")], TWO_TAGS),
+        # Clients of VLANs 5 and 6 share a rule of traffic control for any VLAN, but each was reported to cost entries.
+        (
+            [TAGGED.replace("vid=5", "vid=0").replace("actions", "packets:7, dp:tc, actions")],
+            "1 megaflow of tagged packets (any VLAN): ",
+        ),
+    ],
+    ids=["dummy provider", "PMD threads", "tags", "two tags", "two tags, wildcarded", "any VLAN"],
+)
+def test_remarks_on_a_dump(lines: list[str], remark: str) -> None:
+    hints = Hints(vlans=frozenset({5}) if remark == TWO_TAGS else frozenset())
+    assert list(hints.watch(lines)) == lines
+    (found,) = hints.remarks(is_filtered=False)
+    assert remark in found
 
 
 def test_the_text_of_open_vswitch_is_shown() -> None:
-    assert list(watched(REFUSED, REFUSED).reason_summary()) == [
-        "reported by Open vSwitch for 2 megaflows: match unsupported: ct_state=+new"
-    ]
-
-
-def test_pmd_threads_hold_copies() -> None:
-    (remark,) = remarks("flow-dump from pmd on cpu core: 1", "flow-dump from pmd on cpu core: 2")
-    assert "2 PMD threads" in remark
+    hints = Hints()
+    assert list(hints.watch([REFUSED, REFUSED])) == [REFUSED, REFUSED]
+    (shown,) = hints.reason_summary()
+    assert shown == "reported by Open vSwitch for 2 megaflows: match unsupported: ct_state=+new"

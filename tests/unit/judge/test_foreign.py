@@ -14,7 +14,7 @@ from xenoovs.compile.program import compile_config
 from xenoovs.datapath.megaflow import Megaflow, match_of
 from xenoovs.datapath.parse import parse_megaflow, scan_dump
 from xenoovs.datapath.tc import TcFilter, parse_tc_json
-from xenoovs.judge.expected import expected_services
+from xenoovs.judge.expected import ExpectedBlock, expected_services
 from xenoovs.judge.findings import Conclusion, OffloadFindings, Unwildcarding
 from xenoovs.judge.foreign import (
     OTHER_ACTIONS,
@@ -57,16 +57,20 @@ def test_megaflows_that_overlap_blocks_and_go_elsewhere_are_overrides(actions: s
     assert {findings.conclusion, findings.conclusion_for(0.5)} == {Conclusion.NOT_ALL_IN_HARDWARE}
 
 
-def test_an_override_that_drops_is_reported_and_no_failure() -> None:
-    for seen, conclusion in ((BLOCKS, Conclusion.IN_HARDWARE), ((), Conclusion.NOTHING_SEEN)):
-        findings = _check(*map(megaflow_of, seen), _megaflow(OTHER_BITS, "drop"))
-        assert _names(findings) == [(block.service, [1]) for block in BLOCKS if block.key.value == 1]
-        assert {findings.conclusion, findings.conclusion_for(0.5)} == {conclusion}
-
-
-def test_blocks_in_hardware_do_not_outweigh_overrides() -> None:
-    findings = _check(*map(megaflow_of, BLOCKS), _megaflow(OTHER_BITS, "p9"))
-    assert findings.conclusion is findings.conclusion_for(0.5) is Conclusion.NOT_ALL_IN_HARDWARE
+@pytest.mark.parametrize(
+    ("seen", "actions", "conclusion"),
+    [
+        (BLOCKS, "p9", Conclusion.NOT_ALL_IN_HARDWARE),
+        (BLOCKS, "drop", Conclusion.IN_HARDWARE),
+        ([], "drop", Conclusion.NOTHING_SEEN),
+    ],
+)
+def test_blocks_in_hardware_do_not_outweigh_overrides_and_one_that_drops_is_no_failure(
+    seen: list[ExpectedBlock], actions: str, conclusion: Conclusion
+) -> None:
+    findings = _check(*map(megaflow_of, seen), _megaflow(OTHER_BITS, actions))
+    assert _names(findings) == [(block.service, [1]) for block in BLOCKS if block.key.value == 1]
+    assert {findings.conclusion, findings.conclusion_for(0.5)} == {conclusion}
 
 
 def test_delivery_to_one_backend_overrides_only_blocks_of_the_other() -> None:
@@ -110,6 +114,24 @@ def test_what_is_gone_soon_may_be_from_before_a_change() -> None:
     assert _check(_megaflow(OTHER_BITS, "drop", used="9.9s")).overrides == ()
 
 
+LINE = "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.{}), packets:1, bytes:60, used:0.1s, dp:ovs, actions:{}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "counts"),
+    [
+        ([LINE.format("7/0.0.0.15", f"p{n}") for n in [*range(10_000), 9, 9, 9]], [10_003 * 2]),
+        # Of each service, two of four classes of addresses belong to the other backend.
+        ([LINE.format(f"{n}/0.0.0.3", "set(eth(dst=02:00:00:00:00:01)),p1") for n in (0, 1, 2, 3, 0)], [4, 5, 6]),
+    ],
+    ids=["all different", "similar, but for the address"],
+)
+def test_lines_that_are_judged_together_are_judged_as_each_alone(lines: list[str], counts: list[int]) -> None:
+    fast, each = check_dump(SERVICES, lines), check_offload(SERVICES, scan_dump(lines))
+    assert fast == each
+    assert sum(taking.megaflows for taking in fast.overrides) in counts
+
+
 def test_overrides_beyond_the_limit_are_merged() -> None:
     findings = _check(*(_megaflow(OTHER_BITS, f"p{number}") for number in range(600)), _megaflow(OTHER_BITS, "drop"))
     by_actions = {(taking.service, taking.actions): taking.megaflows for taking in findings.overrides}
@@ -119,45 +141,25 @@ def test_overrides_beyond_the_limit_are_merged() -> None:
     assert sum(by_actions.values()) == 601 * 2
 
 
-def test_of_lines_that_are_all_different_none_is_missed() -> None:
-    line = (
-        "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.7/0.0.0.15), packets:1, bytes:60, used:0.1s, dp:ovs, actions:p{}"
-    )
-    many = [line.format(number) for number in range(10_000)] + [line.format(9)] * 3
-    fast, each = check_dump(SERVICES, many), check_offload(SERVICES, scan_dump(many))
-    assert fast == each
-    assert sum(taking.megaflows for taking in fast.overrides) == 10_003 * 2
-
-
-def test_similar_lines_are_judged_by_their_own_address() -> None:
-    line = "in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.{}/0.0.0.3), packets:1, bytes:60, used:0.1s, dp:ovs, actions:{}"
-    dump = [line.format(value, "set(eth(dst=02:00:00:00:00:01)),p1") for value in (0, 1, 2, 3, 0)]
-    fast, each = check_dump(SERVICES, dump), check_offload(SERVICES, scan_dump(dump))
-    assert fast == each
-    # Of each service, two of four classes of addresses belong to the other backend.
-    assert sorted(taking.megaflows for taking in each.overrides) in ([2, 2], [2, 3], [3, 3])
-
-
-def test_the_highest_flow_that_all_these_packets_match_is_named() -> None:
-    theirs = "priority=3000,udp,nw_src=0.0.0.7/0.0.0.15 actions=drop"
-    flows = (
-        "priority=4000,udp,nw_src=0.0.0.3/0.0.0.15 actions=drop",
-        "priority=3500,udp,in_port=p1,nw_src=0.0.0.7/0.0.0.15 actions=drop",
-        theirs,
-        "priority=2000,ip actions=drop",
-        "priority=1,ip actions=drop",
-    )
-    named = attribute(_check(_megaflow(OTHER_BITS, "drop")), map(parse_flow, flows))
-    assert [taking.flows for taking in named.overrides] == [(parse_flow(theirs),)] * 2
-
-
-def test_no_flow_below_ours_is_named() -> None:
-    named = attribute(_check(_megaflow(OTHER_BITS, "drop")), [parse_flow("priority=1,ip actions=drop")])
-    assert [taking.flows for taking in named.overrides] == [()] * 2
-
-
 DNS = SERVICES[0]
 PREFIX = (("nw_src", 0xFFFFFF00),)
+
+
+FOREIGN = (
+    "priority=4000,udp,nw_src=0.0.0.3/0.0.0.15",
+    "priority=3500,udp,in_port=p1,nw_src=0.0.0.7/0.0.0.15",
+    "priority=3000,udp,nw_src=0.0.0.7/0.0.0.15",
+    "priority=2000,ip",
+    "priority=1,ip",
+)
+
+
+@pytest.mark.parametrize(("flows", "named"), [(FOREIGN, FOREIGN[2:3]), (FOREIGN[4:], ())])
+def test_the_highest_flow_above_ours_that_all_these_packets_match_is_named(
+    flows: tuple[str, ...], named: tuple[str, ...]
+) -> None:
+    found = attribute(_check(_megaflow(OTHER_BITS, "drop")), map(_flow, flows))
+    assert [taking.flows for taking in found.overrides] == [tuple(map(_flow, named))] * 2
 
 
 def _flow(text: str) -> Flow:
@@ -183,19 +185,23 @@ def test_a_flow_above_ours_that_matches_these_bits_is_named(text: str) -> None:
     assert _named(below, text, "priority=4000,ip,nw_dst=10.0.0.1", elsewhere) == [text]
 
 
-def test_a_flow_below_ours_counts_in_a_subtable_with_one_above() -> None:
-    flows = ("priority=3000,ip,nw_src=10.0.0.0/24", "priority=1,ip,nw_src=10.0.1.0/24")
-    assert _named(*flows) == list(flows)
-
-
-def test_without_a_certain_flow_all_candidates_are_named() -> None:
-    flows = ("table=9, priority=1,ip,nw_src=10.0.0.0/24", "priority=5,ip,nw_src=0.0.0.1/0.0.0.1")
-    assert _named(*flows) == [flows[0]]
-
-
-def test_unknown_fields_are_compared_by_name() -> None:
-    flow = "priority=3000,ip,nw_ttl=64"
-    assert _named(flow, "priority=3000,tcp", extra=(("nw_ttl", 0xFF),)) == [flow]
+@pytest.mark.parametrize(
+    ("flows", "extra", "named"),
+    [
+        (("priority=3000,ip,nw_src=10.0.0.0/24", "priority=1,ip,nw_src=10.0.1.0/24"), PREFIX, 2),
+        (("table=9, priority=1,ip,nw_src=10.0.0.0/24", "priority=5,ip,nw_src=0.0.0.1/0.0.0.1"), PREFIX, 1),
+        (("priority=3000,ip,nw_ttl=64", "priority=3000,tcp"), (("nw_ttl", 0xFF),), 1),
+    ],
+    ids=[
+        "one below ours counts in a subtable with one above",
+        "without a certain flow all candidates are named",
+        "unknown fields are compared by name",
+    ],
+)
+def test_the_first_of_these_flows_are_named(
+    flows: tuple[str, ...], extra: tuple[tuple[str, int], ...], named: int
+) -> None:
+    assert _named(*flows, extra=extra) == list(flows[:named])
 
 
 def test_a_foreign_flow_unwildcards_bits_of_the_tos() -> None:
@@ -259,27 +265,28 @@ def test_the_blocks_that_a_rule_matches(keys: dict[str, Any], blocks: int) -> No
     assert [len(rule.blocks) for rule in _found(_rule(keys), OWN)] == ([blocks] if blocks else [])
 
 
+MATCHALL = {"keys": {}, "kind": "matchall"}
+
+
 @pytest.mark.parametrize(
-    ("protocol", "is_met"), [("all", True), ("ip", True), ("ipv6", False), ("arp", False), ("802.1Q", False)]
+    ("rule", "own", "device", "is_met"),
+    [
+        *((_rule(**MATCHALL, protocol=protocol), [OWN], "p0", True) for protocol in ("all", "ip")),
+        *((_rule(**MATCHALL, protocol=protocol), [OWN], "p0", False) for protocol in ("ipv6", "arp", "802.1Q")),
+        (_rule({}, pref=3), [OWN], "p0", False),
+        (_rule({}, pref=40000), [], "p0", True),
+        (_rule({}, action="continue"), [OWN], "p0", False),
+        (_rule({}), [], "p1", False),
+    ],
+    ids=[
+        *("all", "ip", "ipv6", "arp", "802.1Q"),
+        *("after those of Open vSwitch", "without those", "continues with the next ones", "of another port"),
+    ],
 )
-def test_protocols(protocol: str, is_met: bool) -> None:
-    assert bool(_found(_rule({}, protocol=protocol, kind="matchall"), OWN)) is is_met
-
-
-def test_a_rule_after_those_of_open_vswitch_does_not_count() -> None:
-    assert _found(_rule({}, pref=3), OWN) == ()
-
-
-def test_without_rules_of_open_vswitch_any_comes_first() -> None:
-    assert [rule.pref for rule in _found(_rule({}, pref=40000))] == [40000]
-
-
-def test_a_rule_that_continues_with_the_next_ones_does_not_count() -> None:
-    assert _found(_rule({}, action="continue"), OWN) == ()
-
-
-def test_a_rule_of_another_port_does_not_count() -> None:
-    assert _found(_rule({}), device="p1") == ()
+def test_whether_packets_of_blocks_meet_a_rule_first(
+    rule: TcFilter, own: list[TcFilter], device: str, is_met: bool
+) -> None:
+    assert [found.pref for found in _found(rule, *own, device=device)] == ([rule.pref] if is_met else [])
 
 
 def test_a_rule_is_described_with_its_packets() -> None:

@@ -80,17 +80,28 @@ def _check(*megaflows: Megaflow, evidence: Evidence | None = None) -> OffloadFin
     return check_offload(SERVICES, megaflows, evidence)
 
 
+MIXED = [megaflow_of(BLOCKS[0], packets=90), megaflow_of(BLOCKS[1], packets=10, where=", dp:tc")]
+UNPROVEN = [megaflow_of(BLOCKS[0], packets=100), megaflow_of(BLOCKS[1], packets=0)]
+ASTRAY = [megaflow_of(BLOCKS[0], actions="set(eth(dst=02:00:00:00:00:77)),p1")]
+
+
 @pytest.mark.parametrize(
-    ("required", "conclusion"),
-    [(None, Conclusion.NOT_ALL_IN_HARDWARE), (0.9, Conclusion.IN_HARDWARE), (0.91, Conclusion.NOT_ALL_IN_HARDWARE)],
+    ("megaflows", "required", "conclusion"),
+    [
+        (MIXED, None, Conclusion.NOT_ALL_IN_HARDWARE),
+        (MIXED, 0.9, Conclusion.IN_HARDWARE),
+        (MIXED, 0.91, Conclusion.NOT_ALL_IN_HARDWARE),
+        ([megaflow_of(BLOCKS[0], packets=0)], 0.5, Conclusion.NOTHING_SEEN),
+        # What was expected of unproven blocks counts.
+        (UNPROVEN, 0.9, Conclusion.NOTHING_SEEN),
+        (UNPROVEN, 0.01, Conclusion.IN_HARDWARE),
+        (ASTRAY, 0.5, Conclusion.NOT_ALL_IN_HARDWARE),
+    ],
 )
-def test_a_required_share_is_of_packets(required: float | None, conclusion: Conclusion) -> None:
-    findings = _check(megaflow_of(BLOCKS[0], packets=90), megaflow_of(BLOCKS[1], packets=10, where=", dp:tc"))
-    assert findings.conclusion_for(required) is conclusion
-
-
-def test_a_required_share_needs_packets() -> None:
-    assert _check(megaflow_of(BLOCKS[0], packets=0)).conclusion_for(0.5) is Conclusion.NOTHING_SEEN
+def test_a_required_share_is_of_packets(
+    megaflows: list[Megaflow], required: float | None, conclusion: Conclusion
+) -> None:
+    assert _check(*megaflows).conclusion_for(required) is conclusion
 
 
 def test_offloaded_without_one_packet_is_no_success_yet() -> None:
@@ -115,17 +126,6 @@ def test_a_second_megaflow_of_a_proven_block_needs_no_packet() -> None:
     assert (findings.blocks[0].verdict, findings.conclusion) == (Verdict.HW, Conclusion.IN_HARDWARE)
 
 
-@pytest.mark.parametrize(("required", "conclusion"), [(0.9, Conclusion.NOTHING_SEEN), (0.01, Conclusion.IN_HARDWARE)])
-def test_a_required_share_counts_what_was_expected_of_unproven_blocks(required: float, conclusion: Conclusion) -> None:
-    findings = _check(megaflow_of(BLOCKS[0], packets=100), megaflow_of(BLOCKS[1], packets=0))
-    assert findings.conclusion_for(required) is conclusion
-
-
-def test_misdelivered_packets_in_hardware_meet_no_requirement() -> None:
-    astray = megaflow_of(BLOCKS[0], actions="set(eth(dst=02:00:00:00:00:77)),p1")
-    assert _check(astray).conclusion_for(0.5) is Conclusion.NOT_ALL_IN_HARDWARE
-
-
 def test_an_absent_block_keeps_its_earlier_finding() -> None:
     earlier = _check(megaflow_of(BLOCKS[0], where=", dp:ovs"), megaflow_of(BLOCKS[1], where=", dp:ovs"))
     later = _check(megaflow_of(BLOCKS[1]))
@@ -140,17 +140,15 @@ def test_what_is_about_to_idle_out_depends_on_max_idle(max_idle_s: float, count:
     assert findings.blocks[0].count(Anomaly.EXPIRING) == count
 
 
-VIPS = (ip_address("10.3.10.45"), ip_address("2001:db8::45"))
+LINE = "in_port(p0), packets:1, bytes:98, used:0.100s{}, actions:p1"
 
 
 @pytest.mark.parametrize("weights", [(1, 1), (5, 3, 2), (128, 64, 32, 16, 8, 4, 2, 1, 1)])
 def test_all_blocks_by_all_entries_are_the_hardware_entries(weights: tuple[int, ...]) -> None:
-    compiled = program(service(claim(*VIPS, protocol=Protocol.UDP, ports=[(53, 53), (80, 81)]), *weights))
+    vips = ip_address("10.3.10.45"), ip_address("2001:db8::45")
+    compiled = program(service(claim(*vips, protocol=Protocol.UDP, ports=[(53, 53), (80, 81)]), *weights))
     (row,) = service_rows(check_offload(expected_services(compiled), []))
     assert (row.predicted, row.predicted_all) == (0, hardware_entries(compiled.services[0]))
-
-
-LINE = "in_port(p0), packets:1, bytes:98, used:0.100s{}, actions:p1"
 
 
 @pytest.mark.parametrize(
@@ -162,16 +160,12 @@ LINE = "in_port(p0), packets:1, bytes:98, used:0.100s{}, actions:p1"
         (", dp:tc", Verdict.TC_SW),
         (", dp:ovs", Verdict.SW),
         (", dp:dpdk", Verdict.SW),
+        # `offloaded:yes, dp:dummy` was counted as forwarded by the NIC.
+        (", offloaded:yes, dp:dummy", Verdict.SW),
     ],
 )
 def test_the_verdict_follows_from_layer_and_offloaded(text: str, verdict: Verdict) -> None:
     assert verdict_of(parse_megaflow(LINE.format(text))) is verdict
-
-
-def test_the_dummy_provider_is_no_nic() -> None:
-    """`offloaded:yes, dp:dummy` was counted as forwarded by the NIC."""
-    line = "in_port(p0),eth_type(0x0800), packets:1, bytes:1, used:0.1s, offloaded:yes, dp:dummy, actions:p1"
-    assert verdict_of(parse_megaflow(line)) is Verdict.SW
 
 
 def test_verdicts_are_ordered_from_absent_to_the_worst() -> None:

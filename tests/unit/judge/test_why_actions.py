@@ -9,52 +9,42 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
-from tests.unit.judge.why_cases import UFID, case, host, megaflow
+from tests.judged import assert_shown
+from tests.unit.judge.why_cases import UFID, case, host, megaflow, shown
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.megaflow import Megaflow
-from xenoovs.datapath.parse import Hints
 from xenoovs.datapath.tc import DriverAnswer
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.why.case import Case, UnwildcardedBits, shape_of
 from xenoovs.judge.why.flows import action_reasons, unwildcarded_reasons
-from xenoovs.judge.why.reason import Cause, Likelihood, Reason
+from xenoovs.judge.why.reason import Cause, Likelihood
 from xenoovs.openflow.text import parse_flow
 
 TRUNCATED = "2026-11-21T04:33:58.590Z|00007|netdev_offload_tc(handler2)|DBG|unsupported put action type: 13"
 FAILED = "2026-11-21T04:33:58.590Z|00008|dpif_netlink(handler2)|DBG|failed to offload flow: Operation not supported: p0"
 
 
-def _first(layer: str, actions: str, *, keys: str = "dp_hash(0/0)") -> Reason:
-    return next(iter(action_reasons(case(megaflow(layer, actions, keys=keys)))))
-
-
 @pytest.mark.parametrize(
-    ("actions", "cause"),
+    ("found", "cause"),
     [
-        ("userspace(pid=4294967295,slow_path(controller))", Cause.SLOW_PATH),
-        ("trunc(100),p1", Cause.UNSUPPORTED_ACTION),
-        ("hash(l4(0)),recirc(0x3)", Cause.UNSUPPORTED_ACTION),
-        ("set(sctp(dst=80)),p1", Cause.UNSUPPORTED_ACTION),
+        (megaflow("dp:ovs", "userspace(pid=4294967295,slow_path(controller))"), Cause.SLOW_PATH),
+        (megaflow("dp:ovs", "trunc(100),p1"), Cause.UNSUPPORTED_ACTION),
+        (megaflow("dp:ovs", "hash(l4(0)),recirc(0x3)"), Cause.UNSUPPORTED_ACTION),
+        (megaflow("dp:ovs", "set(sctp(dst=80)),p1"), Cause.UNSUPPORTED_ACTION),
+        (megaflow("dp:ovs", "p1", keys="dp_hash(0xb/0xf)"), Cause.UNSUPPORTED_MATCH),
+        # The bridge itself is no port of the NIC, so the rule stays in traffic control.
+        (megaflow("dp:tc", "ovsbr1"), Cause.EGRESS_NOT_ON_ESWITCH),
     ],
 )
-def test_what_open_vswitch_does_not_translate(actions: str, cause: Cause) -> None:
-    reason = _first("dp:ovs", actions)
+def test_keys_and_actions_that_keep_every_such_megaflow_out(found: Megaflow, cause: Cause) -> None:
+    reason = next(iter(action_reasons(case(found))))
     assert (reason.cause, reason.likelihood) == (cause, Likelihood.CERTAIN)
-
-
-def test_a_key_that_no_nic_matches() -> None:
-    assert _first("dp:ovs", "p1", keys="dp_hash(0xb/0xf)").cause is Cause.UNSUPPORTED_MATCH
 
 
 def test_recirculation_depends() -> None:
     reasons = list(action_reasons(case(megaflow("dp:ovs", "ct(commit),recirc(0x1)"))))
     assert {reason.likelihood for reason in reasons} == {Likelihood.LIKELY}
     assert Cause.RECIRCULATION in {reason.cause for reason in reasons}
-
-
-def test_output_to_the_bridge_itself_explains_a_rule_that_stays_in_traffic_control() -> None:
-    reason = _first("dp:tc", "ovsbr1")
-    assert (reason.cause, reason.likelihood) == (Cause.EGRESS_NOT_ON_ESWITCH, Likelihood.CERTAIN)
 
 
 def test_what_can_be_offloaded_is_no_reason() -> None:
@@ -116,22 +106,50 @@ PREFIX = parse_flow("priority=3000,ip,nw_src=203.0.113.0/24 actions=drop")
 BY_PREFIX = UnwildcardedBits("ovsbr1", (("nw_src", 0xFFFFFF00),), frozenset(), (PREFIX,))
 
 
-def _case(widened: UnwildcardedBits | None, found: Megaflow | None = None, *, evidence: Evidence | None = None) -> Case:
-    return replace(case(found, evidence=evidence), unwildcarded=widened)
+def _widened(bits: UnwildcardedBits, found: Megaflow | None = None, *, evidence: Evidence | None = None) -> Case:
+    return replace(case(found, evidence=evidence), unwildcarded=bits)
 
 
-def _only(widened: UnwildcardedBits, found: Megaflow | None = None, *, evidence: Evidence | None = None) -> Reason:
-    (reason,) = unwildcarded_reasons(_case(widened, found, evidence=evidence))
-    assert reason.cause is Cause.UNWILDCARDED
-    return reason
+def _answered(bits: UnwildcardedBits, answer: DriverAnswer) -> Case:
+    return _widened(bits, evidence=Evidence(host(), driver={UFID: answer}))
 
 
-def _driver(answer: DriverAnswer) -> Evidence:
-    return Evidence(host(), driver={UFID: answer})
+REFUSED = DriverAnswer(95, "Operation not supported", "unsupported match key")
+FULL = DriverAnswer(28, "No space left on device", "rule table is full")
+HELD = Evidence(host(), in_hardware=frozenset((shape_of(megaflow()),)))
+BY_FLOWS = {
+    "a key that the driver may refuse": (_answered(BY_TOS, REFUSED), "unwildcarded, likely: ..."),
+    "a full table": (_answered(BY_TOS, FULL), "unwildcarded, possible: ..."),
+    "further bits of a key of ours": (_answered(BY_PREFIX, REFUSED), "unwildcarded, possible: ..."),
+    "a rule that the driver accepts": (_answered(BY_TOS, DriverAnswer(None)), ""),
+    "a key that the NIC holds costs entries alone": (
+        _widened(BY_TOS, evidence=HELD),
+        "unwildcarded, possible: ...more entries...",
+    ),
+    "no such flow": (
+        _widened(replace(BY_TOS, flows=())),
+        "unwildcarded, ...from before a change...] -> ovs-appctl revalidator/purge",
+    ),
+    "flows that were not read": (
+        _widened(replace(BY_TOS, flows=None)),
+        "unwildcarded, ...flows that were not read...--from-flows FLOWS...",
+    ),
+    "a key that Open vSwitch does not offload": (
+        _widened(BY_MARK, megaflow("dp:ovs", keys="skb_mark(0/0x1)")),
+        "unwildcarded, certain: ...which is not offloaded (...table=1,priority=3000,pkt_mark=0x1/0x1,ip...",
+    ),
+}
+
+
+@pytest.mark.parametrize(("found", "wanted"), BY_FLOWS.values(), ids=BY_FLOWS)
+def test_bits_that_foreign_flows_unwildcard(found: Case, wanted: str) -> None:
+    reasons = list(unwildcarded_reasons(found))
+    assert_shown(shown(reasons), wanted)
+    assert "certain" not in wanted or reasons[0].source is not None
 
 
 def test_the_reason_has_the_bits_the_flow_and_the_fix() -> None:
-    reason = _only(BY_TOS)
+    (reason,) = unwildcarded_reasons(_widened(BY_TOS))
     assert (reason.likelihood, "a foreign flow un-wildcards nw_tos 0xfc" in reason.text) == (Likelihood.LIKELY, True)
     assert reason.evidence == ("foreign flow on ovsbr1: priority=3000,udp,nw_tos=32 actions=drop",)
     show, owner, delete, again = reason.fix
@@ -141,51 +159,9 @@ def test_the_reason_has_the_bits_the_flow_and_the_fix() -> None:
     assert again == "ovs-appctl revalidator/purge"
 
 
-def test_a_key_that_open_vswitch_does_not_offload_is_certain_with_the_row_of_the_table() -> None:
-    reason = _only(BY_MARK, megaflow("dp:ovs", keys="skb_mark(0/0x1)"))
-    assert (reason.likelihood, "which is not offloaded (" in reason.text) == (Likelihood.CERTAIN, True)
-    assert reason.source is not None
-    assert "table=1,priority=3000,pkt_mark=0x1/0x1,ip" in reason.fix[2]
-
-
-@pytest.mark.parametrize(
-    ("widened", "answer", "likelihood"),
-    [
-        (BY_TOS, DriverAnswer(95, "Operation not supported", "unsupported match key"), Likelihood.LIKELY),
-        (BY_TOS, DriverAnswer(28, "No space left on device", "rule table is full"), Likelihood.POSSIBLE),
-        (BY_PREFIX, DriverAnswer(95, "Operation not supported", "unsupported match key"), Likelihood.POSSIBLE),
-    ],
-)
-def test_only_a_key_of_foreign_flows_may_be_what_the_driver_refuses(
-    widened: UnwildcardedBits, answer: DriverAnswer, likelihood: Likelihood
-) -> None:
-    assert _only(widened, evidence=_driver(answer)).likelihood is likelihood
-
-
-def test_a_rule_that_the_driver_accepts_is_not_attributed_to_foreign_flows() -> None:
-    assert list(unwildcarded_reasons(_case(BY_TOS, evidence=_driver(DriverAnswer(None))))) == []
-
-
-def test_a_key_that_the_nic_holds_in_a_megaflow_of_this_shape_costs_entries_alone() -> None:
-    held = Evidence(host(), in_hardware=frozenset((shape_of(megaflow()),)))
-    reason = _only(BY_TOS, evidence=held)
-    assert (reason.likelihood, "more entries" in reason.text) == (Likelihood.POSSIBLE, True)
-
-
-def test_without_such_a_flow_the_megaflow_is_from_before_a_change() -> None:
-    reason = _only(replace(BY_TOS, flows=()))
-    assert ("from before a change" in reason.text, reason.fix) == (True, ("ovs-appctl revalidator/purge",))
-
-
-def test_without_flows_the_fix_is_to_add_them() -> None:
-    reason = _only(replace(BY_TOS, flows=None))
-    assert "flows that were not read" in reason.text
-    assert reason.fix[0].endswith("--from-flows FLOWS")
-
-
 def test_of_many_flows_the_first_are_listed_and_the_rest_counted() -> None:
     many = tuple(parse_flow(f"priority={priority},udp,nw_tos=32 actions=drop") for priority in range(3000, 3010))
-    reason = _only(replace(BY_TOS, flows=many))
+    (reason,) = unwildcarded_reasons(_widened(replace(BY_TOS, flows=many)))
     assert (len(reason.evidence), reason.evidence[-1]) == (4, "and 7 more flows that match these bits")
     assert sum("del-flows" in command for command in reason.fix) == 3
 
@@ -224,30 +200,3 @@ def test_a_wide_flow_overrides_all_blocks(tmp_path: Path, xenoovs: CommandLine) 
     (tmp_path / "dump").write_text(LINE.replace("src=198.18.0.64,", "src=0.0.0.0/0.0.0.0,"))
     result = xenoovs("why", GOLDEN / "dns.yaml", "--from-dump", tmp_path / "dump")
     assert (result.status, "packets of 7 blocks of dns match this megaflow" in result.out) == (2, True)
-
-
-def test_tagged_clients_are_remarked_with_their_cost() -> None:
-    hints, line = Hints(), "in_port(p0),eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800)), actions:p1"
-    assert len(list(hints.watch([line, line.replace("vid=5", "vid=6"), line]))) == 3
-    (remark,) = hints.remarks(is_filtered=False)
-    assert remark.startswith("3 megaflows of tagged packets (vid=5,pcp=0; vid=6,pcp=0): beside untagged packets each")
-
-
-@pytest.mark.parametrize(
-    "tags", ["vlan(vid=5,pcp=0),encap(eth_type(0x8100))", "vlan(vid=5/0x0,pcp=0/0x0),encap(eth_type(0x88a8))"]
-)
-def test_frames_with_two_tags_are_said_to_be_unsupported(tags: str) -> None:
-    """That of the service with the outer tag has no packet of them."""
-    hints = Hints(vlans=frozenset({5}))
-    list(hints.watch([f"in_port(p0),eth_type(0x8100),{tags}, actions:p1"]))
-    (remark,) = hints.remarks(is_filtered=False)
-    assert remark.startswith("1 megaflow of frames with two tags (IEEE 802.1ad), which are not supported")
-
-
-def test_a_rule_of_traffic_control_for_any_vlan_is_not_one_of_vlan_0() -> None:
-    """Clients of VLANs 5 and 6 share such a rule, but each VLAN was reported to cost entries."""
-    line = "in_port(p0),eth_type(0x8100),vlan(vid=0,pcp=0),encap(eth_type(0x0800)), packets:7, dp:tc, actions:p1"
-    hints = Hints()
-    assert list(hints.watch([line])) == [line]
-    (remark,) = hints.remarks(is_filtered=False)
-    assert remark.startswith("1 megaflow of tagged packets (any VLAN): ")
