@@ -61,43 +61,32 @@ def test_a_filter_with_both_counters_shows_what_the_nic_forwarded() -> None:
     assert (found.packets, found.bytes, found.hw_packets, found.hw_bytes) == (20, 1900, 15, 1500)
 
 
-def test_without_a_counter_of_hardware_nothing_is_confirmed() -> None:
-    found = _seen(IN_HW, _filter(in_hw=True, counters=TcCounters(31, 2666, None)))
-    assert (found.verdict, found.is_counted) == (Verdict.UNCONFIRMED, False)
-
-
 @pytest.mark.parametrize(
-    ("counters", "active_s", "verdict"),
+    ("before", "now", "active_s", "verdict"),
     [
+        (None, TcCounters(31, 2666, None), None, Verdict.UNCONFIRMED),
         # Packets that came before the NIC held the rule went by software; so did all others, if they came long after.
-        (TcCounters(31, 2666), 0, Verdict.UNCONFIRMED),
-        (TcCounters(31, 2666), None, Verdict.UNCONFIRMED),
-        (TcCounters(31, 2666), 24, Verdict.IDLE_HW),
-        (TcCounters(272, 27200, 48, 4800), 24, Verdict.UNCONFIRMED),
-        (TcCounters(272, 27200, 200, 20000), 24, Verdict.HW),
-        (TcCounters(0, 0), 0, Verdict.HW),
+        (None, TcCounters(31, 2666), 0, Verdict.UNCONFIRMED),
+        (None, TcCounters(31, 2666), None, Verdict.UNCONFIRMED),
+        (None, TcCounters(31, 2666), 24, Verdict.IDLE_HW),
+        (None, TcCounters(272, 27200, 48, 4800), 24, Verdict.UNCONFIRMED),
+        (None, TcCounters(272, 27200, 200, 20000), 24, Verdict.HW),
+        (None, TcCounters(0, 0), 0, Verdict.HW),
+        # Two samples are judged by what grew between them.
+        (TcCounters(1000, 1, 1000), TcCounters(1224, 1, 1000), None, Verdict.IDLE_HW),
+        (TcCounters(31, 1, 0), TcCounters(1031, 1, 1000), None, Verdict.HW),
+        (TcCounters(31, 1, 0), TcCounters(1034, 1, 1000), None, Verdict.HW),
+        (TcCounters(31, 1, 0), TcCounters(36, 1, 4), None, Verdict.TC_SW),
+        (TcCounters(96, 1, 96), TcCounters(192, 1, 156), None, Verdict.TC_SW),
+        (TcCounters(1000, 1, 1000), TcCounters(1000, 1, 1000), None, Verdict.HW),
+        (TcCounters(1000, 1, 1000), TcCounters(40, 1, 10), None, Verdict.UNCONFIRMED),
     ],
 )
-def test_one_sample_reports_when_it_cannot_decide(counters: TcCounters, active_s: int | None, verdict: Verdict) -> None:
-    assert _seen(IN_HW, _filter(in_hw=True, counters=counters, active_s=active_s)).verdict is verdict
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "verdict"),
-    [
-        (TcCounters(1000, 1, 1000), TcCounters(1224, 1, 1000), Verdict.IDLE_HW),
-        (TcCounters(31, 1, 0), TcCounters(1031, 1, 1000), Verdict.HW),
-        (TcCounters(31, 1, 0), TcCounters(1034, 1, 1000), Verdict.HW),
-        (TcCounters(31, 1, 0), TcCounters(36, 1, 4), Verdict.TC_SW),
-        (TcCounters(96, 1, 96), TcCounters(192, 1, 156), Verdict.TC_SW),
-        (TcCounters(1000, 1, 1000), TcCounters(1000, 1, 1000), Verdict.HW),
-        (TcCounters(1000, 1, 1000), TcCounters(40, 1, 10), Verdict.UNCONFIRMED),
-    ],
-)
-def test_two_samples_are_judged_by_what_grew_between_them(
-    before: TcCounters, now: TcCounters, verdict: Verdict
+def test_the_verdict_by_counters(
+    before: TcCounters | None, now: TcCounters, active_s: int | None, verdict: Verdict
 ) -> None:
-    assert _seen(IN_HW, _filter(in_hw=True, counters=now), before).verdict is verdict
+    found = _seen(IN_HW, _filter(in_hw=True, counters=now, active_s=active_s), before)
+    assert (found.verdict, found.is_counted) == (verdict, now.hw_packets is not None)
 
 
 @pytest.mark.parametrize(
@@ -118,11 +107,16 @@ def test_the_counter_of_a_port_outweighs_the_nic() -> None:
     assert _seen(IN_HW, filters, now, contradicted="p0").verdict is Verdict.HW
 
 
-def test_a_megaflow_without_filter_is_an_anomaly_and_judged_by_the_dump() -> None:
-    found = _seen(", offloaded:yes, dp:tc", {})
-    assert (found.verdict, found.anomalies) == (Verdict.HW, (Anomaly.WITHOUT_FILTER,))
-
-
-@pytest.mark.parametrize("where", [", dp:ovs", ", offloaded:yes, dp:doca", ", offloaded:partial, dp:ovs"])
-def test_other_layers_have_no_filters(where: str) -> None:
-    assert _seen(where, {}).anomalies == ()
+@pytest.mark.parametrize(
+    ("where", "verdict", "anomalies"),
+    [
+        (IN_HW, Verdict.HW, (Anomaly.WITHOUT_FILTER,)),
+        (", dp:ovs", Verdict.SW, ()),
+        (", offloaded:yes, dp:doca", Verdict.HW, ()),
+        (", offloaded:partial, dp:ovs", Verdict.PARTIAL, ()),
+    ],
+)
+def test_without_a_filter_the_dump_decides(where: str, verdict: Verdict, anomalies: tuple[Anomaly, ...]) -> None:
+    """It is an anomaly of traffic control alone: other layers have none."""
+    found = _seen(where, {})
+    assert (found.verdict, found.anomalies) == (verdict, anomalies)

@@ -10,7 +10,7 @@ from tests.judged import check_offload
 from tests.unit.balancer import claim, program, service
 from tests.unit.judge.programs import blocks, megaflow_of, two_services
 from xenoovs.compile.plan import hardware_entries
-from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
+from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.expected import OutsideKind, expected_services
@@ -140,32 +140,12 @@ def test_what_is_about_to_idle_out_depends_on_max_idle(max_idle_s: float, count:
     assert findings.blocks[0].count(Anomaly.EXPIRING) == count
 
 
-LINE = "in_port(p0), packets:1, bytes:98, used:0.100s{}, actions:p1"
-
-
 @pytest.mark.parametrize("weights", [(1, 1), (5, 3, 2), (128, 64, 32, 16, 8, 4, 2, 1, 1)])
 def test_all_blocks_by_all_entries_are_the_hardware_entries(weights: tuple[int, ...]) -> None:
     vips = ip_address("10.3.10.45"), ip_address("2001:db8::45")
     compiled = program(service(claim(*vips, protocol=Protocol.UDP, ports=[(53, 53), (80, 81)]), *weights))
     (row,) = service_rows(check_offload(expected_services(compiled), []))
     assert (row.predicted, row.predicted_all) == (0, hardware_entries(compiled.services[0]))
-
-
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [
-        (", offloaded:yes, dp:tc", Verdict.HW),
-        (", offloaded:yes, dp:doca", Verdict.HW),
-        (", offloaded:partial, dp:ovs", Verdict.PARTIAL),
-        (", dp:tc", Verdict.TC_SW),
-        (", dp:ovs", Verdict.SW),
-        (", dp:dpdk", Verdict.SW),
-        # `offloaded:yes, dp:dummy` was counted as forwarded by the NIC.
-        (", offloaded:yes, dp:dummy", Verdict.SW),
-    ],
-)
-def test_the_verdict_follows_from_layer_and_offloaded(text: str, verdict: Verdict) -> None:
-    assert verdict_of(parse_megaflow(LINE.format(text))) is verdict
 
 
 def test_verdicts_are_ordered_from_absent_to_the_worst() -> None:

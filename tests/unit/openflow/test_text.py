@@ -16,6 +16,7 @@ from xenoovs.openflow.flow import (
     Command,
     Cookies,
     Field,
+    Flow,
     FlowMod,
     Foreign,
     Masked,
@@ -256,6 +257,7 @@ def test_bug_an_ipv6_address_set_by_others_made_the_dump_unreadable() -> None:
         "priority=1 actions=mod_dl_dst:00:00:00:00:00",
         "priority=1 actions=load:0x100000000->NXM_NX_REG0[]",
         "priority=1 actions=resubmit(,255)",
+        "flow flow flow",
     ],
 )
 def test_impossible_lines(line: str) -> None:
@@ -295,29 +297,22 @@ OTHER = parse_flow("cookie=0x786f010000000000, priority=1,in_port=p0 actions=out
 KNOWN = {render_flow(flow): flow for flow in (BLOCK, OTHER)}
 
 
-def test_everything_is_there() -> None:
-    seen = recognise("".join(f" {text}\n" for text in KNOWN), KNOWN)
-    assert (dict(seen.missing), seen.others) == ({}, ())
+SPELLED_OTHERWISE = [
+    text.replace("mod_dl_dst:02:00:00:00:00:01", "set_field:02:00:00:00:00:01->eth_dst") for text in KNOWN
+]
+CHANGED = render_flow(BLOCK).replace("00:01,output", "00:02,output")
 
 
-def test_openflow_14_spells_the_mac_otherwise() -> None:
-    dump = "\n".join(KNOWN).replace("mod_dl_dst:02:00:00:00:00:01", "set_field:02:00:00:00:00:01->eth_dst")
-    seen = recognise(dump, KNOWN)
-    assert (dict(seen.missing), seen.others) == ({}, ())
-
-
-def test_what_is_missing_and_what_is_strange() -> None:
-    changed = render_flow(BLOCK).replace("00:01,output", "00:02,output")
-    seen = recognise(f"NXST_FLOW reply (xid=0x4):\n {changed}\n {render_flow(OTHER)}\n", KNOWN)
-    assert list(seen.missing.values()) == [BLOCK]
-    assert seen.others == (parse_flow(changed),)
-
-
-def test_an_empty_dump() -> None:
-    seen = recognise("", KNOWN)
-    assert (list(seen.missing.values()), seen.others) == ([BLOCK, OTHER], ())
-
-
-def test_garbage_is_an_error() -> None:
-    with pytest.raises(ParseError):
-        recognise("flow flow flow\n", KNOWN)
+@pytest.mark.parametrize(
+    ("lines", "missing", "others"),
+    [
+        (list(KNOWN), [], ()),
+        (SPELLED_OTHERWISE, [], ()),
+        (["NXST_FLOW reply (xid=0x4):", CHANGED, render_flow(OTHER)], [BLOCK], (parse_flow(CHANGED),)),
+        ([], [BLOCK, OTHER], ()),
+    ],
+    ids=["all are there", "as OpenFlow 1.4 spells the MAC", "one is missing, one is strange", "an empty dump"],
+)
+def test_known_flows_are_recognised(lines: list[str], missing: list[Flow], others: tuple[Flow, ...]) -> None:
+    seen = recognise("\n".join(lines), KNOWN)
+    assert (list(seen.missing.values()), seen.others) == (missing, others)

@@ -32,40 +32,27 @@ def test_what_the_compiler_makes_has_only_the_cost_of_rewriting_ports() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "rule"),
+    ("lines", "found"),
     [
-        ("udp,tp_src=0x1/0x7,tp_dst=4789 actions=mod_tp_src:50001,output:p0", RewriteRule.SOURCE_PORT),
-        ("udp,tp_dst=4791 actions=mod_tp_src:50001,output:p0", RewriteRule.ROCE),
-        ("udp,tp_dst=4789 actions=set_field:0x5000/0xf000->udp_src,output:p0", RewriteRule.MASKED_PORT),
-        (f"nw_src=10.0.0.0/8,{REFLECTOR}".replace("nw_src=10.0.0.0/8,udp,", "udp,nw_src=10.0.0.0/8,"),
-         RewriteRule.REFLECTED_SOURCE),
-        (REFLECTOR.replace("mod_tp_src:4788,", ""), RewriteRule.REFLECTED_PORT),
+        (["udp,tp_src=0x1/0x7,tp_dst=4789 actions=mod_tp_src:50001,output:p0"], [RewriteRule.SOURCE_PORT]),
+        (["udp,tp_dst=4791 actions=mod_tp_src:50001,output:p0"], [RewriteRule.ROCE]),
+        (["udp,tp_dst=4789 actions=set_field:0x5000/0xf000->udp_src,output:p0"], [RewriteRule.MASKED_PORT]),
+        ([REFLECTOR.replace("udp,", "udp,nw_src=10.0.0.0/8,", 1)], [RewriteRule.REFLECTED_SOURCE]),
+        ([REFLECTOR.replace("mod_tp_src:4788,", "")], [RewriteRule.REFLECTED_PORT]),
+        ([REFLECTOR, "ip,in_port=p0 actions=mod_nw_tos:0,output:pf0hpf"], [RewriteRule.PROBE_TOS]),
+        ([REFLECTOR], []),
+        (["udp,tp_src=50000,tp_dst=4789 actions=mod_tp_src:50001,output:p0"], []),
+        (["udp,tp_src=0x1/0x7,tp_dst=4789 actions=output:p1"], []),
+        (["udp,tp_dst=4791 actions=output:p1"], []),
     ],
-)  # fmt: skip
-def test_each_rule(line: str, rule: RewriteRule) -> None:
-    assert rules(line) == [rule]
+)
+def test_each_rule_and_flows_that_keep_it(lines: list[str], found: list[RewriteRule]) -> None:
+    assert rules(*lines) == found
 
 
 def test_the_number_of_entries_is_that_of_the_source_ports_in_the_block() -> None:
     (finding,) = check_rewrites([parse_flow("udp,tp_src=0x1/0x7,tp_dst=4789 actions=mod_tp_src:50001,output:p0")])
     assert "up to 3529 of those that Linux uses" in finding.text
-
-
-def test_a_reflector_beside_a_flow_that_rewrites_the_type_of_service() -> None:
-    assert rules(REFLECTOR, "ip,in_port=p0 actions=mod_nw_tos:0,output:pf0hpf") == [RewriteRule.PROBE_TOS]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        REFLECTOR,
-        "udp,tp_src=50000,tp_dst=4789 actions=mod_tp_src:50001,output:p0",
-        "udp,tp_src=0x1/0x7,tp_dst=4789 actions=output:p1",
-        "udp,tp_dst=4791 actions=output:p1",
-    ],
-)
-def test_flows_without_a_mistake(line: str) -> None:
-    assert rules(line) == []
 
 
 @pytest.mark.parametrize(

@@ -38,44 +38,42 @@ def test_versions_have_the_names_of_open_vswitch() -> None:
     assert name_versions((5, 4, 1, 0, 7)) == ("OpenFlow10", "OpenFlow13", "OpenFlow14")
 
 
+REFUSED = message(BARRIER_REQUEST, xid=77)
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "refused_xid"),
+    [
+        (Error(5, 1, REFUSED), "OFPFMFC_TABLE_FULL", 77),
+        (Error(5, 1, REFUSED[:7]), "OFPFMFC_TABLE_FULL", None),
+        (Error(0xFFFF, 37, NICIRA.to_bytes(4, "big") + REFUSED), "NXFMFC_INVALID_TLV_FIELD", 77),
+        (Error(5, 99), "type 5, code 99", None),
+        (Error(99, 0), "type 99, code 0", None),
+        (Error(0xFFFF, 3, bytes.fromhex("00001018")), "vendor 0x1018, code 3", None),
+    ],
+)
+def test_an_error_has_a_name_or_numbers_and_names_the_message_it_refuses(
+    error: Error, name: str, refused_xid: int | None
+) -> None:
+    assert (error.name, error.refused_xid) == (name, refused_xid)
+
+
 def test_an_error_of_another_version_is_understood() -> None:
     error = decode_error(bytes.fromhex("01010016 00000001 0000 0000") + b"no version")
-    assert error.name == "OFPHFC_INCOMPATIBLE"
-    assert error.refused == b"no version"
+    assert (error.name, error.refused) == ("OFPHFC_INCOMPATIBLE", b"no version")
 
 
-def test_an_error_names_the_message_it_refuses() -> None:
-    refused = message(BARRIER_REQUEST, xid=77)
-    assert Error(5, 1, refused).name == "OFPFMFC_TABLE_FULL"
-    assert Error(5, 1, refused).refused_xid == 77
-    assert Error(5, 1, refused[:7]).refused_xid is None
-    own = Error(0xFFFF, 37, NICIRA.to_bytes(4, "big") + refused)
-    assert (own.name, own.refused_xid) == ("NXFMFC_INVALID_TLV_FIELD", 77)
-
-
-def test_errors_without_a_name_have_numbers() -> None:
-    assert Error(5, 99).name == "type 5, code 99"
-    assert Error(99, 0).name == "type 99, code 0"
-    assert Error(0xFFFF, 3, bytes.fromhex("00001018")).name == "vendor 0x1018, code 3"
-
-
-def test_ports_by_name_and_by_number() -> None:
-    ports = (Port(1, "p0", 0), Port(0xFFFFFFFE, "br0", 0))
-    assert numbers_of(ports) == {"p0": 1}
-    assert names_of(ports) == {1: "p0"}
-
-
-def test_a_name_of_two_ports_means_neither() -> None:
+def test_ports_by_name_and_by_number_and_a_name_of_two_ports_means_neither() -> None:
     """Open vSwitch cuts the names of two ports to the same text; a flow to one was read as a flow to the other."""
-    ports = (Port(1, "p0", 0), Port(2, "a-name-of-15-by", 0), Port(3, "a-name-of-15-by", 0), Port(4, "LOCAL", 0))
+    twice = (Port(2, "a-name-of-15-by", 0), Port(3, "a-name-of-15-by", 0))
+    ports = (Port(1, "p0", 0), *twice, Port(4, "LOCAL", 0), Port(0xFFFFFFFE, "br0", 0))
     assert numbers_of(ports) == {"p0": 1}
     assert names_of(ports) == {1: "p0"}
 
 
-def test_a_port_is_up_with_a_link_and_unless_set_down() -> None:
-    assert Port(1, "p0", 0, config=0, state=4).is_up
-    assert not Port(1, "p0", 0, config=0, state=1).is_up
-    assert not Port(1, "p0", 0, config=1, state=0).is_up
+@pytest.mark.parametrize(("config", "state", "is_up"), [(0, 4, True), (0, 1, False), (1, 0, False)])
+def test_a_port_is_up_with_a_link_and_unless_set_down(config: int, state: int, is_up: bool) -> None:
+    assert Port(1, "p0", 0, config=config, state=state).is_up is is_up
 
 
 def test_a_name_cut_within_a_character_can_be_shown() -> None:
