@@ -16,7 +16,7 @@ from xenoovs.decision.advance import Progress
 from xenoovs.decision.decision import BlockMove, Blocks, Decision, Phase, ServiceDecision, Transition
 from xenoovs.model.balancer import Balancer, Drain, DrainMode, Protocol, Service
 from xenoovs.model.block_key import BlockKey, KeyField
-from xenoovs.openflow.flow import Field, Flow, FlowKey
+from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
 from xenoovs.partition.block import Block
 
@@ -44,30 +44,15 @@ def decision(*flows: Flow) -> ServiceDecision:
     return found
 
 
-def test_a_rule_that_drops_hides_what_lies_under_it() -> None:
-    nested = decision(block("", 1, priority=999), block("0.0.0.1/0.0.0.1", 0, priority=1000))
-    assert nested.active == Blocks.of([(EVEN_HALF, B1)])
-
-
 def test_a_rule_of_more_bits_than_a_block_has_is_passed_over() -> None:
     one = block("2001:db8::1/128", 2, priority=1128, family="ipv6")
     assert decision(block("", 1, priority=1000, family="ipv6"), one).active == Blocks.of([(ALL, B1)])
-
-
-def test_of_two_ip_versions_one_stands_for_both() -> None:
-    both = EVEN, ODD, block("::/::1", 2, family="ipv6"), block("::1/::1", 1, family="ipv6")
-    assert decision(*both) == decision(EVEN, ODD)
 
 
 def test_blocks_are_found_by_the_cookie() -> None:
     classify = parse_flow("cookie=0x786f010000000001, priority=9,ip actions=resubmit(,1)")
     foreign = parse_flow("cookie=0x1, table=1, priority=1009,ip actions=drop")
     assert decision(classify, EVEN, foreign, ODD) == decision(EVEN, ODD)
-
-
-def test_flows_that_find_packets_are_no_decision() -> None:
-    classify = parse_flow("cookie=0x786f010000000001, priority=9,ip actions=resubmit(,1)")
-    assert read(observed([classify]), small.balancer()) == (Decision(), Transition())
 
 
 TWO = small.service(small.claim(IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")), 1, 1)
@@ -98,15 +83,6 @@ def test_blocks_of_another_field_are_read_by_that_field(was: KeyField, now: KeyF
     flows = compiled(small.balancer(replace(udp, key=BlockKey(was)))).flows
     found = of_config(flows, replace(udp, key=BlockKey(now)))
     assert found == ServiceDecision(BlockKey(was, (0,)), TWO_HALVES, TWO_HALVES)
-
-
-def test_a_flow_of_other_bits_among_blocks_is_passed_over() -> None:
-    flows = compiled(small.balancer(TWO)).flows
-    first = next(flow for flow in flows if flow.table == 1)
-    (match,) = (one for one in first.match.masked if one.field is Field.NW_SRC)
-    masked = tuple(replace(one, mask=0x80) if one is match else one for one in first.match.masked)
-    planted = replace(first, key=FlowKey(1, 1009, replace(first.match, masked=masked)))
-    assert of_config((*flows, planted)) == of_config(flows)
 
 
 DRAINED = replace(small.service(small.claim(), 1, 1), drain=Drain(DrainMode.PIN))
@@ -156,7 +132,18 @@ def test_a_block_of_a_service_that_learns_nothing_is_open() -> None:
     assert [move.phase for _, moves in transition.services for move in moves] == [Phase.OPEN]
 
 
-@pytest.mark.parametrize("cookie", ["0x786f010600000001", "0x786f010700000001", "0x786f010100000000"])
-def test_stages_that_are_no_blocks_and_flows_of_no_service(cookie: str) -> None:
-    flow = parse_flow(f"cookie={cookie}, table=2, priority=400,ip actions=mod_dl_dst:00:00:00:00:00:01,output:p1")
-    assert read(observed([flow]), small.balancer()) == (Decision(), Transition())
+LEARNED = "table=2, priority=400,ip actions=mod_dl_dst:00:00:00:00:00:01,output:p1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cookie=0x786f010000000001, priority=9,ip actions=resubmit(,1)",
+        f"cookie=0x786f010600000001, {LEARNED}",
+        f"cookie=0x786f010700000001, {LEARNED}",
+        f"cookie=0x786f010100000000, {LEARNED}",
+    ],
+    ids=["it finds packets", "it is learned", "a stage that is not there", "no service"],
+)
+def test_flows_that_are_no_blocks_of_a_service_are_no_decision(text: str) -> None:
+    assert read(observed([parse_flow(text)]), small.balancer()) == (Decision(), Transition())

@@ -123,11 +123,14 @@ def as_params(table: Table) -> list[Any]:
     ]
 
 
+def as_text(row: CheckResult) -> str:
+    """State, what was seen, and what fixes it: after `->` for the user, after `=>` by --fix."""
+    fix = "" if row.fix is None or row.state is CheckState.OK else f" {'-='[row.has_safe_fix]}> {row.fix}"
+    return f"{row.state.value}: {row.seen}{fix}"
+
+
 def assert_row(check: Check, subject: str | None, case: DoctorCase, row: str) -> None:
-    """`row`: state, what was seen, and what fixes it: after `->` for the user, after `=>` by --fix; `...`: any text."""
-    found = only(check, case, subject)
-    fix = "" if found.fix is None or found.state is CheckState.OK else f" {'-='[found.has_safe_fix]}> {found.fix}"
-    assert_shown(f"{found.state.value}: {found.seen}{fix}", row)
+    assert_shown(as_text(only(check, case, subject)), row)
 
 
 def only(check: Check, case: DoctorCase, subject: str | None = None) -> CheckResult:

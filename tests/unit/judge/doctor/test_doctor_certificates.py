@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.judged import assert_shown
+from tests.unit.judge.doctor.facts import as_text
 from xenoovs.datapath.certificate import Certificate, CertificateFiles, PrivateKey, parse_certificate
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import Fact, Unknown
@@ -58,106 +61,105 @@ def _with(path: str, found: Fact[Certificate]) -> CertificateFiles:
     return replace(FILES, certificates={**FILES.certificates, path: found})
 
 
-def test_ends_that_an_authority_signed() -> None:
-    found = _rows(BY_NAME)
-    assert {subject: (row.state, row.seen) for subject, row in found.items()} == {
-        "/k/dpu1.pem": (CheckState.OK, "dpu1, until 2028-02-19"),
-        "/k/dpu1.key": (CheckState.OK, "the key of /k/dpu1.pem"),
-        "/k/ca.pem": (CheckState.OK, "CA, until 2028-02-19"),
-    }
+CERTIFICATE, KEY, CA, PORT = "/k/dpu1.pem", "/k/dpu1.key", "/k/ca.pem", "gnv0-c000020c"
+
+
+def _own(found: Fact[Certificate]) -> dict[str, Any]:
+    return {"files": _with(CERTIFICATE, found)}
+
+
+def _key(found: Fact[PrivateKey]) -> dict[str, Any]:
+    return {"files": replace(FILES, private_key=found)}
+
+
+PLUTO = frozenset({"pluto"})
+EC = replace(_with(CERTIFICATE, replace(OWN, public_key=b"ec")), private_key=PrivateKey(b"ec"))
+UNKNOWN_AUTHORITY = replace(FILES, authorities=frozenset())
+WITHOUT_CA = {key: CONFIG[key] for key in ("certificate", "private_key")}
+ROWS: list[tuple[Mapping[str, str], Mapping[str, Any], str | None, str]] = [
+    (BY_NAME, {}, CERTIFICATE, "ok: dpu1, until 2028-02-19"),
+    (BY_NAME, {}, KEY, "ok: the key of /k/dpu1.pem"),
+    (BY_NAME, {}, CA, "ok: CA, until 2028-02-19"),
+    (
+        {"psk": "x"},
+        {},
+        PORT,
+        "wrong: ovs-monitor-ipsec takes no pre-shared key while other_config has a certificate...",
+    ),
+    (
+        BY_NAME,
+        {"config": {}},
+        None,
+        "wrong: other_config has no certificate and private_key, so gnv0-c000020c gets no policy -> ...",
+    ),
+    (BY_NAME, {"config": WITHOUT_CA}, None, "wrong: other_config has no ca_cert, so gnv0-c000020c gets no policy..."),
+    (
+        {"remote_name": "dpu1"},
+        {},
+        PORT,
+        "wrong: remote_name dpu1 is the name of this host: write that of the remote's certificate...",
+    ),
+    (BY_NAME, _own(Unknown("/k/dpu1.pem does not exist")), CERTIFICATE, "wrong: /k/dpu1.pem does not exist..."),
+    (BY_NAME, _own(replace(OWN, ends=NOW - DAY)), CERTIFICATE, "wrong: ended on 2027-01-14..."),
+    (BY_NAME, _own(replace(OWN, ends=NOW + 3.5 * DAY)), CERTIFICATE, "wrong: ends in 3 days, on 2027-01-18..."),
+    (
+        BY_NAME,
+        _own(replace(OWN, begins=NOW + DAY)),
+        CERTIFICATE,
+        "wrong: not valid before 2027-01-16: is the clock of this host right?...",
+    ),
+    (
+        BY_NAME,
+        _own(replace(OWN, subject="CN=dpu1")),
+        CERTIFICATE,
+        "wrong: ovs-monitor-ipsec finds no common name in CN=dpu1: the subject needs...",
+    ),
+    (
+        BY_NAME,
+        _own(replace(OWN, names=())),
+        CERTIFICATE,
+        "wrong: has no subjectAltName DNS:dpu1, so the other end does not accept that name...",
+    ),
+    (BY_NAME, {"files": replace(FILES, is_signed=False)}, CERTIFICATE, "wrong: /k/ca.pem did not sign it..."),
+    (BY_NAME, _key(Unknown("/k/dpu1.key does not exist")), KEY, "wrong: /k/dpu1.key does not exist..."),
+    (BY_NAME, _key(PrivateKey(b"other")), KEY, "wrong: is not the key of /k/dpu1.pem..."),
+    (
+        BY_NAME,
+        _key(PrivateKey(OWN.public_key, is_readable_by_all=True)),
+        KEY,
+        "wrong: other users of this host can read it => ...",
+    ),
+    # strongSwan gets RSA keys alone, and takes authorities from its own directory.
+    (BY_NAME, {"files": EC}, KEY, "wrong: is no RSA key, and ovs-monitor-ipsec gives strongSwan no other ones..."),
+    (BY_NAME, {"files": EC, "programs": PLUTO}, KEY, "ok: ..."),
+    (
+        BY_NAME,
+        {"files": UNKNOWN_AUTHORITY},
+        CA,
+        "wrong: is not in /etc/ipsec.d/cacerts, and strongSwan ignores... -> "
+        "install -m 644 /k/ca.pem /etc/ipsec.d/cacerts/ovs-cacert.pem && ipsec rereadcacerts",
+    ),
+    (BY_NAME, {"files": UNKNOWN_AUTHORITY, "programs": PLUTO}, CA, "ok: ..."),
+]
+
+
+@pytest.mark.parametrize(("options", "facts", "subject", "row"), ROWS)
+def test_the_row_of_a_certificate(
+    options: Mapping[str, str], facts: Mapping[str, Any], subject: str | None, row: str
+) -> None:
+    assert_shown(as_text(_rows(options, **facts)[subject]), row)
 
 
 def test_ends_with_certificates_that_they_signed_themselves() -> None:
     files = replace(_with("/k/dpu2.pem", REMOTE), is_signed=None)
     found = _rows(BY_CERTIFICATE, config={**CONFIG, "ca_cert": ""}, files=files)
     assert {row.state for row in found.values()} == {CheckState.OK}
-    assert set(found) == {"/k/dpu1.pem", "/k/dpu1.key", "/k/dpu2.pem"}
+    assert set(found) == {CERTIFICATE, KEY, "/k/dpu2.pem"}
 
 
 @pytest.mark.parametrize("options", [{}, {"psk": "x"}])
 def test_a_port_without_certificates_has_no_row(options: Mapping[str, str]) -> None:
     assert _rows(options, config={}) == {}
-
-
-def test_a_pre_shared_key_is_refused_beside_a_certificate() -> None:
-    row = _rows({"psk": "x"})["gnv0-c000020c"]
-    assert row.seen == "ovs-monitor-ipsec takes no pre-shared key while other_config has a certificate"
-
-
-def test_without_a_certificate_of_our_own() -> None:
-    row = _rows(BY_NAME, config={})[None]
-    assert (row.state, row.seen) == (
-        CheckState.WRONG,
-        "other_config has no certificate and private_key, so gnv0-c000020c gets no policy",
-    )
-    assert row.fix is not None
-    assert not row.has_safe_fix
-
-
-@pytest.mark.parametrize(
-    ("found", "seen"),
-    [
-        (Unknown("/k/dpu1.pem does not exist"), "/k/dpu1.pem does not exist"),
-        (replace(OWN, ends=NOW - DAY), "ended on 2027-01-14"),
-        (replace(OWN, ends=NOW + 3.5 * DAY), "ends in 3 days, on 2027-01-18"),
-        (replace(OWN, begins=NOW + DAY), "not valid before 2027-01-16: is the clock of this host right?"),
-        (replace(OWN, subject="CN=dpu1"), "ovs-monitor-ipsec finds no common name in CN=dpu1: the subject needs"),
-        (replace(OWN, names=()), "has no subjectAltName DNS:dpu1, so the other end does not accept that name"),
-    ],
-)
-def test_our_certificate(found: Fact[Certificate], seen: str) -> None:
-    row = _rows(BY_NAME, files=_with("/k/dpu1.pem", found))["/k/dpu1.pem"]
-    assert row.state is CheckState.WRONG
-    assert row.seen.startswith(seen)
-
-
-def test_another_authority_signed_it() -> None:
-    row = _rows(BY_NAME, files=replace(FILES, is_signed=False))["/k/dpu1.pem"]
-    assert (row.state, row.seen) == (CheckState.WRONG, "/k/ca.pem did not sign it")
-
-
-@pytest.mark.parametrize(
-    ("key", "seen"),
-    [
-        (Unknown("/k/dpu1.key does not exist"), "/k/dpu1.key does not exist"),
-        (PrivateKey(b"other"), "is not the key of /k/dpu1.pem"),
-        (PrivateKey(OWN.public_key, is_readable_by_all=True), "other users of this host can read it"),
-    ],
-)
-def test_our_private_key(key: Fact[PrivateKey], seen: str) -> None:
-    row = _rows(BY_NAME, files=replace(FILES, private_key=key))["/k/dpu1.key"]
-    assert (row.state, row.seen) == (CheckState.WRONG, seen)
-    assert row.has_safe_fix is (isinstance(key, PrivateKey) and key.is_readable_by_all)
-
-
-def test_strongswan_gets_rsa_keys_alone() -> None:
-    files = replace(_with("/k/dpu1.pem", replace(OWN, public_key=b"ec")), private_key=PrivateKey(b"ec"))
-    row = _rows(BY_NAME, files=files)["/k/dpu1.key"]
-    assert row.seen == "is no RSA key, and ovs-monitor-ipsec gives strongSwan no other ones"
-    assert _rows(BY_NAME, files=files, programs=frozenset({"pluto"}))["/k/dpu1.key"].state is CheckState.OK
-
-
-def test_strongswan_takes_authorities_from_its_own_directory() -> None:
-    files = replace(FILES, authorities=frozenset())
-    row = _rows(BY_NAME, files=files)["/k/ca.pem"]
-    assert row.seen.startswith("is not in /etc/ipsec.d/cacerts, and strongSwan ignores")
-    assert row.fix is not None
-    assert row.fix.commands == (
-        ("install", "-m", "644", "/k/ca.pem", "/etc/ipsec.d/cacerts/ovs-cacert.pem"),
-        ("ipsec", "rereadcacerts"),
-    )
-    assert not row.has_safe_fix
-    assert _rows(BY_NAME, files=files, programs=frozenset({"pluto"}))["/k/ca.pem"].state is CheckState.OK
-
-
-def test_names_need_an_authority() -> None:
-    row = _rows(BY_NAME, config={key: CONFIG[key] for key in ("certificate", "private_key")})[None]
-    assert row.seen == "other_config has no ca_cert, so gnv0-c000020c gets no policy"
-
-
-def test_a_remote_with_the_name_of_this_host() -> None:
-    row = _rows({"remote_name": "dpu1"})["gnv0-c000020c"]
-    assert row.seen == "remote_name dpu1 is the name of this host: write that of the remote's certificate"
 
 
 def test_a_certificate_as_openssl_prints_it() -> None:
