@@ -130,32 +130,44 @@ def test_other_actions_deliver_to_no_next_hop(text: str) -> None:
     assert hop_of(actions_of(text)) is None
 
 
-@pytest.mark.parametrize(("dl_dst", "port"), [(2, "p9"), (3, "p1"), (2, None)])
-def test_a_packet_arrives_with_the_mac_by_the_port(dl_dst: int, port: str | None) -> None:
-    assert arrives(HOP, port="p1", sent=fields(dl_dst=2), original=fields())
-    assert not arrives(HOP, port=port, sent=fields(dl_dst=dl_dst), original=fields())
+ADDRESS = {"nw_dst": int(BY_ADDRESS.address)}
+TUNNEL = {"dl_dst": 2, "tun_id": 5001, "tun_dst": int(REMOTE)}
+NAT = {"dl_dst": 2, "nw_dst": int(SERVER.address), "tp_dst": 8080}
 
 
-@pytest.mark.parametrize(("dl_dst", "port", "is_there"), [(5, "p1", True), (2, "p1", False), (5, "p2", False)])
-def test_a_packet_arrives_unchanged_with_the_mac_that_it_had(dl_dst: int, port: str, *, is_there: bool) -> None:
-    assert arrives(SAME, port=port, sent=fields(dl_dst=dl_dst), original=fields(dl_dst=5)) is is_there
-
-
-def test_a_path_by_source_port_is_identified_by_the_port_and_one_by_address_by_the_destination() -> None:
-    assert arrives(BY_PORT, port="p1", sent=fields(tp_src=50_001), original=fields())
-    assert not arrives(BY_PORT, port="p1", sent=fields(tp_src=50_002), original=fields())
-    address = int(IPv4Address("192.168.201.1"))
-    assert arrives(BY_ADDRESS, port="p1", sent=fields(nw_dst=address), original=fields())
-    assert not arrives(BY_ADDRESS, port="p1", sent=fields(), original=fields())
-    assert not arrives(SAME, port="p1", sent=fields(nw_dst=address), original=fields())
-
-
-def test_a_tunnel_is_identified_by_remote_and_key_and_a_port_of_its_own_by_its_name() -> None:
-    sent = {"dl_dst": 2, "tun_id": 5001}
-    assert arrives(SHARED, port="gnv0", sent=fields(**sent, tun_dst=int(REMOTE)), original=fields())
-    assert not arrives(SHARED, port="gnv0", sent=fields(**sent, tun_dst=int(REMOTE) + 1), original=fields())
-    assert not arrives(SHARED, port="gnv0", sent=fields(dl_dst=2, tun_dst=int(REMOTE)), original=fields())
-    assert arrives(OWN, port="gnv0-c0a84d0b", sent=fields(**sent), original=fields())
+@pytest.mark.parametrize(
+    ("hop", "port", "sent", "original", "is_there"),
+    [
+        (HOP, "p1", {"dl_dst": 2}, {}, True),
+        (HOP, "p9", {"dl_dst": 2}, {}, False),
+        (HOP, "p1", {"dl_dst": 3}, {}, False),
+        (HOP, None, {"dl_dst": 2}, {}, False),
+        (HOP, "p1", NAT, {}, False),
+        # Unchanged: with the MAC that it had.
+        (SAME, "p1", {"dl_dst": 5}, {"dl_dst": 5}, True),
+        (SAME, "p1", {"dl_dst": 2}, {"dl_dst": 5}, False),
+        (SAME, "p2", {"dl_dst": 5}, {"dl_dst": 5}, False),
+        (SAME, "p1", ADDRESS, {}, False),
+        (BY_PORT, "p1", {"tp_src": 50_001}, {}, True),
+        (BY_PORT, "p1", {"tp_src": 50_002}, {}, False),
+        (BY_ADDRESS, "p1", ADDRESS, {}, True),
+        (BY_ADDRESS, "p1", {}, {}, False),
+        # A tunnel by remote and key, and a port of its own by its name.
+        (SHARED, "gnv0", TUNNEL, {}, True),
+        (SHARED, "gnv0", TUNNEL | {"tun_dst": int(REMOTE) + 1}, {}, False),
+        (SHARED, "gnv0", TUNNEL | {"tun_id": 7}, {}, False),
+        (OWN, "gnv0-c0a84d0b", TUNNEL | {"tun_dst": 7}, {}, True),
+        # A server behind NAT by MAC, address and port.
+        (SERVER, "p1", NAT, {}, True),
+        *((SERVER, "p1", NAT | {name: 9}, {}, False) for name in NAT),
+        (SAME_PORT, "p1", NAT, {}, False),
+        (SAME_PORT, "p1", NAT, {"tp_dst": 8080}, True),
+    ],
+)
+def test_what_identifies_a_packet_that_arrives(
+    hop: NextHop, port: str | None, sent: dict[str, int], original: dict[str, int], is_there: bool
+) -> None:
+    assert arrives(hop, port=port, sent=fields(**sent), original=fields(**original)) is is_there
 
 
 def test_a_flow_to_a_port_of_one_remote_writes_no_address() -> None:
@@ -169,16 +181,6 @@ def test_a_flow_to_a_port_of_one_remote_writes_no_address() -> None:
 )
 def test_a_tunnel_without_a_server_or_a_remote_is_no_next_hop(what: str) -> None:
     assert hop_of(actions_of(f"{what},output:gnv0")) is None
-
-
-def test_a_server_behind_nat_is_identified_by_mac_address_and_port() -> None:
-    there = {"dl_dst": 2, "nw_dst": int(SERVER.address), "tp_dst": 8080}
-    assert arrives(SERVER, port="p1", sent=fields(**there), original=fields())
-    for name in there:
-        assert not arrives(SERVER, port="p1", sent=fields(**there | {name: 9}), original=fields())
-    assert not arrives(SAME_PORT, port="p1", sent=fields(**there), original=fields())
-    assert arrives(SAME_PORT, port="p1", sent=fields(**there), original=fields(tp_dst=8080))
-    assert not arrives(HOP, port="p1", sent=fields(**there), original=fields())
 
 
 THREE = service(claim(), 2, 1, 1)

@@ -140,15 +140,36 @@ def test_one_hop_in_software_makes_the_chain_software() -> None:
     assert (row.chains, row.megaflows, row.packets, row.exits) == (1, 3, 100, ("p1",))
 
 
-def test_a_chain_in_hardware_is_in_hardware() -> None:
-    found = _check(_chain_line("0", HW, "ct(zone=1),recirc(0x1)"), _chain_line("0x1", HW, "p1"))
-    assert (found.hw_share, found.conclusion_for(None)) == (1.0, Conclusion.IN_HARDWARE)
+TRACK = _chain_line("0", HW, "ct(zone=1),recirc(0x1)")
+NEW, ESTABLISHED = ",ct_state(0x21/0x21)", ",ct_state(0x22/0x23)"
 
 
-def test_the_first_packets_of_connections_do_not_count() -> None:
-    new = _chain_line("0x1", SW, "ct(commit),p1", packets=3, key=",ct_state(0x21/0x21)")
-    found = _check(_chain_line("0", HW, "ct(zone=1),recirc(0x1)"), _chain_line("0x1", HW, "p1", packets=97), new)
-    assert found.conclusion_for(None) is Conclusion.IN_HARDWARE
+@pytest.mark.parametrize(
+    ("lines", "conclusion"),
+    [
+        ([TRACK, _chain_line("0x1", HW, "p1")], Conclusion.IN_HARDWARE),
+        (
+            [
+                TRACK,
+                _chain_line("0x1", HW, "p1", packets=97),
+                _chain_line("0x1", SW, "ct(commit),p1", packets=3, key=NEW),
+            ],
+            Conclusion.IN_HARDWARE,
+        ),
+        (
+            [
+                TRACK,
+                _chain_line("0x1", SW, "ct(commit),recirc(0x2)", packets=3, key=NEW),
+                _chain_line("0x1", HW, "recirc(0x2)", packets=97, key=ESTABLISHED),
+                _chain_line("0x2", SW, "p1"),
+            ],
+            Conclusion.NOT_ALL_IN_HARDWARE,
+        ),
+    ],
+    ids=["all in hardware", "first packets do not count", "a hop shared with established connections counts"],
+)
+def test_the_conclusion_on_a_chain(lines: list[str], conclusion: Conclusion) -> None:
+    assert _check(*lines).conclusion_for(None) is conclusion
 
 
 def test_what_follows_the_first_packet_of_a_connection_does_not_count_either() -> None:
@@ -167,16 +188,6 @@ def test_what_follows_the_first_packet_of_a_connection_does_not_count_either() -
         (Verdict.SW, False, 1, 3, 3),
     ]
     assert found.rows[0].exits == ("p1", "p2")
-
-
-def test_a_hop_that_an_established_connection_shares_with_new_ones_counts() -> None:
-    found = _check(
-        _chain_line("0", HW, "ct(zone=1),recirc(0x1)"),
-        _chain_line("0x1", SW, "ct(commit),recirc(0x2)", packets=3, key=",ct_state(0x21/0x21)"),
-        _chain_line("0x1", HW, "recirc(0x2)", packets=97, key=",ct_state(0x22/0x23)"),
-        _chain_line("0x2", SW, "p1"),
-    )
-    assert found.conclusion_for(None) is Conclusion.NOT_ALL_IN_HARDWARE
 
 
 def test_a_chain_whose_first_megaflow_is_gone_begins_at_the_next_one() -> None:
@@ -218,26 +229,28 @@ def _hop(recirc_id: int, targets: tuple[int, ...], packets: int, hw_packets: int
     return Hop(in_port, recirc_id, targets, verdict, packets, hw_packets, 10 * hw_packets)
 
 
-def test_where_a_chain_forks_each_branch_has_its_share() -> None:
-    first, fast, slow = judge_chains([_hop(0, (1,), 1000, 1000), _hop(1, (), 900, 900), _hop(1, (), 100, 0)])
-    assert (first.verdict, first.hw_packets, first.hw_bytes) == (Verdict.TC_SW, 900, 9000)
-    assert (fast.hw_packets, slow.hw_packets) == (810, 0)
-
-
-def test_a_next_hop_without_packets_does_not_make_its_chain_slow() -> None:
-    first, used, unused = judge_chains([_hop(0, (1,), 100, 100), _hop(1, (), 100, 100), _hop(1, (), 0, 0)])
-    assert (first.verdict, used.verdict, unused.verdict) == (Verdict.HW, Verdict.HW, Verdict.TC_SW)
-
-
-def test_chains_of_other_ports_are_others() -> None:
-    hops = [_hop(0, (1,), 10, 10), _hop(1, (), 10, 10), _hop(0, (1,), 10, 10, "p1"), _hop(1, (), 10, 0, "p1")]
-    assert [hop.hw_packets for hop in judge_chains(hops)] == [10, 10, 0, 0]
-
-
-def test_a_loop_ends() -> None:
-    assert [hop.hw_packets for hop in judge_chains([_hop(1, (2,), 5, 5), _hop(2, (1,), 5, 0)])] == [0, 0]
-
-
-def test_a_hop_whose_neighbours_are_missing_is_judged_alone() -> None:
-    hop = _hop(7, (8,), 5, 5)
-    assert judge_chains([hop]) == (hop,)
+@pytest.mark.parametrize(
+    ("hops", "in_hardware"),
+    [
+        ([_hop(0, (1,), 1000, 1000), _hop(1, (), 900, 900), _hop(1, (), 100, 0)], [900, 810, 0]),
+        ([_hop(0, (1,), 100, 100), _hop(1, (), 100, 100), _hop(1, (), 0, 0)], [100, 100, 0]),
+        (
+            [_hop(0, (1,), 10, 10), _hop(1, (), 10, 10), _hop(0, (1,), 10, 10, "p1"), _hop(1, (), 10, 0, "p1")],
+            [10, 10, 0, 0],
+        ),
+        ([_hop(1, (2,), 5, 5), _hop(2, (1,), 5, 0)], [0, 0]),
+        ([_hop(7, (8,), 5, 5)], [5]),
+    ],
+    ids=[
+        "where a chain forks each branch has its share",
+        "a hop without packets makes no chain slow",
+        "chains of other ports are others",
+        "a loop ends",
+        "a hop without neighbours is judged alone",
+    ],
+)
+def test_packets_of_hops_in_hardware(hops: list[Hop], in_hardware: list[int]) -> None:
+    judged = judge_chains(hops)
+    assert [hop.hw_packets for hop in judged] == in_hardware
+    assert [hop.verdict is Verdict.HW for hop in judged] == [hop.hw_packets == hop.packets > 0 for hop in judged]
+    assert [hop.hw_bytes for hop in judged] == [10 * packets for packets in in_hardware]

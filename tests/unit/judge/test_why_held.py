@@ -51,30 +51,51 @@ def _diagnoses(selection: Selection) -> tuple[Case, ...]:
     return diagnose(selection, Evidence(host(), target=CommandTarget(config="my.yaml")))
 
 
-def test_a_rule_that_the_nic_uses_is_in_hardware() -> None:
-    selection = _selection("no_fault")
-    assert (selection.candidates, selection.in_hardware, selection.unconfirmed) == ((), BLOCKS, 0)
-    assert selection.growth.packets == selection.growth.hw_packets > 0
+def _verdicts(findings: OffloadFindings) -> dict[Verdict, int]:
+    return dict(Counter(block.verdict for block in findings.blocks))
+
+
+def _findings(phase: str, *, samples: int) -> OffloadFindings:
+    _, filters = _read(f"{phase}.end")
+    before = DatapathSample(sample_of(*_read(f"{phase}.begin"))) if samples == 2 else None
+    lines = (GOLDEN / "faulty" / f"{phase}.end.dump").read_text().splitlines()
+    return check_dump(SERVICES, lines, evidence=Evidence(filters=filters, before=before))
 
 
 @pytest.mark.parametrize(
-    ("phase", "verdict", "cause"),
+    ("phase", "samples", "verdict", "cause"),
     [
-        ("never_used", Verdict.IDLE_HW, Cause.RULE_UNUSED),
-        ("reset", Verdict.IDLE_HW, Cause.RULE_UNUSED),
-        ("each_third_packet", Verdict.TC_SW, Cause.RULE_PARTLY_USED),
+        ("no_fault", 2, Verdict.HW, None),
+        ("beyond_32_bits", 2, Verdict.HW, None),
+        ("never_used", 2, Verdict.IDLE_HW, Cause.RULE_UNUSED),
+        ("never_used", 1, Verdict.IDLE_HW, Cause.RULE_UNUSED),
+        ("reset", 2, Verdict.IDLE_HW, Cause.RULE_UNUSED),
+        ("each_third_packet", 2, Verdict.TC_SW, Cause.RULE_PARTLY_USED),
     ],
 )
-def test_a_rule_that_the_nic_does_not_use_is_no_refused_rule(phase: str, verdict: Verdict, cause: Cause) -> None:
-    """All of these were reported as in hardware, because the dump has `offloaded:yes`."""
-    selection = _selection(phase)
-    found = _diagnoses(selection)
-    assert Counter(each.verdict for each in found) == {verdict: BLOCKS}
-    assert selection.in_hardware == 0
-    for each in found:
-        (reason,) = each.reasons
-        assert (reason.cause, reason.likelihood) == (cause, Likelihood.CONFIRMED)
-        assert reason.fix[-1] == "xenoovs why my.yaml --reinstall"
+def test_rules_that_the_nic_does_not_use_are_not_in_hardware_and_have_a_reason(
+    phase: str, samples: int, verdict: Verdict, cause: Cause | None
+) -> None:
+    """All of these are `in_hw` in traffic control, and `offloaded:yes` in the dump; so they were "in hardware"."""
+    findings, selection = _findings(phase, samples=samples), _selection(phase, samples=samples)
+    assert _verdicts(findings) == {verdict: BLOCKS}
+    conclusion = Conclusion.NOT_ALL_IN_HARDWARE if cause else Conclusion.IN_HARDWARE
+    assert {findings.conclusion_for(None), findings.conclusion_for(0.95)} == {conclusion}
+    unused = BLOCKS if cause else 0
+    assert (selection.in_hardware, selection.unconfirmed, len(selection.candidates)) == (BLOCKS - unused, 0, unused)
+    assert cause or selection.growth.packets == selection.growth.hw_packets > 0
+    found = [
+        (each.verdict, reason.cause, reason.likelihood, reason.fix[-1])
+        for each in _diagnoses(selection)
+        for reason in each.reasons
+    ]
+    assert found == [(verdict, cause, Likelihood.CONFIRMED, "xenoovs why my.yaml --reinstall")] * unused
+
+
+def test_one_sample_counts_since_the_rule_was_installed() -> None:
+    assert _findings("never_used", samples=1).hw_share == 0
+    for found in _diagnoses(_selection("never_used", samples=1)):
+        assert found.reasons[0].evidence[0].endswith("packets since the rule was installed, 0 of them in hardware")
 
 
 def test_the_evidence_has_the_packets_that_came_and_those_in_hardware() -> None:
@@ -88,12 +109,6 @@ def test_the_evidence_has_the_packets_that_came_and_those_in_hardware() -> None:
         assert (growth.packets > 0, growth.hw_packets) == (True, 0)
         assert came == f"{growth.packets} packets came between two samples, 0 of them in hardware"
         assert filter_line.startswith(f"tc filter of p0, pref {rule.pref} handle {rule.handle:#x}: in_hw, ")
-
-
-def test_one_sample_counts_since_the_rule_was_installed() -> None:
-    for found in _diagnoses(_selection("never_used", samples=1)):
-        assert found.verdict is Verdict.IDLE_HW
-        assert found.reasons[0].evidence[0].endswith("packets since the rule was installed, 0 of them in hardware")
 
 
 def test_a_port_that_contradicts_the_nic_is_evidence_with_both_numbers() -> None:
@@ -162,35 +177,6 @@ def test_a_rule_that_traffic_control_shows_not_in_hw_was_refused() -> None:
     assert (candidate.verdict, candidate.held) == (Verdict.TC_SW, None)
 
 
-def _findings(phase: str, *, samples: int) -> OffloadFindings:
-    _, filters = _read(f"{phase}.end")
-    before = DatapathSample(sample_of(*_read(f"{phase}.begin"))) if samples == 2 else None
-    lines = (GOLDEN / "faulty" / f"{phase}.end.dump").read_text().splitlines()
-    return check_dump(SERVICES, lines, evidence=Evidence(filters=filters, before=before))
-
-
-def _verdicts(findings: OffloadFindings) -> dict[Verdict, int]:
-    return dict(Counter(block.verdict for block in findings.blocks))
-
-
-@pytest.mark.parametrize(
-    ("phase", "verdict", "conclusion"),
-    [
-        ("no_fault", Verdict.HW, Conclusion.IN_HARDWARE),
-        ("never_used", Verdict.IDLE_HW, Conclusion.NOT_ALL_IN_HARDWARE),
-        ("reset", Verdict.IDLE_HW, Conclusion.NOT_ALL_IN_HARDWARE),
-        ("each_third_packet", Verdict.TC_SW, Conclusion.NOT_ALL_IN_HARDWARE),
-        ("beyond_32_bits", Verdict.HW, Conclusion.IN_HARDWARE),
-    ],
-)
-def test_two_samples_show_what_the_nic_does(phase: str, verdict: Verdict, conclusion: Conclusion) -> None:
-    """All of these are `in_hw` in traffic control, and `offloaded:yes` in the dump."""
-    findings = _findings(phase, samples=2)
-    assert _verdicts(findings) == {verdict: BLOCKS}
-    assert findings.conclusion_for(None) is conclusion
-    assert findings.conclusion_for(0.95) is conclusion
-
-
 COUNTED_TWICE = [
     {"p0": PortPackets(missed, CpuCounter.CPU, "cpu_hit of `ip stats`", entered)}
     for missed, entered in ((4506, 7980), (5492, 8966))
@@ -223,12 +209,6 @@ def test_counters_that_did_not_grow_between_two_samples_are_no_idle_rules() -> N
     assert (_verdicts(findings), findings.growth.packets) == ({Verdict.HW: BLOCKS}, 0)
     (remark,) = growth_remarks(findings, known)
     assert "it refreshes its counters more rarely" in remark
-
-
-def test_one_sample_shows_rules_that_were_never_used() -> None:
-    findings = _findings("never_used", samples=1)
-    assert _verdicts(findings) == {Verdict.IDLE_HW: BLOCKS}
-    assert findings.hw_share == 0
 
 
 def test_hardware_packets_beyond_32_bits_are_no_quarter() -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from ipaddress import IPv4Address
+from typing import Any
 
 import pytest
 
+from tests.judged import assert_shown
+from tests.unit.judge.doctor.facts import as_text
 from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.fact import NOT_READ, Fact, Unknown
 from xenoovs.datapath.host import Daemon, Device, HostFacts, OffloadHistory, OffloadState
@@ -76,137 +80,28 @@ def _rows(
     return {(row.name, row.subject): row for row in check_tunnel_ends(case)}
 
 
-def _row(name: str, subject: str | None = "gnv0 192.0.2.12", **facts: object) -> CheckResult:
-    return _rows(**facts)[name, subject]  # type: ignore[arg-type]
-
-
-def test_a_tunnel_that_the_nic_can_encapsulate_is_right() -> None:
-    found = _rows()
-    assert {name: row.state for (name, _), row in found.items()} == dict.fromkeys(
+def test_a_tunnel_that_the_nic_can_encapsulate_has_these_rows() -> None:
+    assert {name: row.state for (name, _), row in _rows().items()} == dict.fromkeys(
         ("tunnel route", "tunnel local", "tunnel MTU", "tunnel neighbour", "tunnel qdisc"), CheckState.OK
     )
-    assert found["tunnel route", "gnv0 192.0.2.12"].seen == "by p1, on the eSwitch of p0"
-    assert found["tunnel MTU", "gnv0 192.0.2.12"].seen == (
-        "1600 of p1, needed 1550 (1500 of the clients + 50 of geneve)"
-    )
 
 
-@pytest.mark.parametrize(
-    ("route", "seen"),
-    [
-        (RouteTo("br-ul", LOCAL), "by br-ul of bridge br-ul: the CPU encapsulates"),
-        (RouteTo("eth0", LOCAL), "by eth0, which is not on the eSwitch of p0"),
-        (RouteTo("lo", LOCAL, is_local=True), "it is an address of this host"),
-        (Unknown("Network is unreachable"), "none: Network is unreachable"),
-    ],
-)
-def test_a_route_by_which_the_nic_cannot_encapsulate(route: Fact[RouteTo], seen: str) -> None:
-    devices = {**DEVICES, "eth0": _device("eth0", switch_id=None)}
-    row = _row("tunnel route", route=route, devices=devices)
-    assert row.state is CheckState.WRONG
-    assert row.seen.startswith(seen)
+USERSPACE = TunnelEnd("gnv0", "geneve", "genev_sys", "192.0.2.12", None, 6081, is_userspace=True)
+IN_USERSPACE = {"end": USERSPACE, "route": RouteTo("br-ul"), "datapath": "netdev"}
+GRE = TunnelEnd("gre0", "gre", "gre_sys", "192.0.2.12", "192.0.2.1")
+ENCRYPTED = replace(GENEVE, is_encrypted=True)
+NO_QDISC = {**DEVICES, "genev_sys_6081": _device("genev_sys_6081", ingress=False)}
+WITH_ETH0 = {**DEVICES, "eth0": _device("eth0", switch_id=None)}
+POLICIES = IpsecState(parse_policies(POLICY))
+NO_KEY = IkeFailure("2026-11-24T13:42:36+0000", "its pre-shared key is another one")
 
 
-def test_a_userspace_datapath_sends_by_a_bridge() -> None:
-    end = TunnelEnd("gnv0", "geneve", "genev_sys", "192.0.2.12", None, 6081, is_userspace=True)
-    assert _row("tunnel route", end=end, route=RouteTo("br-ul"), datapath="netdev").state is CheckState.OK
-    assert _row("tunnel route", end=end, route=RouteTo("p1"), datapath="netdev").state is CheckState.WRONG
+def _by_p1(mtu: int) -> RouteTo:
+    return RouteTo("p1", LOCAL, mtu=mtu)
 
 
-def test_bug_an_address_on_a_port_of_the_bridge_was_right_in_userspace_and_nothing_came_back() -> None:
-    end = TunnelEnd("gnv0", "geneve", "genev_sys", "192.0.2.12", None, 6081, is_userspace=True)
-    row = _row("tunnel route", end=end, route=RouteTo("u0"), datapath="netdev")
-    assert (row.state, row.seen) == (
-        CheckState.WRONG,
-        "by u0, a port of bridge br-ul: a userspace datapath needs the address on br-ul itself",
-    )
-
-
-def test_a_tag_that_frames_keep_in_a_tunnel_needs_room() -> None:
-    seen = {
-        (row := _row("tunnel MTU", route=RouteTo("p1", LOCAL, mtu=mtu), tagged={"gnv0"})).state: row.seen
-        for mtu in (1553, 1554)
-    }
-    needs = "1554 (1500 of the clients + 50 of geneve + 4 of a tag)"
-    assert seen[CheckState.WRONG] == f"1553 of p1 is below {needs}; or lower that of the clients"
-    assert seen[CheckState.OK].startswith("1554 of p1, needed 1554")
-
-
-def test_bug_the_command_of_one_tunnel_made_the_mtu_too_low_for_another() -> None:
-    gre = TunnelEnd("gre0", "gre", "gre_sys", "192.0.2.12", "192.0.2.1")
-    devices = {**DEVICES, "p1": _device("p1", mtu=1500)}
-    rows = _rows(GENEVE, others=(gre,), devices=devices)
-    for port in ("gnv0", "gre0"):
-        fix = rows["tunnel MTU", f"{port} 192.0.2.12"].fix
-        assert fix is not None
-        assert fix.commands == (("ip", "link", "set", "dev", "p1", "mtu", "1550"),)
-
-
-@pytest.mark.parametrize(
-    ("end", "mtu", "need"),
-    [
-        (GENEVE, 1549, "1550 (1500 of the clients + 50 of geneve)"),
-        (TunnelEnd("gre0", "gre", "gre_sys", "192.0.2.12"), 1541, "1542 (1500 of the clients + 42 of gre)"),
-        (
-            TunnelEnd("gnv0", "geneve", "genev_sys_6081", "192.0.2.12", None, 6081, is_encrypted=True),
-            1586,
-            "1587 (1500 of the clients + 50 of geneve + 37 of ESP)",
-        ),
-    ],
-)
-def test_an_mtu_that_packets_of_clients_do_not_fit_in(end: TunnelEnd, mtu: int, need: str) -> None:
-    row = _row("tunnel MTU", subject=f"{end.port} 192.0.2.12", end=end, route=RouteTo("p1", LOCAL, mtu=mtu))
-    assert (row.state, row.seen) == (
-        CheckState.WRONG,
-        f"{mtu} of p1 is below {need}; or lower that of the clients",
-    )
-    right = _row("tunnel MTU", subject=f"{end.port} 192.0.2.12", end=end, route=RouteTo("p1", LOCAL, mtu=mtu + 1))
-    assert right.state is CheckState.OK
-
-
-def test_a_local_address_that_no_device_has() -> None:
-    end = TunnelEnd("gnv0", "geneve", "genev_sys_6081", "192.0.2.12", "192.0.2.77", 6081)
-    row = _row("tunnel local", end=end)
-    assert (row.state, row.seen) == (CheckState.WRONG, "192.0.2.77 is on no device")
-
-
-@pytest.mark.parametrize(
-    ("entry", "state"),
-    [
-        (NeighbourEntry("02:00:00:00:00:02", "REACHABLE"), CheckState.OK),
-        (NeighbourEntry(None, "FAILED"), CheckState.WRONG),
-        (NeighbourEntry(None, "INCOMPLETE"), CheckState.UNKNOWN),
-    ],
-)
-def test_the_neighbour_of_a_remote(entry: NeighbourEntry, state: CheckState) -> None:
-    assert _row("tunnel neighbour", neighbours={"192.0.2.12": entry}).state is state
-
-
-def test_the_neighbour_is_that_of_the_gateway() -> None:
-    row = _row("tunnel neighbour", route=RouteTo("p1", LOCAL, gateway="192.0.2.254"))
-    assert (row.state, row.seen) == (
-        CheckState.UNKNOWN,
-        "192.0.2.254: not known yet; the first packets go by the CPU",
-    )
-
-
-def test_a_backend_whose_mac_changed_is_a_black_hole_in_userspace() -> None:
-    end = TunnelEnd("gnv0", "geneve", "genev_sys", "192.0.2.12", None, 6081, is_userspace=True)
-    row = _row("tunnel neighbour", end=end, route=RouteTo("br-ul"), cached={"192.0.2.12": "02:00:00:00:00:99"})
-    assert (row.state, row.has_safe_fix) == (CheckState.WRONG, True)
-    assert row.fix is not None
-    assert row.fix.commands == (("ovs-appctl", "tnl/neigh/flush"),)
-    right = _row("tunnel neighbour", end=end, route=RouteTo("br-ul"), cached={"192.0.2.12": "02:00:00:00:00:02"})
-    assert right.state is CheckState.OK
-
-
-def test_a_tunnel_device_without_its_qdisc() -> None:
-    devices = {**DEVICES, "genev_sys_6081": _device("genev_sys_6081", ingress=False)}
-    assert _row("tunnel qdisc", "genev_sys_6081", devices=devices).state is CheckState.WRONG
-    assert _row("tunnel qdisc", "genev_sys_6081", devices=devices, is_on=False).state is CheckState.UNKNOWN
-
-
-ENCRYPTED = TunnelEnd("gnv0", "geneve", "genev_sys_6081", "192.0.2.12", "192.0.2.1", 6081, is_encrypted=True)
+def _known(mac: str | None, state: str) -> dict[str, NeighbourEntry]:
+    return {"192.0.2.12": NeighbourEntry(mac, state)}
 
 
 def _ipsec(offload: str | None = None, packets: int = 7) -> IpsecState:
@@ -216,66 +111,133 @@ def _ipsec(offload: str | None = None, packets: int = 7) -> IpsecState:
     return IpsecState(parse_policies(POLICY), (out, back))
 
 
-def test_a_tunnel_with_ipsec_in_software() -> None:
-    programs = frozenset(("ovs-monitor-ipsec", "charon"))
-    found = _rows(ENCRYPTED, ipsec=_ipsec(), programs=programs, is_on=False)
-    subject = "gnv0 192.0.2.12"
-    assert found["IPsec programs", None].seen == "ovs-monitor-ipsec and charon run"
-    assert found["IPsec policy", subject].state is CheckState.OK
-    assert found["IPsec SA", subject].seen == "7 packets out, 7 in"
-    assert found["IPsec offload", subject].seen == "none: the CPU encapsulates and encrypts"
+def _running(*programs: str) -> dict[str, Any]:
+    return {"end": ENCRYPTED, "ipsec": _ipsec(), "programs": frozenset(("ovs-monitor-ipsec", *programs))}
 
 
-@pytest.mark.parametrize(
-    ("name", "facts", "seen"),
-    [
-        ("IPsec policy", {"ipsec": IpsecState()}, "none covers packets to this remote"),
-        ("IPsec SA", {"ipsec": IpsecState(parse_policies(POLICY))}, "none from 192.0.2.1;"),
+ROWS: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "tunnel route": [
+        ({}, "ok: by p1, on the eSwitch of p0"),
+        ({"route": RouteTo("br-ul", LOCAL)}, "wrong: by br-ul of bridge br-ul: the CPU encapsulates..."),
+        (
+            {"route": RouteTo("eth0", LOCAL), "devices": WITH_ETH0},
+            "wrong: by eth0, which is not on the eSwitch of p0...",
+        ),
+        ({"route": RouteTo("lo", LOCAL, is_local=True)}, "wrong: it is an address of this host..."),
+        ({"route": Unknown("Network is unreachable")}, "wrong: none: Network is unreachable..."),
+        (IN_USERSPACE, "ok: ..."),
+        ({**IN_USERSPACE, "route": RouteTo("p1")}, "wrong: ..."),
+        # Bug: an address on a port of the bridge was right, and nothing came back.
+        (
+            {**IN_USERSPACE, "route": RouteTo("u0")},
+            "wrong: by u0, a port of bridge br-ul: a userspace datapath needs the address on br-ul itself...",
+        ),
     ],
-)
-def test_a_tunnel_whose_ipsec_does_not_work(name: str, facts: dict[str, object], seen: str) -> None:
-    row = _row(name, "gnv0 192.0.2.12", end=ENCRYPTED, **facts)
-    assert row.state is CheckState.WRONG
-    assert row.seen.startswith(seen)
-
-
-@pytest.mark.parametrize("whose", ["192.0.2.12", "gnv0"])
-def test_the_ike_daemon_has_the_cause(whose: str) -> None:
-    """strongSwan has policies before SAs, and logs by address; Libreswan has both together, and logs by port."""
-    failures = {whose: IkeFailure("2026-11-24T13:42:36+0000", "its pre-shared key is another one")}
-    row = _row("IPsec SA", end=ENCRYPTED, ipsec=IpsecState(parse_policies(POLICY)), failures=failures)
-    assert (row.state, row.seen) == (
-        CheckState.WRONG,
-        "none from 192.0.2.1: its pre-shared key is another one (at 13:42:36)",
-    )
-    row = _row("IPsec policy", end=ENCRYPTED, ipsec=IpsecState(), failures=failures)
-    assert row.seen.endswith("; the last SA failed: its pre-shared key is another one (at 13:42:36)")
-
-
-def test_ipsec_without_its_programs() -> None:
-    row = _row("IPsec programs", None, end=ENCRYPTED, ipsec=_ipsec(), programs=frozenset(("ovs-monitor-ipsec",)))
-    assert (row.state, row.seen) == (CheckState.WRONG, "an IKE daemon not running on this host")
-
-
-def test_the_charon_that_debian_13_installs_by_default_does_not_read_what_the_monitor_writes() -> None:
-    programs = frozenset(("ovs-monitor-ipsec", "charon-systemd"))
-    row = _row("IPsec programs", None, end=ENCRYPTED, ipsec=_ipsec(), programs=programs)
-    why = "an IKE daemon not running on this host; charon-systemd does not read what ovs-monitor-ipsec writes"
-    assert (row.state, row.seen) == (CheckState.WRONG, why)
-    assert str(row.fix) == "apt-get install strongswan-charon && systemctl restart openvswitch-ipsec"
+    "tunnel MTU": [
+        ({}, "ok: 1600 of p1, needed 1550 (1500 of the clients + 50 of geneve)"),
+        (
+            {"route": _by_p1(1549)},
+            "wrong: 1549 of p1 is below 1550 (1500 of the clients + 50 of geneve); or lower that of the clients...",
+        ),
+        ({"route": _by_p1(1550)}, "ok: ..."),
+        (
+            {"end": GRE, "route": _by_p1(1541)},
+            "wrong: 1541 of p1 is below 1542 (1500 of the clients + 42 of gre); or lower that of the clients...",
+        ),
+        ({"end": GRE, "route": _by_p1(1542)}, "ok: ..."),
+        (
+            {"end": ENCRYPTED, "route": _by_p1(1586)},
+            "wrong: 1586 of p1 is below 1587 (1500 of the clients + 50 of geneve + 37 of ESP); or lower...",
+        ),
+        ({"end": ENCRYPTED, "route": _by_p1(1587)}, "ok: ..."),
+        # A tag that frames keep in a tunnel needs room.
+        (
+            {"route": _by_p1(1553), "tagged": {"gnv0"}},
+            "wrong: 1553 of p1 is below 1554 (1500 of the clients + 50 of geneve + 4 of a tag); or lower...",
+        ),
+        ({"route": _by_p1(1554), "tagged": {"gnv0"}}, "ok: 1554 of p1, needed 1554..."),
+    ],
+    "tunnel local": [
+        ({"end": replace(GENEVE, local="192.0.2.77")}, "wrong: 192.0.2.77 is on no device..."),
+    ],
+    "tunnel neighbour": [
+        ({"neighbours": _known("02:00:00:00:00:02", "REACHABLE")}, "ok: ..."),
+        ({"neighbours": _known(None, "FAILED")}, "wrong: ..."),
+        ({"neighbours": _known(None, "INCOMPLETE")}, "unknown: ..."),
+        (
+            {"route": RouteTo("p1", LOCAL, gateway="192.0.2.254")},
+            "unknown: 192.0.2.254: not known yet; the first packets go by the CPU...",
+        ),
+        # A backend whose MAC changed is a black hole in userspace.
+        (
+            {**IN_USERSPACE, "cached": {"192.0.2.12": "02:00:00:00:00:99"}},
+            "wrong: ...=> ovs-appctl tnl/neigh/flush",
+        ),
+        ({**IN_USERSPACE, "cached": {"192.0.2.12": "02:00:00:00:00:02"}}, "ok: ..."),
+    ],
+    "tunnel qdisc": [
+        ({"devices": NO_QDISC}, "wrong: ..."),
+        ({"devices": NO_QDISC, "is_on": False}, "unknown: ..."),
+    ],
+    "IPsec programs": [
+        (_running("charon"), "ok: ovs-monitor-ipsec and charon run"),
+        (_running(), "wrong: an IKE daemon not running on this host..."),
+        # That which Debian 13 installs by default.
+        (
+            _running("charon-systemd"),
+            "wrong: an IKE daemon not running on this host; charon-systemd does not read what ovs-monitor-ipsec writes"
+            " -> apt-get install strongswan-charon && systemctl restart openvswitch-ipsec",
+        ),
+    ],
+    "IPsec policy": [
+        ({"end": ENCRYPTED, "ipsec": _ipsec()}, "ok: ..."),
+        ({"end": ENCRYPTED}, "wrong: none covers packets to this remote..."),
+        # strongSwan has policies before SAs, and logs by address; Libreswan has both together, and logs by port.
+        *(
+            (
+                {"end": ENCRYPTED, "failures": {whose: NO_KEY}},
+                "wrong: ...; the last SA failed: its pre-shared key is another one (at 13:42:36)...",
+            )
+            for whose in ("192.0.2.12", "gnv0")
+        ),
+    ],
+    "IPsec SA": [
+        ({"end": ENCRYPTED, "ipsec": _ipsec()}, "ok: 7 packets out, 7 in"),
+        ({"end": ENCRYPTED, "ipsec": POLICIES}, "wrong: none from 192.0.2.1;..."),
+        *(
+            (
+                {"end": ENCRYPTED, "ipsec": POLICIES, "failures": {whose: NO_KEY}},
+                "wrong: none from 192.0.2.1: its pre-shared key is another one (at 13:42:36)...",
+            )
+            for whose in ("192.0.2.12", "gnv0")
+        ),
+    ],
+    "IPsec offload": [
+        ({"end": ENCRYPTED, "ipsec": _ipsec(), "is_on": False}, "ok: none: the CPU encapsulates and encrypts"),
+        ({"end": ENCRYPTED, "ipsec": _ipsec()}, "unknown: ..."),
+        ({"end": ENCRYPTED, "ipsec": _ipsec("crypto")}, "unknown: ..."),
+        ({"end": ENCRYPTED, "ipsec": _ipsec("packet")}, "ok: ..."),
+        # A tunnel without `ipsec` that a policy of another program covers.
+        ({"ipsec": _ipsec()}, "unknown: ..."),
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    ("offload", "state"),
-    [(None, CheckState.UNKNOWN), ("crypto", CheckState.UNKNOWN), ("packet", CheckState.OK)],
+    ("name", "facts", "row"), [(name, facts, row) for name, rows in ROWS.items() for facts, row in rows]
 )
-def test_offload_of_ipsec_while_open_vswitch_offloads(offload: str | None, state: CheckState) -> None:
-    assert _row("IPsec offload", end=ENCRYPTED, ipsec=_ipsec(offload)).state is state
+def test_the_row_of_a_tunnel(name: str, facts: dict[str, Any], row: str) -> None:
+    (found,) = (each for (check, _), each in _rows(**facts).items() if check == name)
+    assert_shown(as_text(found), row)
 
 
-def test_a_policy_of_another_program_has_rows_too() -> None:
-    """A tunnel without `ipsec` that a policy of another program covers."""
-    assert _row("IPsec offload", ipsec=_ipsec()).state is CheckState.UNKNOWN
+def test_bug_the_command_of_one_tunnel_made_the_mtu_too_low_for_another() -> None:
+    devices = {**DEVICES, "p1": _device("p1", mtu=1500)}
+    rows = _rows(GENEVE, others=(GRE,), devices=devices)
+    for port in ("gnv0", "gre0"):
+        fix = rows["tunnel MTU", f"{port} 192.0.2.12"].fix
+        assert fix is not None
+        assert fix.commands == (("ip", "link", "set", "dev", "p1", "mtu", "1550"),)
 
 
 def test_ends_come_from_the_options_of_ports() -> None:
@@ -297,38 +259,43 @@ def test_ends_come_from_the_options_of_ports() -> None:
 _HOST = HostFacts(is_local=True, database=NOT_READ, daemon=NOT_READ, devices=NOT_READ)
 
 
-def rows(remotes: Fact[tuple[RemoteAnswers, ...]], *, has_source_ports: bool | None = True) -> list[CheckResult]:
+def rows(remotes: Fact[tuple[RemoteAnswers, ...]], *, has_source_ports: bool | None = True) -> dict[str, str]:
     tunnel = RequiredTunnel("rack7", remotes, has_source_ports)
     required = Requirements("ovsbr1", ("p0",), ("pf0hpf",), entries=0, tunnels=(tunnel,))
     case = DoctorCase(Evidence(_HOST), required)
-    return [*check_reflectors(case), *check_source_ports(case)]
+    found = [*check_reflectors(case), *check_source_ports(case)]
+    return {f"{row.name} {row.subject}": as_text(row) for row in found}
 
 
-def states(found: list[CheckResult]) -> dict[tuple[str, str | None], CheckState]:
-    return {(row.name, row.subject): row.state for row in found}
-
-
-def test_a_remote_that_answers_with_our_tos_is_right() -> None:
-    found = states(rows((RemoteAnswers("rack7/b", "", 0x20, 0x20),)))
-    assert found == {
-        ("reflector answers", "rack7/b"): CheckState.OK,
-        ("TOS kept", "rack7/b"): CheckState.OK,
-        ("TOS of host", "rack7/b"): CheckState.OK,
-        ("source ports of host", "rack7"): CheckState.OK,
-    }
-
-
-def test_another_tos_is_wrong_and_both_are_named() -> None:
-    (row,) = (row for row in rows((RemoteAnswers("rack7/b", "", 0, 0x20),)) if row.name == "TOS kept")
-    assert row.state is CheckState.WRONG
-    assert row.seen == "0x00 came back, 0x20 was sent"
-
-
-def test_a_host_that_writes_the_tos_of_probes_is_wrong_with_the_number_of_its_packets() -> None:
-    found = rows((RemoteAnswers("rack7/b", "", 0x20, 0x20, returned=7),))
-    (row,) = (row for row in found if row.name == "TOS of host")
-    assert row.state is CheckState.WRONG
-    assert row.seen == "7 packets of the host came back; choose another `tos` at both ends"
+@pytest.mark.parametrize(
+    ("answers", "wanted"),
+    [
+        ((RemoteAnswers("rack7/b", "", 0x20, 0x20),), {}),
+        (
+            (RemoteAnswers("rack7/b", "", 0, 0x20),),
+            {"TOS kept rack7/b": "wrong: 0x00 came back, 0x20 was sent..."},
+        ),
+        (
+            (RemoteAnswers("rack7/b", "", 0x20, 0x20, returned=7),),
+            {"TOS of host rack7/b": "wrong: 7 packets of the host came back; choose another `tos` at both ends..."},
+        ),
+        (
+            (RemoteAnswers("rack7/b", "no path answers", None, 0x20),),
+            {"reflector answers rack7/b": "wrong: no path answers..."},
+        ),
+        (Unknown("no agent runs"), {"reflector answers rack7": "unknown: no agent runs..."}),
+    ],
+    ids=["our TOS", "another TOS", "the host writes it too", "silent", "no agent"],
+)
+def test_the_rows_of_the_remotes_of_a_tunnel(answers: Fact[tuple[RemoteAnswers, ...]], wanted: dict[str, str]) -> None:
+    """All others are right."""
+    found, names = rows(answers), ["source ports of host rack7"]
+    if not isinstance(answers, Unknown) and not answers[0].problem:
+        names += [f"{name} rack7/b" for name in ("reflector answers", "TOS kept", "TOS of host")]
+    right = dict.fromkeys(names, "ok: ...")
+    assert found.keys() == (right | wanted).keys()
+    for name, row in (right | wanted).items():
+        assert_shown(found[name], row)
 
 
 def _probe_port(*ports: PortState, devices: Fact[Mapping[str, Device]] = NOT_READ) -> CheckResult:
@@ -341,36 +308,26 @@ def _probe_port(*ports: PortState, devices: Fact[Mapping[str, Device]] = NOT_REA
     return row
 
 
-def test_a_probe_port_that_is_missing_can_be_added_by_fix() -> None:
-    row = _probe_port()
-    assert (row.state, row.seen, row.has_safe_fix) == (CheckState.WRONG, "on no bridge", True)
-    assert row.fix is not None
-    assert [command[0] for command in row.fix.commands] == ["ovs-vsctl", "ip"]
+INTERNAL = PortState("xoar0", ofport=3, type="internal")
 
 
-def test_a_probe_port_is_internal_and_up() -> None:
-    port = PortState("xoar0", ofport=3, type="internal")
-    assert _probe_port(port).state is CheckState.UNKNOWN
-    assert _probe_port(port, devices={"xoar0": Device("xoar0", is_up=True, mtu=1500)}).state is CheckState.OK
-    down = _probe_port(port, devices={"xoar0": Device("xoar0", is_up=False, mtu=1500)})
-    assert (down.state, down.has_safe_fix) == (CheckState.WRONG, True)
-    assert _probe_port(PortState("xoar0", ofport=3)).seen == "of type system, not internal"
-    assert _probe_port(PortState("xoar0", type="internal", error="busy")).seen == "does not work: busy"
-
-
-def test_a_silent_remote_is_wrong_with_the_agents_reason() -> None:
-    found = rows((RemoteAnswers("rack7/b", "no path answers", None, 0x20),))
-    assert states(found)["reflector answers", "rack7/b"] is CheckState.WRONG
-    assert found[0].seen == "no path answers"
-
-
-def test_without_an_agent_it_is_unknown() -> None:
-    found = rows(Unknown("no agent runs"))
-    assert states(found)["reflector answers", "rack7"] is CheckState.UNKNOWN
+@pytest.mark.parametrize(
+    ("port", "is_up", "row"),
+    [
+        (None, None, "wrong: on no bridge => ovs-vsctl ... && ip ..."),
+        (INTERNAL, None, "unknown: ..."),
+        (INTERNAL, True, "ok: ..."),
+        (INTERNAL, False, "wrong: ...=> ..."),
+        (PortState("xoar0", ofport=3), None, "wrong: of type system, not internal..."),
+        (PortState("xoar0", type="internal", error="busy"), None, "wrong: does not work: busy..."),
+    ],
+)
+def test_the_row_of_a_probe_port(port: PortState | None, is_up: bool | None, row: str) -> None:
+    devices = NOT_READ if is_up is None else {"xoar0": Device("xoar0", is_up=is_up, mtu=1500)}
+    assert_shown(as_text(_probe_port(*filter(None, [port]), devices=devices)), row)
 
 
 def test_a_host_whose_ports_are_not_known_may_cost_28232_megaflows() -> None:
-    (row,) = (row for row in rows((), has_source_ports=False))
-    assert row.state is CheckState.UNKNOWN
-    assert "28232" in row.seen
+    (row,) = rows((), has_source_ports=False).values()
+    assert_shown(row, "unknown: ...28232...")
     assert not rows((), has_source_ports=None)
