@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,17 @@ from xenoovs.openflow.flow import Flow
 
 async def all_answer(target: Target, *, timeout_s: float) -> ProbeResult:
     return ProbeResult(ok=True, latency_s=0.0, reason="answered")
+
+
+@dataclass
+class Servers:
+    """Backends that answer probes, but for those in `down`, by their addresses."""
+
+    down: Collection[str] = ()
+
+    async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
+        is_well = str(getattr(target, "address", "")) not in self.down
+        return ProbeResult(ok=is_well, latency_s=0.0, reason="answered" if is_well else "no answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,4 +113,17 @@ def make_scene(directory: Path) -> Scene:
     """With SMALL_CONFIG."""
     scene = Scene(directory, FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"])))
     scene.config.write_text(SMALL_CONFIG)
+    return scene
+
+
+FIPS2, FIPS3 = "198.51.100.2", "198.51.100.3"
+
+
+def checked_scene(directory: Path, more: str = "") -> Scene:
+    """With health checks: each result counts, and the backends have these addresses. more: further lines."""
+    scene = make_scene(directory)
+    health = "health: {probe: tcp, port: 53, interval: 50ms, timeout: 40ms, fall: 1, rise: 1, jitter: 0%}\n"
+    scene.edit("services:", f"{health}{more}services:")
+    scene.edit("weight: 70", f"weight: 70, address: {FIPS2}")
+    scene.edit("weight: 30", f"weight: 30, address: {FIPS3}")
     return scene

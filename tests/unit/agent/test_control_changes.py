@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 
-from tests.agent_support import Scene, make_scene
+from tests.agent_support import FIPS3, Scene, Servers, checked_scene, make_scene
 from tests.patience import eventually
+from tests.unit import balancer as small
 from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent
+from xenoovs.agent.health import HealthTracker
+from xenoovs.agent.overrides import require_possible
 from xenoovs.decision.decision import with_weights
-from xenoovs.errors import AgentRefused, MacUnknown
+from xenoovs.errors import AgentRefused, CompileError, MacUnknown
 from xenoovs.model.balancer import Balancer
-from xenoovs.show.snapshot import BackendState, BackendView, Snapshot, parse_snapshot
+from xenoovs.show.snapshot import BackendState, BackendView, Override, Snapshot, parse_snapshot
 
 CONFIG = """\
 version: 1
@@ -298,3 +301,48 @@ def test_an_override_of_a_backend_without_a_mac_yet_is_that_of_the_config(
         with suppress(AgentRefused):
             client.ask("maintenance", {"backend": "web2"})
     assert {(float(each.weight), float(each.configured)) for each in agent.state.runtime.overrides} == {(1, 1)}
+
+
+# One of two backends is down, or starts slowly.
+
+ONE_DOWN = Servers({FIPS3})
+
+
+@pytest.mark.parametrize(("route", "more"), [("drain", {}), ("weight", {"weight": 0})])
+def test_the_last_that_answers_is_not_drained(tmp_path: Path, route: str, more: dict[str, int]) -> None:
+    scene = checked_scene(tmp_path)
+    with scene.agent(probe=ONE_DOWN.probe) as (agent, client):
+        eventually(lambda: agent.desired.ejected == {"dns": {"fips3"}}, "fips3 is ejected")
+        before = scene.flows
+        with pytest.raises(AgentRefused, match=r"every other backend with a weight is down.*nothing was changed"):
+            client.ask(route, {"service": "dns", "backend": "fips2", **more})
+        assert (scene.flows, agent.state.runtime.overrides) == (before, ())
+        assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]
+
+
+def test_a_backend_that_only_an_operator_gave_a_weight_shows_its_health(tmp_path: Path) -> None:
+    scene = checked_scene(tmp_path)
+    scene.edit("weight: 30", "weight: 0")
+    with scene.agent(probe=ONE_DOWN.probe) as (agent, client):
+        client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 30})
+        eventually(lambda: bool(agent.desired.ejected), "fips3 is ejected")
+        assert {name: each.state.value for name, each in backends(client).items()} == {
+            "dns/fips2": "up",
+            "dns/fips3": "down",
+        }
+
+
+def test_the_response_reports_a_slow_start(tmp_path: Path) -> None:
+    scene, asked = checked_scene(tmp_path), {"service": "dns", "backend": "fips2"}
+    scene.edit("fall: 1", "fall: 1, ramp: 60s")
+    with scene.agent(probe=Servers().probe) as (_, client):
+        assert "slow start" not in client.ask("drain", asked)["message"]
+        assert "has the weight 70 (as the config says, by a slow start)" in client.ask("undrain", asked)["message"]
+
+
+def test_a_drain_can_be_undone_after_an_edited_config_left_none_but_drained_backends() -> None:
+    balancer = small.balancer(small.service(small.claim(), 1, 1))
+    first, second = (Override("s", name, Fraction(0), 0.0, Fraction(1)) for name in ("b0", "b1"))
+    with pytest.raises(CompileError, match="every backend with a weight is drained"):
+        require_possible(HealthTracker(), balancer, (first, second))
+    require_possible(HealthTracker(), balancer, (first,), instead_of=(first, second))

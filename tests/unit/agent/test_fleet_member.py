@@ -366,8 +366,9 @@ def store(monkeypatch: pytest.MonkeyPatch) -> SeenStore:
     return made
 
 
-def watch_of(store: SeenStore, directory: Path) -> FleetWatch:
-    return FleetWatch(cast(StoreClient, store), cast(DpuStatusReader, store), directory)
+@pytest.fixture
+def watch(store: SeenStore, tmp_path: Path) -> FleetWatch:
+    return FleetWatch(cast(StoreClient, store), cast(DpuStatusReader, store), tmp_path)
 
 
 def stalls(watch: FleetWatch, store: SeenStore, times: range) -> list[int]:
@@ -379,9 +380,8 @@ def stalls(watch: FleetWatch, store: SeenStore, times: range) -> list[int]:
 
 
 def test_a_change_that_no_controller_decides_about_is_a_problem_once_it_is_overdue(
-    store: SeenStore, tmp_path: Path
+    store: SeenStore, watch: FleetWatch
 ) -> None:
-    watch = watch_of(store, tmp_path)
     store.newest = given(store.newest, MORE)
     assert stalls(watch, store, range(0, 25, 5)) == [20]
     assert watch.snapshot().problems == (
@@ -393,9 +393,8 @@ def test_a_change_that_no_controller_decides_about_is_a_problem_once_it_is_overd
 
 
 def test_a_wave_that_no_controller_ends_is_a_problem_and_a_lost_store_restarts_its_timer(
-    store: SeenStore, tmp_path: Path
+    store: SeenStore, watch: FleetWatch
 ) -> None:
-    watch = watch_of(store, tmp_path)
     store.newest = settled(given(store.newest, MORE, IntentState.ROLLING, soak_s=10))
     assert store.newest.wave == 1
     # Due at 10 s; a controller that took over then has watched for 10 s at 35 s.
@@ -407,8 +406,10 @@ def test_a_wave_that_no_controller_ends_is_a_problem_and_a_lost_store_restarts_i
     assert stalls(watch, store, range(45, 85, 5)) == [80]
 
 
-def test_a_server_that_leads_without_a_controller_is_a_problem_at_once(store: SeenStore, tmp_path: Path) -> None:
-    watch, sign = watch_of(store, tmp_path), ActiveSign(tmp_path)
+def test_a_server_that_leads_without_a_controller_is_a_problem_at_once(
+    store: SeenStore, watch: FleetWatch, tmp_path: Path
+) -> None:
+    sign = ActiveSign(tmp_path)
     store.connection = replace(REACHED, is_leader=True)
     assert "no controller is active on this host" in watch.snapshot().problems[0]
     sign.show(is_active=True)
@@ -420,7 +421,7 @@ def test_a_server_that_leads_without_a_controller_is_a_problem_at_once(store: Se
 
 
 def test_a_gap_in_the_file_of_a_server_is_a_problem_and_files_are_read_once_a_minute(
-    store: SeenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SeenStore, watch: FleetWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only `fleet status` read the files."""
     read, gap = list[int](), "record 3 is missing"
@@ -430,7 +431,6 @@ def test_a_gap_in_the_file_of_a_server_is_a_problem_and_files_are_read_once_a_mi
         return (facts(LEADER, gap=gap if reads_files else ""),)
 
     monkeypatch.setattr(fleet_watch, "host_facts", host_facts)
-    watch = watch_of(store, tmp_path)
     for store.now_s in range(0, 60, 5):
         assert any("has a gap, as after a full disk" in problem for problem in watch.snapshot().problems)
     gap = ""
@@ -439,8 +439,10 @@ def test_a_gap_in_the_file_of_a_server_is_a_problem_and_files_are_read_once_a_mi
     assert read == [0, 60]
 
 
-def test_bug_votes_with_a_majority_that_no_controller_wrote_were_no_problem(store: SeenStore, tmp_path: Path) -> None:
-    watch, names = watch_of(store, tmp_path), frozenset(store.newest.dpus)
+def test_bug_votes_with_a_majority_that_no_controller_wrote_were_no_problem(
+    store: SeenStore, watch: FleetWatch
+) -> None:
+    names = frozenset(store.newest.dpus)
     target, number = "192.0.2.1/tcp/80", store.newest.generation
     store.newest = replace(store.newest, watches={target: Watch(target, names, False, 0, number)})
     votes = {name: DpuStatus(name, applied=number, voted=number, down=frozenset({target})) for name in names}

@@ -36,7 +36,7 @@ def queries() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("query", sorted(set(queries())))
-def test_a_query_names_metrics_and_labels_that_exist(query: str) -> None:
+def test_a_query_names_metrics_and_labels_that_exist_and_takes_rates_of_counters(query: str) -> None:
     found = list(metrics_of(query))
     assert found
     known = set[str]()
@@ -47,25 +47,19 @@ def test_a_query_names_metrics_and_labels_that_exist(query: str) -> None:
         known |= set(metric.labels)
     assert grouped_by(query) <= known | OF_PROMETHEUS
     assert is_balanced(query)
-
-
-@pytest.mark.parametrize("query", sorted(set(queries())))
-def test_only_counters_and_histograms_have_rates(query: str) -> None:
     for name in re.findall(r"(?:rate|increase)\(([a-z_]+)", query):
         assert BY_NAME[family_of(name)].kind is not Kind.GAUGE
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
-def test_an_alert_has_the_keys_that_prometheus_requires(rule: dict[str, Any]) -> None:
+def test_an_alert_has_the_keys_of_prometheus_and_a_text_with_labels_of_its_query(
+    rule: dict[str, Any],
+) -> None:
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     assert re.fullmatch(r"Xenoovs[A-Za-z]+", rule["alert"])
     assert re.fullmatch(r"[0-9]+[smhd]", rule.get("for", "0s"))
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     assert set(rule["annotations"]) == {"summary", "description"}
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))
-def test_the_text_of_an_alert_uses_labels_of_its_query(rule: dict[str, Any]) -> None:
     labels = {label for name, _ in metrics_of(rule["expr"]) for label in BY_NAME[family_of(name)].labels}
     used = set(re.findall(r"\$labels\.([a-z_]+)", " ".join(rule["annotations"].values())))
     assert used <= labels | OF_PROMETHEUS

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent_support import Scene, make_scene
+from tests.agent_support import FIPS2, FIPS3, Servers, checked_scene
 from tests.patience import eventually
 from tests.unit import balancer as small
 from xenoovs.agent.agent_check import Advertised
@@ -228,65 +228,45 @@ def test_a_failure_is_logged_and_not_repeated(
     assert vars(record)["facts"] == {"service": "s", "backend": "b1", "state": "DOWN", "reason": reason}
 
 
-CONFIG_CHECK = """\
-health: {{probe: icmp, interval: 50ms, timeout: 50ms, fall: 1, rise: 1, jitter: 0%}}
-notify: {{command: [{program}, first argument]}}
-services:"""
-
-
-class SomeDown:
-    """Backends answer unless they are in `down`; programs are run."""
-
-    def __init__(self) -> None:
-        self.down = set[str]()
-        self._prober = Prober(exec_allowed=True)
+class Programs(Servers):
+    """Programs are run."""
 
     async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
         if isinstance(target, ExecTarget):
-            return await self._prober.probe(target, timeout_s=timeout_s)
-        ok = str(getattr(target, "address", "")) not in self.down
-        return ProbeResult(ok, 0.0, "answered" if ok else "no answer")
-
-
-def scene_with(directory: Path, program: Path) -> Scene:
-    scene = make_scene(directory)
-    scene.edit("services:", CONFIG_CHECK.format(program=program))
-    scene.edit("weight: 70", "weight: 70, address: 198.51.100.2")
-    scene.edit("weight: 30", "weight: 30, address: 198.51.100.3")
-    return scene
+            return await Prober(exec_allowed=True).probe(target, timeout_s=timeout_s)
+        return await super().probe(target, timeout_s=timeout_s)
 
 
 def test_an_agent_runs_the_program_when_a_backend_goes_down_and_comes_up(tmp_path: Path) -> None:
     out, program = tmp_path / "out", tmp_path / "notify"
     program.write_text(f'#!/bin/sh\necho "$1|$2|$3|$4|$XENOOVS_REASON" >> {out}\n')
     program.chmod(0o755)
-    scene, backends = scene_with(tmp_path, program), SomeDown()
+    scene, servers = checked_scene(tmp_path, f"notify: {{command: [{program}, first argument]}}\n"), Programs()
 
     def lines() -> list[str]:
         return out.read_text().splitlines() if out.exists() else []
 
-    with scene.agent(probe=backends.probe) as (agent, _):
+    with scene.agent(probe=servers.probe) as (agent, _):
         (service, *_) = agent.config.balancer.services
         first, second = (f"{service.name}/{backend.name}" for backend in service.backends)
-        backends.down = {"198.51.100.2"}
+        servers.down = {FIPS2}
         expected = [f"first argument|BACKEND|{first}|DOWN|no answer"]
         eventually(lambda: lines() == expected, "the first is down")
-        backends.down = {"198.51.100.2", "198.51.100.3"}
+        servers.down = {FIPS2, FIPS3}
         both = [
             *expected,
             f"first argument|BACKEND|{second}|DOWN|no answer",
             f"first argument|SERVICE|{service.name}|DOWN|",
         ]
         eventually(lambda: sorted(lines()) == sorted(both), "the service is down too")
-        backends.down = set()
+        servers.down = ()
         eventually(lambda: sum("UP" in line for line in lines()) == 3, "all are up again")
         assert f"first argument|BACKEND|{first}|UP|answered" in lines()
 
 
 def test_a_program_that_hangs_blocks_no_round(tmp_path: Path) -> None:
-    scene, backends = scene_with(tmp_path, Path("/bin/sleep")), SomeDown()
-    scene.edit("first argument", "'1000'")
-    with scene.agent(probe=backends.probe) as (agent, _):
-        for down in ({"198.51.100.2"}, set[str]()):
-            backends.down, rounds = down, agent.state.round.rounds
+    scene, servers = checked_scene(tmp_path, "notify: {command: [/bin/sleep, '1000']}\n"), Programs()
+    with scene.agent(probe=servers.probe) as (agent, _):
+        for down in ({FIPS2}, set[str]()):
+            servers.down, rounds = down, agent.state.round.rounds
             eventually(lambda before=rounds: agent.state.round.rounds > before, "a round")  # type: ignore[misc]

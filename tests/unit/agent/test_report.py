@@ -14,14 +14,13 @@ from typing import Any, TextIO
 
 import pytest
 
-from tests.agent_support import Scene, make_scene
+from tests.agent_support import FIPS2, FIPS3, Servers, checked_scene
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.patience import eventually
 from tests.unit import balancer as small
 from xenoovs.agent import report
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LogForm, RepeatFilter, info, start_logging, warn
-from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import RoundFacts
 from xenoovs.decision.decision import DesiredState
@@ -30,7 +29,6 @@ from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer, Drain, DrainMode
 
-DEAD = "198.51.100.3"
 PLAIN = small.service(small.claim(), 1, 1)
 PINNING = small.balancer(replace(PLAIN, drain=Drain(DrainMode.PIN, timeout_ms=20_000, idle_timeout_ms=20_000)))
 
@@ -91,45 +89,22 @@ def test_the_log_reports_clients_that_return_during_their_drain(world: World, mo
     assert ways == [f"{two}->{one}", f"back with {two}", f"{two}->{one}"]
 
 
-class Answers:
-    """Probes with given results. `refuses`: parts of targets that fail; all fail while `is_well` is False."""
-
-    def __init__(self) -> None:
-        self.is_well = True
-        self.refuses: tuple[str, ...] = ()
-
-    async def __call__(self, target: Target, *, timeout_s: float) -> ProbeResult:
-        ok = self.is_well and not any(each in str(target) for each in self.refuses)
-        return ProbeResult(ok=ok, latency_s=0.0, reason="answered" if ok else "refused")
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    scene = make_scene(tmp_path)
-    scene.edit(
-        "services:", "health: {probe: tcp, port: 53, interval: 50ms, timeout: 40ms, fall: 1, rise: 1}\nservices:"
-    )
-    scene.edit("weight: 70", "weight: 70, address: 198.51.100.2")
-    scene.edit("weight: 30", f"weight: 30, address: {DEAD}")
-    return scene
-
-
 def logged(agent: Agent, text: str) -> list[dict[str, object]]:
     return [dict(event.facts) for event in agent.events.since(0) if event.text == text]
 
 
-def test_a_held_backend_its_later_ejection_and_the_end_are_logged_once(scene: Scene) -> None:
-    answers = Answers()
+def test_a_held_backend_its_later_ejection_and_the_end_are_logged_once(tmp_path: Path) -> None:
+    servers = Servers()
     held, over = "backends are down and keep their clients", "no backend that is down keeps its clients"
-    with scene.agent(probe=answers) as (agent, _):
+    with checked_scene(tmp_path).agent(probe=servers.probe) as (agent, _):
         (started,) = logged(agent, "starting")
         assert (started["bridge"], started["config"]) == ("ovsbr1", agent.config.digest)
-        answers.is_well = False
+        servers.down = (FIPS2, FIPS3)
         eventually(lambda: bool(logged(agent, held)), "no backend answers")
         eventually(lambda: len(logged(agent, "backend down")) == 2, "both have failed")
         first, second = logged(agent, "backend down")
         assert ("held" in first, second["held"]) == (False, second["backends"])
-        answers.refuses, answers.is_well = (DEAD if second["backends"] == "dns/fips3" else "198.51.100.2",), True
+        servers.down = (FIPS3 if second["backends"] == "dns/fips3" else FIPS2,)
         eventually(lambda: bool(logged(agent, "backend still down, and ejected now")), "the held backend is ejected")
         (again,) = logged(agent, "backend still down, and ejected now")
         assert again["backends"] == second["backends"]
@@ -140,15 +115,15 @@ def test_a_held_backend_its_later_ejection_and_the_end_are_logged_once(scene: Sc
 
 
 def test_a_backend_that_goes_down_during_a_round_is_not_reported_as_held(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = Answers()
-    with scene.agent(probe=answers) as (agent, _):
+    servers = Servers()
+    with checked_scene(tmp_path).agent(probe=servers.probe) as (agent, _):
         make_round = agent.engine.round
 
         def interrupted(*args: Any, **kwargs: Any) -> Change:
-            if not answers.refuses:
-                answers.refuses = (DEAD,)
+            if not servers.down:
+                servers.down = (FIPS3,)
                 eventually(lambda: bool(agent.state.tracker.ejections), "fips3 is down")
             return make_round(*args, **kwargs)
 

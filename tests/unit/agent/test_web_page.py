@@ -1,4 +1,4 @@
-"""The status page: its document, its policy, and the JSON that it draws."""
+"""The status page: its document, its policy, the JSON that it draws; a snapshot on its way through JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from tests.snapshots import blocks, lazy_snapshot, snapshot
 from xenoovs.agent.web.page import COLUMNS, MAX_SERVICES, agent_json, cells, page
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.show.snapshot import BlockView, LazySnapshot
+from xenoovs.errors import ParseError
+from xenoovs.show.codec import to_json
+from xenoovs.show.snapshot import BlockView, LazySnapshot, parse_snapshot
 
 
 def shown_of(lazy: LazySnapshot) -> Any:
@@ -80,3 +82,25 @@ def test_commands_on_the_page_reach_its_agent() -> None:
     shown = agent_json(replace(paused, command_options=" --bridge ovsbr1"))
     assert "nothing is changed until `xenoovs resume --bridge ovsbr1`" in shown
     assert "nothing is changed until `xenoovs resume`" in agent_json(paused)
+
+
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(to_json(snapshot()))
+    return found
+
+
+@pytest.mark.parametrize("more", [{}, {"moon_phase": "full"}], ids=["as it was", "an unknown key of a newer agent"])
+def test_a_snapshot_comes_back_from_json(more: dict[str, str]) -> None:
+    assert parse_snapshot({**document(), **more}) == snapshot()
+
+
+def test_keys_that_an_older_agent_lacks_have_their_default() -> None:
+    older = document()
+    del older["overrides"]
+    assert parse_snapshot(older).overrides == ()
+
+
+@pytest.mark.parametrize("other", [None, 3, [], {}, {"bridge": "b"}, {**document(), "services": 3}])
+def test_anything_else_is_a_parse_error(other: object) -> None:
+    with pytest.raises(ParseError, match="the status of an agent"):
+        parse_snapshot(other)

@@ -201,17 +201,6 @@ def test_what_is_to_be_measured_is_named_with_its_line_and_then_read(tmp_path: P
     assert plan_paths(paths, resources).split.total == 20
 
 
-def test_measured_pairs_make_shared_bottlenecks(tmp_path: Path) -> None:
-    file = tmp_path / "dpu.yaml"
-    file.write_text(
-        "version: 1\npaths:\n  - {name: a, capacity: 40}\n  - {name: b, capacity: 60}\n"
-        "pairs:\n  - {paths: [a, b], rates: [20, 30]}\n"
-    )
-    paths, resources, _ = load_paths(file)
-    assert resources == (Resource("a with b", Fraction(1)),)
-    assert plan_paths(paths, resources).split.total == 60
-
-
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
