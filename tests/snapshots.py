@@ -99,89 +99,71 @@ def _backend(number: int, state: BackendState, *, weight: int, **more: Any) -> B
     return BackendView(**usual | more)
 
 
-def _busy() -> BackendView:
-    return _backend(
-        0,
-        BackendState.UP,
-        weight=4,
-        share=0.625,
-        flows=10,
-        blocks={Verdict.HW: 9},
-        traffic=Traffic(9_000_000, 9_000_000_000, 1_000, 1_000_000),
-        rate=Rate(120_000.0, 120_000.0, 960e6),
-        since_s=NOW_S - 7_200,
-        reason="HTTP 200",
-        probe_latency_s=0.0012,
-        transitions=1,
-    )
-
-
-def _starting() -> BackendView:
-    return _backend(
-        1,
-        BackendState.UP,
-        weight=2,
-        flows=4,
-        blocks={Verdict.HW: 1, Verdict.TC_SW: 3},
-        traffic=Traffic(1_000_000, 1_000_000_000, 3_000_000, 3_000_000_000),
-        rate=Rate(60_000.0, 15_000.0, 480e6),
-        ramp=0.5,
-        since_s=NOW_S - 15,
-        reason="HTTP 200",
-        probe_latency_s=0.0034,
-        transitions=5,
-        changes=7,
-        last_change="down: connection refused",
-        agent=AgentView("50%", 0.5, is_away=False, reply="up 50%", problem="connection refused"),
-        last_change_s=NOW_S - 300,
-    )
-
-
-def _dead() -> BackendView:
-    return _backend(
-        2,
-        BackendState.DOWN,
-        weight=1,
-        share=0.0,
-        flows=0,
-        blocks={},
-        traffic=Traffic(0, 0, 500, 50_000),
-        rate=Rate(0.0, 0.0, 0.0),
-        since_s=NOW_S - 95,
-        reason="connection refused",
-        probe_latency_s=0.0005,
-        transitions=2,
-    )
-
-
-def _drained() -> BackendView:
-    return _backend(
-        3,
-        BackendState.DRAINED,
-        weight=1,
-        address=None,
-        weight_in_use=0,
-        target_share=0.0,
-        flows=2,
-        blocks={Verdict.SW: 1, Verdict.ABSENT: 1},
-        traffic=Traffic(),
-        rate=Rate(0.0, 0.0, 0.0),
-        since_s=NOW_S - 300,
-        transitions=0,
-    )
-
-
 def web() -> ServiceView:
-    return ServiceView(
-        name="web",
-        service_id=7,
-        vips=("192.0.2.80",),
-        backends=(_busy(), _starting(), _dead(), _drained()),
-        megaflows_predicted=16,
-        megaflows_seen=14,
-        clients_moved=0.1875,
-        draining=2,
+    """One backend is busy, one starts slowly, one is dead, and one is drained."""
+    backends = (
+        _backend(
+            0,
+            BackendState.UP,
+            weight=4,
+            share=0.625,
+            flows=10,
+            blocks={Verdict.HW: 9},
+            traffic=Traffic(9_000_000, 9_000_000_000, 1_000, 1_000_000),
+            rate=Rate(120_000.0, 120_000.0, 960e6),
+            since_s=NOW_S - 7_200,
+            reason="HTTP 200",
+            probe_latency_s=0.0012,
+            transitions=1,
+        ),
+        _backend(
+            1,
+            BackendState.UP,
+            weight=2,
+            flows=4,
+            blocks={Verdict.HW: 1, Verdict.TC_SW: 3},
+            traffic=Traffic(1_000_000, 1_000_000_000, 3_000_000, 3_000_000_000),
+            rate=Rate(60_000.0, 15_000.0, 480e6),
+            ramp=0.5,
+            since_s=NOW_S - 15,
+            reason="HTTP 200",
+            probe_latency_s=0.0034,
+            transitions=5,
+            changes=7,
+            last_change="down: connection refused",
+            agent=AgentView("50%", 0.5, is_away=False, reply="up 50%", problem="connection refused"),
+            last_change_s=NOW_S - 300,
+        ),
+        _backend(
+            2,
+            BackendState.DOWN,
+            weight=1,
+            share=0.0,
+            flows=0,
+            blocks={},
+            traffic=Traffic(0, 0, 500, 50_000),
+            rate=Rate(0.0, 0.0, 0.0),
+            since_s=NOW_S - 95,
+            reason="connection refused",
+            probe_latency_s=0.0005,
+            transitions=2,
+        ),
+        _backend(
+            3,
+            BackendState.DRAINED,
+            weight=1,
+            address=None,
+            weight_in_use=0,
+            target_share=0.0,
+            flows=2,
+            blocks={Verdict.SW: 1, Verdict.ABSENT: 1},
+            traffic=Traffic(),
+            rate=Rate(0.0, 0.0, 0.0),
+            since_s=NOW_S - 300,
+            transitions=0,
+        ),
     )
+    return ServiceView("web", 7, ("192.0.2.80",), backends, 16, megaflows_seen=14, clients_moved=0.1875, draining=2)
 
 
 def dns() -> ServiceView:

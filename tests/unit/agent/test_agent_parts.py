@@ -26,33 +26,25 @@ TREES = {path: ast.parse(path.read_text()) for path in FILES}
 _MUTATORS = {"append", "extend", "update", "add", "pop", "clear", "remove", "discard", "setdefault"}
 
 
-def declared(tree: ast.Module) -> set[str]:
-    """The attributes that classes of a module have: fields, and those that are set on `self`."""
-    found = set[str]()
-    for each in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
-        fields = (node.target for node in each.body if isinstance(node, ast.AnnAssign))
-        found |= {field.id for field in fields if isinstance(field, ast.Name)}
-        found |= {node.attr for node in targets(each) if named(node.value, "self")}
-    return found
-
-
 def named(node: ast.AST, *names: str) -> bool:
     return isinstance(node, ast.Name) and (not names or node.id in names)
 
 
-def targets(tree: ast.AST) -> Iterator[ast.Attribute]:
-    """The attributes that are assigned."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node
+def declared(tree: ast.Module) -> set[str]:
+    """The attributes that classes of a module have: fields, and those that are set on `self`."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    fields = (field.target for each in classes for field in each.body if isinstance(field, ast.AnnAssign))
+    own = {node.attr for each in classes for node in changed_attributes(each) if named(node.value, "self")}
+    return own | {field.id for field in fields if isinstance(field, ast.Name)}
 
 
-def changed_attributes(tree: ast.Module) -> Iterator[ast.Attribute]:
-    """Those, and attributes whose content is changed by a method of lists, sets and dictionaries."""
-    yield from targets(tree)
+def changed_attributes(tree: ast.AST) -> Iterator[ast.Attribute]:
+    """Those that are assigned, or whose content is changed by a method of lists, sets and dictionaries."""
     for node in ast.walk(tree):
         called = node.func if isinstance(node, ast.Call) else None
-        if isinstance(called, ast.Attribute) and called.attr in _MUTATORS and isinstance(called.value, ast.Attribute):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node
+        elif isinstance(called, ast.Attribute) and called.attr in _MUTATORS and isinstance(called.value, ast.Attribute):
             yield called.value
 
 

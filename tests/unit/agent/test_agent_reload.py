@@ -136,11 +136,16 @@ def test_a_generation_of_a_fleet_that_changes_no_service_here_costs_no_round(
         assert len(rounds) > before
 
 
-def test_an_unconfirmed_config_is_reverted_exactly(scene: Scene, revert: Callable[[Agent], None]) -> None:
+@pytest.mark.parametrize("is_lost", [False, True], ids=["", "the reply of the switch was lost"])
+def test_an_unconfirmed_config_is_reverted_exactly(
+    scene: Scene, revert: Callable[[Agent], None], *, is_lost: bool
+) -> None:
     with scene.agent(confirm_s=60) as (agent, client):
         before, digest = scene.flows, agent.config.digest
         client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 40})
         weighted = scene.flows
+        if is_lost:
+            scene.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
         try_heavier(scene, agent)
         eventually(lambda: scene.flows != weighted, "the change is applied")
         revert(agent)
@@ -158,15 +163,6 @@ def test_confirmed_it_stays(scene: Scene) -> None:
         assert (agent.snapshot().confirm_by_s, agent.snapshot().rolls_back_to) == (None, "")
         assert scene.flows != before
         assert problem(agent) == ""
-
-
-def test_a_change_whose_reply_was_lost_is_reverted_too(scene: Scene, revert: Callable[[Agent], None]) -> None:
-    with scene.agent(confirm_s=60) as (agent, _):
-        before = scene.flows
-        scene.switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
-        try_heavier(scene, agent)
-        revert(agent)
-        assert scene.flows == before
 
 
 def test_a_drain_under_way_is_reverted_completely(scene: Scene, revert: Callable[[Agent], None]) -> None:

@@ -30,6 +30,7 @@ from xenoovs.compile.pipeline import LEARNED, Stage, cookie_of
 from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
+from xenoovs.errors import CommandTimeout
 from xenoovs.model.balancer import Drain, DrainMode, Protocol, service_ids
 from xenoovs.openflow.flow import OURS, Cookies, ObservedFlow
 
@@ -43,6 +44,23 @@ TWO = small.balancer(
 @pytest.fixture
 def switch() -> FakeSwitch:
     return FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]), fake_bridge("ovsbr2", ["p0", "p1"]))
+
+
+def test_another_bridge_is_not_a_lost_one(switch: FakeSwitch) -> None:
+    engine, uplinks = Engine(switch), replace(ONE.uplinks, bridge="ovsbr2")
+    engine.round(DesiredState(ONE), now_s=0.0)
+    switch.restart("ovsbr1")
+    done = engine.round(DesiredState(replace(ONE, uplinks=uplinks)), now_s=0.0)
+    assert (done.lost, done.foreign, done.difference.unchanged) == (False, 0, 0)
+
+
+def test_after_a_lost_reply_even_an_urgent_round_reads_the_flows_again(switch: FakeSwitch) -> None:
+    engine, dead = Engine(switch), DesiredState(ONE, {"s": frozenset({"b1"})})
+    engine.round(DesiredState(ONE), now_s=0.0)
+    switch.lose_answer(CommandTimeout(argv=["ovs-ofctl"], timeout_s=1.0))
+    with pytest.raises(CommandTimeout):
+        engine.round(dead, now_s=0.0, urgent=True)
+    assert engine.round(dead, now_s=0.0, urgent=True).difference.is_empty
 
 
 def test_a_missing_port_holds_back_only_its_own_flows(switch: FakeSwitch) -> None:

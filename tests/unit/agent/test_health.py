@@ -247,21 +247,6 @@ def test_a_server_of_several_services_begins_up_only_if_all_of_them_used_it(othe
     assert tracker.health[check].is_up is is_up
 
 
-def test_the_pause_is_short_only_while_results_contradict_the_state() -> None:
-    answers = [True, False, True, False, False, False, False]
-    states = walk(replace(TCP_HEALTH, jitter=Fraction(0)), answers, remembered_up=None)
-    pauses = [state.due_s - moment for moment, state in enumerate(states)][1:]
-    assert pauses == [1.0, 0.25, 1.0, 0.25, 0.25, 1.0, 1.0]
-
-
-@given(results)
-def test_the_last_failures_in_a_row_are_known(answers: list[bool]) -> None:
-    row = len(answers) - next((i for i in range(len(answers), 0, -1) if answers[i - 1]), 0)
-    last = walk(TCP_HEALTH, answers, remembered_up=True)[-1]
-    assert last.failed_s == tuple(map(float, range(len(answers) - min(row, TCP_HEALTH.fall) + 1, len(answers) + 1)))
-    assert last.results == len(answers)
-
-
 ICMP = Health(ProbeKind.ICMP)
 parts = st.fractions(0, 1, max_denominator=100)
 
