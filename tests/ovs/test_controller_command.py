@@ -152,28 +152,27 @@ def _mode(path: Path) -> str:
 
 
 def test_local_bridges_connect_by_a_socket_that_other_users_cannot_open(wide: DummyBridge, config: Path) -> None:
-    """Found when any local process could connect to the TCP port and stand in for the bridge."""
+    """Found when any local process could connect to the TCP port and stand in for the bridge.
+
+    One that a kill has left is replaced, and one in use is not.
+    """
     socket = wide.ovs.directory / "xenoovs.controller"
-    with controller(config, wide, "--attach", listen=None) as process:
+    with controller(config, wide, "--attach", listen=None):
         eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
         assert wide.ovs.vsctl("get-controller", wide.name).strip() == "unix:xenoovs.controller"
-        assert (socket.is_socket(), _mode(socket)) == (True, "600")
+    assert socket.is_socket()
+    with controller(config, wide, "--attach", listen=None) as process:
+        assert process.stderr is not None
+        assert any('"bridge connected"' in line for line in process.stderr)
+        assert _mode(socket) == "600"
         tcp = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
         assert f"pid={process.pid}," not in tcp
+        options = ("--redundant", "--control", config.with_name("other.sock"))
+        other = finish(start("controller", config, "--db", wide.ovs.db, *options))
+        assert (other.status, "Address already in use; name another with --listen" in other.err) == (1, True)
         process.send_signal(signal.SIGTERM)
         assert finish(process).status == 0
     assert not socket.exists()
-
-
-def test_a_socket_that_a_kill_left_is_replaced_and_one_in_use_is_not(wide: DummyBridge, config: Path) -> None:
-    for _ in range(2):
-        with controller(config, wide, "--attach", listen=None) as process:
-            assert process.stderr is not None
-            assert any('"waiting for bridges"' in line for line in process.stderr)
-            options = ("--redundant", "--control", config.with_name("other.sock"))
-            other = finish(start("controller", config, "--db", wide.ovs.db, *options))
-            assert other.status == 1
-            assert "Address already in use; name another with --listen" in other.err
 
 
 def test_a_socket_that_vanishes_comes_back(own_ovs: DummyOvs, config: Path) -> None:
@@ -223,23 +222,6 @@ def application(config: Path, bridge: DummyBridge) -> Iterator[subprocess.Popen[
             yield process
         finally:
             process.kill()
-
-
-def test_as_an_application_of_the_framework(wide: DummyBridge, config: Path, xenoovs: CommandLine) -> None:
-    """Also drains by hand, and `status`."""
-    with application(config, wide):
-        try:
-            eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
-            _link(wide, "p2", "down")
-            eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
-            _link(wide, "p2", "up")
-            eventually(lambda: _backends(wide) == {"02", "03"}, "all flows again")
-            assert xenoovs("drain", "dns", "fips2", "--db", wide.ovs.db).status == 0
-            assert _backends(wide) == {"03"}
-            said = xenoovs("status", "--db", wide.ovs.db)
-            assert (said.status, "drained" in said.out) == (0, True), said.err
-        finally:
-            _link(wide, "p2", "up")
 
 
 @pytest.mark.each_release

@@ -19,6 +19,7 @@ from xenoovs.errors import StandingBy
 from xenoovs.openflow.flow import FOREIGN, LEASE_OWNER, OWNER_MASK, Bundle, Command, CookieMask, FlowMod, ObservedFlow
 from xenoovs.openflow.text import parse_flow
 from xenoovs.openflow.wire.message import Role, decode_role, encode_role_request
+from xenoovs.switch.endpoint import answers
 from xenoovs.switch.openflow import ask, connected
 
 _OLD, _NEW = (
@@ -174,14 +175,15 @@ def test_a_standby_refuses_requests_and_takes_over_with_what_operators_have_set(
         second = Controller(config, bridge, tmp_path, "second")
         both.callback(second.end)
         second.wait_for("another controller is master; standing by")
-        drained = first.ask("drain", "dns", "fips2")
-        assert drained.status == 0, drained.err
-        before = _ours(bridge)
-        assert not any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in before)
+        eventually(lambda: answers(second.control), "its agent, which has read the state of the first")
         for request in requests:
             refused = second.ask(*request)
             assert refused.status == 1
             assert f"PID {first.process.pid}, --control {first.control}) is master of bridge ovsbr1" in refused.err
+        drained = first.ask("drain", "dns", "fips2")
+        assert drained.status == 0, drained.err
+        before = _ours(bridge)
+        assert not any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in before)
         first.end()
         second.wait_for("this controller is master")
         bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")

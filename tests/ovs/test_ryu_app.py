@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.command_line import SMALL_CONFIG
+from tests.command_line import SMALL_CONFIG, finish, start
 from tests.ovs.certificates import certificates
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
 from tests.ovs.ways import free_port
@@ -279,6 +279,8 @@ def test_the_control_api_where_the_framework_has_none(several: tuple[DummyBridge
         assert ask(where, "POST", "/v1/drain", token.read_text(), body)[0] == 200
         reason = ["ovsbr1", "dns", "fips2", "drained by an operator", 1]
         eventually(lambda: launcher.about("backend") == [reason], "the other application learns of it")
+        said = finish(start("status", "--db", several[0].ovs.db))
+        assert (said.status, "drained" in said.out) == (0, True), said.err
 
 
 def ask(where: str, method: str, path: str, token: str = "", body: object = None) -> tuple[int, Any]:
