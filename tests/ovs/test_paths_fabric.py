@@ -43,15 +43,7 @@ class PathAgent:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> PathAgent:
-        argv = [
-            sys.executable,
-            "-m",
-            "xenoovs",
-            "agent",
-            str(self.config),
-            "--control",
-            str(self.control),
-        ]
+        argv = [sys.executable, "-m", "xenoovs", "agent", str(self.config), "--control", str(self.control)]
         with self.log.open("ab") as log:
             env = {**os.environ, **self.lab.ovs(self.dpu).env}
             self.process = subprocess.Popen(argv, env=env, stderr=log)
@@ -77,15 +69,14 @@ class PathAgent:
     def blocks(self) -> list[int]:
         return [path["blocks"] for path in self.remote()["paths"]]
 
-    def events(self, text: str) -> list[dict[str, Any]]:
-        return [event["facts"] for event in self.client.ask("events")["events"] if event["text"] == text]
+    def ofctl(self, command: str, *words: str, option: str = "--no-stats") -> str:
+        ovs = self.lab.ovs(self.dpu)
+        bridge = f"unix:{ovs.directory / BRIDGE}.mgmt"
+        return ofctl(ovs, "-O", "OpenFlow14", "--names", option, command, bridge, *words)
 
     def block_flows(self) -> list[str]:
         """The flows of the blocks of the remote, without counters."""
-        ovs = self.lab.ovs(self.dpu)
-        words = ("-O", "OpenFlow14", "--names", "--no-stats", "dump-flows")
-        text = ofctl(ovs, *words, f"unix:{ovs.directory / BRIDGE}.mgmt", "table=1")
-        return sorted(line.strip() for line in text.splitlines() if "udp_src" in line)
+        return sorted(line.strip() for line in self.ofctl("dump-flows", "table=1").splitlines() if "udp_src" in line)
 
     def wait_until_good(self) -> None:
         def is_good() -> bool:
@@ -97,8 +88,9 @@ class PathAgent:
 
 
 def _without_any_congestion(made: FabricLab) -> None:
-    for dpu in ("dpua1", "dpub1"):
-        _without_congestion(made.config(dpu))
+    for config in map(made.config, ("dpua1", "dpub1")):
+        lines = [line for line in config.read_text().splitlines() if not line.strip().startswith("margin:")]
+        config.write_text("\n".join([*lines, "    margin: 1000ms", ""]))
 
 
 lab = fabric_fixture("paths", FabricShape(paths=4), _without_any_congestion)
@@ -120,11 +112,6 @@ def dead_path(agent: PathAgent, wait_until_good: Callable[[], None] | None = Non
             restore(agent.lab, (spine,))
         (wait_until_good or agent.wait_until_good)()
     pytest.fail("each spine is on all ways back")
-
-
-def _without_congestion(config: Path) -> None:
-    lines = [line for line in config.read_text().splitlines() if not line.strip().startswith("margin:")]
-    config.write_text("\n".join([*lines, "    margin: 1000ms", ""]))
 
 
 @contextmanager
@@ -153,50 +140,39 @@ def test_one_port_of_each_path_is_found_and_has_a_quarter_of_the_blocks(lab: Fab
 
 
 def test_exactly_the_blocks_of_a_dead_path_leave_and_the_same_come_back(lab: FabricLab, tmp_path: Path) -> None:
+    """Open vSwitch restarts meanwhile."""
     with agents(lab, tmp_path) as (near, _):
         before = near.block_flows()
         with dead_path(near):
-            eventually(lambda: 0 in near.blocks(), "an empty path")
-            (dead,) = (index for index, state in enumerate(near.states()) if state == "failed")
-            assert sum(near.blocks()) == 64
+            eventually(lambda: near.blocks().count(0) == 1, "an empty path")
+            (dead,) = (path["port"] for path in near.remote()["paths"] if path["state"] == "failed")
+            blocks = near.blocks()
+            assert sum(blocks) == 64
             assert near.remote()["moves"]["failed"] == 16
-            eventually(lambda: not any(_port(near, dead) in flow for flow in near.block_flows()), "flows without it")
+            port = f"set_field:{dead}->"
+            eventually(lambda: not any(port in flow for flow in near.block_flows()), "flows without it")
+            without, ovs = near.block_flows(), lab.ovs("dpua1")
+            kill_and_wait([ovs.pids()[0]])
+            start_vswitchd_again(ovs)
+            eventually(lambda: near.block_flows() == without, "the same flows again")
+            eventually(lambda: near.states().count("good") == 3, "answers again")
+            assert near.blocks() == blocks
         near.wait_until_good()
         eventually(lambda: near.blocks() == [16, 16, 16, 16], "all blocks at home")
         eventually(lambda: near.block_flows() == before, "the same flows as before")
         assert near.remote()["moves"]["restored"] == 16
 
 
-def test_answers_come_by_the_last_way_back_while_the_others_are_dead(lab: FabricLab, tmp_path: Path) -> None:
-    """All answers came over one spine. When it died, all paths were unknown, and its blocks stayed where they were."""
-    with agents(lab, tmp_path) as (near, _):
-        ovs = lab.ovs(near.dpu)
-        bridge = f"unix:{ovs.directory / BRIDGE}.mgmt"
-        dead = [f"priority=60000,udp,in_port=p0,tp_src={port},tp_dst=4788" for port in (4788, 4787, 4786)]
-        try:
-            for answers in dead:
-                ofctl(ovs, "--names", "add-flow", bridge, f"{answers},actions=drop")
-            eventually(lambda: near.remote()["tos_sent"] == 0x34, "probes for the last way")
-            near.wait_until_good()
-            assert near.remote()["tos"] == 0x34
-            assert near.remote()["moves"] == {}
-        finally:
-            for answers in dead:
-                ofctl(ovs, "--names", "--strict", "del-flows", bridge, answers)
-
-
 def test_bug_ways_back_that_lose_answers_moved_blocks(lab: FabricLab, tmp_path: Path) -> None:
     with agents(lab, tmp_path) as (near, _):
-        ovs = lab.ovs(near.dpu)
-        bridge, (first, *others) = f"unix:{ovs.directory / BRIDGE}.mgmt", ANSWER_SOURCE_PORTS
-        ofctl(ovs, "-O", "OpenFlow14", "add-meter", bridge, "meter=1,pktps,burst,band=type=drop,rate=100,burst_size=1")
+        first, *others = ANSWER_SOURCE_PORTS
+        near.ofctl("add-meter", "meter=1,pktps,burst,band=type=drop,rate=100,burst_size=1")
 
         def answers(port: int) -> str:
             return f"priority=60000,udp,in_port=p0,tp_src={port},tp_dst={REFLECTED_PORT}"
 
         def lose(port: int) -> None:
-            flow = f"{answers(port)},actions=meter:1,output:{PROBE_PORT}"
-            ofctl(ovs, "-O", "OpenFlow14", "--names", "add-flow", bridge, flow)
+            near.ofctl("add-flow", f"{answers(port)},actions=meter:1,output:{PROBE_PORT}")
 
         try:
             eventually(lambda: near.remote()["tos_sent"] == 0x20, "probes for the first way")
@@ -212,71 +188,26 @@ def test_bug_ways_back_that_lose_answers_moved_blocks(lab: FabricLab, tmp_path: 
             assert near.blocks() == [16, 16, 16, 16]
         finally:
             for port in ANSWER_SOURCE_PORTS:
-                ofctl(ovs, "--names", "--strict", "del-flows", bridge, answers(port))
-            ofctl(ovs, "-O", "OpenFlow14", "del-meters", bridge)
+                near.ofctl("del-flows", answers(port), option="--strict")
+            near.ofctl("del-meters")
 
 
-def _port(agent: PathAgent, path: int) -> str:
-    return f"set_field:{agent.remote()['paths'][path]['port']}->"
-
-
-def test_a_killed_agent_leaves_the_flows_and_the_next_one_moves_nothing(lab: FabricLab, tmp_path: Path) -> None:
+def test_a_killed_agent_leaves_the_flows_and_the_next_one_moves_nothing_and_obeys_its_pin(
+    lab: FabricLab, tmp_path: Path
+) -> None:
     with agents(lab, tmp_path) as (near, _):
-        near.client.ask("paths/pause", {})
-        near.client.ask("paths/resume", {})
-        ports, before = [path["port"] for path in near.remote()["paths"]], near.block_flows()
-        near.end(signal.SIGKILL)
-        assert near.block_flows() == before
-        near.start()
-        near.wait_until_good()
-        assert [path["port"] for path in near.remote()["paths"]] == ports
-        assert near.block_flows() == before
-        assert sum(near.remote()["moves"].values()) == 0
-
-
-def test_a_pin_is_obeyed_and_survives_a_restart(lab: FabricLab, tmp_path: Path) -> None:
-    with agents(lab, tmp_path) as (near, _):
+        ports = [path["port"] for path in near.remote()["paths"]]
         try:
             near.client.ask("paths/pin", {"remote": REMOTE, "path": "p3"})
             eventually(lambda: near.blocks() == [0, 0, 64, 0], "all blocks on p3")
-            near.end()
+            before = near.block_flows()
+            near.end(signal.SIGKILL)
+            assert near.block_flows() == before
             near.start()
             near.wait_until_good()
-            assert near.blocks() == [0, 0, 64, 0]
+            assert [path["port"] for path in near.remote()["paths"]] == ports
+            assert (near.blocks(), near.block_flows()) == ([0, 0, 64, 0], before)
+            assert sum(near.remote()["moves"].values()) == 0
         finally:
             near.client.ask("paths/pin", {"remote": REMOTE})
-        eventually(lambda: near.blocks() == [16, 16, 16, 16], "all blocks at home")
-
-
-def test_nothing_moves_while_no_path_answers(lab: FabricLab, tmp_path: Path) -> None:
-    """The reflector is gone, or the way back is: no path is to blame."""
-    with agents(lab, tmp_path) as (near, far):
-        # A test before this one may have left blocks elsewhere.
-        eventually(lambda: near.blocks() == [16, 16, 16, 16], "all blocks at home")
-        before, moves = near.block_flows(), near.remote()["moves"]
-        far.end()
-        ovs = lab.ovs("dpub1")
-        ofctl(ovs, "-O", "OpenFlow14", "del-flows", f"unix:{ovs.directory / BRIDGE}.mgmt")
-        eventually(lambda: near.states() == ["unknown"] * 4, "an unknown remote")
-        assert near.remote()["is_unknown"]
-        assert near.block_flows() == before
-        far.start()
-        near.wait_until_good()
-        assert near.block_flows() == before
-        assert near.remote()["moves"] == moves
-
-
-def test_open_vswitch_restarts_in_the_middle_of_a_failure(lab: FabricLab, tmp_path: Path) -> None:
-    with agents(lab, tmp_path) as (near, _):
-        with dead_path(near):
-            eventually(lambda: near.blocks().count(0) == 1, "an empty path")
-            port = _port(near, near.blocks().index(0))
-            eventually(lambda: not any(port in flow for flow in near.block_flows()), "flows without it")
-            blocks, before = near.blocks(), near.block_flows()
-            ovs = lab.ovs("dpua1")
-            kill_and_wait([ovs.pids()[0]])
-            start_vswitchd_again(ovs)
-            eventually(lambda: near.block_flows() == before, "the same flows again")
-            eventually(lambda: near.states().count("good") == 3, "answers again")
-            assert near.blocks() == blocks
         eventually(lambda: near.blocks() == [16, 16, 16, 16], "all blocks at home")

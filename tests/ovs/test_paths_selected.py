@@ -1,5 +1,4 @@
-"""Agents whose paths are selected by address or by uplink, that learn the gateway, that share a remote, or whose fabric
-changes its routes.
+"""Agents whose paths are selected by address or by uplink, or that learn the gateway.
 
 As in test_paths_fabric.py, only dead paths lose blocks.
 """
@@ -13,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import fabric_fixture
-from tests.ovs.test_paths_fabric import REMOTE, PathAgent, dead_path
+from tests.ovs.test_paths_fabric import PathAgent, dead_path
 from tests.patience import eventually
 from xenoovs.lab.fabric.plan import BRIDGE, FabricShape
 from xenoovs.lab.lab import FabricLab
@@ -27,7 +25,7 @@ PATHS = 3
 ALIASES = tuple(f"10.2.20{number}.2" for number in range(1, PATHS))
 
 
-lab = fabric_fixture("selected", FabricShape(paths=PATHS, senders=2))
+lab = fabric_fixture("selected", FabricShape(paths=PATHS))
 
 
 @pytest.fixture
@@ -44,8 +42,7 @@ def start(lab: FabricLab, tmp_path: Path) -> Iterator[Callable[..., PathAgent]]:
             text = text.replace(old, new)
         agent.config = tmp_path / f"{dpu}.yaml"
         agent.config.write_text(text)
-        ovs = lab.ovs(dpu)
-        ofctl(ovs, "-O", "OpenFlow14", "del-flows", f"unix:{ovs.directory / BRIDGE}.mgmt")
+        agent.ofctl("del-flows")
         begun.append(agent.start())
         return agent
 
@@ -198,45 +195,3 @@ def test_the_gateway_is_learned_from_packets_of_the_host(lab: FabricLab, start: 
     eventually(is_learned, "the MAC of the next hop")
     is_good(near, PATHS)
     assert far.process is not None
-
-
-def test_two_agents_share_a_remote_and_each_decides_for_its_own_host(
-    lab: FabricLab, start: Callable[..., PathAgent]
-) -> None:
-    start("dpub1")
-    one, two = start("dpua1"), start("dpua2")
-    for agent in (one, two):
-        is_good(agent, PATHS)
-    with dead_path(one, lambda: is_good(one, PATHS)):
-        eventually(lambda: one.blocks().count(0) == 1, "an empty path")
-        # The answers to the other one may take the dead spine.
-        eventually(lambda: 0 in two.blocks() or set(two.states()) == {"unknown"}, "the same at the other host")
-    for agent in (one, two):
-        is_good(agent, PATHS)
-        assert agent.remote()["forged"] == 0
-
-
-def test_ports_that_share_a_path_after_a_change_of_routes_are_replaced_and_names_stay(
-    lab: FabricLab, start: Callable[..., PathAgent]
-) -> None:
-    start("dpub1")
-    near = start("dpua1")
-    is_good(near, PATHS)
-    before = [path["port"] for path in near.remote()["paths"]]
-    hops = [word for n in (1, 2) for word in ("nexthop", "via", spine_of(lab, n)[0], "dev", spine_of(lab, n)[1])]
-    every = [word for n in (1, 2, 3) for word in ("nexthop", "via", spine_of(lab, n)[0], "dev", spine_of(lab, n)[1])]
-    on(lab, "leafa", "ip", "route", "replace", "10.2.0.0/16", *hops)
-    try:
-        near.client.ask("paths/discover", {"remote": REMOTE})
-        eventually(lambda: len(near.remote()["paths"]) == 2, "two paths where the fabric has two")
-        names = {path["name"]: path["port"] for path in near.remote()["paths"]}
-        assert set(names.values()) <= set(before) or len(set(names.values())) == 2
-        eventually(lambda: sum(near.blocks()) == 64, "all blocks on the two")
-        near.end()
-        near.start()
-        eventually(lambda: near.states() == ["good"] * 2, "the same after a restart")
-        assert {path["name"]: path["port"] for path in near.remote()["paths"]} == names
-    finally:
-        on(lab, "leafa", "ip", "route", "replace", "10.2.0.0/16", *every)
-    near.client.ask("paths/discover", {"remote": REMOTE})
-    is_good(near, PATHS)

@@ -61,21 +61,53 @@ def waits(ovs: DummyOvs) -> bool:
     return "flow-restore-wait" in ovs.ovs.vsctl("get", "Open_vSwitch", ".", "other_config")
 
 
-def planned(ovs: DummyOvs, directory: Path) -> PlannedRestart:
-    endpoint = Endpoint(ovs.ovs.db, ovs.ovs.directory)
-    return planned_restart(ManagementSwitch(endpoint), endpoint, lambda: restart(ovs), directory=directory)
+Order = Callable[[DummyOvs], None]
 
 
-def test_everything_is_there_again(own_ovs: DummyOvs, tmp_path: Path) -> None:
+def endpoint(ovs: DummyOvs) -> Endpoint:
+    return Endpoint(ovs.ovs.db, ovs.ovs.directory)
+
+
+def planned(ovs: DummyOvs, directory: Path, order: Order = restart, timeout_s: float = 60.0) -> PlannedRestart:
+    where = endpoint(ovs)
+    return planned_restart(ManagementSwitch(where), where, lambda: order(ovs), directory=directory, timeout_s=timeout_s)
+
+
+def change(ovs: DummyOvs, directory: Path, *, wanted: bool, order: Order = restart) -> PlannedRestart:
+    """Of the setting of hardware offload."""
+
+    def restarted(set_it: Callable[[], None]) -> PlannedRestart:
+        def both(ovs: DummyOvs) -> None:
+            set_it()
+            order(ovs)
+
+        return planned(ovs, directory, both)
+
+    return OffloadSwitch(endpoint(ovs)).change(wanted=wanted, restart=restarted)
+
+
+def checks(xenoovs: CommandLine, ovs: DummyOvs, name: str) -> list[dict[str, str]]:
+    """The rows of `doctor` about one thing."""
+    rows = json.loads(xenoovs("doctor", "--db", ovs.ovs.db, "-o", "json").out)["checks"]
+    return [row for row in rows if row["check"] == name]
+
+
+def test_everything_is_there_again_also_to_a_port_with_another_number(own_ovs: DummyOvs, tmp_path: Path) -> None:
+    def renumber(ovs: DummyOvs) -> None:
+        stop_process(ovs.ovs.pids()[0])
+        ovs.ovs.vsctl("--no-wait", "set", "interface", "p1", "ofport_request=77")
+        start_vswitchd(ovs.ovs, datapath=Datapath.DUMMY)
+
     with own_ovs.bridge() as bridge, own_ovs.bridge("ovsbr2", ["p2"]) as other:
         before, default = filled(bridge), everything(other)
         asked = own_ovs.ovs.vsctl("get", "Open_vSwitch", ".", "next_cfg")
-        done = planned(own_ovs, tmp_path)
+        done = planned(own_ovs, tmp_path, renumber)
         # Bug: it ended when the database had it: for a moment ovs-vswitchd still took no packet.
         seen = own_ovs.ovs.vsctl("get", "Open_vSwitch", ".", "next_cfg", "cur_cfg").split()
         assert {*map(int, seen)} == {int(asked) + 1}
         assert everything(bridge) == before
         assert len(before) == 6
+        assert "output:77" in bridge.ofctl("dump-flows", "--no-names")
         assert everything(other) == default
         assert done.flows == {"ovsbr1": 5, "ovsbr2": len(default)}
         assert done.groups == {"ovsbr1": 1, "ovsbr2": 0}
@@ -83,43 +115,15 @@ def test_everything_is_there_again(own_ovs: DummyOvs, tmp_path: Path) -> None:
         assert not list(tmp_path.glob("*.bundle"))
 
 
-def test_a_port_with_another_number_gets_its_flows(own_ovs: DummyOvs, tmp_path: Path) -> None:
-    def renumber() -> None:
-        stop_process(own_ovs.ovs.pids()[0])
-        own_ovs.ovs.vsctl("--no-wait", "set", "interface", "p1", "ofport_request=77")
-        start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
-
-    with own_ovs.bridge() as bridge:
-        before = filled(bridge)
-        endpoint = Endpoint(own_ovs.ovs.db, own_ovs.ovs.directory)
-        planned_restart(ManagementSwitch(endpoint), endpoint, renumber, directory=tmp_path)
-        assert everything(bridge) == before
-        assert "output:77" in bridge.ofctl("dump-flows", "--no-names")
-
-
-def test_a_restart_that_fails_leaves_nothing_behind(own_ovs: DummyOvs, tmp_path: Path) -> None:
-    def refuse() -> None:
-        raise CommandFailed(argv=("systemctl",), exit_code=1, stdout="", stderr="no")
-
-    with own_ovs.bridge() as bridge:
-        before = filled(bridge)
-        endpoint = Endpoint(own_ovs.ovs.db, own_ovs.ovs.directory)
-        with pytest.raises(CommandFailed):
-            planned_restart(ManagementSwitch(endpoint), endpoint, refuse, directory=tmp_path)
-        assert everything(bridge) == before
-        assert not waits(own_ovs)
-
-
 def test_flows_that_cannot_be_put_back_are_kept_in_a_file(own_ovs: DummyOvs, tmp_path: Path) -> None:
-    def without_a_port() -> None:
-        own_ovs.ovs.vsctl("del-port", "p1")
-        restart(own_ovs)
+    def without_a_port(ovs: DummyOvs) -> None:
+        ovs.ovs.vsctl("del-port", "p1")
+        restart(ovs)
 
     with own_ovs.bridge() as bridge:
         filled(bridge)
-        endpoint = Endpoint(own_ovs.ovs.db, own_ovs.ovs.directory)
         with pytest.raises(FlowsNotRestored) as told:
-            planned_restart(ManagementSwitch(endpoint), endpoint, without_a_port, directory=tmp_path, timeout_s=3)
+            planned(own_ovs, tmp_path, without_a_port, timeout_s=3)
         (file,) = tmp_path.glob("*.bundle")
         assert f"`ovs-ofctl -O OpenFlow14 bundle ovsbr1 {file}`" in str(told.value)
         assert file.stat().st_mode & 0o777 == 0o600
@@ -156,79 +160,35 @@ def test_killed_in_the_middle_it_leaves_nobody_waiting(own_ovs: DummyOvs) -> Non
         assert everything(bridge) == before
 
 
-def test_one_that_systemd_does_not_run_is_left_alone(bridge: DummyBridge, xenoovs: CommandLine) -> None:
-    before = filled(bridge)
-    said = xenoovs("doctor", "--restart-ovs", "--db", bridge.ovs.db, "--yes")
-    assert said.status == 1
-    assert "is no service of this host and was not restarted" in said.err
-    assert everything(bridge) == before
-    bridge.ofctl("del-groups")
-
-
-FLOW = "priority=7,in_port=p0 actions=output:p1"
-
-
-def _endpoint(ovs: DummyOvs) -> Endpoint:
-    return Endpoint(ovs.ovs.db, ovs.ovs.directory)
-
-
-def _restart_vswitchd(ovs: DummyOvs) -> None:
-    stop_process(ovs.ovs.pids()[0])
-    start_vswitchd(ovs.ovs, datapath=Datapath.DUMMY)
-
-
-def _change(ovs: DummyOvs, directory: Path, *, wanted: bool, order: Callable[[], None] | None = None) -> PlannedRestart:
-    endpoint = _endpoint(ovs)
-
-    def restart(set_it: Callable[[], None]) -> PlannedRestart:
-        def both() -> None:
-            set_it()
-            (order or (lambda: _restart_vswitchd(ovs)))()
-
-        return planned_restart(ManagementSwitch(endpoint), endpoint, both, directory=directory)
-
-    return OffloadSwitch(endpoint).change(wanted=wanted, restart=restart)
-
-
-def _settings(ovs: DummyOvs) -> str:
-    return ovs.ovs.vsctl("get", "Open_vSwitch", ".", "other_config")
-
-
-def _state(xenoovs: CommandLine, ovs: DummyOvs) -> str:
-    rows = json.loads(xenoovs("doctor", "--db", ovs.ovs.db, "-o", "json").out)["checks"]
-    return str(next(row["seen"] for row in rows if row["check"] == "hw-offload in effect"))
-
-
 def test_on_and_off_are_in_effect_and_the_flows_are_there(
     own_ovs: DummyOvs, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
     with own_ovs.bridge() as bridge:
-        bridge.add_flows(f"{FLOW}\n")
-        before = bridge.dump_flows()
-        setting = OffloadSwitch(_endpoint(own_ovs))
+        before, setting = filled(bridge), OffloadSwitch(endpoint(own_ovs))
         for wanted, word in ((True, "on: "), (False, "off, as set: ")):
             assert not setting.is_as(wanted=wanted)
-            assert _change(own_ovs, tmp_path, wanted=wanted).flows == {"ovsbr1": len(before)}
+            assert change(own_ovs, tmp_path, wanted=wanted).flows == {"ovsbr1": 5}
             assert setting.is_as(wanted=wanted)
-            assert _state(xenoovs, own_ovs).startswith(word)
-            assert bridge.dump_flows() == before
+            assert [row["seen"].startswith(word) for row in checks(xenoovs, own_ovs, "hw-offload in effect")] == [True]
+            assert everything(bridge) == before
         assert not list(own_ovs.ovs.directory.glob("xenoovs-offload.json"))
 
 
-def test_a_restart_that_fails_leaves_the_setting_that_is_in_effect(own_ovs: DummyOvs, tmp_path: Path) -> None:
-    def refuse() -> None:
+def test_a_restart_that_fails_leaves_the_flows_and_the_setting_that_is_in_effect(
+    own_ovs: DummyOvs, tmp_path: Path
+) -> None:
+    def refuse(_: DummyOvs) -> None:
         raise CommandFailed(argv=("systemctl",), exit_code=1, stdout="", stderr="no")
 
-    with own_ovs.bridge():
-        setting = OffloadSwitch(_endpoint(own_ovs))
-        _change(own_ovs, tmp_path, wanted=True)
-        with pytest.raises(CommandFailed):
-            _change(own_ovs, tmp_path, wanted=False, order=refuse)
-        assert setting.is_as(wanted=True)
-        _change(own_ovs, tmp_path, wanted=False)
-        with pytest.raises(CommandFailed):
-            _change(own_ovs, tmp_path, wanted=True, order=refuse)
-        assert setting.is_as(wanted=True) or setting.is_as(wanted=False)
+    with own_ovs.bridge() as bridge:
+        before, setting = filled(bridge), OffloadSwitch(endpoint(own_ovs))
+        for is_on in (True, False):
+            change(own_ovs, tmp_path, wanted=is_on)
+            with pytest.raises(CommandFailed):
+                change(own_ovs, tmp_path, wanted=not is_on, order=refuse)
+            assert setting.is_as(wanted=True) or setting.is_as(wanted=is_on)
+            assert everything(bridge) == before
+            assert not waits(own_ovs)
 
 
 KILLED = """
@@ -256,23 +216,21 @@ def test_killed_beside_the_restart_it_is_reported_and_finished(
     own_ovs: DummyOvs, xenoovs: CommandLine, moment: str
 ) -> None:
     with own_ovs.bridge():
-        _change(own_ovs, own_ovs.ovs.directory, wanted=True)
+        change(own_ovs, own_ovs.ovs.directory, wanted=True)
         killed = subprocess.run([sys.executable, "-c", KILLED, own_ovs.ovs.directory, moment], check=False)
         assert killed.returncode == -signal.SIGKILL
-        assert 'hw-offload="false"' in _settings(own_ovs)
-        checks = json.loads(xenoovs("doctor", "--db", own_ovs.ovs.db, "-o", "json").out)["checks"]
-        assert [row["seen"] for row in checks if row["check"] == "leftovers"] == [
+        assert 'hw-offload="false"' in own_ovs.ovs.vsctl("get", "Open_vSwitch", ".", "other_config")
+        assert [row["seen"] for row in checks(xenoovs, own_ovs, "leftovers")] == [
             "other_config:hw-offload, changed by a `doctor --set` that was killed before its end"
         ]
-        assert OffloadSwitch(_endpoint(own_ovs)).finish()
+        assert OffloadSwitch(endpoint(own_ovs)).finish()
         # Before the restart it had no effect yet.
-        assert OffloadSwitch(_endpoint(own_ovs)).is_as(wanted=moment == "before")
-        checks = json.loads(xenoovs("doctor", "--db", own_ovs.ovs.db, "-o", "json").out)["checks"]
-        assert [row["state"] for row in checks if row["check"] == "leftovers"] == ["ok"]
+        assert OffloadSwitch(endpoint(own_ovs)).is_as(wanted=moment == "before")
+        assert [row["state"] for row in checks(xenoovs, own_ovs, "leftovers")] == ["ok"]
 
 
 def test_beside_another_restart_or_with_meters_it_is_refused(own_ovs: DummyOvs) -> None:
-    setting = OffloadSwitch(_endpoint(own_ovs))
+    setting = OffloadSwitch(endpoint(own_ovs))
     with own_ovs.bridge() as bridge:
         setting.require_safe(wanted=True)
         bridge.ofctl("add-meter", "meter=1,kbps,band=type=drop,rate=1000")
@@ -283,28 +241,25 @@ def test_beside_another_restart_or_with_meters_it_is_refused(own_ovs: DummyOvs) 
         setting.require_safe(wanted=True)
 
 
-def test_wrong_usage(xenoovs: CommandLine) -> None:
-    for options, words in (
-        (("--set", "offload=maybe"), "'offload=maybe' is not one of 'offload=on', 'offload=off'"),
-        (("--set", "offload=on", "--fix"), "--set excludes --fix, --backends and --restart-ovs"),
-        (("--yes",), "--yes goes with --fix, --set or --restart-ovs"),
-    ):
-        said = xenoovs("doctor", *options)
-        assert (said.status, words in said.err) == (64, True), said.err
-
-
-def test_what_is_so_already_and_one_that_systemd_does_not_run_is_left_alone(
-    bridge: DummyBridge, xenoovs: CommandLine
-) -> None:
+def test_wrong_usage_and_what_systemd_does_not_run_change_nothing(bridge: DummyBridge, xenoovs: CommandLine) -> None:
     process = os.stat(f"/proc/{bridge.ovs.pids()[0]}").st_ctime  # noqa: PTH116
-    before = bridge.ovs.vsctl("get", "Open_vSwitch", ".", "other_config")
-    said = xenoovs("doctor", "--db", bridge.ovs.db, "--set", "offload=off")
-    assert (said.status, said.out, said.err) == (0, "offload is off already: set, and in effect\n", "")
-    said = xenoovs("doctor", "--db", bridge.ovs.db, "--set", "offload=on", "--yes")
-    assert (said.status, said.out) == (1, "")
-    assert "is no service of this host and was not restarted" in said.err
-    assert bridge.ovs.vsctl("get", "Open_vSwitch", ".", "other_config") == before
+    before, settings = filled(bridge), bridge.ovs.vsctl("get", "Open_vSwitch", ".", "other_config")
+    no_service = "is no service of this host and was not restarted"
+    for options, status, words in (
+        (("--set", "offload=maybe"), 64, "'offload=maybe' is not one of 'offload=on', 'offload=off'"),
+        (("--set", "offload=on", "--fix"), 64, "--set excludes --fix, --backends and --restart-ovs"),
+        (("--yes",), 64, "--yes goes with --fix, --set or --restart-ovs"),
+        (("--restart-ovs", "--yes"), 1, no_service),
+        (("--set", "offload=on", "--yes"), 1, no_service),
+        (("--set", "offload=off"), 0, ""),
+    ):
+        said = xenoovs("doctor", *options, "--db", bridge.ovs.db)
+        assert (said.status, words in said.err) == (status, True), said.err
+    assert (said.out, said.err) == ("offload is off already: set, and in effect\n", "")
+    assert everything(bridge) == before
+    assert bridge.ovs.vsctl("get", "Open_vSwitch", ".", "other_config") == settings
     assert os.stat(f"/proc/{bridge.ovs.pids()[0]}").st_ctime == process  # noqa: PTH116
+    bridge.ofctl("del-groups")
 
 
 CLIENTS, RATE_PPS = 20, 25
