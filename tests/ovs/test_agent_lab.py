@@ -109,21 +109,13 @@ def test_a_backend_dies_and_comes_back(config: str, path: Path, tmp_path: Path) 
 
 CLIENTS, RATE_PPS = 60, 20
 
-DNS = """\
-version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
-health: {probe: udp, send: "?", interval: 1s, fast_interval: 300ms, timeout: 1s, fall: 2, rise: 2}
-services:
-  - name: dns
-    vip: 10.3.10.45
-    protocol: udp
-    ports: [53]
-    vip_mac: 02:00:5e:10:00:01
-    backends:
-      - {name: one, mac: 02:00:5e:10:00:02, weight: 2, address: 198.51.100.1}
-      - {name: two, mac: 02:00:5e:10:00:03, weight: 1, address: 198.51.100.2}
-      - {name: six, mac: 02:00:5e:10:00:04, weight: 1, address: 198.51.100.3}
-"""
+DNS = (
+    CONFIG.replace(
+        "probe: tcp, interval: 1s, fast_interval: 50ms", 'probe: udp, send: "?", interval: 1s, fast_interval: 300ms'
+    )
+    .replace("name: web", "name: dns")
+    .replace("protocol: tcp\n    ports: [80]", "protocol: udp\n    ports: [53]")
+)
 
 
 def test_only_clients_of_the_dead_backend_lose_packets_and_only_until_the_flows_change(tmp_path: Path) -> None:

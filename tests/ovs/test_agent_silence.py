@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import XENOOVS, CommandLine, finish, running, start
+from tests.command_line import XENOOVS, CommandLine, running
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.patience import eventually
 from xenoovs.agent.control.client import Client
@@ -173,15 +173,6 @@ def test_an_agent_works_and_restarts_while_the_time_of_day_jumps(
         assert [each["weight"] for each in client.ask("status")["snapshot"]["overrides"]] == weights == [50, 50]
         assert "overrides are lost" not in [event["text"] for event in client.ask("events")["events"]]
         assert process.poll() is None
-
-
-@pytest.mark.parametrize("command", ["plan", "status", "verify-offload"])
-def test_commands_end_while_the_time_of_day_jumps(
-    bridge: DummyBridge, config: Path, jumping: dict[str, str], command: str
-) -> None:
-    said = finish(start(command, config, "--db", bridge.ovs.db, env=jumping))
-    assert said.status in (0, 2, 3)
-    assert "Traceback" not in said.err
 
 
 def test_the_soft_limit_of_descriptors_is_raised(bridge: DummyBridge, config: Path) -> None:

@@ -22,7 +22,7 @@ from tests.unit.balancer import balancer, claim, service
 from tests.unit.controller.test_solicitation import HOST_MAC, VIP_MAC, solicitation
 from xenoovs.agent.probe.sockets import in_namespace
 from xenoovs.controller.listen import parse_address
-from xenoovs.controller.neighbour_discovery import BURST, NeighbourProxy, answer_flows
+from xenoovs.controller.neighbour_discovery import answer_flows
 from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Claim, PortRange, Protocol
@@ -117,35 +117,6 @@ def _follow_as_master(server: Server, bridge: DummyBridge) -> None:
     eventually(lambda: place.connection is not None and not place.connection.is_standby, "it is master")
     server.expect(bridge.name).proxy.follow(_BALANCER)
     eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
-
-
-def test_a_flood_is_bounded_and_drowns_nothing(bridge: DummyBridge, record: Record) -> None:
-    """No token comes while the clock of the bucket stands; so exactly a burst is answered, whatever the machine does.
-
-    While it lasts, flows are changed and a port without link is seen.
-    """
-    with running_server(record) as server:
-        switch = Way(server).switch(bridge.ovs)
-        switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, _PASSED_ON),)))
-        expected = server.expect(bridge.name).expected
-        proxy = NeighbourProxy(lambda: expected.connection, log=record.log, now_s=lambda: 1.0)
-        expected.receive_packet = proxy.receive
-        proxy.follow(_BALANCER)
-        eventually(lambda: _flows(bridge) == _WANTED, "the flows that bring solicitations")
-        try:
-            for step in range(30):
-                _receive(bridge, *[solicitation()] * 64)
-                flow = parse_flow(f"cookie=0x786f000000000001, table=1, priority={step} actions=drop")
-                switch.apply(bridge.name, Bundle((FlowMod(Command.ADD, flow),)))
-            bridge.ovs.appctl("netdev-dummy/set-admin-state", "p1", "down")
-            eventually(lambda: server.expect(bridge.name).expected.ports_down == {"p1"}, "the port without link")
-        finally:
-            proxy.close()
-    assert proxy.answered == BURST == len(bridge.sent("p0"))
-    assert proxy.dropped > BURST
-    assert len(record.of("packets come faster than they are answered")) == 1
-    assert len([flow for flow in bridge.dump_flows() if "table=1," in flow]) == 30
-    assert bridge.sent("p1") == []
 
 
 _CONFIG = """

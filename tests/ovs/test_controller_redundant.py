@@ -41,14 +41,24 @@ def _become_master(server: Server, what: str) -> ControllerSwitch:
     return ControllerSwitch(server.registry)
 
 
-def test_the_one_that_stands_by_changes_nothing_and_takes_over_at_once(bridge: DummyBridge) -> None:
+_LAST = (1 << 64) - 1
+"""Generation ids are compared around the end of 64 bits (OpenFlow 1.4.0, 6.3.5)."""
+
+
+@pytest.mark.parametrize("generation", [0, _LAST - 1], ids=["the first generations", "the last ones"])
+def test_the_one_that_stands_by_changes_nothing_and_takes_over_at_once(bridge: DummyBridge, generation: int) -> None:
+    def is_now(generation: int) -> bool:
+        return _request_role(bridge, Role.NOCHANGE, 0) == generation & _LAST
+
     first, second = Record(), Record()
+    _request_role(bridge, Role.MASTER, generation)
     with running_server(second, is_redundant=True) as heir:
         heir.expect("ovsbr1")
         with running_server(first, is_redundant=True) as server:
             connect(bridge.ovs, "ovsbr1", server)
             master = _become_master(server, "the first is master")
             master.apply("ovsbr1", _OLD)
+            assert is_now(generation + 1)
             connect(bridge.ovs, "ovsbr1", heir)
             eventually(lambda: second.of("another controller is master; standing by") != [], "the second stands by")
             standby = ControllerSwitch(heir.registry)
@@ -57,6 +67,7 @@ def test_the_one_that_stands_by_changes_nothing_and_takes_over_at_once(bridge: D
                     change()
             assert len(standby.dump_flows("ovsbr1")) == 1
         _become_master(heir, "the second is master").apply("ovsbr1", _NEW)
+        assert is_now(generation + (2 if generation == 0 else 3))
     assert len(live_switch(bridge.ovs).dump_flows("ovsbr1")) == 2
 
 
@@ -211,30 +222,6 @@ def test_a_bridge_that_hangs_costs_no_other_its_master(bridge: DummyBridge) -> N
         _become_master(server, "the other one has its master").apply("ovsbr1", _NEW)
         assert hung.heard.count(MULTIPART_REQUEST) == 4
     assert len(live_switch(bridge.ovs).dump_flows("ovsbr1")) == 1
-
-
-_LAST = (1 << 64) - 1
-"""Generation ids are compared around the end of 64 bits (OpenFlow 1.4.0, 6.3.5)."""
-
-
-def test_generation_ids_go_on_beyond_the_last_one(bridge: DummyBridge) -> None:
-    _request_role(bridge, Role.MASTER, _LAST - 1)
-    with running_server(Record(), is_redundant=True) as heir:
-        heir.expect("ovsbr1")
-        with running_server(Record(), is_redundant=True) as server:
-            connect(bridge.ovs, "ovsbr1", server)
-            _become_master(server, "the first is master, by the last generation").apply("ovsbr1", _OLD)
-            assert _generation(bridge) == _LAST
-            connect(bridge.ovs, "ovsbr1", heir)
-            # After the last one comes 0, by which the second asks to stand by.
-            eventually(lambda: _generation(bridge) == 0, "the second stands by")
-        _become_master(heir, "the second is master").apply("ovsbr1", _NEW)
-        assert _generation(bridge) == 1
-    assert len(live_switch(bridge.ovs).dump_flows("ovsbr1")) == 2
-
-
-def _generation(bridge: DummyBridge) -> int:
-    return _request_role(bridge, Role.NOCHANGE, 0)
 
 
 def _request_role(bridge: DummyBridge, role: Role, generation: int) -> int:

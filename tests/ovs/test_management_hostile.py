@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -44,9 +42,8 @@ _ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, prior
 _OPEN, _COMMIT, _DISCARD = 0, 4, 6
 _ECHO_REQUEST, _ECHO_REPLY, _MULTIPART_REPLY = 2, 3, 19
 _FLOW, _AGGREGATE = 1, 2
-_TALKS = 100
 _PATIENCE_S = 0.1
-"""For answers that never come. Where those that come are later than that, more talks fail, which is as good."""
+"""For answers that never come."""
 
 
 @pytest.fixture
@@ -154,8 +151,10 @@ def test_an_answer_that_does_not_come_to_its_end(
         return b""
 
     ask = partial(switch.dump_flows, "ovsbr1") if is_last is _is_dump else partial(switch.apply, "ovsbr1", _ADD)
+    before = _descriptors()
     with scripted_management(tmp_path, answer=answer) as made, pytest.raises(SwitchUnreachable, match=told):
         ask()
+    assert _descriptors() == before
 
 
 @pytest.mark.parametrize(
@@ -253,58 +252,6 @@ def _inside(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
-
-
-@pytest.mark.usefixtures("little_patience")
-def test_whatever_comes_is_an_error_of_ours_and_leaves_nothing(switch: ManagementSwitch, tmp_path: Path) -> None:
-    chance, drop = random.Random(1), parse_flow("cookie=0x786f000000000001, priority=7 actions=drop")
-    calls: tuple[Callable[[], object], ...] = (
-        lambda: switch.dump_flows("ovsbr1"),
-        lambda: switch.count_flows("ovsbr1"),
-        lambda: switch.apply("ovsbr1", Bundle((FlowMod(Command.ADD, drop),))),
-    )
-    before = _descriptors()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(tmp_path / "ovsbr1.mgmt"))
-        listener.listen(1)
-        failed = 0
-        for _ in range(_TALKS):
-            thread = Thread(target=_talk, args=(listener, chance))
-            thread.start()
-            try:
-                chance.choice(calls)()
-            except SwitchError:
-                failed += 1
-            thread.join()
-    assert _descriptors() == before
-    assert 0 < failed < _TALKS
-
-
-def _talk(listener: socket.socket, chance: random.Random) -> None:
-    """Good answers up to some point, and then one with some bytes changed, cut out or put in."""
-    good = chance.randrange(5)
-    sock, _ = listener.accept()
-    with sock, suppress(OSError):
-        sock.sendall(HELLO if good else _damaged(HELLO, chance))
-        while good and (data := sock.recv(1 << 16)):
-            for answer in filter(None, map(good_answer, _whole(data))):
-                good -= 1
-                sock.sendall(answer if good else _damaged(answer, chance))
-
-
-def _whole(data: bytes) -> Iterator[bytes]:
-    while len(data) >= 8:
-        length = max(8, int.from_bytes(data[2:4], "big"))
-        yield data[:length]
-        data = data[length:]
-
-
-def _damaged(data: bytes, chance: random.Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(chance.randrange(1, 4)):
-        at = chance.randrange(len(changed) + 1)
-        changed[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
-    return bytes(changed)
 
 
 def _descriptors() -> int:

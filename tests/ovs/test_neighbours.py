@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, finish, start
+from tests.command_line import CommandLine, running
 from tests.ovs.dummy import DummyBridge
 from tests.patience import PATIENCE_S, eventually
 from tests.probe_support import FAR_MAC, inside_ip, two_namespaces
 from xenoovs.agent.neighbour import Neighbours, resolve_now
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import MacUnknown
-from xenoovs.model.address import parse_mac
-from xenoovs.model.balancer import Balancer, sought
+from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import mac_of
 from xenoovs.switch.endpoint import Endpoint
@@ -54,13 +52,7 @@ def test_found_by_either_family(namespaces: tuple[str, str], address: str) -> No
     assert str(mac_of(first.next_hop)) == FAR_MAC
 
 
-def test_nobody_there(namespaces: tuple[str, str]) -> None:
-    with pytest.raises(MacUnknown, match=r"no MAC is known for 192\.0\.2\.50 \(web/far\)"):
-        resolve_now(balancer(namespaces[0], "192.0.2.50"), timeout_s=0.3)
-
-
 def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], bridge: DummyBridge) -> None:
-    """Also one that changed while its backend was out and the agent was away; no other client moves."""
     near, far = namespaces
     config, neighbours = balancer(near), Neighbours()
     switch = ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
@@ -81,25 +73,6 @@ def test_a_new_mac_takes_the_blocks_of_the_old_one(namespaces: tuple[str, str], 
     done = engine.round(DesiredState(config), now_s=0.0)
     assert flows() == [line.replace(FAR_MAC, OTHER_MAC) for line in before]
     assert done.difference.flow_mods == "".join(before).count(FAR_MAC)
-    without = DesiredState(config, {"web": frozenset({"far"})})
-    engine.round(without, now_s=0.0)
-    lent, (wanted,) = flows(), sought(config)
-    neighbours.macs = {wanted: parse_mac(FAR_MAC)}
-    engine.forget()
-    engine.round(without, now_s=0.0)
-    assert flows() == [line.replace(OTHER_MAC, FAR_MAC) for line in lent]
-    engine.round(DesiredState(config), now_s=0.0)
-    assert flows() == before
-
-
-def test_one_that_was_never_found_gets_no_clients(namespaces: tuple[str, str], bridge: DummyBridge) -> None:
-    config, neighbours = balancer(namespaces[0], "192.0.2.50"), Neighbours()
-    switch = ManagementSwitch(Endpoint(bridge.ovs.db, bridge.ovs.directory))
-    neighbours.poll(config)
-    Engine(switch, resolve=neighbours.resolve).round(DesiredState(config), now_s=0.0)
-    text = switch.dump_flow_text("ovsbr1")
-    assert "02:00:00:00:00:09" in text
-    assert "00:00:00:00:00:00" not in text
 
 
 def test_apply_without_an_agent(
@@ -115,37 +88,18 @@ def test_apply_without_an_agent(
     assert "no MAC is known for 192.0.2.50 (web/far)" in said.err
 
 
-@pytest.fixture
-def told_by_mac(namespaces: tuple[str, str], bridge: DummyBridge, tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """The config of a running agent in which every backend has its MAC; and the same with one address alone."""
-    by_address = CONFIG.format(near=namespaces[0], address="192.0.2.2").replace(", interface: n0", "")
+def test_backends_by_address_alone_are_taken_by_a_running_agent_when_they_come_to_the_network(
+    namespaces: tuple[str, str], bridge: DummyBridge, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    """No backend of the config before had to be resolved."""
+    by_address = CONFIG.format(near=namespaces[0], address="192.0.2.50").replace(", interface: n0", "")
     by_address = by_address[: by_address.index("      - {name: other")]
     file = tmp_path / "c.yaml"
     file.write_text(by_address.replace("far,", f"far, mac: {OTHER_MAC},"))
-    process = start("agent", file, "--db", bridge.ovs.db)
-    try:
+    with running("agent", file, "--db", bridge.ovs.db):
         eventually(lambda: OTHER_MAC in "".join(bridge.dump_flows(version="OpenFlow14")), "flows at first")
-        yield file, by_address
-    finally:
-        process.terminate()
-        finish(process)
-
-
-def test_a_config_by_address_alone_is_taken_by_a_running_agent(
-    told_by_mac: tuple[Path, str], bridge: DummyBridge
-) -> None:
-    """No backend of the config before had to be resolved."""
-    file, by_address = told_by_mac
-    file.write_text(by_address)
-    eventually(lambda: FAR_MAC in "".join(bridge.dump_flows(version="OpenFlow14")), "the MAC that was found")
-
-
-def test_a_backend_that_comes_to_the_network_after_its_config_is_found(
-    told_by_mac: tuple[Path, str], namespaces: tuple[str, str], bridge: DummyBridge, xenoovs: CommandLine
-) -> None:
-    file, by_address = told_by_mac
-    file.write_text(by_address.replace("192.0.2.2", "192.0.2.50"))
-    said = "no MAC is known for 192.0.2.50 (web/far)"
-    eventually(lambda: said in xenoovs("status", "--db", bridge.ovs.db).out, "the agent says so")
-    inside_ip(namespaces[1], "addr", "add", "192.0.2.50/24", "dev", "f0")
-    eventually(lambda: FAR_MAC in "".join(bridge.dump_flows(version="OpenFlow14")), "the MAC that was found")
+        file.write_text(by_address)
+        said = "no MAC is known for 192.0.2.50 (web/far)"
+        eventually(lambda: said in xenoovs("status", "--db", bridge.ovs.db).out, "the agent says so")
+        inside_ip(namespaces[1], "addr", "add", "192.0.2.50/24", "dev", "f0")
+        eventually(lambda: FAR_MAC in "".join(bridge.dump_flows(version="OpenFlow14")), "the MAC that was found")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
@@ -20,7 +20,7 @@ from xenoovs.agent.probe.target import ArpTarget, IcmpTarget, Target, TcpTarget,
 from xenoovs.model.address import parse_mac
 
 FAR = parse_mac(FAR_MAC)
-FAR_ADDRESS = IPv4Address("192.0.2.2")
+FAR_ADDRESS, NOBODY = IPv4Address("192.0.2.2"), IPv4Address("192.0.2.99")
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +29,25 @@ def near() -> Iterator[str]:
         yield name
 
 
-@pytest.mark.parametrize("host", ["192.0.2.2", "2001:db8::2"])
-@pytest.mark.parametrize("interface", [None, "n0"])
-def test_icmp_answered(near: str, host: str, interface: str | None) -> None:
-    assert ask(IcmpTarget(ip_address(host), Via(interface, near))).reason == "answered"
+FAR_6, ABSENT = ip_address("2001:db8::2"), parse_mac("02:00:5e:20:00:99")
+ANSWERS: dict[str, tuple[Callable[[str], Target], str]] = {
+    "ICMP": (lambda near: IcmpTarget(FAR_ADDRESS, Via(None, near)), "answered"),
+    "ICMP by an interface": (lambda near: IcmpTarget(FAR_ADDRESS, Via("n0", near)), "answered"),
+    "ICMPv6": (lambda near: IcmpTarget(FAR_6, Via(None, near)), "answered"),
+    "ICMPv6 by an interface": (lambda near: IcmpTarget(FAR_6, Via("n0", near)), "answered"),
+    "ARP": (lambda near: ArpTarget(FAR, "n0", FAR_ADDRESS, near), "answered"),
+    "silence": (lambda near: IcmpTarget(NOBODY, Via(None, near)), "no answer within 100ms"),
+    "ARP for another MAC": (lambda near: ArpTarget(ABSENT, "n0", FAR_ADDRESS, near), "no answer within 100ms"),
+    "ARP for another address": (lambda near: ArpTarget(FAR, "n0", NOBODY, near), "no answer within 100ms"),
+    "an absent device": (lambda near: ArpTarget(FAR, "n9", FAR_ADDRESS, near), "interface n9 does not exist"),
+}
 
 
-def test_icmp_silence(near: str) -> None:
-    assert ask(IcmpTarget(ip_address("192.0.2.99"), Via(None, near)), timeout_s=0.1).reason == "no answer within 100ms"
+@pytest.mark.parametrize("case", ANSWERS)
+def test_answers(near: str, case: str) -> None:
+    target, reason = ANSWERS[case]
+    timeout_s = 0.1 if "no answer" in reason else PATIENCE_S
+    assert ask(target(near), timeout_s=timeout_s).reason == reason
 
 
 @pytest.mark.parametrize(("host", "route"), [("203.0.113.5", "203.0.113.0/24"), ("2001:db8:1::5", "2001:db8:1::/64")])
@@ -67,20 +78,6 @@ def test_thousands_of_targets_share_one_socket(near: str) -> None:
             return [result.reason for result in await asyncio.gather(*probes)]
 
     assert asyncio.run(many()) == ["answered"] * 2000
-
-
-def test_arp_answered_by_the_mac(near: str) -> None:
-    assert ask(ArpTarget(FAR, "n0", FAR_ADDRESS, near)).reason == "answered"
-
-
-def test_arp_for_another_mac_or_address(near: str) -> None:
-    absent = parse_mac("02:00:5e:20:00:99")
-    assert ask(ArpTarget(absent, "n0", FAR_ADDRESS, near), timeout_s=0.1).reason == "no answer within 100ms"
-    assert ask(ArpTarget(FAR, "n0", IPv4Address("192.0.2.9"), near), timeout_s=0.1).reason == "no answer within 100ms"
-
-
-def test_absent_device(near: str) -> None:
-    assert "n9" in ask(ArpTarget(FAR, "n9", FAR_ADDRESS, near)).reason
 
 
 def test_tcp_from_inside(near: str) -> None:
@@ -128,26 +125,22 @@ def test_the_calling_thread_returns_to_its_namespace(near: str, error: Exception
     assert namespace() == before
 
 
-KINDS = ("icmp", "icmp6", "arp")
+SHARED: dict[str, tuple[Callable[[str], Target], Callable[[str], Target]]] = {
+    "icmp": (lambda near: IcmpTarget(NOBODY, Via(None, near)), ANSWERS["ICMP"][0]),
+    "icmp6": (
+        lambda near: IcmpTarget(ip_address("2001:db8::99"), Via("n0", near)),
+        ANSWERS["ICMPv6 by an interface"][0],
+    ),
+    "arp": (ANSWERS["ARP for another address"][0], ANSWERS["ARP"][0]),
+}
+"""Nobody, and one who answers and is asked by the same socket."""
 
 
-def silent_and_other(kind: str, near: str) -> tuple[Target, Target]:
-    """Nobody, and one who answers and is asked by the same socket."""
-    match kind:
-        case "icmp":
-            return IcmpTarget(IPv4Address("192.0.2.99"), Via(None, near)), IcmpTarget(FAR_ADDRESS, Via(None, near))
-        case "icmp6":
-            silent, answering = ip_address("2001:db8::99"), ip_address("2001:db8::2")
-            return IcmpTarget(silent, Via("n0", near)), IcmpTarget(answering, Via("n0", near))
-        case _:
-            return ArpTarget(FAR, "n0", IPv4Address("192.0.2.9"), near), ArpTarget(FAR, "n0", FAR_ADDRESS, near)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SHARED)
 @pytest.mark.parametrize("turns", [0, 2, *(pytest.param(turns, marks=pytest.mark.long) for turns in (1, 5, 50))])
 def test_cancelled(near: str, kind: str, turns: int) -> None:
     """At any moment: probes that share the socket are answered, and nothing is left open."""
-    silent, other = silent_and_other(kind, near)
+    silent, other = (target(near) for target in SHARED[kind])
 
     async def main() -> None:
         prober = Prober()

@@ -1,7 +1,6 @@
 """A planned restart of a real Open vSwitch: everybody's flows and groups are there again, and nobody waits for ever.
 
-Also `doctor --set offload=on|off`, which restarts it, whoever is killed meanwhile; and what a restart in a lab loses:
-`python -m pytest tests/ovs/test_restart_ovs.py -rP` prints it.
+Also `doctor --set offload=on|off`, which restarts it, whoever is killed meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import pytest
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.lab_support import lab_name, running_lab
-from tests.ovs.paced import steady_stream
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.errors import CommandFailed, FlowsNotRestored, SwitchError
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
@@ -260,40 +258,6 @@ def test_wrong_usage_and_what_systemd_does_not_run_change_nothing(bridge: DummyB
     assert bridge.ovs.vsctl("get", "Open_vSwitch", ".", "other_config") == settings
     assert os.stat(f"/proc/{bridge.ovs.pids()[0]}").st_ctime == process  # noqa: PTH116
     bridge.ofctl("del-groups")
-
-
-CLIENTS, RATE_PPS = 20, 25
-
-
-def test_packets_are_lost_only_between_the_order_and_the_end(tmp_path: Path) -> None:
-    config = tmp_path / "my.yaml"
-    config.write_text(SMALL_CONFIG)
-    here = {DIRECTORY_VARIABLE: str(tmp_path / "labs")}
-    named = ("--lab", lab_name("restart"), "--yes")
-    with running_lab("restart", parse_config(SMALL_CONFIG, file="my.yaml"), tmp_path / "labs") as lab:
-        assert finish(start("apply", config, *named, env=here)).status == 0
-        before = lab.ovs.pids()
-        with steady_stream(lab, clients=CLIENTS, rate_pps=RATE_PPS) as stream:
-            eventually(lambda: stream.say("reached") >= RATE_PPS, "a second of traffic")
-            ordered = stream.say("whole")
-            said = finish(start("doctor", "--restart-ovs", *named, "--output", "json", env=here))
-            ended = stream.say("reached")
-            eventually(lambda: stream.say("reached") >= ended + RATE_PPS, "a second of traffic afterwards")
-            answers = stream.end()
-        vswitchd, database = lab.ovs.pids()
-    assert (said.status, said.err) == (0, "")
-    assert (vswitchd != before[0], database) == (True, before[1])
-
-    lost = {client: [number for number, by in enumerate(who) if by is None] for client, who in answers.items()}
-    owners = {client: {by for by in who if by is not None} for client, who in answers.items()}
-    assert len(answers) == CLIENTS
-    assert all(ordered <= number < ended for numbers in lost.values() for number in numbers)
-    assert {len(labels) for labels in owners.values()} == {1}
-    assert len(set().union(*owners.values())) == 2
-    packets, gap_s = sum(map(len, lost.values())), json.loads(said.out)["gap_s"]
-    # Without ovs-vswitchd nothing is forwarded in user space.
-    assert packets > 0
-    print(f"{packets} packets of {CLIENTS * RATE_PPS} a second are lost; the command reported {gap_s:.2f} s")
 
 
 STOPPING = """\

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -122,15 +121,6 @@ def test_two_bridges_of_a_host_announce_one_vip(netns: str) -> None:
 
 
 KIND = encode_attributes(((1, b"flower\0"),))
-
-
-def test_a_refusal_comes_with_the_kernels_words() -> None:
-    place = FilterParent(socket.if_nametoindex("lo"))
-    with RouteSocket() as kernel, pytest.raises(Refused) as refused:
-        # The loopback device has no ingress qdisc.
-        kernel.request(RTM_NEWTFILTER, NLM_F_CREATE, place.pack(handle=1, info=0xC0020008) + KIND)
-    assert refused.value.error == 22
-    assert "doesn't exist" in refused.value.text
 
 
 def test_a_dump_ends_and_the_next_request_is_not_confused_by_it() -> None:
