@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import product
 from math import ceil
 from random import Random
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import share
 from xenoovs.partition import solve as minplus
-from xenoovs.partition.block import Assignment, Block, mask_of, moved, select, spread, unspread
+from xenoovs.partition.block import Assignment, Block, moved, select, spread, unspread
 from xenoovs.partition.change import Goal, failover, realise, start, update
 from xenoovs.partition.solve import (
     Window,
@@ -82,13 +82,6 @@ def blocks(draw: st.DrawFn) -> Block:
 def test_spreading_can_be_undone(block: Block, chosen: list[int]) -> None:
     assert unspread(*spread(block, chosen), chosen) == block
     assert unspread(*spread(block)) == block
-
-
-@given(positions)
-def test_masks_are_nested(chosen: list[int]) -> None:
-    masks = [mask_of(depth, chosen) for depth in range(9)]
-    assert all(shallow & deep == shallow for shallow, deep in pairwise(masks))
-    assert [mask.bit_count() for mask in masks] == list(range(9))
 
 
 @given(blocks(), positions, st.integers(0, 2**128 - 1))

@@ -6,6 +6,7 @@ import pytest
 
 from xenoovs.errors import ParseError
 from xenoovs.migrate.flows import read_flows
+from xenoovs.model.balancer import OtherTraffic
 
 ONE, TWO = "mod_dl_dst:02:00:00:00:00:01,output:p1", "mod_dl_dst:02:00:00:00:00:02,output:p1"
 
@@ -18,6 +19,11 @@ def weights_of(*flows: str) -> list[int]:
 def test_overlapping_flows_count_by_their_priority() -> None:
     flows = (f"priority=9,ip,nw_src=0.0.0.1/0.0.0.3,actions={TWO}", f"priority=1,ip,actions={ONE}")
     assert weights_of(*flows) == weights_of(*reversed(flows)) == [3, 1]
+
+
+def test_a_flow_of_normal_is_for_other_traffic() -> None:
+    draft = read_flows(f"ip,in_port=p0,actions={ONE}\npriority=0 actions=NORMAL")
+    assert draft.switch.other_traffic is OtherTraffic.NORMAL
 
 
 def test_flows_of_xenoovs_are_no_services() -> None:
