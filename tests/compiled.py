@@ -35,12 +35,11 @@ def draining(
     progress: Progress,
     *,
     ofports: Mapping[str, int],
-    ejected: Ejected | None = None,
     decision: Decision | None = None,
 ) -> Program:
     """Return the program for now on a switch with these flows. `decision`: what was decided already."""
     flows = tuple(seen)
-    decided, desired = _decided(balancer, flows, ejected, None)
+    decided, desired = _decided(balancer, flows, None, None)
     target = decision or decided
     transition = advance(read(flows, balancer, now_s=progress.now_s), target, desired, progress)
     return compile_program(balancer, target, transition, ofports=ofports)

@@ -104,32 +104,27 @@ def claims(vips: tuple[Vip, ...] = VIPS) -> st.SearchStrategy[Claim]:
     return _claims(st.lists(st.sampled_from(vips), unique=True, max_size=3))
 
 
-@cache
-def _weights(most: int) -> st.SearchStrategy[list[tuple[Fraction, str]]]:
-    """Weights and ports of up to `most` backends."""
-    weights = st.integers(0, 20).map(Fraction) | st.just(Fraction(1, 2))
-    return st.lists(st.tuples(weights, st.sampled_from(EGRESS)), min_size=1, max_size=most).filter(
-        lambda drawn: any(weight for weight, _ in drawn)
-    )
+_MOST_BACKENDS = 5
+_WEIGHTS = st.lists(
+    st.tuples(st.integers(0, 20).map(Fraction) | st.just(Fraction(1, 2)), st.sampled_from(EGRESS)),
+    min_size=1,
+    max_size=_MOST_BACKENDS,
+).filter(lambda drawn: any(weight for weight, _ in drawn))
+"""Weights and ports of backends."""
 
-
-@cache
-def _backups(most: int) -> st.SearchStrategy[set[int]]:
-    return st.sets(st.integers(0, most - 1)) | st.just(set[int]())
-
-
+_BACKUPS = st.sets(st.integers(0, _MOST_BACKENDS - 1)) | st.just(set[int]())
 _UNCHANGED = st.sampled_from((None, None, 0))
 
 
 @st.composite
-def backends_of(draw: st.DrawFn, *, most: int = 5, vlans: Sequence[int | None] = (None,)) -> tuple[Backend, ...]:
-    """Up to `most` backends on up to three ports, at least one with a weight; the first may take packets unchanged.
+def backends_of(draw: st.DrawFn, *, vlans: Sequence[int | None] = (None,)) -> tuple[Backend, ...]:
+    """Up to five backends on up to three ports, at least one with a weight; the first may take packets unchanged.
 
     `vlans`: those that packets may leave with.
     """
-    weights, ports = zip(*draw(_weights(most)), strict=True)
+    weights, ports = zip(*draw(_WEIGHTS), strict=True)
     unchanged = draw(_UNCHANGED)
-    backups = draw(_backups(most))
+    backups = draw(_BACKUPS)
     vlan = draw(st.sampled_from(vlans)) if len(vlans) > 1 else vlans[0]
     hops = [
         Unchanged(port, vlan) if i == unchanged else Direct(Mac(0x0A0000000000 + i), port, vlan)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit import balancer as small
-from xenoovs.decision.advance import SETTLE_S, BlockId, Progress, ServiceMove, advance, settle_s
+from xenoovs.decision.advance import SETTLE_S, Progress, ServiceMove, advance, settle_s
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import BlockMove, Decision, DesiredState, Phase, Transition, split
 from xenoovs.model.balancer import AT_ONCE, Balancer, BlockKey, Drain, DrainMode, Protocol
@@ -30,16 +30,13 @@ def go(
     *,
     now_s: float = 0.0,
     ports: Collection[str] = PORTS,
-    quiet: Collection[BlockId] = (),
     settle_s: float | None = SETTLE_S,
     revalidated: Collection[ServiceMove] | None = None,
     ejected: Mapping[str, frozenset[str]] | None = None,
-    dead: Mapping[str, frozenset[str]] | None = None,
 ) -> State:
-    """Decide and advance. `dead`: backends that are ejected for the drain, after the decision was made."""
-    decision = decide(before[0], DesiredState(balancer, ejected or {}))
-    desired = DesiredState(balancer, dead or ejected or {})
-    return decision, advance(before, decision, desired, Progress(now_s, ports, quiet, settle_s, revalidated))
+    desired = DesiredState(balancer, ejected or {})
+    decision = decide(before[0], desired)
+    return decision, advance(before, decision, desired, Progress(now_s, ports, (), settle_s, revalidated))
 
 
 def moves(state: State) -> list[BlockMove]:
