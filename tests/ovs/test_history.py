@@ -292,21 +292,6 @@ def test_beside_a_change_that_waits_another_one_is_refused(place: Place, points:
     assert place.flows() == points[2]
 
 
-def test_of_two_applies_at_once_one_has_an_effect_or_is_refused(place: Place, tmp_path: Path) -> None:
-    """Both were planned for the same flows. The bridge has what the newest entry says in each case."""
-    place.apply(SMALL_CONFIG)
-    other = tmp_path / "other.yaml"
-    for turn in range(2):
-        place.config.write_text(CONFIGS[1 + turn % 2])
-        other.write_text(CONFIGS[2 - turn % 2].replace("fips3, mac: 02:00:5e:10:00:03", "new, mac: 02:00:5e:10:00:09"))
-        both = [start("apply", path, "--db", place.bridge.ovs.db, "--yes") for path in (place.config, other)]
-        said = [finish(process) for process in both]
-        assert 0 in {each.status for each in said}
-        assert all(each.status == 0 or "has changed since the plan above was made" in each.err for each in said)
-        listed = place.listed()
-        assert re.search(r"Bridge ovsbr1 has what \d+ applied\.$", listed), (said, listed)
-
-
 def test_a_change_while_the_user_was_asked_is_not_overwritten(place: Place, points: Points) -> None:
     ours, theirs = os.openpty()
     argv = [str(XENOOVS), "apply", "--rollback", "1", "--db", place.bridge.ovs.db]
@@ -350,16 +335,6 @@ def test_weights_of_operators_are_undone_and_named(place: Place, points: Points)
     assert place.flows() == points[3]
     with agent(place.bridge, place.config):
         eventually(lambda: place.flows() == drained, "the drain")
-
-
-def test_open_connections_drain_on_the_way_back(place: Place) -> None:
-    first = place.apply(DRAINING)
-    place.apply(DRAINING.replace("weight: 30", "weight: 50"))
-    said = place.rollback()
-    assert said.status == 0
-    assert "open connections of 1 block stay with fips3" in said.out
-    assert "drained: all blocks have moved" in said.out
-    assert place.flows() == first
 
 
 def test_a_drain_under_way_is_undone_and_not_finished(place: Place) -> None:

@@ -90,23 +90,6 @@ def test_every_value_comes_back_as_it_was_written(client: StoreClient, store: St
     assert client.commit(2, Changes({"web": service("web", "c")})) is CommitOutcome.REFUSED
 
 
-def test_only_blocks_that_move_travel(client: StoreClient, store: StoreServer, tmp_path: Path) -> None:
-    owners = [f"b{number}" for number in range(16)]
-    assert client.commit(0, Changes({"dns": service("dns", *owners)})) is CommitOutcome.COMMITTED
-    with Proxy(tmp_path / "proxy", store.files.socket) as proxy, StoreClient(proxy.remote) as reader:
-        first_view(reader)
-        before = len(proxy.said)
-        moved = service("dns", *["b7", *owners[1:]])
-        change = replace(service("dns", *owners), active=moved.active)
-        assert client.commit(1, Changes({"dns": change})) is CommitOutcome.COMMITTED
-        wait_generation(reader, 2)
-        notice = proxy.said[before:].decode()
-    assert '"blocks":["map",[["0x0/4","b7"]]]' in notice
-    assert '"planned":["map",[["0x0/4","b0"]]]' in notice
-    assert notice.count("0x") == 2
-    assert len(notice) < 400
-
-
 _READ = """
 import sys
 from xenoovs.store.client import StoreClient
@@ -141,38 +124,6 @@ def test_a_transaction_larger_than_the_buffers_of_a_socket_is_written(client: St
     many = {f"s{number}": service(f"s{number}", *owners) for number in range(1000)}
     assert client.commit(0, Changes(many), timeout_s=PATIENCE_S) is CommitOutcome.COMMITTED
     assert len(first_view(client).services) == 1000
-
-
-def test_of_racing_writers_one_gets_each_generation(store: StoreServer) -> None:
-    outcomes = dict[str, list[tuple[int, CommitOutcome]]]()
-
-    def write(name: str) -> None:
-        outcomes[name] = []
-        with StoreClient(store.files.remote, with_intents=True) as writer:
-            for _ in range(20):
-                generation = first_view(writer).generation
-                outcome = writer.commit(generation, Changes({name: service(name, f"g{generation}")}))
-                outcomes[name].append((generation, outcome))
-
-    threads = [threading.Thread(target=write, args=(name,)) for name in ("one", "two", "three")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    results = [outcome for found in outcomes.values() for _, outcome in found]
-    assert len(results) == 60
-    assert set(results) <= {CommitOutcome.COMMITTED, CommitOutcome.REFUSED}
-    won = sorted(
-        generation for found in outcomes.values() for generation, outcome in found if outcome.value == "committed"
-    )
-    assert won == list(range(len(won))), "each generation was made once, without gap"
-    with StoreClient(store.files.remote) as reader:
-        view = first_view(reader)
-    assert view.generation == len(won)
-    for name, found in outcomes.items():
-        # One that had no turn in time has committed nothing.
-        if mine := [generation for generation, outcome in found if outcome is CommitOutcome.COMMITTED]:
-            assert view.services[name].active.owners == {f"g{max(mine)}"}
 
 
 def test_the_store_refuses_what_its_constraints_forbid(client: StoreClient, store: StoreServer) -> None:

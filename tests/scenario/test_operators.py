@@ -1,23 +1,25 @@
 """Runs every file of operators/: commands of `xenoovs fleet` at their times, on a store with a real controller.
 
 DPUs install what is stored at once, and report it. Who waits moves the clock. Keys of a step: `run` (a command, whose
-status, 0 without `exit`, and texts of its output, `says`, must be true), `error` (what DPUs report from then on, by
-name; null: nothing), `dies` (DPUs that report no more),
-`off_s` (how far the clock of the host is ahead), `controller: killed` (another one takes over), and what must be
-true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what
-is rolled out), `history` (the newest actions), `frozen` (roles of operators
-so far), `owners` (backends with clients). `more.yaml` is the config of the fleet with one backend more, `weights.yaml`
-that with other weights, `pinned.yaml` that with a drain, `sites.yaml` that with a backend at each of two sites,
-`elsewhere.yaml` the same with another VIP.
+status, 0 without `exit`, and texts of its output, `says`, must be true), `report` (what DPUs report from then on, by
+name: columns of their reports, of which `down` names backends), `dies` (DPUs that report no more), `edit` (texts of
+`probed.yaml`, and what `edited.yaml` has instead), `off_s` (how far the clock of the host is ahead), `controller`
+(`killed`: another one takes over), and what must be true then: `wave`, `state` (of the newest config), `begun` (DPUs
+that have what is rolled out), `history` (the newest actions), `frozen` (roles of operators so far), `owners` (backends
+with clients). `more.yaml` is the config of the fleet with one backend more, `weights.yaml` that with other weights,
+`probed.yaml` and `heavier.yaml` those with health checks, `pinned.yaml` that with a drain, `mail.yaml` that with health
+checks and one service more, `sites.yaml` that with a backend at each of two sites, `elsewhere.yaml` the same with
+another VIP.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
@@ -48,6 +50,19 @@ CONFIGS = {
     .replace("weight: 70", "weight: 70, groups: east")
     .replace("weight: 30", "weight: 30, groups: west"),
 }
+for probed, name in (("probed", "more"), ("heavier", "weights")):
+    text = CONFIGS[f"{name}.yaml"].replace("services:", "health: {probe: tcp, port: 80}\nservices:")
+    CONFIGS[f"{probed}.yaml"] = re.sub(r"fips(.),", r"fips\1, address: 192.0.2.\1,", text)
+CONFIGS["mail.yaml"] = (
+    CONFIGS["probed.yaml"]
+    + """\
+  - name: mail
+    vip: 203.0.113.2
+    backends:
+      - {name: m6, mac: 02:00:5e:10:00:06, address: 192.0.2.6, weight: 1}
+      - {name: m7, mac: 02:00:5e:10:00:07, address: 192.0.2.7, weight: 1}
+"""
+)
 CONFIGS["elsewhere.yaml"] = CONFIGS["sites.yaml"].replace("10.3.10.45", "10.3.10.46")
 
 
@@ -64,7 +79,7 @@ class World:
         self._view = settled(given(replace(EMPTY, dpus=dpus), SMALL_CONFIG))
         self._steps: Iterator[dict[str, Any]] = iter(scenario["steps"])
         self._next: dict[str, Any] | None = next(self._steps)
-        self._errors, self._last = dict[str, str | None](), dict[str, DpuStatus]()
+        self._reports, self._last = dict[str, dict[str, Any]](), dict[str, DpuStatus]()
         self._turns, self._frozen = 0, list[bool]()
         self.now_s = self.off_s = 0.0
         self._controller = self._started()
@@ -99,10 +114,14 @@ class World:
 
     def statuses(self) -> dict[str, DpuStatus]:
         at, seen_ms = self._view.generation, int((NOW_S + self.now_s) * 1000)
-        return {
-            name: DpuStatus(name, applied=at, sampled=at, seen_ms=seen_ms, error=self._errors.get(name) or "")
-            for name in self._view.dpus
-        } | self._last
+        status = DpuStatus("", applied=at, sampled=at, voted=at, seen_ms=seen_ms)
+        found = {name: replace(status, name=name, **self._reports.get(name, {})) for name in self._view.dpus}
+        return {name: replace(each, down=self._targets(each.down)) for name, each in found.items()} | self._last
+
+    def _targets(self, backends: Iterable[str]) -> frozenset[str]:
+        """The targets of backends, which are named for their addresses."""
+        addresses = {f"192.0.2.{name[-1]}" for name in backends}
+        return frozenset(target for target in self._view.watches if target.split("/")[0] in addresses)
 
     # The event that wakes the controller, for one turn.
 
@@ -133,8 +152,14 @@ class World:
 
     def _do(self, step: dict[str, Any]) -> None:
         self.off_s = step.get("off_s", self.off_s)
-        self._errors |= step.get("error", {})
+        self._reports |= step.get("report", {})
         self._last |= {name: self.statuses()[name] for name in step.get("dies", ())}
+        if "edit" in step:
+            text = CONFIGS["probed.yaml"]
+            for old, new in step["edit"].items():
+                assert old in text
+                text = text.replace(old, new)
+            Path("edited.yaml").write_text(text)
         if "controller" in step:
             self._controller = self._started()
         if "run" in step:

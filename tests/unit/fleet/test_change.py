@@ -16,7 +16,7 @@ from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ConfigError, FleetRefused
 from xenoovs.fleet.commands.change import _read as read_text_of
 from xenoovs.fleet.history import MAX_COMMENT, MAX_ENTRIES, history, oldest_entries, with_entry
-from xenoovs.fleet.plan import MAX_INTENTS, ViewReader, next_change, parse_intent, with_intent, with_override
+from xenoovs.fleet.plan import MAX_INTENTS, ViewReader, next_change, parse_intent, with_override
 from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.partition.block import Block
 from xenoovs.store.view import Action, Changes, Dpu, FleetView, IntentState
@@ -43,19 +43,6 @@ def test_an_intent_becomes_services_with_blocks_and_is_current() -> None:
     assert dns.active == dns.home
     assert dns.active.shares() == {"fips2": Fraction(11, 16), "fips3": Fraction(5, 16)}
     assert (view.intent, states(view), view.generation) == (1, {1: "current"}, 2)
-
-
-def test_another_intent_moves_no_more_clients_than_it_must() -> None:
-    view = settled(given(EMPTY, SMALL_CONFIG))
-    change = next_change(given(view, MORE))
-    (step,) = change.steps
-    assert (step.name, step.kind) == ("dns", "changed")
-    after = settled(given(view, MORE))
-    new = after.services["dns"].active.shares()
-    assert step.clients == new["fips4"]
-    assert (after.intent, states(after)) == (2, {1: "past", 2: "current"})
-    # The plan before it was given shows the same.
-    assert with_intent(view, MORE, parse_intent(MORE, file="my.yaml")).steps == change.steps
 
 
 def test_a_wrong_intent_is_refused_and_the_one_before_stays() -> None:
@@ -88,13 +75,6 @@ def test_the_last_backend_is_not_drained_and_unknown_ones_are_named() -> None:
             with_override(view, name, Fraction(0), author="", now_ms=0)
     with pytest.raises(FleetRefused, match="has no override"):
         with_override(view, ("dns", "fips3"), None, author="", now_ms=0)
-
-
-def test_an_undrain_ends_the_override() -> None:
-    view = drained(settled(given(EMPTY, SMALL_CONFIG)))
-    ended = with_override(view, ("dns", "fips2"), None, author="", now_ms=0)
-    after = settled(committed(view, Changes(overrides={(ended.service, ended.backend): None})))
-    assert after.services["dns"].active.shares() == {"fips2": Fraction(11, 16), "fips3": Fraction(5, 16)}
 
 
 def test_a_service_whose_row_is_damaged_is_written_again() -> None:

@@ -116,18 +116,6 @@ def test_max_down_holds_backends_and_ejects_them_only_after_new_failures() -> No
     assert set(fleet.shares) == {back, "b4"}
 
 
-def test_all_down_keeps_or_drops_as_configured() -> None:
-    everyone = ["b1", "b2", "b3", "b4"]
-    fleet = running(", max_down: 100%")
-    fleet.decide(everyone)
-    assert len(fleet.shares) == 1
-    fleet = running(", max_down: 100%, on_all_down: drop")
-    fleet.decide(everyone)
-    assert fleet.shares == {}
-    fleet.decide()
-    assert len(fleet.shares) == 4
-
-
 def test_slow_start_goes_on_at_a_successor() -> None:
     fleet = running(", ramp: 80s")
     fleet.decide(["b2"])
@@ -177,33 +165,6 @@ def test_a_backend_that_dies_in_a_roll_out_leaves_both_and_the_end_changes_no_fl
     assert fleet.view.services["web"].active == staged.active
     fleet.decide()
     assert fleet.shares["b2"] < Fraction(1, 32)
-
-
-def test_a_dead_backend_whose_check_gets_another_interval_stays_ejected() -> None:
-    fleet = running()
-    fleet.decide(["b2"])
-    votes = fleet.votes(["b2"], DPUS)
-    fleet.view = given(fleet.view, config(", interval: 2s"))
-    health, available = fleet.health.step(fleet.view, votes, now_s=fleet.now_s, now_ms=0)
-    assert [watch.is_down for watch in health.watches.values() if watch is not None] == [False, True, False, False]
-    assert available is not None
-    assert available[0].ejected == {"web": frozenset({"b2"})}
-    fleet.decide()
-    assert "b2" in fleet.shares
-
-
-def test_a_backend_that_waits_for_answers_has_no_clients_first() -> None:
-    fleet = running()
-    text = config(", initial: down")
-    fleet.view = given(fleet.view, text)
-    fleet.decide()
-    # Those that serve are no new ones.
-    assert len(fleet.shares) == 4
-    fleet.view = given(fleet.view, text + "      - {name: b5, mac: 02:00:5e:10:00:05, address: 192.0.2.5, weight: 1}\n")
-    fleet.decide(["b5"])
-    assert set(fleet.shares) == {"b1", "b2", "b3", "b4"}
-    fleet.decide()
-    assert "b5" in fleet.shares
 
 
 @pytest.mark.parametrize(

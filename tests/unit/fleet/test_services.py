@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from tests.fleet_support import EMPTY
 from xenoovs.agent.health import Checks, FleetWatches, fleet_checks
 from xenoovs.errors import ConfigError
 from xenoovs.fleet.plan import Memo, ViewReader, _parse, next_change, parse_intent, with_intent
-from xenoovs.model.balancer import Balancer
 from xenoovs.model.fleet import NEUTRAL, FleetServices, join, parse_fleet
 from xenoovs.model.load import compose_json
 from xenoovs.model.values import MAX_SERVICES, Value
@@ -112,39 +110,6 @@ def test_no_dpu_runs_a_program_that_the_store_names(stored: str) -> None:
         None,
     )
     assert fleet_checks(balancer, FleetWatches(1)) == Checks()
-
-
-def test_services_that_did_not_change_are_not_read_again() -> None:
-    before = rows()
-    reader = ViewReader()
-    first, decided = reader.read(before.values(), NEUTRAL, file="local")
-    text = before["two"].config.replace("02:00:5e:10:00:12", "02:00:5e:10:00:13")
-    second, again = reader.read([before["one"], replace(before["two"], config=text)], NEUTRAL, file="local")
-    assert second.services[0] is first.services[0]
-    assert again["one"] is decided["one"]
-    assert second.services[1] != first.services[1]
-
-
-@pytest.fixture
-def joined(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The names of the services of each call of `join`."""
-    calls = list[list[str]]()
-
-    def noting(local: str, services: Mapping[str, str], **options: Any) -> Balancer:
-        calls.append(list(services))
-        return join(local, services, **options)
-
-    monkeypatch.setattr("xenoovs.fleet.plan.join", noting)
-    return calls
-
-
-def test_of_a_view_with_a_new_service_and_without_an_old_one_only_the_new_one_is_read(joined: list[list[str]]) -> None:
-    reader, (one, two) = ViewReader(), rows().values()
-    joined.clear()
-    reader.read([one], NEUTRAL, file="local")
-    reader.read([one, two], NEUTRAL, file="local")
-    reader.read([two], NEUTRAL, file="local")
-    assert joined == [["one"], ["two"]]
 
 
 @pytest.fixture
