@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trustme
 
 from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult, start
 from tests.ovs.certificates import certificates
 from tests.ovs.fleets import flow_changes, running_fleet
-from tests.ovs.stores import loopback
+from tests.ovs.stores import first_view, loopback, service
 from tests.patience import eventually
+from xenoovs.errors import StoreRejected
+from xenoovs.fleet.history import with_entry
+from xenoovs.store.client import CommitOutcome, DpuStatusClient, StoreClient
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.servers import ServerFiles, files_of, server_state, stop_server
+from xenoovs.store.view import Action, Changes, DpuStatus, Freeze
 from xenoovs.switch.certificates import Certificates
 
 HOSTS = [loopback(number, 236) for number in (1, 2, 3)]
@@ -31,10 +36,11 @@ def options_of(tls: Certificates) -> list[object]:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The directories of its hosts, and the remotes that agents use."""
+    """The directories of its hosts, the options of their certificates, and the remotes that agents use."""
 
     xenoovs: CommandLine
     directories: list[Path]
+    tls: list[object]
     remotes: list[object]
 
     def fleet(self, host: int, command: str, *arguments: object) -> CommandResult:
@@ -54,7 +60,7 @@ def running_cluster(directory: Path, xenoovs: CommandLine, authority: trustme.CA
     with ExitStack() as stack:
 
         def fleet(command: str, where: Path, *options: object) -> None:
-            for name in (*(database.value for database in StoreDatabase), "relay"):
+            for name in (*(database.value for database in StoreDatabase), "relay", "operators"):
                 stack.callback(stop_server, ServerFiles(where, name))
             said = xenoovs("fleet", command, *options, *tls, "--directory", where)
             assert (said.status, said.err) == (0, ""), said.out + said.err
@@ -67,7 +73,7 @@ def running_cluster(directory: Path, xenoovs: CommandLine, authority: trustme.CA
         fleet("relay", directory / "near", "--from", source, "--listen", f"{NEAR}:6662")
         fleet("relay", directory / "far", "--from", f"ssl:{NEAR}:6662", "--listen", f"{FAR}:6662")
         states = ",".join(f"ssl:{host}:6663" for host in HOSTS)
-        yield Cluster(xenoovs, directories, ["--fleet", f"ssl:{FAR}:6662", "--fleet-state", states])
+        yield Cluster(xenoovs, directories, tls, ["--fleet", f"ssl:{FAR}:6662", "--fleet-state", states])
 
 
 def test_a_fleet_is_restored_into_a_cluster_with_tls_and_followed_through_two_tiers_of_relays(
@@ -104,6 +110,35 @@ def test_a_fleet_is_restored_into_a_cluster_with_tls_and_followed_through_two_ti
             assert all(each["certificate_left_s"] > 86_400 for each in servers)
             assert sorted(each["role"] for each in servers if each["database"] == "xenoovs") == ["leader"]
             dpu.stop()
+
+
+def test_operators_at_a_follower_and_dpus_at_each_server_have_their_roles(tmp_path: Path, xenoovs: CommandLine) -> None:
+    """Also at servers that joined the one that made the roles."""
+    authority, operators = trustme.CA(), trustme.CA()
+    dpu1, ann = certificates(authority, tmp_path, "dpu1"), certificates(operators, tmp_path, "ann")
+    with running_cluster(tmp_path, xenoovs, authority) as cluster:
+        follower = (cluster.leader + 1) % len(HOSTS)
+        # The leader decides about what the relay of operators beside a follower gets.
+        port = f"{HOSTS[follower]}:6664"
+        gate = ["--only", "operators", "--listen-operators", port, "--operators-ca", ann.authority, *cluster.tls]
+        assert cluster.fleet(follower, "server", *gate).status == 0
+        ann_here = replace(ann, authority=dpu1.authority)
+        with StoreClient(f"ssl:{port}", with_intents=True, tls=ann_here) as operator:
+            view, freeze = first_view(operator), Changes(freezes={"fleet": Freeze("fleet", 1, "ann")})
+            entry = Action(0, 1, "ann", "freeze", certificate="ann")
+            assert operator.commit(0, with_entry(view, freeze, entry)) is CommitOutcome.COMMITTED
+            made = Changes(services={"dns": service("dns", "a")})
+            for refused in (made, with_entry(view, freeze, replace(entry, certificate=""))):
+                with pytest.raises(StoreRejected, match="RBAC rules"):
+                    operator.commit(1, refused)
+        for host in HOSTS:
+            with DpuStatusClient(f"ssl:{host}:6663", tls=dpu1) as writer:
+                writer.put(DpuStatus("dpu2"))
+                eventually(lambda: "RBAC rules" in writer.connection.problem, f"the refusal at {host}")
+        assert cluster.fleet(follower, "server", "--stop").status == 0
+        without = cluster.fleet(follower, "server", "--listen", f"{HOSTS[follower]}:6661")
+        assert (without.status, "talks to its cluster at ssl:" in without.err) == (1, True)
+        assert "give --tls-key, --tls-cert and --tls-ca" in without.err
 
 
 def document(cluster: Cluster, host: int) -> dict[str, Any]:

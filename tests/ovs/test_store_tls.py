@@ -22,8 +22,6 @@ from tests.ovs.certificates import certificates
 from tests.ovs.fleets import LOCAL, running_fleet
 from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
 from tests.patience import eventually
-from xenoovs.errors import StoreRejected
-from xenoovs.fleet.history import with_entry
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
 from xenoovs.store.servers import (
@@ -31,11 +29,10 @@ from xenoovs.store.servers import (
     StorePort,
     create_databases,
     files_of,
-    operator_files,
     start_server,
     stop_server,
 )
-from xenoovs.store.view import Action, Changes, DpuStatus, Freeze
+from xenoovs.store.view import Changes, DpuStatus
 from xenoovs.switch.certificates import Certificates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -235,59 +232,6 @@ def test_whoever_reads_the_services_changes_none(
     said = client(relay.remote, dpu1, "transact", json.dumps(["Local_Config", *OTHER_PORT]))
     assert "error" in said.stdout or said.returncode != 0, said
     assert client(fleet.files.remote, None, "dump", "xenoovs").stdout == before
-
-
-def test_three_servers_talk_to_each_other_by_tls(xenoovs: CommandLine, authority: trustme.CA, tmp_path: Path) -> None:
-    hosts = [loopback(number, NETWORK + 1) for number in (1, 2, 3)]
-    directories = [tmp_path / f"s{number}" for number in (1, 2, 3)]
-    given = list[list[object]]()
-    for number, host in enumerate(hosts):
-        tls = certificates(authority, tmp_path, f"server{number}")
-        given.append(["--tls-key", tls.key, "--tls-cert", tls.certificate, "--tls-ca", tls.authority])
-        place = ["--directory", directories[number]]
-        made = xenoovs("fleet", "init", "--servers", ",".join(hosts), "--local", host, *given[number], *place)
-        assert (made.status, made.err) == (0, "")
-    own = ["--listen", f"{hosts[0]}:6661", "--listen-states", f"{hosts[0]}:6663"]
-    without = xenoovs("fleet", "server", *own, "--directory", directories[0])
-    assert without.status == 1
-    assert "talks to its cluster at ssl:" in without.err
-    assert "give --tls-key, --tls-cert and --tls-ca" in without.err
-    try:
-        for host, directory, files in zip(hosts, directories, given, strict=True):
-            ports = ["--listen", f"{host}:6661", "--listen-states", f"{host}:6663"]
-            started = xenoovs("fleet", "server", *ports, *files, "--directory", directory)
-            assert (started.status, started.err) == (0, ""), started.out
-            assert f"xenoovs_state serves at ssl:{host}:6663" in started.out
-        with StoreClient(files_of(directories[1], StoreDatabase.FLEET).remote, with_intents=True) as writer:
-            first_view(writer)
-            assert writer.commit(0, Changes({"dns": service("dns", "a")})) is CommitOutcome.COMMITTED
-        reader_files = certificates(authority, tmp_path, "dpu1")
-        with StoreClient(f"ssl:{hosts[2]}:6661", tls=reader_files) as reader:
-            assert set(wait_generation(reader, 1).services) == {"dns"}
-        # An operator at a follower, whose relay is beside it: the leader decides.
-        operators = trustme.CA()
-        ann = certificates(operators, tmp_path, "ann")
-        gate = ["--only", "operators", "--listen-operators", f"{hosts[1]}:6664", "--operators-ca", ann.authority]
-        assert xenoovs("fleet", "server", *gate, *given[1], "--directory", directories[1]).status == 0
-        ann_here = replace(ann, authority=reader_files.authority)
-        with StoreClient(f"ssl:{hosts[1]}:6664", with_intents=True, tls=ann_here) as operator:
-            view = wait_generation(operator, 1)
-            freeze = Changes(freezes={"fleet": Freeze("fleet", 1, "ann")})
-            assert operator.commit(1, with_entry(view, freeze, Action(0, 1, "ann", "freeze", certificate="ann"))) is (
-                CommitOutcome.COMMITTED
-            )
-            for refused in (Changes(services={"dns": None}), with_entry(view, freeze, Action(0, 1, "ann", "freeze"))):
-                with pytest.raises(StoreRejected, match="RBAC rules"):
-                    operator.commit(2, refused)
-        dpu2 = status_operation("insert", row={"name": "dpu2"})
-        for host in hosts:
-            said = refusal(transact(f"ssl:{host}:6663", reader_files, dpu2, database="xenoovs_state"))
-            assert said.startswith("permission error"), "a server that joined has the roles too"
-    finally:
-        for directory in directories:
-            stop_server(operator_files(directory))
-            for database in StoreDatabase:
-                stop_server(files_of(directory, database))
 
 
 _NO_FILES = ["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"]
