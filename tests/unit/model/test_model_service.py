@@ -77,7 +77,7 @@ def test_other_packets_are_another_id() -> None:
         claim(VIP, protocol=Protocol.TCP, ports=[(53, 53)]),
         Claim(frozenset(Family)),
     ]
-    assert len(set(service_ids(claims).values())) == len(claims)
+    assert len(set(map(id_of, claims))) == len(claims)
 
 
 def test_a_collision_takes_the_next_id_whatever_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
