@@ -1,13 +1,15 @@
-"""From a file to the model."""
+"""From a file to the model: forms of values, datapath ids, and tolerances that weights can meet."""
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from xenoovs.errors import ConfigUnreadable
+from tests.command_line import SMALL_CONFIG
+from xenoovs.errors import ConfigError, ConfigUnreadable
 from xenoovs.model.address import Family, parse_mac
 from xenoovs.model.balancer import (
     Balancer,
@@ -19,7 +21,8 @@ from xenoovs.model.balancer import (
     Uplinks,
 )
 from xenoovs.model.load import load_config, parse_config
-from xenoovs.model.templates import read_template, template_names
+from xenoovs.model.templates import read_template
+from xenoovs.partition.solve import partition
 
 PORT, TCP_ORDER = KeyField.SOURCE_PORT, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0)
 
@@ -99,20 +102,81 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
     assert "cannot read the config" in str(caught.value)
 
 
-def test_names_of_templates() -> None:
-    assert template_names() == (
-        "bluefield-host",
-        "hardware-budget",
-        "ipv6",
-        "many-services",
-        "minimal",
-        "nat-clients",
-        "next-hops",
-        "quickstart",
-    )
-
-
 @pytest.mark.parametrize("name", ["nothing", "../pyproject", ""])
 def test_no_such_template(name: str) -> None:
     with pytest.raises(KeyError):
         read_template(name)
+
+
+def uplinks(datapath_id: str) -> Uplinks:
+    text = SMALL_CONFIG.replace("bridge: ovsbr1", f"bridge: ovsbr1, datapath_id: {datapath_id}")
+    return parse_config(text, file="c.yaml").uplinks
+
+
+@pytest.mark.parametrize(
+    ("written", "number"), [('"0000c470bda056ac"', 0xC470BDA056AC), ("fFfFfFfFfFfFfFfF", 2**64 - 1)]
+)
+def test_datapath_ids(written: str, number: int) -> None:
+    assert uplinks(written).datapath_id == number
+    assert uplinks(written).label == f"ovsbr1@{number:016x}"
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        # As YAML reads them: a decimal number, and one with an exponent.
+        ("0000000000000012", "12 is a number to YAML; write the 16 digits in quotes"),
+        ("00009e6012345678", "is a number to YAML; write the 16 digits in quotes"),
+        ("c470bda056ac", "'c470bda056ac' is not a datapath id; write 16 hexadecimal digits"),
+        ('"0000000000000000"', "is not a datapath id"),
+        ("[]", "is not a datapath id"),
+        ("true", "is not a datapath id"),
+    ],
+)
+def test_invalid_datapath_ids_are_numbers_to_yaml_or_no_16_digits(written: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=r"switch\.datapath_id") as caught:
+        uplinks(written)
+    assert message in str(caught.value)
+
+
+def test_without_a_datapath_id_the_name_is_enough() -> None:
+    assert parse_config(SMALL_CONFIG, file="c.yaml").uplinks.label == "ovsbr1"
+
+
+def of_weights(tolerance: str, bits: int, weights: tuple[int, ...]) -> str:
+    backends = "".join(
+        f"      - {{name: b{i}, mac: 02:00:00:00:00:{i:02x}, weight: {weight}}}\n" for i, weight in enumerate(weights)
+    )
+    return (
+        "version: 1\nswitch: {ingress: p0, egress: p1}\nservices:\n  - name: web\n"
+        f"    tolerance: {tolerance}\n    match: {{bits: {bits}}}\n    backends:\n{backends}"
+    )
+
+
+WEIGHTS = [(4, (70, 20, 10)), (3, (1, 1, 1)), (8, (997, 101, 53, 7)), (16, (1000, 1000, 1)), (2, (5, 1, 1, 1))]
+
+
+def least(bits: int, weights: tuple[int, ...]) -> Fraction:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(of_weights("0.0001%", bits, weights), file="c.yaml")
+    (finding,) = caught.value.findings
+    assert finding.path == "services[0].tolerance"
+    written = re.search(r"write ([0-9.]+)%, the lowest possible", finding.message)
+    assert written
+    return Fraction(written[1])
+
+
+@pytest.mark.parametrize(("bits", "weights"), WEIGHTS)
+def test_the_least_tolerance_works_when_typed_in_and_a_hundredth_of_a_percent_less_does_not(
+    bits: int, weights: tuple[int, ...]
+) -> None:
+    percent = least(bits, weights)
+    (service,) = parse_config(of_weights(f"{float(percent)}%", bits, weights), file="c.yaml").services
+    assert partition(service.weights, tolerance=service.tolerance, width=bits).deviation <= service.tolerance
+    with pytest.raises(ConfigError):
+        parse_config(of_weights(f"{float(percent - Fraction(1, 100))}%", bits, weights), file="c.yaml")
+
+
+def test_a_budget_replaces_the_tolerance() -> None:
+    text = of_weights("0.0001%", 4, (70, 20, 10)).replace("    match:", "    max_flows: 3\n    match:")
+    assert parse_config(text, file="c.yaml").services[0].max_flows == 3
