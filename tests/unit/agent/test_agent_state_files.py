@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from threading import Event, Thread
@@ -224,24 +225,6 @@ def test_a_broken_file_is_set_aside(tmp_path: Path, data: bytes) -> None:
     assert file.load() == Runtime()
 
 
-def timed(until_s: float) -> Runtime:
-    return Runtime((Override("s", "b", Fraction(0), 0.0, Fraction(1), until_s, is_maintenance=True),))
-
-
-def reread(monkeypatch: pytest.MonkeyPatch, *, boot: str, monotonic_s: float, utc_s: float) -> float:
-    """Save 100 s before the end at 1,000 s on the clock and 5,000 s UTC; what is left by these clocks."""
-    clocks = runtime_file._clocks
-    monkeypatch.setattr(runtime_file, "_clocks", lambda: {"boot": "one", "monotonic_s": 1000.0, "utc_s": 5000.0})
-    text = render_runtime(timed(1100.0))
-    monkeypatch.setattr(runtime_file, "_clocks", lambda: {**clocks(), "boot": boot})
-    monkeypatch.setattr("time.monotonic", lambda: monotonic_s)
-    monkeypatch.setattr("time.time", lambda: utc_s)
-    (override,) = parse_runtime(text.encode()).overrides
-    assert override.until_s is not None
-    assert override.is_maintenance
-    return override.until_s - monotonic_s
-
-
 @pytest.mark.parametrize(
     ("boot", "monotonic_s", "utc_s", "left_s"),
     [
@@ -256,7 +239,15 @@ def reread(monkeypatch: pytest.MonkeyPatch, *, boot: str, monotonic_s: float, ut
 def test_the_clock_counts_within_a_boot_and_the_date_after_another(
     monkeypatch: pytest.MonkeyPatch, boot: str, monotonic_s: float, utc_s: float, left_s: float
 ) -> None:
-    assert reread(monkeypatch, boot=boot, monotonic_s=monotonic_s, utc_s=utc_s) == left_s
+    """Saved 100 s before the end, at 1,000 s on the clock and 5,000 s UTC; what is left by these clocks."""
+    timed = Override("s", "b", Fraction(0), 0.0, Fraction(1), 1100.0, is_maintenance=True)
+    clocks = runtime_file._clocks
+    monkeypatch.setattr(runtime_file, "_clocks", lambda: {"boot": "one", "monotonic_s": 1000.0, "utc_s": 5000.0})
+    text = render_runtime(Runtime((timed,)))
+    monkeypatch.setattr(runtime_file, "_clocks", lambda: {**clocks(), "boot": boot})
+    monkeypatch.setattr("time.monotonic", lambda: monotonic_s)
+    monkeypatch.setattr("time.time", lambda: utc_s)
+    assert parse_runtime(text.encode()).overrides == (replace(timed, until_s=monotonic_s + left_s),)
 
 
 def test_a_broken_file_on_a_read_only_disk_stays(tmp_path: Path) -> None:

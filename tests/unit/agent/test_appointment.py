@@ -82,13 +82,15 @@ def test_a_time_that_has_passed_and_a_change_without_flows_are_not_prepared(swit
     assert (switch.held, len(switch.applied)) == ([], 1)
 
 
-@pytest.mark.parametrize("what", ["a flow is gone", "a foreign flow", "recreated"])
+@pytest.mark.parametrize("what", ["a flow is gone", "a flow is another", "a foreign flow", "recreated"])
 def test_a_bridge_that_changed_meanwhile_is_planned_for_again(switch: FakeSwitch, engine: Engine, what: str) -> None:
     victim = next(iter(flows(switch)))
 
     def change() -> None:
         if what == "a flow is gone":
             switch.remove_flow("ovsbr1", victim.key)
+        elif what == "a flow is another":
+            switch.install("ovsbr1", [replace(victim, actions=())])
         elif what == "a foreign flow":
             switch.install("ovsbr1", [replace(victim, cookie=7, key=replace(victim.key, priority=7))])
         else:

@@ -61,17 +61,6 @@ def _switch(bridge: str) -> FakeSwitch:
     return FakeSwitch(fake_bridge(bridge, ["p0", "p1"]))
 
 
-def test_each_reconciles_its_bridge_and_logs_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    switches = {bridge: _switch(bridge) for bridge in ("br1", "br2")}
-    agents = {bridge: _agent(tmp_path, bridge, switch) for bridge, switch in switches.items()}
-    caplog.set_level(logging.INFO, LOGGER)
-    asyncio.run(run_together(agents, once=True))
-    assert [len(switch.all_flows(bridge)) for bridge, switch in switches.items()] == [8, 8]
-    assert {facts_of(record)["bridge"] for record in caplog.records} == {"br1", "br2"}
-    for bridge, agent in agents.items():
-        assert {event.facts["bridge"] for event in agent.events.since(0)} == {bridge}
-
-
 @pytest.mark.parametrize("turns", range(5))
 def test_bug_an_agent_never_ended_if_a_task_was_woken_as_it_was_cancelled(turns: int) -> None:
     """Of the turns of the loop between the event and the cancellation asyncio.wait_for() of Python 3.11 loses one."""
@@ -94,18 +83,25 @@ def test_bug_an_agent_never_ended_if_a_task_was_woken_as_it_was_cancelled(turns:
     asyncio.run(run())
 
 
-def test_a_bridge_gets_its_flows_before_the_config_of_another_is_read(tmp_path: Path) -> None:
+def test_each_logs_its_name_and_gets_its_flows_before_the_config_of_another_is_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """With 100 files the first flows came after all were read, 41 s later."""
-    switches = {bridge: _switch(bridge) for bridge in ("br1", "br2")}
+    switches, agents = {bridge: _switch(bridge) for bridge in ("br1", "br2")}, dict[str, Agent]()
 
     async def start(bridge: str) -> Agent:
         while bridge == "br2" and not switches["br1"].all_flows("br1"):
             await asyncio.sleep(0.01)
-        return _agent(tmp_path, bridge, switches[bridge])
+        agents[bridge] = _agent(tmp_path, bridge, switches[bridge])
+        return agents[bridge]
 
+    caplog.set_level(logging.INFO, LOGGER)
     starters: dict[str, Starter] = {bridge: partial(start, bridge) for bridge in switches}
     asyncio.run(asyncio.wait_for(AgentGroup().run(starters, once=True), PATIENCE_S))
     assert [len(switch.all_flows(bridge)) for bridge, switch in switches.items()] == [8, 8]
+    assert {facts_of(record)["bridge"] for record in caplog.records} == {"br1", "br2"}
+    for bridge, agent in agents.items():
+        assert {event.facts["bridge"] for event in agent.events.since(0)} == {bridge}
 
 
 def test_bug_a_bridge_that_connects_before_its_agent_is_made_shows_its_ports(tmp_path: Path) -> None:

@@ -35,20 +35,15 @@ def test_only_its_owner_gets_in_and_nothing_stays(tmp_path: Path) -> None:
     assert not path.parent.exists()
 
 
-def test_a_stale_socket_is_taken_over(tmp_path: Path) -> None:
+def test_a_stale_socket_is_taken_over_and_a_live_one_and_other_files_are_not(tmp_path: Path) -> None:
     path = tmp_path / "a.sock"
-    left = socket.socket(socket.AF_UNIX)
-    left.bind(str(path))
-    left.close()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
     assert not answers(path)
     with bound_socket(path):
         assert answers(path)
-
-
-def test_a_live_socket_and_other_files_are_not(tmp_path: Path) -> None:
-    path = tmp_path / "a.sock"
-    with bound_socket(path), pytest.raises(ListenError, match="Address already in use"), bound_socket(path):
-        pass
+        with pytest.raises(ListenError, match="Address already in use"), bound_socket(path):
+            pass
     path.write_text("something")
     with pytest.raises(ListenError, match="Address already in use"), bound_socket(path):
         pass
@@ -71,17 +66,6 @@ def test_bug_a_live_socket_whose_queue_is_full_was_removed_as_that_of_a_killed_p
 def test_a_socket_name_that_is_too_long_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ListenError, match="longer than the 107 bytes"), bound_socket(tmp_path / ("a" * 120)):
         pass
-
-
-def test_one_agent_for_one_bridge(tmp_path: Path) -> None:
-    path = tmp_path / "br.lock"
-    with lock_bridge(path, bridge="br"):
-        with pytest.raises(AgentRuns, match="another agent reconciles bridge br"), lock_bridge(path, bridge="br"):
-            pass
-        assert path.exists()
-    with lock_bridge(path, bridge="br"):
-        pass
-    assert not path.exists()
 
 
 def test_locks_of_a_config_that_moves_to_another_bridge(tmp_path: Path) -> None:
@@ -108,19 +92,20 @@ def hold(path: Path, ready: socket.socket) -> None:
         signal.pause()
 
 
-def test_the_lock_of_a_killed_agent_is_free(tmp_path: Path) -> None:
+def test_one_agent_holds_the_lock_of_a_bridge_until_it_ends_or_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "br.lock"
     ours, theirs = socket.socketpair()
     process = get_context("fork").Process(target=hold, args=(path, theirs))
     process.start()
     assert ours.recv(1) == b"x"
-    with pytest.raises(AgentRuns), lock_bridge(path, bridge="br"):
+    with pytest.raises(AgentRuns, match="another agent reconciles bridge br"), lock_bridge(path, bridge="br"):
         pass
     process.kill()
     process.join()
     assert path.exists()
     with lock_bridge(path, bridge="br"):
-        pass
+        assert path.exists()
+    assert not path.exists()
 
 
 def test_a_command_names_an_agent_only_where_there_are_several(tmp_path: Path) -> None:

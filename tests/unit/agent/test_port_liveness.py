@@ -57,11 +57,8 @@ def test_which_backends_are_left(first: dict[str, str], second: dict[str, str], 
     assert ejected(BridgePorts(ports(first=first, second=second))) == {*out.split()}
 
 
-def test_a_dead_remote_stays_dead_while_the_database_does_not_answer() -> None:
+def test_a_dead_remote_stays_dead_while_the_database_does_not_answer_and_matters_to_configs_with_bfd_alone() -> None:
     assert ejected(BridgePorts(ports(first=GONE, second=UP), "it does not answer")) == {"b1"}
-
-
-def test_a_config_without_bfd_does_not_care() -> None:
     assert ejected(BridgePorts(ports(first=GONE, second=UP)), watched=False) == frozenset()
 
 
@@ -93,26 +90,12 @@ def test_a_port_without_link_and_one_without_bfd_have_their_own_reasons() -> Non
 
 def test_bug_a_probe_that_was_sent_into_a_dead_port_ejected_its_backend_once_more() -> None:
     """It failed when the port was live again, so that clients came back, left and came back."""
-    ((_, watched),) = [(each.name, each) for each in WATCHED.services]
-    asked = replace(watched, health=Health(ProbeKind.TCP, 80, fall=1))
-    balancer = replace(
-        WATCHED,
-        services=(
-            replace(
-                asked,
-                backends=tuple(
-                    replace(each, address=IPv4Address(n)) for n, each in enumerate(asked.backends, 0xC0000201)
-                ),
-            ),
-        ),
-    )
+    (watched,) = WATCHED.services
+    backends = tuple(replace(each, address=IPv4Address(n)) for n, each in enumerate(watched.backends, 0xC0000201))
+    asked = replace(watched, health=Health(ProbeKind.TCP, 80, fall=1), backends=backends)
+    balancer = replace(WATCHED, services=(asked,))
     dead, live = (BridgePorts(ports(first=first, second=UP)) for first in (GONE, UP))
-    state = after(
-        AgentState(balancer, balancer),
-        ConfigFollowed(balancer),
-        BridgePorts(ports(first=UP, second=UP)),
-        now_s=0,
-    )
+    state = after(AgentState(balancer, balancer), ConfigFollowed(balancer), live, now_s=0)
     check = state.tracker.checks.by_backend["web", "b1"]
     ok, failed = (ProbeResult(ok=good, latency_s=0.1, reason="") for good in (True, False))
     state = after(state, Probed(check, ok, 0.0), dead, now_s=1.0)
