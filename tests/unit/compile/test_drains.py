@@ -109,40 +109,29 @@ def test_connections_to_the_new_backend_are_counted() -> None:
     assert found.connections == 1
 
 
-def test_connections_are_left_over_when_nothing_moves() -> None:
+def test_connections_are_left_over_when_nothing_moves_or_their_backend_is_dead() -> None:
+    (made,) = drain().services
     of_b0, of_b1 = learned("0a:00:00:00:00:00"), learned("0a:00:00:00:00:01")
     assert leftover(drain(), [of_b0, of_b1], {}) == ()
+    assert leftover(drain(), [of_b0, of_b1], {made.service_id: frozenset({B1})}) == (of_b1,)
     assert leftover(compiled(pinning(1, 0)), [of_b0, of_b1], {}) == (of_b0, of_b1)
 
 
-def test_connections_to_a_backend_that_is_dead_are_left_over() -> None:
-    (made,) = drain().services
-    of_b0, of_b1 = learned("0a:00:00:00:00:00"), learned("0a:00:00:00:00:01")
-    assert leftover(drain(), [of_b0, of_b1], {made.service_id: frozenset({B1})}) == (of_b1,)
-
-
 def test_what_a_drain_reports() -> None:
-    on = moving(drain(), pinning(1, 0), age_s=20.0)
-    (found,) = drains_of(on, observed(on.flows, age_s=20.0, packets=4), Times())
+    """Connections take entries as long as these live, and those of UDP none."""
+    on, udp = moving(drain(), pinning(1, 0), age_s=20.0), drain(protocol=Protocol.UDP)
+    seen = observed(on.flows, age_s=20.0, packets=4)
+    (found,), (longer,) = drains_of(on, seen, Times()), drains_of(on, seen, Times(idle_s=300.0))
     assert found == Draining("s", (("b1", "b0"),), blocks=1, left_s=40.0, connections=0, entries=2)
+    assert longer == replace(found, entries=60)
+    (found,) = drains_of(udp, observed(udp.flows, age_s=1.0, packets=1000), Times())
+    assert found.entries == 0
 
 
 @pytest.mark.parametrize(("timeout_ms", "settles_s"), [(60_000, 1.5), (1_000, 0.5)])
 def test_a_drain_reports_when_new_connections_go_on(timeout_ms: int, settles_s: float) -> None:
     (found,) = drains_of(drain(drain=replace(PIN, timeout_ms=timeout_ms)), (), Times(now_s=0.5))
     assert found.settles_s == settles_s
-
-
-def test_entries_that_live_longer_are_more() -> None:
-    on = moving(drain(), pinning(1, 0), age_s=20.0)
-    (found,) = drains_of(on, observed(on.flows, age_s=20.0, packets=4), Times(idle_s=300.0))
-    assert found.entries == 60
-
-
-def test_udp_takes_no_entry_for_a_connection() -> None:
-    program = drain(protocol=Protocol.UDP)
-    (found,) = drains_of(program, observed(program.flows, age_s=1.0, packets=1000), Times())
-    assert found.entries == 0
 
 
 def test_lint_reports_what_a_drain_costs() -> None:

@@ -49,61 +49,39 @@ def test_an_outer_header_of_ipv6_and_attributes_that_no_field_has() -> None:
     assert [(key.name, key.inner) for key in outer.other] == [("vxlan", "gbp(id=7)"), ("new", "1")]
 
 
+_ETHERNET = "eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01,dl_type=0x0800)"
+_IPV4 = f"{_ETHERNET},ipv4(src=192.0.2.1,dst=192.0.2.12,proto={{}},tos=0,ttl=64,frag=0x4000)"
+_IPV6 = "eth(dl_type=0x86dd),ipv6(src=2001:db8::1,dst=2001:db8::2,label=0,proto=17,tclass=0x0,hlimit=64)"
+_REMOTE, _LOCAL = int(IPv4Address("192.0.2.12")), int(IPv4Address("192.0.2.1"))
+_REMOTE6, _LOCAL6 = int(IPv6Address("2001:db8::2")), int(IPv6Address("2001:db8::1"))
+
+
 @pytest.mark.parametrize(
     ("actions", "found"),
     [
         (
             "set(tunnel(tun_id=0x1389,dst=192.0.2.12,ttl=64,tp_dst=6081,flags(key))),set(eth(dst=02:00:00:00:0d:02)),"
             "genev_sys_6081",
-            Encapsulation("genev_sys_6081", int(IPv4Address("192.0.2.12")), None, UDP, 6081, 0x1389),
+            Encapsulation("genev_sys_6081", _REMOTE, None, UDP, 6081, 0x1389),
         ),
         (
             "set(tunnel(tun_id=0x7,src=192.0.2.1,dst=192.0.2.12,tos=0x1,ttl=64,flags(df|csum|key))),gre_sys",
-            Encapsulation("gre_sys", int(IPv4Address("192.0.2.12")), int(IPv4Address("192.0.2.1")), GRE, None, 7),
+            Encapsulation("gre_sys", _REMOTE, _LOCAL, GRE, None, 7),
         ),
         (
-            "tnl_push(tnl_port(vxlan_sys_4789),header(size=50,type=4,eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01,"
-            "dl_type=0x0800),ipv4(src=192.0.2.1,dst=192.0.2.12,proto=17,tos=0,ttl=64,frag=0x4000),udp(src=0,dst=4789,"
-            "csum=0x0),vxlan(flags=0x8000000,vni=0x7b)),out_port(br-ul)),p1",
-            Encapsulation(
-                "vxlan_sys_4789",
-                int(IPv4Address("192.0.2.12")),
-                int(IPv4Address("192.0.2.1")),
-                UDP,
-                4789,
-                0x7B,
-                out_port="br-ul",
-            ),
+            f"tnl_push(tnl_port(vxlan_sys_4789),header(size=50,type=4,{_IPV4.format(17)},udp(src=0,dst=4789,csum=0x0),"
+            "vxlan(flags=0x8000000,vni=0x7b)),out_port(br-ul)),p1",
+            Encapsulation("vxlan_sys_4789", _REMOTE, _LOCAL, UDP, 4789, 0x7B, out_port="br-ul"),
         ),
         (
-            "tnl_push(tnl_port(4),header(size=70,type=5,eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01,"
-            "dl_type=0x86dd),ipv6(src=2001:db8::1,dst=2001:db8::2,label=0,proto=17,tclass=0x0,hlimit=64),"
-            "udp(src=0,dst=6081,csum=0xffff),geneve(crit,vni=0x1c7,options({class=0xffff,type=0x80,len=4,0xa}))),"
-            "out_port(100))",
-            Encapsulation(
-                "4",
-                int(IPv6Address("2001:db8::2")),
-                int(IPv6Address("2001:db8::1")),
-                UDP,
-                6081,
-                0x1C7,
-                is_ipv6=True,
-                out_port="100",
-            ),
+            f"tnl_push(tnl_port(4),header(size=70,type=5,{_IPV6},udp(src=0,dst=6081,csum=0xffff),"
+            "geneve(crit,vni=0x1c7,options({class=0xffff,type=0x80,len=4,0xa}))),out_port(100))",
+            Encapsulation("4", _REMOTE6, _LOCAL6, UDP, 6081, 0x1C7, is_ipv6=True, out_port="100"),
         ),
         (
-            "tnl_push(tnl_port(3),header(size=42,type=3,eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01,"
-            "dl_type=0x0800),ipv4(src=192.0.2.1,dst=192.0.2.12,proto=47,tos=0,ttl=64,frag=0x4000),"
+            f"tnl_push(tnl_port(3),header(size=42,type=3,{_IPV4.format(47)},"
             "gre((flags=0x2000,proto=0x6558),key=0x1e241)),out_port(1))",
-            Encapsulation(
-                "3",
-                int(IPv4Address("192.0.2.12")),
-                int(IPv4Address("192.0.2.1")),
-                GRE,
-                None,
-                0x1E241,
-                out_port="1",
-            ),
+            Encapsulation("3", _REMOTE, _LOCAL, GRE, None, 0x1E241, out_port="1"),
         ),
     ],
 )
@@ -114,9 +92,8 @@ def test_where_packets_leave_in_a_tunnel(actions: str, found: Encapsulation) -> 
 def test_bug_a_tunnel_in_a_clone_was_not_seen() -> None:
     """Open vSwitch before 3.0 clones each packet into a tunnel."""
     push = (
-        "tnl_push(tnl_port(genev_sys_6081),header(size=50,type=5,eth(dst=02:00:00:00:00:02,src=02:00:00:00:00:01,"
-        "dl_type=0x0800),ipv4(src=192.0.2.1,dst=192.0.2.9,proto=17,tos=0,ttl=64,frag=0x4000),"
-        "udp(src=0,dst=6081,csum=0x0),geneve(vni=0x1389)),out_port(br-ul))"
+        f"tnl_push(tnl_port(genev_sys_6081),header(size=50,type=5,{_IPV4.format(17)},udp(src=0,dst=6081,csum=0x0),"
+        "geneve(vni=0x1389)),out_port(br-ul))"
     )
     assert encapsulations((f"clone({push},u0)",)) == encapsulations((push,)) != ()
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.judge.programs import two_services
 from tests.unit.judge.why_cases import OFF, UFID, host, megaflow
-from xenoovs.datapath.host import OffloadHistory
+from xenoovs.datapath.host import HostFacts, OffloadHistory
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import DriverAnswer
@@ -80,18 +80,18 @@ def test_megaflows_outside_all_blocks_are_selected_only_by_address_or_ufid(
     assert bool(_lineup(other, question=question).candidates) is is_asked
 
 
-def test_every_candidate_has_a_reason() -> None:
-    unread = host(history=OffloadHistory(has_started=True, tc_policy=None, providers={}, is_complete=False))
-    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(unread, target=CommandTarget(config="my.yaml")))
-    (reason,) = found.reasons
-    assert reason.cause is Cause.UNKNOWN
-    assert reason.fix == ("xenoovs why my.yaml --reinstall",)
+UNREAD = OffloadHistory(has_started=True, tc_policy=None, providers={}, is_complete=False)
 
 
-def test_without_a_current_reason_the_megaflow_was_installed_too_early() -> None:
-    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(host(), target=CommandTarget(config="my.yaml")))
+@pytest.mark.parametrize(
+    ("seen", "cause", "likelihood"),
+    [(host(history=UNREAD), Cause.UNKNOWN, Likelihood.POSSIBLE), (host(), Cause.NOT_RETRIED, Likelihood.LIKELY)],
+    ids=["every candidate has a reason", "without a current reason it was installed too early"],
+)
+def test_a_megaflow_that_nothing_keeps_out(seen: HostFacts, cause: Cause, likelihood: Likelihood) -> None:
+    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(seen, target=CommandTarget(config="my.yaml")))
     (reason,) = found.reasons
-    assert (reason.cause, reason.likelihood) == (Cause.NOT_RETRIED, Likelihood.LIKELY)
+    assert (reason.cause, reason.likelihood) == (cause, likelihood)
     assert reason.fix == ("xenoovs why my.yaml --reinstall",)
 
 
@@ -196,17 +196,17 @@ def test_each_candidate_gets_the_flow_that_unwildcards_bits() -> None:
     assert reader.calls == 1
 
 
-def test_further_bits_of_a_field_that_our_flows_match_are_no_new_key() -> None:
-    (candidate,) = _attributed([_line(mask="128.0.0.1", tos="")], _Reader()).candidates
-    assert candidate.unwildcarded is not None
-    assert (candidate.unwildcarded.fields, candidate.unwildcarded.added) == ((("nw_src", 0x80000000),), frozenset())
-
-
 @pytest.mark.parametrize("layer", ["dp:tc", "dp:ovs"])
 def test_no_flows_are_read_where_every_mask_is_ours(layer: str) -> None:
     reader = _Reader(TOS)
     (candidate,) = _attributed([_line(tos="", layer=layer)], reader).candidates
     assert (candidate.unwildcarded, reader.calls) == (None, 0)
+
+
+def test_further_bits_of_a_field_that_our_flows_match_are_no_new_key() -> None:
+    (candidate,) = _attributed([_line(mask="128.0.0.1", tos="")], _Reader()).candidates
+    assert candidate.unwildcarded is not None
+    assert (candidate.unwildcarded.fields, candidate.unwildcarded.added) == ((("nw_src", 0x80000000),), frozenset())
 
 
 def test_a_megaflow_outside_all_blocks_is_not_attributed() -> None:
@@ -216,20 +216,23 @@ def test_a_megaflow_outside_all_blocks_is_not_attributed() -> None:
     assert candidate.unwildcarded is None
 
 
-def test_beside_the_drivers_refusal_stands_the_flow_that_brought_the_key_in() -> None:
-    """The driver's `unsupported match key` named neither the key, nor the flow, nor a fix."""
-    refused = DriverAnswer(95, "Operation not supported", "eswitch: unsupported match key")
-    selection = _attributed([_line()], _Reader(TOS))
-    (found,) = diagnose(selection, Evidence(host(), driver={UFID: refused}))
-    assert [reason.cause for reason in found.reasons] == [Cause.REFUSED_BY_DRIVER, Cause.UNWILDCARDED]
-    assert "ovs-ofctl --strict del-flows ovsbr1 table=0,priority=3000,udp,nw_tos=32" in found.reasons[1].fix
+REFUSED = DriverAnswer(95, "Operation not supported", "eswitch: unsupported match key")
 
 
-def test_without_a_trial_the_flow_comes_before_the_refusal_without_a_reason() -> None:
-    (found,) = diagnose(_attributed([_line()], _Reader(TOS)), Evidence(host()))
-    assert [reason.cause for reason in found.reasons] == [Cause.UNWILDCARDED, Cause.REFUSED_BY_DRIVER]
-
-
-def test_what_is_merely_possible_does_not_hide_that_it_was_not_offered() -> None:
-    (found,) = diagnose(_attributed([_line(layer="dp:ovs")], _Reader(TOS)), Evidence(host()))
-    assert [reason.cause for reason in found.reasons] == [Cause.NOT_RETRIED, Cause.UNWILDCARDED]
+@pytest.mark.parametrize(
+    ("layer", "driver", "causes"),
+    [
+        # The driver's `unsupported match key` named neither the key, nor the flow, nor a fix.
+        ("dp:tc", {UFID: REFUSED}, [Cause.REFUSED_BY_DRIVER, Cause.UNWILDCARDED]),
+        ("dp:tc", {}, [Cause.UNWILDCARDED, Cause.REFUSED_BY_DRIVER]),
+        ("dp:ovs", {}, [Cause.NOT_RETRIED, Cause.UNWILDCARDED]),
+    ],
+    ids=["beside the driver's refusal", "before a refusal without a reason", "behind what is more likely"],
+)
+def test_the_flow_that_brought_a_key_in_has_its_place_among_reasons(
+    layer: str, driver: dict[str, DriverAnswer], causes: list[Cause]
+) -> None:
+    (found,) = diagnose(_attributed([_line(layer=layer)], _Reader(TOS)), Evidence(host(), driver=driver))
+    assert [reason.cause for reason in found.reasons] == causes
+    (reason,) = (each for each in found.reasons if each.cause is Cause.UNWILDCARDED)
+    assert "ovs-ofctl --strict del-flows ovsbr1 table=0,priority=3000,udp,nw_tos=32" in reason.fix
