@@ -107,18 +107,11 @@ def test_a_vip_with_two_macs_is_refused() -> None:
         program(one, two)
 
 
-def test_unlike_conditions_never_share_a_priority() -> None:
-    found = all_priorities()
-    assert len(set(found.values())) == len(found) == 2 + 2 * 17
-
-
-def test_priority_falls_with_vip_then_port_bits_then_protocol() -> None:
-    ordered = sorted(all_priorities().items(), key=lambda item: -item[1])
-    assert [kind for kind, _ in ordered] == sorted(all_priorities(), key=lambda kind: (kind[0], kind[2], kind[1]))
-
-
-def test_services_lie_between_neighbour_discovery_and_arp() -> None:
-    found = all_priorities().values()
+def test_priority_falls_with_vip_then_port_bits_then_protocol_and_no_two_share_one() -> None:
+    by_kind = all_priorities()
+    found = [by_kind[kind] for kind in sorted(by_kind, key=lambda kind: (kind[0], kind[2], kind[1]))]
+    assert found == sorted(set(found), reverse=True)
+    assert len(found) == 2 + 2 * 17
     assert NEIGHBOUR_DISCOVERY_PRIORITY > max(found) > min(found) > ARP_PRIORITY > OTHER_PRIORITY > 0
 
 
@@ -151,6 +144,8 @@ def test_tables_are_those_of_flows_that_are_installed() -> None:
         "DRAIN_TARGET": (5, 5),
         "LEARNED": (2, 6),
     }
+    # Otherwise a dump of the program would leave out a stage, or show learned flows.
+    assert max(stage.value for stage in Stage) < 8
 
 
 @given(stage=st.integers(0, 255), service=st.integers(0, 1 << 32), generation=st.integers(0, 255))
@@ -159,11 +154,6 @@ def test_learned_flows_are_distinguished_by_their_cookies(stage: int, service: i
     assert [sum(cookie in mask for mask in masks) for masks in (OURS, PROGRAM, LEARNED)] == (
         [1, 0, 1] if stage % 8 == Stage.LEARNED.value else [1, 1, 0]
     )
-
-
-def test_no_stage_is_taken_for_another_by_its_last_bits() -> None:
-    """Otherwise a dump of the program would leave out a stage, or show learned flows."""
-    assert max(stage.value for stage in Stage) < 8
 
 
 def held(mask: PortMask) -> range:

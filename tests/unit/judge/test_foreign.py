@@ -265,14 +265,14 @@ def test_the_blocks_that_a_rule_matches(keys: dict[str, Any], blocks: int) -> No
     assert [len(rule.blocks) for rule in _found(_rule(keys), OWN)] == ([blocks] if blocks else [])
 
 
-MATCHALL = {"keys": {}, "kind": "matchall"}
-
-
 @pytest.mark.parametrize(
     ("rule", "own", "device", "is_met"),
     [
-        *((_rule(**MATCHALL, protocol=protocol), [OWN], "p0", True) for protocol in ("all", "ip")),
-        *((_rule(**MATCHALL, protocol=protocol), [OWN], "p0", False) for protocol in ("ipv6", "arp", "802.1Q")),
+        *((_rule({}, kind="matchall", protocol=protocol), [OWN], "p0", True) for protocol in ("all", "ip")),
+        *(
+            (_rule({}, kind="matchall", protocol=protocol), [OWN], "p0", False)
+            for protocol in ("ipv6", "arp", "802.1Q")
+        ),
         (_rule({}, pref=3), [OWN], "p0", False),
         (_rule({}, pref=40000), [], "p0", True),
         (_rule({}, action="continue"), [OWN], "p0", False),

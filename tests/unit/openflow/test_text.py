@@ -13,8 +13,8 @@ from xenoovs.openflow.flow import (
     LEASE_OWNER,
     OURS,
     OWNER,
+    Action,
     Command,
-    Cookies,
     Field,
     Flow,
     FlowMod,
@@ -105,12 +105,9 @@ def test_marks_stand_before_the_keyword_and_registers_behind() -> None:
     assert render_match(match_of(conditions, in_port="p0")) == "pkt_mark=0x3,ip,reg0=0x1,in_port=p0"
 
 
-def test_one_field_is_matched_once() -> None:
+def test_one_field_is_matched_once_and_an_ipv6_address_not_set_at_once() -> None:
     with pytest.raises(ValueError, match="nw_src is matched twice"):
         match_of((exact(Field.NW_SRC, 1), exact(Field.NW_SRC, 2)))
-
-
-def test_an_ipv6_address_is_not_set_at_once() -> None:
     with pytest.raises(ValueError, match="more than 64 bits"):
         SetField(Field.IPV6_SRC, 1)
 
@@ -147,15 +144,11 @@ COOKIES = st.integers(0, (1 << 64) - 1) | st.builds(
 )
 
 
-def times_in(cookie: int, masks: Cookies) -> int:
-    """In how many of the masks a cookie is."""
-    return sum(cookie in mask for mask in masks)
-
-
 @given(cookie=COOKIES)
 def test_masks_select_the_owner_of_a_flow(cookie: int) -> None:
-    assert times_in(cookie, OURS) == is_ours(cookie)
-    assert times_in(cookie, FOREIGN) == is_foreign(cookie)
+    """Of one mask alone."""
+    assert sum(cookie in mask for mask in OURS) == is_ours(cookie)
+    assert sum(cookie in mask for mask in FOREIGN) == is_foreign(cookie)
 
 
 _OF14 = " cookie=0x0, duration=0.009s, table=0, n_packets=3, n_bytes=294, "
@@ -177,27 +170,38 @@ def test_timeouts_flags_and_importance_are_content() -> None:
     assert (seen.packets, seen.bytes, seen.duration_s) == (3, 294, 0.009)
 
 
-def test_ages_of_openflow_1_0_are_left_out() -> None:
-    assert parse_flow(f"{_OF14}idle_age=5, hard_age=65534, priority=1 actions=drop").options == ()
+MAC = SetField(Field.DL_DST, 0xC6467A3332B5)
+SET_BY_OTHERS = "set_field:2001:db8::20->ipv6_dst"
 
 
-def test_nested_commas_do_not_divide_actions() -> None:
-    flow = parse_flow(f"{_OF14}priority=1,tcp actions={_LEARN},{_CT},resubmit(,1)")
-    assert flow.actions == (Foreign(_LEARN), Foreign(_CT), Resubmit(1))
+@pytest.mark.parametrize(
+    ("text", "actions"),
+    [
+        (f"tcp actions={_LEARN},{_CT},resubmit(,1)", (Foreign(_LEARN), Foreign(_CT), Resubmit(1))),
+        (
+            'ip actions=output:"x\\"y",clone(output:"a)b"),output:"actions="',
+            (Output('x"y'), Foreign('clone(output:"a)b")'), Output("actions=")),
+        ),
+        ("ip actions=mod_dl_dst:c6:46:7a:33:32:b5,load:0x5->NXM_NX_REG0[]", (MAC, SetField(Field.REG0, 5))),
+        ("ip actions=set_field:c6:46:7a:33:32:b5->eth_dst,set_field:0x5->reg0", (MAC, SetField(Field.REG0, 5))),
+        # Bug: an address of IPv6 that others set made the dump unreadable.
+        (f"ipv6 actions={SET_BY_OTHERS},output:p1", (Foreign(SET_BY_OTHERS), Output("p1"))),
+        ("ip actions=NORMAL", (Normal(),)),
+    ],
+    ids=["nested commas", "quoted syntax", "the old spelling", "the new spelling", "an address of IPv6", "NORMAL"],
+)
+def test_actions(text: str, actions: tuple[Action, ...]) -> None:
+    flow = parse_flow(f"{_OF14}priority=1,{text}")
+    assert flow.actions == actions
+    assert parse_flow(render_flow(flow)) == flow
 
 
-def test_quoted_names_may_hold_syntax() -> None:
-    flow = parse_flow(f'{_OF14}in_port="a,(b" actions=output:"x\\"y",clone(output:"a)b"),output:"actions="')
-    assert flow.match.in_port == "a,(b"
-    assert flow.actions == (Output('x"y'), Foreign('clone(output:"a)b")'), Output("actions="))
-
-
-def test_unknown_conditions_stay() -> None:
-    flow = parse_flow(f"{_OF14}priority=1,ct_state=+est+trk,tcp,tcp_flags=+syn-ack actions=NORMAL")
-    assert flow.match.foreign == ("ct_state=+est+trk",)
+def test_unknown_conditions_and_quoted_names_stay_and_ages_are_left_out() -> None:
+    ages = "idle_age=5, hard_age=65534, "
+    flow = parse_flow(f'{_OF14}{ages}priority=1,ct_state=+est+trk,tcp,tcp_flags=+syn-ack,in_port="a,(b" actions=NORMAL')
+    assert (flow.match.foreign, flow.match.in_port, flow.options) == (("ct_state=+est+trk",), "a,(b", ())
     assert flow.match.get(Field.TCP_FLAGS) == Masked(Field.TCP_FLAGS, 0x002, 0x012)
     assert flow.match.get(Field.NW_PROTO) == exact(Field.NW_PROTO, 6)
-    assert flow.actions == (Normal(),)
 
 
 @pytest.mark.parametrize(
@@ -221,18 +225,6 @@ def test_unknown_actions_stay(action: str) -> None:
     flow = parse_flow(f"priority=1 actions={action},output:p1")
     assert flow.actions == (Foreign(action), Output("p1"))
     assert render_flow(flow) == f"priority=1 actions={action},output:p1"
-
-
-def test_both_spellings_of_a_set_are_one_value() -> None:
-    old = parse_flow("ip actions=mod_dl_dst:c6:46:7a:33:32:b5,load:0x5->NXM_NX_REG0[]")
-    new = parse_flow("ip actions=set_field:c6:46:7a:33:32:b5->eth_dst,set_field:0x5->reg0")
-    assert old.actions == new.actions == (SetField(Field.DL_DST, 0xC6467A3332B5), SetField(Field.REG0, 5))
-
-
-def test_bug_an_ipv6_address_set_by_others_made_the_dump_unreadable() -> None:
-    text = "ipv6 actions=set_field:2001:db8::20->ipv6_dst,output:p1"
-    assert parse_flow(text).actions == (Foreign("set_field:2001:db8::20->ipv6_dst"), Output("p1"))
-    assert render_flow(parse_flow(text)) == text
 
 
 @pytest.mark.parametrize(
