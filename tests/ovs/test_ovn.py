@@ -1,33 +1,140 @@
-"""Beside a real OVN with two chassis: nothing is written to br-int, and its megaflows are judged as chains.
-
-Userspace datapath: all is software here, so what is tested is which chains are seen, and what is said about them.
-"""
+"""Beside a real OVN with two chassis nothing is written to br-int. tests/nic/test_ovn.py judges its megaflows."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from tempfile import mkdtemp
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine
-from tests.ovs.ovn import VIP, Ovn, two_chassis
+from tests.ovn_daemons import (
+    chassis_keys,
+    nbctl,
+    start_controller,
+    start_databases,
+    stop_controller,
+    stop_databases,
+)
+from tests.ovs.dummy import ofctl
 from tests.patience import eventually
 from xenoovs.datapath.fact import Unknown
+from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.switch.ovsdb import read_logical_flows
-from xenoovs.switch.process import run
+from xenoovs.switch.process import run, try_run
 
-_REQUESTS = 50
+
+@dataclass(frozen=True, slots=True)
+class Chassis:
+    """One chassis.
+
+    Attributes:
+        name: `hv1` or `hv2`.
+        netns: where its Open vSwitch is.
+        underlay: address of the tunnels.
+        port: on br-int: `vm1` or `vm2`.
+    """
+
+    name: str
+    netns: str
+    underlay: str
+    port: str
+    ovs: PrivateOvs
+
+    def flows(self) -> list[str]:
+        """Return all flows of br-int."""
+        target = f"unix:{self.ovs.directory}/br-int.mgmt"
+        text = ofctl(self.ovs, "-O", "OpenFlow15", "--no-stats", "dump-flows", target)
+        return [line.strip() for line in text.splitlines() if "actions=" in line]
+
+    def add_flow(self, flow: str) -> None:
+        """Install a flow on br-int, as another program would."""
+        target = f"unix:{self.ovs.directory}/br-int.mgmt"
+        ofctl(self.ovs, "-O", "OpenFlow15", "add-flow", target, flow)
+
+
+@dataclass(frozen=True, slots=True)
+class Ovn:
+    """The databases of OVN, and both chassis."""
+
+    directory: Path
+    chassis: tuple[Chassis, Chassis]
+
+    def nbctl(self, *arguments: str) -> str:
+        """Run ovn-nbctl(8), and wait until both chassis have the result."""
+        return nbctl(self.directory, arguments)
 
 
 @pytest.fixture(scope="module")
 def ovn() -> Iterator[Ovn]:
-    with two_chassis() as found:
-        yield found
+    """OVN with a logical switch that has a port on each chassis."""
+    if shutil.which("ovn-controller") is None or shutil.which("ovn-northd") is None:
+        pytest.fail("this test needs OVN: run scripts/setup-ovn")
+    top = Path(mkdtemp(prefix="xenoovs-ovn-"))
+    names = [f"xoovn{os.getpid() % 100000}{end}" for end in ("h1", "h2")]
+    started = list[Chassis]()
+    try:
+        start_databases(top)
+        for name in names:
+            run(["ip", "netns", "add", name])
+            run(["ip", "-n", name, "link", "set", "lo", "up"])
+        run(["ip", "-n", names[0], "link", "add", "ul0", "type", "veth", "peer", "name", "ul0", "netns", names[1]])
+        for i in (0, 1):
+            ovs = start_private_ovs(top / f"hv{i + 1}", datapath=Datapath.USERSPACE, netns=names[i])
+            found = Chassis(f"hv{i + 1}", names[i], f"192.0.2.{i + 1}", f"vm{i + 1}", ovs)
+            started.append(found)
+            _set_up(found, top)
+        made = Ovn(top, (started[0], started[1]))
+        _build_switch(made)
+        yield made
+    finally:
+        for each in started:
+            stop_controller(each.ovs)
+            stop_private_ovs(each.ovs)
+        stop_databases(top)
+        for name in names:
+            try_run(["ip", "netns", "delete", name])
+        shutil.rmtree(top, ignore_errors=True)
+
+
+def _set_up(chassis: Chassis, top: Path) -> None:
+    """Give a chassis its underlay, its keys for OVN, and its logical port."""
+    vsctl = chassis.ovs.vsctl
+    pairs = chassis_keys(chassis.name, top=top, underlay=chassis.underlay)
+    pairs.append("external_ids:ovn-bridge-datapath-type=netdev")
+    vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=600000", *pairs)
+    for bridge, mode in (("br-ul", "standalone"), ("br-int", "secure")):
+        vsctl("add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=netdev", f"fail_mode={mode}")
+    vsctl("add-port", "br-ul", "ul0")
+    inside = ["ip", "-n", chassis.netns]
+    run([*inside, "address", "add", f"{chassis.underlay}/24", "dev", "br-ul"])
+    for device in ("ul0", "br-ul"):
+        run([*inside, "link", "set", device, "up"])
+    iface = f"external_ids:iface-id=sw0-{chassis.port}"
+    vsctl("add-port", "br-int", chassis.port, "--", "set", "Interface", chassis.port, "type=internal", iface)
+    start_controller(chassis.ovs, netns=chassis.netns)
+
+
+def _build_switch(ovn: Ovn) -> None:
+    words = ["ls-add", "sw0"]
+    for each in ovn.chassis:
+        port = f"sw0-{each.port}"
+        words += ["--", "lsp-add", "sw0", port, "--", "lsp-set-addresses", port, "unknown"]
+    ovn.nbctl(*words)
+    for each in ovn.chassis:
+        eventually(lambda each=each: _is_installed(each), f"{each.port} is installed by OVN")  # type: ignore[misc]
+
+
+def _is_installed(chassis: Chassis) -> bool:
+    said = chassis.ovs.vsctl("--if-exists", "get", "Interface", chassis.port, "external_ids:ovn-installed")
+    return "true" in said
 
 
 @pytest.fixture
@@ -41,13 +148,6 @@ def on_br_int(tmp_path: Path) -> Path:
     return path
 
 
-def _rows(xenoovs: CommandLine, ovn: Ovn) -> list[dict[str, Any]]:
-    said = xenoovs("verify-offload", "--bridge", "br-int", "--db", ovn.chassis[0].ovs.db, "-o", "json")
-    assert (said.status, said.err) == (2, "")
-    found: list[dict[str, Any]] = json.loads(said.out)["rows"]
-    return found
-
-
 def test_br_int_is_refused_and_stays_as_it_was(ovn: Ovn, on_br_int: Path, xenoovs: CommandLine) -> None:
     """The seed of this: apply worked on br-int, and a restart of ovn-controller deleted its flows without a message."""
     hv1, before = ovn.chassis[0], ovn.chassis[0].flows()
@@ -55,7 +155,6 @@ def test_br_int_is_refused_and_stays_as_it_was(ovn: Ovn, on_br_int: Path, xenoov
         said = xenoovs(command[0], on_br_int, "--db", hv1.ovs.db, *command[1:])
         assert (said.status, "bridge br-int belongs to OVN" in said.err) == (1, True), said
     assert hv1.flows() == before
-    assert "br-int: no flows" not in xenoovs("remove", "--all", "--yes", "--db", hv1.ovs.db).out
 
 
 def test_ovn_controller_deletes_what_others_have_written(ovn: Ovn) -> None:
@@ -63,8 +162,8 @@ def test_ovn_controller_deletes_what_others_have_written(ovn: Ovn) -> None:
     hv1 = ovn.chassis[0]
     hv1.add_flow("cookie=0x786f010101000001,table=0,priority=7,ip,nw_dst=203.0.113.1,actions=drop")
     assert any("203.0.113.1" in flow for flow in hv1.flows())
-    hv1.stop_controller()
-    hv1.start_controller()
+    stop_controller(hv1.ovs)
+    start_controller(hv1.ovs, netns=hv1.netns)
     eventually(lambda: not any("203.0.113.1" in flow for flow in hv1.flows()), "ovn-controller deletes the flow")
     ovn.nbctl("sync")
 
@@ -110,102 +209,9 @@ def test_a_bridge_for_a_network_of_ovn_is_shared(ovn: Ovn, xenoovs: CommandLine)
     eventually(is_given_back, "OVN gives br-ul back")
 
 
-def test_plain_switching_has_a_megaflow_each_way(ovn: Ovn, xenoovs: CommandLine) -> None:
-    hv1 = ovn.chassis[0]
-    assert hv1.ask("10.0.0.2", 8080, times=_REQUESTS)
-    ways = {row["in_port"]: row for row in _rows(xenoovs, ovn) if row["judged"]}
-    assert set(ways) == {"vm1", "genev_sys_6081"}
-    assert (ways["vm1"]["logical_port"], ways["vm1"]["out"]) == ("sw0-vm1", ["ul0"])
-    assert ways["genev_sys_6081"]["out"] == ["vm1"]
-    assert all(row["megaflows"] == row["chains"] for row in ways.values())
-
-
-def test_a_load_balancer_makes_chains(ovn: Ovn, xenoovs: CommandLine) -> None:
-    hv1 = ovn.chassis[0]
-    balancer = ["lb-add", "lb0", f"{VIP}:80", "10.0.0.2:8080", "udp", "--", "ls-lb-add", "sw0", "lb0"]
-    ovn.nbctl(*balancer, "--", "acl-add", "sw0", "from-lport", "1000", "ip4", "allow-related")
-    hv1.ovs.appctl("revalidator/purge")
-    assert hv1.ask(VIP, 80, times=_REQUESTS)
-    dump = hv1.ovs.appctl("dpctl/dump-flows", "-m")
-    assert all(text in dump for text in ("ct_tuple4(", "tnl_push(", "hash(l4(0)),recirc(")), dump
-    rows = [row for row in _rows(xenoovs, ovn) if row["in_port"] == "vm1" and row["reason"] != "multicast"]
-    (there,) = [row for row in rows if row["judged"]]
-    (first,) = [row for row in rows if row["reason"] == "first packet of a connection"]
-    # Track, then out; and for the first packet: hash, translate, out.
-    assert (there["chains"], there["megaflows"], there["out"]) == (1, 2, ["ul0"])
-    assert (first["judged"], first["chains"], first["megaflows"]) == (False, 1, 3)
-    assert 0 < there["packets"] < _REQUESTS
-    assert there["reason"].startswith("userspace datapath")
-
-
-def test_the_tree_names_the_logical_flow_behind_each_link(ovn: Ovn, xenoovs: CommandLine) -> None:
-    """The load balancer of the test before: tracked by ls_in_pre_stateful, then out by Geneve."""
-    hv1 = ovn.chassis[0]
-    assert hv1.ask(VIP, 80, times=_REQUESTS)
-    command = ("verify-offload", "--bridge", "br-int", "--db", hv1.ovs.db, "--tree", "--flows")
-    links = json.loads(xenoovs(*command, "-o", "json").out)["links"]
-    (tracked,) = [
-        link for link in links if link["in_port"] == "vm1" and f"dst={VIP}," in link["match"] and not link["recirc_id"]
-    ]
-    ((ct, logical),) = [(flow["actions"], flow["logical_flow"]) for flow in tracked["flows"]]
-    assert ct[0].startswith("ct(table=")
-    assert (logical["datapath"], logical["stage"]) == ("sw0", "ls_in_pre_stateful")
-    assert logical["actions"].endswith("ct_lb_mark;")
-    (out,) = [
-        link for link in links if link["judged"] and link["recirc_id"] in tracked["recirculates_to"] and link["packets"]
-    ]
-    assert len(tracked["ct_zones"]) == 1
-    ((end,), ports) = out["tunnels_out"], {1, 2}
-    assert (end["type"], end["remote"], end["key"]) == ("geneve", "192.0.2.2", 1)
-    assert {*end["options"][0]["ovn_logical_ports"]} == ports
-    # The flow of a port is physical: OVN has no logical flow for it.
-    assert next(flow["logical_flow"] for flow in out["flows"]) is None
-    text = xenoovs(*command).out
-    assert "logical flow: sw0 ls_in_pre_stateful (table " in text
-    assert "leaves by geneve to 192.0.2.2, key 1, OVN's logical port " in text
-
-
 def test_a_southbound_database_that_does_not_answer_is_a_remark(ovn: Ovn) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     with listener:
         said = read_logical_flows(f"tcp:127.0.0.1:{listener.getsockname()[1]}", [1], timeout_s=1)
     assert isinstance(said, Unknown)
     assert said.reason.endswith("did not answer within 1 s")
-
-
-def test_why_explains_chains_by_their_first_link(ovn: Ovn, xenoovs: CommandLine) -> None:
-    assert ovn.chassis[0].ask("10.0.0.2", 8080, times=2)
-    said = xenoovs("why", "--bridge", "br-int", "--db", ovn.chassis[0].ovs.db, "-o", "json", "--listen", "0")
-    assert said.status == 2
-    megaflows = json.loads(said.out)["megaflows"]
-    first = {row["in_port"]: row["reasons"][0] for row in megaflows if "recirc_id(0)," in row["match"]}
-    assert {reason["cause"] for reason in first.values()} == {"software-datapath"}
-    assert {reason["likelihood"] for reason in first.values()} == {"certain"}
-    behind = [row["reasons"][0]["cause"] for row in megaflows if "recirc_id(0)," not in row["match"]]
-    assert set(behind) <= {"recirculation"}
-
-
-def test_geneve_against_a_policy_of_ipsec_is_cleartext(ovn: Ovn, xenoovs: CommandLine) -> None:
-    """A userspace datapath bypasses the kernel: the policy holds nothing back, and packets still arrive."""
-    hv1 = ovn.chassis[0]
-    selector = ["src", "192.0.2.1", "dst", "192.0.2.2", "proto", "udp", "dport", "6081", "dir", "out"]
-    policy = ["ip", "-n", hv1.netns, "xfrm", "policy"]
-    run([*policy, "add", *selector, "tmpl", "proto", "esp", "mode", "transport"])
-    try:
-        assert hv1.ask("10.0.0.2", 8080, times=2)
-        command = ("verify-offload", "--bridge", "br-int", "--db", hv1.ovs.db)
-        said = xenoovs(*command)
-        assert (said.status, said.err) == (2, "")
-        assert said.out.startswith("CLEARTEXT: UDP port 6081 from 192.0.2.1 to 192.0.2.2 leaves by br-ul unencrypted")
-        assert said.out.splitlines()[-1].startswith("packets that need IPsec leave unencrypted")
-        (found,) = json.loads(xenoovs(*command, "-o", "json").out)["cleartext"]
-        assert (found["local"], found["remote"], found["port"]) == ("192.0.2.1", "192.0.2.2", 6081)
-        assert found["reason"] == "a userspace datapath bypasses the kernel's IPsec"
-    finally:
-        run([*policy, "delete", *selector])
-    assert json.loads(xenoovs(*command, "-o", "json").out)["cleartext"] == []
-
-
-def test_a_bridge_that_is_not_there_is_an_error(ovn: Ovn, xenoovs: CommandLine) -> None:
-    said = xenoovs("why", "--bridge", "br-nit", "--db", ovn.chassis[0].ovs.db)
-    assert (said.status, "did you mean br-int?" in said.err) == (1, True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine
+from tests.command_line import Command
 from tests.ovs.dummy import DummyBridge, DummyOvs
 
 
@@ -29,7 +29,7 @@ def _chassis(bridge: DummyBridge) -> None:
     _set(bridge, ovn_remote="tcp:192.0.2.9:6642", **ids)
 
 
-def test_commands_refuse_a_bridge_of_ovn(bridge: DummyBridge, config: Path, xenoovs: CommandLine) -> None:
+def test_commands_refuse_a_bridge_of_ovn(bridge: DummyBridge, config: Path, on_bridge: Command) -> None:
     _chassis(bridge)
     before = bridge.ovs.vsctl("list", "Bridge", "ovsbr1")
     for words in (
@@ -41,71 +41,43 @@ def test_commands_refuse_a_bridge_of_ovn(bridge: DummyBridge, config: Path, xeno
         "controller --attach --listen 127.0.0.1:0",
     ):
         command, *options = words.split()
-        said = xenoovs(command, config, "--db", bridge.ovs.db, *options)
+        said = on_bridge(command, config, *options)
         assert said.status == 1, words
         assert "bridge ovsbr1 belongs to OVN (external_ids:ovn-remote is set, and ovsbr1 is its ovn-bridge)" in said.err
+    refused = on_bridge("apply", config, "--yes", "-o", "json")
+    assert json.loads(refused.err.splitlines()[-1])["error"]["code"] == "bridge_of_ovn"
+    rows = json.loads(on_bridge("doctor", config, "-o", "json").out)["checks"]
+    assert [row["state"] for row in rows if row["check"] == "OVN here"] == ["wrong"]
     assert bridge.dump_flows() == []
     assert bridge.ovs.vsctl("list", "Bridge", "ovsbr1") == before
 
 
-def test_an_interface_that_ovn_installed_shows_its_bridge(
-    bridge: DummyBridge, config: Path, xenoovs: CommandLine
-) -> None:
-    bridge.ovs.vsctl("set", "Interface", "p0", "external_ids:ovn-installed=true")
-    said = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes", "-o", "json")
-    error = json.loads(said.err.splitlines()[-1])["error"]
-    assert (said.status, error["code"]) == (1, "bridge_of_ovn")
-    assert "interface p0 has external_ids:ovn-installed" in error["message"]
-
-
 def test_an_agent_stops_writing_when_the_bridge_becomes_that_of_ovn(
-    bridge: DummyBridge, config: Path, xenoovs: CommandLine
+    bridge: DummyBridge, config: Path, on_bridge: Command
 ) -> None:
     """ovn-controller would delete the flows again and again, and the agent would install them each time."""
-    assert xenoovs("agent", config, "--db", bridge.ovs.db, "--once").status == 0
+    assert on_bridge("agent", config, "--once").status == 0
     _chassis(bridge)
     bridge.ofctl("del-flows")
-    assert xenoovs("agent", config, "--db", bridge.ovs.db, "--once").status == 1
+    assert on_bridge("agent", config, "--once").status == 1
     assert bridge.dump_flows() == []
 
 
-def test_a_bridge_that_ovn_shares_is_used_with_a_warning(
-    bridge: DummyBridge, config: Path, xenoovs: CommandLine
-) -> None:
+def test_a_bridge_that_ovn_shares_is_used_with_a_warning(bridge: DummyBridge, config: Path, on_bridge: Command) -> None:
     _set(bridge, ovn_remote="tcp:192.0.2.9:6642", ovn_bridge_mappings="physnet1:ovsbr1")
     text = "OVN uses ovsbr1 too (ovn-bridge-mappings maps physnet1 to it)"
-    assert text in xenoovs("plan", config, "--db", bridge.ovs.db).out
-    applied = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    assert text in on_bridge("plan", config).out
+    applied = on_bridge("apply", config, "--yes")
     assert applied.status == 0
     assert text in applied.out
-    planned = json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)
+    planned = json.loads(on_bridge("plan", config, "-o", "json").out)
     assert (planned["empty"], planned["shared_with_ovn"]) == (True, "ovn-bridge-mappings maps physnet1 to it")
-    assert "OVN uses the bridge too" in xenoovs("agent", config, "--db", bridge.ovs.db, "--once").err
+    assert "OVN uses the bridge too" in on_bridge("agent", config, "--once").err
 
 
-def test_remove_from_all_bridges_leaves_those_of_ovn_alone(bridge: DummyBridge, xenoovs: CommandLine) -> None:
+def test_remove_from_all_bridges_leaves_those_of_ovn_alone(bridge: DummyBridge, on_bridge: Command) -> None:
     _chassis(bridge)
     theirs = "cookie=0x786f010101000001, priority=7,ip actions=drop"
     bridge.add_flows(theirs.replace(", ", ",") + "\n")
-    said = xenoovs("remove", "--all", "--yes", "--db", bridge.ovs.db)
+    said = on_bridge("remove", "--all", "--yes")
     assert (said.status, len(bridge.dump_flows())) == (0, 1)
-
-
-def test_doctor_names_the_bridges_of_ovn(
-    bridge: DummyBridge, own_ovs: DummyOvs, config: Path, xenoovs: CommandLine
-) -> None:
-    def row(*arguments: object, subject: str = "ovsbr1") -> tuple[str, str]:
-        rows = json.loads(xenoovs("doctor", *arguments, "--db", bridge.ovs.db, "-o", "json").out)["checks"]
-        (found,) = [each for each in rows if (each["check"], each["subject"]) == ("OVN here", subject)]
-        return found["state"], found["seen"]
-
-    _chassis(bridge)
-    _set(bridge, ovn_bridge_mappings="physnet1:br-ex")
-    assert row() == ("ok", "it belongs to OVN (chassis hv1, geneve, 192.0.2.1); not touched")
-    assert row(config)[0] == "wrong"
-    with own_ovs.bridge("br-ex", ports=("p5",)):
-        state, seen = row(subject="br-ex")
-        assert (state, seen.partition(";")[0]) == (
-            "ok",
-            "shared with OVN: ovn-bridge-mappings maps physnet1 to it",
-        )
