@@ -167,6 +167,14 @@ def running_dummy_ovs(directory: Path) -> Iterator[DummyOvs]:
         stop_private_ovs(ovs)
 
 
+def start_dummy_as_system(ovs: PrivateOvs, netns: str) -> None:
+    """Start ovs-vswitchd in a network namespace, with bridges of `datapath_type` system that no packet can pass."""
+    here = ovs.directory
+    files = [f"--pidfile={here}/ovs-vswitchd.pid", f"--log-file={here}/ovs-vswitchd.log", "-vconsole:off"]
+    argv = ["ovs-vswitchd", ovs.db, "--enable-dummy=system", *files, "--detach", "--no-chdir"]
+    run(["ip", "netns", "exec", netns, *argv], env=ovs.env)
+
+
 def tc_module(ovs: PrivateOvs) -> str:
     """The module that logs why traffic control gets no rule: netdev_offload_tc, and dpif_offload_tc since 3.7."""
     names = {line.split()[0] for line in ovs.appctl("vlog/list").splitlines() if line.strip()}

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine, finish, start
-from tests.ovs.dummy import ofctl
+from tests.ovs.dummy import ofctl, start_dummy_as_system
 from tests.patience import eventually
 from xenoovs.errors import InterfaceMissing, SwitchUnreachable
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_database, start_private_ovs, stop_private_ovs
@@ -85,18 +85,11 @@ def system(netns: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pri
     found = PrivateOvs(tmp_path_factory.mktemp("system"))
     try:
         start_database(found, netns=netns)
-        _start_dummy(found, netns)
+        start_dummy_as_system(found, netns)
         _add_bridge(found, Datapath.KERNEL)
         yield found
     finally:
         stop_private_ovs(found)
-
-
-def _start_dummy(ovs: PrivateOvs, netns: str) -> None:
-    here = ovs.directory
-    files = [f"--pidfile={here}/ovs-vswitchd.pid", f"--log-file={here}/ovs-vswitchd.log", "-vconsole:off"]
-    argv = ["ovs-vswitchd", ovs.db, "--enable-dummy=system", *files, "--detach", "--no-chdir"]
-    run(["ip", "netns", "exec", netns, *argv], env=ovs.env)
 
 
 def _config(tmp_path: Path, ipsec: str = "") -> Path:
@@ -248,7 +241,7 @@ def test_bug_an_agent_noticed_a_vanished_policy_at_its_next_comparison_only(
         system.appctl("exit")
         pid = system.directory / "ovs-vswitchd.pid"
         eventually(lambda: not pid.exists(), "ovs-vswitchd has ended")
-        _start_dummy(system, to)
+        start_dummy_as_system(system, to)
 
     def follow(place: str) -> None:
         _cover(place)
