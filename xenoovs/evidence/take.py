@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2s
 from ipaddress import IPv4Address, IPv6Address
 from secrets import token_bytes
@@ -121,6 +121,16 @@ _HOST_NAME = regex(
     r"|[\w.-]{1,256}(?=: failed to resolve)"
 )
 """Host names: domain names, and the names of this host, of its remotes, and in certificates."""
+_LOADS = tuple(
+    (regex(rf"(?<=load:)0x([0-9a-f]+)(?=->NXM_(?:{fields})\[{part}\])"), width, shift)
+    for fields, part, width, shift in (
+        ("OF_ETH_(?:SRC|DST)|NX_ARP_[ST]HA|NX_ND_[ST]LL", "", 48, 0),
+        ("OF_IP_(?:SRC|DST)|OF_ARP_[ST]PA|NX_TUN_IPV4_(?:SRC|DST)", "", 32, 0),
+        ("NX_IPV6_(?:SRC|DST)|NX_ND_TARGET", r"64\.\.127", 128, 64),
+        ("NX_IPV6_(?:SRC|DST)|NX_ND_TARGET", r"0\.\.63", 128, 0),
+    )
+)
+"""Addresses that a flow writes as numbers (ovs-actions(7), `load`), IPv6 by halves: text, and bits of the address."""
 _EXTERNAL = regex(r'"external_ids": \{[^}]*\}')
 _NOTE = regex(r'("(?!ovn-)[^"]+": )"([^"]+)"')
 
@@ -148,6 +158,10 @@ class Anonymizer:
 
     def _another(self, word: str) -> str:
         """Return a word with its host names and addresses replaced."""
+        if "load:0x" in word:
+            for pattern, width, shift in _LOADS:
+                word = pattern.sub(partial(self._loaded, width, shift), word)
+            return word
         if "." in word:
             word = _NAME.sub(lambda found: self._named(found[0]), word)
         elif ":" not in word:
@@ -169,6 +183,10 @@ class Anonymizer:
             # Only like an address, such as a version.
             pass
         return found[0]
+
+    def _loaded(self, width: int, shift: int, found: re.Match[str]) -> str:
+        number = self._exact(int(found[1], 16) << shift, width) >> shift & (1 << min(width, 64)) - 1
+        return f"0x{number:x}"
 
     def _shown(
         self, text: str, mask: str | None, width: int, read: Callable[[str], int], show: Callable[[int], str]

@@ -279,6 +279,7 @@ def test_ipv6_too(key: bytes, value: int, length: int) -> None:
         "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00 eth(src=00:00:00:00:00:00/00:00:00:00:00:00)",
         "2026-11-27T00:47:33.123Z|00012|bridge|INFO pci/0000:03:00.0 firmware 22.999.1.2 kernel 6.1.0-13 netdev::x",
         "ufid:43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32 cookie=0x786f010000000000",
+        "load:0x7cfe9012->NXM_NX_REG0[] load:0x7->NXM_OF_ETH_DST[0..7]",
     ],
 )
 def test_what_has_a_meaning_of_its_own_stays(text: str) -> None:
@@ -297,6 +298,11 @@ def test_what_has_a_meaning_of_its_own_stays(text: str) -> None:
         ("", "33:33:ff:10:00:02", ""),
         ("route to ", "192.0.2.1", "."),
         ('"datapath_id": "', "0000c6467a3332b5", '"'),
+        # Bug: numbers that flows write, as those of ARP's answers, stayed.
+        ("actions=load:", "0x7cfe90123456", "->NXM_NX_ARP_SHA[]"),
+        ("load:", "0xc000024d", "->NXM_OF_ARP_SPA[]"),
+        ("load:", "0x20010db800770000", "->NXM_NX_IPV6_DST[64..127]"),
+        ("load:", "0x77", "->NXM_NX_IPV6_DST[0..63]"),
         ('"hostname": "', "dpu-1.example", '"'),
     ],
 )
