@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import struct
 from ipaddress import IPv4Address
+from struct import pack
 
 import pytest
 
 from tests.ovs.dummy import DummyBridge
 from xenoovs.compile.program import compile_config
 from xenoovs.measure.design_flows import OPENFLOW_DESIGNS, Design, design_program
+from xenoovs.model.address import checksum
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.load import parse_config
+from xenoovs.model.packet import Packet
 
 CLIENTS = 2000
 _VIP = IPv4Address("10.3.10.45")
@@ -76,7 +78,8 @@ def test_a_client_stays_with_one_backend(bridge: DummyBridge, design: Design) ->
 def test_answers_through_the_bridge_come_from_the_vip(bridge: DummyBridge) -> None:
     install(bridge, config_of(1, 1), Design.CONNTRACK)
     ((client, backend),) = send(bridge, 1).items()
-    bridge.receive("p1", [(frame(f"192.0.2.{backend}", client, ports=(53, 4000)),)])
+    answered = Packet("p1", IPv4Address(f"192.0.2.{backend}"), IPv4Address(client), 17, 53, 4000)
+    bridge.receive("p1", [(frame_of(answered).hex(),)])
     (answer,) = bridge.sent("p0")
     assert (answer[26:30], answer[30:34]) == (_VIP.packed, IPv4Address(client).packed)
 
@@ -90,19 +93,19 @@ def install(bridge: DummyBridge, balancer: Balancer, design: Design) -> None:
 def send(bridge: DummyBridge, clients: int) -> dict[str, int]:
     """One packet of each client; every value of the low 8 bits is among them. Return the backends by client."""
     before = len(bridge.sent("p1"))
-    sources = [str(IPv4Address(0x0A000000 + client)) for client in range(clients)]
-    bridge.receive("p0", [(frame(source, str(_VIP), ports=(4000, 53)),) for source in sources])
+    packets = [Packet("p0", IPv4Address(0x0A000000 + client), _VIP, 17, 4000, 53) for client in range(clients)]
+    bridge.receive("p0", [(frame_of(packet).hex(),) for packet in packets])
     bridge.ovs.appctl("revalidator/wait")
     backends = {str(IPv4Address(packet[26:30])): packet[5] for packet in bridge.sent("p1")[before:]}
     assert len(backends) == clients
     return backends
 
 
-def frame(source: str, destination: str, *, ports: tuple[int, int]) -> str:
-    """A packet in hexadecimal, with a checksum: the connection tracker calls others invalid."""
-    udp = struct.pack("!HHHH", *ports, 8 + 22, 0) + bytes(22)
-    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0)
-    header += IPv4Address(source).packed + IPv4Address(destination).packed
-    checksum = ~(sum(struct.unpack("!10H", header)) % 0xFFFF) & 0xFFFF
-    ethernet = bytes.fromhex("c470bda056ac 020000000001 0800")
-    return (ethernet + header[:10] + struct.pack("!H", checksum) + header[12:] + udp).hex()
+def frame_of(packet: Packet) -> bytes:
+    """UDP over IPv4 with checksums: the connection tracker calls others invalid."""
+    addresses, payload = packet.source.packed + packet.destination.packed, bytes(range(36))
+    udp = pack("!HHHH", packet.sport, packet.dport, 8 + len(payload), 0) + payload
+    udp = udp[:6] + pack("!H", checksum(addresses + pack("!HH", 17, len(udp)) + udp)) + udp[8:]
+    ip = pack("!BBHHHBBH", 0x45, packet.tos, 20 + len(udp), 0, 0, 64, 17, 0) + addresses
+    macs = packet.dl_dst.value.to_bytes(6, "big") + packet.dl_src.value.to_bytes(6, "big")
+    return macs + b"\x08\0" + ip[:10] + pack("!H", checksum(ip)) + ip[12:] + udp

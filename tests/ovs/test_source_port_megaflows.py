@@ -13,7 +13,6 @@ import pytest
 
 from tests.compiled import compiled
 from tests.ovs.dummy import DummyBridge
-from tests.ovs.lab_support import lab_fixture, set_flows
 from tests.ovs.simulated import Shape, install, send, send_as_predicted
 from xenoovs.compile.encoding import key_match
 from xenoovs.compile.plan import hardware_entries
@@ -23,14 +22,10 @@ from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import Conclusion
 from xenoovs.judge.foreign import attribute
 from xenoovs.judge.offload import check_dump
-from xenoovs.lab.lab import Lab
-from xenoovs.lab.traffic import Load
-from xenoovs.lab.traffic import send as send_in_lab
 from xenoovs.model.address import Family, IPAddress
-from xenoovs.model.balancer import Protocol
 from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.text import parse_flow, render_flow_to_send
+from xenoovs.openflow.text import parse_flow
 
 NINE = "".join(
     f"      - {{name: b{depth}, mac: '02:00:5e:10:00:0{depth}', weight: {1 << 8 - min(depth, 8)}}}\n"
@@ -130,43 +125,3 @@ def keys_of_blocks(program: Program) -> dict[str, set[tuple[str, int, int]]]:
         }
         for made in program.services
     }
-
-
-TWO = """
-    match: {field: source_port, bits: 3}
-    backends:
-      - {name: most, mac: "02:00:5e:10:00:02", weight: 3}
-      - {name: rest, mac: "02:00:5e:10:00:03", weight: 1}
-"""
-LAB_CONFIG = f"""
-version: 1
-switch: {{ingress: [p0], egress: p1}}
-services:
-  - name: udp
-    vip: [10.3.10.45, "2001:db8:10::45"]
-    protocol: udp
-    ports: [443]
-    vip_mac: "02:00:5e:10:00:01"
-{TWO}
-  - name: tcp
-    vip: [10.3.10.45, "2001:db8:10::45"]
-    protocol: tcp
-    ports: [443]
-    vip_mac: "02:00:5e:10:00:01"
-{TWO}
-"""
-IN_LAB = parse_config(LAB_CONFIG, file="c.yaml")
-
-
-lab = lab_fixture("port", IN_LAB, lambda made: set_flows(made, *map(render_flow_to_send, compiled(IN_LAB).flows)))
-
-
-@pytest.mark.parametrize("protocol", [Protocol.UDP, Protocol.TCP])
-def test_connections_of_one_client_are_spread_by_weight(lab: Lab, protocol: Protocol) -> None:
-    """TCP as Linux opens it: from even ports."""
-    report = send_in_lab(lab, IN_LAB, load=Load(clients=1, packets=2000, protocol=protocol))
-    (traffic,) = report.services
-    assert (traffic.sent, traffic.lost, report.duplicates, report.failures) == (2000, 0, 0, ())
-    assert {answer.backend for answer in traffic.answers} == {"most", "rest"}
-    shares = {backend.name: float(backend.share or 0) for backend in traffic.backends}
-    assert shares["most"] == pytest.approx(0.75, abs=0.06), "six standard deviations of 2,000 ports by chance"

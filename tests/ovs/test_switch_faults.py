@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,23 +71,6 @@ def _after(seconds: float, kill: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         timer.join()
-
-
-@pytest.mark.parametrize("moment", _MOMENTS)
-def test_killed_while_we_change_all_flows(bridge: DummyBridge, moment: float) -> None:
-    switch = ManagementSwitch(find_endpoint(db=bridge.ovs.db, env={}))
-    switch.apply(bridge.name, _bundle(Command.ADD, _OLD))
-    pid = os.fork()
-    if pid == 0:
-        try:
-            switch.apply(bridge.name, _bundle(Command.MODIFY, _NEW))
-        finally:
-            os._exit(0)
-    time.sleep(moment)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    seen = {observed.flow for observed in switch.dump_flows(bridge.name)}
-    assert seen in (set(_OLD), set(_NEW))
 
 
 @pytest.mark.parametrize("moment", _MOMENTS)

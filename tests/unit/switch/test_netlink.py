@@ -46,19 +46,22 @@ def test_messages_of_one_datagram() -> None:
     assert list(decode_messages(data)) == [(44, 2, 7, b"xy"), (3, 2, 7, b"")]
 
 
-@pytest.mark.parametrize("capped", [True, False])
-def test_the_message_of_the_kernel(capped: bool) -> None:
-    request = struct.pack("=IHHII", 24, 44, 5, 7, 0)
-    body = struct.pack("=i", -95) + request + (b"" if capped else bytes(8)) + encode_attributes(((1, WORDS),))
-    refused = decode_error(0x300 if capped else 0x200, body)
-    assert refused is not None
-    assert (refused.error, refused.text, str(refused)) == (95, WORDS[:-1].decode(), WORDS[:-1].decode())
+MESSAGE = encode_attributes(((1, WORDS),))
 
 
-def test_a_refusal_without_a_message_has_the_text_of_its_errno() -> None:
-    refused = decode_error(0x100, struct.pack("=i", -28) + bytes(16))
+@pytest.mark.parametrize(
+    ("flags", "error", "rest", "text", "shown"),
+    [
+        (0x300, 95, MESSAGE, WORDS[:-1].decode(), WORDS[:-1].decode()),
+        (0x200, 95, bytes(8) + MESSAGE, WORDS[:-1].decode(), WORDS[:-1].decode()),
+        (0x100, 28, b"", "", "No space left on device"),
+    ],
+    ids=["capped", "with the request", "without a message"],
+)
+def test_the_message_of_the_kernel(flags: int, error: int, rest: bytes, text: str, shown: str) -> None:
+    refused = decode_error(flags, struct.pack("=i", -error) + struct.pack("=IHHII", 24, 44, 5, 7, 0) + rest)
     assert refused is not None
-    assert (refused.text, str(refused)) == ("", "No space left on device")
+    assert (refused.error, refused.text, str(refused)) == (error, text, shown)
 
 
 def test_an_acknowledgement_is_no_refusal() -> None:
