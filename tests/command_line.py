@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -43,6 +43,10 @@ class CommandResult:
     status: int
     out: str
     err: str
+
+
+Command = Callable[..., CommandResult]
+"""Runs a command with these words, and with some that are always the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine
+from tests.command_line import SMALL_CONFIG, Command, CommandLine
 from tests.golden.cases import balancer_of
 from tests.ovs.dummy import DummyBridge, DummyOvs, lead_to_remotes, running_dummy_ovs
 from tests.ovs.fleets import FleetServers, running_fleet
@@ -109,26 +109,29 @@ def way(request: pytest.FixtureRequest) -> Iterator[Way]:
         yield Way(server)
 
 
-_THREE_BACKENDS = """version: 1
-switch: {bridge: ovsbr1, ingress: [p0], egress: p1, other_traffic: passthrough}
-services:
-  - name: dns
-    vip: 10.3.10.45
-    protocol: udp
-    ports: [53]
-    backends:
-      - {name: fips2, mac: "02:00:5e:10:00:02", weight: 50}
-      - {name: fips3, mac: "02:00:5e:10:00:03", weight: 30}
-      - {name: fips4, mac: "02:00:5e:10:00:04", weight: 20}
-"""
+@pytest.fixture
+def on_bridge(xenoovs: CommandLine, bridge: DummyBridge) -> Command:
+    """The command line, on the Open vSwitch of the bridge."""
+    return lambda *words: xenoovs(*words, "--db", bridge.ovs.db)
 
 
 @pytest.fixture
-def applied(tmp_path: Path, bridge: DummyBridge, xenoovs: CommandLine) -> Path:
-    """A service with three backends, applied to the bridge."""
-    path = tmp_path / "config.yaml"
-    path.write_text(_THREE_BACKENDS)
-    said = xenoovs("apply", path, "--yes", "--db", bridge.ovs.db)
+def as_recorded(*, update_golden: bool) -> Callable[[str, str], None]:
+    """Asserts that an output is as in tests/golden/cli, by its name there."""
+
+    def compare(name: str, text: str) -> None:
+        path = Path(__file__).parents[1] / "golden" / "cli" / f"{name}.txt"
+        if update_golden:
+            path.write_text(text)
+        assert text == path.read_text()
+
+    return compare
+
+
+@pytest.fixture
+def applied(config: Path, bridge: DummyBridge, on_bridge: Command) -> Path:
+    """The config, applied to the bridge."""
+    said = on_bridge("apply", config, "--yes")
     assert said.status == 0, said.err
     bridge.settle(removed_s=0)
-    return path
+    return config

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, finish, start
-from tests.ovs.dummy import DummyBridge
+from tests.command_line import SMALL_CONFIG, XENOOVS, Command, finish, start
+from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.patience import PATIENCE_S, eventually
 
 FOREIGN = "cookie=0x5,table=0,priority=5000,arp actions=NORMAL\n"
 
 
 @pytest.fixture
-def before(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]:
+def before(on_bridge: Command, bridge: DummyBridge, config: Path) -> list[str]:
     """The flows of the first config and a foreign one; the file has another weight then."""
-    assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
+    assert on_bridge("apply", config, "--yes").status == 0
     bridge.add_flows(FOREIGN)
     config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
     return sorted(bridge.dump_flows())
@@ -44,17 +44,17 @@ def children(process: subprocess.Popen[str]) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
-def confirm(xenoovs: CommandLine, bridge: DummyBridge) -> int:
-    return xenoovs("confirm", "--db", bridge.ovs.db, "--bridge", bridge.name).status
+def confirm(on_bridge: Command, bridge: DummyBridge) -> int:
+    return on_bridge("confirm", "--bridge", bridge.name).status
 
 
-def test_confirmed_it_stays(xenoovs: CommandLine, bridge: DummyBridge, config: Path, before: list[str]) -> None:
+def test_confirmed_it_stays(on_bridge: Command, bridge: DummyBridge, config: Path, before: list[str]) -> None:
     process = begin(bridge, config, before)
-    eventually(lambda: confirm(xenoovs, bridge) == 0, "an apply that waits for it")
+    eventually(lambda: confirm(on_bridge, bridge) == 0, "an apply that waits for it")
     said = finish(process)
     assert (said.status, "done:" in said.out) == (0, True), said.err
-    assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
-    assert confirm(xenoovs, bridge) == 1
+    assert on_bridge("plan", config).status == 0
+    assert confirm(on_bridge, bridge) == 1
 
 
 def test_interrupted_or_killed(bridge: DummyBridge, config: Path, before: list[str]) -> None:
@@ -90,12 +90,8 @@ def test_a_lost_guard_is_made_up_for(bridge: DummyBridge, config: Path, before: 
 def test_software_is_not_hardware(bridge: DummyBridge, config: Path, before: list[str]) -> None:
     """The dummy datapath offloads nothing; a block that has traffic shows it."""
     process = start("apply", config, "--db", bridge.ovs.db, "--yes", "--rollback-unless-offloaded", "--within", "5s")
-    packet = (
-        "in_port(1),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0800),"
-        "ipv4(src=192.0.2.7,dst=10.3.10.45,proto=17,tos=0,ttl=64,frag=no),udp(src=1234,dst=53)"
-    )
     while process.poll() is None:
-        bridge.send(bridge.ports[0], [packet])
+        bridge.send("p0", [udp_packet("192.0.2.7")])
     said = finish(process)
     assert said.status == 1
     assert "1 of 1 block with traffic not in hardware" in said.err
@@ -110,44 +106,43 @@ def test_without_traffic_there_is_nothing_to_judge(bridge: DummyBridge, config: 
     assert sorted(bridge.dump_flows()) != before
 
 
-@pytest.mark.parametrize(("typed", "is_kept"), [(b"\n", True), (b"\x04", False)], ids=["ENTER", "end of file"])
-def test_at_a_terminal(bridge: DummyBridge, config: Path, before: list[str], typed: bytes, is_kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("ahead", "typed", "limit", "end"),
+    [
+        (b"", b"\n", "10m", "done"),
+        (b"", b"\x04", "10m", "rolled back"),
+        # It is no answer.
+        (b"\n", b"", "1s", "the change was not confirmed within 1s"),
+    ],
+    ids=["ENTER", "end of file", "typed ahead"],
+)
+def test_at_a_terminal(
+    bridge: DummyBridge, config: Path, before: list[str], ahead: bytes, typed: bytes, limit: str, end: str
+) -> None:
     ours, theirs = os.openpty()
-    argv = [str(XENOOVS), "apply", str(config), "--db", bridge.ovs.db, "--yes", "--confirm", "10m"]
+    os.write(ours, ahead)
+    argv = [str(XENOOVS), "apply", str(config), "--db", bridge.ovs.db, "--yes", "--confirm", limit]
     process = subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout is not None
     said = b""
-    # What is typed before is no answer.
     while b"press ENTER to keep it" not in said:
         said += (more := os.read(process.stdout.fileno(), 4096))
         assert more, said
-    assert sorted(bridge.dump_flows()) != before
+    assert ahead or sorted(bridge.dump_flows()) != before
     os.write(ours, typed)
-    process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode == 0) is is_kept
-    assert (sorted(bridge.dump_flows()) != before) is is_kept
-    os.close(ours)
-    os.close(theirs)
-
-
-def test_a_line_that_was_typed_ahead_is_no_confirmation(bridge: DummyBridge, config: Path, before: list[str]) -> None:
-    ours, theirs = os.openpty()
-    argv = [str(XENOOVS), "apply", str(config), "--db", bridge.ovs.db, "--yes", "--confirm", "1s"]
-    os.write(ours, b"\n")
-    process = subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    said, _ = process.communicate(timeout=PATIENCE_S)
-    assert "the change was not confirmed within 1s" in said
-    assert sorted(bridge.dump_flows()) == before
+    last, _ = process.communicate(timeout=PATIENCE_S)
+    assert end in (said + last).decode()
+    assert (process.returncode == 0, sorted(bridge.dump_flows()) != before) == (end == "done",) * 2
     os.close(ours)
     os.close(theirs)
 
 
 def test_first_offloaded_and_then_confirmed(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, before: list[str]
+    on_bridge: Command, bridge: DummyBridge, config: Path, before: list[str]
 ) -> None:
     options = ["--rollback-unless-offloaded", "--within", "100ms", "--confirm", "10m"]
     process = start("apply", config, "--db", bridge.ovs.db, "--yes", *options)
-    eventually(lambda: confirm(xenoovs, bridge) == 0, "an apply that waits for it")
+    eventually(lambda: confirm(on_bridge, bridge) == 0, "an apply that waits for it")
     assert finish(process).status == 0
     assert sorted(bridge.dump_flows()) != before
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, finish, running
+from tests.command_line import Command, finish, running
 from tests.compiled import moves_of
 from tests.ovs.dummy import DummyBridge
 from tests.patience import eventually
@@ -46,9 +46,9 @@ BOTH_WITHOUT_ONE = CONFIG.replace("00:02, weight: 1", "00:02, weight: 0")
 
 
 @pytest.fixture
-def before(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]:
+def before(on_bridge: Command, bridge: DummyBridge, config: Path) -> list[str]:
     """The flows of CONFIG; the file takes backend one out of web then."""
-    assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
+    assert on_bridge("apply", config, "--yes").status == 0
     config.write_text(WITHOUT_ONE)
     return sorted(bridge.dump_flows())
 
@@ -73,19 +73,19 @@ def applying(config: Path, bridge: DummyBridge, *options: str) -> Iterator[subpr
         yield process
 
 
-def confirm(xenoovs: CommandLine, bridge: DummyBridge) -> int:
-    return xenoovs("confirm", "--db", bridge.ovs.db, "--bridge", bridge.name).status
+def confirm(on_bridge: Command, bridge: DummyBridge) -> int:
+    return on_bridge("confirm", "--bridge", bridge.name).status
 
 
 def test_a_drain_goes_on_while_nobody_has_confirmed(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, before: list[str]
+    on_bridge: Command, bridge: DummyBridge, config: Path, before: list[str]
 ) -> None:
     """New connections go to the new backend: a change that is to be judged has to be there."""
     config.write_text(WITHOUT_ONE.replace("timeout: 60s, idle_timeout: 60s", "timeout: 4s, idle_timeout: 4s"))
     with applying(config, bridge, "--confirm", "60s") as process:
         eventually(lambda: has_settled(bridge), "new connections that go on")
         eventually(lambda: not moving(bridge), "the end of the drain")
-        assert confirm(xenoovs, bridge) == 0
+        assert confirm(on_bridge, bridge) == 0
         said = finish(process)
     assert (said.status, "drained: all blocks have moved" in said.out) == (0, True), said.err
     assert sorted(bridge.dump_flows()) != before

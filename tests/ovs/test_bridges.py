@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from tests.command_line import SMALL_CONFIG, CommandLine, finish, running, start
+from tests.command_line import SMALL_CONFIG, Command, finish, running, start
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.patience import eventually
 from xenoovs.cli.main import cli
@@ -75,7 +75,7 @@ def _serves(bridge: DummyBridge, mac: str) -> bool:
 
 
 def test_a_backend_that_dies_on_one_bridge_changes_nothing_on_the_other(
-    xenoovs: CommandLine, first: DummyBridge, second: DummyBridge, files: tuple[Path, Path], tmp_path: Path
+    on_bridge: Command, first: DummyBridge, second: DummyBridge, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     db = ("--db", first.ovs.db)
     process = start("agent", *files, *db, "--allow-exec")
@@ -87,24 +87,24 @@ def test_a_backend_that_dies_on_one_bridge_changes_nothing_on_the_other(
         eventually(lambda: not _serves(second, "02:00:5e:10:00:05"), "fips5 is ejected")
         assert _serves(second, "02:00:5e:10:00:04")
         assert flows(first) == before
-        shown = xenoovs("status", *db)
+        shown = on_bridge("status")
         assert shown.out.index("bridge ovsbr1\n") < shown.out.index("dns ") < shown.out.index("bridge ovsbr2\n")
         assert (shown.status, "down: ended with status 1" in shown.out) == (0, True)
         assert "bridge ovsbr2\n\nagent up " in shown.out
         assert shown.out.count("bridge ovsbr1") == shown.out.count("bridge ovsbr2") == 1
-        found = json.loads(xenoovs("status", *db, "-o", "json").out)["bridges"]
+        found = json.loads(on_bridge("status", "-o", "json").out)["bridges"]
         assert [(each["bridge"], each["from"]) for each in found] == [("ovsbr1", "agent"), ("ovsbr2", "agent")]
-        other = xenoovs("status", files[0], "--bridge", "ovsbr2", *db)
+        other = on_bridge("status", files[0], "--bridge", "ovsbr2")
         assert (other.status, f"--bridge ovsbr2: {files[0]} is about bridge ovsbr1." in other.err) == (64, True)
-        refused = xenoovs("drain", "dns", "fips2", *db)
+        refused = on_bridge("drain", "dns", "fips2")
         assert (refused.status, "(ovsbr1, ovsbr2): choose one with --bridge" in refused.err) == (64, True)
-        assert xenoovs("drain", "dns", "fips2", "--bridge", "ovsbr1", *db).status == 0
+        assert on_bridge("drain", "dns", "fips2", "--bridge", "ovsbr1").status == 0
         for words in ((), (files[0],), ("--bridge", "ovsbr1")):
             undrain = f"; `xenoovs reset dns/fips2 --bridge ovsbr1 --db {first.ovs.db}` reverts it"
-            assert undrain in xenoovs("status", *words, *db).out
-        paused = xenoovs("pause", "--bridge", "ovsbr1", *db)
+            assert undrain in on_bridge("status", *words).out
+        paused = on_bridge("pause", "--bridge", "ovsbr1")
         assert f"until `xenoovs resume --bridge ovsbr1 --db {first.ovs.db}`" in paused.out
-        asked = xenoovs("apply", files[0], *db, "--yes", "--rebalance")
+        asked = on_bridge("apply", files[0], "--yes", "--rebalance")
         assert (asked.status, "An agent reconciles bridge ovsbr1" in asked.err) == (64, True)
     finally:
         process.kill()
@@ -126,12 +126,11 @@ def test_a_mistake_in_one_file_and_a_bridge_that_is_missing_do_not_hold_up_the_o
 
 
 def test_history_answers_for_each_bridge(
-    xenoovs: CommandLine, first: DummyBridge, second: DummyBridge, files: tuple[Path, Path]
+    on_bridge: Command, first: DummyBridge, second: DummyBridge, files: tuple[Path, Path]
 ) -> None:
-    db = ("--db", first.ovs.db)
     for file in files:
-        assert xenoovs("apply", file, *db, "--yes").status == 0
-    history = json.loads(xenoovs("history", *db, "-o", "json").out)
+        assert on_bridge("apply", file, "--yes").status == 0
+    history = json.loads(on_bridge("history", "-o", "json").out)
     assert [(each["bridge"], each["installed"]) for each in history["bridges"]] == [
         (bridge.name, each["entries"][-1]["number"])
         for bridge, each in zip((first, second), history["bridges"], strict=True)
@@ -146,7 +145,7 @@ def test_bridges_are_offered_where_any_bridge_may_be_meant(first: DummyBridge, s
 
 
 def test_an_agent_that_follows_a_renamed_bridge_locks_it(
-    xenoovs: CommandLine, first: DummyBridge, second: DummyBridge, tmp_path: Path
+    on_bridge: Command, first: DummyBridge, second: DummyBridge, tmp_path: Path
 ) -> None:
     """It held the lock of the bridge that its config had named first, and two agents could reconcile one bridge."""
     path, other, db = tmp_path / "one.yaml", tmp_path / "other.yaml", ("--db", first.ovs.db)
@@ -158,7 +157,7 @@ def test_an_agent_that_follows_a_renamed_bridge_locks_it(
         eventually(lambda: bool(flows(first) and flows(second)), "the flows of both")
         path.write_text(other.read_text())
         refused = "another agent reconciles bridge ovsbr2 already"
-        eventually(lambda: refused in xenoovs("status", "--bridge", "ovsbr1", *db).out, "the refusal")
+        eventually(lambda: refused in on_bridge("status", "--bridge", "ovsbr1").out, "the refusal")
         beside.kill()
         beside.communicate()
         path.write_text(other.read_text() + "# once more\n")
@@ -166,7 +165,7 @@ def test_an_agent_that_follows_a_renamed_bridge_locks_it(
         second_agent = finish(start("agent", other, *db))
         assert (second_agent.status, refused in second_agent.err) == (1, True)
         other.write_text(other.read_text().replace("weight: 30", "weight: 60"))
-        asked = xenoovs("apply", other, *db, "--yes")
+        asked = on_bridge("apply", other, "--yes")
         assert (asked.status, "An agent reconciles bridge ovsbr2" in asked.err) == (64, True), asked.err
     finally:
         for each in (process, beside):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, finish, start
+from tests.command_line import SMALL_CONFIG, XENOOVS, Command, CommandLine, start
 from tests.ovs.dummy import DummyBridge
 from tests.patience import PATIENCE_S
 
@@ -23,10 +22,10 @@ def test_no_open_vswitch(xenoovs: CommandLine, config: Path, tmp_path: Path) -> 
 
 
 def test_bridge_missing(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, monkeypatch: pytest.MonkeyPatch
+    xenoovs: CommandLine, on_bridge: Command, bridge: DummyBridge, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config.write_text(SMALL_CONFIG.replace("ovsbr1", "ovsbr9"))
-    said = xenoovs("apply", config, "--yes", "--db", bridge.ovs.db)
+    said = on_bridge("apply", config, "--yes")
     assert said.status == 1
     assert "bridge ovsbr9 does not exist (bridges here: ovsbr1; did you mean ovsbr1?)" in said.err
     command = f"`ovs-vsctl --db={bridge.ovs.db} add-br ovsbr9`"
@@ -35,8 +34,8 @@ def test_bridge_missing(
     assert command in xenoovs("plan", config).err
 
 
-def test_apply_asks_only_people(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    said = xenoovs("apply", config, "--db", bridge.ovs.db)
+def test_apply_asks_only_people(on_bridge: Command, bridge: DummyBridge, config: Path) -> None:
+    said = on_bridge("apply", config)
     assert (said.status, "--yes" in said.err) == (64, True)
     assert bridge.dump_flows() == []
 
@@ -51,16 +50,6 @@ def test_a_user_who_declines_changes_nothing(bridge: DummyBridge, config: Path) 
     assert process.returncode == 1
     assert process.stderr.splitlines()[-1].endswith("error: declined")
     assert bridge.dump_flows() == []
-
-
-def test_ctrl_c(bridge: DummyBridge, config: Path) -> None:
-    process = start("status", config, "--watch", "--db", bridge.ovs.db)
-    assert process.stdout is not None
-    assert process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    said = finish(process)
-    assert said.status == 130
-    assert said.err.strip() == "interrupted"
 
 
 def test_a_reader_that_has_enough(config: Path) -> None:

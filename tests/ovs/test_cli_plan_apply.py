@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
 from os import environ
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, XENOOVS, CommandLine, CommandResult
+from tests.command_line import SMALL_CONFIG, XENOOVS, Command, CommandLine
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.patience import PATIENCE_S
 from xenoovs.decision.document import parse_decision
 
 pytestmark = pytest.mark.each_release
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "cli"
 OTHERS = """\
   - name: mail
     vip: 10.3.10.46
@@ -34,48 +34,41 @@ BLOCKS = 5
 FLOWS = BLOCKS + 3
 
 
-def compare(name: str, said: CommandResult, *, update_golden: bool) -> None:
-    path = GOLDEN / f"{name}.txt"
-    if update_golden:
-        path.write_text(said.out)
-    assert said.out == path.read_text()
-
-
 def test_a_plan_an_apply_and_then_nothing_to_do(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, *, update_golden: bool
+    on_bridge: Command, bridge: DummyBridge, config: Path, as_recorded: Callable[[str, str], None]
 ) -> None:
-    said = xenoovs("plan", config, "--db", bridge.ovs.db)
+    said = on_bridge("plan", config)
     assert (said.status, said.err) == (2, "")
-    compare("plan-empty-bridge", said, update_golden=update_golden)
+    as_recorded("plan-empty-bridge", said.out)
     assert bridge.dump_flows() == []
-    first = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    first = on_bridge("apply", config, "--yes")
     assert first.status == 0
     assert f"done: {FLOWS} flow-mods in one bundle" in first.out
-    again = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    again = on_bridge("apply", config, "--yes")
     assert (again.status, again.out) == (0, f"ovsbr1: nothing to do, {FLOWS} flows as they should be\n")
     config.write_text(SMALL_CONFIG.replace("name: dns", "name: names  # by another name").replace("fips2", "server-2"))
-    assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
+    assert on_bridge("plan", config).status == 0
     config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
-    compare("plan-changed-weight", xenoovs("plan", config, "--db", bridge.ovs.db), update_golden=update_golden)
+    as_recorded("plan-changed-weight", on_bridge("plan", config).out)
     config.write_text(SMALL_CONFIG)
     bridge.ofctl("del-flows", "table=0,in_port=p1")
-    said = xenoovs("plan", config, "--db", bridge.ovs.db)
+    said = on_bridge("plan", config)
     assert said.out.startswith("ovsbr1: no service changes; 1 flow of other traffic and ARP does\n")
 
 
 def test_services_that_come_change_and_go(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, *, update_golden: bool
+    on_bridge: Command, config: Path, as_recorded: Callable[[str, str], None]
 ) -> None:
     config.write_text(SMALL_CONFIG + OTHERS)
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    on_bridge("apply", config, "--yes")
     config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50") + CHANGED_OTHERS)
-    said = xenoovs("plan", config, "--db", bridge.ovs.db, "--flows")
-    compare("plan-flows", said, update_golden=update_golden)
-    assert said.out.startswith(xenoovs("plan", config, "--db", bridge.ovs.db).out)
+    said = on_bridge("plan", config, "--flows")
+    as_recorded("plan-flows", said.out)
+    assert said.out.startswith(on_bridge("plan", config).out)
     assert said.out.index("table=1") < said.out.index("arp")
-    dry_run = xenoovs("apply", config, "--db", bridge.ovs.db, "--flows", "--dry-run")
+    dry_run = on_bridge("apply", config, "--flows", "--dry-run")
     assert (dry_run.status, dry_run.out) == (0, said.out)
-    assert json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)["summary"] == {
+    assert json.loads(on_bridge("plan", config, "-o", "json").out)["summary"] == {
         "added": ["mail"],
         "changed": ["dns"],
         "removed": ["mail"],
@@ -87,11 +80,11 @@ def test_services_that_come_change_and_go(
     }
 
 
-def test_removed_services_are_red_on_a_terminal_alone(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+def test_removed_services_are_red_on_a_terminal_alone(on_bridge: Command, bridge: DummyBridge, config: Path) -> None:
     config.write_text(SMALL_CONFIG + OTHERS)
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    on_bridge("apply", config, "--yes")
     config.write_text(SMALL_CONFIG)
-    assert "\x1b" not in xenoovs("plan", config, "--db", bridge.ovs.db).out
+    assert "\x1b" not in on_bridge("plan", config).out
     for no_color in ("", "1"):
         ours, theirs = os.openpty()
         argv, env = [str(XENOOVS), "plan", str(config), "--db", bridge.ovs.db], environ | {"NO_COLOR": no_color}
@@ -108,90 +101,88 @@ def test_removed_services_are_red_on_a_terminal_alone(xenoovs: CommandLine, brid
         assert (b"\x1b" in shown) is (not no_color)
 
 
-def test_flows_of_others_survive_apply_and_remove(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+def test_flows_of_others_survive_apply_and_remove(on_bridge: Command, bridge: DummyBridge, config: Path) -> None:
     bridge.add_flows("cookie=0x5,table=0,priority=5000,arp actions=NORMAL\ntable=1,priority=7,ip actions=drop\n")
     foreign = bridge.dump_flows()
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    on_bridge("apply", config, "--yes")
     assert len(bridge.dump_flows()) == FLOWS + 2
-    said = xenoovs("remove", config, "--db", bridge.ovs.db, "--yes")
+    said = on_bridge("remove", config, "--yes")
     assert (said.status, said.out) == (0, f"ovsbr1: {FLOWS} flows removed\n")
     assert bridge.dump_flows() == foreign
 
 
-def test_a_flow_of_somebody_else_is_not_overwritten(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+def test_a_flow_of_somebody_else_is_not_overwritten(on_bridge: Command, bridge: DummyBridge, config: Path) -> None:
     bridge.add_flows("cookie=0x5,table=0,priority=1,in_port=p0 actions=drop\n")
     foreign = bridge.dump_flows()
-    said = xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    said = on_bridge("apply", config, "--yes")
     assert said.status == 1
     assert "a foreign flow has the same table, priority and match" in said.err
     assert bridge.dump_flows() == foreign
 
 
 def test_status_counts_what_was_sent_and_tells_when_flows_are_missing(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path
+    on_bridge: Command, bridge: DummyBridge, config: Path
 ) -> None:
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
+    on_bridge("apply", config, "--yes")
     bridge.settle(removed_s=0)
     bridge.send("p0", [udp_packet(f"198.51.100.{low}") for low in range(200)])
     bridge.ovs.appctl("revalidator/purge")
-    said = xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0", "-o", "json")
+    said = on_bridge("status", config, "--interval", "0", "-o", "json")
     assert said.status == 0
     rows = json.loads(said.out)["backends"]
     assert [row["backend"] for row in rows] == ["fips2", "fips3"]
     assert sum(row["packets"] for row in rows) == 200
     assert sum(row["blocks"] for row in rows) == BLOCKS
     bridge.ofctl("del-flows", "table=0")
-    said = xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0")
+    said = on_bridge("status", config, "--interval", "0")
     assert (said.status, "3 flows missing or changed" in said.out) == (2, True)
 
 
-def test_trace_names_the_ports_when_one_is_not_on_the_bridge(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path
-) -> None:
+def test_trace_names_the_ports_when_one_is_not_on_the_bridge(on_bridge: Command, config: Path) -> None:
     """What was told were the words of ovs-ofctl about a flow that nobody had typed."""
-    said = xenoovs("trace", config, "--src", "198.51.100.7", "--in-port", "p9", "--db", bridge.ovs.db)
+    said = on_bridge("trace", config, "--src", "198.51.100.7", "--in-port", "p9")
     assert (said.status, said.out) == (64, "")
     assert "--in-port p9: bridge ovsbr1 has ovsbr1, p0, p1" in said.err
 
 
-def test_trace_tells_when_the_switch_does_otherwise(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    said = xenoovs("trace", config, "--src", "198.51.100.7", "--db", bridge.ovs.db, "-o", "json")
+def test_trace_tells_when_the_switch_does_otherwise(on_bridge: Command, bridge: DummyBridge, config: Path) -> None:
+    on_bridge("apply", config, "--yes")
+    said = on_bridge("trace", config, "--src", "198.51.100.7", "-o", "json")
     assert (said.status, json.loads(said.out)["switch"]["agrees"]) == (0, True)
     bridge.add_flows("cookie=0x5,table=0,priority=9000,ip actions=output:p1\n")
-    said = xenoovs("trace", config, "--src", "198.51.100.7", "--db", bridge.ovs.db)
+    said = on_bridge("trace", config, "--src", "198.51.100.7")
     assert said.status == 2
     assert "the same MAC by p1" in said.out
 
 
-def test_what_was_applied_is_what_was_decided(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
-    online = xenoovs("decision", config, "--db", bridge.ovs.db)
+def test_what_was_applied_is_what_was_decided(xenoovs: CommandLine, on_bridge: Command, config: Path) -> None:
+    online = on_bridge("decision", config)
     assert xenoovs("decision", config, "--offline").out == online.out
     assert online.out.splitlines()[0].split() == ["SERVICE", "BACKEND", "HOME", "ACTIVE", "BLOCKS", "DRAINING"]
-    wanted = xenoovs("decision", config, "--db", bridge.ovs.db, "-o", "json")
-    assert xenoovs("decision", config, "--db", bridge.ovs.db, "--installed").out.splitlines()[1:] == []
-    assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
-    there = xenoovs("decision", config, "--db", bridge.ovs.db, "--installed", "-o", "json")
+    wanted = on_bridge("decision", config, "-o", "json")
+    assert on_bridge("decision", config, "--installed").out.splitlines()[1:] == []
+    assert on_bridge("apply", config, "--yes").status == 0
+    there = on_bridge("decision", config, "--installed", "-o", "json")
     assert (wanted.status, there.status) == (0, 0)
     assert json.loads(there.out) == json.loads(wanted.out)
     assert parse_decision(json.loads(there.out)).services
 
 
 def test_a_changed_weight_differs_by_the_clients_that_would_move(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: Path
+    on_bridge: Command, config: Path, tmp_path: Path
 ) -> None:
-    xenoovs("apply", config, "--db", bridge.ovs.db, "--yes")
-    same = xenoovs("decision", config, "--db", bridge.ovs.db, "--diff", "installed")
+    on_bridge("apply", config, "--yes")
+    same = on_bridge("decision", config, "--diff", "installed")
     assert (same.status, same.out) == (0, "both decisions send every client to the same backend\n")
     before = tmp_path / "before.json"
-    before.write_text(xenoovs("decision", config, "--db", bridge.ovs.db, "-o", "json").out)
+    before.write_text(on_bridge("decision", config, "-o", "json").out)
     config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 50"))
     for other in ("installed", str(before)):
-        said = xenoovs("decision", config, "--db", bridge.ovs.db, "--diff", other, "-o", "json")
+        said = on_bridge("decision", config, "--diff", other, "-o", "json")
         (service,) = json.loads(said.out)["services"]
-        plan = json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)
+        plan = json.loads(on_bridge("plan", config, "-o", "json").out)
         assert (said.status, service["clients"]) == (2, plan["services"][0]["clients_moved"])
         assert sum(shift["clients"] for shift in service["shifts"]) == service["clients"]
     before.write_text('{"format": 2, "version": 0, "services": []}')
-    said = xenoovs("decision", config, "--db", bridge.ovs.db, "--diff", before)
+    said = on_bridge("decision", config, "--diff", before)
     assert (said.status, "format" in said.err) == (1, True)

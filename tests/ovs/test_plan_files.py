@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult
+from tests.command_line import SMALL_CONFIG, Command, CommandLine, CommandResult
 from tests.ovs.dummy import DummyBridge
 from xenoovs.evidence import record as recorded
 
@@ -16,12 +16,12 @@ OTHER = SMALL_CONFIG.replace("weight: 30", "weight: 50")
 
 
 @pytest.fixture
-def planned(xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: Path) -> Path:
+def planned(on_bridge: Command, bridge: DummyBridge, config: Path, tmp_path: Path) -> Path:
     """A saved plan from SMALL_CONFIG, which the bridge has, to OTHER."""
-    assert xenoovs("apply", config, "--db", bridge.ovs.db, "--yes").status == 0
+    assert on_bridge("apply", config, "--yes").status == 0
     config.write_text(OTHER)
     path = tmp_path / "change.plan"
-    said = xenoovs("plan", config, "--db", bridge.ovs.db, "--out", path)
+    said = on_bridge("plan", config, "--out", path)
     assert (said.status, said.out.splitlines()[-1]) == (
         2,
         f"saved: `xenoovs apply {path} --db {bridge.ovs.db}` makes exactly this change",
@@ -29,98 +29,89 @@ def planned(xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: P
     return path
 
 
-def refused(xenoovs: CommandLine, bridge: DummyBridge, plan: Path) -> CommandResult:
+def refused(on_bridge: Command, bridge: DummyBridge, plan: Path) -> CommandResult:
     """Apply a plan, which has to be refused and to change nothing."""
     before = bridge.dump_flows()
-    said = xenoovs("apply", plan, "--db", bridge.ovs.db)
+    said = on_bridge("apply", plan)
     assert (said.status, said.out) == (1, "")
     assert bridge.dump_flows() == before
     return said
 
 
-def test_it_is_applied_without_a_question(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, planned: Path
-) -> None:
+def test_it_is_applied_without_a_question(on_bridge: Command, bridge: DummyBridge, config: Path, planned: Path) -> None:
     """Also if the config, or flows of others, have changed since: a saved plan is never planned again."""
-    wanted = {
-        flow["after"]
-        for flow in json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)["changed"]
-    }
+    wanted = {flow["after"] for flow in json.loads(on_bridge("plan", config, "-o", "json").out)["changed"]}
     config.write_text("something else")
     assert stat.S_IMODE(planned.stat().st_mode) == 0o600
     assert [path.name for path in planned.parent.iterdir() if path.name.startswith(".")] == []
     bridge.add_flows("cookie=0x5,table=0,priority=5000,arp actions=NORMAL\n")
-    said = xenoovs("apply", planned, "--db", bridge.ovs.db)
+    said = on_bridge("apply", planned)
     assert (said.status, said.err) == (0, "")
     assert wanted <= {*bridge.dump_flows()}
     config.write_text(OTHER)
-    assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
+    assert on_bridge("plan", config).status == 0
 
 
-def test_a_plan_without_changes_is_one_too(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, planned: Path
-) -> None:
+def test_a_plan_without_changes_is_one_too(on_bridge: Command, config: Path, planned: Path) -> None:
     config.write_text(SMALL_CONFIG)
-    assert xenoovs("plan", config, "--db", bridge.ovs.db, "--out", planned).status == 0
-    said = xenoovs("apply", planned, "--db", bridge.ovs.db)
+    assert on_bridge("plan", config, "--out", planned).status == 0
+    said = on_bridge("apply", planned)
     assert (said.status, said.out) == (0, "ovsbr1: nothing to do, 8 flows as they should be\n")
 
 
-def test_a_dry_run_shows_it(xenoovs: CommandLine, bridge: DummyBridge, config: Path, planned: Path) -> None:
-    shown = xenoovs("plan", config, "--db", bridge.ovs.db).out
+def test_a_dry_run_shows_it(on_bridge: Command, bridge: DummyBridge, config: Path, planned: Path) -> None:
+    shown = on_bridge("plan", config).out
     before = bridge.dump_flows()
-    said = xenoovs("apply", planned, "--db", bridge.ovs.db, "--dry-run")
+    said = on_bridge("apply", planned, "--dry-run")
     assert (said.status, said.out) == (0, shown)
     assert bridge.dump_flows() == before
 
 
-def test_applied_a_second_time_it_is_stale(xenoovs: CommandLine, bridge: DummyBridge, planned: Path) -> None:
-    assert xenoovs("apply", planned, "--db", bridge.ovs.db).status == 0
-    said = refused(xenoovs, bridge, planned)
+def test_applied_a_second_time_it_is_stale(on_bridge: Command, bridge: DummyBridge, planned: Path) -> None:
+    assert on_bridge("apply", planned).status == 0
+    said = refused(on_bridge, bridge, planned)
     assert "bridge ovsbr1 has changed since the plan in" in said.err
     assert "1 flow of dns, such as" in said.err
     assert f"--out {planned}" in said.err
     assert f"--db {bridge.ovs.db}" in said.err
 
 
-def test_what_other_programs_delete_makes_it_stale(xenoovs: CommandLine, bridge: DummyBridge, planned: Path) -> None:
+def test_what_other_programs_delete_makes_it_stale(on_bridge: Command, bridge: DummyBridge, planned: Path) -> None:
     for flows, what in (
         ("table=1,reg0=0x43d4c2fe", "5 flows of dns"),
         ("table=0,in_port=p1", "1 flow of no service"),
     ):
         bridge.ofctl("del-flows", flows)
-        assert what in refused(xenoovs, bridge, planned).err
+        assert what in refused(on_bridge, bridge, planned).err
     bridge.ovs.vsctl("del-port", "ovsbr1", "p1")
-    assert "p1" in refused(xenoovs, bridge, planned).err
+    assert "p1" in refused(on_bridge, bridge, planned).err
 
 
 def test_other_flow_mods_than_those_of_the_file_are_refused(
-    xenoovs: CommandLine, bridge: DummyBridge, planned: Path
+    on_bridge: Command, bridge: DummyBridge, planned: Path
 ) -> None:
     document = json.loads(planned.read_text())
     document["flow_mods"] = [line.replace("00:03", "00:04") for line in document["flow_mods"]]
     document["xenoovs"] = "0.0.9"
     del document["sha256"]
     planned.write_text(json.dumps(document))
-    said = refused(xenoovs, bridge, planned)
+    said = refused(on_bridge, bridge, planned)
     assert "does not fit any more" in said.err
     assert "the plan is of 0.0.9" in said.err
 
 
 def test_bug_an_edited_file_was_refused_for_a_change_of_the_bridge(
-    xenoovs: CommandLine, bridge: DummyBridge, planned: Path
+    on_bridge: Command, bridge: DummyBridge, planned: Path
 ) -> None:
     text = planned.read_text()
     for key in ("flow_mods", "before"):
         document = json.loads(text)
         document[key] = document[key][1:]
         planned.write_text(json.dumps(document))
-        assert "it was edited after `xenoovs plan` wrote it" in refused(xenoovs, bridge, planned).err
+        assert "it was edited after `xenoovs plan` wrote it" in refused(on_bridge, bridge, planned).err
 
 
-def test_an_edited_file_is_refused_with_line_and_column(
-    xenoovs: CommandLine, bridge: DummyBridge, planned: Path
-) -> None:
+def test_an_edited_file_is_refused_with_line_and_column(on_bridge: Command, bridge: DummyBridge, planned: Path) -> None:
     text = planned.read_text()
     for old, new, says in (
         ('"drain": true', '"drain": "yes"', "drain: Input should be a valid boolean"),
@@ -131,68 +122,55 @@ def test_an_edited_file_is_refused_with_line_and_column(
         ('"drain": true', '"drain": true, "drain": false', "the key 'drain' stands twice"),
         ('"drain": true', '"drain": true,, ', "Expecting property name"),
         ('"fips2"', '""', "the decision is none: services.0.home"),
+        ("actions=", "nonsense actions=", "not as xenoovs wrote it: before: "),
     ):
         assert old in text
         planned.write_text(text.replace(old, new, 1))
-        said = refused(xenoovs, bridge, planned)
+        said = refused(on_bridge, bridge, planned)
         assert says in said.err
         assert said.err.startswith(f"error: {planned}:")
     for part in (0.3, 0.9):
         planned.write_text(text[: int(len(text) * part)])
-        assert f"error: {planned}:" in refused(xenoovs, bridge, planned).err
-
-
-def test_a_flow_of_before_that_is_none_is_a_mistake_of_the_file(
-    xenoovs: CommandLine, bridge: DummyBridge, planned: Path
-) -> None:
-    lines = planned.read_text().splitlines()
-    number = next(number for number, line in enumerate(lines) if "actions=" in line)
-    assert lines[number - 1].strip() == '"before": ['
-    lines[number] = lines[number].replace("actions=", "nonsense actions=")
-    planned.write_text("\n".join(lines))
-    said = refused(xenoovs, bridge, planned)
-    assert f"{planned}:{number + 1}:3: not as xenoovs wrote it: before: " in said.err
+        assert f"error: {planned}:" in refused(on_bridge, bridge, planned).err
 
 
 def test_a_file_without_end_is_refused(
-    xenoovs: CommandLine, bridge: DummyBridge, planned: Path, monkeypatch: pytest.MonkeyPatch
+    on_bridge: Command, bridge: DummyBridge, planned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorded, "MAX_TEXT_BYTES", 1 << 20)
     with planned.open("ab") as file:
         file.write((b" " * 1023 + b"\n") * 1024)
-    assert "more than 1 MiB" in refused(xenoovs, bridge, planned).err
+    assert "more than 1 MiB" in refused(on_bridge, bridge, planned).err
 
 
-def test_what_a_plan_has_decided_is_no_option(xenoovs: CommandLine, bridge: DummyBridge, planned: Path) -> None:
+def test_what_a_plan_has_decided_is_no_option(on_bridge: Command, planned: Path) -> None:
     for option in ("--rebalance", "--partial", "--no-drain"):
-        said = xenoovs("apply", planned, "--db", bridge.ovs.db, option)
+        said = on_bridge("apply", planned, option)
         assert (said.status, "belong to `xenoovs plan --out`" in said.err) == (64, True)
 
 
-def test_what_cannot_be_written_is_named(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, tmp_path: Path
-) -> None:
-    said = xenoovs("plan", config, "--db", bridge.ovs.db, "--out", tmp_path / "no" / "such")
+def test_what_cannot_be_written_is_named(on_bridge: Command, config: Path, tmp_path: Path) -> None:
+    said = on_bridge("plan", config, "--out", tmp_path / "no" / "such")
     assert said.status == 1
     assert f"error: {tmp_path}/no/such: the plan was not saved: No such file or directory" in said.err
-    said = xenoovs("plan", config, "--db", bridge.ovs.db, "--out", "/dev/null")
+    said = on_bridge("plan", config, "--out", "/dev/null")
     assert said.status == 64
     assert "/dev/null is no regular file" in said.err
     assert Path("/dev/null").is_char_device()
 
 
-def test_a_plan_in_place_of_a_config_is_named(xenoovs: CommandLine, bridge: DummyBridge, planned: Path) -> None:
-    for command in ("plan", "validate", "status", "decision"):
-        said = xenoovs(command, planned, *(() if command == "validate" else ("--db", bridge.ovs.db)))
+def test_a_plan_in_place_of_a_config_is_named(
+    xenoovs: CommandLine, on_bridge: Command, bridge: DummyBridge, planned: Path
+) -> None:
+    for word in ("plan", "validate", "status", "decision"):
+        said = xenoovs(word, planned) if word == "validate" else on_bridge(word, planned)
         assert said.status == 64
         assert f"{planned} is a saved plan, no config: `xenoovs apply {planned}` makes its change" in said.err
 
 
-def test_a_plan_that_was_rebalanced_is_applied_so(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path, planned: Path
-) -> None:
-    assert xenoovs("apply", planned, "--db", bridge.ovs.db).status == 0
+def test_a_plan_that_was_rebalanced_is_applied_so(on_bridge: Command, config: Path, planned: Path) -> None:
+    assert on_bridge("apply", planned).status == 0
     config.write_text(SMALL_CONFIG.replace("weight: 30", "weight: 31"))
-    assert xenoovs("plan", config, "--db", bridge.ovs.db, "--out", planned, "--rebalance").status == 2
-    assert xenoovs("apply", planned, "--db", bridge.ovs.db).status == 0
-    assert xenoovs("plan", config, "--db", bridge.ovs.db, "--rebalance").status == 0
+    assert on_bridge("plan", config, "--out", planned, "--rebalance").status == 2
+    assert on_bridge("apply", planned).status == 0
+    assert on_bridge("plan", config, "--rebalance").status == 0

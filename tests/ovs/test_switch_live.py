@@ -35,6 +35,11 @@ def _add(*flows: Flow) -> Bundle:
     return Bundle(tuple(FlowMod(Command.ADD, flow) for flow in flows))
 
 
+@pytest.fixture
+def switch(way: Way, bridge: DummyBridge) -> Switch:
+    return way.switch(bridge.ovs)
+
+
 def test_a_bridge_is_described(way: Way, dummy_ovs: DummyOvs) -> None:
     with dummy_ovs.bridge("brx", ports=("p-1.x", "p0")) as bridge:
         bridge.ovs.vsctl("set-controller", "brx", "tcp:127.0.0.1:1")
@@ -56,10 +61,9 @@ def test_hardware_offload_is_told(way: Way, own_ovs: DummyOvs) -> None:
 
 
 def test_a_flow_that_was_added_by_openflow_1_0_is_read_as_ovs_ofctl_shows_it(
-    way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge
+    switch: Switch, dummy_ovs: DummyOvs, bridge: DummyBridge
 ) -> None:
     """Found in a report of verify-offload: `reset_counts`, which ovs-ofctl without -O neither takes nor shows."""
-    switch = way.switch(dummy_ovs)
     ofctl(bridge.ovs, "add-flow", bridge.management, "priority=5,ip actions=drop")
     shown = bridge.dump_flows()
     assert [render_flow(seen.flow) for seen in switch.dump_flows("ovsbr1", only=FOREIGN)] == shown
@@ -67,8 +71,7 @@ def test_a_flow_that_was_added_by_openflow_1_0_is_read_as_ovs_ofctl_shows_it(
     assert "priority=5,ip actions=drop" in shown
 
 
-def test_flows_of_others_are_neither_listed_nor_touched(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
-    switch = way.switch(dummy_ovs)
+def test_flows_of_others_are_neither_listed_nor_touched(switch: Switch, bridge: DummyBridge) -> None:
     bridge.add_flows(_FOREIGN)
     switch.apply("ovsbr1", _add(_OURS))
     assert [seen.flow for seen in switch.dump_flows("ovsbr1")] == [_OURS]
@@ -78,9 +81,8 @@ def test_flows_of_others_are_neither_listed_nor_touched(way: Way, dummy_ovs: Dum
     assert switch.count_flows("ovsbr1", only=FOREIGN) == 2
 
 
-def test_flows_are_read_by_their_cookies(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+def test_flows_are_read_by_their_cookies(switch: Switch) -> None:
     """Of thousands that a drain has learned none is sent by the switch to one who wants the program."""
-    switch = way.switch(dummy_ovs)
     flows = {
         (stage, service): replace(_OURS, cookie=cookie_of(stage, service), key=replace(_OURS.key, priority=number))
         for number, (stage, service) in enumerate(product(Stage, (7, 8)), start=1)
@@ -100,8 +102,7 @@ def test_flows_are_read_by_their_cookies(way: Way, dummy_ovs: DummyOvs, bridge: 
         assert switch.count_flows("ovsbr1", only=only) == len(expected)
 
 
-def test_a_large_table_has_the_same_text(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
-    switch = way.switch(dummy_ovs)
+def test_a_large_table_has_the_same_text(switch: Switch) -> None:
     flows = [replace(_OURS, key=replace(_OURS.key, priority=number)) for number in range(1, 1000)]
     texts = []
     for number in (10, 1000):
@@ -111,9 +112,8 @@ def test_a_large_table_has_the_same_text(way: Way, dummy_ovs: DummyOvs, bridge: 
     assert recognise(texts[1], {render_flow(flow): flow for flow in flows}) == Recognised({}, ())
 
 
-def test_what_is_only_known_as_text_is_removed(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+def test_what_is_only_known_as_text_is_removed(switch: Switch, bridge: DummyBridge) -> None:
     """Among so many flows that ovs-ofctl dumps them; no codec of ours knows the bytes of its words."""
-    switch = way.switch(dummy_ovs)
     mine = "".join(f"add cookie=0x786f000000000001,priority={number},ip actions=drop\n" for number in range(1, 1000))
     bridge.add_flows(f"{mine}add cookie=0x786f000000000001,priority=5,ct_state=+new+trk,ip actions=ct(commit)\n")
     (odd,) = [seen.flow for seen in parse_dump(switch.dump_flow_text("ovsbr1")) if seen.flow.match.foreign]
@@ -129,8 +129,7 @@ def test_flows_of_others_are_described_in_words(dummy_ovs: DummyOvs, bridge: Dum
     assert render_flow(seen.flow) == "cookie=0x5, priority=1,ip actions=ct(commit,zone=7),NORMAL"
 
 
-def test_modifying_keeps_counters(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
-    switch = way.switch(dummy_ovs)
+def test_modifying_keeps_counters(switch: Switch, bridge: DummyBridge) -> None:
     switch.apply("ovsbr1", _add(_OURS))
     bridge.send("p0", [udp_packet("192.0.2.1")] * 7)
     bridge.ovs.appctl("revalidator/purge")
@@ -140,7 +139,7 @@ def test_modifying_keeps_counters(way: Way, dummy_ovs: DummyOvs, bridge: DummyBr
     assert (seen.flow, seen.packets, seen.bytes) == (changed, 7, 700)
 
 
-def test_named_tables_are_understood(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
+def test_named_tables_are_understood(switch: Switch, bridge: DummyBridge) -> None:
     """Found when an operator had named table 1: dumps then say table=classify, which no number stands for."""
     for number, name in ((0, '"front door"'), (1, "balance")):
         tables = ["--", "set", "bridge", "ovsbr1", f"flow_tables:{number}=@t"]
@@ -149,13 +148,11 @@ def test_named_tables_are_understood(way: Way, dummy_ovs: DummyOvs, bridge: Dumm
         parse_flow("cookie=0x786f000000000001, priority=1 actions=resubmit(,1)"),
         parse_flow("cookie=0x786f000000000001, table=1, priority=1 actions=output:p1"),
     ]
-    switch = way.switch(dummy_ovs)
     switch.apply("ovsbr1", _add(*flows))
     assert [seen.flow for seen in switch.dump_flows("ovsbr1")] == flows
 
 
-def test_megaflows_and_traces_are_handed_through(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
-    switch = way.switch(dummy_ovs)
+def test_megaflows_and_traces_are_handed_through(switch: Switch, bridge: DummyBridge) -> None:
     switch.apply("ovsbr1", _add(_OURS))
     bridge.send("p0", [udp_packet("192.0.2.1")])
     assert "ipv4(src=192.0.2.1/0.0.0.1," in switch.dump_megaflows()
@@ -177,8 +174,7 @@ def test_megaflows_of_no_datapath_and_of_several(own_ovs: DummyOvs) -> None:
             own_ovs.ovs.appctl("dpctl/del-dp", "dummy@other")
 
 
-def test_a_missing_bridge_is_named_by_every_way(way: Way, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
-    switch = way.switch(dummy_ovs)
+def test_a_missing_bridge_is_named_by_every_way(switch: Switch, bridge: DummyBridge) -> None:
     assert bridge.name in [state.name for state in switch.bridges()]
     calls = (
         lambda: switch.describe("nosuch"),
@@ -244,8 +240,7 @@ def test_port_names_are_refused_exactly_where_open_vswitch_misreads_them(dummy_o
             bridge.ofctl("del-flows")
 
 
-def test_only_the_datapath_that_is_meant_will_do(way: Way, bridge: DummyBridge) -> None:
-    switch = way.switch(bridge.ovs)
+def test_only_the_datapath_that_is_meant_will_do(switch: Switch, bridge: DummyBridge) -> None:
     mine = int(bridge.ovs.vsctl("get", "bridge", bridge.name, "datapath_id").strip().strip('"'), 16)
     assert require_ports(switch, bridge.name, ["p0"], datapath_id=mine).datapath_id == f"{mine:016x}"
     with pytest.raises(OtherDatapath, match="is this the right host"):
@@ -255,14 +250,8 @@ def test_only_the_datapath_that_is_meant_will_do(way: Way, bridge: DummyBridge) 
 _GOOD = "cookie=0x786f000000000001, priority=7,ip actions=output:p1"
 
 
-@pytest.fixture
-def switch(way: Way, bridge: DummyBridge) -> Switch:
-    return way.switch(bridge.ovs)
-
-
 def _apply(switch: Switch, *flows: str) -> None:
-    mods = tuple(FlowMod(Command.ADD, parse_flow(flow)) for flow in flows)
-    switch.apply("ovsbr1", Bundle(mods))
+    switch.apply("ovsbr1", _add(*map(parse_flow, flows)))
 
 
 @pytest.mark.parametrize(
