@@ -26,4 +26,4 @@ def rows() -> Iterator[Row]:
         yield Row("  worst", max(lost), "", most)
     links = statistics.median(cut.lost for cut in found if cut.kind == "link")
     yield Row("link cut by groups / by an agent that probes every 2 s", links / statistics.median(alone), "x", 0.1)
-    yield Row("clients that moved twice", sum(cut.moved_twice for cut in found), "", 0)
+    yield Row("clients that did not move once and back", sum(cut.astray for cut in found), "", 0)

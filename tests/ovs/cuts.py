@@ -69,14 +69,14 @@ CUTS = {"link": (CONFIG, 8), "port": (CONFIG, 6), "bfd": (BFD, 6)}
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """`agent`: when it ran: never, all the time, or until it was killed in the middle. `moved`, `moved_twice`:
-    clients."""
+    """`agent`: when it ran: never, all the time, or until it was killed in the middle. `moved`: the clients
+    of one machine that another one served; `astray`: those of others, and those that did not move once and back."""
 
     kind: str
     agent: str
     lost: int
     moved: int
-    moved_twice: int
+    astray: int
 
 
 def cuts(directory: Path) -> Iterator[Cut]:
@@ -135,8 +135,9 @@ def _cut(kind: str, when: str, lab: Lab, path: Path) -> Cut:
         answers = stream.end()
     lost = sum(answer is None for each in answers.values() for answer in each[first:last])
     routes = [route(each) for each in answers.values()]
-    again = sum(len(each) > 3 or len(set(each)) > 2 for each in routes)
-    return Cut(kind, when, lost, sum(len(each) > 1 for each in routes), again)
+    moved = [each for each in routes if len(each) > 1]
+    there_and_back = [each for each in moved if len(each) == 3 and each[0] == each[2] == moved[0][0]]
+    return Cut(kind, when, lost, len(moved), len(moved) - len(there_and_back))
 
 
 def _set(kind: str, lab: Lab, state: str) -> None:

@@ -51,9 +51,8 @@ class Router:
     def start(self) -> None:
         """Start both daemons; they read the config of the directory."""
         for daemon in ("zebra", "bgpd"):
-            own = [f"{word}={self.run / name}" for word, name in (("--pid_file", f"{daemon}.pid"),)]
             argv = [str(_DAEMONS / daemon), "-d", "-f", str(self.run / "frr.conf"), "--vty_socket", str(self.run)]
-            argv += [*own, "-z", str(self.run / "zserv.api"), "-A", "127.0.0.1"]
+            argv += [f"--pid_file={self.run / daemon}.pid", "-z", str(self.run / "zserv.api"), "-A", "127.0.0.1"]
             if daemon == "bgpd":
                 argv += [word for address in self.addresses for word in ("-l", address)]
             # Zebra of FRR 10 keeps stderr: who reads it waits for the end of the daemon.

@@ -9,6 +9,7 @@ import select
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -77,66 +78,49 @@ def test_bridges_that_nobody_wants_fill_no_log() -> None:
     assert len(record.of("bridge refused")) == WARNINGS
 
 
-class _Exhausted(socket.socket):
-    """A listening socket of a process that has no file descriptor left."""
+class Descriptors:
+    """Of a process that has none left: accept(2) fails while a connection waits."""
 
-    tries = 0
-    is_exhausted = True
+    def __init__(self) -> None:
+        self.are_out, self.tries, self._accept = True, 0, socket.socket.accept
 
-    def accept(self) -> tuple[socket.socket, object]:
-        if self.is_exhausted and _is_readable(self):
+    def accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
+        if self.are_out and select.select([sock], [], [], 0.2)[0]:
             self.tries += 1
             raise OSError(24, "Too many open files")
-        return super().accept()
-
-
-def _is_readable(sock: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(200))
+        return self._accept(sock)
 
 
 @pytest.fixture
-def listening(monkeypatch: pytest.MonkeyPatch) -> list[_Exhausted]:
-    """The sockets of controllers that are made from now on."""
-    made: list[_Exhausted] = []
-    plain = listen._listen
-
-    def exhausted(address: listen.Address) -> socket.socket:
-        sock = plain(address)
-        made.append(_Exhausted(sock.family, sock.type, fileno=sock.detach()))
-        made[-1].settimeout(0.2)
-        return made[-1]
-
-    monkeypatch.setattr(listen, "_listen", exhausted)
+def descriptors(monkeypatch: pytest.MonkeyPatch) -> Descriptors:
+    made = Descriptors()
+    monkeypatch.setattr(socket.socket, "accept", lambda sock: made.accept(sock))
     return made
 
 
 def test_a_controller_without_descriptors_does_not_spin(
-    listening: list[_Exhausted], monkeypatch: pytest.MonkeyPatch
+    descriptors: Descriptors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found when accept(2) was called in a loop at full speed, for EMFILE leaves the connection in the queue."""
     monkeypatch.setattr(listen, "_EXHAUSTED_PAUSE_S", 3600.0, raising=False)
     record = Record()
     with running_server(record) as server, peer(server):
-        (sock,) = listening
-        eventually(lambda: sock.tries > 0, "the first try")
+        eventually(lambda: descriptors.tries > 0, "the first try")
         for _ in range(20):
-            assert sock.tries == 1
-            with socket.create_connection(sock.getsockname()):
+            assert descriptors.tries == 1
+            with peer(server):
                 pass
     assert record.of("connections cannot be accepted; retrying") == [{"reason": "Too many open files"}]
 
 
 def test_a_controller_that_has_descriptors_again_goes_on(
-    bridge: DummyBridge, listening: list[_Exhausted], monkeypatch: pytest.MonkeyPatch
+    bridge: DummyBridge, descriptors: Descriptors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listen, "_EXHAUSTED_PAUSE_S", 0.01)
     record = Record()
     with running_server(record) as server:
-        (sock,) = listening
         with peer(server):
-            eventually(lambda: sock.tries > 3, "some tries")
-        sock.is_exhausted = False
+            eventually(lambda: descriptors.tries > 3, "some tries")
+        descriptors.are_out = False
         assert Way(server).switch(bridge.ovs).dump_flows(bridge.name) == ()
     assert len(record.of("connections cannot be accepted; retrying")) == 1

@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,33 +127,51 @@ def test_flows_that_cannot_be_put_back_are_kept_in_a_file(own_ovs: DummyOvs, tmp
         assert not waits(own_ovs)
 
 
-HANGS = """
-import sys, time
-from pathlib import Path
-from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.management import ManagementSwitch
-from xenoovs.switch.planned_restart import planned_restart
-directory = Path(sys.argv[1])
-def hang():
-    print("restarting", flush=True)
-    time.sleep(60)
-endpoint = Endpoint(f"unix:{directory}/db.sock", directory)
-planned_restart(ManagementSwitch(endpoint), endpoint, hang, directory=directory)
-"""
+def die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_killed_in_the_middle_it_leaves_nobody_waiting(own_ovs: DummyOvs) -> None:
+def killed(work: Callable[[], object]) -> None:
+    """Work in a process that kills itself meanwhile."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def test_killed_in_the_middle_it_leaves_nobody_waiting(own_ovs: DummyOvs, tmp_path: Path) -> None:
     with own_ovs.bridge() as bridge:
         before = filled(bridge)
-        argv = [sys.executable, "-c", HANGS, str(own_ovs.ovs.directory)]
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "restarting\n"
-        assert waits(own_ovs)
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
+        killed(lambda: planned(own_ovs, tmp_path, lambda ovs: die(ovs) if waits(ovs) else None))
         eventually(lambda: not waits(own_ovs), "the guard takes it away")
         assert everything(bridge) == before
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_killed_beside_the_restart_it_is_reported_and_finished(
+    own_ovs: DummyOvs, xenoovs: CommandLine, moment: str
+) -> None:
+    directory = own_ovs.ovs.directory
+    with own_ovs.bridge():
+        change(own_ovs, directory, wanted=True)
+
+        def restart_and_die(ovs: DummyOvs) -> None:
+            if moment == "after":
+                restart(ovs)
+            die()
+
+        killed(lambda: change(own_ovs, directory, wanted=False, order=restart_and_die))
+        assert 'hw-offload="false"' in own_ovs.ovs.vsctl("get", "Open_vSwitch", ".", "other_config")
+        assert [row["seen"] for row in checks(xenoovs, own_ovs, "leftovers")] == [
+            "other_config:hw-offload, changed by a `doctor --set` that was killed before its end"
+        ]
+        assert OffloadSwitch(endpoint(own_ovs)).finish()
+        # Before the restart it had no effect yet.
+        assert OffloadSwitch(endpoint(own_ovs)).is_as(wanted=moment == "before")
+        assert [row["state"] for row in checks(xenoovs, own_ovs, "leftovers")] == ["ok"]
 
 
 def test_on_and_off_are_in_effect_and_the_flows_are_there(
@@ -187,44 +203,6 @@ def test_a_restart_that_fails_leaves_the_flows_and_the_setting_that_is_in_effect
             assert setting.is_as(wanted=True) or setting.is_as(wanted=is_on)
             assert everything(bridge) == before
             assert not waits(own_ovs)
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_vswitchd, stop_process
-from xenoovs.switch.endpoint import Endpoint
-from xenoovs.switch.offload_setting import OffloadSwitch
-directory = Path(sys.argv[1])
-ovs = PrivateOvs(directory)
-
-def restart(set_it):
-    set_it()
-    if sys.argv[2] == "after":
-        stop_process(ovs.pids()[0])
-        start_vswitchd(ovs, datapath=Datapath.DUMMY)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-OffloadSwitch(Endpoint(ovs.db, directory)).change(wanted=False, restart=restart)
-"""
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_killed_beside_the_restart_it_is_reported_and_finished(
-    own_ovs: DummyOvs, xenoovs: CommandLine, moment: str
-) -> None:
-    with own_ovs.bridge():
-        change(own_ovs, own_ovs.ovs.directory, wanted=True)
-        killed = subprocess.run([sys.executable, "-c", KILLED, own_ovs.ovs.directory, moment], check=False)
-        assert killed.returncode == -signal.SIGKILL
-        assert 'hw-offload="false"' in own_ovs.ovs.vsctl("get", "Open_vSwitch", ".", "other_config")
-        assert [row["seen"] for row in checks(xenoovs, own_ovs, "leftovers")] == [
-            "other_config:hw-offload, changed by a `doctor --set` that was killed before its end"
-        ]
-        assert OffloadSwitch(endpoint(own_ovs)).finish()
-        # Before the restart it had no effect yet.
-        assert OffloadSwitch(endpoint(own_ovs)).is_as(wanted=moment == "before")
-        assert [row["state"] for row in checks(xenoovs, own_ovs, "leftovers")] == ["ok"]
 
 
 def test_beside_another_restart_or_with_meters_it_is_refused(own_ovs: DummyOvs) -> None:

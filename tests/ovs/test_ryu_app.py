@@ -198,17 +198,26 @@ def test_others_observe_ours_and_ask_it_beside_200_changes(
         assert has_flows(ours)
 
 
-def test_an_end_of_ours_and_malformed_switches_leave_the_others_as_they_are(
-    several: tuple[DummyBridge, DummyBridge], tmp_path: Path
+@pytest.mark.parametrize("is_ended", [True, False], ids=["our end", "an exception"])
+def test_bug_an_exception_of_ours_looked_as_if_the_switch_had_closed_the_connection(
+    several: tuple[DummyBridge, DummyBridge], tmp_path: Path, *, is_ended: bool
 ) -> None:
+    """It is logged as what it is, and ends its own connection alone; so do malformed switches."""
     _, theirs = several
+    number = datapath_of(theirs)
+    fault = "from xenoovs.controller.registry import Registry as r; r.session_received = lambda *_: [][7]"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with launched(several, tmp_path, XENOOVS_API=address) as launcher:
-            eventually(lambda: bool(launcher.logged("xenoovs has ended")), "our end")
-            launcher.ask("status")
-            eventually(lambda: [reply[0] for reply in launcher.about("reply")] == [503], "an answer")
-            number = datapath_of(theirs)
+        api = address if is_ended else "127.0.0.1:0"
+        with launched(several, tmp_path, fault="pass" if is_ended else fault, XENOOVS_API=api) as launcher:
+            if is_ended:
+                eventually(lambda: bool(launcher.logged("xenoovs has ended")), "our end")
+                launcher.ask("status")
+                eventually(lambda: [reply[0] for reply in launcher.about("reply")] == [503], "an answer")
+            else:
+                failed = "internal error; a connection is closed bridge=ovsbr1 "
+                eventually(lambda: len(launcher.logged(failed)) > 1, "our bridge came again, and failed again")
+                assert all("IndexError('list index out of range')" in line for line in launcher.logged(failed))
             eventually(lambda: [number, "main"] in launcher.about("state"), "the other bridge")
             for message in (b"\x05\x00\x00\x04\0\0\0\0", b"GET / HTTP/1.1\r\n\r\n", b"\x05\x06\x00\x20" + bytes(28)):
                 with socket.create_connection(("127.0.0.1", launcher.port)) as peer:
@@ -219,22 +228,6 @@ def test_an_end_of_ours_and_malformed_switches_leave_the_others_as_they_are(
             theirs.send("o0", [udp_packet("192.0.2.9")])
             eventually(lambda: launcher.about("packet") == [[number, 1, 9]], "its packet")
             assert [number, "dead"] not in launcher.about("state")
-
-
-def test_bug_an_exception_of_ours_looked_as_if_the_switch_had_closed_the_connection(
-    several: tuple[DummyBridge, DummyBridge], tmp_path: Path
-) -> None:
-    """It is logged as what it is, and ends its own connection alone."""
-    _, theirs = several
-    fault = "from xenoovs.controller.registry import Registry as r; r.session_received = lambda *_: [][7]"
-    with launched(several, tmp_path, fault=fault) as launcher:
-        failed = "internal error; a connection is closed bridge=ovsbr1 "
-        eventually(lambda: len(launcher.logged(failed)) > 1, "our bridge came again, and failed again")
-        assert all("IndexError('list index out of range')" in line for line in launcher.logged(failed))
-        number = datapath_of(theirs)
-        eventually(lambda: [number, "main"] in launcher.about("state"), "the other bridge")
-        theirs.send("o0", [udp_packet("192.0.2.11")])
-        eventually(lambda: launcher.about("packet") == [[number, 1, 11]], "its packet")
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["tcp", "tls"])

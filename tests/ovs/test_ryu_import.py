@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.command_line import CommandLine
 from tests.ovs.dummy import DummyBridge, DummyOvs, udp_packet
 
@@ -17,26 +19,24 @@ _TO_SERVERS = {
 _SERVICE = "priority=10,udp,in_port=s1-eth1,nw_dst=10.3.10.45"
 
 
-def test_a_select_group_becomes_blocks(dummy_ovs: DummyOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
+@pytest.mark.parametrize(("is_group", "weights"), [(True, (2, 3)), (False, (1, 3))], ids=["a group", "reactive flows"])
+def test_they_become_blocks(
+    dummy_ovs: DummyOvs, tmp_path: Path, xenoovs: CommandLine, *, is_group: bool, weights: tuple[int, int]
+) -> None:
     buckets = ",".join(f"bucket=weight:{server},actions={actions}" for server, actions in _TO_SERVERS.items())
     with dummy_ovs.bridge(ports=PORTS) as bridge:
-        bridge.ofctl("add-group", f"group_id=50,type=select,{buckets}", version="OpenFlow13")
-        bridge.ofctl("add-flow", f"{_SERVICE},actions=group:50", version="OpenFlow13")
-        before = megaflows(bridge)
-        assert any("dp_hash" in megaflow for megaflow in before)
-        assert put_imported(bridge, tmp_path, xenoovs) == {"00:00:00:00:00:02": 2, "00:00:00:00:00:03": 3}
-        assert len(megaflows(bridge)) == len(blocks(bridge)) < len(before)
-
-
-def test_reactive_flows_become_blocks(dummy_ovs: DummyOvs, tmp_path: Path, xenoovs: CommandLine) -> None:
-    with dummy_ovs.bridge(ports=PORTS) as bridge:
-        for number, client in enumerate(CLIENTS):
+        if is_group:
+            bridge.ofctl("add-group", f"group_id=50,type=select,{buckets}", version="OpenFlow13")
+            bridge.ofctl("add-flow", f"{_SERVICE},actions=group:50", version="OpenFlow13")
+        for number, client in enumerate(() if is_group else CLIENTS):
             # Of four clients the second server has three.
             flow = f"{_SERVICE},nw_src={client},actions={_TO_SERVERS[2 if number % 4 == 0 else 3]}"
             bridge.ofctl("add-flow", flow, version="OpenFlow13")
-        assert len(megaflows(bridge)) == len(CLIENTS)
-        assert put_imported(bridge, tmp_path, xenoovs) == {"00:00:00:00:00:02": 1, "00:00:00:00:00:03": 3}
-        assert len(megaflows(bridge)) == len(blocks(bridge)) < len(CLIENTS)
+        before = megaflows(bridge)
+        assert any("dp_hash" in megaflow for megaflow in before) if is_group else len(before) == len(CLIENTS)
+        macs = ("00:00:00:00:00:02", "00:00:00:00:00:03")
+        assert put_imported(bridge, tmp_path, xenoovs) == dict(zip(macs, weights, strict=True))
+        assert len(megaflows(bridge)) == len(blocks(bridge)) < len(before)
 
 
 def put_imported(bridge: DummyBridge, directory: Path, xenoovs: CommandLine) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The device and the routes of VIPs, in a network namespace of a real kernel; and the netlink socket to it."""
+"""The device and the routes of VIPs, in a network namespace of a real kernel."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from xenoovs.switch.netlink import NLM_F_CREATE, Refused, RouteSocket, encode_attributes
 from xenoovs.switch.process import run
-from xenoovs.switch.skip_sw_probe import RTM_GETQDISC, RTM_NEWTFILTER, TCMSG, FilterParent
 
 _SET = """
 import sys
@@ -118,17 +116,3 @@ def test_two_bridges_of_a_host_announce_one_vip(netns: str) -> None:
     argv = ["ip", "netns", "exec", netns, sys.executable, "-c", _TWO]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("192.0.2.10 2001:db8::10\n", "")
-
-
-KIND = encode_attributes(((1, b"flower\0"),))
-
-
-def test_a_dump_ends_and_the_next_request_is_not_confused_by_it() -> None:
-    with RouteSocket() as kernel:
-        for _ in range(3):
-            bodies = list(kernel.dump(RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0)))
-            assert all(len(body) >= TCMSG.size for body in bodies)
-        half_read = kernel.dump(RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0))
-        next(half_read, None)
-        with pytest.raises(Refused):
-            kernel.request(RTM_NEWTFILTER, NLM_F_CREATE, FilterParent(0x7FFFFFFF).pack(handle=1) + KIND)
