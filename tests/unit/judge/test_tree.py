@@ -30,20 +30,22 @@ def _services(findings: OffloadFindings) -> list[dict[str, Any]]:
     return list(found)
 
 
+def _lines(findings: OffloadFindings) -> list[str]:
+    return [before for before, _, _ in tree_lines(offload_tree(findings))]
+
+
 TABLE_FULL = (HERE / "table_full.dump").read_text()
 
 
 def test_every_megaflow_is_below_its_block_with_its_filter() -> None:
-    lines = [before for before, _, _ in tree_lines(offload_tree(_findings(TABLE_FULL)))]
+    findings = _findings(TABLE_FULL)
+    lines = _lines(findings)
     blocks = [number for number, line in enumerate(lines) if "fips" in line and "reg0" in line]
     assert len(blocks) == 7
     assert all("megaflow" in lines[number + 1] and "tc filter of p0" in lines[number + 3] for number in blocks)
     assert sum(": not_in_hw" in line for line in lines) == 3
     assert "answers" in lines[-1]
-
-
-def test_the_document_has_the_filter_of_each_megaflow() -> None:
-    (service,) = _services(_findings(TABLE_FULL))
+    (service,) = _services(findings)
     filters = [found["tc"] for block in service["blocks"] for found in block["megaflow_list"]]
     assert [found["in_hw"] for found in filters].count(True) == 4
     assert sum(found["hw_packets"] for found in filters) == 300
@@ -52,8 +54,7 @@ def test_the_document_has_the_filter_of_each_megaflow() -> None:
 def test_many_megaflows_of_a_block_are_counted() -> None:
     line = next(line for line in TABLE_FULL.splitlines() if "src=0.0.0.0/0.0.0.1" in line)
     findings = _findings("\n".join([line] * 12))
-    lines = [before for before, _, _ in tree_lines(offload_tree(findings))]
-    assert any(line.endswith("and 2 more megaflows (all with -o json)") for line in lines)
+    assert any(line.endswith("and 2 more megaflows (all with -o json)") for line in _lines(findings))
     (service,) = _services(findings)
     assert len(service["blocks"][0]["megaflow_list"]) == 12
 
@@ -61,7 +62,7 @@ def test_many_megaflows_of_a_block_are_counted() -> None:
 def test_a_megaflow_without_its_filter_is_named() -> None:
     lines = TABLE_FULL.splitlines()
     findings = _findings(f"{lines[0]}\n{lines[1].replace(lines[1][5:13], '00000000')}")
-    assert any("no tc filter has its cookie" in before for before, _, _ in tree_lines(offload_tree(findings)))
+    assert any("no tc filter has its cookie" in line for line in _lines(findings))
 
 
 def test_megaflows_of_an_earlier_sample_stay_with_their_blocks() -> None:

@@ -47,6 +47,7 @@ TC_ON_3_1 = [
     ("ip,metadata=0x1 actions=output:p1", HW),
     ("ip,actset_output=1 actions=output:p1", HW),
     ("ipv6,nw_frag=no actions=output:p1", HW),
+    ("igmp actions=output:p1", HW),
     ("icmp6,icmp_type=135,nd_target=2001:db8::1 actions=output:p1", SW),
     ("ipv6,ipv6_label=0x1 actions=output:p1", SW),
     ("tcp,ct_state=+new+trk actions=output:p1", DEPENDS),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.judge.doctor.facts import HOST, WANTED, only, states
+from tests.unit.judge.doctor.facts import HOST, WANTED, Check, Table, as_params, assert_row, states
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import BackendFacts, Neighbour
 from xenoovs.evidence.evidence import Evidence
@@ -25,57 +25,48 @@ def _case(*wanted: RequiredBackend, **host: Any) -> DoctorCase:
     return DoctorCase(Evidence(replace(HOST, **host)), replace(WANTED, backends=wanted))
 
 
-@pytest.mark.parametrize(
-    ("others", "state"),
-    [
-        ((), CheckState.OK),
-        ((replace(ONE, services=("web",)),), CheckState.OK),
-        ((replace(ONE, name="two"),), CheckState.UNKNOWN),
-        ((replace(ONE, name="two", egress="p2"),), CheckState.WRONG),
-        ((replace(ONE, egress="p2"),), CheckState.WRONG),
-    ],
-    ids=["alone", "two services", "two names", "two names, two ports", "two ports"],
-)
-def test_duplicate_macs(others: tuple[RequiredBackend, ...], state: CheckState) -> None:
-    assert only(examine.check_duplicates, _case(ONE, *others)).state is state
+def _facts(facts: Any) -> DoctorCase:
+    return _case(replace(ONE, facts=facts))
 
 
-def test_a_mac_that_the_backend_itself_has() -> None:
-    assert only(examine.check_mac_is_known, _case(ONE)).state is CheckState.OK
+NEIGHBOUR = Neighbour("192.0.2.7", MAC, "eth1")
+ROWS: Table = {
+    (examine.check_duplicates, None): {
+        "alone": (_case(ONE), "ok: only one"),
+        "two services": (_case(ONE, replace(ONE, services=("web",))), "ok: only one"),
+        "two names": (_case(ONE, replace(ONE, name="two")), "unknown: one, two share it:..."),
+        "two names, two ports": (_case(ONE, replace(ONE, name="two", egress="p2")), "wrong: one, two share it..."),
+        "two ports": (_case(ONE, replace(ONE, egress="p2")), "wrong: one share it behind different ports: p1, p2"),
+    },
+    (examine.check_mac_is_known, None): {
+        "the backend has it": (_case(ONE), "ok: the backend has it"),
+        "the backend has another": (_facts(replace(SELF, macs=(OTHER_MAC,))), f"wrong: it has {OTHER_MAC}"),
+        "learned": (_case(FAR, learned={"ovsbr1": {MAC: "p1"}}), "ok: the bridge has learned it on p1"),
+        "learned elsewhere": (
+            _case(FAR, learned={"ovsbr1": {MAC: "p0"}}),
+            "wrong: the bridge has learned it on p0...",
+        ),
+        "neighbour": (_case(FAR, neighbours=(NEIGHBOUR,)), "ok: neighbour 192.0.2.7 on eth1"),
+        "never heard": (_case(FAR, neighbours=(replace(NEIGHBOUR, mac=OTHER_MAC),)), "unknown: neither learned..."),
+        "no table": (
+            _case(FAR, neighbours=Unknown("ip is not installed")),
+            "unknown: ip is not installed...",
+        ),
+    },
+    (examine.check_vip, None): {
+        "present": (_case(ONE), "ok: present"),
+        "missing": (
+            _facts(replace(SELF, loopback=("127.0.0.1",))),
+            "wrong: missing -> ip address add 10.3.10.45/32 dev lo",
+        ),
+        "not reached": (_facts(Unknown("not reached")), "unknown: ...-> ip address show dev lo"),
+    },
+}
 
 
-def test_a_mac_that_the_backend_does_not_have() -> None:
-    row = only(examine.check_mac_is_known, _case(replace(ONE, facts=replace(SELF, macs=(OTHER_MAC,)))))
-    assert (row.state, row.seen) == (CheckState.WRONG, f"it has {OTHER_MAC}")
-
-
-@pytest.mark.parametrize(
-    ("host", "state"),
-    [
-        ({"learned": {"ovsbr1": {MAC: "p1"}}}, CheckState.OK),
-        ({"learned": {"ovsbr1": {MAC: "p0"}}}, CheckState.WRONG),
-        ({"neighbours": (Neighbour("192.0.2.7", MAC, "eth1"),)}, CheckState.OK),
-        ({"neighbours": (Neighbour("192.0.2.7", OTHER_MAC, "eth1"),)}, CheckState.UNKNOWN),
-        ({"neighbours": Unknown("ip is not installed")}, CheckState.UNKNOWN),
-    ],
-    ids=["learned", "learned elsewhere", "neighbour", "never heard", "no table"],
-)
-def test_a_mac_of_a_backend_that_is_not_reached(host: dict[str, Any], state: CheckState) -> None:
-    assert only(examine.check_mac_is_known, _case(FAR, **host)).state is state
-
-
-@pytest.mark.parametrize(
-    ("facts", "state", "fix"),
-    [
-        (SELF, CheckState.OK, None),
-        (replace(SELF, loopback=("127.0.0.1",)), CheckState.WRONG, "ip address add 10.3.10.45/32 dev lo"),
-        (Unknown("not reached"), CheckState.UNKNOWN, "ip address show dev lo"),
-    ],
-)
-def test_vip_on_lo(facts: Any, state: CheckState, fix: str | None) -> None:
-    row = only(examine.check_vip, _case(replace(ONE, facts=facts)))
-    assert row.state is state
-    assert fix is None or str(row.fix) == fix
+@pytest.mark.parametrize(("check", "subject", "case", "row"), as_params(ROWS))
+def test_the_row_of_a_check(check: Check, subject: str | None, case: DoctorCase, row: str) -> None:
+    assert_row(check, subject, case, row)
 
 
 @pytest.mark.parametrize(
