@@ -16,42 +16,38 @@ LAB = CommandTarget(
 PRIVATE = CommandTarget(db="unix:/x/db.sock", rundir="/x", options=("--db", "unix:/x/db.sock"))
 
 
+IN_MACHINE = CommandTarget(
+    db="unix:/x",
+    rundir="/x",
+    options=("--lab", "one"),
+    config="my.yaml",
+    machine=("xenoovs", "lab", "exec", "--lab", "one", "--"),
+)
+
+
 @pytest.mark.parametrize(
-    ("command", "typed"),
+    ("target", "command", "typed"),
     [
-        ("ovs-vsctl get Interface p0 type", "ovs-vsctl --db=unix:/run/lab/db.sock get Interface p0 type"),
-        ("ovs-appctl revalidator/purge", "OVS_RUNDIR=/run/lab ovs-appctl revalidator/purge"),
-        ("ovs-ofctl dump-flows br", "OVS_RUNDIR=/run/lab ovs-ofctl dump-flows br"),
-        ("ethtool -K p0 hw-tc-offload on", "nsenter --net=/proc/7/ns/net ethtool -K p0 hw-tc-offload on"),
-        ("xenoovs why FILE --reinstall", "xenoovs why 'my config.yaml' --reinstall --lab one"),
-        ("sysctl -w a=1", "sysctl -w a=1"),
+        (LAB, "ovs-vsctl get Interface p0 type", "ovs-vsctl --db=unix:/run/lab/db.sock get Interface p0 type"),
+        (LAB, "ovs-appctl revalidator/purge", "OVS_RUNDIR=/run/lab ovs-appctl revalidator/purge"),
+        (LAB, "ovs-ofctl dump-flows br", "OVS_RUNDIR=/run/lab ovs-ofctl dump-flows br"),
+        (LAB, "ethtool -K p0 hw-tc-offload on", "nsenter --net=/proc/7/ns/net ethtool -K p0 hw-tc-offload on"),
+        (LAB, "xenoovs why FILE --reinstall", "xenoovs why 'my config.yaml' --reinstall --lab one"),
+        (LAB, "sysctl -w a=1", "sysctl -w a=1"),
         # It has no option for a switch.
-        ("xenoovs lint FILE --table-size 9", "xenoovs lint 'my config.yaml' --table-size 9"),
-        ("# leave it, or its owner's `rule`:", "# leave it, or its owner's `rule`:"),
+        (LAB, "xenoovs lint FILE --table-size 9", "xenoovs lint 'my config.yaml' --table-size 9"),
+        (LAB, "# leave it, or its owner's `rule`:", "# leave it, or its owner's `rule`:"),
+        *((THIS_HOST, same, same) for same in ("ovs-vsctl show", "ovs-appctl version", "tc qdisc", "xenoovs why FILE")),
+        # In a machine commands run as printed on the host.
+        *(
+            (IN_MACHINE, command, f"xenoovs lab exec --lab one -- {command}")
+            for command in ("ethtool -K p0 hw-tc-offload on", "ovs-appctl revalidator/purge", "ovs-vsctl list-br")
+        ),
+        (IN_MACHINE, "xenoovs why FILE --reinstall", "xenoovs why my.yaml --reinstall --lab one"),
+        (IN_MACHINE, "# leave it", "# leave it"),
     ],
 )
-def test_in_a_lab(command: str, typed: str) -> None:
-    assert LAB.text(command) == typed
-
-
-@pytest.mark.parametrize("command", ["ovs-vsctl show", "ovs-appctl version", "tc qdisc", "xenoovs why FILE"])
-def test_on_the_host_itself_nothing_is_added(command: str) -> None:
-    assert THIS_HOST.text(command) == command
-
-
-@pytest.mark.parametrize(
-    ("command", "typed"),
-    [
-        ("ethtool -K p0 hw-tc-offload on", "xenoovs lab exec --lab one -- ethtool -K p0 hw-tc-offload on"),
-        ("ovs-appctl revalidator/purge", "xenoovs lab exec --lab one -- ovs-appctl revalidator/purge"),
-        ("ovs-vsctl list-br", "xenoovs lab exec --lab one -- ovs-vsctl list-br"),
-        ("xenoovs why FILE --reinstall", "xenoovs why my.yaml --reinstall --lab one"),
-        ("# leave it", "# leave it"),
-    ],
-)
-def test_in_a_lab_in_a_machine_commands_run_as_printed_on_the_host(command: str, typed: str) -> None:
-    machine = ("xenoovs", "lab", "exec", "--lab", "one", "--")
-    target = CommandTarget(db="unix:/x", rundir="/x", options=("--lab", "one"), config="my.yaml", machine=machine)
+def test_a_command_is_typed_so_that_it_reaches_the_target(target: CommandTarget, command: str, typed: str) -> None:
     assert target.text(command) == typed
 
 

@@ -13,7 +13,6 @@ from xenoovs.errors import SimulateError
 from xenoovs.judge.simulate.classifier import PrefixTrie, prefix_fields_of
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
 from xenoovs.judge.simulate.walk import FlowTables, Segment, segment_of, slot_of, tables_of
-from xenoovs.model.address import Mac
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field
 from xenoovs.openflow.text import parse_flow
@@ -101,22 +100,13 @@ def _tables(*texts: str) -> FlowTables:
     return tables_of(parse_flow(text) for text in texts)
 
 
-def _sent(*texts: str) -> list[tuple[str | None, str]]:
-    return [(copy.port, str(Mac(copy.dl_dst))) for copy in _tables(*texts).run(PACKET).copies]
-
-
-def test_a_packet_returns_to_its_port_by_in_port_alone() -> None:
-    assert _sent("priority=1 actions=output:p0") == []
-    assert _sent("priority=1 actions=IN_PORT")[0][0] == "p0"
-
-
-def test_fields_that_the_packet_lacks_are_not_set() -> None:
+def test_copies_of_a_packet() -> None:
+    """It returns to its port by IN_PORT alone, an endless loop of tables drops it, and what it lacks is not set."""
+    assert _tables("priority=1 actions=output:p0").run(PACKET).copies == ()
+    assert [copy.port for copy in _tables("priority=1 actions=IN_PORT").run(PACKET).copies] == ["p0"]
+    assert _tables("priority=1 actions=resubmit(,0)").run(PACKET).copies == ()
     (copy,) = _tables("priority=1 actions=load:0x1->NXM_OF_ARP_SPA[],output:p1").run(PACKET).copies
     assert copy.headers.get(Field.NW_SRC) == int(PACKET.source)
-
-
-def test_an_endless_loop_of_tables_drops() -> None:
-    assert _sent("priority=1 actions=resubmit(,0)") == []
 
 
 @pytest.mark.parametrize("flow", ["priority=1 actions=dec_ttl,output:p1", "priority=1,ct_state=+new actions=output:p1"])

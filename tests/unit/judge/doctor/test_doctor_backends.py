@@ -50,7 +50,7 @@ ROWS: Table = {
         "never heard": (_case(FAR, neighbours=(replace(NEIGHBOUR, mac=OTHER_MAC),)), "unknown: neither learned..."),
         "no table": (
             _case(FAR, neighbours=Unknown("ip is not installed")),
-            "unknown: ip is not installed...",
+            "unknown: ip is not installed -> ...",
         ),
     },
     (examine.check_vip, None): {

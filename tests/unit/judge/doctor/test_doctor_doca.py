@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.unit.judge.doctor.facts import BRIDGE, GOOD, HOST, PCI, interface, only, with_wanted
+from tests.unit.judge.doctor.facts import (
+    BRIDGE,
+    GOOD,
+    HOST,
+    PCI,
+    Check,
+    Table,
+    as_params,
+    assert_row,
+    interface,
+    only,
+    with_wanted,
+)
 from xenoovs.datapath.database import Database
 from xenoovs.datapath.fact import Unknown
 from xenoovs.datapath.host import Eswitch, KernelFacts
@@ -16,8 +28,6 @@ from xenoovs.judge.doctor import doca
 from xenoovs.judge.doctor.check import CheckState, DoctorCase
 from xenoovs.judge.doctor.foreign_flows import ForeignFlows
 from xenoovs.judge.doctor.nic import TC_MODULES
-
-OK, WRONG, UNKNOWN = CheckState.OK, CheckState.WRONG, CheckState.UNKNOWN
 
 
 def _line(actions: str, *, in_port: str = "p0", keys: str = "dp_hash(0/0)", layer: str = "dp:ovs") -> str:
@@ -56,53 +66,59 @@ def _doca(
 OFF = {"hw-offload-ct-size": "0"}
 
 
-@pytest.mark.parametrize(
-    ("case", "state", "fix"),
-    [
-        (_doca(PLAIN), OK, None),
-        (_doca(TRACKS, TRACKS), OK, None),
-        (_doca(HASHES, config=OFF), OK, None),
-        (_doca(HASHES), WRONG, "hw-offload-ct-size=0"),
-        (_doca(TRACKS, config=OFF), WRONG, "hw-offload-ct-size=250000"),
-        (_doca(TRACKS, HASHES), WRONG, None),
-        (_doca(), OK, None),
-    ],
-    ids=["neither", "connections", "hashes", "hashes, on", "connections, off", "both", "no dump"],
-)
-def test_connections_or_hashes(case: DoctorCase, state: CheckState, fix: str | None) -> None:
-    row = only(doca.check_ct_size, case)
-    assert (row.state, row.fix is not None) == (state, fix is not None)
-    assert fix is None or f"other_config:{fix}" in str(row.fix)
-
-
-def test_without_doca_there_is_no_such_setting() -> None:
-    assert list(doca.check_ct_size(_doca(HASHES, is_fork=False))) == list(doca.check_notes(GOOD)) == []
-
-
-@pytest.mark.parametrize(
-    ("case", "state"),
-    [
-        (_doca(), OK),
-        (_doca(pages=511 << 21), WRONG),
-        (_doca(pages=1024 << 21, device_id=doca.BLUEFIELD_3), OK),
-        (_doca(pages=2048 << 21, device_id=doca.BLUEFIELD_4), OK),
-        (_doca(pages=1024 << 21, device_id=doca.BLUEFIELD_4), WRONG),
-        (_doca(pages=1 << 21, is_fork=False), OK),
-        (_doca(pages=0, is_fork=False), WRONG),
-        (_doca(pages=Unknown("cannot be read")), UNKNOWN),
-    ],
-)
-def test_huge_pages_by_platform(case: DoctorCase, state: CheckState) -> None:
-    """6,144 MiB were demanded of all; images of BlueField-3 reserve 1,024, those of BlueField-4 4,096."""
-    assert only(doca.check_hugepages, case).state is state
-
-
-@pytest.mark.parametrize(("config", "state"), [({"doca-init": "true"}, OK), ({}, WRONG)])
-def test_doca_init(config: dict[str, str], state: CheckState) -> None:
-    row = only(doca.check_doca_init, _doca(config=config))
-    assert row.state is state
+ROWS: Table = {
+    (doca.check_ct_size, None): {
+        "neither": (_doca(PLAIN), "ok: ..."),
+        "connections": (_doca(TRACKS, TRACKS), "ok: ..."),
+        "hashes": (_doca(HASHES, config=OFF), "ok: ..."),
+        "hashes, on": (_doca(HASHES), "wrong: ...> ...other_config:hw-offload-ct-size=0..."),
+        "connections, off": (_doca(TRACKS, config=OFF), "wrong: ...> ...other_config:hw-offload-ct-size=250000..."),
+        "both": (_doca(TRACKS, HASHES), "wrong: ..."),
+        "no dump": (_doca(), "ok: ..."),
+    },
+    # 6,144 MiB were demanded of all; images of BlueField-3 reserve 1,024, those of BlueField-4 4,096.
+    (doca.check_hugepages, None): {
+        "enough": (_doca(), "ok: ..."),
+        "one too few": (_doca(pages=511 << 21), "wrong: ..."),
+        "BlueField-3": (_doca(pages=1024 << 21, device_id=doca.BLUEFIELD_3), "ok: ..."),
+        "BlueField-4": (_doca(pages=2048 << 21, device_id=doca.BLUEFIELD_4), "ok: ..."),
+        "BlueField-4, half": (_doca(pages=1024 << 21, device_id=doca.BLUEFIELD_4), "wrong: ..."),
+        "DPDK": (_doca(pages=1 << 21, is_fork=False), "ok: ..."),
+        "DPDK, none": (_doca(pages=0, is_fork=False), "wrong: ..."),
+        "not read": (_doca(pages=Unknown("cannot be read")), "unknown: cannot be read"),
+    },
     # Not by --fix: with it set and DOCA not working, ovs-vswitchd does not start its ports.
-    assert not row.has_safe_fix
+    (doca.check_doca_init, None): {
+        "set": (_doca(config={"doca-init": "true"}), "ok: ..."),
+        "not set": (_doca(), "wrong: ...-> ..."),
+    },
+    (doca.check_notes, None): {
+        "of an unknown release": (_doca(PLAIN, release=None), "unknown: ...the release is unknown..."),
+    },
+    # Open vSwitch prints the number of a port that it no longer has.
+    (doca.check_gone_ports, None): {
+        "of megaflows": (
+            _doca(PLAIN, _line("p1", in_port="7", layer="offloaded:yes, dp:doca"), _line("7"), "no megaflow"),
+            "wrong: 2 megaflows (1 in the NIC) name port 7 of the datapath, which is gone => ...",
+        ),
+    },
+    (doca.check_gone_ports, "ovsbr1"): {
+        "of flows": (
+            with_wanted(foreign=ForeignFlows(others=2, gone=("9",))),
+            "wrong: flows of others name port 9, which it lacks -> ...",
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize(("check", "subject", "case", "row"), as_params(ROWS))
+def test_the_row_of_a_check(check: Check, subject: str | None, case: DoctorCase, row: str) -> None:
+    assert_row(check, subject, case, row)
+
+
+def test_what_does_not_matter_has_no_row() -> None:
+    assert list(doca.check_ct_size(_doca(HASHES, is_fork=False))) == list(doca.check_notes(GOOD)) == []
+    assert list(doca.check_gone_ports(_doca(PLAIN))) == []
 
 
 @pytest.mark.parametrize(
@@ -122,32 +138,10 @@ def test_doca_init(config: dict[str, str], state: CheckState) -> None:
 )  # fmt: skip
 def test_a_note_is_shown_for_its_releases_and_its_use(note: str, met: dict[str, Any], other: dict[str, Any]) -> None:
     row = only(doca.check_notes, _doca(*met.pop("lines", ()), **met))
-    assert (row.state, row.seen.partition(",")[0]) == (WRONG, note)
-    assert only(doca.check_notes, _doca(*other.pop("lines", ()), **other)).state is OK
-
-
-def test_of_an_unknown_release_a_note_is_possible() -> None:
-    row = only(doca.check_notes, _doca(PLAIN, release=None))
-    assert (row.state, "the release is unknown" in row.seen) == (UNKNOWN, True)
+    assert (row.state, row.seen.partition(",")[0]) == (CheckState.WRONG, note)
+    assert only(doca.check_notes, _doca(*other.pop("lines", ()), **other)).state is CheckState.OK
 
 
 def test_every_note_has_a_shape_and_a_source() -> None:
     assert {note.shape for note in doca.NOTES} == set(doca.SHAPES)
     assert all(note.source and note.text for note in doca.NOTES)
-
-
-def test_megaflows_of_ports_that_are_gone() -> None:
-    """Open vSwitch prints the number of a port that it no longer has."""
-    held = _line("p1", in_port="7", layer="offloaded:yes, dp:doca")
-    row = only(doca.check_gone_ports, _doca(PLAIN, held, _line("7"), "no megaflow"))
-    assert (row.state, row.seen) == (
-        WRONG,
-        "2 megaflows (1 in the NIC) name port 7 of the datapath, which is gone",
-    )
-    assert row.has_safe_fix
-    assert list(doca.check_gone_ports(_doca(PLAIN))) == []
-
-
-def test_flows_of_ports_that_are_gone() -> None:
-    (row,) = doca.check_gone_ports(with_wanted(foreign=ForeignFlows(others=2, gone=("9",))))
-    assert (row.state, row.subject, row.seen) == (WRONG, "ovsbr1", "flows of others name port 9, which it lacks")

@@ -114,7 +114,10 @@ ROWS: Table = {
         "skip_hw": (_policy("skip_hw", "skip_hw"), "wrong: skip_hw =>..."),
         "skip_hw, use unknown": (_policy("skip_hw", None), "wrong: skip_hw =>..."),
         "skip_hw, not yet": (_policy("skip_hw", "none"), "wrong: skip_hw, but the daemon started with none =>..."),
-        "skip_hw until a restart": (_policy("none", "skip_hw"), "wrong: none, but the daemon started with skip_hw..."),
+        "skip_hw until a restart": (
+            _policy("none", "skip_hw"),
+            "wrong: none, but the daemon started with skip_hw -> ...",
+        ),
         "none, use unknown": (_policy("none", None), "unknown: none; the log does not show which one the daemon..."),
         "skip_sw, not yet": (_policy("skip_sw", "none"), "ok: skip_sw, but the daemon started with none"),
         "skip_hw before offload begins": (
@@ -148,7 +151,10 @@ ROWS: Table = {
     (openvswitch.check_flow_limit, None): {
         "enough": (GOOD, "ok: 200000 megaflows (10000 now); the config needs 9"),
         "more than now": (with_wanted(entries=12_000), "ok: 200000 megaflows (10000 now); the config needs 12000"),
-        "too many": (with_wanted(entries=200_000), "wrong: 200000 megaflows (10000 now); the config needs 200000..."),
+        "too many": (
+            with_wanted(entries=200_000),
+            "wrong: 200000 megaflows (10000 now); the config needs 200000 -> ...",
+        ),
         "now unknown": (with_daemon(flow_limit=Unknown("-")), "ok: 200000 megaflows; the config needs 9"),
         "set lower": (with_config(flow_limit="5"), "wrong: 5 megaflows (10000 now); the config needs 9 ->..."),
     },

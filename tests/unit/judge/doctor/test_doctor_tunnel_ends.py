@@ -121,28 +121,28 @@ ROWS: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"route": RouteTo("br-ul", LOCAL)}, "wrong: by br-ul of bridge br-ul: the CPU encapsulates..."),
         (
             {"route": RouteTo("eth0", LOCAL), "devices": WITH_ETH0},
-            "wrong: by eth0, which is not on the eSwitch of p0...",
+            "wrong: by eth0, which is not on the eSwitch of p0",
         ),
-        ({"route": RouteTo("lo", LOCAL, is_local=True)}, "wrong: it is an address of this host..."),
-        ({"route": Unknown("Network is unreachable")}, "wrong: none: Network is unreachable..."),
+        ({"route": RouteTo("lo", LOCAL, is_local=True)}, "wrong: it is an address of this host"),
+        ({"route": Unknown("Network is unreachable")}, "wrong: none: Network is unreachable"),
         (IN_USERSPACE, "ok: ..."),
         ({**IN_USERSPACE, "route": RouteTo("p1")}, "wrong: ..."),
         # Bug: an address on a port of the bridge was right, and nothing came back.
         (
             {**IN_USERSPACE, "route": RouteTo("u0")},
-            "wrong: by u0, a port of bridge br-ul: a userspace datapath needs the address on br-ul itself...",
+            "wrong: by u0, a port of bridge br-ul: a userspace datapath needs the address on br-ul itself",
         ),
     ],
     "tunnel MTU": [
         ({}, "ok: 1600 of p1, needed 1550 (1500 of the clients + 50 of geneve)"),
         (
             {"route": _by_p1(1549)},
-            "wrong: 1549 of p1 is below 1550 (1500 of the clients + 50 of geneve); or lower that of the clients...",
+            "wrong: 1549 of p1 is below 1550 (1500 of the clients + 50 of geneve); or lower that of the clients -> ...",
         ),
         ({"route": _by_p1(1550)}, "ok: ..."),
         (
             {"end": GRE, "route": _by_p1(1541)},
-            "wrong: 1541 of p1 is below 1542 (1500 of the clients + 42 of gre); or lower that of the clients...",
+            "wrong: 1541 of p1 is below 1542 (1500 of the clients + 42 of gre); or lower that of the clients -> ...",
         ),
         ({"end": GRE, "route": _by_p1(1542)}, "ok: ..."),
         (
@@ -158,7 +158,7 @@ ROWS: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"route": _by_p1(1554), "tagged": {"gnv0"}}, "ok: 1554 of p1, needed 1554..."),
     ],
     "tunnel local": [
-        ({"end": replace(GENEVE, local="192.0.2.77")}, "wrong: 192.0.2.77 is on no device..."),
+        ({"end": replace(GENEVE, local="192.0.2.77")}, "wrong: 192.0.2.77 is on no device"),
     ],
     "tunnel neighbour": [
         ({"neighbours": _known("02:00:00:00:00:02", "REACHABLE")}, "ok: ..."),
@@ -166,7 +166,7 @@ ROWS: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"neighbours": _known(None, "INCOMPLETE")}, "unknown: ..."),
         (
             {"route": RouteTo("p1", LOCAL, gateway="192.0.2.254")},
-            "unknown: 192.0.2.254: not known yet; the first packets go by the CPU...",
+            "unknown: 192.0.2.254: not known yet; the first packets go by the CPU -> ...",
         ),
         # A backend whose MAC changed is a black hole in userspace.
         (
@@ -181,7 +181,7 @@ ROWS: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
     "IPsec programs": [
         (_running("charon"), "ok: ovs-monitor-ipsec and charon run"),
-        (_running(), "wrong: an IKE daemon not running on this host..."),
+        (_running(), "wrong: an IKE daemon not running on this host -> ..."),
         # That which Debian 13 installs by default.
         (
             _running("charon-systemd"),
@@ -207,7 +207,7 @@ ROWS: dict[str, list[tuple[dict[str, Any], str]]] = {
         *(
             (
                 {"end": ENCRYPTED, "ipsec": POLICIES, "failures": {whose: NO_KEY}},
-                "wrong: none from 192.0.2.1: its pre-shared key is another one (at 13:42:36)...",
+                "wrong: none from 192.0.2.1: its pre-shared key is another one (at 13:42:36)",
             )
             for whose in ("192.0.2.12", "gnv0")
         ),
