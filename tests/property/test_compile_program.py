@@ -43,7 +43,7 @@ from xenoovs.judge.expected import expected_services, index_blocks
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Outcome, headers_of, tables_of
 from xenoovs.model.address import Family, IPAddress, Mac, Vip, holds, prefix_of
-from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol, Service
+from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, Protocol, Service
 from xenoovs.model.block_key import KeyField
 from xenoovs.model.next_hop import NO_TAG
 from xenoovs.model.packet import NEIGHBOUR_DISCOVERY, Packet, own_addresses, service_of
@@ -216,12 +216,8 @@ def test_entries_are_as_predicted_beside_other_services(balancer: Balancer) -> N
 def nested(draw: st.DrawFn) -> Balancer:
     """Up to five services with prefixes of IPv4, of which most are inside others, in VLANs too."""
     claims = st.builds(
-        lambda vips, protocol, port, vlan: Claim(
-            frozenset({Family.IPV4}),
-            tuple(vips),
-            protocol,
-            (PortRange(port, port),) if protocol and port else (),
-            vlan=vlan,
+        lambda vips, protocol, port, vlan: replace(
+            small.claim(*vips, protocol=protocol, ports=[(port, port)] if protocol and port else ()), vlan=vlan
         ),
         st.lists(st.sampled_from((*VIPS4, *NETS4)), min_size=1, max_size=2, unique=True),
         st.sampled_from((None, Protocol.UDP, Protocol.TCP)),
@@ -260,10 +256,8 @@ def test_packets_to_the_addresses_of_a_service_are_its_own(balancer: Balancer) -
     """Where a longer VIP, or one of a VLAN, leaves any: a trace, a probe by ARP, or a load goes to these."""
     for service in balancer.services:
         claim = service.claim
-        number, port = (
-            (claim.protocol or Protocol.UDP).number(Family.IPV4),
-            claim.ports[0].first if claim.ports else 999,
-        )
+        number = (claim.protocol or Protocol.UDP).number(Family.IPV4)
+        port = claim.ports[0].first if claim.ports else 999
         one = Packet("p0", IPv4Address("198.51.100.2"), IPv4Address(0), number, 8, port, vlan=tag_of(claim.vlan or 0))
 
         def is_own(address: IPAddress, one: Packet = one, service: Service = service) -> bool:

@@ -35,15 +35,6 @@ def test_a_broken_file_is_refused(text: str) -> None:
         read_haproxy(text)
 
 
-def test_a_server_overrides_defaults() -> None:
-    service = service_of("server a 192.0.2.2:80 check fall 7", defaults="default-server inter 5s fall 4 rise 3")
-    assert {key: service.health[key] for key in ("interval", "fall", "rise")} == {
-        "interval": "5s",
-        "fall": "7",
-        "rise": "3",
-    }
-
-
 def test_no_check_ends_a_default_check() -> None:
     assert service_of("server a 192.0.2.2:80 no-check", defaults="default-server check").health == {}
 
