@@ -29,45 +29,33 @@ from xenoovs.model.tunnel import Ipsec, TunnelPorts, TunnelType
 GOOD = Host(is_root=True, missing=(), has_tun=True, has_ipv6=True)
 
 
-def test_a_good_host_passes() -> None:
-    check_host(GOOD, needs_ipv6=True)
-
-
 @pytest.mark.parametrize(
     ("host", "message"),
     [
-        (Host(is_root=False, missing=(), has_tun=True, has_ipv6=True), "run the same command with `sudo`"),
+        (replace(GOOD, is_root=False), "run the same command with `sudo`"),
         (
-            Host(is_root=True, missing=("ip", "ovs-vswitchd"), has_tun=True, has_ipv6=True),
+            replace(GOOD, missing=("ip", "ovs-vswitchd")),
             "ip, ovs-vswitchd not found; on Debian: `apt-get install iproute2 openvswitch-switch`",
         ),
-        (Host(is_root=True, missing=(), has_tun=False, has_ipv6=True), "modprobe tun"),
-        (Host(is_root=True, missing=(), has_tun=True, has_ipv6=False), "ipv6.disable=1"),
+        (replace(GOOD, has_tun=False), "modprobe tun"),
+        (replace(GOOD, has_ipv6=False), "ipv6.disable=1"),
     ],
 )
 def test_what_is_missing_is_reported_with_its_remedy(host: Host, message: str) -> None:
+    check_host(GOOD, needs_ipv6=True)
+    check_host(replace(GOOD, has_ipv6=False), needs_ipv6=False)
     with pytest.raises(LabError) as raised:
         check_host(host, needs_ipv6=True)
     assert message in str(raised.value)
 
 
-def test_ipv6_is_required_only_when_needed() -> None:
-    check_host(Host(is_root=True, missing=(), has_tun=True, has_ipv6=False), needs_ipv6=False)
-
-
-@pytest.mark.parametrize("name", ["a", "7", "demo-2", "a" * 16])
-def test_usable_names(name: str) -> None:
-    check_name(name)
-
-
-@pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a/b", "a b", "ä", "..", "a\n"])
+@pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a/b", "a b", "ä", "..", "../a", "a\n"])
 def test_unusable_names_are_quoted_in_the_error(name: str) -> None:
+    for good in ("a", "7", "demo-2", "a" * 16):
+        check_name(good)
     with pytest.raises(LabError) as raised:
-        check_name(name)
+        directory_of(name, Path("/run/given"))
     assert repr(name) in str(raised.value)
-
-
-def test_a_long_name_is_refused_with_the_reason() -> None:
     with pytest.raises(LabError, match="has 17 characters, at most 16 are possible: it becomes part of socket paths"):
         check_name("a" * 17)
 
@@ -85,11 +73,6 @@ def test_directories_parameter_before_environment_before_default(monkeypatch: py
     assert directory_of("a", None) == Path("/run/elsewhere/a")
     monkeypatch.delenv("XENOOVS_LAB_DIRECTORY")
     assert directory_of("a", None) == Path("/run/xenoovs/lab/a")
-
-
-def test_a_name_cannot_leave_the_directory() -> None:
-    with pytest.raises(LabError, match=r"'\.\./a'"):
-        directory_of("../a", Path("/run/given"))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "\0\0", '{"complete": true, "topology": {}}'])
@@ -132,17 +115,14 @@ def test_both_ends_have_the_same_keys_and_mirrored_policies() -> None:
     assert first.number != second.number
 
 
-def test_gre_has_no_port() -> None:
+def test_gre_has_no_port_and_without_ipsec_there_is_nothing() -> None:
     tunnel = replace(SECURE, type=TunnelType.GRE, dst_port=0)
     assert {each.selector for each in associations_of(behind_tunnels(tunnel))} == {"proto gre"}
-
-
-def test_without_ipsec_there_is_nothing() -> None:
     assert associations_of(behind_tunnels()) == ()
-    check_userspace(behind_tunnels())
 
 
 def test_a_userspace_datapath_sends_past_it() -> None:
+    check_userspace(behind_tunnels())
     with pytest.raises(LabError, match=f"tunnel {GENEVE.name} has `ipsec`, and Open vSwitch in userspace bypasses"):
         check_userspace(behind_tunnels(SECURE))
 

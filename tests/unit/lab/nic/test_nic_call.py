@@ -41,30 +41,18 @@ def test_output_errors_and_status_come_back_apart(machine: VirtualMachine) -> No
     assert (done.stdout, done.stderr, done.exit_code) == ("given\n", "wrong\n", 7)
 
 
-def test_much_output_and_much_input(machine: VirtualMachine) -> None:
-    text = "0123456789\n" * 40_000
-    assert run_inside(machine, ["cat"], stdin=text).stdout == text
+def attached(machine: VirtualMachine, script: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", _ATTACH, str(machine.directory), script]
+    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
 
-def test_a_signal_shows_as_shells_show_it(machine: VirtualMachine) -> None:
+def test_a_signal_and_a_program_that_is_not_there_show_as_shells_show_them(machine: VirtualMachine) -> None:
     assert run_inside(machine, ["sh", "-c", "kill -9 $$"]).exit_code == -signal.SIGKILL
-    argv = [sys.executable, "-c", _ATTACH, str(machine.directory), "kill -9 $$"]
-    assert subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode == 128 + signal.SIGKILL
-
-
-def test_a_program_that_is_not_there(machine: VirtualMachine) -> None:
+    assert attached(machine, "kill -9 $$").returncode == 128 + signal.SIGKILL
     with pytest.raises(CommandMissing):
         run_inside(machine, ["no-such-program"])
-    argv = [sys.executable, "-c", _ATTACH, str(machine.directory), "exec no-such-program"]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    assert done.returncode == 127
-    assert "no-such-program" in done.stderr
-
-
-def test_commands_of_xenoovs_run_without_a_new_python(machine: VirtualMachine) -> None:
-    done = run_inside(machine, ["xenoovs", "validate", "/no/such/file.yaml"])
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "cannot read the config /no/such/file.yaml" in done.stderr
+    done = attached(machine, "exec no-such-program")
+    assert (done.returncode, "no-such-program" in done.stderr) == (127, True)
 
 
 def test_files_are_in_place_before_the_command_starts(machine: VirtualMachine, tmp_path: Path) -> None:
@@ -73,12 +61,6 @@ def test_files_are_in_place_before_the_command_starts(machine: VirtualMachine, t
         files = {str(file): "version: 1\n"}
         command = place.start(["cat", "my.yaml"], stdin="", directory=str(file.parent), files=files)
         assert (command.wait(30.0).stdout, command.exit_code) == ("version: 1\n", 0)
-
-
-def test_on_a_terminal_the_command_gets_one_of_that_size(machine: VirtualMachine) -> None:
-    with guest_place(machine) as place:
-        command = place.start(["sh", "-c", "stty size"], stdin="", terminal=(33, 101))
-        assert (command.wait(30.0).stdout, command.exit_code) == ("33 101\r\n", 0)
 
 
 def test_any_bytes_go_both_ways(machine: VirtualMachine) -> None:
