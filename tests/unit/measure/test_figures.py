@@ -27,7 +27,7 @@ from xenoovs.measure.load import LoadBench, TrialResult
 from xenoovs.measure.samples import Plain, Sample, Value
 from xenoovs.measure.statistics import Statistic, change, interval, quantiles
 from xenoovs.measure.throughput import TrialSettings, search_throughput
-from xenoovs.measure.verdict import ClaimOutcome, ClaimVerdict, judge, line_rate_pps
+from xenoovs.measure.verdict import ClaimOutcome, judge, line_rate_pps
 
 STATISTICS = "rx_packets 10\ntx_packets 20\nrx_dropped 0\ntx_dropped 0\n"
 
@@ -36,48 +36,40 @@ def counts(**numbers: tuple[int, int]) -> dict[str, InterfaceCounts]:
     return {role: InterfaceCounts(rx, tx, is_physical=False) for role, (rx, tx) in numbers.items()}
 
 
-BEFORE = counts(generator=(0, 100), dpu=(100, 0), a=(5, 0), b=(7, 0))
+BEFORE = {"generator": (0, 100), "dpu": (100, 0), "a": (5, 0), "b": (7, 0)}
+AFTER = {"generator": (0, 1100), "dpu": (1100, 0), "a": (605, 0), "b": (307, 0)}
+
+
+def counted(**seen: tuple[int, int]) -> CountedFrames:
+    """What is counted where these interfaces show something else."""
+    return counted_frames(counts(**BEFORE), counts(**{**AFTER, **seen}), backends=("a", "b"))
 
 
 def test_loss_is_what_was_sent_and_reached_no_backend() -> None:
-    after = counts(generator=(0, 1100), dpu=(1100, 0), a=(605, 0), b=(307, 0))
-    found = counted_frames(BEFORE, after, backends=("a", "b"))
+    found = counted()
     assert (found.sent, found.switched, found.received) == (1000, 1000, 900)
     assert found.received_by_backend == {"a": 600, "b": 300}
     assert found.loss_share == pytest.approx(0.1)
-    assert found.suspect == ()
+    # A few frames of another kind are no reason.
+    assert found.suspect == counted(dpu=(1105, 0), b=(419, 0)).suspect == ()
 
 
 @pytest.mark.parametrize(
-    ("after", "reason"),
+    ("seen", "reason"),
     [
+        ({"generator": (0, 50)}, "the tx counter of generator went back from 100 to 50: it wrapped, or was reset"),
+        ({"b": (0, 0)}, "the rx counter of b went back from 7 to 0: it wrapped, or was reset"),
         (
-            counts(generator=(0, 50), dpu=(1100, 0), a=(605, 0), b=(307, 0)),
-            "the tx counter of generator went back from 100 to 50: it wrapped, or was reset",
-        ),
-        (
-            counts(generator=(0, 1100), dpu=(1100, 0), a=(605, 0), b=(0, 0)),
-            "the rx counter of b went back from 7 to 0: it wrapped, or was reset",
-        ),
-        (
-            counts(generator=(0, 1100), dpu=(1100, 0), a=(1505, 0), b=(7, 0)),
+            {"a": (1505, 0), "b": (7, 0)},
             "the backends received 1500 frames and the generator sent 1000: other traffic reaches them",
         ),
-        (
-            counts(generator=(0, 1100), dpu=(2100, 0), a=(605, 0), b=(307, 0)),
-            "the switch received 2000 frames and the generator sent 1000: others send to it too",
-        ),
+        ({"dpu": (2100, 0)}, "the switch received 2000 frames and the generator sent 1000: others send to it too"),
     ],
 )
-def test_counters_that_cannot_be_right_make_a_sample_suspect(after: dict[str, InterfaceCounts], reason: str) -> None:
-    found = counted_frames(BEFORE, after, backends=("a", "b"))
+def test_counters_that_cannot_be_right_make_a_sample_suspect(seen: dict[str, tuple[int, int]], reason: str) -> None:
+    found = counted(**seen)
     assert found.suspect == (reason,)
     assert found.loss_share >= 0
-
-
-def test_frames_of_another_kind_are_no_reason() -> None:
-    after = counts(generator=(0, 1100), dpu=(1105, 0), a=(605, 0), b=(419, 0))
-    assert counted_frames(BEFORE, after, backends=("a", "b")).suspect == ()
 
 
 def test_counters_at_the_wire_are_preferred() -> None:
@@ -164,13 +156,9 @@ def test_all_datapaths_are_added_up() -> None:
     assert (reading.missed, reading.lost, reading.limit_hits) == (42, 3, 7)
     assert (reading.vswitchd_cpu_s, reading.softirq_cpu_s) == (20.0, 3.45)
     assert (reading.rss_bytes, reading.kernel_bytes) == (20480 * 1024, 1000 * 768 + 10 * 256)
-
-
-def test_what_a_kernel_does_not_show_is_none() -> None:
-    shown = "".join(
-        f"{line}\n" for line in TEXT_SWITCH_LOAD.splitlines() if not line.startswith(("sw_flow", "nf_conn", "limit"))
-    )
-    reading = parse_reading(shown, at_s=5.0)
+    # What a kernel does not show is none.
+    shown = [line for line in TEXT_SWITCH_LOAD.splitlines() if not line.startswith(("sw_flow", "nf_conn", "limit"))]
+    reading = parse_reading("\n".join(shown), at_s=5.0)
     assert (reading.limit_hits, reading.kernel_bytes) == (0, 0)
 
 
@@ -199,18 +187,9 @@ def switch(limit_pps: float, *, generator_pps: float, tail_share: float = 0.0) -
 @pytest.mark.parametrize("limit_pps", [1_000, 50_000, 999_999])
 def test_the_highest_rate_without_loss_is_found(limit_pps: float) -> None:
     found = search_throughput(switch(limit_pps, generator_pps=1_000_000), SETTINGS).measurement
-    throughput = found.values["throughput_pps"]
-    assert isinstance(throughput, float)
-    assert 0.97 * limit_pps <= throughput <= limit_pps
+    assert 0.97 * limit_pps <= found.values["throughput_pps"] <= limit_pps  # type: ignore[operator]
     assert found.values["forwarding_pps"] == limit_pps
     assert found.values["received"] == found.values["sent"]
-
-
-def test_counters_that_go_back_again_and_again_are_one_sentence() -> None:
-    reason = "the tx counter of generator went back from 9 to 0: it wrapped, or was reset"
-    broken = TrialResult(None, CountedFrames(0, {"a": 0}, 0, (reason,), went_back=True), 1.0, (reason,))
-    with pytest.raises(MeasureError, match=f"{reason}, twice in a row"):
-        search_throughput(lambda _: broken, SETTINGS)
 
 
 def test_a_switch_faster_than_the_generator_has_the_rate_of_the_generator() -> None:
@@ -221,12 +200,7 @@ def test_a_switch_faster_than_the_generator_has_the_rate_of_the_generator() -> N
 
 def test_a_switch_that_always_loses_a_little_has_a_partial_drop_rate_alone() -> None:
     found = search_throughput(switch(100_000, generator_pps=1e6, tail_share=0.0005), SETTINGS).measurement
-    partial = found.values["partial_drop_pps"]
-    assert isinstance(partial, float)
-    assert partial > 90_000
-    throughput = found.values["throughput_pps"]
-    assert isinstance(throughput, float)
-    assert throughput < partial
+    assert found.values["throughput_pps"] < found.values["partial_drop_pps"] > 90_000  # type: ignore[operator]
 
 
 def test_a_loss_free_trial_above_a_rate_with_loss_is_no_throughput() -> None:
@@ -243,9 +217,13 @@ def test_a_loss_free_trial_above_a_rate_with_loss_is_no_throughput() -> None:
     assert best.sent_pps < lossy
 
 
-def test_a_bed_on_which_nothing_arrives_is_an_error_that_names_what_to_check() -> None:
+def test_what_gives_no_throughput_is_one_sentence() -> None:
     with pytest.raises(MeasureError, match="no frame reached a backend: are the flows of the config installed"):
         search_throughput(switch(0.0, generator_pps=1e6), SETTINGS)
+    reason = "the tx counter of generator went back from 9 to 0: it wrapped, or was reset"
+    broken = TrialResult(None, CountedFrames(0, {"a": 0}, 0, (reason,), went_back=True), 1.0, (reason,))
+    with pytest.raises(MeasureError, match=f"{reason}, twice in a row"):
+        search_throughput(lambda _: broken, SETTINGS)
 
 
 def test_a_load_is_sent_again_when_a_counter_went_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,111 +271,68 @@ def latency(split: str, load: float, *medians: float) -> list[Sample]:
     return samples("latency", {"split": split, "base_load": load}, values)
 
 
-def verdict(measured: Sequence[Sample], *, link_bps: float | None = LINK) -> ClaimVerdict:
-    found = judge(measured[0].experiment, measured, link_bps=link_bps)
-    assert found is not None
-    return found
+LARGE = line_rate_pps(LINK, 1518)
+LOSSLESS, FULL = loss(0.5, 0, 0, 0, 0, 0), rate(1518, *[LARGE] * 5, generator=LARGE)
+QUIET = latency("50/50", 0, *[20] * 5) + latency("50/50", 0.9, *[20] * 5)
+MEASURED = {
+    "no loss": LOSSLESS + loss(1.0, 0, 0, 0, 0, 0),
+    "loss in each repeat": LOSSLESS + loss(0.9, 50, 60, 70, 80, 90) + loss(1.1, *[100_000] * 5),
+    "loss in one repeat": LOSSLESS + loss(1.0, 0, 0, 3, 0, 0),
+    "loss above line rate": LOSSLESS + loss(1.5, *[9] * 5, pps=LINE * 1.01),
+    "loss just below line rate": LOSSLESS + loss(1.5, *[9] * 5, pps=LINE * 0.99),
+    "a suspect sample": loss(1.0, 0, 0, 0, 0, 0, 900, suspect=[5]),
+    "too few others": loss(1.0, 0, 0, 0, 0, 0, suspect=[1]),
+    "line rate": rate(64, *[LINE * 0.995] * 5, generator=LINE) + FULL,
+    "a size below line rate": rate(64, *[LINE * 0.6] * 5, generator=LINE) + FULL,
+    "a slow generator": rate(64, *[LINE * 0.3] * 5, generator=LINE * 0.3),
+    "around line rate": rate(64, LINE * 0.95, LINE, LINE, LINE * 0.96, LINE, generator=LINE),
+    "equal medians": latency("50/50", 0, 20, 21, 20, 20, 21) + latency("50/50", 0.9, 21, 20, 21, 21, 20),
+    "one split changes": QUIET + latency("0/100", 0, *[21] * 5) + latency("0/100", 0.9, *[30] * 5),
+    "around the margin": latency("50/50", 0, *[20] * 5) + latency("50/50", 0.9, 20, 23, 21, 24, 22),
+    "no idle point": latency("50/50", 0.9, *[20] * 5),
+}
+# Of ten million frames without loss the bound is that of the rule of three.
+JUDGED = """\
+no loss: confirmed: none of 10M frames was lost below line rate; with 95% confidence the loss share is below 3e-07.
+loss in each repeat: refuted: 10% of the frames were lost (10% to 10% with 95% confidence) at 100kpps of 64 bytes \
+below line rate.
+loss in one repeat: undecided: 3 of 10M frames were lost, in 1 of 10 samples; at each load, other repeats lost none.
+loss above line rate: confirmed: none of 5M frames was lost below line rate; with 95% confidence the loss share is \
+below 6e-07.
+loss just below line rate: refuted: <0.01% of the frames were lost (<0.01% to <0.01% with 95% confidence) at 1.47Mpps \
+of 64 bytes below line rate.
+a suspect sample: confirmed: none of 5M frames was lost below line rate; with 95% confidence the loss share is below \
+6e-07.
+too few others: undecided: a point has 4 repeats that can be trusted, and a verdict needs 5.
+line rate: confirmed: at least 99% of line rate passed with each of 2 sizes.
+a size below line rate: refuted: with 64 bytes 893kpps passed without loss (893k to 893kpps with 95% confidence), \
+60% of line rate.
+a slow generator: undecided: with 64 bytes the generator sent no more than 446kpps, 30% of line rate, and all of it \
+passed.
+around line rate: undecided: the interval of a size holds line rate and less.
+equal medians: confirmed: the median changes by at most 10%; the most is +5.0% (-4.8% to +5.0% with 95% confidence) \
+at split 50/50, 90% of the throughput as base load.
+one split changes: refuted: the median changes by +42.9% (+42.9% to +42.9% with 95% confidence) at split 0/100, 90% \
+of the throughput as base load.
+around the margin: undecided: the median changes by +10.0% (+0.0% to +20.0% with 95% confidence) at split 50/50, 90% \
+of the throughput as base load; more repeats would decide.
+no idle point: undecided: no split has samples both with and without base load.
+"""
 
 
-def test_no_lost_packet_confirms_no_loss_with_its_bound() -> None:
-    found = verdict(loss(0.5, 0, 0, 0, 0, 0) + loss(1.0, 0, 0, 0, 0, 0))
-    assert found.outcome is ClaimOutcome.CONFIRMED
-    # The rule of three for ten million frames.
-    assert (
-        found.reason
-        == "none of 10M frames was lost below line rate; with 95% confidence the loss share is below 3e-07."
-    )
-
-
-def test_loss_in_each_repeat_refutes_no_loss_with_the_worst_load() -> None:
-    found = verdict(loss(0.5, 0, 0, 0, 0, 0) + loss(0.9, 50, 60, 70, 80, 90) + loss(1.1, *[100_000] * 5))
-    assert found.outcome is ClaimOutcome.REFUTED
-    assert (
-        found.reason
-        == "10% of the frames were lost (10% to 10% with 95% confidence) at 100kpps of 64 bytes below line rate."
-    )
-
-
-def test_loss_in_one_repeat_decides_nothing() -> None:
-    found = verdict(loss(0.5, 0, 0, 0, 0, 0) + loss(1.0, 0, 0, 3, 0, 0))
-    assert found.outcome is ClaimOutcome.UNDECIDED
-    assert found.reason == "3 of 10M frames were lost, in 1 of 10 samples; at each load, other repeats lost none."
-
-
-def test_loss_above_line_rate_is_not_counted() -> None:
-    assert verdict(loss(1.0, 0, 0, 0, 0, 0) + loss(1.5, *[9] * 5, pps=LINE * 1.01)).outcome is ClaimOutcome.CONFIRMED
-    assert verdict(loss(1.0, 0, 0, 0, 0, 0) + loss(1.5, *[9] * 5, pps=LINE * 0.99)).outcome is ClaimOutcome.REFUTED
-
-
-def test_suspect_samples_are_not_judged() -> None:
-    assert verdict(loss(1.0, 0, 0, 0, 0, 0, 900, suspect=[5])).outcome is ClaimOutcome.CONFIRMED
-    few = verdict(loss(1.0, 0, 0, 0, 0, 0, suspect=[1]))
-    assert few.outcome is ClaimOutcome.UNDECIDED
-    assert few.reason == "a point has 4 repeats that can be trusted, and a verdict needs 5."
-
-
-def test_line_rate_at_all_sizes_is_confirmed() -> None:
-    large = line_rate_pps(LINK, 1518)
-    found = verdict(rate(64, *[LINE * 0.995] * 5, generator=LINE) + rate(1518, *[large] * 5, generator=large))
-    assert found.outcome is ClaimOutcome.CONFIRMED
-    assert found.reason == "at least 99% of line rate passed with each of 2 sizes."
-
-
-def test_a_size_below_line_rate_refutes_it() -> None:
-    large = line_rate_pps(LINK, 1518)
-    found = verdict(rate(64, *[LINE * 0.6] * 5, generator=LINE) + rate(1518, *[large] * 5, generator=large))
-    assert found.outcome is ClaimOutcome.REFUTED
-    assert (
-        found.reason
-        == "with 64 bytes 893kpps passed without loss (893k to 893kpps with 95% confidence), 60% of line rate."
-    )
-
-
-def test_a_generator_that_is_too_slow_decides_nothing() -> None:
-    found = verdict(rate(64, *[LINE * 0.3] * 5, generator=LINE * 0.3))
-    assert found.outcome is ClaimOutcome.UNDECIDED
-    assert (
-        found.reason == "with 64 bytes the generator sent no more than 446kpps, 30% of line rate, and all of it passed."
-    )
-
-
-def test_without_a_link_rate_there_is_no_line_rate() -> None:
-    assert verdict(rate(64, *[1.0] * 5, generator=1.0), link_bps=None).outcome is ClaimOutcome.UNDECIDED
-
-
-def test_an_interval_on_both_sides_of_line_rate_decides_nothing() -> None:
-    found = verdict(rate(64, LINE * 0.95, LINE, LINE, LINE * 0.96, LINE, generator=LINE))
-    assert found.outcome is ClaimOutcome.UNDECIDED
-
-
-def test_equal_medians_confirm_that_latency_is_independent() -> None:
-    found = verdict(latency("50/50", 0, 20, 21, 20, 20, 21) + latency("50/50", 0.9, 21, 20, 21, 21, 20))
-    assert found.outcome is ClaimOutcome.CONFIRMED
-    assert found.reason.startswith("the median changes by at most 10%; the most is +5.0% (")
-
-
-def test_one_split_that_changes_refutes_it_whatever_the_others_do() -> None:
-    quiet = latency("50/50", 0, *[20] * 5) + latency("50/50", 0.9, *[20] * 5)
-    found = verdict(quiet + latency("0/100", 0, *[21] * 5) + latency("0/100", 0.9, *[30] * 5))
-    assert found.outcome is ClaimOutcome.REFUTED
-    assert found.reason == (
-        "the median changes by +42.9% (+42.9% to +42.9% with 95% confidence) at split 0/100, 90% of the throughput as "
-        "base load."
-    )
-
-
-def test_a_noisy_change_around_the_margin_decides_nothing() -> None:
-    found = verdict(latency("50/50", 0, 20, 20, 20, 20, 20) + latency("50/50", 0.9, 20, 23, 21, 24, 22))
-    assert found.outcome is ClaimOutcome.UNDECIDED
-
-
-def test_latency_without_an_idle_point_decides_nothing() -> None:
-    assert verdict(latency("50/50", 0.9, *[20] * 5)).outcome is ClaimOutcome.UNDECIDED
+def test_claims_are_judged_with_a_reason() -> None:
+    found = {name: judge(measured[0].experiment, measured, link_bps=LINK) for name, measured in MEASURED.items()}
+    said = (f"{name}: {one.outcome.value}: {one.reason}\n" for name, one in found.items() if one is not None)
+    assert "".join(said) == JUDGED
 
 
 @pytest.mark.parametrize("experiment", ["echo", "designs", "paths"])
 def test_other_experiments_test_no_claim(experiment: str) -> None:
     assert judge(experiment, (), link_bps=LINK) is None
+    # Without the rate of the link there is no line rate.
+    found = judge("rate", rate(64, *[1.0] * 5, generator=1.0), link_bps=None)
+    assert found is not None
+    assert found.outcome is ClaimOutcome.UNDECIDED
 
 
 def test_line_rate_of_known_links() -> None:
@@ -428,16 +363,6 @@ def test_the_mean_of_many_values_has_the_interval_of_the_normal_distribution() -
     half = 1.96 * float(np.std(values, ddof=1)) / 20
     assert found.low == pytest.approx(found.estimate - half, abs=0.1)
     assert found.high == pytest.approx(found.estimate + half, abs=0.1)
-
-
-def test_intervals_hold_the_true_mean_as_often_as_their_confidence() -> None:
-    rng = np.random.default_rng(11)
-    held = 0
-    for _ in range(200):
-        found = interval(list(rng.normal(50, 5, size=30)))
-        held += found.low <= 50 <= found.high
-    # 95 % of 200 is 190, with a standard deviation of 3; of 30 values the bootstrap gives slightly less.
-    assert 176 <= held <= 199
 
 
 def test_a_change_is_relative_to_the_base() -> None:

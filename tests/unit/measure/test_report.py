@@ -10,7 +10,6 @@ import re
 import shutil
 from contextlib import suppress
 from dataclasses import fields, replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -115,7 +114,7 @@ def test_the_same_samples_give_the_same_bytes_in_whatever_order(
     assert report(other).files == everything.files
 
 
-def test_the_page_needs_nothing_else(everything: MeasureReport) -> None:
+def test_the_page_needs_nothing_else_and_has_the_verdicts(everything: MeasureReport) -> None:
     text = everything.files["report.html"].decode()
     assert "<script" not in text
     assert "default-src 'none'" in text
@@ -125,13 +124,8 @@ def test_the_page_needs_nothing_else(everything: MeasureReport) -> None:
     assert re.findall(r"#0102[0-9a-f]{2}", text) == []
     assert text.count("<svg ") == 4
     names = re.findall(r' id="([^"]+)"', text)
-    shared = {name for name in names if names.count(name) > 1}
     # The forms of characters are the same in all pictures.
-    assert {name for name in shared if not name.startswith("DejaVuSans")} == set()
-
-
-def test_verdicts_are_on_the_page(everything: MeasureReport) -> None:
-    text = everything.files["report.html"].decode()
+    assert all(name.startswith("DejaVuSans") for name in names if names.count(name) > 1)
     assert "Latency does not depend on load" in text
     assert 'class="pill refuted">refuted' in text
     assert [verdict.outcome.value for _, verdict in everything.verdicts] == ["refuted", "refuted", "refuted"]
@@ -168,21 +162,17 @@ def test_two_directories_stand_side_by_side(tmp_path: Path) -> None:
     assert text.count("<svg ") == 1
 
 
+def started(run: RecordedRun, month: int) -> RecordedRun:
+    return replace(run, run=replace(run.run, started=f"2026-{month:02}-01T00:00:00.000Z"))
+
+
 @pytest.mark.usefixtures("undrawn")
-def test_the_newest_run_with_samples_counts(tmp_path: Path) -> None:
-    old = rate_run()
-    new = replace(rate_run(factor=2), run=replace(old.run, started="2026-02-01T00:00:00.000Z"))
-    empty = replace(old, run=replace(old.run, started="2026-03-01T00:00:00.000Z"), samples=())
-    text = page(write(tmp_path / "r", old, new, empty))
+def test_a_complete_run_counts_and_of_several_the_newest(tmp_path: Path) -> None:
+    old, new = started(rate_run(), 1), started(rate_run(factor=2), 2)
+    text = page(write(tmp_path / "whole", old, new, replace(started(old, 3), samples=())))
     assert "rate-20260101T000000Z is left out: a newer run of rate is in the same directory." in text
     assert "800,000" in text
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_complete_run_counts_before_a_newer_fragment(tmp_path: Path) -> None:
-    old = rate_run()
-    new = replace(rate_run(factor=2), run=replace(old.run, started="2026-02-01T00:00:00.000Z"))
-    text = page(write(tmp_path / "r", old, replace(new, samples=new.samples[:3])))
+    text = page(write(tmp_path / "part", old, replace(new, samples=new.samples[:3])))
     assert "rate-20260201T000000Z is left out: a complete or newer run of rate is in the same directory." in text
     assert "Incomplete runs" not in text
 
@@ -202,10 +192,12 @@ def test_the_command_shows_no_traceback_and_no_escape_of_a_run(
     assert "\x1b[31m" not in result.out + result.err
 
 
-def test_nothing_measured_is_a_sentence(tmp_path: Path) -> None:
+def test_nothing_measured_is_a_sentence(tmp_path: Path, xenoovs: CommandLine) -> None:
     directory = write(tmp_path / "r", replace(rate_run(), samples=()))
     with pytest.raises(MeasureError, match="the runs have no samples yet"):
         report(directory)
+    result = xenoovs("measure", "report", tmp_path / "r" / "..")
+    assert (result.status, "holds no run of `xenoovs measure`" in result.err) == (1, True)
     with pytest.raises(MeasureError, match="5 directories are more than the 4 that fit side by side"):
         report(*[directory] * 5)
 
@@ -230,12 +222,6 @@ def test_the_command_writes_the_report_and_prints_the_verdicts(tmp_path: Path, x
     assert [verdict["verdict"] for verdict in document["verdicts"]] == ["refuted"]
 
 
-def test_the_command_refuses_what_is_no_run(tmp_path: Path, xenoovs: CommandLine) -> None:
-    result = xenoovs("measure", "report", str(tmp_path))
-    assert result.status == 1
-    assert "holds no run of `xenoovs measure`" in result.err
-
-
 RUNS = (
     rate_run(repeats=1),
     loss_run(),
@@ -250,12 +236,6 @@ RUN_TEXT = render_run(RUNS[0].run)
 def text_of(samples: tuple[Sample, ...]) -> str:
     names = [each.name for each in fields(Sample)]
     return "".join(json.dumps({name: getattr(one, name) for name in names}) + "\n" for one in samples)
-
-
-def test_a_run_file_that_ends_anywhere_is_a_sentence() -> None:
-    for end in range(len(RUN_TEXT) - 1):
-        with pytest.raises(FileUnusable, match=r"run\.json"):
-            parse_run(RUN_TEXT[:end], file="run.json")
 
 
 def test_samples_that_end_anywhere_in_the_last_line_are_those_before_it() -> None:
@@ -275,11 +255,7 @@ def test_samples_that_end_anywhere_in_the_last_line_are_those_before_it() -> Non
         ('"options": {}', '"options": {"a": []}', "`options.a`: expected a plain value"),
         ('"frame_bytes": 64', '"frame_bytes": 1e400', "`points.0`: expected a plain value"),
         ('"seed": 0', f'"seed": {"1" * 5000}', "number out of range"),
-        ('"seed": 0', '"seed": -Infinity', "`seed`: Input should be a valid integer"),
         ('"kind": "lab"', '"kind": "moon"', "`kind`"),
-        ('"seed": 0', '"seed": "7"', "`seed`: Input should be a valid integer"),
-        ('"seed": 0,', "", "`seed`: Field required"),
-        ('"seed": 0', '"seed": 0, "sead": 7', "`sead`: Unexpected keyword argument"),
         ("made by hand", "\\ud800", "column "),
         ('"measure"', "7", "`command.1`: Input should be a valid string"),
     ],
@@ -330,21 +306,19 @@ def test_a_run_of_another_experiment_or_of_none_is_a_sentence(
 
 def test_files_that_are_none_are_a_sentence(tmp_path: Path) -> None:
     (run,) = write(tmp_path / "r", rate_run()).iterdir()
-    (run / SAMPLES_FILE).unlink()
-    os.mkfifo(run / SAMPLES_FILE)
-    with pytest.raises(FileUnusable, match=r"samples\.jsonl: it is not a file"):
-        read_sources([run])
-    (run / SAMPLES_FILE).unlink()
-    (run / SAMPLES_FILE).symlink_to(SAMPLES_FILE)
-    with pytest.raises(FileUnusable, match=r"Too many levels of symbolic links"):
-        read_sources([run])
-    (tmp_path / "loop").symlink_to("loop")
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    for make, place, said in (
+        (os.mkfifo, run / SAMPLES_FILE, r"samples\.jsonl: it is not a file"),
+        (lambda path: path.symlink_to(path.name), run / SAMPLES_FILE, "Too many levels of symbolic links"),
+        (os.mkdir, run / RUN_FILE, r"run\.json: it is not a file"),
+    ):
+        place.unlink()
+        make(place)
+        with pytest.raises(FileUnusable, match=said):
+            read_sources([run])
     with pytest.raises(MeasureError, match=r"loop cannot be read: Too many levels of symbolic links"):
-        read_sources([tmp_path / "loop"])
-    (run / RUN_FILE).unlink()
-    (run / RUN_FILE).mkdir()
-    with pytest.raises(FileUnusable, match=r"run\.json: it is not a file"):
-        read_sources([tmp_path / "r"])
+        read_sources([loop])
 
 
 def test_names_of_directories_are_text_and_no_formula(tmp_path: Path) -> None:
@@ -355,22 +329,10 @@ def test_names_of_directories_are_text_and_no_formula(tmp_path: Path) -> None:
     assert svg_of(chart).encode()
 
 
-class _Tags(HTMLParser):
-    """The tags of a document."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.append(tag)
-
-
 @given(st.text(), st.text())
 def test_no_text_becomes_markup(child: str, value: str) -> None:
-    assert _Tags(element("p", child, title=value)).names == ["p"]
-    assert "<" not in element("p", child).removeprefix("<p>").removesuffix("</p>")
+    text = element("p", child, title=value)
+    assert [text.count(mark) for mark in '<>"'] == [2, 2, 2]
 
 
 def test_markup_is_preserved_and_omitted_values_are_not_written() -> None:
