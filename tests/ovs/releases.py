@@ -45,7 +45,7 @@ DIFFERENCES = (
     Difference(
         r"test_agent_lab.py::test_(a_backend_dies_and_comes_back\[.*tunnels-both-ways|a_remote_whose|the_switch_leaves)|"
         r"test_lab_(tunnels|vlan)\.py|test_lab_nat\.py::test_answers_return|test_lab_traffic\.py::test_without_a_way|"
-        r"test_measure_echo\.py::test_where_answers",
+        r"test_measure_load\.py::test_echoes_come|test_lab_up_down\.py::test_killed_at_a_step\[.*with tunnels",
         (2, 15),
         "labs with tunnels or VLANs, and with answers of their own way, need `fdb/add` (commit ccc24fc88)",
     ),

@@ -1,19 +1,22 @@
-"""A drain on a slow Open vSwitch: connections stay where they are, however long revalidation takes."""
+"""Open connections in use while a drain begins, on a slow Open vSwitch too: they stay where they are.
+
+Open vSwitch learns on behalf of the first packet of each megaflow, whenever it revalidates it.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
-from tests.command_line import CommandLine, start
-from tests.ovs.dummy import DummyBridge
+from tests.command_line import CommandLine, finish, start
+from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.test_drain_dummy import (
     CONFIG,
     ONE,
@@ -27,7 +30,6 @@ from tests.ovs.test_drain_dummy import (
     receivers,
     tcp_packet,
 )
-from tests.ovs.test_drain_first_packets import in_use
 from tests.ovs.ways import Record, connect, live_switch, running_server
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.controller.server import ControllerSwitch
@@ -35,6 +37,37 @@ from xenoovs.decision.advance import SETTLE_S
 from xenoovs.errors import CommandFailed
 from xenoovs.switch.api import Switch
 from xenoovs.switch.appctl import Appctl
+
+
+@contextmanager
+def in_use(bridge: DummyBridge, *packets: str) -> Iterator[None]:
+    """These packets come again and again; all that leave are for backend one."""
+    before, enough = len(bridge.sent("p1")), Event()
+
+    def use() -> None:
+        while not enough.wait(0.1):
+            bridge.send("p0", packets)
+
+    user = Thread(target=use)
+    user.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        user.join()
+    got = [frame[:6].hex() for frame in bridge.sent("p1")[before:]]
+    assert len(got) >= len(packets)
+    assert set(got) == {ONE}
+
+
+@contextmanager
+def slowly_settling(bridge: DummyBridge) -> Iterator[None]:
+    """Blocks of drains that begin inside settle for eight seconds, not for two."""
+    bridge.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=2000")
+    try:
+        yield
+    finally:
+        bridge.ovs.vsctl("remove", "Open_vSwitch", ".", "other_config", "max-revalidator")
 
 
 @contextmanager
@@ -68,16 +101,8 @@ def in_bursts(bridge: DummyBridge, *, run_s: float = 0.05, stand_s: float = 0.45
         os.kill(pid, signal.SIGCONT)
 
 
-def opened(bridge: DummyBridge) -> list[str]:
-    """Sixteen clients open connections; those of backend one."""
-    clients = [f"198.51.100.{number}" for number in range(16)]
-    mine = [client for client in clients if receivers(bridge, tcp_packet(client, 1000, "syn")) == [ONE]]
-    assert len(mine) == 8
-    return mine
-
-
-def settled_for_longer(bridge: DummyBridge) -> bool:
-    return (drain_age_s(bridge) or 0) > 2 * SETTLE_S
+def draining(bridge: DummyBridge, *, age_s: float) -> None:
+    eventually(lambda: (drain_age_s(bridge) or 0) > age_s, "time to pass")
 
 
 def lost(bridge: DummyBridge, clients: list[str]) -> list[str]:
@@ -86,22 +111,95 @@ def lost(bridge: DummyBridge, clients: list[str]) -> list[str]:
     return [client for client in clients if receivers(bridge, tcp_packet(client, 1000, "ack")) != [ONE]]
 
 
-def test_apply_opens_a_drain_when_megaflows_were_revalidated(
+@pytest.fixture
+def mine(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> list[str]:
+    """Eight of sixteen clients, whose connections are open to backend one, by flows of `apply`."""
+    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
+    bridge.settle()
+    clients = [f"198.51.100.{number}" for number in range(16)]
+    mine = [client for client in clients if receivers(bridge, tcp_packet(client, 1000, "syn")) == [ONE]]
+    assert len(mine) == 8
+    return mine
+
+
+def acks(clients: list[str]) -> list[str]:
+    return [tcp_packet(client, 1000, "ack") for client in clients]
+
+
+@pytest.mark.parametrize("slowness", [nullcontext, in_bursts], ids=["any", "a tenth of the time"])
+def test_the_connection_that_made_a_megaflow_stays(
+    bridge: DummyBridge, config: Path, mine: list[str], slowness: Callable[[DummyBridge], AbstractContextManager[None]]
+) -> None:
+    """Its SYN is translated again when flows change, and learned when the megaflow has had packets of others."""
+    with slowness(bridge), in_use(bridge, *acks(mine[1:])):
+        begin(bridge, config, WITHOUT_ONE)
+    assert lost(bridge, mine) == []
+    assert set(receivers(bridge, *(tcp_packet(client, 1001, "syn") for client in mine))) == {TWO, SIX}
+
+
+def test_a_connection_that_opens_while_a_block_settles_stays(bridge: DummyBridge, config: Path) -> None:
+    """Its SYN made a megaflow of its own, which is used again and again: the server's answers are lost."""
+    with slowly_settling(bridge), agent(bridge, config):
+        eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
+        client = next(
+            c for c in ("198.51.100.2", "198.51.100.3") if receivers(bridge, tcp_packet(c, 1, "ack")) == [ONE]
+        )
+        config.write_text(WITHOUT_ONE)
+        eventually(lambda: is_settling(bridge), "a drain")
+        with in_use(bridge, tcp_packet(client, 2, "syn")):
+            eventually(lambda: not is_settling(bridge), "new connections that go on")
+            bridge.ovs.appctl("revalidator/wait")
+        assert receivers(bridge, tcp_packet(client, 2, "syn"), tcp_packet(client, 2, "ack")) == [ONE] * 2
+        assert receivers(bridge, tcp_packet(client, 3, "syn")) in ([TWO], [SIX])
+
+
+def test_blocks_settle_for_longer_where_megaflows_are_seldom_looked_at(
+    xenoovs: CommandLine, own_ovs: DummyOvs, config: Path
+) -> None:
+    own_ovs.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=3000")
+    with own_ovs.bridge() as bridge:
+        assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
+        config.write_text(WITHOUT_ONE)
+        said = xenoovs("apply", config, "--db", bridge.ovs.db, "--dry-run")
+    assert "new ones go to six, two in 12s" in said.out
+
+
+def test_who_is_interrupted_while_a_block_settles_can_go_on(
     xenoovs: CommandLine, bridge: DummyBridge, config: Path
+) -> None:
+    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
+    config.write_text(WITHOUT_ONE)
+    with slowly_settling(bridge):
+        process = start("apply", config, "--db", bridge.ovs.db, "-y")
+        eventually(lambda: is_settling(bridge), "a drain")
+        process.send_signal(signal.SIGINT)
+        assert finish(process).status == 130
+    eventually(lambda: (drain_age_s(bridge) or 0) > 2, "time to pass")
+    assert is_settling(bridge)
+    said = xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0", "-o", "json")
+    assert said.status == 0, said.out
+    assert '"foreign_flows": 0' in said.out
+    assert '"is_settling": true' in said.out
+    said = xenoovs("status", config, "--db", bridge.ovs.db, "--interval", "0")
+    assert "new ones go to six, two when `xenoovs apply` or an agent goes on (0 so far)" in said.out
+    assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 2
+    begin(bridge, config, WITHOUT_ONE)
+    assert xenoovs("plan", config, "--db", bridge.ovs.db).status == 0
+
+
+def test_apply_opens_a_drain_when_megaflows_were_revalidated(
+    bridge: DummyBridge, config: Path, mine: list[str]
 ) -> None:
     """Their first packets are translated again only then, and learned as connections that open.
 
     So does a second one, which knows the age of the drain and nothing of the revalidators.
     """
-    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
-    bridge.settle()
-    mine = opened(bridge)
     config.write_text(WITHOUT_ONE)
-    with in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine[1:])):
+    with in_use(bridge, *acks(mine[1:])):
         with without_revalidation(bridge):
             for times in (2, 4):
                 process = start("apply", config, "--db", bridge.ovs.db, "-y")
-                eventually(lambda times=times: (drain_age_s(bridge) or 0) > times * SETTLE_S, "time to pass")  # type: ignore[misc]
+                draining(bridge, age_s=times * SETTLE_S)
                 assert is_settling(bridge)
                 if times == 2:
                     process.kill()
@@ -112,61 +210,41 @@ def test_apply_opens_a_drain_when_megaflows_were_revalidated(
     assert lost(bridge, mine) == []
 
 
-def test_an_agent_opens_a_drain_when_megaflows_were_revalidated(bridge: DummyBridge, config: Path) -> None:
+def test_an_agent_opens_a_drain_when_megaflows_were_revalidated(
+    bridge: DummyBridge, config: Path, mine: list[str]
+) -> None:
     with agent(bridge, config):
-        eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
-        bridge.settle()
-        mine = opened(bridge)
-        with in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine[1:])):
+        with in_use(bridge, *acks(mine[1:])):
             with without_revalidation(bridge):
                 config.write_text(WITHOUT_ONE)
-                eventually(lambda: settled_for_longer(bridge), "time to pass")
+                draining(bridge, age_s=2 * SETTLE_S)
                 assert is_settling(bridge)
             eventually(lambda: not is_settling(bridge), "new connections that go on")
         assert lost(bridge, mine) == []
 
 
-def test_a_switch_with_a_tenth_of_the_time_loses_no_connection(
-    xenoovs: CommandLine, bridge: DummyBridge, config: Path
-) -> None:
-    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
-    bridge.settle()
-    mine = opened(bridge)
-    with in_bursts(bridge), in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine[1:])):
-        begin(bridge, config, WITHOUT_ONE)
-    assert lost(bridge, mine) == []
-    assert set(receivers(bridge, *(tcp_packet(client, 1001, "syn") for client in mine))) == {TWO, SIX}
-
-
-def test_apply_drains_as_long_as_a_connection_is_used(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:
+def test_apply_drains_as_long_as_a_connection_is_used(bridge: DummyBridge, config: Path, mine: list[str]) -> None:
     """It counts packets in every round, also after one that changes nothing."""
-    assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y").status == 0
-    bridge.settle()
-    mine = opened(bridge)
     config.write_text(WITHOUT_ONE.replace("idle_timeout: 5m", "idle_timeout: 3s"))
-    with in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine)):
+    with in_use(bridge, *acks(mine)):
         process = start("apply", config, "--db", bridge.ovs.db, "-y")
-        eventually(lambda: (drain_age_s(bridge) or 0) > 8, "time to pass")
+        draining(bridge, age_s=8)
     process.kill()
     process.communicate()
     assert lost(bridge, mine) == []
 
 
-def test_a_switch_that_stands_still_is_not_quiet(bridge: DummyBridge, config: Path) -> None:
+def test_a_switch_that_stands_still_is_not_quiet(bridge: DummyBridge, config: Path, mine: list[str]) -> None:
     """Its counters stand still with its revalidators, while the datapath forwards."""
     text = CONFIG.replace("idle_timeout: 5m", "idle_timeout: 3s")
     config.write_text(text)
     with agent(bridge, config):
-        eventually(lambda: len(bridge.dump_flows()) > 3, "flows at first")
-        bridge.settle()
-        mine = opened(bridge)
-        with in_use(bridge, *(tcp_packet(client, 1000, "ack") for client in mine)):
+        with in_use(bridge, *acks(mine)):
             config.write_text(text.replace("weight: 2", "weight: 0"))
             eventually(lambda: drain_age_s(bridge) is not None, "a drain")
             eventually(lambda: not is_settling(bridge), "new connections that go on")
             with without_revalidation(bridge):
-                begun_s = drain_age_s(bridge) or 0.0
-                eventually(lambda: (drain_age_s(bridge) or 0) > begun_s + 5, "time to pass")
+                draining(bridge, age_s=(drain_age_s(bridge) or 0.0) + 5)
         assert lost(bridge, mine) == []
 
 

@@ -6,18 +6,16 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import XENOOVS, CommandLine, finish, start
+from tests.command_line import CommandLine, finish, start
 from tests.ovs.lab_support import lab_name, links, remains
 from tests.ovs.test_lab_up_down import NOTHING
-from tests.patience import PATIENCE_S, eventually
-from xenoovs.agent.probe.sockets import in_namespace
+from tests.patience import eventually
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab, open_lab
 from xenoovs.lab.servers import Failure, failures_of
 from xenoovs.lab.status import MachineStatus, lab_status
@@ -160,36 +158,6 @@ def test_an_agent_in_the_lab_sees_real_deaths_and_announces_no_vip_on_the_host(
             agent.communicate()
     assert agent.returncode == 0
     assert links() == before
-
-
-@pytest.fixture
-def host() -> Iterator[str]:
-    """A namespace that stands for a host with an address of its own."""
-    name = lab_name("host")
-    run(["ip", "netns", "add", name])
-    try:
-        links = ("link add eth0 type veth peer name eth1", "addr add 198.51.100.9/24 dev eth0")
-        lines = "\n".join((*links, "link set eth0 up", "link set eth1 up", "link set lo up"))
-        run(["ip", "-n", name, "-batch", "-"], stdin=lines)
-        yield name
-    finally:
-        run(["ip", "netns", "del", name])
-
-
-def test_probes_never_enter_the_network_of_the_host(lab: Lab, host: str, tmp_path: Path) -> None:
-    """A config that names a device and a namespace of a real host, and an address at which this host listens."""
-    config = tmp_path / "my.yaml"
-    with in_namespace(host, lambda: socket.create_server(("198.51.100.9", 0))) as listener:
-        health = f"health: {{probe: tcp, interface: eth0, netns: {host}, port: {listener.getsockname()[1]}}}"
-        config.write_text(CONFIG.format(health=health).replace("weight: 1}", "weight: 1, address: 198.51.100.9}", 1))
-        done = run(
-            ["ip", "netns", "exec", host, str(XENOOVS), "agent", str(config), "--once", "--lab", NAME],
-            timeout_s=PATIENCE_S,
-        )
-        assert "backend down" not in done.stderr
-        listener.settimeout(0)
-        with pytest.raises(BlockingIOError):
-            listener.accept()
 
 
 def test_a_backend_that_is_not_there(xenoovs: CommandLine, lab: Lab) -> None:

@@ -79,16 +79,6 @@ def test_each_client_gets_the_backend_of_its_lowest_bit(lab: Lab) -> None:
     assert report.skipped == tuple((name, "it does not serve icmp") for name in ("dns", "web", "lone"))
 
 
-@pytest.mark.long
-def test_2000_clients_and_20000_packets_arrive(lab: Lab) -> None:
-    set_flows(lab, *ALL)
-    # Two services take UDP, and each gets half.
-    traffic = _of(send(lab, BALANCER, load=_load(Protocol.UDP, clients=2000, packets=40_000)), "dns")
-    assert (traffic.clients, traffic.sent) == (2000, 20_000)
-    assert {answer.packets for answer in traffic.answers} == {10}
-    assert_split_by_lowest_bit(traffic)
-
-
 def test_each_service_by_its_own_protocol(lab: Lab) -> None:
     third = f"priority=10,in_port=p0,tcp,tp_dst=90 actions=mod_dl_dst:{THIRD_MAC},output:p1"
     set_flows(lab, third, *ALL)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from ipaddress import IPv4Address
@@ -19,13 +17,10 @@ from tests.ovs.lab_support import (
     install,
     lab_fixture,
     lab_name,
-    links,
     load_text,
     owners_of_blocks,
-    remains,
     running_lab,
 )
-from tests.ovs.test_lab_up_down import NOTHING
 from tests.patience import eventually
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.parse import parse_dump
@@ -33,7 +28,7 @@ from xenoovs.errors import LabError
 from xenoovs.lab import underlay
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
-from xenoovs.lab.lifecycle import down, up
+from xenoovs.lab.lifecycle import up
 from xenoovs.lab.probing import in_lab
 from xenoovs.lab.servers import Failure, fail, find_machine, heal
 from xenoovs.lab.status import lab_status
@@ -73,7 +68,7 @@ def _service(number: int, kind: str, returns: str) -> str:
 """
 
 
-def _config(*, ports: str = "shared", kinds: Sequence[str] = tuple(TYPES)) -> str:
+def tunnel_config(*, ports: str = "shared", kinds: Sequence[str] = tuple(TYPES)) -> str:
     pairs = [(kind, returns) for kind in kinds for returns in RETURNS]
     services = (_service(number, *pair) for number, pair in enumerate(pairs, start=1))
     plain = """
@@ -84,7 +79,7 @@ def _config(*, ports: str = "shared", kinds: Sequence[str] = tuple(TYPES)) -> st
     return f"{_HEAD}{_tunnels(ports)}services:\n{''.join(services)}{plain}"
 
 
-BALANCER = load_text(_config())
+BALANCER = load_text(tunnel_config())
 
 
 lab = lab_fixture("tunnels", BALANCER, lambda made: install(made, BALANCER))
@@ -120,7 +115,7 @@ def test_each_backend_has_its_share_in_every_tunnel(lab: Lab) -> None:
 
 
 def test_a_port_for_each_remote(tmp_path: Path) -> None:
-    wanted = load_text(_config(ports="each", kinds=["vxlan"]))
+    wanted = load_text(tunnel_config(ports="each", kinds=["vxlan"]))
     with running_lab("each", wanted, tmp_path) as lab:
         install(lab, wanted)
         ports = lab.ovs.vsctl("list-ports", lab.topology.bridge).split()
@@ -225,46 +220,15 @@ def test_packets_of_1500_bytes_fit(lab: Lab) -> None:
 
 
 def test_ipsec_is_refused_in_userspace(tmp_path: Path) -> None:
-    text = _config().replace("name: gnv0, type: geneve,", "name: gnv0, type: geneve, ipsec: {psk_file: /k},")
+    text = tunnel_config().replace("name: gnv0, type: geneve,", "name: gnv0, type: geneve, ipsec: {psk_file: /k},")
     with pytest.raises(LabError, match="tunnel gnv0 has `ipsec`, and Open vSwitch in userspace bypasses"):
         up(lab_name("ipsec"), load_text(text.replace("ports: shared", "ports: each")), directory=tmp_path)
 
 
 def test_backends_of_one_remote_that_the_lab_cannot_tell_apart() -> None:
-    text = _config().replace("192.168.77.23", "192.168.77.22")
+    text = tunnel_config().replace("192.168.77.23", "192.168.77.22")
     with pytest.raises(LabError, match=r"192\.168\.77\.22 has backends with the MACs .* give one another `key`"):
         plan_topology("one", load_text(text))
-
-
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tests.ovs.lab_support import load_text
-from xenoovs.lab.lifecycle import up
-
-def die(what, done, total):
-    if what == sys.argv[3]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-up(sys.argv[1], load_text(sys.stdin.read()), directory=Path(sys.argv[2]), progress=die)
-"""
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        "backend vxlan-switch-b",
-        pytest.param("tunnels", marks=pytest.mark.long),
-        pytest.param("ready", marks=pytest.mark.long),
-    ],
-)
-def test_nothing_is_left_of_a_lab_with_tunnels_that_is_killed(step: str, tmp_path: Path) -> None:
-    before, name = links(), lab_name("tunkill")
-    argv = [sys.executable, "-c", _KILLED, name, str(tmp_path), step]
-    assert subprocess.run(argv, input=_config(kinds=["vxlan"]), text=True, check=False).returncode == -signal.SIGKILL
-    assert down(name, directory=tmp_path).anything
-    assert remains(name, tmp_path) == NOTHING
-    assert links() == before
 
 
 def test_the_first_steps_of_the_how_to_page(

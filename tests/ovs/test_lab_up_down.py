@@ -15,16 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.ovs.lab_support import EVEN_MAC, backend, balancer, lab_name, links, remains, running_lab, service
+from tests.ovs.lab_support import balancer, lab_name, links, remains, running_lab, service
+from tests.ovs.test_lab_tunnels import tunnel_config
 from tests.patience import eventually
 from xenoovs.errors import CommandFailed, LabError
-from xenoovs.lab.host import is_alive, kill_and_wait, namespaces_of, processes_in
+from xenoovs.lab.host import kill_and_wait, namespaces_of, processes_in
 from xenoovs.lab.lab import open_lab, sole_owner
 from xenoovs.lab.lifecycle import RemovedLab, down, up
 from xenoovs.lab.private_ovs import Datapath, PrivateOvs, start_private_ovs, stop_private_ovs
 from xenoovs.lab.status import lab_status
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim
+from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
 NOTHING: dict[str, object] = {"namespaces": [], "mounts": [], "processes": (), "files": []}
@@ -49,35 +51,19 @@ def test_two_labs_side_by_side(tmp_path: Path) -> None:
         assert remains(second.name, tmp_path / "x") == NOTHING
 
 
-def test_a_failing_up_cleans_up_after_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("step", "error"), [("backend odd", RuntimeError), ("clients", KeyboardInterrupt)])
+def test_a_failing_or_interrupted_up_cleans_up_after_itself(
+    step: str, error: type[BaseException], tmp_path: Path
+) -> None:
     def fail(what: str, done: int, total: int) -> None:
-        if what == "backend odd":
-            raise RuntimeError(what)
+        if what == step and error is KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+        elif what == step:
+            raise error(what)
 
-    with pytest.raises(RuntimeError, match="backend odd"):
+    with pytest.raises(error):
         up(lab_name("a"), DNS, directory=tmp_path, progress=fail)
     assert remains(lab_name("a"), tmp_path) == NOTHING
-
-
-def test_ctrl_c_in_up_cleans_up(tmp_path: Path) -> None:
-    def interrupt(what: str, done: int, total: int) -> None:
-        if what == "clients":
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        up(lab_name("a"), DNS, directory=tmp_path, progress=interrupt)
-    assert remains(lab_name("a"), tmp_path) == NOTHING
-
-
-def test_two_machines_of_one_mac_on_different_ports_are_two(tmp_path: Path) -> None:
-    claim = Claim(frozenset({Family.IPV4}), vips=(ip_address("10.3.10.45"),))
-    twins = (backend("near", EVEN_MAC), backend("far", EVEN_MAC, egress="pf0hpf"))
-    with running_lab("a", balancer(service("dns", claim, backends=twins)), tmp_path) as lab:
-        assert [(machine.names, machine.egress) for machine in lab.topology.machines] == [
-            (("near",), "p1"),
-            (("far",), "pf0hpf"),
-        ]
-        assert lab_status(lab).is_healthy
 
 
 def test_a_lab_is_private_and_its_status_names_what_is_dead(tmp_path: Path) -> None:
@@ -126,15 +112,6 @@ def test_a_process_of_the_user_in_a_namespace_goes_with_the_lab(tmp_path: Path) 
     assert remains(lab.name, tmp_path) == NOTHING
 
 
-def test_an_open_vswitch_that_stops_leaves_nothing(tmp_path: Path) -> None:
-    ovs = start_private_ovs(tmp_path / "ovs", datapath=Datapath.DUMMY)
-    pids = ovs.pids()
-    assert len(pids) == 2
-    stop_private_ovs(ovs)
-    assert not any(is_alive(pid) for pid in pids)
-    assert not (tmp_path / "ovs").exists()
-
-
 def test_a_stale_pid_file_kills_nobody(tmp_path: Path) -> None:
     ovs = PrivateOvs(tmp_path / "ovs")
     ovs.directory.mkdir()
@@ -153,14 +130,10 @@ def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert set(os.listdir(tmp_path)) == before  # noqa: PTH208
 
 
-STEPS = ("Open vSwitch", "backend odd")
-LONG_STEPS = ("namespaces", "links", "clients", "backend even", "ready")
-
 _PROGRAM = """
 import os, signal, sys
-from contextlib import suppress
 from pathlib import Path
-from tests.ovs.test_lab_up_down import DNS
+from tests.ovs.lab_support import load_text
 from xenoovs.lab.lifecycle import up
 
 def die(what, done, total):
@@ -168,12 +141,12 @@ def die(what, done, total):
     if what == sys.argv[3]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-up(sys.argv[1], DNS, directory=Path(sys.argv[2]), progress=die)
+up(sys.argv[1], load_text(sys.argv[4]), directory=Path(sys.argv[2]), progress=die)
 """
 
 
-def _begin(name: str, directory: Path, *, die_at: str) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-c", _PROGRAM, name, str(directory), die_at]
+def _begin(name: str, directory: Path, *, die_at: str, config: str = "") -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", _PROGRAM, name, str(directory), die_at, config or render_config(DNS)]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
 
 
@@ -183,10 +156,22 @@ def name(tmp_path: Path) -> Iterator[str]:
     down(lab_name("crash"), directory=tmp_path)
 
 
-@pytest.mark.parametrize("step", [*STEPS, *(pytest.param(step, marks=pytest.mark.long) for step in LONG_STEPS)])
-def test_killed_at_a_step(step: str, name: str, tmp_path: Path) -> None:
+TUNNELS = tunnel_config(kinds=["vxlan"])
+STEPS = (("Open vSwitch", ""), ("backend odd", ""), ("backend vxlan-switch-b", TUNNELS))
+LONG_STEPS = (
+    *((step, "") for step in ("namespaces", "links", "clients", "backend even", "ready")),
+    *((step, TUNNELS) for step in ("tunnels", "ready")),
+)
+
+
+@pytest.mark.parametrize(
+    ("step", "config"),
+    [*STEPS, *(pytest.param(*each, marks=pytest.mark.long) for each in LONG_STEPS)],
+    ids=lambda value: "with tunnels" if value == TUNNELS else value or "plain",
+)
+def test_killed_at_a_step(step: str, config: str, name: str, tmp_path: Path) -> None:
     before = links()
-    with _begin(name, tmp_path, die_at=step) as victim:
+    with _begin(name, tmp_path, die_at=step, config=config) as victim:
         assert victim.wait() == -signal.SIGKILL
     with pytest.raises(LabError, match="never completed"):
         open_lab(name, directory=tmp_path)

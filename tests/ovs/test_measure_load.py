@@ -1,26 +1,37 @@
-"""Loads in a lab: what is counted is what was sent, shares are those of the blocks, and nothing is left behind."""
+"""Experiments in a lab: counts are those of what was sent, a fault is one sentence, and nothing is left behind."""
 
 from __future__ import annotations
 
-import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine, start
+from tests.command_line import CommandLine, CommandResult, start
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import backend, balancer, lab_fixture, lab_name, service
+from tests.ovs.lab_support import backend, balancer, lab_fixture, lab_name, running_lab, service, set_flows
 from tests.patience import eventually
+from tests.processes import program_of
+from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in
-from xenoovs.lab.lab import Lab
+from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
+from xenoovs.lab.place import Place
+from xenoovs.measure import echo
+from xenoovs.measure.bed import Bed
 from xenoovs.measure.commands import run as measure_run
+from xenoovs.measure.echo import echo_experiment
 from xenoovs.measure.frames import load_profile
 from xenoovs.measure.load import load_bench
 from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.samples import find_runs, read_recorded
+from xenoovs.measure.schedule import Measurement
 from xenoovs.model.address import Family
-from xenoovs.model.balancer import Balancer, Claim, PortRange, Protocol
+from xenoovs.model.balancer import Balancer, Claim, OtherTraffic, PortRange, Protocol
 from xenoovs.switch.process import run
 
 DNS = service(
@@ -29,7 +40,17 @@ DNS = service(
     backends=[backend("heavy", "02:00:5e:10:00:02", weight=3), backend("light", "02:00:5e:10:00:03")],
 )
 BALANCER: Balancer = balancer(DNS)
-RATES = ("--sizes", "64", "--trial", "300ms", "--repeats", "1", "-o", "json")
+
+
+SHORT = ("--sizes", "64", "--trial", "200ms")
+EXPERIMENTS = {
+    "load rate": (*SHORT, "--repeats", "1"),
+    "load loss": (*SHORT, "--repeats", "1"),
+    "load latency": ("--splits", "1/1", "--trial", "200ms", "--repeats", "1"),
+    "echo": (),
+    "compare designs": (),
+    "paths": ("--directions", "in"),
+}
 
 
 lab = lab_fixture("load", BALANCER)
@@ -42,10 +63,12 @@ def config(lab: Lab, xenoovs: CommandLine) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def without_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a quick run take as long as it takes: the machine may have other work."""
+@pytest.fixture
+def quick(lab: Lab, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[object]]:
+    """The words of a quick run, which takes as long as it takes: the machine may have other work."""
     monkeypatch.setattr(measure_run, "_QUICK_S", 3600.0)
+    out = ("--lab", lab.name, "--out", tmp_path, "--quick")
+    return lambda experiment: ["measure", *experiment.split(), config, *out, *EXPERIMENTS[experiment]]
 
 
 def left_over(lab: Lab) -> list[str]:
@@ -61,6 +84,22 @@ def left_over(lab: Lab) -> list[str]:
 
 def flows(lab: Lab) -> list[str]:
     return sorted(ofctl(lab.ovs, "-O", "OpenFlow14", "--no-stats", "dump-flows", lab.topology.bridge).splitlines()[1:])
+
+
+def groups(lab: Lab) -> list[str]:
+    return ofctl(lab.ovs, "-O", "OpenFlow15", "dump-groups", lab.topology.bridge).splitlines()[1:]
+
+
+def is_free(lab: Lab, wanted: Balancer = BALANCER) -> bool:
+    try:
+        with open_lab_bed(lab.name, wanted):
+            return True
+    except MeasureError:
+        return False
+
+
+def stored(out: Path) -> int:
+    return sum(len(path.read_bytes().splitlines()) for path in out.glob("*/samples.jsonl"))
 
 
 def test_a_small_load_arrives_in_the_shares_of_the_blocks(lab: Lab, config: Path) -> None:
@@ -79,72 +118,11 @@ def test_a_small_load_arrives_in_the_shares_of_the_blocks(lab: Lab, config: Path
     assert left_over(lab) == []
 
 
-def test_rate_and_loss_store_samples_whose_counts_agree(
-    lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine
+def test_without_flows_the_error_says_what_to_do(
+    lab: Lab, config: Path, tmp_path: Path, quick: Callable[[str], list[object]], xenoovs: CommandLine
 ) -> None:
-    for command, points in (("rate", 1), ("loss", 6)):
-        said = xenoovs("measure", "load", command, config, "--lab", lab.name, "--quick", "--out", tmp_path, *RATES)
-        assert said.status == 0, said.err
-        document = json.loads(said.out)
-        assert len(document["samples"]) == points
-        assert document["kind"] == "lab"
-        assert "in a lab on one machine" in document["datapath"]
-        for sample in document["samples"]:
-            values = sample["values"]
-            assert sum(values["received_by_backend"].values()) == values["received"]
-            assert values["loss_share"] == pytest.approx(max(0.0, 1 - values["received"] / values["sent"]))
-    assert [read_recorded(path).run.experiment for path in find_runs(tmp_path)] == ["loss", "rate"]
-    assert left_over(lab) == []
-
-
-def test_latency_splits_the_load_and_restores_the_flows(
-    lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine
-) -> None:
-    before = flows(lab)
-    options = ("--splits", "0/100,50/50", "--trial", "300ms", "--repeats", "1", "--quick", "-o", "json")
-    said = xenoovs("measure", "load", "latency", config, "--lab", lab.name, "--out", tmp_path, *options)
-    assert said.status == 0, said.err
-    samples = json.loads(said.out)["samples"]
-    assert len(samples) == 6
-    for sample in samples:
-        values = sample["values"]
-        assert values["timestamps"] == "kernel"
-        assert 0 < len(values["rtt_us"]) == values["received"] <= values["sent"]
-        assert min(values["rtt_us"]) > 0
-        if sample["point"] == {"split": "0/100", "base_load": 0.5}:
-            assert values["base_received_by_backend"]["heavy"] <= 20 < values["base_received_by_backend"]["light"]
-    assert flows(lab) == before
-    assert left_over(lab) == []
-
-
-def test_flows_come_back_after_a_killed_experiment(lab: Lab, config: Path, tmp_path: Path) -> None:
-    before = flows(lab)
-    process = start(
-        "measure",
-        "load",
-        "latency",
-        config,
-        "--lab",
-        lab.name,
-        "--splits",
-        "1/0",
-        "--quick",
-        "--trial",
-        "300ms",
-        "--out",
-        tmp_path,
-    )
-    eventually(lambda: flows(lab) != before or process.poll() is not None, "the split is on the bridge")
-    assert process.poll() is None
-    process.kill()
-    process.communicate()
-    eventually(lambda: flows(lab) == before, "the flows come back")
-    eventually(lambda: not left_over(lab), "everything that was started has ended, and was undone")
-
-
-def test_without_flows_the_error_says_what_to_do(lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine) -> None:
     assert xenoovs("remove", config, "--lab", lab.name, "--yes").status == 0
-    said = xenoovs("measure", "load", "rate", config, "--lab", lab.name, "--quick", "--out", tmp_path, *RATES)
+    said = xenoovs(*quick("load rate"))
     assert said.status == 1
     assert "no frame reached a backend: are the flows of the config installed (`xenoovs apply`)" in said.err
     assert not [*tmp_path.iterdir()]
@@ -152,38 +130,188 @@ def test_without_flows_the_error_says_what_to_do(lab: Lab, config: Path, tmp_pat
 
 
 def test_a_second_experiment_in_the_same_lab_is_refused(
-    lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine
+    lab: Lab, quick: Callable[[str], list[object]], xenoovs: CommandLine
 ) -> None:
     with open_lab_bed(lab.name, BALANCER):
-        said = xenoovs("measure", "load", "rate", config, "--lab", lab.name, "--out", tmp_path)
+        said = xenoovs(*quick("load rate"))
         assert said.status == 1
         assert f"another `xenoovs measure` uses lab {lab.name} now, or what" in said.err
-    with open_lab_bed(lab.name, BALANCER):
-        pass  # The lock has ended with the experiment.
+    assert is_free(lab)
 
 
 def test_wrong_options_are_one_sentence(lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine) -> None:
-    at = ("--lab", lab.name, "--out", tmp_path)
-    assert (
-        "no size of frames, with FCS: write 64 to 1518." in xenoovs("measure", "load", "rate", *at, "--sizes", "63").err
-    )
-    assert "of loss 64]" in xenoovs("measure", "load", "--help").out
-    assert "'x' is not a list of sizes" in xenoovs("measure", "load", "rate", *at, "--sizes", "x").err
-    assert "Name one bed: a lab with --lab" in xenoovs("measure", "load", "rate", config).err
-    assert "the config has no service dnz, only dns. Did you mean dns?" in (
-        xenoovs("measure", "load", "rate", config, *at, "--service", "dnz").err
-    )
-    assert "holds no run" in xenoovs("measure", "load", "rate", config, *at, "--resume").err
-    nowhere = ("--lab", lab.name, "--out", tmp_path / "nothing")
-    assert f"{tmp_path}/nothing does not exist, so it holds no run of experiment rate" in (
-        xenoovs("measure", "load", "rate", config, *nowhere, "--resume").err
-    )
-    for split in ("x/1", "0/0", "1/2/3", "-1/2", ""):
-        said = xenoovs("measure", "load", "latency", *at, "--splits", split)
-        assert (said.status, f"{split!r} is not a split such as 70/30 or 1/3" in said.err) == (64, True)
-    said = xenoovs("measure", "load", "rate", *at, "--trial", "0s")
-    assert (said.status, "'0s' is no time at all: it has to be above 0" in said.err) == (64, True)
-    assert (
-        f"there is no lab {lab_name('none')}"
-        in xenoovs("measure", "load", "rate", config, "--lab", lab_name("none")).err
-    )
+    def said(experiment: str, *options: object, at: object = lab.name, out: Path = tmp_path) -> CommandResult:
+        return xenoovs("measure", *experiment.split(), config, "--lab", at, "--out", out, *options)
+
+    nowhere = tmp_path / "nothing"
+    for result, status, message in (
+        (said("load rate", "--sizes", "63"), 64, "no size of frames, with FCS: write 64 to 1518."),
+        (said("load rate", "--sizes", "x"), 64, "'x' is not a list of sizes"),
+        (said("load rate", "--trial", "0s"), 64, "'0s' is no time at all: it has to be above 0"),
+        (said("load rate", "--service", "dnz"), 1, "the config has no service dnz, only dns. Did you mean dns?"),
+        (said("load rate", "--resume"), 1, "holds no run"),
+        (
+            said("load rate", "--resume", out=nowhere),
+            1,
+            f"{nowhere} does not exist, so it holds no run of experiment rate",
+        ),
+        (said("load rate", at=lab_name("none")), 1, f"there is no lab {lab_name('none')}"),
+        (xenoovs("measure", "load", "rate", config), 64, "Name one bed: a lab with --lab"),
+        (
+            said("echo", "--offload", "both"),
+            1,
+            "has the datapath of Open vSwitch in user space, which offloads nothing",
+        ),
+        *(
+            (said("load latency", "--splits", split), 64, f"{split!r} is not a split such as 70/30 or 1/3")
+            for split in ("x/1", "0/0", "1/2/3", "-1/2", "")
+        ),
+    ):
+        assert (result.status, result.out, message in result.err) == (status, "", True), result.err
+
+
+def test_echoes_come_back_where_answers_have_a_way_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path))
+    wanted = balancer(DNS, other=OtherTraffic.DROP)
+    with running_lab("echo-own", wanted, tmp_path) as lab, open_lab_bed(lab.name, wanted) as bed:
+        measured = two_messages(bed)
+        assert isinstance(rtt_us := measured.values["rtt_us"], list)
+        assert len(rtt_us) == 2
+
+
+def test_a_message_that_does_not_come_back_is_an_error(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(echo, "_SOURCE", echo._SOURCE.replace("TIMEOUT_S = 20.0", "TIMEOUT_S = 0.5"))
+    set_flows(lab)
+    with open_lab_bed(lab.name, BALANCER) as bed, pytest.raises(MeasureError, match="no TCP echo of 16 bytes"):
+        two_messages(bed)
+    assert flows(lab) == []
+    eventually(lambda: all(len(processes_in(each.namespace)) == 1 for each in lab.topology.machines), "servers end")
+    assert left_over(lab) == []
+
+
+def two_messages(bed: Bed) -> Measurement:
+    made = echo_experiment(bed, offloads=["unchanged"], quick=False, sizes=[16], messages=2)
+    return made.measure(made.points[0], {})
+
+
+def kill_generators(lab: Lab) -> int:
+    """Kill those that run now, and return how many; one that ends by itself meanwhile does not count."""
+    killed = 0
+    for pid in processes_in(lab.topology.clients.namespace):
+        if program_of(pid) == "tcpreplay":
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    return killed
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        "load rate",
+        "paths",
+        pytest.param("load latency", marks=pytest.mark.long),
+        pytest.param("compare designs", marks=pytest.mark.long),
+    ],
+)
+def test_a_generator_that_dies_ends_the_run_with_a_sentence(
+    experiment: str, lab: Lab, quick: Callable[[str], list[object]]
+) -> None:
+    before = flows(lab)
+    process = start(*quick(experiment))
+    killed = 0
+
+    def kill() -> bool:
+        # Where other loads count, such as those that teach the switch, it may take some.
+        nonlocal killed
+        killed += kill_generators(lab)
+        return process.poll() is not None
+
+    try:
+        eventually(kill, "the run ends")
+    finally:
+        process.kill()
+    _, errors = process.communicate()
+    assert killed
+    assert process.returncode == 1
+    sentences = [line for line in errors.splitlines() if line.startswith("error: ")]
+    assert len(sentences) == 1, errors
+    assert "the generator ended with status -9" in sentences[0] or "no frame" in sentences[0], errors
+    assert "Traceback" not in errors
+    assert (flows(lab), groups(lab), left_over(lab)) == (before, [], [])
+
+
+_SHORT = (("load rate", 4), ("load latency", 1), ("compare designs", 12))
+_POINTS = [
+    pytest.param(experiment, at, marks=() if (experiment, at) in _SHORT else pytest.mark.long)
+    for experiment in EXPERIMENTS
+    for at in (1, 4, 12, 30, 60)
+]
+
+
+@pytest.mark.parametrize(("experiment", "at"), _POINTS)
+def test_ctrl_c_at_any_point_leaves_the_bed_as_it_was(
+    experiment: str,
+    at: int,
+    lab: Lab,
+    quick: Callable[[str], list[object]],
+    tmp_path: Path,
+    xenoovs: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Interrupt just before the order to a machine with number `at`."""
+    before, orders = flows(lab), [0]
+    send = Place.send
+
+    def interrupted(self: Place, order: dict[str, object]) -> None:
+        orders[0] += 1
+        if orders[0] == at:
+            raise KeyboardInterrupt
+        send(self, order)
+
+    monkeypatch.setattr(Place, "send", interrupted)
+    said = xenoovs(*quick(experiment))
+    assert said.status == 130, said.err
+    assert "Traceback" not in said.err
+    assert all(read_recorded(path).samples for path in (find_runs(tmp_path) if [*tmp_path.iterdir()] else ()))
+    eventually(lambda: is_free(lab), "everything is undone")
+    assert (flows(lab), groups(lab), left_over(lab)) == (before, [], [])
+
+
+def test_a_disk_that_gets_full_loses_nothing_and_the_run_goes_on_later(
+    lab: Lab, config: Path, tmp_path: Path, xenoovs: CommandLine
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)])
+    try:
+        out = ("--lab", lab.name, "--out", small / "results")
+        argv = ("measure", "load", "loss", config, *out, *SHORT, "--repeats", "1")
+        process = start(*argv)
+        eventually(lambda: stored(small / "results") >= 2 or process.poll() is not None, "two samples are stored")
+        assert process.poll() is None
+        subprocess.run(["dd", "if=/dev/zero", f"of={small}/filler", "bs=1k"], stderr=subprocess.DEVNULL, check=False)
+        _, errors = process.communicate()
+        assert process.returncode == 1
+        assert "cannot be written: No space left on device" in errors
+        assert "free space there and go on with --resume" in errors
+        assert "Traceback" not in errors
+        (directory,) = find_runs(small / "results")
+        before = read_recorded(directory).samples
+        assert 2 <= len(before) < 15
+        assert left_over(lab) == []
+        # Without a place for a report, that of before stays.
+        said = xenoovs("measure", "report", directory)
+        assert (said.status, "the report cannot be written to" in said.err) == (1, True), said.err
+        assert "name another directory with --out" in said.err
+        assert [path.name for path in directory.iterdir() if path.name.startswith(".")] == []
+        (small / "filler").unlink()
+        said = xenoovs(*argv, "--resume")
+        assert said.status == 0, said.err
+        recorded = read_recorded(directory)
+        assert recorded.is_complete
+        assert recorded.samples[: len(before)] == before
+    finally:
+        run(["umount", str(small)])

@@ -5,27 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import CommandLine, start
-from tests.ovs import test_measure_places
 from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import backend, balancer, lab_fixture, service
+from tests.ovs.test_measure_load import is_free, stored
 from tests.patience import eventually
-from xenoovs.errors import MeasureError
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import Lab
-from xenoovs.lab.place import Place, machine_by_ssh
 from xenoovs.measure import bed_paths as experiment_of_paths
 from xenoovs.measure.bed import Bed
 from xenoovs.measure.bed_paths import PathBench, PathDirection, PathLoad, path_bench, paths_experiment
 from xenoovs.measure.commands import run as measure_run
-from xenoovs.measure.machines_bed import open_lab_bed, open_machines_bed
+from xenoovs.measure.machines_bed import open_lab_bed
 from xenoovs.measure.path_figures import load_paths
 from xenoovs.measure.samples import BedKind, find_runs, read_recorded
 from xenoovs.model.address import Family
@@ -47,8 +44,6 @@ BALANCER = balancer(
 SLOW_BPS = 400_000
 """Of a cable: 833 frames of 64 bytes a second, which any machine sends and forwards."""
 COOKIE = "0x7061746800000000"
-
-ssh_options = test_measure_places.ssh_options
 
 
 def _limit_cables(made: Lab) -> None:
@@ -75,14 +70,8 @@ def dropped(lab: Lab, cable: str) -> int:
 
 
 def transmitted(lab: Lab, cable: str) -> int:
-    argv = [
-        "ip",
-        "netns",
-        "exec",
-        lab.topology.switch_namespace,
-        "cat",
-        f"/sys/class/net/{cable}/statistics/tx_packets",
-    ]
+    file = f"/sys/class/net/{cable}/statistics/tx_packets"
+    argv = ["ip", "netns", "exec", lab.topology.switch_namespace, "cat", file]
     return int(run(argv).stdout)
 
 
@@ -98,14 +87,6 @@ def left_over(lab: Lab) -> list[str]:
     for machine in lab.topology.machines:
         found += run(["ip", "-n", machine.namespace, "route", "show", "type", "blackhole"]).stdout.splitlines()
     return [*found, *(f"process {pid}" for pid in processes_in(lab.topology.clients.namespace))]
-
-
-def is_free(lab: Lab) -> bool:
-    try:
-        with open_lab_bed(lab.name, BALANCER):
-            return True
-    except MeasureError:
-        return False
 
 
 @contextmanager
@@ -150,6 +131,7 @@ def test_pairs_find_the_cable_that_two_paths_share(
     said = xenoovs("measure", "paths", config, "--lab", lab.name, *options)
     assert said.status == 0, said.err
     document = json.loads(said.out)
+    assert "in a lab on one machine" in document["datapath"]
     assert len(document["samples"]) == 6 * 5
     for sample in document["samples"]:
         for prefix in ("", "beside_") if "beside" in sample["point"] else ("",):
@@ -178,63 +160,17 @@ def test_pairs_find_the_cable_that_two_paths_share(
     assert left_over(lab) == []
 
 
-@pytest.mark.parametrize("way", ["ssh", pytest.param("bed file", marks=pytest.mark.long)])
-def test_machines_of_a_bed_file_and_by_ssh_have_the_same_paths(
-    lab: Lab, tmp_path: Path, way: str, ssh_options: list[str]
-) -> None:
-    at, interface = f"lab:{lab.name}", lab.topology.clients.interface
-    file = tmp_path / "bed.yaml"
-    file.write_text(
-        f"version: 1\ngenerator: {{host: '{at}', interface: {interface}}}\n"
-        f"client: {{host: '{at}', interface: {interface}, address: 198.19.0.1}}\n"
-        f"dpu: {{host: '{at}', uplinks: [p0]}}\n"
-        f"backends:\n  a: {{host: 'netns:{lab.topology.machines[0].namespace}', interface: eth0}}\n"
-        f"  b: {{host: '{at}', interface: eth0}}\n  c: {{host: '{at}', interface: eth0}}\n"
-    )
-    with ExitStack() as stack:
-        bed = stack.enter_context(open_machines_bed(file, BALANCER))
-        if way == "ssh":
-            bed = by_ssh(
-                bed, stack.enter_context(machine_by_ssh("ssh://dpu", target="dpu", port=None, options=ssh_options))
-            )
-        bench = stack.enter_context(learnt_bench(bed))
-        load = PathLoad(bench.path("c"), PathDirection.IN, 500.0)
-        back = PathLoad(bench.path("a"), PathDirection.OUT, 500.0)
-        trials = bench.run([load, back], seconds_s=0.5).trials
-        times = bench.round_trips(load.path, count=5)
-    for trial in trials:
-        assert trial.received > 0
-        assert trial.sent == trial.received + trial.lost
-    assert len(times) <= 5
-    assert min(times) > 0
-    assert left_over(lab) == []
-
-
-def by_ssh(bed: Bed, place: Place) -> Bed:
-    """Return the same bed, to whose machines another way leads."""
-    return replace(
-        bed,
-        generator=replace(bed.generator, place=place),
-        client=replace(bed.client, place=place),
-        dpu=replace(bed.dpu, place=place),
-        stations={bed.service.name: {name: replace(at, place=place) for name, at in bed.backends.items()}},
-    )
-
-
 def test_a_killed_run_goes_on_and_leaves_nothing(lab: Lab, tmp_path: Path, xenoovs: CommandLine) -> None:
     config = lab.directory.parent / "my.yaml"
     quick = ("--quick", "--directions", "in", "--repeats", "2")
     argv = ("measure", "paths", config, "--lab", lab.name, *quick, "--out", tmp_path)
     process = start(*argv)
 
-    def stored() -> int:
-        return sum(len(path.read_bytes().splitlines()) for path in tmp_path.glob("*/samples.jsonl"))
-
-    eventually(lambda: stored() >= 2 or process.poll() is not None, "two samples are stored")
+    eventually(lambda: stored(tmp_path) >= 2 or process.poll() is not None, "two samples are stored")
     assert process.poll() is None
     process.kill()
     process.communicate()
-    eventually(lambda: is_free(lab), "everything that was started has ended, and was undone")
+    eventually(lambda: is_free(lab, BALANCER), "everything that was started has ended, and was undone")
     assert left_over(lab) == []
     (directory,) = find_runs(tmp_path)
     before = read_recorded(directory).samples

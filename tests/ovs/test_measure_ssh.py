@@ -95,6 +95,7 @@ def dump(lab: Lab) -> list[str]:
         pytest.param("load loss", ("--trial", "300ms", "--repeats", "1"), 6, marks=pytest.mark.long),
         ("load latency", ("--splits", "0/100,1/1", "--trial", "300ms"), 6),
         ("echo", (), 11),
+        ("paths", ("--repeats", "1"), 8),
     ],
 )
 def test_a_whole_run(
@@ -112,12 +113,22 @@ def test_a_whole_run(
     document = json.loads(said.out)
     assert (document["kind"], len(document["samples"])) == ("machines", points)
     for sample in document["samples"]:
-        values = sample["values"]
+        values, point = sample["values"], sample["point"]
+        for prefix in ("", "beside_") if "beside" in point else ("",) if experiment == "paths" else ():
+            assert values[f"{prefix}sent"] == values[f"{prefix}received"] + values[f"{prefix}lost"]
         if "matched" in values:
             assert values["matched"] > 0
             assert values["offloaded_packets"] == 0
+        if "loss_share" in values and experiment != "load latency":
+            assert sum(values["received_by_backend"].values()) == values["received"]
+            assert values["loss_share"] == pytest.approx(max(0.0, 1 - values["received"] / values["sent"]))
         if experiment in ("load latency", "echo"):
             assert min(values["rtt_us"]) > 0
+        if experiment == "load latency":
+            assert values["timestamps"] == "kernel"
+            assert len(values["rtt_us"]) == values["received"] <= values["sent"]
+        if point.get("split") == "0/100" and point["base_load"] == 0.5:
+            assert values["base_received_by_backend"]["heavy"] <= 20 < values["base_received_by_backend"]["light"]
 
 
 def test_offload_is_refused_where_the_dpu_has_no_xenoovs(

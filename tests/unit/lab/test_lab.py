@@ -23,7 +23,7 @@ from xenoovs.lab.nic import call
 from xenoovs.lab.nic.machine import VirtualMachine
 from xenoovs.lab.nic.up import wait_until_ready
 from xenoovs.lab.topology import backend_namespace, check_name, clients_namespace, is_namespace_of, switch_namespace
-from xenoovs.lab.underlay import associations_of, check_userspace
+from xenoovs.lab.underlay import associations_of
 from xenoovs.model.tunnel import Ipsec, TunnelPorts, TunnelType
 
 GOOD = Host(is_root=True, missing=(), has_tun=True, has_ipv6=True)
@@ -119,12 +119,6 @@ def test_gre_has_no_port_and_without_ipsec_there_is_nothing() -> None:
     tunnel = replace(SECURE, type=TunnelType.GRE, dst_port=0)
     assert {each.selector for each in associations_of(behind_tunnels(tunnel))} == {"proto gre"}
     assert associations_of(behind_tunnels()) == ()
-
-
-def test_a_userspace_datapath_sends_past_it() -> None:
-    check_userspace(behind_tunnels())
-    with pytest.raises(LabError, match=f"tunnel {GENEVE.name} has `ipsec`, and Open vSwitch in userspace bypasses"):
-        check_userspace(behind_tunnels(SECURE))
 
 
 class Clock:

@@ -13,12 +13,11 @@ from matplotlib.figure import Figure
 from tests.unit.measure.made import designs_run, latency_run, loss_run, paths_run, rate_run, recorded, suspecting
 from xenoovs.display import percent, quantity, span
 from xenoovs.measure.chart import OTHER_HARDWARE, Chart, ChartLine, load_published
-from xenoovs.measure.charts import chart_of, compare, subtitle_of
+from xenoovs.measure.charts import chart_of, compare
 from xenoovs.measure.commands import compare as measure_compare
 from xenoovs.measure.commands import echo as measure_echo
 from xenoovs.measure.commands import load as measure_load
 from xenoovs.measure.commands.run import PointTable
-from xenoovs.measure.echo import bytes_text
 from xenoovs.measure.pictures import LIGHT, _drawn
 from xenoovs.measure.samples import Point, RecordedRun, Value
 from xenoovs.measure.verdict import ClaimOutcome, line_rate_pps
@@ -55,11 +54,8 @@ def test_line_rate_and_published_figures_are_references() -> None:
         f"Katran, eBPF, 64 B ({OTHER_HARDWARE})",
     ]
     assert not any(each.color is None for each in made.panels[0].lines)
-
-
-def test_without_a_link_rate_there_is_no_line_of_it() -> None:
-    labels = [each.label for each in chart(rate_run(link_bps=None)).panels[1].lines]
-    assert not any("line rate" in label for label in labels)
+    unknown = [each.label for each in chart(rate_run(link_bps=None)).panels[1].lines]
+    assert not any("line rate" in label for label in unknown)
 
 
 def test_latency_has_a_panel_for_each_split_and_a_box_for_each_load() -> None:
@@ -130,22 +126,16 @@ def test_suspect_samples_count_only_where_there_are_no_others() -> None:
     assert (mark.value.count, mark.is_suspect) == (5, True)
 
 
-def test_the_subtitle_names_what_the_run_lacks() -> None:
+def test_the_picture_has_what_there_is_and_names_what_the_run_lacks() -> None:
     whole = rate_run(quick=True)
     part = suspecting(replace(whole, samples=whole.samples[:7]), 2)
-    assert (
-        subtitle_of(part)
-        == "Open vSwitch 3.1.0, made by hand; quick run, 5 repeats; incomplete: 7 of 15 samples; 1 sample suspect"
-    )
-    assert chart(part).subtitles == (subtitle_of(part),)
-    assert subtitle_of(rate_run()) == "Open vSwitch 3.1.0, made by hand"
-
-
-def test_an_interrupted_run_draws_what_it_has() -> None:
-    whole = rate_run()
+    lacks = "quick run, 5 repeats; incomplete: 7 of 15 samples; 1 sample suspect"
+    assert chart(part).subtitles == (f"Open vSwitch 3.1.0, made by hand; {lacks}",)
+    assert chart(rate_run()).subtitles == ("Open vSwitch 3.1.0, made by hand",)
     made = chart(replace(whole, samples=whole.samples[:2]))
     assert [mark.x for mark in line(made, "throughput, without loss").marks] == [64, 512]
     assert chart_of([replace(whole, samples=())], [""]) is None
+    assert chart_of([recorded("dreams", [{"flows": 1}], lambda _point, _number: {})], [""]) is None
 
 
 def test_few_repeats_have_no_confidence_interval_in_picture_and_table() -> None:
@@ -167,10 +157,6 @@ def test_two_runs_are_compared_with_an_interval() -> None:
     assert [row[:2] for row in table.rows] == [("64", 25), ("512", 25), ("1518", 25)]
 
 
-def test_an_experiment_without_a_picture_is_left_out() -> None:
-    assert chart_of([recorded("dreams", [{"flows": 1}], lambda _point, _number: {})], [""]) is None
-
-
 def test_every_published_figure_has_a_source_with_a_name() -> None:
     published = load_published()
     assert published.curves
@@ -178,11 +164,6 @@ def test_every_published_figure_has_a_source_with_a_name() -> None:
     xenoflow = next(curve for curve in published.of("rate").curves if curve.source.name.startswith("XenoFlow"))
     # 128 bytes of payload are a frame of 174 bytes, which at 100 Gbit/s is the published line rate.
     assert dict(xenoflow.points)[174] == pytest.approx(line_rate_pps(100e9, 174), rel=0.01)
-
-
-@pytest.mark.parametrize(("size", "text"), [(16, "16 B"), (65_536, "64 KiB"), (4 << 20, "4 MiB")])
-def test_sizes_are_shown_in_binary_units(size: int, text: str) -> None:
-    assert bytes_text(size) == text
 
 
 def test_paths_have_rates_round_trips_and_what_pairs_reach() -> None:
@@ -293,8 +274,7 @@ def test_few_repeats_of_paths_have_no_interval_of_95_percent(capsys: pytest.Capt
 
 _WITHOUT = """\
 import sys
-for library in ("numpy", "matplotlib"):
-    sys.modules[library] = None
+sys.modules |= {"numpy": None, "matplotlib": None}
 from xenoovs.cli.main import main
 main(sys.argv[1:])
 """

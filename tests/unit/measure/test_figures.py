@@ -285,7 +285,7 @@ MEASURED = {
     "line rate": rate(64, *[LINE * 0.995] * 5, generator=LINE) + FULL,
     "a size below line rate": rate(64, *[LINE * 0.6] * 5, generator=LINE) + FULL,
     "a slow generator": rate(64, *[LINE * 0.3] * 5, generator=LINE * 0.3),
-    "around line rate": rate(64, LINE * 0.95, LINE, LINE, LINE * 0.96, LINE, generator=LINE),
+    "around line rate": rate(64, LINE * 0.96, LINE, LINE, LINE, LINE, generator=LINE),
     "equal medians": latency("50/50", 0, 20, 21, 20, 20, 21) + latency("50/50", 0.9, 21, 20, 21, 21, 20),
     "one split changes": QUIET + latency("0/100", 0, *[21] * 5) + latency("0/100", 0.9, *[30] * 5),
     "around the margin": latency("50/50", 0, *[20] * 5) + latency("50/50", 0.9, 20, 23, 21, 24, 22),

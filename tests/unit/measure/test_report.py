@@ -94,6 +94,8 @@ def test_recorded_runs_become_a_page_with_their_pictures_and_exact_counts(of_rec
     assert "Open vSwitch 3.1.0, userspace datapath, in a lab on one machine; quick run" in text
     rows = list(csv.DictReader(io.StringIO(made.files["echo.csv"].decode())))
     assert [row["bytes"] for row in rows] == [f"{16 * 4**n}" for n in range(11)]
+    sizes = [text for _, text in made.charts[-1].panels[0].x.ticks]
+    assert (sizes[0], sizes[-4:]) == ("16 B", ["256 KiB", "1 MiB", "4 MiB", "16 MiB"])
     # Quick runs have fewer repeats than a verdict needs.
     assert {verdict.outcome.value for _, verdict in made.verdicts} == {"undecided"}
     for chart in made.charts:
