@@ -171,10 +171,12 @@ def started(run: RecordedRun, month: int) -> RecordedRun:
 @pytest.mark.usefixtures("undrawn")
 def test_a_complete_run_counts_and_of_several_the_newest(tmp_path: Path) -> None:
     old, new = started(rate_run(), 1), started(rate_run(factor=2), 2)
-    text = page(write(tmp_path / "whole", old, new, replace(started(old, 3), samples=())))
+    part, empty = replace(new, samples=new.samples[:3]), replace(started(old, 3), samples=())
+    text = page(write(tmp_path / "whole", old, new, empty))
     assert "rate-20260101T000000Z is left out: a newer run of rate is in the same directory." in text
     assert "800,000" in text
-    text = page(write(tmp_path / "part", old, replace(new, samples=new.samples[:3])))
+    assert "800,000" in page(write(tmp_path / "parts", part, empty))
+    text = page(write(tmp_path / "part", old, part))
     assert "rate-20260201T000000Z is left out: a complete or newer run of rate is in the same directory." in text
     assert "Incomplete runs" not in text
 
