@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from tests.command_line import Command, CommandLine
-from tests.ovs.dummy import DummyBridge, DummyOvs, ofctl
+from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.killed import kill_listener
 from tests.ovs.lab_support import VIP_MAC, balancer, running_lab, service
 from xenoovs.cli.doctor import Question
-from xenoovs.cli.restart_ovs import restart, restart_order
 from xenoovs.datapath.fact import Unknown
 from xenoovs.engine.change import PlanOptions
 from xenoovs.engine.engine import Engine
@@ -27,10 +26,8 @@ from xenoovs.judge.doctor.examine import BACKEND_CHECKS, HOST_CHECKS, examine
 from xenoovs.lab.host import LabNetns
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd, stop_process
-from xenoovs.lab.traffic import Load, send
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, PortRange, Protocol
-from xenoovs.openflow.flow import FOREIGN
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.host_facts import gather
 from xenoovs.switch.management import ManagementSwitch
@@ -219,15 +216,3 @@ def test_what_is_wrong_at_one_backend_or_port_is_found_there(question: Question)
     vip, port = rows["VIP on lo", f"{machine.names[0]} 10.3.10.45"], rows["port up", "p1"]
     assert (vip.state, str(vip.fix)) == (CheckState.WRONG, "ip address add 10.3.10.45/32 dev lo")
     assert (port.state, str(port.fix)) == (CheckState.WRONG, "ip link set dev p1 up")
-
-
-def test_after_a_restart_every_packet_is_answered(question: Question) -> None:
-    ovs = _lab(question).ovs
-    ofctl(ovs, "add-flow", f"unix:{ovs.directory}/ovsbr1.mgmt", "priority=5,arp,actions=drop")
-    before = {seen.flow for seen in question.switch.dump_flows("ovsbr1")}
-    done = restart(question.switch, question.lab, restart_order(question.endpoint, question.lab))
-    assert done.flows["ovsbr1"] == len(before) + 1
-    assert {seen.flow for seen in question.switch.dump_flows("ovsbr1")} == before
-    assert question.switch.count_flows("ovsbr1", only=FOREIGN) == 1
-    (traffic,) = send(_lab(question), IN_LAB, load=Load(clients=40, packets=80)).services
-    assert traffic.lost == 0

@@ -124,7 +124,6 @@ def _start(directory: Path, netns: str, address: str) -> IkeEnd:
     return IkeEnd(ovs, netns, address, monitor)
 
 
-PORT, BACK = "gnv0-c0000202", "gnv0-c0000201"
 CONFIG = """\
 version: 1
 switch: {bridge: ovsbr1, ingress: [p0], egress: p1}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, Command, CommandLine, CommandResult
+from tests.command_line import SMALL_CONFIG, Command, CommandLine
 from tests.ovs.dummy import DummyBridge
 from xenoovs.evidence import record as recorded
 
@@ -29,13 +30,20 @@ def planned(on_bridge: Command, bridge: DummyBridge, config: Path, tmp_path: Pat
     return path
 
 
-def refused(on_bridge: Command, bridge: DummyBridge, plan: Path) -> CommandResult:
-    """Apply a plan, which has to be refused and to change nothing."""
-    before = bridge.dump_flows()
-    said = on_bridge("apply", plan)
-    assert (said.status, said.out) == (1, "")
-    assert bridge.dump_flows() == before
-    return said
+Refused = Callable[[], str]
+
+
+@pytest.fixture
+def refused(on_bridge: Command, bridge: DummyBridge, planned: Path) -> Refused:
+    """Applies the plan, which has to be refused and to change nothing, and returns the message."""
+
+    def apply() -> str:
+        before = bridge.dump_flows()
+        said = on_bridge("apply", planned)
+        assert (said.status, said.out, bridge.dump_flows()) == (1, "", before)
+        return said.err
+
+    return apply
 
 
 def test_it_is_applied_without_a_question(on_bridge: Command, bridge: DummyBridge, config: Path, planned: Path) -> None:
@@ -67,51 +75,47 @@ def test_a_dry_run_shows_it(on_bridge: Command, bridge: DummyBridge, config: Pat
     assert bridge.dump_flows() == before
 
 
-def test_applied_a_second_time_it_is_stale(on_bridge: Command, bridge: DummyBridge, planned: Path) -> None:
+def test_applied_a_second_time_it_is_stale(
+    on_bridge: Command, bridge: DummyBridge, planned: Path, refused: Refused
+) -> None:
     assert on_bridge("apply", planned).status == 0
-    said = refused(on_bridge, bridge, planned)
-    assert "bridge ovsbr1 has changed since the plan in" in said.err
-    assert "1 flow of dns, such as" in said.err
-    assert f"--out {planned}" in said.err
-    assert f"--db {bridge.ovs.db}" in said.err
-
-
-def test_what_other_programs_delete_makes_it_stale(on_bridge: Command, bridge: DummyBridge, planned: Path) -> None:
-    for flows, what in (
-        ("table=1,reg0=0x43d4c2fe", "5 flows of dns"),
-        ("table=0,in_port=p1", "1 flow of no service"),
+    message = refused()
+    for said in (
+        "bridge ovsbr1 has changed since the plan in",
+        "1 flow of dns, such as",
+        f"--out {planned}",
+        f"--db {bridge.ovs.db}",
     ):
+        assert said in message
+
+
+def test_what_other_programs_delete_makes_it_stale(bridge: DummyBridge, refused: Refused) -> None:
+    for flows, what in (("table=1,reg0=0x43d4c2fe", "5 flows of dns"), ("table=0,in_port=p1", "1 flow of no service")):
         bridge.ofctl("del-flows", flows)
-        assert what in refused(on_bridge, bridge, planned).err
+        assert what in refused()
     bridge.ovs.vsctl("del-port", "ovsbr1", "p1")
-    assert "p1" in refused(on_bridge, bridge, planned).err
+    assert "p1" in refused()
 
 
-def test_other_flow_mods_than_those_of_the_file_are_refused(
-    on_bridge: Command, bridge: DummyBridge, planned: Path
-) -> None:
-    document = json.loads(planned.read_text())
-    document["flow_mods"] = [line.replace("00:03", "00:04") for line in document["flow_mods"]]
-    document["xenoovs"] = "0.0.9"
-    del document["sha256"]
-    planned.write_text(json.dumps(document))
-    said = refused(on_bridge, bridge, planned)
-    assert "does not fit any more" in said.err
-    assert "the plan is of 0.0.9" in said.err
-
-
-def test_bug_an_edited_file_was_refused_for_a_change_of_the_bridge(
-    on_bridge: Command, bridge: DummyBridge, planned: Path
-) -> None:
+def test_other_flow_mods_than_those_of_the_file_are_refused(planned: Path, refused: Refused) -> None:
+    """Bug: an edited file was refused for a change of the bridge."""
     text = planned.read_text()
     for key in ("flow_mods", "before"):
         document = json.loads(text)
-        document[key] = document[key][1:]
-        planned.write_text(json.dumps(document))
-        assert "it was edited after `xenoovs plan` wrote it" in refused(on_bridge, bridge, planned).err
+        planned.write_text(json.dumps({**document, key: document[key][1:]}))
+        assert "it was edited after `xenoovs plan` wrote it" in refused()
+    mods = [line.replace("00:03", "00:04") for line in document["flow_mods"]]
+    del document["sha256"]
+    planned.write_text(json.dumps({**document, "flow_mods": mods, "xenoovs": "0.0.9"}))
+    message = refused()
+    assert "does not fit any more" in message
+    assert "the plan is of 0.0.9" in message
 
 
-def test_an_edited_file_is_refused_with_line_and_column(on_bridge: Command, bridge: DummyBridge, planned: Path) -> None:
+def test_an_edited_file_is_refused_with_line_and_column(
+    planned: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "MAX_TEXT_BYTES", 1 << 20)
     text = planned.read_text()
     for old, new, says in (
         ('"drain": true', '"drain": "yes"', "drain: Input should be a valid boolean"),
@@ -123,24 +127,15 @@ def test_an_edited_file_is_refused_with_line_and_column(on_bridge: Command, brid
         ('"drain": true', '"drain": true,, ', "Expecting property name"),
         ('"fips2"', '""', "the decision is none: services.0.home"),
         ("actions=", "nonsense actions=", "not as xenoovs wrote it: before: "),
+        (text[int(len(text) * 0.3) :], "", ""),
+        (text[int(len(text) * 0.9) :], "", ""),
+        (text, text + (" " * 1023 + "\n") * 1024, "more than 1 MiB"),
     ):
         assert old in text
         planned.write_text(text.replace(old, new, 1))
-        said = refused(on_bridge, bridge, planned)
-        assert says in said.err
-        assert said.err.startswith(f"error: {planned}:")
-    for part in (0.3, 0.9):
-        planned.write_text(text[: int(len(text) * part)])
-        assert f"error: {planned}:" in refused(on_bridge, bridge, planned).err
-
-
-def test_a_file_without_end_is_refused(
-    on_bridge: Command, bridge: DummyBridge, planned: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recorded, "MAX_TEXT_BYTES", 1 << 20)
-    with planned.open("ab") as file:
-        file.write((b" " * 1023 + b"\n") * 1024)
-    assert "more than 1 MiB" in refused(on_bridge, bridge, planned).err
+        message = refused()
+        assert says in message
+        assert message.startswith(f"error: {planned}:")
 
 
 def test_what_a_plan_has_decided_is_no_option(on_bridge: Command, planned: Path) -> None:
@@ -159,9 +154,7 @@ def test_what_cannot_be_written_is_named(on_bridge: Command, config: Path, tmp_p
     assert Path("/dev/null").is_char_device()
 
 
-def test_a_plan_in_place_of_a_config_is_named(
-    xenoovs: CommandLine, on_bridge: Command, bridge: DummyBridge, planned: Path
-) -> None:
+def test_a_plan_in_place_of_a_config_is_named(xenoovs: CommandLine, on_bridge: Command, planned: Path) -> None:
     for word in ("plan", "validate", "status", "decision"):
         said = xenoovs(word, planned) if word == "validate" else on_bridge(word, planned)
         assert said.status == 64

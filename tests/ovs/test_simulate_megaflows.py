@@ -1,6 +1,7 @@
 """The tuple-space model against a real ovs-vswitchd: the same megaflows, bit by bit, and the same packets out.
 
-Chance programs, the cases of flows/, ARP, blocks that move, and the published figures of "one rule, one megaflow".
+Chance programs, the cases of flows/, ARP, blocks that move, the published figures of "one rule, one megaflow", and
+services by source port beside services by source address: the masks of one key widen no megaflow of the other.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from random import Random
 import pytest
 
 from tests.arp import arp_request
-from tests.compiled import draining, observed
+from tests.compiled import compiled, draining, observed
 from tests.golden.cases import CASES, balancer_of, examples_of, program_of
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.simulated import (
@@ -29,14 +30,19 @@ from tests.ovs.simulated import (
 from tests.predicted import packets_of_every_region
 from tests.property.programs import balance_flows, random_packets, random_program
 from xenoovs.compile.plan import hardware_entries
-from xenoovs.compile.program import Program, compile_config
+from xenoovs.compile.program import Program, ServiceProgram, compile_config
+from xenoovs.datapath.megaflow import Verdict
 from xenoovs.datapath.outer import encapsulations
 from xenoovs.datapath.tunnel import TUNNEL_DEVICES
 from xenoovs.decision.advance import Progress
 from xenoovs.decision.decision import Phase
+from xenoovs.judge.expected import expected_services
+from xenoovs.judge.findings import Conclusion
+from xenoovs.judge.foreign import attribute
+from xenoovs.judge.offload import check_dump
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Headers, tables_of
-from xenoovs.model.address import IPAddress, Mac, parse_mac
+from xenoovs.model.address import Family, IPAddress, Mac, parse_mac
 from xenoovs.model.load import parse_config
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import TAGGED, Field, Flow
@@ -244,6 +250,75 @@ def test_a_frame_with_a_priority_alone_is_of_no_vlan_and_not_untagged(bridge: Du
     (frame,) = bridge.sent("p1")
     assert frame[:16] == bytes.fromhex("02000000000202000000000181000000")
     assert [copy.port for copy in tables_of(program_of("vlan").flows).run(packet).copies] == ["p1"]
+
+
+NINE = "".join(
+    f"      - {{name: b{depth}, mac: '02:00:5e:10:00:0{depth}', weight: {1 << 8 - min(depth, 8)}}}\n"
+    for depth in range(1, 10)
+)
+"""A half, a quarter, ... 1/256, 1/256: a block of each depth from 1 to 8, and two of the last."""
+
+SERVICES = {
+    "udp-port": ("udp", 443, "source_port"),
+    "udp-address": ("udp", 53, "source_address"),
+    "tcp-port": ("tcp", 443, "source_port"),
+    "tcp-address": ("tcp", 80, "source_address"),
+    "sctp-port": ("sctp", 5060, "source_port"),
+    "sctp-address": ("sctp", 5061, "source_address"),
+}
+BOTH_VIPS = (IPv4Address("192.0.2.10"), IPv6Address("2001:db8::10"))
+BESIDE = "version: 1\nswitch: {ingress: [p0], egress: p1, other_traffic: drop}\nservices:\n" + "".join(
+    f"  - name: {name}\n    vip: ['192.0.2.10', '2001:db8::10']\n    protocol: {protocol}\n    ports: [{port}]\n"
+    f"    match: {{field: {field}}}\n    backends:\n{NINE}"
+    for name, (protocol, port, field) in SERVICES.items()
+)
+
+
+def test_megaflows_are_as_many_as_blocks_whatever_stands_beside_and_verify_finds_each(bridge: DummyBridge) -> None:
+    program = compiled(parse_config(BESIDE, file="c.yaml"))
+    packets = [packet for service in program.services for packet in everybody(service)]
+    found = send_as_predicted(bridge, program.flows, packets)
+    assert len(found) == sum(map(hardware_entries, program.services)) == 18 * len(SERVICES)
+    lines = [line.replace("dp:ovs", "offloaded:yes, dp:tc") for line in bridge.megaflows()]
+    verified = check_dump(expected_services(program), lines)
+    assert verified.conclusion is Conclusion.IN_HARDWARE
+    assert [each.verdicts for each in verified.blocks] == [((Verdict.HW, 1),)] * 18 * len(SERVICES)
+    assert (verified.unwildcardings, verified.overrides, verified.outside, verified.unparsed) == ((), (), (), ())
+
+
+@pytest.mark.parametrize(
+    ("match", "looked_at"), [("tp_src=0x1000/0xf000", "tp_src"), ("tp_src=9,nw_src=203.0.113.9", "nw_src")]
+)
+def test_a_flow_of_others_widens_both_keys_and_is_named(bridge: DummyBridge, match: str, looked_at: str) -> None:
+    program = compiled(parse_config(BESIDE, file="c.yaml"))
+    foreign = parse_flow(f"priority=3000,udp,{match} actions=drop")
+    install(bridge, (*program.flows, foreign))
+    bridge.settle(removed_s=0)
+    send(bridge, [packet for made in program.services[:2] for packet in everybody(made) if packet.source in CLIENTS])
+    lines = bridge.megaflows()
+    found = attribute(check_dump(expected_services(program), lines), [foreign])
+    assert {unwildcarding.service for unwildcarding in found.unwildcardings} == {"udp-port", "udp-address"}
+    assert {unwildcarding.flows for unwildcarding in found.unwildcardings} == {(foreign,)}
+    assert {name for unwildcarding in found.unwildcardings for name, _ in unwildcarding.fields} == {looked_at}
+
+
+def everybody(service: ServiceProgram) -> Iterator[Packet]:
+    """Every value of the low 9 bits of the port, 512 clients for it, to each VIP."""
+    claim = service.service.claim
+    assert claim.protocol is not None
+    for vip in BOTH_VIPS:
+        for number in range(512):
+            source = client(vip, number)
+            port = 40_448 + (number * 37 + 5) % 512
+            family = Family.IPV4 if vip.version == 4 else Family.IPV6
+            yield Packet("p0", source, vip, claim.protocol.number(family), port, claim.ports[0].first)
+
+
+CLIENTS = {IPv4Address(0xC6120000 + number) for number in range(64)}
+
+
+def client(vip: IPAddress, number: int) -> IPAddress:
+    return IPv4Address(0xC6120000 + number) if vip.version == 4 else IPv6Address((0x20010DB8000C << 80) + number)
 
 
 DRAINING = """\

@@ -17,73 +17,39 @@ from tests.patience import PATIENCE_S, eventually
 from xenoovs.errors import SwitchError, SwitchUnreachable
 from xenoovs.lab.host import kill_and_wait
 from xenoovs.lab.private_ovs import Datapath, start_vswitchd
-from xenoovs.openflow.flow import (
-    ETH_IPV4,
-    Bundle,
-    Command,
-    Field,
-    Flow,
-    FlowKey,
-    FlowMod,
-    Masked,
-    Output,
-    SetField,
-    exact,
-    match_of,
-)
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow
 from xenoovs.switch import openflow
 from xenoovs.switch.endpoint import Endpoint, find_endpoint
 from xenoovs.switch.management import ManagementSwitch
 from xenoovs.switch.ovsdb import read_bridges
 
-_COUNT = 4096
-_MOMENTS = [
-    0.0,
-    0.018,
-    *(pytest.param(i * 0.006, marks=pytest.mark.long) for i in (1, 2, 4, 5, 6, 7)),
-]
 _NOBODY = 65534
-_COOKIE = 0x786F << 48 | 1
 
 
-def _flows(mac: int) -> tuple[Flow, ...]:
-    ip = exact(Field.DL_TYPE, ETH_IPV4)
-    keys = (FlowKey(0, 9, match_of((ip, Masked(Field.NW_SRC, i, _COUNT - 1)))) for i in range(_COUNT))
-    return tuple(Flow(key, _COOKIE, (SetField(Field.DL_DST, mac), Output("p1"))) for key in keys)
-
-
-_OLD, _NEW = _flows(1), _flows(2)
-
-
-def _bundle(command: Command, flows: tuple[Flow, ...]) -> Bundle:
-    return Bundle(tuple(FlowMod(command, flow) for flow in flows))
+def _adds(count: int) -> Bundle:
+    blocks = (f"nw_src=0.0.{n >> 8}.{n & 255}/0.0.255.255" for n in range(count))
+    texts = (f"cookie=0x786f000000000001, priority=9,ip,{block} actions=output:p1" for block in blocks)
+    return Bundle(tuple(FlowMod(Command.ADD, parse_flow(text)) for text in texts))
 
 
 def _endpoint(ovs: DummyOvs) -> Endpoint:
     return find_endpoint(db=ovs.ovs.db, env={})
 
 
-@contextmanager
-def _after(seconds: float, kill: Callable[[], None]) -> Iterator[None]:
-    timer = threading.Timer(seconds, kill)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.join()
-
-
-@pytest.mark.parametrize("moment", _MOMENTS)
+@pytest.mark.parametrize(
+    "moment", [0.0, 0.018, *(pytest.param(i * 0.006, marks=pytest.mark.long) for i in (1, 2, 4, 5, 6, 7))]
+)
 def test_ovs_vswitchd_killed_while_it_takes_flows(own_ovs: DummyOvs, moment: float) -> None:
     with own_ovs.bridge() as bridge:
-        switch = ManagementSwitch(_endpoint(own_ovs))
-        error = None
-        vswitchd = own_ovs.ovs.pids()[0]
-        with _after(moment, lambda: _kill(vswitchd)):
-            try:
-                switch.apply(bridge.name, _bundle(Command.ADD, _NEW))
-            except SwitchError as raised:
-                error = raised
+        switch, error, flows = ManagementSwitch(_endpoint(own_ovs)), None, _adds(4096)
+        killing = threading.Timer(moment, kill_and_wait, (own_ovs.ovs.pids()[:1],))
+        killing.start()
+        try:
+            switch.apply(bridge.name, flows)
+        except SwitchError as raised:
+            error = raised
+        killing.join()
         assert error is None or (isinstance(error, SwitchUnreachable) and error.retryable)
         start_vswitchd(own_ovs.ovs, datapath=Datapath.DUMMY)
         assert switch.dump_flows(bridge.name) == ()
@@ -115,7 +81,7 @@ def test_a_hung_ovs_vswitchd_is_sent_nothing(own_ovs: DummyOvs, monkeypatch: pyt
             patched.setattr(openflow, "GREETING_TIMEOUT_S", 0.01)
             for _ in range(70):
                 with pytest.raises(SwitchUnreachable, match="ovs-vswitchd does not answer"):
-                    switch.apply(bridge.name, _bundle(Command.ADD, _OLD[:1]))
+                    switch.apply(bridge.name, _adds(1))
         assert switch.dump_flows(bridge.name) == ()
 
 
@@ -123,7 +89,7 @@ def test_an_ovs_vswitchd_that_hangs_after_its_hello_changes_nothing(
     own_ovs: DummyOvs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openflow, "_COMMIT_S", 0.2)
-    endpoint, flows = _endpoint(own_ovs), _bundle(Command.ADD, _OLD[:1])
+    endpoint, flows = _endpoint(own_ovs), _adds(1)
     with own_ovs.bridge() as made:
         hung = pytest.raises(SwitchUnreachable, match="does not answer")
         with hung, openflow.connected(endpoint, made.name) as connection:
@@ -180,7 +146,7 @@ def test_a_remote_database_has_no_flows() -> None:
 
 def test_two_instances_are_not_mixed_up(own_ovs: DummyOvs, dummy_ovs: DummyOvs, bridge: DummyBridge) -> None:
     with own_ovs.bridge(bridge.name):
-        ManagementSwitch(_endpoint(dummy_ovs)).apply(bridge.name, _bundle(Command.ADD, _OLD[:5]))
+        ManagementSwitch(_endpoint(dummy_ovs)).apply(bridge.name, _adds(5))
         assert ManagementSwitch(_endpoint(own_ovs)).dump_flows(bridge.name) == ()
         assert len(ManagementSwitch(_endpoint(dummy_ovs)).dump_flows(bridge.name)) == 5
         mixed = find_endpoint(db=own_ovs.ovs.db, env={"OVS_RUNDIR": str(dummy_ovs.ovs.directory)})
@@ -188,15 +154,11 @@ def test_two_instances_are_not_mixed_up(own_ovs: DummyOvs, dummy_ovs: DummyOvs, 
             ManagementSwitch(mixed).describe(bridge.name)
 
 
-def _kill(pid: int) -> None:
-    assert kill_and_wait([pid])
-
-
 def _check_unreachable(switch: ManagementSwitch, advice: str) -> None:
     calls: tuple[Callable[[], object], ...] = (
         switch.bridges,
         lambda: switch.dump_flows("ovsbr1"),
-        lambda: switch.apply("ovsbr1", _bundle(Command.ADD, _OLD[:1])),
+        lambda: switch.apply("ovsbr1", _adds(1)),
         switch.dump_megaflows,
         lambda: switch.trace("ovsbr1", "ip"),
     )

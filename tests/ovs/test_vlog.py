@@ -67,18 +67,13 @@ def test_after_a_kill_the_next_run_puts_them_back(own_ovs: DummyOvs) -> None:
     with _listener(ovs).raised():
         pass
     assert ovs.appctl("vlog/list") == before
-
-
-def test_a_daemon_that_was_restarted_since_keeps_its_own_levels(own_ovs: DummyOvs) -> None:
-    ovs = own_ovs.ovs
-    _unusual(ovs)
+    # A daemon that was restarted since keeps its own levels.
     kill_listener(ovs, "SIGKILL")
     stop_process(ovs.pids()[0])
     start_vswitchd(ovs, datapath=Datapath.DUMMY)
     fresh = ovs.appctl("vlog/list")
     assert _listener(ovs).finish()
-    assert ovs.appctl("vlog/list") == fresh
-    assert _notes(ovs) == []
+    assert (ovs.appctl("vlog/list"), _notes(ovs)) == (fresh, [])
 
 
 def test_a_log_that_was_rotated_but_not_reopened_is_still_heard(own_ovs: DummyOvs) -> None:

@@ -64,8 +64,6 @@ from xenoovs.switch.openflow import (
 )
 from xenoovs.switch.process import run
 
-_FRAME = bytes.fromhex("ffffffffffff 020000000001 88b5") + b"xenoovs".ljust(46, b"\0")
-
 
 @pytest.fixture
 def peer(bridge: DummyBridge) -> Iterator[Connection]:

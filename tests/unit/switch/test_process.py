@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from subprocess import PIPE, Popen
 
 import pytest
 
@@ -254,20 +253,6 @@ def test_anything_else_stays_what_it_is(endpoint: Endpoint) -> None:
     assert lift(failed, endpoint=endpoint) is failed
 
 
-KILLED = """
-import os, time
-from pathlib import Path
-from xenoovs.switch.watchdog import run_detached
-
-def work():
-    print("begun", flush=True)
-    time.sleep(0.5)
-    print("done", flush=True)
-
-run_detached(work)
-"""
-
-
 def test_a_result_comes_back() -> None:
     assert run_detached(lambda: {"pid": os.getpid()})["pid"] != os.getpid()
 
@@ -291,14 +276,6 @@ def test_an_error_of_the_system_comes_back() -> None:
 def test_the_end_of_the_second_process_is_an_error() -> None:
     with pytest.raises(SwitchError, match="was killed"):
         run_detached(lambda: os.kill(os.getpid(), signal.SIGKILL))
-
-
-def test_work_goes_on_when_the_first_process_is_killed() -> None:
-    with Popen([sys.executable, "-c", KILLED], stdout=PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
-        process.kill()
-        assert process.stdout.read() == "done\n"
 
 
 def test_a_change_beside_the_rollback_of_the_watchdog_is_rolled_back_too(tmp_path: Path) -> None:
