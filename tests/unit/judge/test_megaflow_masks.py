@@ -68,6 +68,7 @@ def test_prefix_fields_of_ipv6_are_a_matter_of_the_version() -> None:
     versions = ("2.15.0", "3.4.9+nvidia", "no version", None, "3.5.0", "4.0.0")
     masks = [_predict(*flows, packet=PACKET6, version=version).fields()["ipv6_src"].mask >> 120 for version in versions]
     assert masks == [0xFF, 0xFF, 0xFF, 0xFF, 0x80, 0x80]
+    assert [len(prefix_fields_of(version)) for version in versions] == [2, 2, 2, 2, 4, 4]
 
 
 def test_flags_beside_missed_ports_are_unwildcarded_too() -> None:

@@ -69,11 +69,11 @@ ANSWERS = {
     ),
     "inline mode": (
         _answered(95, "mlx5_core: Flow is not offloaded due to min inline setting"),
-        "...inline-mode transport...",
+        "...-> devlink dev eswitch set pci/ADDRESS inline-mode transport...",
     ),
     "two uplinks": (
         _answered(95, "mlx5_core: devices are not the same uplink, can't offload forwarding"),
-        "...esw_multiport...",
+        "...-> devlink dev param set pci/ADDRESS name esw_multiport...",
     ),
     "no room for a value": (
         _answered(28, "eswitch: hash collision"),

@@ -225,7 +225,7 @@ ROWS: Table = {
             "wrong: 1500, below 9000 -> ip link set dev pf0hpf mtu 9000",
         ),
     },
-    (nic.check_subfunction, None): {
+    (nic.check_subfunction, "p1"): {
         "attached": (_subfunction("active", "attached"), "ok: active, attached"),
         "inactive": (
             _subfunction("inactive", "detached"),
