@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
 
+from tests.compiled import compiled
 from tests.judged import check_offload
+from tests.switch_tunnels import behind_tunnels
 from tests.unit.balancer import claim, program, service
 from tests.unit.judge.programs import blocks, megaflow_of, two_services
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
-from xenoovs.evidence.evidence import Evidence
+from xenoovs.evidence.evidence import BridgePorts, Evidence
 from xenoovs.judge.expected import OutsideKind, expected_services
-from xenoovs.judge.findings import Anomaly, Conclusion, OffloadFindings, carry_over
-from xenoovs.judge.report import service_rows
-from xenoovs.model.balancer import Protocol
+from xenoovs.judge.findings import Anomaly, Conclusion, OffloadFindings, carry_over, part_of
+from xenoovs.judge.offload import check_dump
+from xenoovs.judge.report import outside_rows, service_rows, total_row
+from xenoovs.model.balancer import Protocol, Returns
 
 PROGRAM = two_services()
 SERVICES = expected_services(PROGRAM)
 BLOCKS = blocks(PROGRAM)
+
+
+def _check(
+    *lines: str | Megaflow, megaflows: Sequence[Megaflow] = (), evidence: Evidence | None = None
+) -> OffloadFindings:
+    found = (parse_megaflow(line) if isinstance(line, str) else line for line in lines)
+    return check_offload(SERVICES, [*megaflows, *found], evidence)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +41,7 @@ BLOCKS = blocks(PROGRAM)
 )
 def test_the_worst_megaflow_decides_and_packets_are_counted_separately(where: str, verdict: Verdict) -> None:
     both = [megaflow_of(BLOCKS[0], packets=7), megaflow_of(BLOCKS[0], packets=3, where=where)]
-    findings = check_offload(SERVICES, both)
+    findings = _check(*both)
     found = findings.blocks[0]
     assert (found.verdict, found.packets, found.hw_packets, found.hw_bytes) == (verdict, 10, 7, 700)
     assert found.verdicts == ((Verdict.HW, 1), (verdict, 1))
@@ -38,21 +50,21 @@ def test_the_worst_megaflow_decides_and_packets_are_counted_separately(where: st
 
 @pytest.mark.parametrize("actions", ["set(eth(dst=02:00:00:00:00:77)),p1", "set(eth(dst=02:00:00:00:00:01)),p9", "p1"])
 def test_another_mac_or_port_than_expected_is_misdelivered(actions: str) -> None:
-    findings = check_offload(SERVICES, [megaflow_of(BLOCKS[0], actions=actions)])
+    findings = _check(megaflow_of(BLOCKS[0], actions=actions))
     assert findings.blocks[0].misdelivered == 1
     assert findings.conclusion is Conclusion.NOT_ALL_IN_HARDWARE
 
 
 def test_packets_that_leave_by_no_port_are_dropped_not_misdelivered() -> None:
     """The port was renamed: "packets leave by another port or with another MAC", while none left."""
-    findings = check_offload(SERVICES, [megaflow_of(BLOCKS[0], actions="drop")])
+    findings = _check(megaflow_of(BLOCKS[0], actions="drop"))
     assert findings.blocks[0].anomalies == ((Anomaly.DROPPED, 1),)
     assert findings.conclusion is Conclusion.NOT_ALL_IN_HARDWARE
 
 
 def test_the_slow_path_is_counted() -> None:
     slow = megaflow_of(BLOCKS[0], where=", dp:ovs", actions="userspace(pid=0,slow_path(action))")
-    found = check_offload(SERVICES, [slow]).blocks[0]
+    found = _check(slow).blocks[0]
     assert (found.slow_path, found.misdelivered) == (1, 0)
 
 
@@ -65,19 +77,14 @@ def test_the_slow_path_is_counted() -> None:
         ("in_port(p0),eth_type(0x0800),ipv4(dst=10.9.9.9)", "drop", OutsideKind.DROP),
         ("recirc_id(0x3),in_port(p0),eth_type(0x0800),ipv4(frag=no)", "p1", OutsideKind.RECIRCULATED),
         ("in_port(p1),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,dst=10.3.10.46)", "p0", OutsideKind.ANSWERS),
-        ("in_port(p1),eth_type(0x0800),ipv4(src=192.0.2.1,dst=10.3.10.46)", "p0", OutsideKind.OTHER),
         ("in_port(p0),eth_type(0x0800),ipv4(src=0.0.0.1/0.0.0.1,dst=10.3.10.47)", "p1", OutsideKind.OTHER),
     ],
 )
 def test_megaflows_of_no_block_are_counted_by_kind(keys: str, actions: str, kind: OutsideKind) -> None:
     text = f"{keys}, packets:1, bytes:60, used:never, dp:ovs, actions:{actions}"
-    findings = check_offload(SERVICES, [parse_megaflow(text)])
+    findings = _check(text)
     assert [(each.kind, each.megaflows) for each in findings.outside] == [(kind, 1)]
     assert findings.conclusion is Conclusion.NOTHING_SEEN
-
-
-def _check(*megaflows: Megaflow, evidence: Evidence | None = None) -> OffloadFindings:
-    return check_offload(SERVICES, megaflows, evidence)
 
 
 MIXED = [megaflow_of(BLOCKS[0], packets=90), megaflow_of(BLOCKS[1], packets=10, where=", dp:tc")]
@@ -154,3 +161,138 @@ def test_verdicts_are_ordered_from_absent_to_the_worst() -> None:
     assert [verdict.value for verdict in worst_last] == [
         *("ABSENT", "HW", "UNCONFIRMED", "PARTIAL", "TC_SW", "IDLE_HW", "SW", "CONTRADICTED")
     ]
+
+
+HW, TC_SW = ", offloaded:yes, dp:tc", ", dp:tc"
+ANY_ANSWER = "in_port(p1),eth_type(0x0800),ipv4(src=0.0.0.0/0.0.0.0,frag=no)"
+
+
+def _line(keys: str, *, where: str = HW, actions: str = "p0", packets: int = 7) -> str:
+    return f"ufid:2, recirc_id(0),{keys}, packets:{packets}, bytes:{packets * 100}, used:0.1s{where}, actions:{actions}"
+
+
+REQUESTS = tuple(map(megaflow_of, BLOCKS))
+
+
+@pytest.mark.parametrize(
+    ("keys", "services"),
+    [
+        (ANY_ANSWER, ("dns", "web")),
+        ("in_port(p1),eth_type(0x0800),ipv4(src=10.3.10.45,proto=17,frag=no),udp(src=53)", ("dns",)),
+        ("in_port(p1),eth_type(0x0800),ipv4(src=10.3.10.46,frag=no)", ("web",)),
+        ("in_port(p1),eth_type(0x0800),ipv4(src=10.3.10.45,proto=17,frag=no),udp(src=54)", ()),
+        ("in_port(p1),eth_type(0x0800),ipv4(src=10.9.9.9,frag=no)", ()),
+        ("in_port(p1),eth_type(0x86dd),ipv6(frag=no)", ()),
+        ("in_port(p0),eth_type(0x0800),ipv4(src=10.3.10.46,dst=10.9.9.9,frag=no)", ()),
+    ],
+)
+def test_answers_come_from_a_port_of_backends_and_may_have_the_vip_as_source(
+    keys: str, services: tuple[str, ...]
+) -> None:
+    (found,) = _check(_line(keys)).outside
+    assert (found.kind, found.services) == (OutsideKind.ANSWERS if services else OutsideKind.OTHER, services)
+
+
+OTHER = "in_port(p0),eth_type(0x0800),ipv4(dst=10.9.9.9,frag=no)"
+
+
+SERVED = "in_port(p0),eth_type(0x0800),ipv4(src={},dst=198.18.0.1,frag=no)"
+
+
+@pytest.mark.parametrize(
+    ("ports", "keys", "actions", "kind"),
+    [
+        # Packets between backends are no answers.
+        ({"p1", "p2"}, ANY_ANSWER, "p2", OutsideKind.OTHER),
+        # Behind a port of clients only the VIP shows answers.
+        ({"p0"}, SERVED.format("10.3.10.46"), "p0", OutsideKind.ANSWERS),
+        ({"p0"}, SERVED.format("0.0.0.0/0.0.0.0"), "p0", OutsideKind.OTHER),
+    ],
+)
+def test_answers_by_the_ports_of_backends(ports: set[str], keys: str, actions: str, kind: OutsideKind) -> None:
+    services = [replace(service, ports=frozenset(ports)) for service in SERVICES]
+    (found,) = check_offload(services, [parse_megaflow(_line(keys, actions=actions))]).outside
+    assert found.kind is kind
+
+
+@pytest.mark.parametrize(
+    ("keys", "where", "conclusion"), [(ANY_ANSWER, HW, 0), (ANY_ANSWER, TC_SW, 2), (OTHER, HW, 0), (OTHER, TC_SW, 0)]
+)
+def test_answers_outside_hardware_are_no_success_and_other_traffic_is_only_shown(
+    keys: str, where: str, conclusion: int
+) -> None:
+    findings = _check(_line(keys, where=where, actions="p2"), megaflows=REQUESTS)
+    assert findings.conclusion is Conclusion.IN_HARDWARE
+    assert (findings.conclusion_for(None), findings.conclusion_for(0.9)) == (conclusion, conclusion)
+    (row,) = (row for row in outside_rows(findings) if row.in_port)
+    assert row.sums.count(Verdict.HW if where == HW else Verdict.TC_SW) == 1
+
+
+@pytest.mark.parametrize(("required", "conclusion"), [(0.5, 0), (0.51, 2)])
+def test_the_required_share_counts_answers(required: float, conclusion: int) -> None:
+    answers = _line(ANY_ANSWER, where=TC_SW, packets=sum(megaflow.packets for megaflow in REQUESTS))
+    assert _check(answers, megaflows=REQUESTS).conclusion_for(required) == conclusion
+
+
+@pytest.mark.parametrize("ports", [BridgePorts(frozenset({"p0"})), BridgePorts(frozenset({"p0"}), ("vxlan_sys_",))])
+def test_traffic_of_another_bridge_is_not_judged(ports: BridgePorts) -> None:
+    keys = "in_port(pf9),eth_type(0x0800),ipv4(frag=no)"
+    findings = _check(_line(keys, where=TC_SW), megaflows=REQUESTS, evidence=Evidence(ports=ports))
+    assert [each.kind for each in findings.outside] == [OutsideKind.OTHER_PORT]
+    assert findings.conclusion_for(None) is Conclusion.IN_HARDWARE
+
+
+def test_lines_that_differ_in_the_vip_are_answers_of_different_services() -> None:
+    keys = "in_port(p1),eth_type(0x0800),ipv4(src={},frag=no)"
+    lines = [_line(keys.format(source)) for source in ("10.9.9.9", "10.3.10.46", "10.9.9.8", "10.3.10.46")]
+    found = check_dump(SERVICES, lines).outside
+    assert {each.services: each.megaflows for each in found} == {(): 2, ("web",): 2}
+
+
+def test_rows_add_up_to_the_total() -> None:
+    other = _line(OTHER, where=", dp:ovs", actions="p1")
+    findings = _check(_line(ANY_ANSWER), _line(ANY_ANSWER, where=TC_SW), other, megaflows=REQUESTS)
+    total, (answers, others) = total_row(findings), outside_rows(findings)
+    assert dict(answers.sums.others) == {Verdict.HW: 1, Verdict.TC_SW: 1}
+    assert (answers.sums.packets, others.sums.packets) == (14, 7)
+    assert (total.packets, total.hw_packets) == (10 * len(REQUESTS) + 21, 10 * len(REQUESTS) + 7)
+
+
+def test_a_part_has_the_answers_of_its_services_and_no_other_traffic() -> None:
+    other = _line(OTHER, where=TC_SW, actions="p1")
+    only_web = _line("in_port(p1),eth_type(0x0800),ipv4(src=10.3.10.46,frag=no)", where=TC_SW)
+    findings = _check(_line(ANY_ANSWER), other, only_web, megaflows=REQUESTS)
+    dns = part_of(findings, services={"dns"})
+    assert [(each.kind, each.services) for each in dns.outside] == [(OutsideKind.ANSWERS, ("dns", "web"))]
+    assert (dns.conclusion_for(None), findings.conclusion_for(None)) == (0, 2)
+
+
+def test_a_later_sample_without_answers_keeps_those_of_the_one_before() -> None:
+    before = _check(_line(ANY_ANSWER), megaflows=REQUESTS)
+    later = carry_over(before, _check(megaflows=REQUESTS))
+    assert (later.unanswered, total_row(later)) == ((), total_row(before))
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "services"),
+    [("0x1389", OutsideKind.ANSWERS, ("web",)), ("0x138a", OutsideKind.OTHER, ())],
+    ids=["of a backend", "of none"],
+)
+def test_bug_answers_out_of_a_tunnel_were_packets_of_no_service(
+    key: str, kind: OutsideKind, services: tuple[str, ...]
+) -> None:
+    """They enter by genev_sys_6081, which no next hop names; remote and key identify their backend."""
+    keys = (
+        f"tunnel(tun_id={key},src=192.168.77.11,dst=192.168.77.1,flags(-df-csum+key)),in_port(genev_sys_6081),"
+        "eth_type(0x0800),ipv4(src=10.3.10.45,frag=no)"
+    )
+    expected = expected_services(compiled(behind_tunnels()))
+    (found,) = check_offload(expected, [parse_megaflow(_line(keys))]).outside
+    assert (found.kind, found.services) == (kind, services)
+
+
+@pytest.mark.parametrize("returns", Returns)
+def test_bug_answers_are_not_missed_that_take_another_way(returns: Returns) -> None:
+    """With `return: direct` a row showed answers as ABSENT, though none pass the bridge."""
+    (service,) = expected_services(compiled(behind_tunnels(returns=returns)))
+    assert {block.has_answers for block in service.blocks} == {returns is Returns.SWITCH}
