@@ -9,10 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingUnixStreamServer
-from threading import Thread
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -27,6 +24,7 @@ from tests.fleet_support import EMPTY, committed, settled
 from tests.patience import eventually
 from tests.snapshots import NOW_S
 from tests.unit.judge.doctor.facts import DATABASE, HOST
+from tests.unix_http import answering
 from xenoovs.agent.control.app import Mount
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.log import LOGGER
@@ -123,30 +121,12 @@ def served(world: str) -> Iterator[dict[str, Any]]:
     """What an agent answers, by address, from a file of tests/golden/worlds; at `agent.sock` too."""
     answers: dict[str, Any] = json.loads((WORLDS / f"{world}.json").read_text())
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            address = unquote_plus(self.path).removesuffix("&after=0")
-            document = answers.get(address, answers.get(address.partition("?")[0]))
-            data = json.dumps(document).encode()
-            self.send_response(404 if document is None else 200)
-            self.end_headers()
-            self.wfile.write(data)
+    def answer(target: str, _: object) -> object:
+        address = unquote_plus(target).removesuffix("&after=0")
+        return answers.get(address, answers.get(address.partition("?")[0]))
 
-        def address_string(self) -> str:
-            return ""
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingUnixStreamServer("agent.sock", Handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield answers
-        finally:
-            server.shutdown()
-            thread.join()
-    Path("agent.sock").unlink()
+    with answering("agent.sock", answer):
+        yield answers
 
 
 def in_memory_switch(monkeypatch: pytest.MonkeyPatch) -> None:

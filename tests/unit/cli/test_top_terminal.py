@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import json
 import os
@@ -18,59 +17,33 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
 import pytest
-from aiohttp import web
 
 from tests.patience import PATIENCE_S, eventually
 from tests.snapshots import snapshot
+from tests.unix_http import answering
 from xenoovs.show.codec import to_json
-from xenoovs.show.snapshot import Snapshot
 
 _MAIN = (sys.executable, "-c", "from xenoovs.cli.main import main; main()", "top", "--interval")
 _PROGRAM = (sys.executable, "-c", "from xenoovs.cli.main import main; main()")
 
 
 class Stub:
-    """A stub that answers status and drain. `drained`: the requested drains."""
+    """Answers status and drain as an agent. `drained`: the requested drains."""
 
     def __init__(self) -> None:
-        self.shown: Snapshot = snapshot()
         self.drained: list[object] = []
         self.is_away = self.is_slow = self.is_waiting = False
 
-    async def status(self, _: web.Request) -> web.Response:
-        if self.is_away:
-            raise web.HTTPBadGateway
+    def answer(self, target: str, document: object) -> object:
+        if target == "/v1/drain":
+            self.drained.append(document)
+            return {"message": "it is drained", "is_applied": True, "flow_mods": 0, "clients_moved": {}}
         while self.is_slow:
             self.is_waiting = True
-            await asyncio.sleep(0.02)
-        return web.Response(text=f'{{"snapshot": {to_json(self.shown)}}}', content_type="application/json")
-
-    async def drain(self, request: web.Request) -> web.Response:
-        self.drained.append(await request.json())
-        return web.json_response({"message": "it is drained", "is_applied": True, "flow_mods": 0, "clients_moved": {}})
-
-
-@contextmanager
-def served(stub: Stub, path: Path) -> Iterator[None]:
-    loop = asyncio.new_event_loop()
-    app = web.Application()
-    app.router.add_get("/v1/status", stub.status)
-    app.router.add_post("/v1/drain", stub.drain)
-    runner = web.AppRunner(app, access_log=None)
-    loop.run_until_complete(runner.setup())
-    loop.run_until_complete(web.UnixSite(runner, str(path)).start())
-    thread = Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(PATIENCE_S)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(PATIENCE_S)
-        loop.close()
+            time.sleep(0.02)
+        return None if self.is_away else {"snapshot": json.loads(to_json(snapshot()))}
 
 
 class Window:
@@ -123,7 +96,7 @@ def stub() -> Stub:
 @pytest.fixture
 def control(stub: Stub, tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "agent.sock"
-    with served(stub, path):
+    with answering(path, stub.answer):
         yield path
 
 
