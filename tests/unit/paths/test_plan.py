@@ -65,16 +65,6 @@ def test_the_alternatives_of_the_study_have_its_ranking_and_carry_more_together_
     assert plan.weights() == {"A1": 0, "A2": 1, "A3": 0, "A4": 0, "A5": 4}
 
 
-def test_a_demand_goes_to_the_first_of_the_ranking() -> None:
-    paths = [_path("slow", 100, latency=9), _path("fast", 30, latency=2)]
-    plan = plan_paths(paths, criterion=Criterion.LATENCY, demand=Fraction(50))
-    assert dict(zip([path.name for path in plan.split.paths], plan.split.loads, strict=True)) == {
-        "fast": 30,
-        "slow": 20,
-    }
-    assert next(usage.headroom for usage in plan.split.usages if usage.name == "path slow") == 80
-
-
 def test_paths_without_a_figure_are_ranked_last() -> None:
     paths = [_path("unknown", 100), _path("known", 10, latency=50)]
     plan = plan_paths(paths, criterion=Criterion.LATENCY)
@@ -89,19 +79,6 @@ def test_paths_to_one_backend_add_up_to_its_weight() -> None:
 def test_weights_fit_in_a_config_whatever_the_fractions() -> None:
     paths = [replace(_path("a"), capacity=Fraction(1, 10**9 + 7)), _path("b", 1)]
     assert plan_paths(paths).weights() == {"a": 1, "b": 10_000}
-
-
-@pytest.mark.parametrize(
-    ("paths", "message"),
-    [
-        ([_path("a", 1), _path("b")], "nothing limits path b; give it a capacity"),
-        ([_path("a", 1, NIC_cores=1)], "path a uses NIC cores, which is no resource"),
-        ([_path("a", 1), _path("a", 2)], "two paths are called a"),
-    ],
-)
-def test_mistakes_of_paths_are_named(paths: list[DpuPath], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        plan_paths(paths)
 
 
 def test_pairs_that_share_all_some_and_nothing() -> None:
@@ -199,18 +176,3 @@ def test_what_is_to_be_measured_is_named_with_its_line_and_then_read(tmp_path: P
     paths, resources, unit = load_paths(file)
     assert (len(paths), len(resources), unit) == (12, 3, "Mpps")
     assert plan_paths(paths, resources).split.total == 20
-
-
-@pytest.mark.parametrize(
-    ("pair", "message"),
-    [
-        ("{paths: [a, x], rates: [1, 2]}", "5:17: pairs[0].paths[1]: 'x' is no path; add it to `paths`"),
-        ("{paths: [a, a], rates: [1, 2]}", "5:13: pairs[0].paths: 'a' is both paths; write two"),
-        ("{paths: [a], rates: [1, 2]}", "5:13: pairs[0].paths: a list of 1 item; write at least 2"),
-    ],
-)
-def test_wrong_pairs_have_their_line(tmp_path: Path, pair: str, message: str) -> None:
-    (tmp_path / "dpu.yaml").write_text(f"version: 1\npaths:\n  - {{name: a, capacity: 40}}\npairs:\n  - {pair}\n")
-    with pytest.raises(ConfigError) as caught:
-        load_paths(tmp_path / "dpu.yaml")
-    assert message in str(caught.value)
