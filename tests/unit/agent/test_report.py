@@ -24,7 +24,6 @@ from xenoovs.agent.log import LogForm, RepeatFilter, info, start_logging, warn
 from xenoovs.agent.report import Report
 from xenoovs.agent.state import RoundFacts
 from xenoovs.decision.decision import DesiredState
-from xenoovs.decision.ejection import Ejected
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
 from xenoovs.model.balancer import Balancer, Drain, DrainMode
@@ -40,7 +39,7 @@ class World:
         self.engine, self.report, self.facts = Engine(self.switch), Report(), RoundFacts()
         self.now_s = 0.0
 
-    def after(self, seconds: float, out: Ejected, weights: tuple[int, ...] = (1, 1)) -> list[str]:
+    def after(self, seconds: float, *weights: int) -> list[str]:
         """Return the events of a round that begins so many seconds after the last one."""
         self.now_s += seconds
         self.switch.age("ovsbr1", seconds)
@@ -48,7 +47,7 @@ class World:
         (service,) = PINNING.services
         backends = tuple(replace(b, weight=Fraction(w)) for b, w in zip(service.backends, weights, strict=True))
         balancer = replace(PINNING, services=(replace(service, backends=backends),))
-        done = self.engine.round(DesiredState(balancer, out), now_s=self.now_s)
+        done = self.engine.round(DesiredState(balancer), now_s=self.now_s)
         self.events.clear()
         self.facts = self.report.succeeded(self.facts, done, bridge="ovsbr1", config="c", now_s=self.now_s)
         return list(self.events)
@@ -69,14 +68,10 @@ def test_a_drain_that_waits_for_open_vswitch_is_reported_once_each_time(world: W
 
 
 def test_a_drain_is_logged_at_its_start_and_end(world: World) -> None:
-
-    assert world.after(0, {}) == ["flows changed", "service installed"]
-    begun = world.after(1, {}, (1, 0))
-    assert begun == ["draining", "flows changed", "service changed"]
-    settled, rounds = world.after(3, {}, (1, 0)), world.facts.rounds
-    assert (settled, rounds) == ([], 3)
-    assert world.after(20, {}, (1, 0)) == ["drain complete"]
-    assert world.facts.rounds == 4
+    assert world.after(0, 1, 1) == ["flows changed", "service installed"]
+    assert world.after(1, 1, 0) == ["draining", "flows changed", "service changed"]
+    assert (world.after(3, 1, 0), world.facts.rounds) == ([], 3)
+    assert (world.after(20, 1, 0), world.facts.rounds) == (["drain complete"], 4)
     assert world.facts.moved["s"] == 0.5
 
 
@@ -84,7 +79,7 @@ def test_the_log_reports_clients_that_return_during_their_drain(world: World, mo
     ways = list[object]()
     monkeypatch.setattr(report, "info", lambda _event, **facts: ways.extend([facts["ways"]] if "ways" in facts else []))
     for weights in ((1, 1), (1, 0), (1, 1), (1, 0)):
-        world.after(0.2, {}, weights)
+        world.after(0.2, *weights)
     one, two = (backend.name for backend in PINNING.services[0].backends)
     assert ways == [f"{two}->{one}", f"back with {two}", f"{two}->{one}"]
 

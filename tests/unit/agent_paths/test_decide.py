@@ -232,10 +232,12 @@ def test_routers_that_limit_icmp_to_six_answers_are_enough() -> None:
     assert len(asked(answers).differing(4)) == 4
 
 
-def test_silent_routers_give_no_ports() -> None:
-    search = asked(lambda _: False, tries=4)
-    assert not search.has_answers
-    assert search.differing(4) == ()
+def test_silent_routers_give_no_ports_and_no_duplicates() -> None:
+    silent = asked(lambda _: False, tries=4, ports=PORTS[:4])
+    assert (silent.has_answers, silent.differing(4), silent.same(PORTS[:4])) == (False, (), ())
+    spines_are_silent = asked(lambda probe: probe.ttl != 2, ports=PORTS[:4])
+    assert (spines_are_silent.has_gap, spines_are_silent.same(PORTS[:4])) == (True, ())
+    assert not asked(lambda _: True, ports=PORTS[:4]).has_gap
 
 
 def test_only_unanswered_probes_are_repeated() -> None:
@@ -257,15 +259,6 @@ def test_ports_in_use_that_share_a_path_are_reported() -> None:
     one, other = (port for port in PORTS if port % 4 == 0), (port for port in PORTS if port % 4 == 1)
     in_use = next(one), next(other), next(one)
     assert asked(lambda _: True, ports=in_use).same(in_use) == (in_use[2],)
-
-
-def test_with_silent_routers_no_ports_count_as_duplicates() -> None:
-    in_use = PORTS[:4]
-    assert asked(lambda _: False, ports=in_use).same(in_use) == ()
-    spines_are_silent = asked(lambda probe: probe.ttl != 2, ports=in_use)
-    assert spines_are_silent.same(in_use) == ()
-    assert spines_are_silent.has_gap
-    assert not asked(lambda _: True, ports=in_use).has_gap
 
 
 def test_ports_in_use_stay() -> None:

@@ -323,10 +323,17 @@ def test_fewer_blocks_after_a_move_leave_a_remote_movable() -> None:
     assert len(placement.owners) == 16
 
 
-def test_a_remote_that_comes_back_to_the_config_begins_without_its_former_blocks() -> None:
+@pytest.mark.parametrize("is_master", [True, False])
+def test_blocks_of_a_remote_that_leaves_the_config_and_of_an_agent_that_stands_by_are_forgotten(
+    *, is_master: bool
+) -> None:
+    """An agent that was master again restored its own last placement, which moved clients."""
     agent, mover, _ = _begun(ONE, TWO)
     agent.place("rack1/b", blocks_of((1,) * 64, ["p1", "p2", "p3", "p4"]))
-    agent.follow(_with(TWO))
+    if is_master:
+        agent.follow(_with(TWO))
+    agent.is_deciding = is_master
+    agent.time_s += 1.0
     mover._step()
     assert agent.placed == {}
 
@@ -350,16 +357,6 @@ def test_remotes_at_the_end_of_the_config_are_searched_while_searches_are_slow(m
     agent, mover, _ = _followed(*tunnels)
     asyncio.run(three_minutes())
     assert set(searched) == set(names)
-
-
-def test_an_agent_that_is_master_again_reverts_no_move_of_the_other_one() -> None:
-    """It restored its own last placement, which moved clients."""
-    agent, mover, _ = _begun(ONE)
-    agent.place("rack1/b", blocks_of((1,) * 64, ["p1", "p2", "p3", "p4"]))
-    agent.is_deciding = False
-    agent.time_s += 1.0
-    mover._step()
-    assert agent.placed == {}
 
 
 def test_a_remote_that_comes_leaves_the_records_of_the_others_in_its_tunnel() -> None:
