@@ -43,16 +43,16 @@ def port_status(number: int, name: str, *, is_up: bool) -> bytes:
     return message(PORT_STATUS, struct.pack("!B7x", 2) + port(number, name, is_up=is_up))
 
 
-def packet_in(frame: bytes, *, in_port: int = 1) -> bytes:
-    """A packet for the controller (7.4.1), whole."""
-    match = struct.pack("!HHIIxxxx", 1, 12, 0x80000004, in_port)
+def packet_in(frame: bytes) -> bytes:
+    """A packet of p0 for the controller (7.4.1), whole."""
+    match = struct.pack("!HHIIxxxx", 1, 12, 0x80000004, 1)
     fixed = struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0)
     return message(PACKET_IN, fixed + match + bytes(2) + frame)
 
 
-def error(request: bytes, *, kind: int = 1, code: int = 5) -> bytes:
-    """A refusal (7.5.4); as they stand: OFPBRC_EPERM."""
-    return message(ERROR, struct.pack("!HH", kind, code) + request[:64], xid=xid_of(request))
+def error(request: bytes) -> bytes:
+    """A refusal (7.5.4): OFPBRC_EPERM."""
+    return message(ERROR, struct.pack("!HH", 1, 5) + request[:64], xid=xid_of(request))
 
 
 def xid_of(request: bytes) -> int:
@@ -135,7 +135,7 @@ def read_to_end(sock: socket.socket) -> bytes:
 
 @contextmanager
 def scripted_management(
-    directory: Path, *, answer: Answer = lambda _request: None, hello: bytes = HELLO, name: str = "ovsbr1"
+    directory: Path, *, answer: Answer = lambda _request: None, hello: bytes = HELLO
 ) -> Iterator[list[ScriptedSwitch]]:
     """One that listens at a management socket for the time of a `with`: its connections so far."""
     made: list[ScriptedSwitch] = []
@@ -150,7 +150,7 @@ def scripted_management(
                     made[-1].serve()
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(directory / f"{name}.mgmt"))
+        listener.bind(str(directory / "ovsbr1.mgmt"))
         listener.listen(8)
         thread = Thread(target=serve, daemon=True)
         thread.start()

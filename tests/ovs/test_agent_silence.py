@@ -143,36 +143,24 @@ time.time = lambda: _now() + next(_years) * 365.25 * 86400
 """
 
 
-@pytest.fixture
-def jumping(tmp_path: Path) -> dict[str, str]:
-    """Python runs sitecustomize before all else (`site` of its library)."""
-    (tmp_path / "clock").mkdir()
-    (tmp_path / "clock" / "sitecustomize.py").write_text(_JUMPING)
-    return {"PYTHONPATH": f"{tmp_path / 'clock'}:{os.environ.get('PYTHONPATH', '')}"}
-
-
-@contextmanager
-def jumping_agent(
-    bridge: DummyBridge, config: Path, jumping: dict[str, str]
-) -> Iterator[tuple[subprocess.Popen[str], Client]]:
-    path = bridge.ovs.directory / "xenoovs" / f"{bridge.name}.sock"
-    with running("agent", config, "--db", bridge.ovs.db, env=jumping) as process:
-        eventually(lambda: answers(path), "its socket")
-        yield process, Client(path)
-
-
 def test_an_agent_works_and_restarts_while_the_time_of_day_jumps(
-    bridge: DummyBridge, config: Path, jumping: dict[str, str]
+    bridge: DummyBridge, config: Path, tmp_path: Path
 ) -> None:
-    with jumping_agent(bridge, config, jumping) as (_, client):
-        eventually(lambda: len(bridge.dump_flows()) == 8, "its flows")
-        for backend in ("fips2", "fips3"):
-            assert client.ask("weight", {"service": "dns", "backend": backend, "weight": 50})["is_applied"]
-        weights = [each["weight"] for each in client.ask("status")["snapshot"]["overrides"]]
-    with jumping_agent(bridge, config, jumping) as (process, client):
-        assert [each["weight"] for each in client.ask("status")["snapshot"]["overrides"]] == weights == [50, 50]
-        assert "overrides are lost" not in [event["text"] for event in client.ask("events")["events"]]
-        assert process.poll() is None
+    # Python runs sitecustomize before all else (`site` of its library).
+    (tmp_path / "sitecustomize.py").write_text(_JUMPING)
+    env = {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    path = bridge.ovs.directory / "xenoovs" / f"{bridge.name}.sock"
+    client, weights = Client(path), list[int]()
+    for is_new in (True, False):
+        with running("agent", config, "--db", bridge.ovs.db, env=env) as process:
+            eventually(lambda: answers(path), "its socket")
+            eventually(lambda: len(bridge.dump_flows()) > 1, "its flows")
+            for backend in ("fips2", "fips3") if is_new else ():
+                assert client.ask("weight", {"service": "dns", "backend": backend, "weight": 50})["is_applied"]
+            weights += [each["weight"] for each in client.ask("status")["snapshot"]["overrides"]]
+            assert "overrides are lost" not in [event["text"] for event in client.ask("events")["events"]]
+            assert process.poll() is None
+    assert weights == [50, 50, 50, 50]
 
 
 def test_the_soft_limit_of_descriptors_is_raised(bridge: DummyBridge, config: Path) -> None:

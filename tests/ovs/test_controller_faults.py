@@ -11,7 +11,7 @@ import pytest
 
 from tests.ovs.dummy import DummyBridge, DummyOvs
 from tests.ovs.scripted_switch import HELLO, peer, read_to_end
-from tests.ovs.ways import Record, Way, connect, live_switch, running_server
+from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import eventually
 from xenoovs.controller.server import ControllerSwitch
 from xenoovs.controller.session import Timeouts
@@ -19,7 +19,6 @@ from xenoovs.errors import OpenFlowVersionDisabled, SwitchError, SwitchUnreachab
 from xenoovs.openflow.flow import Bundle, Command, FlowMod
 from xenoovs.openflow.text import parse_flow
 from xenoovs.openflow.wire.flow import encode_flow_mod
-from xenoovs.switch.vsctl import attach, quicken
 
 _FLOW = parse_flow("cookie=0x786f000000000001, priority=7,ip actions=output:p1")
 _ADD = Bundle((FlowMod(Command.ADD, _FLOW),))
@@ -138,21 +137,3 @@ def test_nothing_is_left_of_a_controller_that_ends(bridge: DummyBridge) -> None:
         Way(server).switch(bridge.ovs).apply(bridge.name, _ADD)
     eventually(lambda: set(threading.enumerate()) <= before, "all threads have ended")
     assert bridge.dump_flows() == ["cookie=0x786f000000000001, priority=7,ip actions=output:p1"]
-
-
-def test_a_controller_that_is_gone_is_asked_every_second(bridge: DummyBridge) -> None:
-    log = bridge.ovs.directory / "ovs-vswitchd.log"
-    endpoint = live_switch(bridge.ovs).endpoint
-    with running_server(Record()) as server:
-        target = server.local_target
-        place = server.expect("ovsbr1").expected
-        attach(endpoint, "ovsbr1", target=target)
-        eventually(lambda: place.connection is not None, "the bridge is connected")
-        quicken(endpoint, target=target)
-    asked = f"<->{target}: connection failed"
-    eventually(lambda: log.read_text().count(asked) >= 4, "the bridge asks again and again")
-    assert f"<->{target}: waiting 2 seconds" not in log.read_text()
-    assert (
-        bridge.ovs.vsctl("--bare", "--columns=max_backoff", "find", "controller", f'target="{target}"').strip()
-        == "1000"
-    )
