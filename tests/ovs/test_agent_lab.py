@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,12 +18,14 @@ from tests.ovs.dummy import ofctl
 from tests.ovs.lab_support import running_lab
 from tests.ovs.paced import steady_stream
 from tests.patience import eventually
+from xenoovs.agent.daemon import Agent
 from xenoovs.lab.host import kill_and_wait, processes_in
 from xenoovs.lab.lab import Lab
 from xenoovs.lab.servers import Failure, fail, heal
+from xenoovs.lab.topology import Machine
 from xenoovs.lab.traffic import Load, send
 from xenoovs.model.balancer import Balancer, Protocol
-from xenoovs.model.load import load_config, parse_config
+from xenoovs.model.load import load_config
 from xenoovs.show.conditions import troubles
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
@@ -52,21 +58,48 @@ def behind_tunnels(returns: str) -> str:
     return text
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    file = tmp_path / "my.yaml"
-    file.write_text(CONFIG)
-    return file
+@dataclass(frozen=True, slots=True)
+class World:
+    """A lab of a config in a file."""
+
+    lab: Lab
+    balancer: Balancer
+    path: Path
+
+    def agent(self) -> AbstractContextManager[Agent]:
+        return running_agent(self.path, self.lab.ovs.directory, lab=self.lab)
+
+    @property
+    def one(self) -> Machine:
+        return next(machine for machine in self.lab.topology.machines if machine.names[0] == "one")
+
+    def servers(self) -> dict[str, str]:
+        """Client -> backend, of 200 clients with two connections each."""
+        report = send(self.lab, self.balancer, load=Load(clients=200, packets=400, protocol=Protocol.TCP))
+        (service,) = report.services
+        assert service.lost == 0
+        found = {answer.client: answer.backend for answer in service.answers}
+        assert len(found) == len(service.answers) == 200
+        return found
+
+    def flows(self) -> set[str]:
+        text = ManagementSwitch(Endpoint(self.lab.ovs.db, self.lab.ovs.directory)).dump_flow_text("ovsbr1")
+        return {line.strip() for line in text.splitlines() if line.strip()}
+
+    def live_tunnels(self) -> set[str]:
+        """The tunnel ports that fast failover groups and controllers take for live."""
+        target = f"unix:{self.lab.ovs.directory}/ovsbr1.mgmt"
+        text = ofctl(self.lab.ovs, "-O", "OpenFlow14", "dump-ports-desc", target)
+        return set(re.findall(r"\((gnv0-\w+)\).*\n.*\n *state: +LIVE", text))
 
 
-def servers(lab: Lab, balancer: Balancer) -> dict[str, str]:
-    """Client -> backend, of 200 clients with two connections each."""
-    report = send(lab, balancer, load=Load(clients=200, packets=400, protocol=Protocol.TCP))
-    (service,) = report.services
-    assert service.lost == 0
-    found = {answer.client: answer.backend for answer in service.answers}
-    assert len(found) == len(service.answers) == 200
-    return found
+@contextmanager
+def world(text: str, directory: Path) -> Iterator[World]:
+    path = directory / "my.yaml"
+    path.write_text(text)
+    balancer = load_config(path)
+    with running_lab("agent", balancer, directory / "labs") as lab:
+        yield World(lab, balancer, path)
 
 
 def assert_only_clients_of_one_moved(before: dict[str, str], during: dict[str, str]) -> None:
@@ -75,36 +108,26 @@ def assert_only_clients_of_one_moved(before: dict[str, str], during: dict[str, s
     assert set(during.values()) == {"two", "six"}
 
 
-def our_flows(lab: Lab) -> set[str]:
-    text = ManagementSwitch(Endpoint(lab.ovs.db, lab.ovs.directory)).dump_flow_text("ovsbr1")
-    return {line.strip() for line in text.splitlines() if line.strip()}
-
-
 @pytest.mark.each_release
 @pytest.mark.parametrize(
     "config",
     [CONFIG, behind_tunnels("switch"), pytest.param(behind_tunnels("direct"), marks=pytest.mark.long)],
     ids=["plain", "tunnels-both-ways", "tunnels"],
 )
-def test_a_backend_dies_and_comes_back(config: str, path: Path, tmp_path: Path) -> None:
-    path.write_text(config)
-    balancer = load_config(path)
-    with running_lab("health", balancer, tmp_path / "labs") as lab:
-        machines = {m.names[0]: m for m in lab.topology.machines}
-        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
-            eventually(lambda: agent.state.round.rounds == 1, "flows at first")
-            flows, before = our_flows(lab), servers(lab, balancer)
-            assert set(before.values()) == {"one", "two", "six"}
+def test_a_backend_dies_and_comes_back(config: str, tmp_path: Path) -> None:
+    with world(config, tmp_path) as made, made.agent() as agent:
+        eventually(lambda: agent.state.round.rounds == 1, "flows at first")
+        flows, before = made.flows(), made.servers()
+        assert set(before.values()) == {"one", "two", "six"}
 
-            fail(lab, machines["one"], Failure.PORT, balancer)
-            eventually(lambda: agent.state.round.rounds == 2, "clients of the dead one at others")
-            during = servers(lab, balancer)
-            assert_only_clients_of_one_moved(before, during)
+        fail(made.lab, made.one, Failure.PORT, made.balancer)
+        eventually(lambda: agent.state.round.rounds == 2, "clients of the dead one at others")
+        assert_only_clients_of_one_moved(before, made.servers())
 
-            heal(lab, [machines["one"]], balancer)
-            eventually(lambda: agent.state.round.rounds == 3, "clients given back")
-            assert our_flows(lab) == flows
-            assert servers(lab, balancer) == before
+        heal(made.lab, [made.one], made.balancer)
+        eventually(lambda: agent.state.round.rounds == 3, "clients given back")
+        assert made.flows() == flows
+        assert made.servers() == before
 
 
 CLIENTS, RATE_PPS = 60, 20
@@ -119,19 +142,16 @@ DNS = (
 
 
 def test_only_clients_of_the_dead_backend_lose_packets_and_only_until_the_flows_change(tmp_path: Path) -> None:
-    path = tmp_path / "my.yaml"
-    path.write_text(DNS)
-    balancer = parse_config(DNS, file="my.yaml")
-    with running_lab("loss", balancer, tmp_path / "labs") as lab:
+    with world(DNS, tmp_path) as made:
+        lab, one = made.lab, made.one
         labels = {machine.label: machine.names[0] for machine in lab.topology.machines}
-        machines = {machine.names[0]: machine for machine in lab.topology.machines}
-        home = AtHome(lab, balancer.services[0])
-        with running_agent(path, lab.ovs.directory, probe=home.probe) as agent:
+        home = AtHome(lab, made.balancer.services[0])
+        with running_agent(made.path, lab.ovs.directory, probe=home.probe) as agent:
             eventually(lambda: agent.state.round.rounds == 1, "flows at first")
             with steady_stream(lab, clients=CLIENTS, rate_pps=RATE_PPS) as stream:
                 eventually(lambda: stream.say("reached") >= RATE_PPS, "a second of traffic")
                 alive = stream.say("whole")
-                kill_and_wait(processes_in(machines["one"].namespace))
+                kill_and_wait(processes_in(one.namespace))
                 eventually(lambda: agent.state.round.rounds == 2, "clients of the dead one lent to others")
                 # The flows have changed; the datapath forgets the old ones with the next revalidation.
                 lab.ovs.appctl("revalidator/wait")
@@ -144,7 +164,7 @@ def test_only_clients_of_the_dead_backend_lose_packets_and_only_until_the_flows_
     lost = {client: [number for number, by in enumerate(who) if by is None] for client, who in answers.items()}
     mine = {client for client, owner in owners.items() if owner == "one"}
     assert len(answers) == CLIENTS
-    assert {name: list(owners.values()).count(name) for name in machines} == {"one": 30, "two": 15, "six": 15}
+    assert Counter(owners.values()) == {"one": 30, "two": 15, "six": 15}
     assert {client for client, numbers in lost.items() if numbers} == mine
     for client in mine:
         first, last = lost[client][0], lost[client][-1]
@@ -167,80 +187,68 @@ def watched_by_bfd() -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("health:"))
 
 
-def live_tunnels(lab: Lab) -> set[str]:
-    """The tunnel ports that fast failover groups and controllers take for live."""
-    text = ofctl(lab.ovs, "-O", "OpenFlow14", "dump-ports-desc", f"unix:{lab.ovs.directory}/ovsbr1.mgmt")
-    return set(re.findall(r"\((gnv0-\w+)\).*\n.*\n *state: +LIVE", text))
-
-
 @pytest.mark.each_release
-def test_a_remote_whose_bfd_goes_down_is_left_until_it_is_up(path: Path, tmp_path: Path, xenoovs: CommandLine) -> None:
+def test_a_remote_whose_bfd_goes_down_is_left_until_it_is_up(tmp_path: Path, xenoovs: CommandLine) -> None:
     """BFD costs no megaflow: what comes out of a tunnel has one for each remote."""
-    path.write_text(watched_by_bfd())
-    balancer = load_config(path)
-    with running_lab("bfd", balancer, tmp_path / "labs") as lab:
-        machines = {m.names[0]: m for m in lab.topology.machines}
-        sessions = dict.fromkeys(balancer.bfd_ports, "up")
-        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
+    with world(watched_by_bfd(), tmp_path) as made, made.agent() as agent:
+        lab, sessions = made.lab, dict.fromkeys(made.balancer.bfd_ports, "up")
 
-            def found() -> dict[str, str]:
-                return {port.name: port.bfd for port in agent.ports() or () if port.bfd}
+        def found() -> dict[str, str]:
+            return {port.name: port.bfd for port in agent.ports() or () if port.bfd}
 
-            eventually(
-                lambda: found() == sessions and agent.state.round.rounds > 0 and not agent.state.dead_ports,
-                "sessions that are up, and flows",
-            )
-            flows, before = our_flows(lab), servers(lab, balancer)
-            assert set(before.values()) == {"one", "two", "six"}
-            megaflows = [line for line in lab.ovs.appctl("dpctl/dump-flows").splitlines() if "src=10.3.10.45" in line]
-            assert len(megaflows) == len(machines)
+        eventually(
+            lambda: found() == sessions and agent.state.round.rounds > 0 and not agent.state.dead_ports,
+            "sessions that are up, and flows",
+        )
+        flows, before = made.flows(), made.servers()
+        assert set(before.values()) == {"one", "two", "six"}
+        megaflows = [line for line in lab.ovs.appctl("dpctl/dump-flows").splitlines() if "src=10.3.10.45" in line]
+        assert len(megaflows) == len(lab.topology.machines)
 
-            fail(lab, machines["one"], Failure.LINK, balancer)
-            eventually(lambda: our_flows(lab) != flows, "clients of the dead one at others")
-            during = servers(lab, balancer)
-            assert_only_clients_of_one_moved(before, during)
-            assert live_tunnels(lab) == balancer.bfd_ports - {"gnv0-c0a84d0b"}
-            [service] = agent.snapshot().services
-            assert {each.name: (each.state.value, each.reason) for each in service.backends} == {
-                "one": ("down", "BFD of port gnv0-c0a84d0b is down"),
-                "two": ("unchecked", ""),
-                "six": ("unchecked", ""),
-            }
-            why = "BFD of port gnv0-c0a84d0b is down: Control Detection Time Expired"
-            assert why in [text for text, _ in troubles(agent.snapshot())]
-            said = xenoovs("doctor", path, "--db", lab.ovs.db, "-o", "json").out
-            rows = {row["subject"]: row["seen"] for row in json.loads(said)["checks"] if row["check"] == "tunnel BFD"}
-            assert sorted(seen.partition(";")[0] for seen in rows.values()) == [
-                "down: Control Detection Time Expired: no message comes from 192.168.77.11",
-                "up at both ends",
-                "up at both ends",
-            ]
+        fail(lab, made.one, Failure.LINK, made.balancer)
+        eventually(lambda: made.flows() != flows, "clients of the dead one at others")
+        assert_only_clients_of_one_moved(before, made.servers())
+        assert made.live_tunnels() == made.balancer.bfd_ports - {"gnv0-c0a84d0b"}
+        [service] = agent.snapshot().services
+        assert {each.name: (each.state.value, each.reason) for each in service.backends} == {
+            "one": ("down", "BFD of port gnv0-c0a84d0b is down"),
+            "two": ("unchecked", ""),
+            "six": ("unchecked", ""),
+        }
+        why = "BFD of port gnv0-c0a84d0b is down: Control Detection Time Expired"
+        assert why in [text for text, _ in troubles(agent.snapshot())]
+        said = xenoovs("doctor", made.path, "--db", lab.ovs.db, "-o", "json").out
+        rows = [row["seen"] for row in json.loads(said)["checks"] if row["check"] == "tunnel BFD"]
+        assert sorted(seen.partition(";")[0] for seen in rows) == [
+            "down: Control Detection Time Expired: no message comes from 192.168.77.11",
+            "up at both ends",
+            "up at both ends",
+        ]
 
-            heal(lab, [machines["one"]], balancer)
-            # On a busy machine a session may be down once more.
-            eventually(lambda: our_flows(lab) == flows, "clients given back")
-            assert servers(lab, balancer) == before
+        heal(lab, [made.one], made.balancer)
+        # On a busy machine a session may be down once more.
+        eventually(lambda: made.flows() == flows, "clients given back")
+        assert made.servers() == before
 
 
 @pytest.mark.each_release
-def test_the_switch_leaves_a_dead_remote_without_an_agent(path: Path, tmp_path: Path) -> None:
+def test_the_switch_leaves_a_dead_remote_without_an_agent(tmp_path: Path) -> None:
     """The agent that comes later moves nobody again."""
-    path.write_text(watched_by_bfd().replace("egress: p1}", "egress: p1, failover: in_switch}"))
-    balancer = load_config(path)
-    with running_lab("bfdff", balancer, tmp_path / "labs") as lab:
-        machines = {m.names[0]: m for m in lab.topology.machines}
-        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
+    text = watched_by_bfd().replace("egress: p1}", "egress: p1, failover: in_switch}")
+    with world(text, tmp_path) as made:
+        with made.agent() as agent:
             eventually(lambda: agent.state.round.rounds == 1, "flows at first")
-        eventually(lambda: live_tunnels(lab) == balancer.bfd_ports, "sessions that are up")
-        before = servers(lab, balancer)
-        fail(lab, machines["one"], Failure.LINK, balancer)
-        eventually(lambda: live_tunnels(lab) == balancer.bfd_ports - {"gnv0-c0a84d0b"}, "a port that is not live")
-        during = servers(lab, balancer)
+        eventually(lambda: made.live_tunnels() == made.balancer.bfd_ports, "sessions that are up")
+        before = made.servers()
+        fail(made.lab, made.one, Failure.LINK, made.balancer)
+        left = made.balancer.bfd_ports - {"gnv0-c0a84d0b"}
+        eventually(lambda: made.live_tunnels() == left, "a port that is not live")
+        during = made.servers()
         assert_only_clients_of_one_moved(before, during)
-        with running_agent(path, lab.ovs.directory, lab=lab) as agent:
+        with made.agent() as agent:
             eventually(lambda: agent.state.ejected == {"web": frozenset({"one"})}, "what the agent knows")
             eventually(lambda: agent.state.round.rounds == 1, "clients at their backends")
-            assert servers(lab, balancer) == during
-            heal(lab, [machines["one"]], balancer)
+            assert made.servers() == during
+            heal(made.lab, [made.one], made.balancer)
             eventually(lambda: agent.state.round.rounds == 2, "clients given back")
-            assert servers(lab, balancer) == before
+            assert made.servers() == before

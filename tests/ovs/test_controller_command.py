@@ -8,15 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from importlib.util import find_spec
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import SMALL_CONFIG, CommandLine, finish, running, start
 from tests.ovs.dummy import DummyBridge, DummyOvs, kill_and_start_vswitchd, udp_packet
-from tests.ovs.ways import free_port
 from tests.patience import PATIENCE_S, eventually
 
 CONFIG = SMALL_CONFIG.replace("weight: 30}", "weight: 30, egress: p2}")
@@ -187,48 +185,8 @@ def test_a_socket_that_vanishes_comes_back(own_ovs: DummyOvs, config: Path) -> N
         eventually(lambda: _backends(bridge) == {"02", "03"}, "all flows again")
 
 
-def test_a_socket_where_open_vswitch_does_not_connect_is_refused(
-    wide: DummyBridge, config: Path, tmp_path: Path, xenoovs: CommandLine
-) -> None:
-    said = xenoovs("controller", config, "--db", wide.ovs.db, "--listen", f"punix:{tmp_path}/controller")
-    assert said.status == 64
-    assert f"Open vSwitch connects only to sockets in its run directory, {wide.ovs.directory}" in said.err
-
-
-# ryu-manager of ryu 4.34 needs a name that eventlet has dropped; os-ken has had no launcher since 4.0.
-_LAUNCHERS = {
-    "ryu": "import sys, eventlet.wsgi; eventlet.wsgi.ALREADY_HANDLED = object(); from ryu.cmd.manager import main; "
-    "sys.argv[1:] = ['--ofp-listen-host', '127.0.0.1', '--ofp-tcp-listen-port', sys.argv[1]]; "
-    "main([*sys.argv[1:], 'xenoovs.ryu_app'])",
-    "os-ken": "import sys; from os_ken.base.app_manager import AppManager; from os_ken import cfg; "
-    "import os_ken.controller.controller; "
-    "cfg.CONF(['--ofp-listen-host', '127.0.0.1', '--ofp-tcp-listen-port', sys.argv[1]]); "
-    "AppManager.run_apps(['xenoovs.ryu_app'])",
-}
-
-
-@contextmanager
-def application(config: Path, bridge: DummyBridge) -> Iterator[subprocess.Popen[str]]:
-    """The same under the launcher of a framework, which listens by itself."""
-    port = str(free_port())
-    env = {**os.environ, "XENOOVS_CONFIG": str(config), "OSKEN_HUB_TYPE": "native"}
-    env["OVS_RUNDIR"] = str(bridge.ovs.directory)
-    launcher = _LAUNCHERS["os-ken" if find_spec("os_ken") else "ryu"]
-    argv = [sys.executable, "-c", launcher, port]
-    with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            bridge.ovs.vsctl("set-controller", bridge.name, f"tcp:127.0.0.1:{port}")
-            bridge.ovs.vsctl("set", "controller", bridge.name, "max_backoff=1000", "connection_mode=out-of-band")
-            yield process
-        finally:
-            process.kill()
-
-
 @pytest.mark.each_release
-@pytest.mark.parametrize("is_ours", [True, False], ids=["controller", "application"])
-def test_the_switch_fails_over_while_its_controller_stands_still(
-    wide: DummyBridge, config: Path, *, is_ours: bool
-) -> None:
+def test_the_switch_fails_over_while_its_controller_stands_still(wide: DummyBridge, config: Path) -> None:
     config.write_text(CONFIG.replace("egress: p1}", "egress: p1, failover: in_switch}"))
 
     def blocks() -> list[str]:
@@ -241,7 +199,7 @@ def test_the_switch_fails_over_while_its_controller_stands_still(
         wide.send("p0", [udp_packet(f"198.51.100.{number}") for number in range(64)])
         return [len(wide.sent(port)) - number for port, number in zip(("p1", "p2"), before, strict=True)]
 
-    with controller(config, wide, "--attach") if is_ours else application(config, wide) as process:
+    with controller(config, wide, "--attach") as process:
         try:
             eventually(lambda: wide.ofctl("dump-groups").count("group_id=") == 2, "a group of each order of ports")
             before, shares = blocks(), sent()

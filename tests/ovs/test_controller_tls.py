@@ -109,9 +109,10 @@ _TLS = ["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"]
         (["--listen", "127.0.0.1:0", "--tls-ca", "a"], 64, "TLS needs all of"),
         (["--listen", "127.0.0.1:0", *_TLS], 1, "c with the key k for TLS: No such file"),
         (_TLS, 64, "--tls-ca is for --listen ADDRESS:PORT"),
+        (["--listen", "punix:/run/controller"], 64, "Open vSwitch connects only to sockets in its run directory"),
     ],
 )
-def test_beyond_this_host_tls_is_required(
+def test_beyond_this_host_tls_is_required_and_on_it_a_socket_beside_those_of_open_vswitch(
     capsys: pytest.CaptureFixture[str], config: Path, options: list[str], status: int, told: str
 ) -> None:
     # A place of its own: an agent locks its bridge, and others of this name are at work.
