@@ -224,5 +224,5 @@ def _waiting(db: str) -> list[str]:
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = entry.read_bytes().decode().split("\0")
-            found += [" ".join(words)] if words[0] == "ovs-vsctl" and f"--db={db}" in words else []
+            found += [" ".join(words)] if Path(words[0]).name == "ovs-vsctl" and f"--db={db}" in words else []
     return found

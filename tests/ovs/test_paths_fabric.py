@@ -191,7 +191,7 @@ def test_bug_ways_back_that_lose_answers_moved_blocks(lab: FabricLab, tmp_path: 
         finally:
             for port in ANSWER_SOURCE_PORTS:
                 near.ofctl("del-flows", answers(port), option="--strict")
-            near.ofctl("del-meters")
+            near.ofctl("del-meter", "meter=1")
 
 
 def test_a_killed_agent_leaves_the_flows_and_the_next_one_moves_nothing_and_obeys_its_pin(
