@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import TypeVar
 
-from xenoovs.fleet.plan import next_change
+from tests.command_line import SMALL_CONFIG
+from xenoovs.decision.decision import BackendName
+from xenoovs.fleet.plan import next_change, with_override
 from xenoovs.store.view import ACK_THIS, Changes, FleetView, Intent, IntentState
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 EMPTY = FleetView("test", 1, 0, 0, 0)
+MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
 
 
 def committed(view: FleetView, changes: Changes) -> FleetView:
@@ -51,6 +55,12 @@ def given(view: FleetView, text: str, state: IntentState = IntentState.STAGED, *
     number = max(view.intents, default=0) + 1
     intent = Intent(number, text, "", "operator", "", 0, state, soak_s)
     return committed(view, Changes(intents={number: intent}))
+
+
+def overridden(view: FleetView, name: BackendName, weight: Fraction = Fraction(0)) -> FleetView:
+    """The view after `fleet drain`, or `fleet weight`, before the controller has read it. Raises FleetRefused."""
+    override = with_override(view, name, weight, author="", now_ms=0)
+    return committed(view, Changes(overrides={name: override}))
 
 
 def settled(view: FleetView) -> FleetView:

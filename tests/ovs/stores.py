@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +93,7 @@ class StoreServer:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def transact(self, *operations: dict[str, object]) -> list[dict[str, object]]:
+    def transact(self, *operations: Mapping[str, object]) -> list[dict[str, object]]:
         """What an operator may do by hand, past xenoovs."""
         request = json.dumps([self.database.value, *operations])
         answers: list[dict[str, object]] = json.loads(

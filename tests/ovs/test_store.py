@@ -22,7 +22,7 @@ from tests.ovs.stores import Proxy, StoreServer, first_view, running_cluster, ru
 from tests.patience import PATIENCE_S, eventually
 from tests.unit.store.test_reports import HUGE
 from xenoovs.decision.decision import Blocks
-from xenoovs.errors import StoreError, StoreMalformed, StoreRejected, StoreUnreachable
+from xenoovs.errors import StoreError, StoreMalformed, StoreRejected
 from xenoovs.store import servers
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.replica import NO_ANSWER
@@ -182,24 +182,6 @@ def test_text_that_ovsdb_cannot_hold_is_refused_and_the_client_goes_on(client: S
         client.commit(0, Changes(intents={1: replace(INTENT, text='é \U0001f600 " \\ \n')})) is CommitOutcome.COMMITTED
     )
     assert first_view(client).intents[1].text == 'é \U0001f600 " \\ \n'
-
-
-def test_a_dead_server_is_reported_and_an_attempt_sends_nothing(tmp_path: Path) -> None:
-    with StoreClient(f"unix:{tmp_path}/none.sock", with_intents=True) as client:
-        with pytest.raises(StoreUnreachable, match=r"none\.sock: No such file or directory"):
-            client.commit(0, Changes(), timeout_s=0.5)
-        assert client.view() is None
-        assert not client.connection.is_connected
-        assert "No such file" in client.connection.reason
-
-
-def test_remotes_of_another_form_are_refused() -> None:
-    for remotes in (
-        *("", "tcp:host", "unix:relative", "ptcp:6640", "ssl:127.0.0.1:6640"),
-        *("tcp:127.0.0.1:1,,tcp:127.0.0.2:1", "tcp:192.0.2.1:1"),
-    ):
-        with pytest.raises(StoreError, match=r"expected unix:/PATH|TLS needs|is another host: use ssl:"):
-            StoreClient(remotes)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
@@ -35,7 +36,6 @@ from xenoovs.fleet.plan import (
     parse_intent,
     restoring,
     with_intent,
-    with_override,
 )
 from xenoovs.fleet.rollout import next_step
 from xenoovs.model.balancer import Backend, Balancer, Claim
@@ -195,11 +195,10 @@ def test_a_roll_out_ends_current_or_refused_wherever_its_controller_is_killed(
         if step == at and override_of is not None:
             service, backend = override_of
             try:
-                override = with_override(view, (service, backend.name), Fraction(1), author="", now_ms=0)
+                view = fleet_support.overridden(view, (service, backend.name), Fraction(1))
             except FleetRefused:
                 override_of = None
                 continue
-            view = fleet_support.committed(view, Changes(overrides={(service, backend.name): override}))
         change = next_change(view)
         assert next_change(view) == change
         if not change.is_empty:
@@ -480,11 +479,8 @@ def test_dpus_of_one_site_agree_and_have_exactly_its_backends(data: st.DataObjec
         for _ in range(data.draw(st.integers(0, 2))):
             group = data.draw(st.sampled_from(["", *SITES]))
             name = site_name("web", group), data.draw(st.sampled_from(["b1", "b2", "b3"]))
-            try:
-                made = with_override(view, name, Fraction(data.draw(st.integers(0, 2))), author="", now_ms=0)
-            except FleetRefused:
-                continue
-            view = committed(view, Changes(overrides={name: made}))
+            with suppress(FleetRefused):
+                view = fleet_support.overridden(view, name, Fraction(data.draw(st.integers(0, 2))))
         change = next_change(view, memo=memory)
         assert comparable(change) == comparable(next_change(view))
         view = committed(view, change.changes)

@@ -29,7 +29,7 @@ import pytest
 import yaml
 
 from tests.command_line import SMALL_CONFIG
-from tests.fleet_support import EMPTY, committed, given, settled
+from tests.fleet_support import EMPTY, MORE, committed, given, settled
 from tests.golden.test_outputs import printed
 from tests.snapshots import NOW_S
 from xenoovs.agent import log as events
@@ -43,7 +43,7 @@ from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView
 SCENARIOS = sorted((Path(__file__).parent / "operators").glob("*.yaml"))
 TICK_S = 1.0
 CONFIGS = {
-    "more.yaml": SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n",
+    "more.yaml": MORE,
     "weights.yaml": SMALL_CONFIG.replace("weight: 30", "weight: 50"),
     "pinned.yaml": SMALL_CONFIG.replace("    vip:", "    drain: {mode: pin, timeout: 60s}\n    vip:"),
     "sites.yaml": SMALL_CONFIG.replace("    vip:", "    groups: [east, west]\n    vip:")

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.command_line import SMALL_CONFIG
-from tests.fleet_support import EMPTY, committed, given, settled
+from tests.fleet_support import EMPTY, MORE, committed, given, overridden, settled
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ConfigError, FleetRefused
 from xenoovs.fleet.commands.change import _read as read_text_of
@@ -21,16 +21,13 @@ from xenoovs.model.include import MAX_SIZE_BYTES
 from xenoovs.partition.block import Block
 from xenoovs.store.view import Action, Changes, Dpu, FleetView, IntentState
 
-MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
-
 
 def states(view: FleetView) -> dict[int, str]:
     return {number: intent.state.value for number, intent in view.intents.items()}
 
 
 def drained(view: FleetView, backend: str = "fips2") -> FleetView:
-    override = with_override(view, ("dns", backend), Fraction(0), author="", now_ms=0)
-    return settled(committed(view, Changes(overrides={("dns", backend): override})))
+    return settled(overridden(view, ("dns", backend)))
 
 
 def test_an_empty_fleet_needs_nothing() -> None:

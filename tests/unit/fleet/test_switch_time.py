@@ -9,7 +9,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from tests.command_line import SMALL_CONFIG
-from tests.fleet_support import EMPTY, committed, given, settled
+from tests.fleet_support import EMPTY, MORE, committed, given, settled
 from xenoovs.fleet.plan import (
     MAX_WAIT_S,
     completion,
@@ -23,7 +23,6 @@ from xenoovs.fleet.plan import (
 from xenoovs.store.view import ACK_THIS, Changes, Dpu, FleetView, IntentState
 
 NOW_MS = 1_800_000_000_000
-MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
 
 
 def time_of(view: FleetView, changes: Changes, *, after_s: float = 2.0) -> int | None:
