@@ -42,37 +42,22 @@ def wave(view: FleetView) -> FleetView:
     return settled(given(view, MORE, IntentState.ROLLING))
 
 
-def test_the_first_config_is_for_all_at_once() -> None:
-    first = given(EMPTY, SMALL_CONFIG)
-    assert time_of(first, next_change(first).changes) == 0
-
-
-def test_blocks_that_move_have_a_time_unless_the_operator_disables_it(view: FleetView) -> None:
-    later = given(view, MORE)
-    changes = next_change(later).changes
-    assert time_of(later, changes) == NOW_MS + 2000
-    assert time_of(later, changes, after_s=0.0) == 0
-
-
-def test_each_wave_has_a_time_and_its_end_none(view: FleetView, wave: FleetView) -> None:
-    begun = given(view, MORE, IntentState.ROLLING)
-    assert time_of(begun, next_change(begun).changes) == NOW_MS + 2000
-    assert time_of(wave, Changes(wave=3, ack=ACK_THIS)) == NOW_MS + 2000
-    intent = rolling_intent(wave)
+def test_what_moves_clients_has_a_time_unless_the_operator_disables_it(view: FleetView, wave: FleetView) -> None:
+    first, later, begun = given(EMPTY, SMALL_CONFIG), given(view, MORE), given(view, MORE, IntentState.ROLLING)
+    changes, intent, soon = next_change(later).changes, rolling_intent(wave), NOW_MS + 2000
     assert intent is not None
-    assert time_of(wave, refusal(wave, intent, "")) == 0
-    assert time_of(wave, completion(wave, intent)) == 0
-
-
-def test_what_changes_no_flows_leaves_the_time_as_it_is(view: FleetView) -> None:
-    assert time_of(view, Changes(dpus={"dpu3": Dpu("dpu3", frozenset())})) is None
-    later = committed(replace(view, switch_at_ms=NOW_MS + 500), Changes(dpus={"dpu3": Dpu("dpu3", frozenset())}))
-    assert later.switch_at_ms == NOW_MS + 500
-
-
-def test_a_change_that_has_its_time_keeps_it(view: FleetView) -> None:
-    later = given(view, MORE)
-    assert time_of(later, replace(next_change(later).changes, switch_at_ms=0)) == 0
+    for name, before, made, expected in (
+        ("the first config", first, next_change(first).changes, 0),
+        ("another config", later, changes, soon),
+        ("another config that has its time", later, replace(changes, switch_at_ms=0), 0),
+        ("the first wave", begun, next_change(begun).changes, soon),
+        ("the next wave", wave, Changes(wave=3, ack=ACK_THIS), soon),
+        ("a roll-out that is taken back", wave, refusal(wave, intent, ""), 0),
+        ("the end of a roll-out", wave, completion(wave, intent), 0),
+        ("no flows", view, Changes(dpus={"dpu3": Dpu("dpu3", frozenset())}), None),
+    ):
+        assert time_of(before, made) == expected, name
+    assert time_of(later, changes, after_s=0.0) == 0
 
 
 @pytest.mark.parametrize(

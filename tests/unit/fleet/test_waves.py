@@ -65,7 +65,10 @@ def test_dpus_get_the_new_services_wave_by_wave(text: str) -> None:
     view = rolling(view, text)
     for wave, begun in ((1, 1), (2, 2), (3, 4)):
         assert view.wave == wave
-        configs = [{each.config for each in view.of_dpu(name).services.values()} for name in sorted(view.dpus)]
+        own = [view.of_dpu(name) for name in sorted(view.dpus)]
+        configs = [{each.config for each in one.services.values()} for one in own]
+        # An agent saves that, and reads it when it boots without the store.
+        assert [one.of_dpu(name) for one, name in zip(own, sorted(view.dpus), strict=True)] == own
         wanted = {each.config for each in new.services.values()}
         assert [each == wanted for each in configs] == [number < begun for number in range(4)]
         view = passed(view)
