@@ -1,4 +1,7 @@
-"""`apply` with a way back: confirmed it stays; in every other case the bridge has its old flows, byte for byte."""
+"""`apply` with a way back: confirmed it stays; in every other case the bridge has its old flows, byte for byte.
+
+A drain goes on while nobody has confirmed yet; the way back leaves those of others alone.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,21 @@ import socket
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import SMALL_CONFIG, XENOOVS, Command, finish, start
+from tests.command_line import SMALL_CONFIG, XENOOVS, Command, finish, running, start
+from tests.compiled import moves_of
 from tests.ovs.dummy import DummyBridge, udp_packet
+from tests.ovs.ways import live_switch
 from tests.patience import PATIENCE_S, eventually
+from xenoovs.decision.decision import BlockMove, Phase
+from xenoovs.engine.change import PlanOptions
+from xenoovs.engine.engine import Engine
+from xenoovs.model.load import parse_config
 
 FOREIGN = "cookie=0x5,table=0,priority=5000,arp actions=NORMAL\n"
 
@@ -163,3 +174,83 @@ def test_a_confirmation_in_two_pieces_is_answered(bridge: DummyBridge, config: P
         sock.sendall(b"{}")
         assert b"confirmed: the change stays" in sock.makefile("rb").read()
     assert finish(process).status == 0
+
+
+DRAIN = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+drain: {mode: pin, timeout: 60s, idle_timeout: 60s}
+services:
+""" + "".join(
+    f"  - name: {name}\n    vip: {vip}\n    protocol: tcp\n    ports: [{port}]\n    backends:\n"
+    "      - {name: one, mac: 02:00:5e:10:00:02, weight: 1}\n      - {name: two, mac: 02:00:5e:10:00:03, weight: 1}\n"
+    for name, vip, port in (("web", "10.3.10.45", 80), ("mail", "10.3.10.46", 25))
+)
+WITHOUT_ONE = DRAIN.replace("00:02, weight: 1", "00:02, weight: 0", 1)
+
+
+@pytest.fixture
+def drained(on_bridge: Command, bridge: DummyBridge, config: Path) -> list[str]:
+    """The flows of two services; the file takes backend one out of web then."""
+    config.write_text(DRAIN)
+    assert on_bridge("apply", config, "--yes").status == 0
+    config.write_text(WITHOUT_ONE)
+    return sorted(bridge.dump_flows())
+
+
+def moving(bridge: DummyBridge) -> tuple[tuple[int, BlockMove], ...]:
+    return moves_of(live_switch(bridge.ovs).dump_flows(bridge.name))
+
+
+def has_settled(bridge: DummyBridge) -> bool:
+    return all(move.phase is Phase.OPEN for _, move in moving(bridge))
+
+
+@contextmanager
+def applying(config: Path, bridge: DummyBridge, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """An `apply` that has begun a drain; it is ended by the test or killed."""
+    with running("apply", config, "--db", bridge.ovs.db, "--yes", *options) as process:
+        eventually(lambda: bool(moving(bridge)), "the drain")
+        yield process
+
+
+def test_a_drain_goes_on_while_nobody_has_confirmed(
+    on_bridge: Command, bridge: DummyBridge, config: Path, drained: list[str]
+) -> None:
+    """New connections go to the new backend: a change that is to be judged has to be there."""
+    config.write_text(WITHOUT_ONE.replace("timeout: 60s, idle_timeout: 60s", "timeout: 4s, idle_timeout: 4s"))
+    with applying(config, bridge, "--confirm", "60s") as process:
+        eventually(lambda: has_settled(bridge), "new connections that go on")
+        eventually(lambda: not moving(bridge), "the end of the drain")
+        assert confirm(on_bridge, bridge) == 0
+        said = finish(process)
+    assert (said.status, "drained: all blocks have moved" in said.out) == (0, True), said.err
+    assert sorted(bridge.dump_flows()) != drained
+
+
+def test_the_way_back_ends_the_drain_that_it_began(bridge: DummyBridge, config: Path, drained: list[str]) -> None:
+    with applying(config, bridge, "--confirm", "4s") as process:
+        eventually(lambda: has_settled(bridge), "new connections that go on")
+        said = finish(process)
+    assert said.status == 1
+    assert "the change was not confirmed within 4s" in said.err
+    assert sorted(bridge.dump_flows()) == drained
+
+
+def test_the_way_back_leaves_the_drain_of_another_service(
+    bridge: DummyBridge, config: Path, drained: list[str]
+) -> None:
+    """It was ended with the change: all flows were put back as they had been.
+
+    An agent begins the other drain; a second `apply` is refused meanwhile.
+    """
+    with applying(config, bridge, "--confirm", "10m") as process:
+        engine = Engine(live_switch(bridge.ovs))
+        both = parse_config(DRAIN.replace("00:02, weight: 1", "00:02, weight: 0"), file="other.yaml")
+        engine.apply(engine.plan(both, PlanOptions()))
+        assert len({service for service, _ in moving(bridge)}) == 2
+        process.terminate()
+        assert finish(process).status == 1
+    (left,) = {each[0] for each in moving(bridge)}
+    web = [line for line in drained if f"{left:#x}" not in line]
+    assert [line for line in sorted(bridge.dump_flows()) if f"{left:#x}" not in line] == web
