@@ -166,7 +166,8 @@ SAVED = Runtime((Override("dns", "fips2", Fraction(1, 2), 1.5, Fraction(70)),), 
 def test_what_is_saved_is_loaded_and_nothing_set_is_no_file(tmp_path: Path) -> None:
     file = RuntimeFile(tmp_path / "state" / "br.json")
     assert file.load() == Runtime()
-    third = Runtime((Override("s", "b", Fraction(1, 3), 0.0, Fraction(2, 7)),))
+    thirds = (Override("s", "b", Fraction(1, 3), 0.0, Fraction(2, 7)),)
+    third = Runtime(thirds, is_paused=True, is_withdrawn=True)
     for saved in (third, SAVED):
         file.save(saved)
         assert file.load() == saved

@@ -295,7 +295,7 @@ def test_requests_by_tls_that_cannot_be_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n", b""], ids=str)
 def test_the_agent_of_a_server_is_sent_a_line_and_replies_with_one(end: bytes) -> None:
-    talk = reply_with(b"up 50%" + end, after=b"web\n", hold_s=60 if end else 0)
+    talk = reply_with(b"up 50%" + end, after=b"web\n", hold_s=2 * PATIENCE_S if end else 0)
     found = get(talk, target=AgentTarget, send=b"web\n")
     assert (found.ok, found.reply) == (True, "up 50%")
 
