@@ -37,8 +37,7 @@ class Difference:
 
 DIFFERENCES = (
     Difference(
-        r"test_controller_command\.py::test_flows_that_others_change_are_put_right_at_once|"
-        r"test_wire_messages\.py::test_fixed_messages",
+        r"test_controller_command\.py::test_flows_that_others_change_are_put_right_at_once",
         (2, 17),
         "it has no flow monitoring by OpenFlow 1.4 (commit c3e64047d); a round corrects the flows later",
     ),
