@@ -124,26 +124,6 @@ def test_bug_a_new_store_with_the_number_of_the_old_one_and_another_config_was_a
     assert after != before
 
 
-def test_bug_a_second_restore_of_one_export_had_the_generation_of_the_first(
-    store: FleetServers, tmp_path: Path
-) -> None:
-    file = tmp_path / "fleet.json"
-    assert store.fleet("export", file).status == 0
-    generations = []
-    for backend in ("fips2", "fips3"):
-        remade(store)
-        # No DPU has reported by then, or only some have.
-        assert store.fleet("restore", file, "--yes").status == 0
-        generations.append(store.status()["generation"])
-        assert store.fleet("drain", "dns", backend).status == 0
-        eventually(store.is_well, f"the drain of {backend}")
-    assert generations[1] > generations[0]
-    assert store.dpus[0].blocks() == store.dpus[1].blocks()
-    assert {each["backend"] for each in store.status()["overrides"]} == {"fips3"}
-    said = store.fleet("diff")
-    assert (said.status, "no service differs" in said.out) == (0, True)
-
-
 def test_a_new_store_with_fewer_changes_is_of_another_store_and_diff_shows_what_it_says(
     store: FleetServers, tmp_path: Path
 ) -> None:

@@ -97,13 +97,6 @@ FARTHER = '      - {name: farther, mac: "02:00:5e:10:00:0e", weight: 30, egress:
 SECRET = "correct horse battery staple"
 
 
-def give(store: FleetServers, text: str) -> str:
-    """Apply a config, and return what `fleet apply` says of DPUs that lack it."""
-    file = store.directory.parent / "services.yaml"
-    file.write_text(text)
-    return store.fleet("apply", file, "--now", "--yes", "--timeout", "2s").err
-
-
 def add_port(dpu: FleetDpu, name: str, *, local: str, remote: str = "flow") -> None:
     options = ("type=geneve", f"options:remote_ip={remote}", f"options:local_ip={local}", "options:key=flow")
     dpu.bridge.ovs.vsctl("add-port", "ovsbr1", name, "--", "set", "interface", name, *options)
@@ -227,8 +220,8 @@ def test_a_dpu_with_ipsec_serves_once_it_has_key_and_policy_and_the_key_stays_th
         assert SECRET in encrypting.bridge.ovs.vsctl("get", "interface", "gnv0-c0a84d0b", "options:psk")
 
         # A mistake of the operator: the key itself in the config of the fleet.
-        said = give(store, TUNNELED.replace("key: 5001", f"key: 5001, ipsec: {{psk: {SECRET}}}"))
-        assert "psk_file" in said
+        file.write_text(TUNNELED.replace("key: 5001", f"key: 5001, ipsec: {{psk: {SECRET}}}"))
+        assert "psk_file" in store.fleet("apply", file, "--now", "--yes", "--timeout", "2s").err
         exported = store.fleet("export", "-").out
         log, cache = encrypting.stop(), encrypting.cache.read_text()
         assert "dpu9" in exported

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -240,42 +239,6 @@ def test_a_gap_in_a_log_is_shown_while_the_server_runs_and_the_command_of_the_me
         names = set(first_view(writer).services)
         with StoreClient(full.files.remote) as reader:
             eventually(lambda: set(first_view(reader).services) == names, "all, after a crash of the server")
-
-
-def test_compaction_under_writes_loses_nothing_and_changes_no_leader(on_disks: list[StoreServer]) -> None:
-    leading, is_over = leader(on_disks), threading.Event()
-    committed = list[int]()
-
-    def go_on() -> None:
-        with StoreClient(remotes(on_disks), with_intents=True) as writer:
-            first_view(writer)
-            while not is_over.is_set():
-                generation = first_view(writer).generation
-                outcome = writer.commit(generation, Changes({"dns": service("dns", f"b{generation}")}), timeout_s=60)
-                if outcome is CommitOutcome.COMMITTED:
-                    committed.append(generation + 1)
-
-    with ThreadPoolExecutor(1) as pool, StoreClient(remotes(on_disks)) as reader:
-        first_view(reader)
-        writing = pool.submit(go_on)
-        try:
-            for server in on_disks:
-                wait_generation(reader, first_view(reader).generation + 20)
-                before = server.files.database.stat().st_ino
-                run(["ovs-appctl", "-t", str(server.files.control), "ovsdb-server/compact", "xenoovs"])
-                assert server.files.database.stat().st_ino != before
-        finally:
-            is_over.set()
-        writing.result()
-        assert committed == list(range(1, len(committed) + 1))
-        wait_generation(reader, committed[-1])
-    assert leader(on_disks) is leading
-    for server in on_disks:
-        server.kill()
-    for server in on_disks:
-        server.start(wait=False)
-    with StoreClient(remotes(on_disks)) as reader:
-        assert wait_generation(reader, committed[-1]).services["dns"].active.owners == {f"b{committed[-1] - 1}"}
 
 
 def test_a_relay_that_dies_during_a_change_of_all_services_sends_the_whole(
