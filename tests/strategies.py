@@ -55,6 +55,16 @@ def share(part: float) -> settings:
     return settings(max_examples=round(part * settings().max_examples))
 
 
+@st.composite
+def damaged(draw: st.DrawFn, text: str, pieces: st.SearchStrategy[str], *, longest: int) -> str:
+    """The text with one to three parts cut out, each of up to `longest` characters, and pieces put in."""
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(text)))
+        end = draw(st.integers(start, min(len(text), start + longest)))
+        text = text[:start] + draw(pieces) + text[end:]
+    return text
+
+
 VIPS4 = tuple(map(IPv4Address, ("10.3.10.45", "10.3.10.46", "10.3.10.61", "10.7.0.1")))
 VIPS6 = (IPv6Address("2001:db8::45"), IPv6Address("2001:db8::46"), IPv6Address("2001:db8:1::1"))
 VIPS: tuple[Vip, ...] = (*VIPS4, *VIPS6)

@@ -127,16 +127,6 @@ def test_backups_serve_while_every_other_backend_has_weight_0(balancer: Balancer
 # The same with the health checks of an agent.
 
 
-class StillClock:
-    """A clock that the test turns."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def now_s(self) -> float:
-        return self.now
-
-
 @st.composite
 def checked_services(draw: st.DrawFn) -> Service:
     """Up to three backends and up to three backups with a check that one result decides."""
@@ -158,23 +148,34 @@ def checked_services(draw: st.DrawFn) -> Service:
     return replace(plain, backends=tuple(made), health=health)
 
 
+class Checked:
+    """An agent of one service whose clock the test turns, and what it has decided."""
+
+    def __init__(self, balancer: Balancer, before: Decision, known: KnownShares | None = None) -> None:
+        self.balancer, self.decision, self.now_s = balancer, before, 0.0
+        self.agent = DrivenAgent(balancer, lambda: self.now_s)
+        self.agent.follow(balancer, known=known)
+
+    def probe(self, dead: frozenset[str]) -> Checked:
+        """Twice: a backend that was held is ejected for probes that were sent after the limit was lifted."""
+        for _ in range(2):
+            self.now_s += 1.0
+            for check, ((_, name),) in checks_of(self.balancer, ()).backends.items():
+                self.agent.record(check, ok=name not in dead, sent_s=self.now_s)
+            self.decision = decide(self.decision, self.agent.desired())
+        return self
+
+
 @share(0.8)
 @given(checked_services(), st.data())
 def test_while_a_backup_is_up_every_client_is_with_a_backend_that_is_up(service: Service, data: st.DataObject) -> None:
-    balancer, clock = small.balancer(service), StillClock()
-    agent = DrivenAgent(balancer, clock.now_s)
-    agent.follow(balancer)
-    names = {check: name for check, ((_, name),) in checks_of(balancer, ()).backends.items()}
+    balancer = small.balancer(service)
+    before = decide(Decision(), DesiredState(balancer))
+    agent = Checked(balancer, before)
     real = {b.name for b in service.backends if not b.is_backup}
     backups = {b.name for b in service.backends if b.is_backup}
-    before = decision = decide(Decision(), DesiredState(balancer))
     for dead in data.draw(st.lists(st.frozensets(st.sampled_from(sorted(real | backups))), max_size=6)):
-        # A backend that was held is ejected for probes that were sent after the limit was lifted.
-        for _ in range(2):
-            clock.now += 1.0
-            for check, name in names.items():
-                agent.record(check, ok=name not in dead, sent_s=clock.now)
-            decision = decide(decision, agent.desired())
+        decision = agent.probe(dead).decision
         owners = found_in(balancer, decision)[1].active.owners
         if not real - dead:
             assert owners == backups - dead or not backups - dead
@@ -189,20 +190,9 @@ def test_while_a_backup_is_up_every_client_is_with_a_backend_that_is_up(service:
 @given(checked_services(), st.data())
 def test_a_restart_of_the_agent_moves_no_client(service: Service, data: st.DataObject) -> None:
     """The flows of the bridge are enough to restore the state when no backend has changed."""
-    balancer, clock = small.balancer(service), StillClock()
+    balancer = small.balancer(service)
     dead = data.draw(st.frozensets(st.sampled_from([b.name for b in service.backends])))
-    decision = decide(Decision(), DesiredState(balancer))
-
-    def run_agent(known: KnownShares) -> Decision:
-        agent, found = DrivenAgent(balancer, clock.now_s), decision
-        agent.follow(balancer, known=known)
-        for _ in range(2):
-            clock.now += 1.0
-            for check, ((_, name),) in checks_of(balancer, ()).backends.items():
-                agent.record(check, ok=name not in dead, sent_s=clock.now)
-            found = decide(found, agent.desired())
-        return found
-
-    decision = run_agent({})
+    decision = Checked(balancer, decide(Decision(), DesiredState(balancer)), {}).probe(dead).decision
     parts = parts_served(found_in(balancer, decision)[1])
-    assert run_agent({("web", name): part for name, part in parts.items()}) == decision
+    known = {("web", name): part for name, part in parts.items()}
+    assert Checked(balancer, decision, known).probe(dead).decision == decision

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.strategies import damaged
 from tests.switch_tunnels import moved_behind_tunnels
 from xenoovs.errors import ConfigError
 from xenoovs.model.address import Family, IPAddress, Mac, PortRange, Vip, family_of, vip_of
@@ -337,20 +338,10 @@ def yaml_of(value: object) -> str:
     return repr(value).replace("None", "null").replace("True", "true").replace("False", "false")
 
 
-@st.composite
-def damaged(draw: st.DrawFn) -> str:
-    """A template with some pieces cut out and others put in."""
-    text = draw(st.sampled_from(TEMPLATES))
-    for _ in range(draw(st.integers(1, 3))):
-        start = draw(st.integers(0, len(text)))
-        end = draw(st.integers(start, min(len(text), start + 12)))
-        text = text[:start] + draw(PIECES) + text[end:]
-    return text
+DAMAGED = st.sampled_from(TEMPLATES).flatmap(lambda text: damaged(text, PIECES, longest=12))
 
 
-@given(
-    st.text() | st.binary(max_size=400) | st.lists(PIECES, max_size=40).map("".join) | damaged() | VALUES.map(yaml_of)
-)
+@given(st.text() | st.binary(max_size=400) | st.lists(PIECES, max_size=40).map("".join) | DAMAGED | VALUES.map(yaml_of))
 @example("\r")
 @example("a: \ud800")
 @example("? ")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.openflow_replies import flows_reply
 from tests.property.flows import flows
 from tests.property.wire_messages import DECODERS, NAMES, OFPORTS, OPTIONS, any_message, damaged, observed
+from tests.strategies import damaged as damaged_text
 from xenoovs.errors import ParseError, WireError
 from xenoovs.openflow.flow import Bundle, Command, Flow, FlowMod, ObservedFlow
 from xenoovs.openflow.text import parse_dump, parse_flow, render_flow
@@ -42,15 +43,11 @@ def test_what_is_rendered_is_read_back(flow: Flow, options: set[str]) -> None:
     assert parse_flow(render_flow(whole)) == whole
 
 
-@st.composite
-def _damaged_lines(draw: st.DrawFn) -> str:
-    """A good line with one piece cut out and another put in."""
-    line = render_flow(draw(flows()))
-    cut = sorted((draw(st.integers(0, len(line))), draw(st.integers(0, len(line)))))
-    return line[: cut[0]] + draw(st.sampled_from(_DUMP_WORDS) | st.text(max_size=3)) + line[cut[1] :]
+_PIECES = st.sampled_from(_DUMP_WORDS) | st.text(max_size=3)
+_DAMAGED = flows().map(render_flow).flatmap(lambda line: damaged_text(line, _PIECES, longest=len(line)))
 
 
-@given(text=st.text() | st.lists(st.sampled_from(_DUMP_WORDS)).map("".join) | _damaged_lines())
+@given(text=st.text() | st.lists(st.sampled_from(_DUMP_WORDS)).map("".join) | _DAMAGED)
 @example(text="actions=")
 @example(text="cookie=0x0,  actions= actions=0")
 @example(text=" cookie=0x1, duration=1.0s, table=0, n_packets=0, n_bytes=0, priority=1,ip actions=")

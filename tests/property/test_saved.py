@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.property.test_decision_laws import desired_states
-from tests.strategies import EGRESS, INGRESS, balancers, edits, share
+from tests.strategies import EGRESS, INGRESS, balancers, damaged, edits, share
 from xenoovs.cli.history import History
 from xenoovs.cli.saved import HistoryEntry, SavedPlan, entry_of, load, plan_of, save
 from xenoovs.compile.pipeline import PROGRAM
@@ -108,11 +108,7 @@ def texts() -> dict[type[SavedPlan | HistoryEntry], str]:
 
 @given(st.data(), st.sampled_from([SavedPlan, HistoryEntry]))
 def test_any_text_is_read_or_refused(data: st.DataObject, kind: type[SavedPlan | HistoryEntry]) -> None:
-    text = texts()[kind]
-    for _ in range(data.draw(st.integers(1, 3))):
-        begin = data.draw(st.integers(0, len(text)))
-        end = data.draw(st.integers(begin, min(len(text), begin + 40)))
-        text = text[:begin] + data.draw(st.sampled_from(_PIECES)) + text[end:]
+    text = data.draw(damaged(texts()[kind], st.sampled_from(_PIECES), longest=40))
     with TemporaryDirectory() as directory:
         path = Path(directory) / "file"
         path.write_text(text)
