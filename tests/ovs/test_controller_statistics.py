@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -11,7 +10,8 @@ from pathlib import Path
 
 from tests.command_line import finish, running, start
 from tests.ovs.dummy import DummyBridge, udp_packet
-from tests.patience import PATIENCE_S, eventually
+from tests.ovs.test_agent_seen import samples
+from tests.patience import eventually
 
 _LENGTH = 100
 
@@ -25,18 +25,6 @@ def controller(config: Path, env: dict[str, str]) -> Iterator[tuple[str, str]]:
         found = (str(json.loads(line).get("at", "")) for line in process.stderr)
         target, url = islice((at for at in found if at.startswith(("tcp:", "http:"))), 2)
         yield target, url
-
-
-def _metrics(url: str, name: str) -> dict[tuple[str, str], float]:
-    """Values of a metric by backend and path."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_S) as answer:
-        lines = answer.read().decode().splitlines()
-    found = {}
-    for line in lines:
-        if line.startswith(f"{name}{{"):
-            labels = dict(part.split("=") for part in line.partition("{")[2].partition("}")[0].split(","))
-            found[labels["backend"].strip('"'), labels["path"].strip('"')] = float(line.rsplit(" ", 1)[1])
-    return found
 
 
 def _ours(bridge: DummyBridge) -> list[str]:
@@ -62,11 +50,11 @@ def test_of_a_switch_elsewhere_flows_are_counted(bridge: DummyBridge, config: Pa
         bridge.ovs.vsctl("set-controller", bridge.name, target)
         eventually(lambda: len(_ours(bridge)) == 8, "all flows")
         sent = _send(bridge)
-        wanted = {(name, "unknown"): packets for name, packets in sent.items()}
-        eventually(lambda: _metrics(url, "xenoovs_backend_packets_total") == wanted, "the packets of each backend")
-        sizes = _metrics(url, "xenoovs_backend_bytes_total")
+        wanted = {(name, "unknown", "dns"): packets for name, packets in sent.items()}
+        eventually(lambda: samples(url, "xenoovs_backend_packets_total") == wanted, "the packets of each backend")
+        sizes = samples(url, "xenoovs_backend_bytes_total")
         assert sizes == {key: packets * _LENGTH for key, packets in wanted.items()}
-        assert _metrics(url, "xenoovs_service_offload_ratio") == {}
+        assert samples(url, "xenoovs_service_offload_ratio") == {}
         said = finish(start("status", "--control", tmp_path / "nowhere" / "xenoovs" / "ovsbr1.sock", "-o", "json"))
         backends = json.loads(said.out)["snapshot"]["services"][0]["backends"]
         assert {one["name"]: one["counted"]["packets"] for one in backends} == sent
@@ -75,5 +63,5 @@ def test_of_a_switch_elsewhere_flows_are_counted(bridge: DummyBridge, config: Pa
         bridge.ofctl("del-flows", "table=1,ip")
         eventually(lambda: len(_ours(bridge)) == 8, "all flows again")
         more = _send(bridge)
-        wanted = {(name, "unknown"): packets + more[name] for name, packets in sent.items()}
-        eventually(lambda: _metrics(url, "xenoovs_backend_packets_total") == wanted, "the sum of both")
+        wanted = {(name, "unknown", "dns"): packets + more[name] for name, packets in sent.items()}
+        eventually(lambda: samples(url, "xenoovs_backend_packets_total") == wanted, "the sum of both")
