@@ -78,6 +78,10 @@ class DummyBridge:
         text = ofctl(self.ovs, "-O", version, "--names", "--no-stats", "dump-flows", self.management)
         return [line.strip() for line in text.splitlines() if "_FLOW reply" not in line]
 
+    def ours(self) -> list[str]:
+        """The flows of xenoovs."""
+        return sorted(flow for flow in self.dump_flows() if flow.startswith("cookie=0x786f"))
+
     def send(self, port: str, packets: Sequence[str], *, length: int = 100) -> None:
         """Let packets of `length` bytes enter at `port`; each is a datapath key as text (`udp_packet` makes some)."""
         self.receive(port, [(packet, "--len", str(length)) for packet in packets])

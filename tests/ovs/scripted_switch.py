@@ -11,6 +11,8 @@ from threading import Thread
 
 from tests.patience import PATIENCE_S
 from xenoovs.controller.server import Server
+from xenoovs.openflow.flow import Bundle, Command, FlowMod
+from xenoovs.openflow.text import parse_flow
 from xenoovs.openflow.wire.frame import HEADER, Frames
 
 HELLO = bytes.fromhex("0500000800000001")
@@ -22,6 +24,9 @@ ERROR, PACKET_IN, PORT_STATUS = 1, 10, 12
 MULTIPART_REQUEST, MULTIPART_REPLY = 18, 19
 FLOW, AGGREGATE, PORT_DESC = 1, 2, 13
 _DOWN, _LIVE = 1, 4
+
+ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p1")),))
+"""One flow, which a switch with p1 takes."""
 
 Answer = Callable[[bytes], bytes | None]
 """Takes a message of the controller; None: as a good switch would answer, empty: not at all."""
@@ -57,6 +62,11 @@ def error(request: bytes) -> bytes:
 
 def xid_of(request: bytes) -> int:
     return int.from_bytes(request[4:8], "big")
+
+
+def step_of(request: bytes) -> int | None:
+    """Which step of a bundle it is."""
+    return int.from_bytes(request[12:14], "big") if request[1] == BUNDLE_CONTROL else None
 
 
 def part_of(request: bytes) -> int:

@@ -39,13 +39,9 @@ def _link(bridge: DummyBridge, port: str, state: str) -> None:
     bridge.ovs.appctl("netdev-dummy/set-admin-state", port, state)
 
 
-def _ours(bridge: DummyBridge) -> list[str]:
-    return sorted(flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f"))
-
-
 def _backends(bridge: DummyBridge) -> set[str]:
     """The last bytes of the MACs to which table 1 leads."""
-    return {flow.partition("mod_dl_dst:02:00:5e:10:00:")[2][:2] for flow in _ours(bridge) if "table=1," in flow}
+    return {flow.partition("mod_dl_dst:02:00:5e:10:00:")[2][:2] for flow in bridge.ours() if "table=1," in flow}
 
 
 @pytest.mark.each_release
@@ -53,15 +49,15 @@ def test_the_flows_are_those_of_apply(wide: DummyBridge, config: Path, xenoovs: 
     """Also of one that ends after the first round."""
     with controller(config, wide, "--attach"):
         eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
-        by_controller = _ours(wide)
+        by_controller = wide.ours()
     wide.ovs.vsctl("del-controller", wide.name)
-    assert _ours(wide) == []
+    assert wide.ours() == []
     once = ("controller", config, "--attach", "--once", "--db", wide.ovs.db)
     assert finish(start(*once)).status == 0
-    assert _ours(wide) == by_controller
+    assert wide.ours() == by_controller
     wide.ovs.vsctl("del-controller", wide.name)
     assert xenoovs("apply", config, "--yes", "--db", wide.ovs.db).status == 0
-    assert _ours(wide) == by_controller
+    assert wide.ours() == by_controller
 
 
 @pytest.mark.each_release
@@ -75,15 +71,15 @@ def test_backends_behind_a_port_without_link_or_that_is_gone_are_out_until_it_is
             eventually(lambda: _backends(wide) == {"02"}, "only the backend that can be reached")
             _link(wide, "p2", "up")
             eventually(lambda: _backends(wide) == {"02", "03"}, "all flows")
-            before = _ours(wide)
+            before = wide.ours()
             _link(wide, "p2", "down")
             eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
             _link(wide, "p2", "up")
-            eventually(lambda: _ours(wide) == before, "exactly the same as before")
+            eventually(lambda: wide.ours() == before, "exactly the same as before")
             wide.ovs.vsctl("del-port", wide.name, "p2")
             eventually(lambda: _backends(wide) == {"02"}, "clients of fips3 are with fips2")
             wide.ovs.vsctl("add-port", wide.name, "p2", "--", "set", "interface", "p2", "type=dummy")
-            eventually(lambda: _ours(wide) == before, "exactly the same as before")
+            eventually(lambda: wide.ours() == before, "exactly the same as before")
             process.send_signal(signal.SIGTERM)
             said = finish(process)
     finally:
@@ -102,11 +98,11 @@ def test_flows_that_others_change_are_put_right_at_once(wide: DummyBridge, confi
     with controller(config, wide, "--attach", "--resync", "1h") as process:
         assert process.stderr is not None
         assert _tells_of_a_change(process.stderr)
-        before = _ours(wide)
+        before = wide.ours()
         for change in (("del-flows", "table=1,ip"), ("del-flows",), ("mod-flows", "table=1,ip,actions=drop")):
             wide.ofctl(*change)
             assert _tells_of_a_change(process.stderr), change
-            assert _ours(wide) == before
+            assert wide.ours() == before
         wide.add_flows("add cookie=0x5,priority=5000,arp actions=NORMAL\n")
         process.send_signal(signal.SIGTERM)
         said = finish(process)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.scripted_switch import (
+    ADD,
     AGGREGATE,
     BUNDLE_CONTROL,
     FLOW,
@@ -29,6 +30,7 @@ from tests.ovs.scripted_switch import (
     port_status,
     read_to_end,
     scripted_switch,
+    step_of,
     xid_of,
 )
 from tests.ovs.ways import Record, Way, running_server
@@ -38,15 +40,8 @@ from tests.unit.controller.test_solicitation import solicitation
 from xenoovs.controller.bridge import PORT_EVENTS
 from xenoovs.controller.server import ControllerSwitch, Server
 from xenoovs.errors import MalformedOpenFlow, SwitchUnreachable
-from xenoovs.openflow.flow import Bundle, Command, FlowMod
-from xenoovs.openflow.text import parse_flow
 
-_ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p1")),))
 _COMMIT = 4
-
-
-def _is_commit(request: bytes) -> bool:
-    return request[1] == BUNDLE_CONTROL and int.from_bytes(request[12:14], "big") == _COMMIT
 
 
 def _switch(server: Server) -> ControllerSwitch:
@@ -59,7 +54,7 @@ def test_half_an_answer_to_a_commit() -> None:
     switches: list[ScriptedSwitch] = []
 
     def answer(request: bytes) -> bytes | None:
-        if not _is_commit(request):
+        if step_of(request) != _COMMIT:
             return None
         switches[0].send(good_answer(request)[:9])
         switches[0].close()
@@ -69,9 +64,9 @@ def test_half_an_answer_to_a_commit() -> None:
         with scripted_switch(server, answer=answer) as scripted:
             switches.append(scripted)
             with pytest.raises(SwitchUnreachable, match="the connection is lost"):
-                _switch(server).apply("ovsbr1", _ADD)
+                _switch(server).apply("ovsbr1", ADD)
         with scripted_switch(server):
-            _switch(server).apply("ovsbr1", _ADD)
+            _switch(server).apply("ovsbr1", ADD)
 
 
 def test_answers_that_nobody_asked_for_are_passed_over() -> None:
@@ -84,7 +79,7 @@ def test_answers_that_nobody_asked_for_are_passed_over() -> None:
     with running_server(Record()) as server, scripted_switch(server, answer=answer):
         switch = _switch(server)
         for _ in range(20):
-            switch.apply("ovsbr1", _ADD)
+            switch.apply("ovsbr1", ADD)
             assert switch.dump_flows("ovsbr1") == ()
 
 
@@ -92,11 +87,11 @@ def test_a_storm_of_port_changes_is_followed_and_not_all_told() -> None:
     record, storm = Record(), 20_000
     with running_server(record) as server, scripted_switch(server) as scripted:
         switch = _switch(server)
-        switch.apply("ovsbr1", _ADD)
+        switch.apply("ovsbr1", ADD)
         changes = [port_status(2, "p1", is_up=bool(number % 2)) for number in range(storm)]
         scripted.send(b"".join([*changes, port_status(1, "p0", is_up=False)]))
         # The answer comes behind the storm, on the same connection.
-        switch.apply("ovsbr1", _ADD)
+        switch.apply("ovsbr1", ADD)
         assert server.expect("ovsbr1").expected.ports_down == {"p0"}
     told = [facts for event, facts in record.events if event.startswith("port ")]
     assert PORT_EVENTS <= len(told) < storm / 10
@@ -118,8 +113,8 @@ def test_a_flood_at_one_bridge_takes_no_answer_from_another() -> None:
         other.send(packet_in(solicitation()) * 3)
         mine = server.expect("ovsbr2").proxy
         mine.follow(balancer(service(claim())))
-        ControllerSwitch(server.registry).apply("ovsbr2", _ADD)
-        ControllerSwitch(server.registry).apply("ovsbr1", _ADD)
+        ControllerSwitch(server.registry).apply("ovsbr2", ADD)
+        ControllerSwitch(server.registry).apply("ovsbr1", ADD)
         assert mine.dropped == 0
         assert server.expect("ovsbr1").proxy.dropped > 0
     assert [facts["bridge"] for facts in record.of("packets come faster than they are answered")] == ["ovsbr1"]
@@ -149,7 +144,7 @@ def test_a_storm_of_reconnects_ends_with_the_last_one() -> None:
 
 def _takes(switch: ControllerSwitch, scripted: ScriptedSwitch) -> bool:
     try:
-        switch.apply("ovsbr1", _ADD)
+        switch.apply("ovsbr1", ADD)
     except SwitchUnreachable:
         return False
     return BUNDLE_CONTROL in scripted.heard
@@ -187,7 +182,7 @@ def test_whatever_comes_the_controller_lives_on(bridge: DummyBridge, capfd: pyte
     record = Record()
     with running_server(record) as server:
         switch = Way(server).switch(bridge.ovs)
-        switch.apply(bridge.name, _ADD)
+        switch.apply(bridge.name, ADD)
         for number in range(_PEERS):
             # Each has chances of its own: where a talk is cut short is not the same on every machine.
             _talk(server, random.Random(number))

@@ -166,10 +166,6 @@ class Controller:
         self.process.communicate()
 
 
-def _ours(bridge: DummyBridge) -> list[str]:
-    return sorted(flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f"))
-
-
 def test_a_standby_refuses_requests_and_takes_over_with_what_operators_have_set(
     bridge: DummyBridge, config: Path, tmp_path: Path
 ) -> None:
@@ -182,7 +178,7 @@ def test_a_standby_refuses_requests_and_takes_over_with_what_operators_have_set(
     with ExitStack() as both:
         first = Controller(config, bridge, tmp_path, "first")
         both.callback(first.end)
-        eventually(lambda: len(_ours(bridge)) == 8, "the first has installed all flows")
+        eventually(lambda: len(bridge.ours()) == 8, "the first has installed all flows")
         second = Controller(config, bridge, tmp_path, "second")
         both.callback(second.end)
         second.wait_for("another controller is master; standing by")
@@ -193,15 +189,15 @@ def test_a_standby_refuses_requests_and_takes_over_with_what_operators_have_set(
             assert f"PID {first.process.pid}, --control {first.control}) is master of bridge ovsbr1" in refused.err
         drained = first.ask("drain", "dns", "fips2")
         assert drained.status == 0, drained.err
-        before = _ours(bridge)
+        before = bridge.ours()
         assert not any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in before)
         first.end()
         second.wait_for("this controller is master")
         bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
-        eventually(lambda: _ours(bridge) == before, "the second has reinstalled what the first had")
+        eventually(lambda: bridge.ours() == before, "the second has reinstalled what the first had")
         assert "drained" in second.ask("status").out
         assert second.ask("reset", "dns", "fips2").status == 0
-        assert any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in _ours(bridge))
+        assert any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in bridge.ours())
         assert [second.ask(*request).status for request in requests] == [0, 0, 0]
 
 

@@ -45,14 +45,10 @@ def _config(tmp_path: Path, name: str, text: str) -> Path:
     return path
 
 
-def _ours(bridge: DummyBridge) -> list[str]:
-    return sorted(flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f"))
-
-
 def _vip(bridge: DummyBridge) -> set[str]:
     """The VIPs for which the bridge has flows."""
     return {
-        flow.partition("nw_dst=")[2].partition(" ")[0].partition(",")[0] for flow in _ours(bridge) if "nw_dst=" in flow
+        flow.partition("nw_dst=")[2].partition(" ")[0].partition(",")[0] for flow in bridge.ours() if "nw_dst=" in flow
     }
 
 
@@ -146,17 +142,17 @@ def test_a_bridge_that_hangs_keeps_no_other_from_its_flows(
         with controller(one, two, *options) as process:
             target = str(_told(process, "a bridge is not attached")["remedy"]).split()[3].rstrip(",")
             hung.ovs.vsctl("set-controller", "ovsbr2", target)
-            eventually(lambda: len(_ours(first)) == 8 == len(_ours(hung)), "all flows of both")
-            before = _ours(first)
+            eventually(lambda: len(first.ours()) == 8 == len(hung.ours()), "all flows of both")
+            before = first.ours()
             os.kill(own_ovs.ovs.pids()[0], signal.SIGSTOP)
             try:
                 for _ in range(3):
                     first.ofctl("del-flows", "table=1,ip")
-                    eventually(lambda: _ours(first) == before, "what somebody has changed is right again")
+                    eventually(lambda: first.ours() == before, "what somebody has changed is right again")
             finally:
                 os.kill(own_ovs.ovs.pids()[0], signal.SIGCONT)
             hung.ofctl("del-flows", "table=1,ip")
-            eventually(lambda: len(_ours(hung)) == 8, "the other one goes on")
+            eventually(lambda: len(hung.ours()) == 8, "the other one goes on")
 
 
 def test_a_bridge_that_others_control_is_left_to_them(first: DummyBridge, second: DummyBridge, tmp_path: Path) -> None:

@@ -27,10 +27,6 @@ def controller(config: Path, env: dict[str, str]) -> Iterator[tuple[str, str]]:
         yield target, url
 
 
-def _ours(bridge: DummyBridge) -> list[str]:
-    return [flow for flow in bridge.dump_flows() if flow.startswith("cookie=0x786f")]
-
-
 def _send(bridge: DummyBridge) -> dict[str, int]:
     """Packets from 40 clients. How many went to each backend, as seen on the wire."""
     before = len(bridge.sent("p1"))
@@ -48,7 +44,7 @@ def test_of_a_switch_elsewhere_flows_are_counted(bridge: DummyBridge, config: Pa
     env = {"PATH": str(tmp_path), "OVS_RUNDIR": str(tmp_path / "nowhere")}
     with controller(config, env) as (target, url):
         bridge.ovs.vsctl("set-controller", bridge.name, target)
-        eventually(lambda: len(_ours(bridge)) == 8, "all flows")
+        eventually(lambda: len(bridge.ours()) == 8, "all flows")
         sent = _send(bridge)
         wanted = {(name, "unknown", "dns"): packets for name, packets in sent.items()}
         eventually(lambda: samples(url, "xenoovs_backend_packets_total") == wanted, "the packets of each backend")
@@ -61,7 +57,7 @@ def test_of_a_switch_elsewhere_flows_are_counted(bridge: DummyBridge, config: Pa
         assert [one["traffic"] for one in backends] == [None, None]
         # Flows that are made anew begin to count anew: what was counted stays.
         bridge.ofctl("del-flows", "table=1,ip")
-        eventually(lambda: len(_ours(bridge)) == 8, "all flows again")
+        eventually(lambda: len(bridge.ours()) == 8, "all flows again")
         more = _send(bridge)
         wanted = {(name, "unknown", "dns"): packets + more[name] for name, packets in sent.items()}
         eventually(lambda: samples(url, "xenoovs_backend_packets_total") == wanted, "the sum of both")

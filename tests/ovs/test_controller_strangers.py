@@ -16,17 +16,14 @@ import trustme
 
 from tests.ovs.certificates import certificates
 from tests.ovs.dummy import DummyBridge, DummyOvs
-from tests.ovs.scripted_switch import HELLO, peer, read_to_end, scripted_switch
+from tests.ovs.scripted_switch import ADD, HELLO, peer, read_to_end, scripted_switch
 from tests.ovs.ways import Record, Way, connect, running_server
 from tests.patience import PATIENCE_S, eventually
 from xenoovs.controller import listen
 from xenoovs.controller.listen import MAX_PENDING
 from xenoovs.controller.log import WARNINGS
 from xenoovs.controller.session import Timeouts
-from xenoovs.openflow.flow import Bundle, Command, FlowMod
-from xenoovs.openflow.text import parse_flow
 
-_ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p1")),))
 _FOREVER = Timeouts(handshake_s=3600.0)
 """So that strangers do not go by themselves."""
 _LIMITED = "too many refused connections to log each"
@@ -45,7 +42,7 @@ def test_strangers_keep_no_bridge_out_and_drive_none_out(bridge: DummyBridge, sa
                     strangers.enter_context(peer(server)).sendall(said)
                 read_to_end(oldest)
                 if not is_connected:
-                    switch.apply(bridge.name, _ADD)
+                    switch.apply(bridge.name, ADD)
                 assert len(switch.dump_flows(bridge.name)) == 1
     assert record.of("bridge disconnected")[0]["reason"] == "the controller stops"
 

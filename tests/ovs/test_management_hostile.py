@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 
 from tests.ovs.scripted_switch import (
+    ADD,
     BARRIER_REQUEST,
     BUNDLE_CONTROL,
     HELLO,
@@ -23,6 +24,7 @@ from tests.ovs.scripted_switch import (
     part_of,
     port_status,
     scripted_management,
+    step_of,
     xid_of,
 )
 from xenoovs.errors import (
@@ -32,13 +34,11 @@ from xenoovs.errors import (
     SwitchError,
     SwitchUnreachable,
 )
-from xenoovs.openflow.flow import Bundle, Command, FlowMod
-from xenoovs.openflow.text import parse_flow
+from xenoovs.openflow.flow import Bundle
 from xenoovs.switch import openflow
 from xenoovs.switch.endpoint import Endpoint
 from xenoovs.switch.management import ManagementSwitch
 
-_ADD = Bundle((FlowMod(Command.ADD, parse_flow("cookie=0x786f000000000001, priority=7 actions=output:p1")),))
 _OPEN, _COMMIT, _DISCARD = 0, 4, 6
 _ECHO_REQUEST, _ECHO_REPLY, _MULTIPART_REPLY = 2, 3, 19
 _FLOW, _AGGREGATE = 1, 2
@@ -58,20 +58,16 @@ def switch(tmp_path: Path) -> ManagementSwitch:
     return ManagementSwitch(Endpoint(f"unix:{tmp_path}/db.sock", tmp_path))
 
 
-def _step(request: bytes) -> int | None:
-    return int.from_bytes(request[12:14], "big") if request[1] == BUNDLE_CONTROL else None
-
-
 def _is_barrier(request: bytes) -> bool:
     return request[1] == BARRIER_REQUEST
 
 
 def _is_opening(request: bytes) -> bool:
-    return _step(request) == _OPEN
+    return step_of(request) == _OPEN
 
 
 def _is_commit(request: bytes) -> bool:
-    return _step(request) == _COMMIT
+    return step_of(request) == _COMMIT
 
 
 def _is_dump(request: bytes) -> bool:
@@ -86,7 +82,7 @@ def test_echo_requests_are_answered_and_answers_to_no_request_ignored(switch: Ma
         )
 
     with scripted_management(tmp_path, answer=answer) as made:
-        switch.apply("ovsbr1", _ADD)
+        switch.apply("ovsbr1", ADD)
         assert (made[0].heard.count(BUNDLE_CONTROL), _ECHO_REPLY in made[0].heard) == (2, True)
         assert switch.dump_flows("ovsbr1") == ()
         assert switch.count_flows("ovsbr1") == 0
@@ -106,11 +102,11 @@ def test_a_step_of_a_bundle_is_refused(
     seen: list[int | None] = []
 
     def answer(request: bytes) -> bytes | None:
-        seen.append(_step(request))
+        seen.append(step_of(request))
         return error(request) if is_refused(request) else None
 
     with scripted_management(tmp_path, answer=answer), pytest.raises(BundleRejected) as caught:
-        switch.apply("ovsbr1", _ADD)
+        switch.apply("ovsbr1", ADD)
     assert (caught.value.error, caught.value.message) == ("OFPBRC_EPERM", told)
     assert [step for step in seen if step is not None] == steps
 
@@ -144,7 +140,7 @@ def test_an_answer_that_does_not_come_to_its_end(
             made[-1].close()
         return b""
 
-    ask = partial(switch.dump_flows, "ovsbr1") if is_last is _is_dump else partial(switch.apply, "ovsbr1", _ADD)
+    ask = partial(switch.dump_flows, "ovsbr1") if is_last is _is_dump else partial(switch.apply, "ovsbr1", ADD)
     before = _descriptors()
     with scripted_management(tmp_path, answer=answer) as made, pytest.raises(SwitchUnreachable, match=told):
         ask()
@@ -221,7 +217,7 @@ def test_endless_events_do_not_hide_that_no_answer_comes(switch: ManagementSwitc
 
 def test_more_refusals_than_fit_a_socket(switch: ManagementSwitch, tmp_path: Path) -> None:
     """A peer that waits until its answers are read takes nothing meanwhile."""
-    many = Bundle(_ADD.mods * 20_000)
+    many = Bundle(ADD.mods * 20_000)
 
     def answer(request: bytes) -> bytes | None:
         return error(request) if request[1] == 34 else None
@@ -235,7 +231,7 @@ def test_a_run_directory_of_a_long_name(tmp_path: Path) -> None:
     directory = tmp_path / ("x" * 100)
     directory.mkdir()
     with _inside(directory), scripted_management(Path()):
-        ManagementSwitch(Endpoint(f"unix:{directory}/db.sock", directory)).apply("ovsbr1", _ADD)
+        ManagementSwitch(Endpoint(f"unix:{directory}/db.sock", directory)).apply("ovsbr1", ADD)
 
 
 @contextmanager
