@@ -96,7 +96,10 @@ def test_no_text_from_servers_and_configs_moves_the_cursor() -> None:
     shown = replace(
         snapshot(),
         services=(replace(service, name=f"web{rude}", backends=(backend,)),),
-        **dict.fromkeys(("bridge", "config_path", "last_error", "ports_problem"), rude),
+        bridge=rude,
+        config_path=rude,
+        last_error=rude,
+        ports_problem=rude,
         problems=(f"port {rude}",),
     )
     text = "".join(click.unstyle(line) for line in frame(shown, View(), Size(250, 30)))
