@@ -30,7 +30,10 @@ _ADVANCE = ("tests/unit/decision", "tests/unit/agent", "tests/scenario", "tests/
 _HEALTH = ("tests/unit/agent", "tests/scenario", "tests/property/test_agent*")
 _COMPILE = ("tests/unit/compile", "tests/golden", "tests/property/test_compile*", "tests/property/test_read*")
 _PLAN = (*_COMPILE, "tests/property/test_plan*", "tests/unit/cli")
-_FLEET = ("tests/unit/fleet", "tests/unit/agent", "tests/property/test_fleet*", "tests/property/test_appointments*")
+_FLEET = (
+    *("tests/unit/fleet", "tests/unit/agent", "tests/scenario/test_operators.py"),
+    *("tests/property/test_fleet*", "tests/property/test_appointments*"),
+)
 _STORE = ("tests/unit/store", "tests/unit/fleet", "tests/property/test_store*", "tests/property/test_fleet*")
 _VERIFY = ("tests/unit/judge", "tests/golden", "tests/property/test_verify*", "tests/property/test_offload*")
 _PARSERS = ("tests/unit/datapath", "tests/unit/openflow", "tests/property/test_*openflow*", *_VERIFY)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
 import socket
 import subprocess
 import threading
@@ -44,22 +43,19 @@ def loopback(host: int, network: int) -> str:
 
 @dataclass
 class StoreServer:
-    """One ovsdb-server in the foreground. `inside`: words before its command, as of `ip netns exec`."""
+    """One ovsdb-server in the foreground."""
 
     files: ServerFiles
     database: StoreDatabase = StoreDatabase.FLEET
     listen: Sequence[StorePort] = ()
     source: str = ""
     tls: Certificates | None = None
-    inside: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self, *, wait: bool = True) -> None:
         command = server_command(self.files, self.listen, source=self.source, tls=self.tls)
         # However this process ends, the server ends with it (prctl(2), PR_SET_PDEATHSIG).
-        self.process = subprocess.Popen(
-            [*self.inside, "setpriv", "--pdeathsig", "KILL", *command], stderr=subprocess.DEVNULL
-        )
+        self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stderr=subprocess.DEVNULL)
         if wait:
             eventually(self.serves, f"{self.files.name} serves")
 
@@ -75,10 +71,6 @@ class StoreServer:
     @property
     def remote(self) -> str:
         return self.listen[0].remote if self.listen else self.files.remote
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
 
     def kill(self) -> None:
         if self.process is not None:
@@ -129,6 +121,14 @@ def running_relay(directory: Path, source: str) -> StoreServer:
     (directory / "relay").mkdir(mode=0o700)
     port = StorePort(loopback(1, next(_NETWORKS)), 6662, is_read_only=True)
     return StoreServer(ServerFiles(directory / "relay", "relay"), listen=[port], source=source)
+
+
+def ovsdb_client(remote: str, who: Certificates | None, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What ovsdb-client(1) says to somebody with that certificate."""
+    files = [] if who is None else ["-p", str(who.key), "-c", str(who.certificate), "-C", str(who.authority)]
+    command, *rest = arguments
+    argv = ["ovsdb-client", "--timeout=30", *files, command, remote, *rest]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
 def leader_of(servers: Sequence[StoreServer]) -> StoreServer | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -20,7 +19,7 @@ import trustme
 from tests.command_line import SMALL_CONFIG, CommandLine, CommandResult
 from tests.ovs.certificates import certificates
 from tests.ovs.fleets import FleetServers
-from tests.ovs.stores import loopback
+from tests.ovs.stores import loopback, ovsdb_client
 from tests.patience import eventually
 from xenoovs.errors import FleetRefused
 from xenoovs.fleet.commands.client import fleet_store
@@ -69,15 +68,8 @@ class Gate:
         self, operation: Mapping[str, object], *, database: str = "xenoovs", who: Certificates | None = None
     ) -> str:
         """Why an operation at the port of operators is refused; empty: it is done, and undone."""
-        tls = who or self.ann
-        files = ["-p", str(tls.key), "-c", str(tls.certificate), "-C", str(self.dpu1.authority)]
-        request = json.dumps([database, operation, {"op": "abort"}])
-        said = subprocess.run(
-            ["ovsdb-client", "--timeout=10", *files, "transact", self.remote, request],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        tls = replace(who or self.ann, authority=self.dpu1.authority)
+        said = ovsdb_client(self.remote, tls, "transact", json.dumps([database, operation, {"op": "abort"}]))
         if said.returncode:
             return said.stderr
         first = json.loads(said.stdout)[0]

@@ -20,7 +20,7 @@ import trustme
 from tests.command_line import SMALL_CONFIG, CommandLine, start
 from tests.ovs.certificates import certificates
 from tests.ovs.fleets import LOCAL, running_fleet
-from tests.ovs.stores import StoreServer, first_view, loopback, service, wait_generation
+from tests.ovs.stores import StoreServer, first_view, loopback, ovsdb_client, service, wait_generation
 from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
@@ -82,19 +82,10 @@ def relay(fleet: StoreServer, authority: trustme.CA, tmp_path: Path) -> Iterator
         yield server
 
 
-def client(remote: str, who: Certificates | None, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What ovsdb-client(1) says to somebody with that certificate."""
-    files = [] if who is None else ["-p", str(who.key), "-c", str(who.certificate), "-C", str(who.authority)]
-    command, *rest = arguments
-    return subprocess.run(
-        ["ovsdb-client", "--timeout=10", *files, command, remote, *rest], capture_output=True, text=True, check=False
-    )
-
-
 def transact(
     remote: str, who: Certificates | None, *operations: dict[str, object], database: str
 ) -> list[dict[str, object]]:
-    said = client(remote, who, "transact", json.dumps([database, *operations]))
+    said = ovsdb_client(remote, who, "transact", json.dumps([database, *operations]))
     assert said.returncode == 0, said.stderr
     answers: list[dict[str, object]] = json.loads(said.stdout)
     return answers
@@ -123,7 +114,7 @@ def test_a_dpu_changes_no_row_but_its_own_opens_no_port_and_converts_nothing(
 ) -> None:
     rows = [status_operation("insert", row={"name": name}) for name in ("dpu1", "dpu2")]
     transact(states.files.remote, None, *rows, database="xenoovs_state")
-    before = client(states.files.remote, None, "dump", "xenoovs_state").stdout
+    before = ovsdb_client(states.files.remote, None, "dump", "xenoovs_state").stdout
     operations: tuple[dict[str, object], ...] = (
         status_operation("insert", row={"name": "dpu3"}),
         status_operation("update", where=NAMED_2, row={"applied": 9}),
@@ -145,9 +136,9 @@ def test_a_dpu_changes_no_row_but_its_own_opens_no_port_and_converts_nothing(
         assert any((each or {}).get("error") == "permission error" for each in said), said
     schema = tmp_path / "schema"
     schema.write_text(schema_text(StoreDatabase.STATES).replace("RBAC_Role", "Other"))
-    said_to_convert = client(states.remote, dpu1, "convert", str(schema))
+    said_to_convert = ovsdb_client(states.remote, dpu1, "convert", str(schema))
     assert said_to_convert.returncode != 0
-    assert client(states.files.remote, None, "dump", "xenoovs_state").stdout == before
+    assert ovsdb_client(states.files.remote, None, "dump", "xenoovs_state").stdout == before
 
 
 def test_a_dpu_writes_its_own_row_and_under_another_name_is_told_why(states: StoreServer, dpu1: Certificates) -> None:
@@ -209,7 +200,7 @@ def test_whoever_reads_the_services_changes_none(
 ) -> None:
     with StoreClient(relay.remote, tls=dpu1) as reader:
         assert set(wait_generation(reader, 1).services) == {"dns"}
-    before = client(fleet.files.remote, None, "dump", "xenoovs").stdout
+    before = ovsdb_client(fleet.files.remote, None, "dump", "xenoovs").stdout
     operations: tuple[dict[str, object], ...] = (
         {"op": "update", "table": "Fleet", "where": [], "row": {"generation": 99}},
         {"op": "update", "table": "Fleet", "where": [], "row": {"name": "mine"}},
@@ -222,14 +213,14 @@ def test_whoever_reads_the_services_changes_none(
     # The relay writes by its own certificate, and so does whoever owns it.
     for remote, who in ((fleet.remote, dpu1), (relay.remote, dpu1), (relay.files.remote, None)):
         for operation in operations:
-            said = client(remote, who, "transact", json.dumps(["xenoovs", operation]))
+            said = ovsdb_client(remote, who, "transact", json.dumps(["xenoovs", operation]))
             assert "error" in said.stdout or said.returncode != 0, (remote, said)
     schema = tmp_path / "schema"
     schema.write_text(schema_text(StoreDatabase.FLEET).replace("1.2.0", "9.9.9"))
-    assert client(fleet.remote, dpu1, "convert", str(schema)).returncode != 0
-    said = client(relay.remote, dpu1, "transact", json.dumps(["Local_Config", *OTHER_PORT]))
+    assert ovsdb_client(fleet.remote, dpu1, "convert", str(schema)).returncode != 0
+    said = ovsdb_client(relay.remote, dpu1, "transact", json.dumps(["Local_Config", *OTHER_PORT]))
     assert "error" in said.stdout or said.returncode != 0, said
-    assert client(fleet.files.remote, None, "dump", "xenoovs").stdout == before
+    assert ovsdb_client(fleet.files.remote, None, "dump", "xenoovs").stdout == before
 
 
 _NO_FILES = ["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"]
@@ -300,7 +291,7 @@ def test_certificates_of_the_guide_let_no_dpu_pose_as_the_store(tmp_path: Path) 
                     first_view(reader)
                 else:
                     eventually(lambda: "TLS failed" in reader.connection.reason, "the refusal")
-            relayed = client(server.remote, made["store1"], "list-dbs")
+            relayed = ovsdb_client(server.remote, made["store1"], "list-dbs")
             assert (relayed.returncode == 0) is is_trusted, relayed
 
 

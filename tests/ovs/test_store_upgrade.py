@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.ovs.stores import (
     StoreServer,
     first_view,
     loopback,
+    ovsdb_client,
     running_cluster,
     running_relay,
     service,
@@ -93,10 +93,9 @@ def without_roles(tables: dict[str, Any]) -> None:
 
 
 def ask(files: ServerFiles, *arguments: str) -> str:
-    command, *rest = arguments
-    return subprocess.run(
-        ["ovsdb-client", "--timeout=30", command, files.remote, *rest], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    said = ovsdb_client(files.remote, None, *arguments)
+    assert said.returncode == 0, said.stderr
+    return said.stdout.strip()
 
 
 def test_the_first_upgraded_server_converts_for_all_and_no_client_loses_anything(tmp_path: Path, start: Starts) -> None:
