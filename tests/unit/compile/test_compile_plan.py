@@ -65,6 +65,11 @@ def test_new_actions_are_a_modify_that_keeps_counters() -> None:
     )
 
 
+@pytest.mark.parametrize("cookie", ["cookie=0x1", "cookie=0x786e010100000001", "cookie=0x0"])
+def test_flows_of_others_are_left_alone(cookie: str) -> None:
+    assert plan([], [flow("priority=7,ip", cookie=cookie)]).is_empty
+
+
 def test_a_flow_of_others_is_not_replaced_but_named() -> None:
     difference = plan([A, B], [THEIRS])
     assert (difference.blocked, difference.added, difference.unchanged) == ((THEIRS,), (B,), 0)
