@@ -1,40 +1,19 @@
-"""What a running agent shows of real packets and links: metrics, status page and `top`, against what went in."""
+"""What a running agent shows of real packets and links, against what went in."""
 
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.command_line import XENOOVS, CommandLine
+from tests.command_line import CommandLine, running
 from tests.ovs.dummy import DummyBridge, udp_packet
 from tests.ovs.test_agent_control import agent
 from tests.patience import PATIENCE_S, eventually
 
 CLIENTS = 64
-
-
-@pytest.fixture
-def url(bridge: DummyBridge, config: Path, tmp_path: Path) -> Iterator[str]:
-    """An agent with its page, once its flows are there."""
-    log, at = tmp_path / "log", re.compile(r"at=(http://127\.0\.0\.1:[0-9]+)")
-    options = ("--db", bridge.ovs.db, "--web", "127.0.0.1:0", "--offload-interval", "100ms")
-    with log.open("w") as stderr:
-        agent = subprocess.Popen([XENOOVS, "agent", config, *options], stderr=stderr)
-    try:
-        eventually(lambda: "flows changed" in log.read_text(), "flows")
-        eventually(lambda: at.search(log.read_text()) is not None, "its page")
-        (found,) = at.findall(log.read_text())
-        yield found
-    finally:
-        agent.terminate()
-        assert agent.wait(PATIENCE_S) == 0
 
 
 def samples(url: str, name: str) -> dict[tuple[str, ...], float]:
@@ -51,7 +30,7 @@ def samples(url: str, name: str) -> dict[tuple[str, ...], float]:
 
 
 def test_packets_are_counted_where_they_went_and_never_less_and_megaflows_are_as_predicted(
-    bridge: DummyBridge, url: str
+    bridge: DummyBridge, config: Path
 ) -> None:
     def send() -> None:
         """One packet of each client: the first of a block makes its megaflow and is not counted."""
@@ -63,21 +42,25 @@ def test_packets_are_counted_where_they_went_and_never_less_and_megaflows_are_as
         found = samples(url, "xenoovs_backend_packets_total").items()
         return {backend: value for (backend, path, _), value in found if path == "software"}
 
-    # The log has the change a moment before the metrics.
-    eventually(lambda: samples(url, "xenoovs_apply_duration_seconds_count") == {(): 1}, "the first apply")
-    assert samples(url, "xenoovs_plan_duration_seconds_count")[()] >= 1
-    send()
-    blocks = sum(samples(url, "xenoovs_backend_flows").values())
-    eventually(lambda: sum(packets().values()) == CLIENTS - blocks, "all packets but the first of each block")
-    before = packets()
-    assert all(before.values())
-    assert samples(url, "xenoovs_service_megaflows") == samples(url, "xenoovs_service_megaflows_predicted")
-    assert {verdict for _, _, verdict in samples(url, "xenoovs_backend_blocks")} == {"SW"}
-    bridge.settle(removed_s=0)
-    eventually(lambda: samples(url, "xenoovs_service_megaflows") == {("dns",): 0}, "no megaflow any more")
-    assert packets() == before
-    send()
-    eventually(lambda: sum(packets().values()) == 2 * (CLIENTS - blocks), "the packets of both times")
+    options = ("--db", bridge.ovs.db, "--web", "127.0.0.1:0", "--offload-interval", "100ms", "--log", "json")
+    with running("agent", config, *options) as process:
+        assert process.stderr is not None
+        places = (str(json.loads(line).get("at", "")) for line in process.stderr)
+        url = next(at for at in places if at.startswith("http:"))
+        eventually(lambda: samples(url, "xenoovs_apply_duration_seconds_count") == {(): 1}, "the first apply")
+        assert samples(url, "xenoovs_plan_duration_seconds_count")[()] >= 1
+        send()
+        blocks = sum(samples(url, "xenoovs_backend_flows").values())
+        eventually(lambda: sum(packets().values()) == CLIENTS - blocks, "all packets but the first of each block")
+        before = packets()
+        assert all(before.values())
+        assert samples(url, "xenoovs_service_megaflows") == samples(url, "xenoovs_service_megaflows_predicted")
+        assert {verdict for _, _, verdict in samples(url, "xenoovs_backend_blocks")} == {"SW"}
+        bridge.settle(removed_s=0)
+        eventually(lambda: samples(url, "xenoovs_service_megaflows") == {("dns",): 0}, "no megaflow any more")
+        assert packets() == before
+        send()
+        eventually(lambda: sum(packets().values()) == 2 * (CLIENTS - blocks), "the packets of both times")
 
 
 def test_links_of_the_uplink_and_of_ingress_ports(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import subprocess
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandResult, finish, start
+from tests.command_line import CommandResult, finish, running, start
 from tests.ovs.dummy import DummyBridge
 from tests.ovs.scripted_switch import AGGREGATE, MULTIPART_REQUEST, message, part_of, scripted_switch, xid_of
 from tests.ovs.ways import Record, connect, live_switch, running_server
@@ -145,27 +146,6 @@ def test_a_lease_is_no_flow_of_the_program_and_heartbeats_change_no_flow(bridge:
     eventually(lambda: bridge.dump_flows() == [], "the lease is gone")
 
 
-class Controller:
-    """`xenoovs controller --redundant` as a process. `control`: its control socket."""
-
-    def __init__(self, config: Path, bridge: DummyBridge, directory: Path, name: str) -> None:
-        self.control = directory / f"{name}.sock"
-        listen = f"punix:{bridge.ovs.directory}/{name}.controller"
-        options = ("--attach", "--redundant", "--listen", listen, "--control", self.control)
-        self.process = start("controller", config, "--db", bridge.ovs.db, *options)
-
-    def ask(self, *words: str) -> CommandResult:
-        return finish(start(*words, "--control", self.control))
-
-    def wait_for(self, event: str) -> None:
-        assert self.process.stderr is not None
-        assert any(event in line for line in self.process.stderr)
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
 def test_a_standby_refuses_requests_and_takes_over_with_what_operators_have_set(
     bridge: DummyBridge, config: Path, tmp_path: Path
 ) -> None:
@@ -175,30 +155,39 @@ def test_a_standby_refuses_requests_and_takes_over_with_what_operators_have_set(
     lock, so that there is one for a bridge.
     """
     requests = (("drain", "dns", "fips3"), ("weight", "dns", "fips3", "5"), ("pause",))
+    sockets = {name: tmp_path / f"{name}.sock" for name in ("first", "second")}
+
+    def controller(name: str) -> AbstractContextManager[subprocess.Popen[str]]:
+        listen = f"punix:{bridge.ovs.directory}/{name}.controller"
+        options = ("--attach", "--redundant", "--listen", listen, "--control", sockets[name])
+        return running("controller", config, "--db", bridge.ovs.db, *options)
+
+    def ask(name: str, *words: str) -> CommandResult:
+        return finish(start(*words, "--control", sockets[name]))
+
     with ExitStack() as both:
-        first = Controller(config, bridge, tmp_path, "first")
-        both.callback(first.end)
+        first = both.enter_context(controller("first"))
         eventually(lambda: len(bridge.ours()) == 8, "the first has installed all flows")
-        second = Controller(config, bridge, tmp_path, "second")
-        both.callback(second.end)
-        second.wait_for("another controller is master; standing by")
-        eventually(lambda: answers(second.control), "its agent, which has read the state of the first")
+        second = both.enter_context(controller("second"))
+        assert second.stderr is not None
+        assert any("another controller is master; standing by" in line for line in second.stderr)
+        eventually(lambda: answers(sockets["second"]), "its agent, which has read the state of the first")
         for request in requests:
-            refused = second.ask(*request)
+            refused = ask("second", *request)
             assert refused.status == 1
-            assert f"PID {first.process.pid}, --control {first.control}) is master of bridge ovsbr1" in refused.err
-        drained = first.ask("drain", "dns", "fips2")
+            assert f"PID {first.pid}, --control {sockets['first']}) is master of bridge ovsbr1" in refused.err
+        drained = ask("first", "drain", "dns", "fips2")
         assert drained.status == 0, drained.err
         before = bridge.ours()
         assert not any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in before)
-        first.end()
-        second.wait_for("this controller is master")
+        first.kill()
+        assert any("this controller is master" in line for line in second.stderr)
         bridge.ofctl("del-flows", "cookie=0x786f000000000000/0xffff000000000000")
         eventually(lambda: bridge.ours() == before, "the second has reinstalled what the first had")
-        assert "drained" in second.ask("status").out
-        assert second.ask("reset", "dns", "fips2").status == 0
+        assert "drained" in ask("second", "status").out
+        assert ask("second", "reset", "dns", "fips2").status == 0
         assert any("mod_dl_dst:02:00:5e:10:00:02" in flow for flow in bridge.ours())
-        assert [second.ask(*request).status for request in requests] == [0, 0, 0]
+        assert [ask("second", *request).status for request in requests] == [0, 0, 0]
 
 
 def test_a_bridge_that_hangs_costs_no_other_its_master(bridge: DummyBridge) -> None:
