@@ -49,6 +49,11 @@ def test_a_rule_of_more_bits_than_a_block_has_is_passed_over() -> None:
     assert decision(block("", 1, priority=1000, family="ipv6"), one).active == Blocks.of([(ALL, B1)])
 
 
+def test_of_two_ip_versions_that_differ_ipv4_stands_for_both() -> None:
+    both = EVEN, ODD, block("::/::1", 2, family="ipv6"), block("::1/::1", 1, family="ipv6")
+    assert decision(*both) == decision(EVEN, ODD)
+
+
 def test_blocks_are_found_by_the_cookie() -> None:
     classify = parse_flow("cookie=0x786f010000000001, priority=9,ip actions=resubmit(,1)")
     foreign = parse_flow("cookie=0x1, table=1, priority=1009,ip actions=drop")
