@@ -107,6 +107,9 @@ def test_a_server_that_hangs_is_not_reported_as_stopped(fleet: Fleet, tmp_path: 
     eventually(lambda: not is_running(hung), "its end")
 
 
+NO_FILES = ["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"]
+
+
 @pytest.mark.parametrize(
     ("command", "options", "message"),
     [
@@ -120,6 +123,21 @@ def test_a_server_that_hangs_is_not_reported_as_stopped(fleet: Fleet, tmp_path: 
         ("server", ["--listen", "6661"], "'6661' is no port to listen at: expected ADDRESS:PORT"),
         ("relay", [], "--from is missing"),
         ("relay", ["--from", "nowhere"], "'nowhere': expected unix:/PATH, ssl:ADDRESS:PORT"),
+        # Beyond this host TLS is required.
+        (
+            "init",
+            ["--servers", "192.0.2.1", "--local", "192.0.2.1"],
+            "server 192.0.2.1 can be reached from other hosts",
+        ),
+        ("init", ["--servers", "127.0.0.1.example", "--local", "127.0.0.1.example"], "give --tls-key, --tls-cert"),
+        ("init", ["--tls-key", "k"], "TLS needs all of --tls-key, --tls-cert and --tls-ca"),
+        ("init", NO_FILES, "cannot use c with the key k for TLS: No such file"),
+        ("server", ["--listen", "0.0.0.0:6661"], "0.0.0.0:6661 can be reached from other hosts: give --tls-key"),
+        ("server", ["--listen-states", "[::]:6663"], "[::]:6663 can be reached from other hosts: give --tls-key"),
+        ("server", NO_FILES, "cannot use c with the key k for TLS: No such file"),
+        ("relay", ["--from", "tcp:127.0.0.1:6661", "--listen", "192.0.2.9:6662"], "192.0.2.9:6662 can be reached"),
+        ("relay", ["--from", "tcp:192.0.2.1:6661"], "tcp:192.0.2.1:6661 is another host: use ssl:"),
+        ("relay", ["--from", "ssl:192.0.2.1:6661"], "TLS needs --tls-key, --tls-cert and --tls-ca"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_makes_nothing(

@@ -21,6 +21,7 @@ from tests.command_line import SMALL_CONFIG, CommandLine, start
 from tests.ovs.certificates import certificates
 from tests.ovs.fleets import LOCAL, running_fleet
 from tests.ovs.stores import StoreServer, first_view, loopback, ovsdb_client, service, wait_generation
+from tests.ovs.test_fleet_servers import NO_FILES
 from tests.patience import eventually
 from xenoovs.store.client import CommitOutcome, DpuStatusClient, DpuStatusReader, StoreClient
 from xenoovs.store.rows import StoreDatabase, schema_text
@@ -223,44 +224,13 @@ def test_whoever_reads_the_services_changes_none(
     assert ovsdb_client(fleet.files.remote, None, "dump", "xenoovs").stdout == before
 
 
-_NO_FILES = ["--tls-key", "k", "--tls-cert", "c", "--tls-ca", "a"]
-
-
-@pytest.mark.parametrize(
-    ("command", "options", "message"),
-    [
-        (
-            "init",
-            ["--servers", "192.0.2.1", "--local", "192.0.2.1"],
-            "server 192.0.2.1 can be reached from other hosts",
-        ),
-        ("init", ["--servers", "127.0.0.1.example", "--local", "127.0.0.1.example"], "give --tls-key, --tls-cert"),
-        ("init", ["--tls-key", "k"], "TLS needs all of --tls-key, --tls-cert and --tls-ca"),
-        ("init", _NO_FILES, "cannot use c with the key k for TLS: No such file"),
-        ("server", ["--listen", "0.0.0.0:6661"], "0.0.0.0:6661 can be reached from other hosts: give --tls-key"),
-        ("server", ["--listen-states", "[::]:6663"], "[::]:6663 can be reached from other hosts: give --tls-key"),
-        ("server", _NO_FILES, "cannot use c with the key k for TLS: No such file"),
-        ("relay", ["--from", "tcp:127.0.0.1:6661", "--listen", "192.0.2.9:6662"], "192.0.2.9:6662 can be reached"),
-        ("relay", ["--from", "tcp:192.0.2.1:6661"], "tcp:192.0.2.1:6661 is another host: use ssl:"),
-        ("relay", ["--from", "ssl:192.0.2.1:6661"], "TLS needs --tls-key, --tls-cert and --tls-ca"),
-    ],
-)
-def test_beyond_this_host_tls_is_required(
-    xenoovs: CommandLine, tmp_path: Path, command: str, options: list[str], message: str
-) -> None:
-    said = xenoovs("fleet", command, *options, "--directory", tmp_path / "d")
-    assert said.status in (1, 64)
-    assert message in said.err
-    assert not (tmp_path / "d").exists()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--fleet", "ssl:192.0.2.1:6662"], "ssl:192.0.2.1:6662: TLS needs --tls-key, --tls-cert and --tls-ca"),
         (["--fleet", "tcp:192.0.2.1:6662"], "tcp:192.0.2.1:6662 is another host: use ssl:"),
         (["--fleet", "unix:/none", "--fleet-state", "tcp:192.0.2.1:6663"], "tcp:192.0.2.1:6663 is another host"),
-        (["--fleet", "unix:/none", *_NO_FILES], "cannot use c with the key k for TLS: No such file"),
+        (["--fleet", "unix:/none", *NO_FILES], "cannot use c with the key k for TLS: No such file"),
         (["--fleet", "unix:/none", "--tls-key", "k", "--tls-cert", "c"], "TLS needs all of --tls-key, --tls-cert"),
         (["--fleet", "unix:/none", "--tls-ca", "a"], "TLS needs all of --tls-key, --tls-cert and --tls-ca"),
         (["--tls-ca", "a"], "--tls-ca goes with --fleet"),
