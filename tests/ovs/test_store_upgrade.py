@@ -178,7 +178,7 @@ def test_bug_a_port_on_an_open_vswitch_before_3_0_ended_in_a_traceback(
 def test_after_an_upgrade_dpus_may_write_the_new_columns(tmp_path: Path, start: Starts) -> None:
     files = files_of(tmp_path / "store", StoreDatabase.STATES)
     permissions = ("dump", "--format=json", "xenoovs_state", "RBAC_Permission", "update")
-    with written_by("0.9.0", without("Dpu_State", "certificate_ends_s")):
+    with written_by("0.9.0", without("Dpu_State", "certificate_ends_s"), has_roles=False):
         create_databases(tmp_path / "store", name="test")
     assert start(files) == ""
     # Agents of earlier versions write `clock_us`.
