@@ -113,17 +113,6 @@ def test_open_connections_stay_and_new_ones_move(moving: DummyBridge) -> None:
         assert receivers(moving, tcp_packet(client, 1000, "psh|ack")) == [ONE]
 
 
-def test_blocks_that_stay_have_one_megaflow_each(moving: DummyBridge) -> None:
-    moving.settle(removed_s=1.0)
-    clients = [f"198.51.{high}.{low}" for high in range(4) for low in range(64)]
-    got = receivers(moving, *(tcp_packet(client, 1000, "ack") for client in clients))
-    staying = [client for client, mac in zip(clients, got, strict=True) if mac != ONE]
-    assert len(staying) == 128
-    moving.settle(removed_s=0)
-    assert set(receivers(moving, *(tcp_packet(client, 1000, "ack") for client in staying))) == {TWO, SIX}
-    assert len(moving.megaflows()) == 2
-
-
 def test_plan_status_and_verify_know_a_drain(moving: DummyBridge, xenoovs: CommandLine, config: Path) -> None:
     receivers(moving, tcp_packet("198.51.100.2", 7, "syn"), *[tcp_packet("198.51.100.2", 8, "ack")] * 2)
     said = xenoovs("plan", config, "--db", moving.ovs.db)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.ovs.dummy import ofctl
@@ -15,7 +17,6 @@ from xenoovs.lab.lab import FabricLab
 from xenoovs.measure.completion import CompletionCase, Scene, completion_experiment
 from xenoovs.measure.fabric_bed import FabricBed, dying_spine, elephant, open_fabric_bed, prepared
 from xenoovs.measure.routing_designs import RoutingDesign, running_design
-from xenoovs.measure.samples import Value
 
 FLOWS, BYTES = 10, 20_000
 FOREIGN = "cookie=0x77, priority=7,in_port=p0 actions=drop"
@@ -24,7 +25,7 @@ FOREIGN = "cookie=0x77, priority=7,in_port=p0 actions=drop"
 lab = fabric_fixture("fct", FabricShape())
 
 
-def _measured(lab: FabricLab, scene: Scene, design: RoutingDesign) -> dict[str, Value]:
+def _measured(lab: FabricLab, scene: Scene, design: RoutingDesign) -> dict[str, Any]:
     with open_fabric_bed(lab.name) as bed, prepared(bed, txrehash=False):
         experiment = completion_experiment(bed, (), repeats=1, txrehash=False, seed=1)
         return dict(experiment.measure(scene.point(design), {}).values)
@@ -45,17 +46,13 @@ def _measured(lab: FabricLab, scene: Scene, design: RoutingDesign) -> dict[str, 
 def test_every_flow_ends_by_every_design(lab: FabricLab, design: RoutingDesign, case: CompletionCase) -> None:
     values = _measured(lab, Scene(case, FLOWS, BYTES, 0.0 if case is CompletionCase.ALONE else 1.2), design)
     assert (values["flows"], values["completed"]) == (FLOWS, FLOWS)
-    flow_s = values["flow_s"]
-    assert isinstance(flow_s, list)
-    assert len(flow_s) == FLOWS
-    assert values["completion_s"] == max(flow_s)
+    assert len(values["flow_s"]) == FLOWS
+    assert values["completion_s"] == max(values["flow_s"])
     assert values["disturbed_path"] in (1, 2, 3, 4)
     if design is RoutingDesign.DOCA_AR:
         # Flows that share one of the 64 source ports of the host are one for the DPU; each of those has four probes.
-        probed, probes = values["probed"], values["probes"]
-        assert isinstance(probed, int)
-        assert 1 <= probed <= FLOWS
-        assert probes == 4 * probed
+        assert 1 <= values["probed"] <= FLOWS
+        assert values["probes"] == 4 * values["probed"]
 
 
 def test_blocks_leave_a_congested_path_and_none_is_lost(lab: FabricLab) -> None:
@@ -68,14 +65,11 @@ def test_blocks_leave_a_congested_path_and_none_is_lost(lab: FabricLab) -> None:
             assert running.values(0.0)["blocks"] == 64
             begin(0.0)
             eventually(lambda: running.values(0.0)["least_blocks"] == 0, "a path has no block")
-            values = running.values(0.0)
+            values: dict[str, Any] = {**running.values(0.0)}
         assert values["blocks"] == 64
-        moves, by_reason = values["moves"], values["moves_by_reason"]
-        assert isinstance(moves, int)
-        assert isinstance(by_reason, dict)
+        by_reason = values["moves_by_reason"]
         # A path has 16 of them; a starved machine may move some back and forth.
-        assert moves >= 16
-        assert sum(by_reason.values()) == moves
+        assert sum(by_reason.values()) == values["moves"] >= 16
         assert by_reason["congested"] >= 16
     # Those of Open vSwitch: the agent has ended.
     assert len(processes_in(lab.fabric.namespace("dpua1"))) == 2

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
+from collections.abc import Callable
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from tests.command_line import CommandLine, finish, start
+import pytest
+
+from tests.command_line import CommandLine
 from tests.ovs.dummy import DummyBridge
-from tests.patience import eventually
+from tests.ovs.test_drain_dummy import begin
 
 CONFIG = """\
 version: 1
@@ -62,50 +64,44 @@ def answered(bridge: DummyBridge, server: str) -> str:
     return passed(bridge, "p1", "p0", tcp_packet(server, f"{EVEN}:1000", "psh|ack"))[0]
 
 
-def is_settling(bridge: DummyBridge) -> bool:
-    flows = [flow for flow in bridge.dump_flows() if "learn(" in flow]
-    return not flows or any("mod_nw_dst:10.3.20.11" in flow for flow in flows)
+@pytest.fixture
+def apply(xenoovs: CommandLine, bridge: DummyBridge, config: Path) -> Callable[[str], None]:
+    """Let the bridge have the flows of a config at once."""
+
+    def applied(text: str) -> None:
+        config.write_text(text)
+        assert xenoovs("apply", config, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+
+    return applied
 
 
 def test_a_server_that_leaves_the_config_answers_as_the_vip_until_its_connections_have_ended(
-    xenoovs: CommandLine, bridge: DummyBridge, tmp_path: Path
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, apply: Callable[[str], None]
 ) -> None:
-    file = tmp_path / "my.yaml"
-    file.write_text(CONFIG)
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    apply(CONFIG)
     assert to_vip(bridge, 1000, "ack") == ONE
     assert answered(bridge, ONE) == answered(bridge, TWO) == VIP
-    file.write_text(WITHOUT_ONE)
-    process = start("apply", file, "--db", bridge.ovs.db, "-y")
-    assert process.stdout is not None
-    assert any(line.startswith("done: ") for line in iter(process.stdout.readline, ""))
-    eventually(lambda: not is_settling(bridge), "new connections that go on")
-    process.send_signal(signal.SIGINT)
-    finish(process)
+    begin(bridge, config, WITHOUT_ONE)
     assert [to_vip(bridge, 2000, flags) for flags in ("syn", "ack", "psh|ack")] == [TWO] * 3, "learned with NAT"
     assert to_vip(bridge, 1000, "psh|ack") == ONE
     assert answered(bridge, ONE) == answered(bridge, TWO) == VIP
-    assert "nothing to do" in xenoovs("plan", file, "--db", bridge.ovs.db).out
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+    assert "nothing to do" in xenoovs("plan", config, "--db", bridge.ovs.db).out
+    apply(WITHOUT_ONE)
     assert to_vip(bridge, 1000, "psh|ack") == TWO
     assert answered(bridge, ONE) == ONE, "its own packets are its own again"
 
 
-def test_from_dsr_to_nat_and_back_connections_stay(xenoovs: CommandLine, bridge: DummyBridge, tmp_path: Path) -> None:
+def test_from_dsr_to_nat_and_back_connections_stay(
+    bridge: DummyBridge, config: Path, apply: Callable[[str], None]
+) -> None:
     """The old next hop writes a port, the new one none, and the other way round."""
-    file, dsr = tmp_path / "my.yaml", CONFIG.replace("    mode: nat\n", "").replace(", port: 8080", "")
-    file.write_text(dsr)
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
+    dsr = CONFIG.replace("    mode: nat\n", "").replace(", port: 8080", "")
+    apply(dsr)
     assert to_vip(bridge, 1000, "ack") == VIP
     for text, old in ((CONFIG, VIP), (dsr, ONE)):
-        file.write_text(text)
-        process = start("apply", file, "--db", bridge.ovs.db, "-y")
-        assert process.stdout is not None
-        assert any(line.startswith("done: ") for line in iter(process.stdout.readline, ""))
+        begin(bridge, config, text)
         assert to_vip(bridge, 1000, "psh|ack") == old
-        process.send_signal(signal.SIGINT)
-        finish(process)
-        assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y", "--no-drain").status == 0
+        apply(text)
 
 
 OTHER = """\
@@ -119,18 +115,16 @@ OTHER = """\
 
 
 def test_bug_plan_warns_of_a_server_that_goes_to_another_service_while_it_drains(
-    xenoovs: CommandLine, bridge: DummyBridge, tmp_path: Path
+    xenoovs: CommandLine, bridge: DummyBridge, config: Path, apply: Callable[[str], None]
 ) -> None:
     """Its answers get the VIP of the other service at once, and nothing said so."""
-    file = tmp_path / "my.yaml"
     server = next(line for line in CONFIG.splitlines(keepends=True) if "name: one" in line)
-    file.write_text(CONFIG)
-    assert xenoovs("apply", file, "--db", bridge.ovs.db, "-y").status == 0
-    file.write_text(WITHOUT_ONE + OTHER + server)
-    said = " ".join(xenoovs("plan", file, "--db", bridge.ovs.db).out.split())
+    apply(CONFIG)
+    config.write_text(WITHOUT_ONE + OTHER + server)
+    said = " ".join(xenoovs("plan", config, "--db", bridge.ovs.db).out.split())
     one = "02:00:5e:10:00:02>10.3.20.11:8080@p1"
     assert f"{one} of web answers for shop from now on, so that open connections of web to it break." in said
-    document = json.loads(xenoovs("plan", file, "--db", bridge.ovs.db, "-o", "json").out)
+    document = json.loads(xenoovs("plan", config, "--db", bridge.ovs.db, "-o", "json").out)
     assert document["broken_returns"] == [{"service": "web", "backend": one, "answers_for": "shop"}]
-    file.write_text(WITHOUT_ONE)
-    assert "from now on" not in xenoovs("plan", file, "--db", bridge.ovs.db).out
+    config.write_text(WITHOUT_ONE)
+    assert "from now on" not in xenoovs("plan", config, "--db", bridge.ovs.db).out

@@ -37,7 +37,6 @@ from xenoovs.lab.responder import CheckAnswer, Job, dns_answer, http_answer, par
 from xenoovs.lab.topology import Machine
 from xenoovs.lab.traffic import (
     BackendAnswers,
-    ClientAnswers,
     LabReport,
     Load,
     ServiceTraffic,
@@ -291,20 +290,16 @@ TRIAL = Trial(SERVICE, Protocol.UDP, (Flight("udp", "192.0.2.1", 7, (CLIENT, OTH
 MACHINES = (_machine("b1", "a", MACS[0]), _machine("b2", "b", MACS[1]), _machine("b3", "c", MACS[2]))
 
 
-def test_labels_and_macs_become_the_names_of_the_service() -> None:
-    answers = Counter({(CLIENT, "b1"): 2, (OTHER, MACS[1]): 1})
-    traffic = service_traffic(TRIAL, MACHINES, sent=4, answers=answers)
+def test_labels_and_macs_become_the_names_of_the_service_and_other_machines_are_counted_apart() -> None:
+    answers = Counter({(CLIENT, "b1"): 2, (OTHER, MACS[1]): 1, (CLIENT, "b3"): 1, (CLIENT, "02:ff:00:00:00:01"): 2})
+    traffic = service_traffic(TRIAL, MACHINES, sent=7, answers=answers)
     assert traffic.backends == (
-        BackendAnswers("a", Fraction(3, 4), 2, Fraction(2, 3)),
-        BackendAnswers("b", Fraction(1, 4), 1, Fraction(1, 3)),
+        BackendAnswers("a", Fraction(3, 4), 2, Fraction(2, 6)),
+        BackendAnswers("b", Fraction(1, 4), 1, Fraction(1, 6)),
     )
-    assert traffic.answers == (ClientAnswers(CLIENT, "a", 2), ClientAnswers(OTHER, "b", 1))
-    assert (traffic.clients, traffic.answered, traffic.lost) == (2, 3, 1)
-
-
-def test_answers_of_other_machines_are_counted_apart() -> None:
-    answers = Counter({(CLIENT, "b3"): 1, (CLIENT, "02:ff:00:00:00:01"): 2})
-    traffic = service_traffic(TRIAL, MACHINES, sent=3, answers=answers)
+    names = {(each.client, each.backend): each.packets for each in traffic.answers if "(" not in each.backend}
+    assert names == {(CLIENT, "a"): 2, (OTHER, "b"): 1}
+    assert (traffic.clients, traffic.answered, traffic.lost) == (2, 6, 1)
     assert traffic.foreign_answers == (("(02:ff:00:00:00:01, unknown)", 2), ("(c, of another service)", 1))
 
 

@@ -20,7 +20,6 @@ def recorded(
     *,
     repeats: int = 5,
     link_bps: float | None = 10e9,
-    directory: str = "results",
     quick: bool = False,
     kind: BedKind = BedKind.LAB,
 ) -> RecordedRun:
@@ -44,7 +43,7 @@ def recorded(
     samples = tuple(
         Sample(experiment, point, number, AT, values(point, number)) for number in range(repeats) for point in planned
     )
-    return RecordedRun(Path(directory), run, samples)
+    return RecordedRun(Path("results"), run, samples)
 
 
 def number(point: Point, key: str) -> float:
@@ -126,21 +125,11 @@ def designs_run(designs: Sequence[str] = ("masked", "learn"), clients: Sequence[
     return recorded("designs", points, values)
 
 
-def paths_run(
-    alone: Mapping[str, float], together: float = 2.0, *, sent: float = 2.0, repeats: int = 5, **more: object
-) -> RecordedRun:
-    """Return a run of `measure paths` in which each pair reaches so much of what both carry alone, 0..2.
-
-    Args:
-        alone: Packets a second of each path, in both directions.
-        together: Of each pair, in all repeats.
-        sent: What the generators sent of it at the same time.
-        repeats: Of each point.
-        more: As of `recorded`.
-    """
+def paths_run(alone: Mapping[str, float], together: float = 2.0, *, repeats: int = 5) -> RecordedRun:
+    """Return a run of `measure paths`: paths carry `alone` packets a second each way, pairs 0..2 of that `together`."""
 
     def values(point: Point, _number: int) -> Values:
-        share, offered = (together / 2, sent / 2) if "beside" in point else (1.0, 1.25)
+        share, offered = (together / 2, 1.0) if "beside" in point else (1.0, 1.25)
         found: dict[str, Value] = {}
         for prefix, key in (("", "path"), ("beside_", "beside")):
             if key in point:
@@ -153,4 +142,4 @@ def paths_run(
         return found
 
     points = path_points([*alone], tuple(PathDirection))
-    return recorded("paths", points, values, repeats=repeats, **more)  # type: ignore[arg-type]
+    return recorded("paths", points, values, repeats=repeats)
