@@ -60,13 +60,8 @@ def tcp_packet(source: str, port: int, flags: str) -> str:
     )
 
 
-def receivers(bridge: DummyBridge, *packets: str) -> list[str]:
-    """The MACs to which these packets leave."""
-    return receivers_at(bridge, "p1", *packets)
-
-
-def receivers_at(bridge: DummyBridge, port: str, *packets: str) -> list[str]:
-    """The MACs to which these packets leave by this port."""
+def receivers(bridge: DummyBridge, *packets: str, port: str = "p1") -> list[str]:
+    """The MACs to which these packets leave by a port."""
     before = len(bridge.sent(port))
     bridge.send("p0", packets)
     return [frame[:6].hex() for frame in bridge.sent(port)[before:]]
@@ -209,14 +204,17 @@ def ports(dummy_ovs: DummyOvs) -> Iterator[DummyBridge]:
         yield made
 
 
+def client_of_two(bridge: DummyBridge) -> str:
+    """A client whose open connection has the backend two, behind p2."""
+    clients = (f"198.51.100.{number}" for number in range(8))
+    return next(c for c in clients if receivers(bridge, tcp_packet(c, 1, "ack"), port="p2") == [TWO])
+
+
 def answers_pass(bridge: DummyBridge) -> bool:
     """Whether what the backend two sends back leaves by p0."""
     before = len(bridge.sent("p0"))
-    answer = (
-        tcp_packet("10.3.10.45", 80, "ack")
-        .replace("in_port(1)", "in_port(3)")
-        .replace("dst=10.3.10.45", "dst=198.51.100.2")
-    )
+    answer = tcp_packet("10.3.10.45", 80, "ack").replace("in_port(1)", "in_port(3)")
+    answer = answer.replace("dst=10.3.10.45", "dst=198.51.100.2")
     bridge.send("p2", [answer])
     return len(bridge.sent("p0")) > before
 
@@ -228,13 +226,13 @@ def test_connections_of_a_drain_are_answered_after_a_second_apply_and_a_restart_
     config.write_text(ONE_ALONE)
     assert xenoovs("apply", config, "--db", ports.ovs.db, "-y").status == 0
     begin(ports, config, TWO_ALONE)
-    assert receivers_at(ports, "p2", tcp_packet("198.51.100.2", 7, "syn")) == [TWO]
+    assert receivers(ports, tcp_packet("198.51.100.2", 7, "syn"), port="p2") == [TWO]
     begin(ports, config, ONE_ALONE)
     assert answers_pass(ports)
     assert "nothing to do" in xenoovs("plan", config, "--db", ports.ovs.db).out
     with agent(ports, config):
         eventually(lambda: answers_pass(ports), "answers")
-        assert receivers_at(ports, "p2", tcp_packet("198.51.100.2", 7, "ack")) == [TWO]
+        assert receivers(ports, tcp_packet("198.51.100.2", 7, "ack"), port="p2") == [TWO]
 
 
 def test_a_backend_with_another_port_keeps_its_connections_at_the_old_one(
@@ -244,12 +242,11 @@ def test_a_backend_with_another_port_keeps_its_connections_at_the_old_one(
     config.write_text(OWN_PORT)
     with agent(ports, config) as process:
         eventually(lambda: len(ports.dump_flows()) > 3, "flows at first")
-        clients = [f"198.51.100.{number}" for number in range(8)]
-        [client, *_] = [c for c in clients if receivers_at(ports, "p2", tcp_packet(c, 1, "ack")) == [TWO]]
+        client = client_of_two(ports)
         config.write_text(OWN_PORT.replace(", egress: p2", ""))
         process.send_signal(signal.SIGHUP)
         eventually(lambda: drain_age_s(ports) is not None and not is_settling(ports), "new connections that go on")
-        assert receivers_at(ports, "p2", tcp_packet(client, 1, "ack")) == [TWO]
+        assert receivers(ports, tcp_packet(client, 1, "ack"), port="p2") == [TWO]
         assert receivers(ports, tcp_packet(client, 2, "syn")) == [TWO]
         assert answers_pass(ports)
 
@@ -266,8 +263,7 @@ def test_bug_what_drained_from_a_dead_port_was_lost_where_the_switch_fails_over(
     """The drain sent open connections to the port that the switch had left."""
     config.write_text(OWN_PORT.replace("egress: p1}", "egress: p1, failover: in_switch}", 1))
     assert xenoovs("apply", config, "--db", ports.ovs.db, "-y").status == 0
-    clients = [f"198.51.100.{number}" for number in range(8)]
-    [client, *_] = [c for c in clients if receivers_at(ports, "p2", tcp_packet(c, 1, "ack")) == [TWO]]
+    client = client_of_two(ports)
     try:
         if is_dead_before:
             set_link(ports, "p2", "down")
@@ -275,11 +271,11 @@ def test_bug_what_drained_from_a_dead_port_was_lost_where_the_switch_fails_over(
         begin(ports, config, config.read_text().replace("weight: 1, egress: p2", "weight: 0, egress: p2"))
         assert "nothing to do" in xenoovs("plan", config, "--db", ports.ovs.db).out
         if not is_dead_before:
-            assert receivers_at(ports, "p2", tcp_packet(client, 1, "ack")) == [TWO]
+            assert receivers(ports, tcp_packet(client, 1, "ack"), port="p2") == [TWO]
             set_link(ports, "p2", "down")
         assert receivers(ports, tcp_packet(client, 1, "ack"), tcp_packet(client, 2, "syn")) == [ONE, ONE]
         set_link(ports, "p2", "up")
-        assert receivers_at(ports, "p2", tcp_packet(client, 1, "ack")) == [TWO]
+        assert receivers(ports, tcp_packet(client, 1, "ack"), port="p2") == [TWO]
         assert receivers(ports, tcp_packet(client, 2, "ack")) == [ONE]
         assert xenoovs("apply", config, "--db", ports.ovs.db, "-y", "--no-drain").status == 0
         assert "group_id=" not in ports.ofctl("dump-groups")
@@ -301,7 +297,7 @@ def test_connections_learned_into_a_port_that_dies_go_on_once_the_agent_has_ejec
             config.write_text(config.read_text().replace("10:00:02, weight: 1", "10:00:02, weight: 0"))
             process.send_signal(signal.SIGHUP)
             eventually(lambda: drain_age_s(ports) is not None and not is_settling(ports), "new connections that go on")
-            [client, *_] = [c for c in of_one if receivers_at(ports, "p2", tcp_packet(c, 2, "syn")) == [TWO]]
+            [client, *_] = [c for c in of_one if receivers(ports, tcp_packet(c, 2, "syn"), port="p2") == [TWO]]
             set_link(ports, "p2", "down")
             eventually(lambda: receivers(ports, tcp_packet(client, 2, "ack")) != [], "the end of the learned flow")
             assert receivers(ports, tcp_packet(client, 3, "syn"), tcp_packet(client, 3, "ack")) == [SIX, SIX]

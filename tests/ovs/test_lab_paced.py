@@ -60,6 +60,13 @@ def traffic(*options: str) -> subprocess.Popen[str]:
     return start("lab", "traffic", "--lab", NAME, "--rate", "400", *options)
 
 
+def endless(lab: Lab) -> subprocess.Popen[str]:
+    """Traffic for an hour, whose two programs send."""
+    process = traffic("--for", "1h")
+    eventually(lambda: len(senders(lab)) == 2, "both programs send")
+    return process
+
+
 def test_both_protocols_are_sent_at_the_rate_until_the_time_is_over(lab: Lab) -> None:
     said = finish(traffic("--for", "3s", "-o", "json"))
     assert said.status == 0, said.err
@@ -73,8 +80,7 @@ def test_both_protocols_are_sent_at_the_rate_until_the_time_is_over(lab: Lab) ->
 
 def test_a_signal_ends_it_with_the_summary(lab: Lab) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        process = traffic("--for", "1h")
-        eventually(lambda: len(senders(lab)) == 2, "both programs send")
+        process = endless(lab)
         process.send_signal(number)
         said = finish(process)
         assert said.status in (0, 1), said.err  # 1: nothing was sent yet
@@ -83,17 +89,12 @@ def test_a_signal_ends_it_with_the_summary(lab: Lab) -> None:
         assert senders(lab) == []
 
 
-def test_killed_it_leaves_no_sender(lab: Lab) -> None:
-    process = traffic("--for", "1h")
-    eventually(lambda: len(senders(lab)) == 2, "both programs send")
+def test_killed_it_leaves_no_sender_and_a_sender_that_is_killed_is_named(lab: Lab) -> None:
+    process = endless(lab)
     process.kill()
     process.communicate()
     eventually(lambda: senders(lab) == [], "the programs end by themselves")
-
-
-def test_a_sender_that_is_killed_is_named(lab: Lab) -> None:
-    process = traffic("--for", "1h")
-    eventually(lambda: len(senders(lab)) == 2, "both programs send")
+    process = endless(lab)
     for pid in senders(lab):
         with suppress(ProcessLookupError):  # The end of one ends the other.
             os.kill(pid, signal.SIGKILL)

@@ -44,13 +44,6 @@ def test_up_and_down_leave_nothing_behind(tmp_path: Path) -> None:
     assert links() == links_before
 
 
-def test_two_labs_side_by_side(tmp_path: Path) -> None:
-    with running_lab("a", DNS, tmp_path) as first, running_lab("a-b1", DNS, tmp_path) as second:
-        assert down(second.name, directory=tmp_path).namespaces == 4
-        assert lab_status(first).is_healthy
-        assert remains(second.name, tmp_path / "x") == NOTHING
-
-
 @pytest.mark.parametrize(("step", "error"), [("backend odd", RuntimeError), ("clients", KeyboardInterrupt)])
 def test_a_failing_or_interrupted_up_cleans_up_after_itself(
     step: str, error: type[BaseException], tmp_path: Path

@@ -22,9 +22,10 @@ from tests.patience import eventually
 from xenoovs.errors import CommandFailed, CommandMissing, CommandTimeout, MeasureError
 from xenoovs.lab.lab import DIRECTORY_VARIABLE
 from xenoovs.lab.place import Place, machine_by_ssh, this_machine
+from xenoovs.measure.machines_bed import open_machines_bed
+from xenoovs.measure.samples import BedKind
 from xenoovs.model.address import Family
 from xenoovs.model.balancer import Claim, Protocol
-from xenoovs.model.emit import render_config
 from xenoovs.switch.process import run
 
 NAMESPACE = f"t{os.getpid()}-sshd"
@@ -176,11 +177,5 @@ def test_bed_check_finds_what_is_missing(tmp_path: Path, monkeypatch: pytest.Mon
         bed.write_text(bed.read_text().replace(", p9", "").replace("netns:none", at))
         said = xenoovs("measure", "check", bed)
         assert said.status == 0, said.out
-        (tmp_path / "my.yaml").write_text(render_config(config))
-        assert xenoovs("apply", tmp_path / "my.yaml", "--lab", lab.name, "--yes").status == 0
-        options = ("--sizes", "64", "--trial", "200ms", "--repeats", "1", "--quick", "-o", "json")
-        said = xenoovs(
-            "measure", "load", "rate", tmp_path / "my.yaml", "--bed", bed, "--out", tmp_path / "out", *options
-        )
-        assert said.status == 0, said.err
-        assert json.loads(said.out)["kind"] == "lab"
+        with open_machines_bed(bed, config) as opened:
+            assert opened.kind is BedKind.LAB

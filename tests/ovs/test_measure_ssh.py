@@ -5,31 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import XENOOVS, CommandLine
 from tests.ovs.dummy import ofctl
-from tests.ovs.lab_support import backend, balancer, lab_fixture, service
+from tests.ovs.lab_support import lab_fixture
 from tests.ovs.sshd import new_keys
+from tests.ovs.test_measure_load import BALANCER, flows
 from tests.patience import eventually
 from xenoovs.lab.host import processes_in
 from xenoovs.lab.lab import DIRECTORY_VARIABLE, Lab
 from xenoovs.measure.commands import run as measure_run
 from xenoovs.measure.machines_bed import open_machines_bed
-from xenoovs.model.address import Family
-from xenoovs.model.balancer import Claim, PortRange, Protocol
 from xenoovs.switch.process import run
-
-BALANCER = balancer(
-    service(
-        "dns",
-        Claim(frozenset({Family.IPV4}), (ip_address("10.3.10.45"),), Protocol.UDP, (PortRange(53, 53),)),
-        backends=[backend("heavy", "02:00:5e:10:00:02", weight=3), backend("light", "02:00:5e:10:00:03")],
-    )
-)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,16 +66,12 @@ def bed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
-def flows(lab: Lab, config: Path, xenoovs: CommandLine) -> Iterator[None]:
+def restored(lab: Lab, config: Path, xenoovs: CommandLine) -> Iterator[None]:
     assert xenoovs("apply", config, "--lab", lab.name, "--yes").status == 0
-    before = dump(lab)
+    before = flows(lab)
     yield
-    assert dump(lab) == before
+    assert flows(lab) == before
     eventually(lambda: not processes_in(lab.topology.clients.namespace), "the programs end")
-
-
-def dump(lab: Lab) -> list[str]:
-    return sorted(ofctl(lab.ovs, "-O", "OpenFlow14", "--no-stats", "dump-flows", lab.topology.bridge).splitlines()[1:])
 
 
 @pytest.mark.parametrize(
@@ -167,11 +153,11 @@ def dpu_application(lab: Lab, bed: Path, tmp_path: Path) -> Iterator[Path]:
     run([*inside, "ethtool", "-K", DPU_DEVICE, "tx", "off"])
     mac = run([*inside, "cat", f"/sys/class/net/{DPU_DEVICE}/address"]).stdout.strip()
     lab.ovs.vsctl("add-port", bridge, REPRESENTOR)
-    flows = (
+    added = (
         f"priority=50000,ip,in_port=p0,ip_dst={DPU_ADDRESS},actions=mod_dl_dst:{mac},output:{REPRESENTOR}\n"
         f"priority=50000,ip,in_port={REPRESENTOR},actions=output:p0\n"
     )
-    ofctl(lab.ovs, "-O", "OpenFlow14", "--names", "add-flows", bridge, "-", stdin=flows)
+    ofctl(lab.ovs, "-O", "OpenFlow14", "--names", "add-flows", bridge, "-", stdin=added)
     program = bed.parent / "dpu-bin" / "xenoovs"
     program.parent.mkdir(exist_ok=True)
     program.write_text(
@@ -195,7 +181,7 @@ def dpu_application(lab: Lab, bed: Path, tmp_path: Path) -> Iterator[Path]:
 def test_offload_on_and_off_to_a_backend_and_to_a_program_on_the_dpu(
     dpu_application: Path, config: Path, lab: Lab, tmp_path: Path, xenoovs: CommandLine
 ) -> None:
-    before = dump(lab)
+    before = flows(lab)
     at = ("--bed", dpu_application, "--out", tmp_path / "results", "--quick", "--yes", "-o", "json")
     said = xenoovs("measure", "echo", config, *at, "--offload", "both")
     assert said.status == 0, said.err
@@ -209,7 +195,7 @@ def test_offload_on_and_off_to_a_backend_and_to_a_program_on_the_dpu(
     # Off is what was set before, so that one change each suffices.
     restarts = (tmp_path / "restarts").read_text().splitlines()
     assert sorted(restarts) == ["--set offload=off --yes", "--set offload=on --yes"]
-    assert dump(lab) == before
+    assert flows(lab) == before
 
 
 def test_a_second_experiment_is_refused_whoever_began_the_first(

@@ -38,16 +38,12 @@ services:
 lab = lab_fixture("prefix", BALANCER, lambda made: install(made, BALANCER))
 
 
-def test_each_address_has_the_backends_of_its_longest_prefix(lab: Lab) -> None:
+def test_each_address_is_answered_for_and_served_by_its_longest_prefix(lab: Lab) -> None:
     report = send(lab, BALANCER, load=Load(clients=40, packets=600))
     assert (report.duplicates, report.failures) == (0, ())
     answering = {each.service: {one.name for one in each.backends if one.answered} for each in report.services}
     assert answering == {"wide": {"app1", "app2"}, "long": {"ns1", "ns2"}, "one": {"only"}}
     assert [each.lost for each in report.services] == [0, 0, 0]
-
-
-def test_arp_for_an_address_is_answered_by_the_longest_prefix(lab: Lab) -> None:
-    send(lab, BALANCER, load=Load(clients=40, packets=600))
     clients = lab.topology.clients
     shown = run(["ip", "-n", clients.namespace, "neigh", "show", "dev", clients.interface]).stdout
     found = {words[0]: words[2] for line in shown.splitlines() if len(words := line.split()) > 2 and "." in words[0]}

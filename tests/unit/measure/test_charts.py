@@ -258,20 +258,6 @@ def test_table_and_picture_have_the_same_figures(
             assert form(value) in words, (name, value)
 
 
-def test_few_repeats_of_paths_have_no_interval_of_95_percent(capsys: pytest.CaptureFixture[str]) -> None:
-    from xenoovs.measure.commands import paths as measure_paths
-    from xenoovs.measure.path_figures import measured_file, measured_paths
-
-    few = paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2, repeats=2)
-    measure_paths._show_measured(measured_paths(few))
-    measure_paths._say_few_repeats(measured_paths(few))
-    output = capsys.readouterr().out
-    assert "300k to 300k of 2" in output
-    assert "of 2: from the least to the greatest of so many repeats; an interval needs 5" in output
-    assert "# interval: the least and the greatest, of 2 repeats." in measured_file(few)
-    assert "# interval: 95 % confidence, of 5 repeats." in measured_file(paths_run({"fips2": 300e3}))
-
-
 _WITHOUT = """\
 import sys
 sys.modules |= {"numpy": None, "matplotlib": None}

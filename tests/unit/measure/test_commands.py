@@ -90,9 +90,12 @@ def test_a_run_is_planned_again_with_the_results_of_its_pairs(xenoovs: CommandLi
     assert ["fips2,", "fips3", "same", "120%", "120%", "to", "120%", "shared"] in lines
     assert ["fips2", "opposite", "120%", "120%", "to", "120%", "shared"] in lines
     assert "limited by fips2 with fips3" in result.out
-    assert (run / "paths.yaml").exists()
-    few = write(tmp_path / "few", paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2, repeats=3))
-    result = xenoovs("measure", "paths", next(few.iterdir()))
+    assert "# interval: 95 % confidence, of 5 repeats." in (run / "paths.yaml").read_text()
+    (few,) = write(tmp_path / "few", paths_run({"fips2": 300e3, "fips3": 200e3}, 1.2, repeats=3)).iterdir()
+    result = xenoovs("measure", "paths", few)
+    assert "300k to 300k of 3" in result.out
+    assert "of 3: from the least to the greatest of so many repeats; an interval needs 5" in result.out
+    assert "# interval: the least and the greatest, of 3 repeats." in (few / "paths.yaml").read_text()
     assert "the plan counts an undecided pair as what it reached: more repeats would decide" in result.out
     (other,) = write(tmp_path / "other", rate_run()).iterdir()
     assert "is a run of experiment rate: name one of `measure paths`" in xenoovs("measure", "paths", other).err

@@ -148,18 +148,13 @@ def test_figures_of_a_lab_are_never_those_of_hardware_and_text_of_a_run_cannot_b
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_quick_interrupted_and_suspect_runs_are_called_so(tmp_path: Path) -> None:
+def test_the_page_says_what_runs_are_and_sets_two_directories_side_by_side(tmp_path: Path) -> None:
     whole = rate_run(quick=True)
-    text = page(write(tmp_path / "r", suspecting(replace(whole, samples=whole.samples[:7]), 1)))
+    before = write(tmp_path / "before", suspecting(replace(whole, samples=whole.samples[:7]), 1))
+    text = page(before, write(tmp_path / "after", rate_run(factor=2)))
     assert "Quick runs, with fewer repeats and shorter measurements: rate-20260101T000000Z." in text
     assert "Incomplete runs, of which the report has what was measured: rate-20260101T000000Z." in text
     assert "the counters do not add up (1 sample)" in text
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_two_directories_stand_side_by_side(tmp_path: Path) -> None:
-    before, after = write(tmp_path / "before", rate_run()), write(tmp_path / "after", rate_run(factor=2))
-    text = page(before, after)
     assert "after against before: throughput" in text
     assert text.count("<svg ") == 1
 
