@@ -16,17 +16,57 @@ import tempfile
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.unit.lab.nic.machines import serving_machine
 from xenoovs.errors import CommandMissing, CommandTimeout, LabError
 from xenoovs.lab.nic.call import guest_place, run_inside
-from xenoovs.lab.nic.machine import PORTS, VirtualMachine
+from xenoovs.lab.nic.machine import MACHINE_MARK, PORTS, VirtualMachine
 from xenoovs.model.templates import read_template
+
+_SERVER = """
+import os, signal, socket, sys
+from xenoovs.cli.main import run
+from xenoovs.lab.nic.guest import agent
+listeners = [socket.socket(fileno=int(number)) for number in sys.argv[1:]]
+for listener in listeners:
+    if os.fork() == 0:
+        while True:
+            connection = listener.accept()[0]
+            agent.serve_host(connection.fileno(), {'xenoovs': run})
+signal.pause()
+"""
+
+
+@contextmanager
+def serving_machine(directory: Path) -> Iterator[VirtualMachine]:
+    """Stand in for a virtual machine: a process that serves its sockets as the guest does, on this host."""
+    machine = VirtualMachine(directory)
+    listeners = [socket.socket(socket.AF_UNIX) for _ in range(PORTS)]
+    for port, listener in enumerate(listeners):
+        listener.bind(str(machine.socket(port)))
+        listener.listen()
+    numbers = tuple(listener.fileno() for listener in listeners)
+    environment = {**os.environ, MACHINE_MARK: str(directory)}
+    argv = [sys.executable, "-c", _SERVER, *map(str, numbers)]
+    process = subprocess.Popen(
+        argv, env=environment, pass_fds=numbers, start_new_session=True, stdin=subprocess.DEVNULL
+    )
+    (directory / "pid").write_text(f"{process.pid}\n")
+    for listener in listeners:
+        listener.close()
+    # A moment after exec(3) a process has its environment, by which the machine is known.
+    while machine.pid is None:
+        assert process.poll() is None
+        time.sleep(0.01)
+    try:
+        yield machine
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
 
 
 @pytest.fixture
