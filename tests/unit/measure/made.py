@@ -125,11 +125,12 @@ def designs_run(designs: Sequence[str] = ("masked", "learn"), clients: Sequence[
     return recorded("designs", points, values)
 
 
-def paths_run(alone: Mapping[str, float], together: float = 2.0, *, repeats: int = 5) -> RecordedRun:
-    """Return a run of `measure paths`: paths carry `alone` packets a second each way, pairs 0..2 of that `together`."""
+def paths_run(alone: Mapping[str, float], together: float = 2.0, *, sent: float = 2.0, repeats: int = 5) -> RecordedRun:
+    """Return a run of `measure paths`: paths carry `alone` packets a second each way, pairs 0..2 of that `together`,
+    when the generators sent `sent` of it."""
 
     def values(point: Point, _number: int) -> Values:
-        share, offered = (together / 2, 1.0) if "beside" in point else (1.0, 1.25)
+        share, offered = (together / 2, sent / 2) if "beside" in point else (1.0, 1.25)
         found: dict[str, Value] = {}
         for prefix, key in (("", "path"), ("beside_", "beside")):
             if key in point:
