@@ -37,10 +37,11 @@ from xenoovs.decision.ejection import (
     with_dead_ports,
 )
 from xenoovs.model.address import Mac
-from xenoovs.model.balancer import AllDown, Backend, Balancer, Health, Initial, ProbeKind, Protocol, Service
+from xenoovs.model.balancer import AgentCheck, AllDown, Backend, Balancer, Health, Initial, ProbeKind, Protocol, Service
 from xenoovs.model.load import parse_config
 from xenoovs.model.next_hop import Direct
 from xenoovs.partition.change import STEPS
+from xenoovs.show.snapshot import Override
 
 HEALTH = Health(ProbeKind.ICMP, fall=1, jitter=Fraction(0))
 VIP = IPv4Address("192.0.2.1")
@@ -235,6 +236,21 @@ def test_a_server_of_several_services_begins_up_only_if_all_of_them_used_it(othe
     checks = Checks(backends={check: (("web", "a"), ("dns", "a"))})
     tracker = HealthTracker().with_checks(checks, {("web", "a"): Fraction(1, 2), ("dns", "a"): others}, 0.0)
     assert tracker.health[check].is_up is is_up
+
+
+def test_a_drained_backend_is_probed_and_one_in_maintenance_is_not() -> None:
+    drained = Override("web", "b0", Fraction(0), 0.0, Fraction(1))
+    away = replace(drained, backend="b1", is_maintenance=True)
+    balancer = small.balancer(service("web", 1, 1, 1, port=80))
+    assert checks_of(balancer, (drained, away)).by_backend.keys() == {("web", "b0"), ("web", "b2")}
+
+
+def test_a_reload_keeps_the_health_of_the_agents_of_servers() -> None:
+    advertising = replace(service("web", 1, 1, port=80), agent_check=AgentCheck(9707))
+    checks = checks_of(small.balancer(advertising), ())
+    tracker = HealthTracker().with_checks(checks, {}, 0.0)
+    assert checks.agents
+    assert tracker.with_checks(checks, {}, 5.0).health == tracker.health
 
 
 ICMP = Health(ProbeKind.ICMP)
