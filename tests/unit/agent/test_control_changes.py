@@ -118,6 +118,7 @@ REFUSED: list[tuple[Requests, str, dict[str, Any], str, str]] = [
     ([], "weight", {**WEB1, "weight": 0.00001}, "409 impossible", "tolerance"),
     ([], "weight", {**WEB1, "weight": -1}, "400 bad_request", "below 0"),
     ([], "confirm", {}, "409 nothing_waits", "no change waits"),
+    ([], "pause", {"withdraw": True}, "409 not_announced", "the config announces no VIP"),
     (DNS_LEAVES, "drain", {"backend": "web1"}, "409 impossible", "service dns: every backend with a weight is drained"),
     (MOST, "drain", WEB2, "409 impossible", "every other backend with a weight is down or in maintenance"),
     (
