@@ -1,6 +1,6 @@
-"""The config file while an agent runs: it may change at any time, also to a useless text, and the last good one stays.
+"""The config file of a running agent. It may change at any time. While it is invalid, the last good config stays.
 
-A config is good once the bridge has it. Until then it is a candidate: it is valid, but its ports may be missing or its
+A config is good once the bridge has it. Until then it is a candidate: valid, but its ports may be missing or its
 weights impossible.
 """
 
@@ -20,14 +20,14 @@ from xenoovs.store.view import FleetView
 
 DIGEST_DIGITS = 12
 ConfigParser = Callable[[bytes, ConfigSources], Balancer]
-"""Returns the config in a text, with what it includes from the sources."""
+"""Parses the text of a config. Files that it includes are read through the sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigVersion:
     """A valid config. `digest`: the start of the SHA-256 of its text, with that of the files that it includes. `view`:
-    the view of the store that both are from; None if the config is a file alone. `commit_at_s`: when the bridge is to
-    change, on the clock of `time.monotonic()`; None: at once."""
+    the view of the store that both are from; None if the config is a file alone. `commit_at_s`: when the bridge must
+    change, on the clock of `time.monotonic()`; None if at once."""
 
     balancer: Balancer
     digest: str
@@ -37,7 +37,7 @@ class ConfigVersion:
 
 
 _TURN = Lock()
-"""Threads that parse at the same time all end when the last does. So the bridge of the first file need not wait."""
+"""One thread parses at a time. In parallel all would end late, and the first bridge would wait for all files."""
 
 
 def _parse(text: bytes, sources: ConfigSources) -> Balancer:
@@ -45,7 +45,8 @@ def _parse(text: bytes, sources: ConfigSources) -> Balancer:
 
 
 def parse_bound(text: bytes, sources: ConfigSources, *, bridge: str) -> Balancer:
-    """Parse a file that must keep its bridge, by its label, as ConfigParser. Raises ConfigError, OtherBridge."""
+    """Parse a config as a ConfigParser does, and require that the label of its bridge is `bridge`. Raises ConfigError,
+    OtherBridge."""
     balancer = _parse(text, sources)
     if (label := balancer.uplinks.label) != bridge:
         raise OtherBridge(mine=bridge, wanted=label)
@@ -53,10 +54,10 @@ def parse_bound(text: bytes, sources: ConfigSources, *, bridge: str) -> Balancer
 
 
 class ConfigFile:
-    """A config file, with what it includes, and the last good config. `candidate`: no round has applied it yet."""
+    """A config file with the files it includes. `candidate`: a valid config that no round has applied yet."""
 
     def __init__(self, path: Path, parse: ConfigParser = _parse) -> None:
-        """Read the file. Raises ConfigError, ConfigUnreadable: there is no good config yet."""
+        """Read the first good config from the file. Raises ConfigError, ConfigUnreadable."""
         self.path = path
         self._parse = parse
         self._sources = ConfigSources(path)
@@ -67,20 +68,18 @@ class ConfigFile:
 
     @property
     def is_touched(self) -> bool:
-        """Whether a file has changed since the last `poll`. Costs a stat(2) for each."""
+        """Return whether a file has changed since the last `poll`, by one stat(2) for each file."""
         return self._sources.is_touched
 
     def poll(self, *, always: bool = False) -> bool:
-        """Read the file if it was touched. Return whether its text is new: a `candidate`, or `problem` has the reason.
+        """Read the file if it was touched. If its text is new, set `candidate` or `problem`, and return True.
 
-        Reading may take seconds.
-
-        `always`: read an untouched file too, and try a refused text again.
+        Reading may take seconds. `always`: read an untouched file too, and try a refused text again.
         """
         if not always and not self.is_touched:
             return False
         before, self._sources = self._newest, ConfigSources(self.path)
-        # A text that was refused may be valid by now although it is the same: a link leads to another file.
+        # A refused text may have become valid without a change: a link may lead to another file now.
         is_retried = self.problem is not None and (always or isinstance(self.problem, ConfigError))
         try:
             version = self._read()
@@ -116,18 +115,18 @@ class ConfigFile:
             self.good, self.candidate, self.problem = self.candidate, None, None
 
     def refuse(self, problem: XenoovsError) -> bool:
-        """Leave the candidate for a later attempt. Return whether the problem is a new one."""
+        """Keep the candidate for a later attempt. Return whether the problem is new."""
         is_news = str(problem) != str(self.problem or "")
         self.problem = problem
         return is_news
 
     def roll_back(self, good: ConfigVersion, problem: XenoovsError) -> None:
-        """Make an earlier config the good one again. `problem`: why the accepted one is not."""
+        """Make an earlier config the good one again. `problem`: why the accepted config was rolled back."""
         self.good, self.candidate, self.problem = good, None, problem
 
     @property
     def newer(self) -> str:
-        """Digest of a newer text that is not in use; empty if there is none, or it cannot be read."""
+        """The digest of a newer text that is not in use; empty if there is none, or if it cannot be read."""
         return self._newest if self.problem is not None or self.candidate is not None else ""
 
     @property

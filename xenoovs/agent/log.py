@@ -1,4 +1,4 @@
-"""The log of the agent: one line for one event, and fewer lines for events that repeat; and what systemd is told."""
+"""The log of the agent, with a rate limit for events that repeat, and notifications of systemd."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LogForm(Enum):
 
 
 def start_logging(form: LogForm) -> None:
-    """Write events to stderr. For systemd-journald(8), which adds time and unit, each line begins with its level."""
+    """Write events to stderr. For systemd-journald(8), which adds time and unit, each line begins with the level."""
     handler = logging.StreamHandler(sys.stderr)
     formatter = _Json() if form is LogForm.JSON else _Text()
     handler.setFormatter(_Leveled(formatter) if _is_journal() else formatter)
@@ -54,12 +54,12 @@ def bridge_context(bridge: str) -> Iterator[None]:
 
 
 def current_bridge() -> str:
-    """Return the bridge of `bridge_context`; empty: the process has only one."""
+    """Return the bridge of `bridge_context`; empty if the process has only one bridge."""
     return _BRIDGE.get()
 
 
 def _is_journal() -> bool:
-    """Whether stderr is a stream of the journal (JOURNAL_STREAM of systemd.exec(5): device and inode)."""
+    """Return whether stderr is a stream of the journal (JOURNAL_STREAM of systemd.exec(5): device and inode)."""
     try:
         stream = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):
@@ -112,32 +112,32 @@ def facts_of(record: logging.LogRecord) -> dict[str, object]:
 
 
 def render_facts(facts: Mapping[str, object]) -> str:
-    """Return `key=value` words. Values with blanks or signs in them are quoted."""
+    """Return the facts as `key=value` words. Values with blanks or special characters are quoted."""
     return " ".join(f"{key}={_word(value)}" for key, value in facts.items())
 
 
 def _word(value: object) -> str:
-    """Quote what a terminal could interpret: the answer of a backend may hold anything."""
+    """Quote characters that a terminal could interpret, because the answer of a backend may contain anything."""
     text = str(value)
     is_plain = text.isprintable() and not any(char in text for char in ' "=\\')
     return text if text and is_plain else json.dumps(text)
 
 
-# Repeated events are logged for a while, then seldom, each time with how many were suppressed.
+# Repeated events are logged at first, then rarely, each with the number of suppressed events.
 
 
 _BURST = 20.0
-"""How many events of one kind are logged at once. A script that drains many backends stays below it."""
+"""How many events of one kind are logged in a burst. A script that drains many backends stays below this."""
 _REFILL_S = 30.0
-"""Seconds for each further one."""
+"""After a burst, one event of the kind is logged in each such interval."""
 _MAX_KINDS = 4096
-"""Stored at once. Beyond this, as when a rack loses power, the oldest are dropped, and their next events are logged."""
+"""Kinds in memory. Beyond this the oldest are dropped, as when a rack loses power, and their next events are logged."""
 
 _IDENTITY = ("service", "backend", "backends", "bridge", "port", "peer", "path")
-"""Facts that make two events with one text different kinds. Reasons and numbers do not."""
+"""Facts by which events with the same text are of different kinds. Reasons and numbers are not among them."""
 
 CallLater = Callable[[float, Callable[[], None]], object]
-"""Calls a function after so many seconds."""
+"""Calls a function after a number of seconds."""
 
 
 @dataclass(slots=True)
@@ -151,8 +151,8 @@ class _Kind:
 
 
 class RepeatFilter(logging.Filter):
-    """Limits how often events of one kind are logged. A suppressed event is counted in the next one of its kind. If
-    none follows in time, the last suppressed event is logged by itself."""
+    """Limits how often events of one kind are logged. The next logged event of a kind has the number of suppressed
+    ones. If none follows in time, the last suppressed event is logged."""
 
     def __init__(
         self, logger: logging.Logger, call_later: CallLater, *, now_s: Callable[[], float] = time.monotonic
@@ -208,8 +208,8 @@ def _key(record: logging.LogRecord) -> tuple[object, ...]:
 
 
 def notify(message: str) -> bool:
-    """Send lines of `KEY=value`, such as WATCHDOG=1. Return False if they were lost, as while systemd does not read.
-    Without systemd, return True."""
+    """Send lines of `KEY=value`, such as WATCHDOG=1. Return False if they were lost, as when systemd does not read
+    them. Without systemd, return True."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return True
@@ -230,18 +230,19 @@ class Readiness:
         self._is_ready = self._is_pending = False
 
     def ready(self) -> None:
-        """The bridge is as configured. Only the first call counts."""
+        """Report that the bridge is as configured. Only the first call counts."""
         if not self._is_ready:
             self._is_ready = self._is_pending = True
 
     def reloading(self) -> None:
-        """The config is to be read. Ignored while the service starts: READY=1 would end the start too."""
+        """Report that the config will be read. Ignored at the start, because the READY=1 after it would end the start
+        too."""
         if self._is_ready:
-            # Type=notify-reload (systemd.service(5), since 253) goes by the time.
+            # Type=notify-reload (systemd.service(5), since 253) requires the time.
             notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
             self._is_pending = True
 
     def idle(self) -> None:
-        """All requests so far were handled."""
+        """Report that all requests so far were handled."""
         if self._is_pending:
             self._is_pending = not notify("READY=1")

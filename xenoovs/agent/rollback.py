@@ -23,21 +23,21 @@ class Checkpoint:
 
 
 def take_checkpoint(switch: Switch, bridge: str) -> Checkpoint:
-    """Return the flows of now. Raises SwitchError."""
+    """Return the current flows. Raises SwitchError."""
     incarnation = switch.incarnation(bridge)
     return Checkpoint(bridge, tuple(seen.flow for seen in switch.dump_flows(bridge, only=PROGRAM)), incarnation)
 
 
 def changed_services(before: Checkpoint, now: Checkpoint) -> frozenset[int]:
-    """Return the ids of services whose flows differ; 0 stands for the flows of no service."""
+    """Return the ids of services whose flows differ. Flows that belong to no service have the id 0."""
     return frozenset(service_of(flow.cookie) for flow in {*before.flows} ^ {*now.flows})
 
 
 def roll_back(switch: Switch, checkpoint: Checkpoint, *, services: Collection[int]) -> int:
     """Restore the flows of some services in one bundle, and read them back. Return the number of flow-mods.
 
-    Changes of other services since, a drain for instance, stay. A bridge that was recreated since, as by a restart of
-    ovs-vswitchd, has lost the flows of all services, and gets all of them. Raises SwitchError, FlowConflict.
+    Later changes of other services stay, such as a drain. If the bridge was recreated, as by a restart of ovs-vswitchd,
+    the flows of all services are restored. Raises SwitchError, FlowConflict, ReadBackDiffers.
     """
     bridge = checkpoint.bridge
     if switch.incarnation(bridge) != checkpoint.incarnation:
@@ -62,6 +62,6 @@ def _of(services: Collection[int], flows: Iterable[Flow]) -> tuple[Flow, ...]:
 
 
 def _obsolete(learned: Iterable[Flow], checkpoint: Checkpoint) -> Iterator[Flow]:
-    """Yield learned flows of services that had no drain. Services that had one keep their connections."""
+    """Yield learned flows of services without a drain at the checkpoint. Draining services keep connections."""
     draining = {service_of(flow.cookie) for flow in checkpoint.flows if stage_number(flow) == Stage.DRAIN.value}
     return (flow for flow in learned if service_of(flow.cookie) not in draining)

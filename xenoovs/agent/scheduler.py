@@ -1,4 +1,4 @@
-"""Sends probes when they are due, and never more at once than this process has descriptors for."""
+"""Sends probes when they are due, and no more in parallel than this process has descriptors for."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from xenoovs.errors import fault_text
 
 _LONGEST_PAUSE_S = 60.0
 _SHORTAGE_PAUSE_S = 0.2
-"""After a probe that this host had no resources for."""
+"""Pause after a probe for which this host had no resources."""
 _LATE_S, _SUSTAINED_S = 1.0, 2.0
-"""Probes that are sent later than the first are reported once they are for as long as the second, and so is their end.
-A moment without processor time is neither."""
+"""If probes are late by the first time for as long as the second, that is reported, and so is its end."""
 _RESERVED_DESCRIPTORS = 256
-"""For connections to the API, the switch and files."""
+"""Descriptors reserved for connections to the API, the switch and files."""
 _MIN_PROBES = 16
 
 
@@ -41,18 +40,18 @@ def raise_descriptor_limit() -> int:
 
 
 def max_probes(descriptors: int) -> int:
-    """Return how many probes an agent may run at once that may have so many descriptors open."""
+    """Return how many probes an agent may run in parallel with this limit of open descriptors."""
     return max(_MIN_PROBES, descriptors - _RESERVED_DESCRIPTORS)
 
 
 class Probe(Protocol):
-    """Probes once. Raises nothing for what the backend or the network does; always done soon after `timeout_s`."""
+    """Probes a target once. Faults of the backend or the network raise nothing. Ends soon after `timeout_s`."""
 
     def __call__(self, target: Target, *, timeout_s: float) -> Awaitable[ProbeResult]: ...
 
 
 async def probed(probe: Probe, target: Target, *, timeout_s: float) -> ProbeResult:
-    """Probe once; an unexpected exception is a failed result. Raises ResourceShortage."""
+    """Probe once. An unexpected exception becomes a failed result. Raises ResourceShortage."""
     begun_s = time.monotonic()
     try:
         return await probe(target, timeout_s=timeout_s)
@@ -64,22 +63,21 @@ async def probed(probe: Probe, target: Target, *, timeout_s: float) -> ProbeResu
 
 
 class ProbeQueue:
-    """Checks by the time when their next probe is due."""
+    """A queue of checks by the time when their next probe is due."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Check]] = []
         self._count = 0
 
     def push(self, probe: ProbeAt) -> None:
-        # The number keeps checks that are due at one time in their order.
+        # The number keeps the order of checks that are due at the same time.
         self._count += 1
         heappush(self._heap, (probe.due_s, self._count, probe.check))
 
     def take_due(self, state: AgentState, now_s: float, *, limit: int = sys.maxsize) -> list[Check]:
-        """Return the checks to be probed now, at most `limit`. None comes again before `push`.
+        """Remove from the queue and return the checks to be probed now, at most `limit`.
 
-        A check that the config no longer has is left out. One that the config dropped and got back is due at the time
-        that its new state says.
+        A check that the config no longer has is dropped. If the config has it again, the time in its new state applies.
         """
         due: list[Check] = []
         while len(due) < limit and self._heap and self._heap[0][0] <= now_s:
@@ -91,15 +89,15 @@ class ProbeQueue:
 
     @property
     def next_due_s(self) -> float | None:
-        """When the next probe is due; None: not before a result comes."""
+        """When the next probe is due; None if the queue is empty."""
         return self._heap[0][0] if self._heap else None
 
 
 class ProbeScheduler:
-    """Sends the probes that the state asks for. `late_s`: how late those of now are."""
+    """Sends the probes that the state requests. `late_s`: how late current probes are; 0 if they are on time."""
 
     def __init__(self, probe: Probe, store: Store, tasks: BackgroundTasks, max_running: int = sys.maxsize) -> None:
-        """Bind it to the parts of an agent. `max_running`: how many probes may run at once."""
+        """Bind it to the parts of an agent. `max_running`: how many probes may run in parallel."""
         self._max_running, self.late_s = max_running, 0.0
         self._probe, self._store, self._tasks = probe, store, tasks
         self._queue, self._wake, self._next_s, self._running = ProbeQueue(), asyncio.Event(), 0.0, 0
@@ -130,7 +128,7 @@ class ProbeScheduler:
         longest_s = _LATE_S if self.late_s else _LONGEST_PAUSE_S
         if due_s is None:
             return longest_s
-        # A probe that is due by now waits for another to end, which wakes this task.
+        # A probe that is due already waits for another probe to end, which wakes this task.
         return min(longest_s, max(0.001, due_s - now_s)) if due_s > now_s else _LATE_S
 
     async def _run_probe(self, check: Check) -> None:

@@ -1,7 +1,7 @@
-"""The agent's state: one frozen value, and one function that makes the next one. Pure.
+"""The agent's state: one frozen value, and one function that returns the next value. Pure.
 
-Events go into `step`, and effects come out, for modules with a clock, threads and sockets. A trial of another config is
-`step` on the same value, whose result is dropped.
+`step` takes an event and returns effects, which modules with a clock, threads and sockets carry out. A trial of another
+config calls `step` and drops the effects.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from xenoovs.judge.findings import OffloadFindings
 
 IMPOSSIBLE = CompileError, ToleranceUnreachable, BudgetUnreachable
-"""What is raised where no flows can have the weights."""
+"""The exceptions that are raised if no flows can have the weights."""
 
 
 def with_overrides(balancer: Balancer, overrides: Iterable[Override]) -> Balancer:
-    """Return the balancer with the weights that operators set. Overrides of unknown backends do nothing."""
+    """Return the balancer with the weights that operators set. Overrides of unknown backends are ignored."""
     return with_weights(balancer, {each.name: each.weight for each in overrides})
 
 
@@ -70,7 +70,7 @@ def require_weights(configured: Balancer, in_use: Balancer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PathPin:
-    """All blocks of a remote (`rack7/b`) stay on one path, whatever its state is."""
+    """A pin: all blocks of a remote (`rack7/b`) stay on one path, whatever its state is."""
 
     remote: str
     path: str
@@ -87,12 +87,12 @@ class Runtime:
     are_moves_paused: bool = False
 
 
-# What tasks beside the rounds observe. Each fact has one type, and one part of the state.
+# Facts that tasks observe in parallel to the rounds. Each type of fact has one attribute of the state.
 
 
 @dataclass(frozen=True, slots=True)
 class BridgePorts:
-    """The ports of bridges, by name of bridge and port; None: they were never known. `problem`: why not now."""
+    """The ports of bridges, by name of bridge and port; None if never known. `problem`: why they are unknown now."""
 
     bridges: Mapping[str, Mapping[str, PortState]] | None = None
     problem: str = ""
@@ -104,14 +104,14 @@ class BridgePorts:
 
 @dataclass(frozen=True, slots=True)
 class OffloadSample:
-    """What one sample of hardware offload found, and totals since the first one.
+    """The result of one sample of hardware offload, and totals since the first sample.
 
     Attributes:
-        findings: Verdicts and megaflows. Packets and bytes in it are those since the sample before. None: megaflows
-            cannot be read, and the counters of flows were read in their place.
-        sampled_s: When it began, UTC; None if there was no sample yet.
+        findings: Verdicts and megaflows, with packets and bytes since the sample before. None if megaflows cannot be
+            read, so that the counters of flows were read instead.
+        sampled_s: When the sample began, UTC; None if there was no sample yet.
         traffic: Totals by megaflows.
-        rates: Since the sample before; empty at the first one.
+        rates: Since the sample before; empty at the first sample.
         counted: Totals by flows.
     """
 
@@ -125,7 +125,7 @@ class OffloadSample:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The fleet that the agent belongs to. `withheld`: why this host should get no clients by it; empty: it should."""
+    """The membership in a fleet. `withheld`: why the fleet keeps clients away from this host; empty if it does not."""
 
     shown: FleetMembership
     withheld: str = ""
@@ -133,25 +133,25 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Announcements:
-    """The VIPs that are to be announced, and what became of it, in the order of the config."""
+    """The VIPs that the config announces, in its order, and the state of each announcement."""
 
     views: tuple[AnnouncementView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RoundFacts:
-    """What the rounds have left, also one that failed or is late.
+    """The results of the rounds so far, also of one that failed or is late.
 
     Attributes:
-        program: What the last good round left on the bridge; None if there was none yet.
-        problems: Parts of the bridge that cannot be reconciled now, while all else is.
-        without: Ports that flows of the last good round cannot name.
+        program: What the last successful round left on the bridge; None if there was none yet.
+        problems: Parts of the bridge that cannot be reconciled now; all others are.
+        without: Ports that flows of the last successful round cannot name.
         error: Why the last round failed, or is late; empty after one that succeeded.
-        failing_since_s: Since when rounds fail; None: the last one succeeded, or is only late.
+        failing_since_s: Since when rounds fail; None if the last one succeeded, or is only late.
         held: Flow-mods that a pause holds back.
-        last_s: UTC, when a round last succeeded.
-        rounds: Those that changed the bridge, since the start of the agent.
-        foreign: Flows of external changes that were reverted.
+        last_s: When a round last succeeded, UTC.
+        rounds: Number of rounds that changed the bridge, since the start of the agent.
+        foreign: Number of flows of external changes that were reverted.
         moved: Share of clients moved, summed over all changes, by service of the bridge.
     """
 
@@ -170,17 +170,17 @@ class RoundFacts:
 
     @property
     def unreachable(self) -> dict[BackendName, str]:
-        """Why backends get no clients although they may have some, in a few words: `problems` say more, once."""
+        """Return briefly why backends get no clients although they may have some. `problems` has the whole texts."""
         return {name: problem.brief for problem in self.problems for name in problem.backends}
 
     @property
     def is_known(self) -> bool:
-        """Whether the flows of the bridge are known since the start of the agent."""
+        """Return whether the agent has read the flows of the bridge since its start."""
         return self.program is not None and (self.last_s is not None or bool(self.held))
 
     @property
     def is_right(self) -> bool:
-        """Whether the last round left the bridge as it should be."""
+        """Return whether the last round left the bridge as desired."""
         return not (self.error or self.problems or self.held) and self.last_s is not None
 
 
@@ -191,26 +191,26 @@ _PART = {
     Announcements: "vips",
     RoundFacts: "round",
 }
-"""The part of the state that each of them is; to observe another value of it is an event."""
+"""The attribute of the state for each type of fact. A new fact is an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """All that decides what the bridge should be, and all that tasks have observed.
+    """All inputs of the desired state of the bridge, and all facts that tasks have observed.
 
     Attributes:
         in_use: The config with the weights in use.
-        known: State stored on the bridge when the config was followed.
+        known: State stored on the bridge when the agent began to follow the config.
         ejected: The backends that get no clients, by health and ports, as of the last `Tick`.
         slow_starts: The slow starts as of the last `Tick`.
-        dead_since_s: When ports died, by name; none of those that were dead when ports were first known.
-        live_since_s: When ports that had been dead were live again.
-        refused: Why the advertised weights of some services cannot be installed, by service. They are ignored.
-        placed: Where the blocks of remotes were placed by their paths, by the names of their services.
-        without_maintenance: The services of `in_use`, in which backends in maintenance have no weight; empty: as they
-            are.
-        watches: The health of backends by the fleet; None: this agent belongs to no fleet.
-        fleet: None: the agent belongs to none.
+        dead_since_s: When ports went down, by name, without those that were down when ports were first known.
+        live_since_s: When ports that had been down came up again, by name.
+        refused: Why the advertised weights of a service cannot be installed and are ignored, by service.
+        placed: The paths of the blocks of each remote that adaptive routing has moved, by the name of its service.
+        without_maintenance: The services of `in_use`, without the weights of backends in maintenance; empty if no
+            backend is in maintenance.
+        watches: The health of backends by the votes of the fleet; None if the agent belongs to no fleet.
+        fleet: None if the agent belongs to no fleet.
     """
 
     balancer: Balancer
@@ -236,23 +236,23 @@ class AgentState:
 
     @property
     def is_settled(self) -> bool:
-        """Whether enough is known for the first round. In a fleet the store decides, and probes are not needed."""
+        """Return whether enough is known for the first round. In a fleet the store decides, without probes."""
         return self.watches is not None or self.tracker.is_settled
 
     @property
     def judged(self) -> tuple[Service, ...]:
-        """The services by which `max_down` counts, and ports without link."""
+        """The services that `max_down` and dead ports are judged by: without the weights of backends in maintenance."""
         return self.without_maintenance or self.in_use.services
 
     @property
     def known_ports(self) -> Mapping[str, PortState]:
-        """The ports of the bridge as they were last known; empty: they never were, or the bridge is gone."""
+        """The ports of the bridge as last known; empty if they never were, or if the bridge does not exist."""
         return (self.ports.bridges or {}).get(self.balancer.uplinks.bridge, {})
 
     @property
     def dead_ports(self) -> frozenset[str]:
-        """The ports that carry nothing: without link, or with a remote that is dead by BFD. With failover in the switch
-        those that its groups have left, by links that its database knows."""
+        """The ports that carry nothing: without link, or with BFD down. With failover in the switch, the ports that its
+        groups have left, by the links in its database."""
         known, balancer = self.known_ports, self.balancer
         if balancer.uplinks.buckets and known:
             return self.ports_down | ({*balancer.egress_ports} - live_ports(known.values()))
@@ -260,7 +260,7 @@ class AgentState:
         return self.ports_down | (balancer.bfd_ports.intersection(silent) if balancer.switch_tunnels else frozenset())
 
     def why_dead(self, port: str) -> str:
-        """Return why a port of `dead_ports` is among them."""
+        """Return why a port is in `dead_ports`."""
         found = self.known_ports.get(port)
         if port in self.ports_down or (found is not None and found.link_up is False):
             return f"port {port} has no link"
@@ -278,13 +278,13 @@ class AgentState:
         return any(_is_over(each, now_s) for each in self.runtime.overrides)
 
     def ramps(self, now_s: float) -> Ramps:
-        """Return how far slow starts have come."""
+        """Return the progress of slow starts."""
         return ramps(self.slow_starts, self.in_use, now_s=now_s)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFollowed:
-    """The agent follows a config, with these overrides. `known`: state stored on the bridge."""
+    """The agent follows a config from now on, with these overrides. `known`: state stored on the bridge."""
 
     balancer: Balancer
     overrides: tuple[Override, ...] = ()
@@ -301,7 +301,7 @@ class PortsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A probe that was sent at `sent_s` came to a result. It is ignored if the config no longer has the check."""
+    """The result of a probe that was sent at `sent_s`. It is ignored if the config no longer has the check."""
 
     check: Check
     result: ProbeResult
@@ -317,7 +317,7 @@ class AdvertisedRefused:
 
 @dataclass(frozen=True, slots=True)
 class BlocksPlaced:
-    """The blocks of a remote belong to these paths from now on. `blocks`: None: to those that have them."""
+    """The blocks of a remote belong to these paths from now on. `blocks`: None if they stay where they are."""
 
     service: str
     blocks: Blocks | None
@@ -347,7 +347,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class SamplesAsked:
-    """A client shows samples of hardware offload: for some seconds there are more of them. No event of the state."""
+    """A client shows samples of hardware offload: take them more often for some seconds. No event of the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,14 +360,14 @@ class ProbeAt:
 
 @dataclass(frozen=True, slots=True)
 class SaveRuntime:
-    """Overrides or the pause have changed, and have to survive a restart."""
+    """Overrides or the pause have changed, and must be saved."""
 
     runtime: Runtime
 
 
 @dataclass(frozen=True, slots=True)
 class OverrideExpired:
-    """The time of an override is over. `is_last`: it stays, as its service would have no weight without it."""
+    """The time of an override is over. `is_last`: it stays, because its service would have no weight without it."""
 
     override: Override
     is_last: bool = False
@@ -424,7 +424,7 @@ def desired_state(state: AgentState, now_s: float) -> DesiredState:
 
 
 def _dated(before: AgentState, state: AgentState, now_s: float) -> AgentState:
-    """Return the state with the times at which ports died."""
+    """Return the state with the times at which ports went down and came up."""
     dead, known = state.dead_ports, before.dead_since_s
     if dead == before.dead_ports:
         return state
@@ -444,7 +444,7 @@ def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState,
     late = [port for port, at_s in state.live_since_s.items() if event.sent_s < at_s and not event.result.ok]
     names = state.tracker.checks.backends.get(event.check, ()) if late else ()
     if names and names_behind(state.balancer.services, late).issuperset(names):
-        # Its port was dead meanwhile: it says nothing about the server, and would move clients once more.
+        # The port was dead after the probe was sent, so the result shows nothing about the server.
         again = replace(state.tracker.health[event.check], due_s=now_s)
         health = {**state.tracker.health, event.check: again}
         return replace(state, tracker=replace(state.tracker, health=health)), (ProbeAt(event.check, now_s),)
@@ -465,7 +465,7 @@ def _probed(state: AgentState, event: Probed, now_s: float) -> tuple[AgentState,
 def _ticked(state: AgentState, now_s: float) -> AgentState:
     tracker = state.tracker.with_decisions(state.judged, now_s)
     if state.watches is not None:
-        # What this DPU alone cannot reach has its clients as before.
+        # A backend that only this DPU cannot reach keeps its clients.
         stored = {name: each.ejected for name, each in state.stored.items() if each.ejected}
         return replace(state, tracker=tracker, ejected=stored)
     ejected = with_dead_ports(tracker.ejected, state.judged, state.dead_ports)
@@ -486,7 +486,7 @@ def _runtime_changed(state: AgentState, runtime: Runtime, now_s: float) -> tuple
 
 
 def _expired(state: AgentState, now_s: float) -> tuple[AgentState, tuple[Effect, ...]]:
-    """End the overrides whose time is over. Where a service would be left without a weight, they stay for good."""
+    """End the overrides whose time is over. If a service would have no weight left, they stay without an end."""
     if not state.is_due(now_s):
         return state, ()
     overrides, expired = state.runtime.overrides, list[OverrideExpired]()
@@ -508,7 +508,7 @@ def _is_over(override: Override, now_s: float) -> bool:
 
 
 def impossible_advertised(state: AgentState) -> dict[str, str]:
-    """Return why no flows can have the weights in use, by service, of those services whose servers advertise some."""
+    """Return the services with advertised weights for which no flows can have the weights in use, with the reason."""
     reasons = dict[str, str]()
     for service in state.in_use.services:
         if service.agent_check is not None and service.name not in state.refused:
@@ -527,7 +527,7 @@ def _with_runtime(state: AgentState, runtime: Runtime) -> tuple[AgentState, tupl
 def _probing(
     state: AgentState, known: KnownShares, now_s: float, *, before: AgentState
 ) -> tuple[AgentState, tuple[ProbeAt, ...]]:
-    """Begin to probe the backends of config and overrides. `known`: state of new ones that is stored on the bridge."""
+    """Begin to probe the backends of config and overrides. `known`: state of new backends, stored on the bridge."""
     if state.watches is None:
         checks = checks_of(state.balancer, state.runtime.overrides)
     else:
@@ -543,7 +543,7 @@ def _probing(
 
 
 def _weighted(state: AgentState) -> AgentState:
-    """Return the state with the weights of config, operators and servers in use; the very same ones if none changes."""
+    """Return the state with the weights of config, operators and servers in use; the same objects if none changed."""
     in_use = with_overrides(state.balancer, state.runtime.overrides)
     if state.tracker.advertised:
         chosen = dict[BackendName, Fraction]()
@@ -558,8 +558,8 @@ def _weighted(state: AgentState) -> AgentState:
 
 
 def _advertised_weights(service: Service, tracker: HealthTracker) -> dict[BackendName, Fraction]:
-    """Return the weights of a service's backends, each times what the agent of its server advertises. Empty where none
-    would be left: agents are ignored then, as they are the more likely fault."""
+    """Return the weights of a service's backends, each multiplied by what the agent of its server advertises. Empty if
+    no weight would be left: then the agents are ignored, because they are more likely at fault."""
     weights = dict[BackendName, Fraction]()
     for backend in service.backends:
         advertised = tracker.advertised_by(name := (service.name, backend.name))

@@ -1,4 +1,4 @@
-"""Holds the state of a running agent: gives it events and the time, and wakes those that follow a part of it."""
+"""Holds the state of a running agent, changes it by events, and wakes tasks that watch a part of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xenoovs.agent.tasks import call_each
 
 
 class Store:
-    """The state of an agent, for one thread. Tasks read it, dispatch events, and wait for parts of it."""
+    """The state of an agent, for one thread. Tasks read it, dispatch events, and wait for changes of its parts."""
 
     def __init__(
         self,
@@ -28,17 +28,17 @@ class Store:
         self._watches: list[tuple[str, asyncio.Event]] = []
 
     def subscribe(self, kind: type, handle: Callable[[Any], object]) -> None:
-        """Call `handle` with each event, effect or other fact of a kind. If it raises, that is only logged."""
+        """Call `handle` with each event, effect or other fact of a type. Its exceptions are only logged."""
         self._handlers[kind].append(handle)
 
     def watch(self, *parts: str) -> asyncio.Event:
-        """Return an event that is set whenever one of these attributes of the state becomes another value."""
+        """Return an event that is set whenever one of these attributes of the state changes."""
         news = asyncio.Event()
         self._watches += ((part, news) for part in parts)
         return news
 
     def dispatch(self, *events: Event) -> None:
-        """Change the state by these events, one after the other."""
+        """Change the state by these events in order, and call the subscribers of each event and effect."""
         for event in events:
             before, now_s = self.state, self.now_s()
             after, effects = step(before, event, now_s)
@@ -51,6 +51,6 @@ class Store:
                 self.publish(each)
 
     def publish(self, fact: object) -> None:
-        """Call those who subscribed to what is no part of the state."""
+        """Call the subscribers of the type of `fact`."""
         if handlers := self._handlers.get(type(fact)):
             call_each(handlers, fact)

@@ -1,4 +1,4 @@
-"""Tasks that run beside the rounds of an agent: probes, the control socket, watches. All end with the agent."""
+"""Tasks that run in parallel to the rounds of an agent: probes, the control socket, watches. All end with the agent."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _Result = TypeVar("_Result")
 async def within(timeout_s: float, awaitable: Awaitable[_Result]) -> _Result:
     """Return what `awaitable` returns. Raises asyncio.TimeoutError after `timeout_s`.
 
-    In place of asyncio.wait_for(): before Python 3.12 that loses a cancellation which comes together with the result,
-    and a task that waits in a loop never ends (cpython, Lib/asyncio/tasks.py).
+    It replaces asyncio.wait_for(), which before Python 3.12 loses a cancellation that comes together with the result,
+    so that a task that waits in a loop never ends (cpython, Lib/asyncio/tasks.py).
     """
     waiting = asyncio.ensure_future(awaitable)
     try:
@@ -40,19 +40,19 @@ async def within(timeout_s: float, awaitable: Awaitable[_Result]) -> _Result:
 
 
 def call_each(listeners: Iterable[Callable[_Facts, object]], *facts: _Facts.args, **named: _Facts.kwargs) -> None:
-    """Call listeners. One that raises is logged, and concerns neither the others nor the caller."""
+    """Call all listeners. An exception of a listener is only logged."""
     for listener in listeners:
         try:
             listener(*facts, **named)
-        except Exception as error:  # noqa: BLE001 - what only shows the agent's state must not end it.
+        except Exception as error:  # noqa: BLE001 - a listener must not end the agent.
             warn("internal error in a listener", reason=fault_text(error))
 
 
 class LoopCall:
-    """Calls a function in an event loop, from any thread; calls that come before it ran are one.
+    """Calls a function in an event loop, from any thread. Calls before the function has run are merged into one.
 
-    Each call_soon_threadsafe() writes a byte to the pipe of the loop, by which it learns of signals too. A full pipe
-    loses these (asyncio/selector_events.py, _write_to_self; signal.set_wakeup_fd).
+    Each call_soon_threadsafe() writes a byte to the pipe of the loop, which also reports signals. If the pipe is full,
+    signals are lost (asyncio/selector_events.py, _write_to_self; signal.set_wakeup_fd).
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
@@ -74,7 +74,7 @@ class LoopCall:
 
 
 async def kept_running(factory: TaskFactory) -> None:
-    """Run a task, and start it again after an exception: a fault of one part ends no other one."""
+    """Run a task, and start it again after an exception, which does not affect other tasks."""
     while True:
         try:
             return await factory()
@@ -85,13 +85,13 @@ async def kept_running(factory: TaskFactory) -> None:
 
 
 class BackgroundTasks:
-    """Tasks of one event loop. An exception in one is logged, and ends no other one."""
+    """Tasks of one event loop. An exception in a task is logged, and does not affect other tasks."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, coroutine: Running) -> None:
-        """Run a coroutine beside all others."""
+        """Run a coroutine in parallel to all others."""
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -109,8 +109,8 @@ class BackgroundTasks:
 
 
 async def run_all(coroutines: Iterable[Running], *, beside: Iterable[Running] = ()) -> None:
-    """Run coroutines to their end. The first that fails ends all others, and its exception is raised. `beside`: these
-    are cancelled when `coroutines` have ended."""
+    """Run coroutines to their end. The first that fails cancels all others, and its exception is raised. `beside`:
+    coroutines that are cancelled when `coroutines` have ended."""
     awaited = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     pending = {*awaited, *map(asyncio.ensure_future, beside)}
     tasks = tuple(pending)
