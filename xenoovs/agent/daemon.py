@@ -1,7 +1,8 @@
 """The agent: one loop that observes the bridge, plans and applies changes, and reads them back, until it is stopped.
 
-This module is the wiring. `state` says what is desired, by a pure function. The engine finds how the bridge differs and
-changes it. `scheduler` sends the probes, `reload` follows the config file, and `snapshot_builder` makes snapshots.
+This module connects the others. `state` is a pure function that returns the desired state. The engine compares it with
+the bridge and changes the bridge. `scheduler` sends the probes, `reload` follows the config file, and
+`snapshot_builder` makes snapshots.
 """
 
 from __future__ import annotations
@@ -71,37 +72,37 @@ from xenoovs.show.paths import RemoteView
 from xenoovs.show.snapshot import Event, LazySnapshot, PortView, Snapshot
 
 _POLL_S = 0.2
-"""Between two checks of the config file and of the bridge's socket, each one stat(2)."""
+"""Time between two checks of the config file and of the bridge's socket, one stat(2) each."""
 _RETRY_S = 0.5
-"""After a round that failed. Flows are back within a second after Open vSwitch is."""
+"""Pause after a failed round. Flows are back within a second after a restart of Open vSwitch."""
 _LATE_S = 20.0
-"""A round that takes longer is reported, and requests stop waiting for it. Longer than any one answer may take: where
-Open vSwitch does not answer, that is reported."""
+"""A round that takes longer is reported, and requests stop waiting for it. The time limits of commands to Open vSwitch
+are shorter, so that their errors come first."""
 _COALESCE_S, _URGENT_COALESCE_S = 0.02, 0.005
 """How long a round waits for more changes, and how long if clients wait."""
 _MEASURE_S, _MEASURE_RATIO = 1.0, 10
-"""Between two measurements of a drain. Each pause is at least so many times as long as the dumps took."""
+"""Shortest pause between two measurements of a drain, and the least ratio of a pause to the time of the dumps."""
 _SAVE_RETRY_S = 5.0
 _RESYNC_JITTER = 0.1
-"""The part by which the time between two comparisons varies."""
+"""The time between two comparisons varies by this part of it."""
 
 T = TypeVar("T")
 Outcome = Change | XenoovsError
-"""What a round did, or why it failed."""
+"""The change that a round made, or why it failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How an agent works.
+    """The settings of an agent.
 
     Attributes:
-        resync_s: Between two rounds without any other reason. They find external changes.
-        confirm_s: How long a new config waits for `xenoovs confirm` before it is rolled back; None: no confirmation.
-        runtime: Where overrides and a pause survive a restart; None: nowhere.
-        hold: Holds the locks of some bridges, and no others. Raises AgentRuns, ListenError.
+        resync_s: Time between two rounds without another reason. They find external changes.
+        confirm_s: How long a new config waits for `xenoovs confirm` before it is rolled back; None if it does not wait.
+        runtime: The file by which overrides and a pause survive a restart; None if they do not.
+        hold: Takes the locks of these bridges, and releases all others. Raises AgentRuns, ListenError.
         check_request: Raises RequestRefused while another controller decides about the bridge.
         command_options: Returns the options that a command needs to reach this agent, after a space; empty if none.
-        now_s: As of Store.
+        now_s: As for Store.
     """
 
     resync_s: float = 10.0
@@ -128,11 +129,11 @@ class RoundWaiters:
         return future
 
     def begin(self) -> None:
-        """Begin a round: it includes all requests so far, and none that comes later."""
+        """Begin a round, whose outcome is for all requests so far, and for no later ones."""
         self._current, self._next = self._current + self._next, []
 
     def settle(self, outcome: Outcome) -> None:
-        """End the round. Requests that were cancelled are left out."""
+        """End the round: set its outcome for all requests that were not cancelled."""
         settled, self._current = self._current, []
         for future in settled:
             if not future.done():
@@ -179,7 +180,7 @@ class Agent:
         self._snapshots = SnapshotBuilder(self.store, engine, self.changes)
         self._task_factories: list[TaskFactory] = []
         self._waiters = RoundWaiters()
-        # Changes of config and overrides are made one after the other: each is tried against all others.
+        # Changes of config and overrides are serialized, because each is validated together with all others.
         self._changing = asyncio.Lock()
         self._is_saving = False
         self._wake = asyncio.Event()
@@ -198,25 +199,25 @@ class Agent:
         return self.store.state
 
     def add_task(self, *factories: TaskFactory) -> None:
-        """Register tasks that run beside the rounds, from the start of `run` to its end."""
+        """Register tasks that run in parallel to the rounds, from the start of `run` to its end."""
         self._task_factories += factories
 
     def watch_bridge(self, db: str) -> None:
-        """Follow the ports in the database (`db` as of Endpoint) beside the rounds."""
+        """Follow the ports in the database in parallel to the rounds. `db`: as in Endpoint."""
         self.add_task(partial(follow_bridge, db, self.store, balancer=self.used, request_round=self.request_round))
 
     def ports(self) -> tuple[PortView, ...] | None:
-        """Return the ports that the config names, in its order; None while their state is not known."""
+        """Return the ports that the config names, in its order; None if their state is not known."""
         used = self.used()
         known = self.state.ports.of(used.uplinks.bridge)
         return None if known is None else port_views(known, used)
 
     def not_ready(self) -> str:
-        """Return why this host should get no clients; an empty text if it is ready."""
+        """Return why this host should get no clients; empty if it is ready."""
         return not_ready(self.state, self.store.now_s())
 
     def probe_paths(self, source_ports: SourcePorts, open_port: OpenPort) -> None:
-        """Probe the paths of tunnels beside the rounds, and move blocks between them. The arguments: as of Mover."""
+        """Probe the paths of tunnels in parallel to the rounds, and move their blocks. Arguments: as for Mover."""
         self.mover = Mover(
             self.store,
             self.engine,
@@ -228,16 +229,16 @@ class Agent:
         self.add_task(self.mover.run)
 
     def used(self) -> Balancer:
-        """Return the config, with the next hops of no backend that the bridge still sends packets to."""
+        """Return the config, with the next hops of former backends to which the bridge still sends packets."""
         on_bridge = self.engine.balancer
         return self.config.balancer if on_bridge is None else replace(self.config.balancer, leaving=on_bridge.leaving)
 
     def lazy_snapshot(self) -> LazySnapshot:
-        """All that is known now, taken at once; within the event loop of the agent."""
+        """Return the current state, of which any thread can make a snapshot. For the event loop of the agent."""
         return replace(self._snapshots.lazy_snapshot(self), command_options=self.command_options())
 
     def snapshot(self) -> Snapshot:
-        """The same, made at once: with thousands of backends the loop would wait for it."""
+        """Return a complete snapshot. With thousands of backends this blocks the event loop for long."""
         return self.lazy_snapshot().snapshot()
 
     def command_options(self) -> str:
@@ -245,8 +246,8 @@ class Agent:
         return self._settings.command_options()
 
     async def run(self, *, once: bool = False) -> None:
-        """Reconcile the bridge until `stop` or, with `once`, until all backends were probed, the bridge is right, and
-        drains have ended. Raises XenoovsError: with `once`: the bridge could not be reconciled."""
+        """Reconcile the bridge until `stop`. With `once`: until all backends were probed, the bridge is as desired, and
+        drains have ended. Raises XenoovsError if `once` and the bridge could not be reconciled."""
         with self.events.recording():
             info("starting", bridge=self.bridge, config=self.config.digest, file=self.config.path, version=__version__)
             await self._start_tasks(once=once)
@@ -262,7 +263,7 @@ class Agent:
                 await self.tasks.stop()
 
     def stop(self) -> None:
-        """Stop after the round that is under way. The flows stay."""
+        """Stop after the current round. The flows stay."""
         self._is_stopping = True
         self._interrupt()
 
@@ -278,11 +279,11 @@ class Agent:
         self._interrupt()
 
     def request_poll(self) -> None:
-        """Look for a new config soon."""
+        """Check soon for a new config."""
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """Wake the loop, also where a round waits for the time of its change: news goes first."""
+        """Wake the loop, and cancel the wait of a round for the time of its change."""
         self._wake.set()
         if self.reloader.appointment is not None:
             self.reloader.appointment.cancel()
@@ -293,24 +294,24 @@ class Agent:
         return await outcome
 
     async def change(self, make: Callable[[Reloader], Awaitable[T]]) -> T:
-        """Change overrides, pins or a pause, from the next round on. Return what `make` returns. Raises RequestRefused:
-        another controller is master, or as `make`."""
+        """Change overrides, pins or a pause, from the next round on. Return what `make` returns. Raises RequestRefused
+        if another controller is master, and what `make` raises."""
         self._settings.check_request()
         async with self._change():
             return await make(self.reloader)
 
     def remotes(self) -> tuple[RemoteView, ...]:
-        """Return the remotes of tunnels that are probed, and their paths; within the event loop of the agent."""
+        """Return the remotes of tunnels that are probed, and their paths. For the event loop of the agent."""
         return () if self.mover is None else remote_views(self.mover)
 
     async def adopt(self, runtime: Runtime) -> None:
-        """Adopt the overrides and the pause that were set at another controller, from the next round on."""
+        """Adopt the overrides and the pause set at another controller, from the next round on."""
         async with self._change():
             self.reloader.adopt(runtime)
 
     @asynccontextmanager
     async def _change(self) -> AsyncIterator[None]:
-        """Change overrides or the pause. Rounds go on meanwhile, also while a disk is slow, without a reload."""
+        """Change overrides or the pause within a `with`. Rounds go on if the disk is slow, but without a reload."""
         self._interrupt()
         try:
             async with self._changing:
@@ -326,13 +327,13 @@ class Agent:
             self.tasks.start(kept_running(factory))
 
     async def _measure_drains(self) -> None:
-        """Count the packets of old backends while drains go on. With many connections that takes seconds."""
+        """Count the packets of old backends during drains. With many connections one count takes seconds."""
         while True:
             busy_s = await self._measure_drains_once()
             await asyncio.sleep(max(_MEASURE_S, _MEASURE_RATIO * busy_s))
 
     async def _measure_drains_once(self) -> float:
-        """Return how long the switch was busy with it. What cannot be measured now, is later: the drain goes on."""
+        """Measure once, and return how long the switch was busy. After a failure it is measured again later."""
         busy_s, problem = 0.0, ""
         try:
             busy_s = await asyncio.to_thread(self.engine.count_drains, now_s=self.store.now_s())
@@ -342,7 +343,7 @@ class Agent:
         return busy_s
 
     def is_deciding(self) -> bool:
-        """Return whether this agent, and no other controller, decides about the bridge."""
+        """Return whether this agent decides about the bridge, and not another controller."""
         try:
             self._settings.check_request()
         except RequestRefused:
@@ -363,7 +364,7 @@ class Agent:
             self.tasks.start(self._save_runtime())
 
     async def _save_runtime(self) -> None:
-        """Save overrides that a config has changed. Those of requests are saved already."""
+        """Save overrides that a config has changed. Overrides of requests are saved already."""
         try:
             while True:
                 async with self._change():
@@ -389,7 +390,7 @@ class Agent:
             try:
                 next_round_s = await self._round_if_due(next_round_s)
             except OSError as error:
-                # Too few descriptors, for instance: the next turn may have them.
+                # For instance too few descriptors, of which the next round may have enough.
                 self._failed(SystemFailure(reason=str(error)))
             await self._pause(_POLL_S)
         info("stopping; the flows stay", rounds=self.state.round.rounds, foreign=self.state.round.foreign)
@@ -408,13 +409,12 @@ class Agent:
         return next_round_s
 
     def _quiet_s(self) -> float:
-        # Agents that were started together, one per host, shall not dump flows at the same time for ever.
+        # Agents that were started together, one per host, must not always dump flows at the same time.
         resync_s = self._settings.resync_s * uniform(1 - _RESYNC_JITTER, 1 + _RESYNC_JITTER)  # noqa: S311
         return resync_s if self._drain_s is None else min(resync_s, self._drain_s)
 
     async def _check_for_changes(self) -> None:
-        """Request a round if the config file has changed, a rollback or the end of an override is due, or a slow start
-        has a next step."""
+        """Request a round if the config has changed, or a rollback, the end of an override or a slow start is due."""
         always, self._must_reload = self._must_reload, False
         now_s = self.store.now_s()
         is_due = self.state.is_due(now_s) or self.state.ramps(now_s) != self.desired.ramps
@@ -428,18 +428,18 @@ class Agent:
             self._publish(self.state.round)
 
     def _is_accepted_without_round(self) -> bool:
-        """Accept a generation of a fleet that changes none of the services here. Return whether it is one. The round
-        before has compared the flows, and each of a thousand DPUs would compare all of them for nothing."""
+        """Accept a generation of a fleet that changes no service of this DPU. Return whether it did. The last round has
+        compared the flows; another comparison on each of a thousand DPUs would find nothing."""
         last, is_busy = self.state.round, self._must_round or self._changing.locked()
         is_right = not (last.error or is_busy) and last.last_s is not None
         return bool(self.config.good.stored and is_right and self.reloader.accept_unchanged())
 
     def _publish(self, facts: RoundFacts) -> None:
-        """Let the tasks beside the rounds see what the bridge has now, and what is wrong."""
+        """Publish what the bridge has now, and its problems, for the tasks in parallel to the rounds."""
         self.store.dispatch(replace(facts, program=self.engine.program, desired=self.desired))
 
     async def _try_round(self) -> bool:
-        """Return whether the bridge is as desired, as far as a pause and problems let it be."""
+        """Make a round. Return whether the bridge is as desired, except for a pause and known problems."""
         timer = asyncio.get_running_loop().call_later(_LATE_S, self._round_is_late)
         try:
             change = await self._round()
@@ -454,7 +454,7 @@ class Agent:
             self._failed(problem)
             return False
         except OSError as error:
-            # Too few descriptors or processes, for instance: a later round may have them.
+            # For instance too few descriptors or processes, of which a later round may have enough.
             self._failed(SystemFailure(reason=str(error)))
             return False
         finally:
@@ -477,7 +477,7 @@ class Agent:
     async def _round(self) -> Change:
         change: Change | None = None
         try:
-            # A request may wait for a slow disk: a backend that is down does not. The request's own round comes next.
+            # A request may wait for a slow disk. The ejection of a backend must not, so this round goes without it.
             if not self._changing.locked():
                 async with self._changing:
                     await self.reloader.follow_if_unknown()
@@ -486,7 +486,7 @@ class Agent:
                     if change is None and self.reloader.must_try_again:
                         self.request_round()
         finally:
-            # A config that cannot be tried now is an outcome too: no request waits for the end of an outage.
+            # A config that cannot be tried now is an outcome too, so that no request waits for the end of an outage.
             self._waiters.begin()
         is_urgent, self._is_urgent = self._is_urgent, False
         self.store.dispatch(PortsChanged(self.engine.ports_down()), Tick())
@@ -499,7 +499,7 @@ class Agent:
         try:
             return await asyncio.to_thread(self.engine.round, self.desired, now_s=now_s, urgent=is_urgent)
         except IMPOSSIBLE:
-            # No server may keep the bridge from being reconciled by what it advertises.
+            # Advertised weights of a server must not prevent the reconciliation of the bridge.
             if not (reasons := await asyncio.to_thread(impossible_advertised, self.state)):
                 raise
         self.report.refused_advertised(reasons)
@@ -522,7 +522,7 @@ class Agent:
     async def _pause(self, seconds: float) -> None:
         with suppress(asyncio.TimeoutError):
             await within(seconds, self._wake.wait())
-            # Backends that go down together, as those of one rack, are ejected in one round.
+            # Backends that go down together, such as those of one rack, are ejected in one round.
             await asyncio.sleep(_URGENT_COALESCE_S if self._is_urgent else _COALESCE_S)
         self._wake.clear()
 
@@ -534,7 +534,7 @@ _MAX_EVENTS = 1_000
 
 
 class EventLog(logging.Handler):
-    """Events numbered from 1 at the start of the agent, of this bridge alone. The oldest are dropped."""
+    """The last events of one bridge, numbered from 1 at the start of the agent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -545,7 +545,7 @@ class EventLog(logging.Handler):
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record events, and limit how often repeated ones are logged. For the event loop of the agent."""
+        """Record events within a `with`, and limit repeated ones. Call it in the event loop of the agent."""
         logger, loop = logging.getLogger(LOGGER), asyncio.get_running_loop()
         self._arrival, self._bridge = asyncio.Event(), current_bridge()
         self._wake = LoopCall(loop, self._arrived)
@@ -582,7 +582,7 @@ class EventLog(logging.Handler):
 
     @property
     def last(self) -> int:
-        """The number of the newest event; 0 if there is none."""
+        """Return the number of the newest event; 0 if there is none."""
         return self._count
 
     def since(self, number: int) -> tuple[Event, ...]:
@@ -600,23 +600,23 @@ class EventLog(logging.Handler):
             self._arrival = asyncio.Event()
 
 
-# Several agents in one process, each with a bridge of its own. They share the event loop and the descriptors.
+# Several agents in one process, one for each bridge. They share the event loop and the descriptors.
 
 
 _THREADS = 8
-"""For each agent, more than it ever needs at once: calls that hang at one bridge must not delay those at another."""
+"""Threads for each agent, more than it ever needs: calls that hang at one bridge must not delay those at another."""
 
 
 Starter = Callable[[], Awaitable[Agent | None]]
-"""Makes an agent, with its config; None: the group stops."""
+"""Makes an agent, with its config; returns None if the group stops."""
 
 
 class AgentGroup:
-    """The agents of one process, by their bridges' labels. Each runs before the configs of the others are read."""
+    """The agents of one process, by their bridges' labels. An agent runs as soon as its own config has been read."""
 
     def __init__(self) -> None:
         self.agents: dict[str, Agent] = {}
-        # Held while a config is read. If all were read at once, no bridge would get flows before the end.
+        # Held while a config is read. If all were read in parallel, no bridge would get flows before the end.
         self.turn, self.is_stopping = asyncio.Lock(), False
 
     def stop(self) -> None:
@@ -633,16 +633,15 @@ class AgentGroup:
     async def run(
         self, starters: Mapping[str, Starter], *, once: bool = False, beside: TaskFactory | None = None
     ) -> None:
-        """Make agents and run them, and `beside`, until all are stopped or, with `once`, come to their end. Raises
-        XenoovsError: an agent could not be made, or with `once`: a bridge could not be reconciled. Any other exception
-        of an agent ends all."""
+        """Make agents and run them, and `beside`, until all have ended. Raises XenoovsError if an agent could not be
+        made, or if `once` and a bridge could not be reconciled. Any other exception of an agent ends all."""
         loop = asyncio.get_running_loop()
         if len(starters) > 1:
             loop.set_default_executor(ThreadPoolExecutor(_THREADS * len(starters), thread_name_prefix="xenoovs-work"))
         problems, all_made = list[XenoovsError](), asyncio.Event()
 
         async def run_one(bridge: str, start: Starter) -> None:
-            # A task has a context of its own, and all tasks and threads that the agent makes inherit it.
+            # Each task has its own context, which all tasks and threads of the agent inherit.
             with bridge_context(bridge if len(starters) > 1 else ""):
                 if (agent := await start()) is None or self.is_stopping:
                     return

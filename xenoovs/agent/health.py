@@ -51,8 +51,8 @@ from xenoovs.store.view import FleetView
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One backend that is probed. `min_change`: of what the agent of a server advertises; None if it is a health check.
-    `seed` differs from target to target, and is the same in every run."""
+    """A health check of a backend, or the polling of a server's agent. `min_change`: of the advertised weight; None if
+    it is a health check. `seed`: differs between targets, and is the same in every run."""
 
     target: Target
     health: Health
@@ -63,15 +63,14 @@ class Check:
         object.__setattr__(self, "seed", crc32(repr(self.target).encode()))
 
     def __hash__(self) -> int:
-        # Each result looks its check up several times; to hash all that is in it takes longer than the rest.
+        # Each result looks up its check several times. Hashing all fields would take longer than the rest.
         return self.seed
 
 
 @dataclass(frozen=True, slots=True)
 class BackendHealth:
-    """The health of one check, from its results. `failed_s`: when each of the last failed probes in a row was sent; at
-    most `fall` of them. `contradictions`: results in a row that contradict `is_up`. `is_known`: False until the first
-    result, where that decides alone."""
+    """The health of one check, from its results. `failed_s`: when the last failed probes in a row were sent, at most
+    `fall`. `contradictions`: results in a row against `is_up`. `is_known`: False if the next result decides alone."""
 
     is_up: bool
     is_known: bool
@@ -84,13 +83,13 @@ class BackendHealth:
     last: ProbeResult | None = None
 
     def failing_s(self, fall: int) -> float | None:
-        """Return when the first of the last `fall` probes was sent, if all of them failed."""
+        """Return when the first of the last `fall` probes was sent; None unless all of them failed."""
         return self.failed_s[0] if len(self.failed_s) >= fall else None
 
 
 def initial_health(health: Health, *, remembered_up: bool | None, due_s: float, now_s: float) -> BackendHealth:
-    """Return the health before any result. `remembered_up`: the state in the flows of the switch; None: a new backend.
-    A backend that the switch knows keeps its state, so that a restart of the agent ejects and returns no backend."""
+    """Return the health before any result. `remembered_up`: the state in the flows of the switch; None if the backend
+    is new. A backend in the flows keeps its state, so that a restart of the agent ejects and returns no backend."""
     is_known = remembered_up is not None or health.initial is Initial.DOWN
     is_up = health.initial is not Initial.DOWN if remembered_up is None else remembered_up
     return BackendHealth(is_up, is_known, since_s=now_s, due_s=due_s)
@@ -99,7 +98,7 @@ def initial_health(health: Health, *, remembered_up: bool | None, due_s: float, 
 def with_result(
     before: BackendHealth, check: Check, result: ProbeResult, *, sent_s: float, now_s: float
 ) -> BackendHealth:
-    """Return the health after one more result. Only results in a row count: a success cancels all failures before."""
+    """Return the health after one more result. Only results in a row count: a success cancels all earlier failures."""
     health, is_up, contradictions = check.health, before.is_up, 0
     if not before.is_known:
         is_up = result.ok
@@ -112,7 +111,7 @@ def with_result(
         is_up,
         is_known=True,
         since_s=now_s if is_changed or not before.is_known else before.since_s,
-        # A clock that jumps ahead, as after a suspend, must not make up for all probes that were missed.
+        # After a jump of the clock, as by a suspend, missed probes must not be made up for.
         due_s=max(sent_s + _pause_s(check, before.results, is_contradicted=contradictions > 0), now_s),
         contradictions=contradictions,
         results=before.results + 1,
@@ -123,10 +122,10 @@ def with_result(
 
 
 def _pause_s(check: Check, results: int, *, is_contradicted: bool) -> float:
-    """Return the seconds from the start of a probe, after so many results, to the start of the next one.
+    """Return the seconds from the start of a probe to the start of the next one. `results`: how many there were before.
 
-    Jitter shortens either by a part that differs from result to result, and is the same in every run. After the
-    first probe it may be any part, so that backends that came together are probed at different times from then on.
+    Jitter shortens the interval by a part that differs between results, and is the same in every run. After the first
+    probe it may be any part, so that backends that were added together are probed at different times.
     """
     health = check.health
     interval_ms = health.fast_interval_ms if is_contradicted else health.interval_ms
@@ -135,12 +134,12 @@ def _pause_s(check: Check, results: int, *, is_contradicted: bool) -> float:
     return interval_ms / 1000 * (1 - most * chance)
 
 
-# Which backends are probed, and how: one check for one backend, however many services use it. Pure.
+# Which backends are probed, and how. Services that have the same backend share its check. Pure.
 
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """The checks of a config, and which backends depend on each."""
+    """The checks of a config, and the backends that depend on each."""
 
     backends: Mapping[Check, tuple[BackendName, ...]] = field(default_factory=dict)
     by_backend: Mapping[BackendName, Check] = field(default_factory=dict)
@@ -149,16 +148,15 @@ class Checks:
 
 
 def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
-    """Return the checks of all backends that have a weight, by config or operator, or may still have clients.
+    """Return the checks of all backends that have a weight, by config or operator, or that may still have clients.
 
-    A backend that an operator drained is probed as before, so that it is known whether it may come back. One in
-    maintenance is not.
+    A drained backend is still probed, so that its health is known when the drain ends. A backend in maintenance is not.
     """
     overrides = tuple(overrides)
     by_operator, away = raised_by_operators(overrides), in_maintenance(overrides)
     by_backend, agent_of = dict[BackendName, Check](), dict[BackendName, Check]()
     for service in balancer.services:
-        # A check is shared by services that differ in these.
+        # Services that differ only in max_down, on_all_down and ramp share a check.
         health = None if service.health is None else shared_health(service.health)
         vip = _resolved_vip(service, balancer)
         for backend in service.backends:
@@ -174,7 +172,7 @@ def checks_of(balancer: Balancer, overrides: Iterable[Override]) -> Checks:
 
 
 def shared_health(health: Health) -> Health:
-    """Return a health check without the settings in which services that share it may differ."""
+    """Return a health check with defaults for the settings that may differ between services that share a check."""
     return replace(health, max_down=Fraction(1), on_all_down=AllDown.KEEP, ramp_ms=None)
 
 
@@ -187,13 +185,13 @@ def by_check(checks: Mapping[BackendName, Check]) -> dict[Check, tuple[BackendNa
 
 def _agent(asked: AgentCheck, address: IPAddress) -> Check:
     target = AgentTarget(address, asked.port, asked.send.encode(), Via(asked.interface, asked.netns))
-    # One failure is a reply that was lost, and the first reply ends the complaint about an agent that does not answer.
+    # One failure may be a lost reply. The first reply shows that the agent answers again (rise=1).
     health = Health(ProbeKind.NONE, None, interval_ms=asked.interval_ms, fast_interval_ms=asked.interval_ms, rise=1)
     return Check(target, replace(health, timeout_ms=asked.timeout_ms), asked.min_change)
 
 
 def raised_by_operators(overrides: Iterable[Override]) -> frozenset[BackendName]:
-    """Return the backends to which operators gave a weight above 0. They are probed even at weight 0 in the config."""
+    """Return the backends to which operators gave a weight above 0. They are probed even if the config has weight 0."""
     return frozenset(override.name for override in overrides if override.weight)
 
 
@@ -210,20 +208,20 @@ def _by_service(names: Iterable[BackendName]) -> Ejected:
 
 
 def _resolved_vip(service: Service, balancer: Balancer) -> IPAddress:
-    """Return an address of the VIPs for ARP to resolve; 0.0.0.0 where there is none, or no need: probes by `exec`."""
+    """Return a VIP for ARP to resolve; 0.0.0.0 if there is none, or if the probe is not ARP."""
     is_arp = service.health is not None and service.health.probe is ProbeKind.ARP
     vips = own_addresses(service, Family.IPV4, balancer.services) if is_arp else ()
     return next(iter(vips), IPv4Address(0))
 
 
 def check_of(service: Service, backend: Backend, health: Health, vip: IPAddress) -> Check:
-    """Return the check of a backend; `health`: how its results count. `vip`: its address if it has no other."""
+    """Return the check of a backend. `vip`: used if the backend has no address."""
     target = _target(backend, backend.address or vip, replace(health, port=probe_port(service, backend)))
     return Check(target, health)
 
 
 def _target(backend: Backend, address: IPAddress, health: Health) -> Target:
-    """Return the target. The config has checked ports, the device and the IP version for ARP."""
+    """Return the target of a backend. The config has validated port, device, and the IP version for ARP."""
     via, port = Via(health.interface, health.netns), health.port or 0
     match health.probe:
         case ProbeKind.ICMP:
@@ -259,12 +257,12 @@ def _environment(backend: Backend, health: Health) -> tuple[tuple[str, str], ...
 
 
 _BATCH, _BATCH_S = 100, 0.1
-"""How many new checks are due at once, and when the next ones: a burst of probes would be answered late."""
+"""New checks become due in batches of this size, at this interval, because a burst of probes would be answered late."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthChange:
-    """Backends of one check came up or went down; `held` keep their clients, those that `was_held` are ejected now."""
+    """Backends of one check came up or went down; `held` of them keep their clients. `was_held`: until now all did."""
 
     backends: tuple[BackendName, ...]
     is_up: bool
@@ -275,7 +273,7 @@ class HealthChange:
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedChange:
-    """The agent of a server advertised something else, or does not reply (`problem`), or does again."""
+    """The agent of a server advertised a change, stopped replying (`problem`), or replies again."""
 
     backends: tuple[BackendName, ...]
     advertised: Advertised
@@ -285,7 +283,7 @@ class AdvertisedChange:
 
 @dataclass(frozen=True, slots=True)
 class HealthTracker:
-    """The health of backends, from their probes. `ejections`: of the services with backends that are down."""
+    """The health of backends, from their probes. `ejections`: by service, only of those with backends that are down."""
 
     checks: Checks = field(default_factory=Checks)
     health: Mapping[Check, BackendHealth] = field(default_factory=dict)
@@ -294,27 +292,27 @@ class HealthTracker:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every check has a result."""
+        """Return whether every check has a result."""
         return all(health.results for health in self.health.values())
 
     @property
     def ejected(self) -> Ejected:
-        """The backends that get no clients, as decided last."""
+        """Return the backends that get no clients, by service, as last decided."""
         return {name: each.ejected for name, each in self.ejections.items() if each.ejected}
 
     def advertised_by(self, name: BackendName) -> Advertised | None:
-        """Return what the agent of a backend's server advertised; None: nothing."""
+        """Return what the agent of a backend's server advertised; None if nothing."""
         check = self.checks.agent_of.get(name)
         return None if check is None else self.advertised.get(check)
 
     @property
     def advertised_away(self) -> Ejected:
-        """The backends, by service, whose servers advertise that they must not have clients."""
+        """Return the backends, by service, whose servers advertise that they must have no clients."""
         away = (check for check, advertised in self.advertised.items() if advertised.is_away)
         return _by_service(name for check in away for name in self.checks.agents[check])
 
     def with_checks(self, checks: Checks, known: KnownShares, now_s: float) -> HealthTracker:
-        """Return the tracker for the checks of another config. Checks that stay keep their health."""
+        """Return the tracker for the checks of another config. Checks in both keep their health."""
         health, new = dict[Check, BackendHealth](), 0
         for check, names in checks.backends.items():
             if (old := self.health.get(check)) is not None:
@@ -333,7 +331,7 @@ class HealthTracker:
     def with_result(
         self, check: Check, result: ProbeResult, services: Iterable[Service], *, sent_s: float, now_s: float
     ) -> tuple[HealthTracker, HealthChange | AdvertisedChange | None]:
-        """Return the tracker after a result, and what changed. `services`: all of them, with the weights in use."""
+        """Return the tracker after a result, and the change, if any. `services`: all, with the weights in use."""
         if check.min_change is not None:
             return self._with_reply(check, check.min_change, result, sent_s=sent_s, now_s=now_s)
         before, names = self.health[check], self.checks.backends[check]
@@ -351,7 +349,7 @@ class HealthTracker:
     def _with_reply(
         self, check: Check, min_change: Fraction, result: ProbeResult, *, sent_s: float, now_s: float
     ) -> tuple[HealthTracker, AdvertisedChange | None]:
-        """Return the tracker after a reply of an agent, or none. `is_up` of its health: whether it replies."""
+        """Return the tracker after a request to a server's agent. Its health `is_up` if it replies."""
         advertised = before = self.advertised.get(check, UNADVERTISED)
         if result.ok:
             try:
@@ -369,7 +367,7 @@ class HealthTracker:
         return tracker, AdvertisedChange(self.checks.agents[check], advertised, is_new, problem)
 
     def with_decisions(self, services: Iterable[Service], now_s: float) -> HealthTracker:
-        """Return the tracker after it was decided which backends are ejected."""
+        """Return the tracker after a new decision about ejections."""
         if not self.ejections:
             return self
         named = {service.name: service for service in services if service.name in self.ejections}
@@ -384,7 +382,7 @@ class HealthTracker:
         return decide_ejections(before, service, failing, now_s=now_s)
 
     def _ejections(self, checks: Checks, health: Mapping[Check, BackendHealth]) -> Mapping[str, Ejection]:
-        """Return the backends that are down by other checks. Decisions hold for backends whose check stays."""
+        """Return the ejections for other checks. Earlier decisions stay for backends whose check is the same."""
         down = defaultdict[str, dict[str, float]](dict)
         for check, names in checks.backends.items():
             if not health[check].is_up:
@@ -400,7 +398,7 @@ class HealthTracker:
         return found
 
     def _with_down(self, names: Iterable[BackendName], since_s: float | None) -> Mapping[str, Ejection]:
-        """Return the backends that are down after some went down, or came up (None)."""
+        """Return the ejections after `names` went down at `since_s`, or came up if that is None."""
         found = dict(self.ejections)
         for service, backend in names:
             before = found.get(service, Ejection())
@@ -418,7 +416,7 @@ class HealthTracker:
     def _eject_late(
         self, check: Check, services: Iterable[Service], now_s: float
     ) -> tuple[HealthTracker, tuple[BackendName, ...]]:
-        """Eject those of the backends of a check that were held and may be ejected now; also return their names."""
+        """Eject the held backends of a check that may be ejected now. Return the tracker and their names."""
         tracker, late = self, list[BackendName]()
         failing_s = self.health[check].failing_s(check.health.fall)
         for service, backend in () if failing_s is None else self.checks.backends[check]:
@@ -430,16 +428,16 @@ class HealthTracker:
         return tracker, tuple(late)
 
 
-# The health checks of a DPU in a fleet: often for the targets whose witness it is, and seldom for the others.
+# The health checks of a DPU in a fleet: frequent for the targets whose witness it is, and rare for all others.
 
 
 SELF_CHECK_MS = 10_000
-"""Between two probes of a backend by a DPU that is no witness of it: 1,000 DPUs make 100 probes a second."""
+"""Interval of the probes of a backend by a DPU that is no witness of it: 1,000 DPUs send 100 probes a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetWatches:
-    """The health of targets, as one DPU reads it from a view of the store: `down` by votes, `witnessed` by this DPU."""
+    """The targets in a view of the store: those `down` by votes, and those `witnessed` by this DPU."""
 
     generation: int
     down: frozenset[str] = frozenset()
@@ -456,8 +454,8 @@ class FleetWatches:
 
 
 def fleet_checks(balancer: Balancer, watches: FleetWatches, last: tuple[Balancer, Checks] | None = None) -> Checks:
-    """Return the checks of all backends that have one: by `health` where the DPU is a witness, else seldom. `last`: the
-    checks of another config, of the same witnesses, which are taken for services that it has too."""
+    """Return the checks of all backends with a health check, with a long interval if the DPU is no witness. `last`: the
+    config before, with the same witnesses, and its checks, which are reused for unchanged services."""
     before, known = ({service.name: service for service in last[0].services}, last[1]) if last else ({}, Checks())
     checks = dict[BackendName, Check]()
     for service in balancer.services:
@@ -481,7 +479,7 @@ def _checks_of(
 
 
 def fleet_shares(balancer: Balancer, watches: FleetWatches) -> KnownShares:
-    """Return the first state of a new check: that of the fleet. So a new witness changes no vote before its results."""
+    """Return the health by the fleet, the first state of new checks: a new witness changes no vote at once."""
     return {
         (service.name, backend.name): Fraction(target not in watches.down)
         for service in balancer.services

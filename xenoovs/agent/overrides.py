@@ -1,8 +1,8 @@
 """Overrides: weights, drains and maintenance that operators set at run time. Pure.
 
-A change of the config is a three-way merge, key by key, of the config when an override was set (its `configured`
-weight), the config now, and the override. Where the first two differ, the file was edited for just this weight: the
-file wins, for this backend only. Maintenance is no weight, and stays.
+A change of the config is a three-way merge, for each backend: the config when an override was set (its `configured`
+weight), the config now, and the override. If the first two differ, the file was edited for this weight, and the file
+wins. Maintenance is no weight, and stays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from xenoovs.show.snapshot import Override
 
 
 class OverrideAction(Enum):
-    """What an operator does to a backend."""
+    """The action of an operator on a backend."""
 
     DRAIN = "drain"
     MAINTENANCE = "maintenance"
@@ -37,8 +37,7 @@ class OverrideAction(Enum):
 @dataclass(frozen=True, slots=True)
 class OverrideRequest:
     """A request of an operator. `backend`: name of a backend of `service`; without a service the name, MAC or address
-    of a server. `service`: name of the service; None for all services of the server. `for_s`: after which it ends by
-    itself; None if never."""
+    of a server. `service`: None for all services of the server. `for_s`: until the override ends; None if never."""
 
     action: OverrideAction
     backend: str
@@ -57,14 +56,14 @@ class EndedOverride:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Overrides after a change of the config: `remaining` still hold, under their names in the new config."""
+    """Overrides after a change of the config. `remaining`: those that still apply, with names of the new config."""
 
     remaining: tuple[Override, ...]
     ended: tuple[EndedOverride, ...]
 
 
 def merge(overrides: Iterable[Override], new: Balancer, *, old: Balancer | None = None) -> Merged:
-    """Merge overrides with another config. `old`: the config before, if known, to follow services that were renamed."""
+    """Merge overrides with a new config. `old`: the config before, if known, to find services that were renamed."""
     remaining, ended = list[Override](), list[EndedOverride]()
     for override in overrides:
         renamed = _renamed(override, new, old)
@@ -82,8 +81,11 @@ def merge(overrides: Iterable[Override], new: Balancer, *, old: Balancer | None 
 def merge_rollback(
     now: Iterable[Override], tried: Merged, *, before: Iterable[Override], configs: tuple[Balancer, Balancer]
 ) -> Merged:
-    """Merge overrides when a config is rolled back: those of before, but for what operators have changed since. `now`:
-    under that config; `tried`: what it left of those of before. `configs`: it, and the one that holds again."""
+    """Merge overrides when a config is rolled back: restore those before it, with later changes by operators.
+
+    `now`: the overrides under that config. `tried`: the merge when it was applied. `before`: the overrides before it.
+    `configs`: that one, and its replacement.
+    """
     left, present = ({each.name: each for each in some} for some in (tried.remaining, now))
     changed = {names for names in left.keys() | present.keys() if left.get(names) != present.get(names)}
     merged = merge((present[names] for names in sorted(changed & present.keys())), configs[1], old=configs[0])
@@ -112,8 +114,8 @@ def _renamed(override: Override, new: Balancer, old: Balancer | None) -> Overrid
 def with_request(
     runtime: Runtime, balancer: Balancer, request: OverrideRequest, *, resolved: Balancer, utc_s: float, now_s: float
 ) -> tuple[Runtime, tuple[BackendName, ...]]:
-    """Return the runtime after a request, and the backends that it is for. `resolved`: the config with the MACs that
-    were found. Raises RequestRefused: there is no such backend, or its override is of another kind."""
+    """Return the runtime after a request, and the backends that it changes. `resolved`: the config with resolved MACs.
+    Raises RequestRefused if there is no such backend, or if its override is of another kind."""
     one = () if request.service is None else ((request.service, request.backend),)
     names = one or find_server(backends_of(resolved), request.backend)
     for name in names:
@@ -148,8 +150,8 @@ def with_weight(
     until_s: float | None = None,
     is_maintenance: bool = False,
 ) -> Runtime:
-    """Return the runtime in which a backend has this weight; None for that of the config. Raises RequestRefused.
-    `now_s`: UTC. `until_s`: when it ends, on the agent's clock."""
+    """Return the runtime in which a backend has this weight; None for that of the config. `now_s`: UTC. `until_s`: when
+    the override ends, on the agent's clock. Raises RequestRefused."""
     backend, before = find_backend(balancer, name), override_of(runtime, name)
     overrides = [each for each in runtime.overrides if each is not before]
     if weight is not None and (weight != backend.weight or is_maintenance):
@@ -172,7 +174,7 @@ def _require_no_maintenance(before: Override | None, advice: str) -> None:
 
 
 def _require_drain(before: Override | None) -> None:
-    """Refuse to end by `undrain` what is no drain: it may be there for another reason than the operator thinks of."""
+    """Refuse `undrain` for an override that is no drain: the operator may not know why it was set."""
     _require_no_maintenance(before, "`undrain` ends a drain, and this ends maintenance")
     if before is not None and before.weight:
         name = f"{before.service}/{before.backend}"
@@ -187,7 +189,7 @@ def _require_drain(before: Override | None) -> None:
 def require_possible(
     tracker: HealthTracker, balancer: Balancer, overrides: Iterable[Override], *, instead_of: Iterable[Override] = ()
 ) -> None:
-    """Check that flows can have the weights of these overrides, and that a backend which is up is left.
+    """Check that flows can have the weights of these overrides, and that changed services keep a backend that is up.
 
     Raises:
         CompileError: A service has no weight left, or none on a backend that is up.
