@@ -1,9 +1,9 @@
 """What servers advertise about themselves, in the words of HAProxy's agent-check. Pure.
 
-The words are those of the HAProxy configuration manual, section 5.2, agent-check. What they do here:
+The words are those of the HAProxy configuration manual, section 5.2, agent-check. Their effect here:
 
-* A percentage multiplies the weight. It changes the weight in use only if it differs enough and lasts, so that a load
-  that goes up and down a little moves no clients.
+* A percentage multiplies the weight. It changes the weight in use only if it differs enough and lasts, so that small
+  changes of load move no clients.
 * `drain` is 0%; `maint`, `down`, `fail` and `stopped` eject the backend at once; `ready` and `up` end these.
 * An agent that does not answer, or answers something else, changes nothing: its last reply stays in effect.
 """
@@ -19,12 +19,12 @@ from xenoovs.display import percent
 
 MAX_REPLY_BYTES = 1024
 _LASTING = 3
-"""Replies in a row that have to advertise a higher, or a lower, weight than the one in use."""
+"""Replies in a row that must advertise a higher, or a lower, weight than the weight in use, until it changes."""
 _MAX_PERCENT = 1000
 
 
 class Administration(Enum):
-    """What the administrator of a server has set there."""
+    """The administrative state that a server advertises."""
 
     READY = "ready"
     DRAIN = "drain"
@@ -33,7 +33,8 @@ class Administration(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AgentReply:
-    """One reply; None if it has none. `weight`: part of the weight, 0 or more; `description`: the text after `#`."""
+    """One reply. A value is None if the reply has no such word. `weight`: part of the backend's weight, 0 or more.
+    `description`: the text after `#`."""
 
     weight: Fraction | None = None
     administration: Administration | None = None
@@ -43,8 +44,8 @@ class AgentReply:
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """What is in effect of the replies of one agent. `lasting`: how many replies in a row advertised a higher weight;
-    negative: a lower one. `weight` disregards `drain`; `reply` is the last one that could be read."""
+    """The state in effect after the replies of one agent. `lasting`: how many replies in a row advertised a higher
+    weight; negative for a lower one. `weight`: without `drain`. `reply`: the last valid one."""
 
     weight: Fraction = Fraction(1)
     administration: Administration = Administration.READY
@@ -55,17 +56,17 @@ class Advertised:
 
     @property
     def part(self) -> Fraction:
-        """The part of its weight that the backend should have."""
+        """Return the part of its weight that the backend should have."""
         return Fraction(0) if self.administration is Administration.DRAIN else self.weight
 
     @property
     def is_away(self) -> bool:
-        """Whether the backend should have no clients at once."""
+        """Return whether the backend must have no clients from now on."""
         return not self.is_up or self.administration is Administration.MAINT
 
     @property
     def state(self) -> str:
-        """Return it in a word: `maint`, `down`, `drain` or `50%`."""
+        """Return the state as a word: `maint`, `down`, `drain` or `50%`."""
         if self.administration is Administration.MAINT:
             return "maint"
         if not self.is_up:
@@ -74,15 +75,15 @@ class Advertised:
 
 
 UNADVERTISED = Advertised()
-"""Before the first reply."""
+"""The state before the first reply."""
 
 _ADMINISTRATION = {each.value: each for each in Administration}
 _IS_UP = {"up": True, "down": False, "fail": False, "stopped": False}
 
 
 def parse_reply(line: str) -> AgentReply:
-    """Read one line, without its end. `maxconn:N` is accepted and ignored: connections are not counted here. Raises
-    ValueError: it has a word that the manual does not, or has two words of one kind."""
+    """Parse one line, without its end. `maxconn:N` is ignored, because connections are not counted here. Raises
+    ValueError if a word is not in the manual, or if two words of one kind differ."""
     words, _, description = line.partition("#")
     found: dict[str, object] = {}
     for word in filter(None, re.split(r"[ \t,]+", words.strip(" \t,\r\n").lower())):
@@ -112,9 +113,9 @@ def _parse_word(word: str) -> tuple[str, object]:
 def with_reply(before: Advertised, reply: AgentReply, line: str, *, min_change: Fraction) -> Advertised:
     """Return what is in effect after one more reply.
 
-    A word takes effect at once, and so do 0% and the first weight, also the first after a time without clients. Any
-    other weight does after `_LASTING` replies in a row that advertise one higher, or lower, by `min_change` or more.
-    100% needs no difference.
+    Words take effect at once, and so do 0%, the first weight, and the first weight after a time without clients. Other
+    weights need `_LASTING` replies in a row that are higher, or lower, by `min_change` or more; 100% needs no least
+    difference.
     """
     after = replace(
         before,
@@ -133,6 +134,6 @@ def with_reply(before: Advertised, reply: AgentReply, line: str, *, min_change: 
         return replace(after, lasting=0)
     lasting = before.lasting + 1 if difference > 0 else before.lasting - 1
     if lasting * difference < 0 or not lasting:
-        # The direction has changed.
+        # The direction of the changes is another one than before.
         lasting = 1 if difference > 0 else -1
     return replace(after, weight=weight, lasting=0) if abs(lasting) >= _LASTING else replace(after, lasting=lasting)

@@ -1,9 +1,9 @@
 """Whether this host should get clients, and the announcement of VIPs while their services work.
 
-Pure functions decide: `not_ready` is what `GET /ready` answers to the check of a BGP speaker, `decide_vips` says which
-VIPs have a route. A task sets the routes.
+Pure functions decide: `not_ready` is the answer of `GET /ready` to the check of a BGP speaker, and `decide_vips`
+returns the VIPs that get a route. A task sets the routes.
 
-The routes are level-triggered as the flows are: after each round, and every few seconds, they are read and compared.
+Routes are level-triggered, like flows: after each round, and every few seconds, they are read and compared.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from xenoovs.switch.vip_routes import BgpRoute
 
 GRACE_S = 3.0
-"""For so long rounds may fail: a restart of Open vSwitch takes a second."""
+"""How long rounds may fail until this host is not ready. A restart of Open vSwitch takes a second."""
 _CHECK_S = 5.0
-"""Between two comparisons of the routes without a round."""
+"""Time between two comparisons of the routes without a round."""
 _BGP_SOON_S, _BGP_S = 1.0, 10.0
-"""When the BGP speaker is asked after a change, and between two questions."""
+"""Delay of a request to the BGP speaker after a change, and the time between two requests."""
 
 
 class VipAction(Enum):
-    """What is to be done about the route of a VIP. LEAVE: it stays as it is, because its state is unknown."""
+    """The action on the route of a VIP. LEAVE: the route stays as it is, because the right one is unknown."""
 
     ANNOUNCE = "announce"
     WITHDRAW = "withdraw"
@@ -45,21 +45,21 @@ class VipAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class VipDecision:
-    """What a VIP is to have, and why it has no route."""
+    """The action on the route of a VIP, and the reason if the VIP gets none."""
 
     action: VipAction
     reason: str = ""
 
 
 def not_ready(state: AgentState, now_s: float) -> str:
-    """Return why this host should get no clients; an empty text if it is ready."""
+    """Return why this host should get no clients; empty if it is ready."""
     if state.fleet is not None and state.fleet.withheld:
         return state.fleet.withheld
     return bridge_problem(state, now_s) if state.round.is_known else "no round has succeeded since the start"
 
 
 def bridge_problem(state: AgentState, now_s: float) -> str:
-    """Return why the bridge cannot serve clients; an empty text if it can."""
+    """Return why the bridge cannot serve clients; empty if it can."""
     last, ports = state.round, state.ports.of(state.balancer.uplinks.bridge) or {}
     if last.failing_since_s is not None and now_s - last.failing_since_s >= GRACE_S:
         return f"reconcile fails: {last.error}"
@@ -69,8 +69,8 @@ def bridge_problem(state: AgentState, now_s: float) -> str:
 
 
 def decide_vips(balancer: Balancer, state: AgentState, now_s: float) -> dict[Vip, VipDecision]:
-    """Return what each VIP is to have. One of several services that share a VIP is enough. `balancer`: the config whose
-    flows the bridge has."""
+    """Return the decision for each VIP. If services share a VIP, one that serves is enough. `balancer`: the config
+    whose flows the bridge has."""
     last, everywhere = state.round, _for_all(state, now_s)
     if everywhere is None and not (last.is_known and last.failing_since_s is None):
         everywhere = VipDecision(VipAction.LEAVE, last.error if last.is_known else "starting")
@@ -81,7 +81,7 @@ def decide_vips(balancer: Balancer, state: AgentState, now_s: float) -> dict[Vip
 
 
 def _for_all(state: AgentState, now_s: float) -> VipDecision | None:
-    """Return the decision for all VIPs alike; None: it depends on their services."""
+    """Return the decision for all VIPs; None if it depends on their services."""
     if state.runtime.is_paused and state.runtime.is_withdrawn:
         return VipDecision(VipAction.WITHDRAW, "`xenoovs pause --withdraw`; `xenoovs resume` brings it back")
     problem = "" if state.fleet is None else state.fleet.withheld
@@ -98,7 +98,7 @@ def _for_services(names: tuple[str, ...], serving: frozenset[str], *, is_held: b
 
 
 def serving_services(last: RoundFacts) -> frozenset[str]:
-    """Return the services with a backend that has clients on the bridge and answers, as of the last round."""
+    """Return the services that have, as of the last round, a backend that has clients on the bridge and answers."""
     found, unreachable = set[str](), last.unreachable
     if last.program is None or last.desired is None:
         return frozenset()
@@ -122,11 +122,11 @@ class Routes(Protocol):
 
 
 BgpReader = Callable[[Iterable[Vip]], Mapping[Vip, "BgpRoute"]]
-"""Says what the BGP speaker has of VIPs. Blocks; raises SwitchError."""
+"""Returns the routes of VIPs at the BGP speaker. Blocks; raises SwitchError."""
 
 
 class Announcer:
-    """Sets the routes of one agent's VIPs, beside its rounds, and asks the BGP speaker what it makes of them."""
+    """Sets the routes of one agent's VIPs, and reads from the BGP speaker whether it advertises them."""
 
     def __init__(self, store: Store, routes: Routes, read_bgp: BgpReader) -> None:
         self._store, self._routes, self._read_bgp = store, routes, read_bgp
@@ -138,7 +138,7 @@ class Announcer:
 
     @property
     def _balancer(self) -> Balancer:
-        """The config whose flows the bridge has: while a pause holds changes back, that is an earlier one."""
+        """Return the config whose flows the bridge has: an earlier one while a pause holds changes back."""
         state = self._store.state
         return state.balancer if state.round.program is None else state.round.program.balancer
 
@@ -148,7 +148,7 @@ class Announcer:
             self._store.dispatch(shown)
 
     async def run(self) -> None:
-        """Compare the routes after each round, and now and then without one, until cancelled."""
+        """Compare and set the routes after each round, and every few seconds, until cancelled."""
         try:
             while True:
                 self._news.clear()
@@ -165,7 +165,7 @@ class Announcer:
             return
         try:
             if announce is None:
-                # Also one of an earlier agent, with another config.
+                # This removes routes of an earlier agent with another config too.
                 await asyncio.to_thread(self._routes.close)
                 self._is_open, self._views, self._problem = False, {}, ""
             else:
@@ -218,7 +218,7 @@ class Announcer:
         }
 
     async def follow_bgp(self) -> None:
-        """Ask the BGP speaker, beside the routes, as it may hang, until cancelled."""
+        """Read the state of the BGP speaker, which may hang, in a separate task, until cancelled."""
         while True:
             vips = [vip for vip, view in self._views.items() if view.is_announced]
             problem = ""

@@ -1,7 +1,7 @@
-"""Follows the bridge and its ports in the database of Open vSwitch, and policies of IPsec: changes start a round.
+"""Follows the bridge and its ports in the database of Open vSwitch, and policies of IPsec. Changes start a round.
 
-This only speeds rounds up. While ovsdb-server does not answer, the agent notices a restarted Open vSwitch by its
-socket, and external changes by comparing flows.
+This only makes rounds start sooner. While ovsdb-server does not answer, the agent detects a restart of Open vSwitch by
+its socket, and external changes by comparing flows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
 
 @dataclass(frozen=True, slots=True)
 class PortEvent:
-    """A change of a port that the config names, or of the bridge (no port). `is_bad`: an operator may have to act."""
+    """A change of a port in the config, or of the bridge (`port` is empty). `is_bad`: an operator may have to act."""
 
     text: str
     port: str
@@ -42,7 +42,7 @@ class PortEvent:
 
 
 def port_events(before: Ports | None, after: Ports, balancer: Balancer) -> tuple[PortEvent, ...]:
-    """Return what changed for the bridge of a config and its ports. `before`: None at first."""
+    """Return the changes of the bridge of a config and its ports. `before`: None at first."""
     bridge = balancer.uplinks.bridge
     now = after.get(bridge)
     if before is None:
@@ -75,14 +75,14 @@ def _changed_ports(
             text = f"port does not work: {new.error or 'it has no number'}" if is_lost else "port number changed"
             yield PortEvent(text, name, is_bad=is_lost, needs_round=True)
         elif (old.type, old.options) != (new.type, new.options):
-            # A tunnel may lead elsewhere now, or unencrypted.
+            # A tunnel may have another remote now, or be unencrypted.
             yield PortEvent("port has other options", name, is_bad=False, needs_round=True)
         else:
             yield from _liveness(old, new, has_groups=has_groups)
 
 
 def _liveness(old: PortState | None, new: PortState, *, has_groups: bool) -> Iterator[PortEvent]:
-    """`has_groups`: links decide who has clients."""
+    """Yield changes of link and BFD. `has_groups`: groups of the switch follow links, so that these need a round."""
     if new.link_up is not None and (old is None or old.link_up != new.link_up):
         text = f"link {'up' if new.link_up else 'down'}"
         yield PortEvent(text, new.name, is_bad=not new.link_up, needs_round=has_groups)
@@ -91,8 +91,8 @@ def _liveness(old: PortState | None, new: PortState, *, has_groups: bool) -> Ite
 
 
 def with_earlier_sessions(before: Ports | None, now: Ports) -> Ports:
-    """Return the ports now. A session that begins again, as after a restart of Open vSwitch, stays down until it is up
-    if it was down before: nothing was heard of its remote."""
+    """Return the ports of now. A BFD session that begins again, as after a restart of Open vSwitch, keeps its state if
+    it was down before, because its remote has not answered yet."""
 
     def kept(port: PortState, old: PortState | None) -> PortState:
         is_begun = port.bfd_status.get("forwarding") == "false" and not port.is_silent
@@ -115,8 +115,8 @@ def port_views(known: Mapping[str, PortState], balancer: Balancer) -> tuple[Port
 def moved_by_switch(
     program: Program, live: Collection[str], since_s: Callable[[Collection[str]], float | None] = lambda _ports: None
 ) -> Iterator[SwitchMove]:
-    """Yield the backends whose clients groups of the switch have moved, or have nowhere to move. `live`: ports.
-    `since_s`: returns when dead ports died."""
+    """Yield the backends whose clients were moved by groups of the switch, or are dropped. `live`: the live ports.
+    `since_s`: returns when dead ports went down."""
     for made in program.services:
         names = {hop: name for name, hop in next_hops(made.service).items()}
         found = Counter[tuple[str, str, tuple[str, ...]]]()
@@ -136,7 +136,7 @@ def moved_by_switch(
 async def follow_bridge(
     db: str, store: Store, *, balancer: Callable[[], Balancer], request_round: Callable[[], None]
 ) -> None:
-    """Follow the database, and connect again with increasing pauses while it does not answer, until cancelled.
+    """Follow the database until cancelled. Connect again with increasing pauses while it does not answer.
     `request_round`: called when flows may be wrong."""
     retry_s, seen = _RETRY_S, BridgePorts()
     while True:
@@ -148,7 +148,7 @@ async def follow_bridge(
                     request_round()
                 ports = with_earlier_sessions(seen.bridges, reported)
                 events = port_events(seen.bridges, ports, balancer())
-                # At first the agent may have read the ports earlier, and what changed since is in no event.
+                # The agent may have read the ports before this connection; no event reports changes since then.
                 needs_round = seen.bridges is None or any(event.needs_round for event in events)
                 seen = BridgePorts(ports)
                 store.dispatch(seen)
@@ -173,12 +173,12 @@ async def follow_bridge(
 _GROUPS = 1 << (2 - 1) | 1 << (3 - 1) | 1 << (4 - 1)
 """XFRMNLGRP_EXPIRE, _SA and _POLICY as bits of `nl_groups` (uapi/linux/xfrm.h, netlink(7))."""
 _POLL_S = 1.0
-"""Between two checks whether the config requires IPsec, and whether the policies can be followed."""
+"""Time between two checks whether the config requires IPsec, and whether the policies can be followed."""
 _RECEIVE_BYTES = 1 << 16
 
 
 def open_ipsec_events() -> socket.socket:
-    """Return a socket that gets a message for each change, in the network namespace of the thread. Raises OSError."""
+    """Return a socket that receives a message for each change in the thread's network namespace. Raises OSError."""
     opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_XFRM)
     try:
         opened.bind((0, _GROUPS))
@@ -195,15 +195,15 @@ async def follow_ipsec(
     wanted: Callable[[], bool],
     request_round: Callable[[], None],
 ) -> None:
-    """Follow policies and SAs until cancelled. While that is impossible, the next comparison finds what has changed.
-    `locate`: returns the network namespace in which Open vSwitch is now; None for that of this process."""
+    """Follow policies and SAs until cancelled. If that is impossible, the next periodic round finds changes. `locate`:
+    returns the network namespace in which Open vSwitch is now; None for that of this process."""
     problem, loop = "", asyncio.get_running_loop()
     while True:
         try:
             # After a restart Open vSwitch may be in another namespace; the socket stays in its own.
             with open_events(place := locate()) if wanted() else nullcontext() as events:
                 if events is not None:
-                    # Something may have changed before.
+                    # A change before the socket was open sent no message.
                     problem = ""
                     request_round()
                 while events is not None and wanted() and locate() == place:
@@ -212,7 +212,7 @@ async def follow_ipsec(
                     except asyncio.TimeoutError:
                         continue
                     except OSError as error:
-                        # Messages were lost: something has changed.
+                        # Messages of changes were lost.
                         if error.errno != errno.ENOBUFS:
                             raise
                     request_round()

@@ -1,7 +1,7 @@
 """Runs the command of a service when one of its backends, or the service itself, changes its state.
 
-The state decides and not the event: a command is run as long as its backend or service is in another state than that
-of the last run. So of a backend that flaps the last state counts, and no change is lost while too many commands run.
+Commands are level-triggered: a command is run while the state of its backend or service differs from that of the last
+run. So the last state of a backend that flaps counts, and no change is lost while too many commands run.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from xenoovs.model.balancer import Backend, Notify, Service
 from xenoovs.model.next_hop import mac_of
 
 MAX_RUNNING = 8
-"""Commands that run at once. Others wait, and one that runs waits for the end of the one before of its backend."""
+"""Commands that run in parallel. Others wait, also for the end of an earlier command of their backend."""
 _COALESCE_S = 0.1
-"""How long changes are collected, as of the backends of one rack."""
+"""How long changes are collected, such as those of the backends of one rack."""
 
 UP, DOWN, BACKUP = "UP", "DOWN", "BACKUP"
-"""A service: BACKUP while only backups serve, DOWN while no backend does."""
+"""States. A service is BACKUP while only backups serve, and DOWN while no backend does."""
 
 Subject = tuple[str, str]
-"""The names of a service and of one of its backends; no backend: the service itself."""
+"""The names of a service and of one of its backends; the latter is empty for the service itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A backend (None: its service) that is UP, DOWN or BACKUP. `reason`: of its last probe, or a port without link."""
+    """A state of a backend, or of a service (`backend` is None). `reason`: of the last probe, or of a dead port."""
 
     service: Service
     notify: Notify
@@ -48,7 +48,7 @@ class Notification:
         return self.service.name, "" if self.backend is None else self.backend.name
 
     def target(self, bridge: str) -> ExecTarget:
-        """Return the program with its arguments and its environment."""
+        """Return the command with its arguments and its environment."""
         kind, name = ("SERVICE" if self.backend is None else "BACKEND"), "/".join(filter(None, self.subject))
         known: dict[str, object] = {
             "XENOOVS_KIND": kind,
@@ -66,15 +66,15 @@ class Notification:
 
 
 def notifications(state: AgentState) -> Iterator[Notification]:
-    """Yield the states of services that have a command: first those of the backends, then that of the service. A
-    backend in maintenance has no state, because it is not probed."""
+    """Yield the states of each service with a command: first of its backends, then of the service. Backends in
+    maintenance are left out, because they are not probed."""
     away, stopped = in_maintenance(state.runtime.overrides), state.tracker.advertised_away
     dead = state.dead_ports
     for service in state.judged:
         if (notify := service.notify) is None:
             continue
         down: set[str] = {*state.tracker.ejections.get(service.name, Ejection()).down}
-        # Advertised states are ignored where they would leave no backend.
+        # Advertised states are ignored if they would leave no backend.
         by_agent = stopped.get(service.name, frozenset()) & state.ejected.get(service.name, frozenset()) - down
         down |= by_agent
         able = []
@@ -92,7 +92,7 @@ def notifications(state: AgentState) -> Iterator[Notification]:
 
 
 def _reason(state: AgentState, service: Service, backend: Backend, *, is_stopped: bool) -> str:
-    """Return why a backend has its state, by its probes or the agent of its server. `is_stopped`: that ejected it."""
+    """Return why a backend has its state, by its probes, or by the agent of its server (`is_stopped`)."""
     name = service.name, backend.name
     advertised = state.tracker.advertised_by(name)
     if is_stopped and advertised is not None:
@@ -103,11 +103,10 @@ def _reason(state: AgentState, service: Service, backend: Backend, *, is_stopped
 
 
 class Notifier:
-    """Runs the commands, within the event loop of an agent."""
+    """Runs the commands in the event loop of an agent."""
 
     def __init__(self, store: Store, probe: Probe, tasks: BackgroundTasks, decides: Callable[[], bool]) -> None:
-        """Bind it to the parts of an agent. `decides`: returns whether this agent decides about the bridge; others run
-        no commands."""
+        """Bind it to an agent. `decides`: returns whether this agent decides about the bridge, and so runs commands."""
         self._store, self._probe, self._tasks, self._decides = store, probe, tasks, decides
         self._notified: dict[Subject, str] = {}
         self._running: set[Subject] = set()
@@ -116,11 +115,11 @@ class Notifier:
         store.subscribe(Tick, self.wake)
 
     def begin(self) -> None:
-        """Take the current states as known, because the bridge stores them: a restart of the agent runs no command."""
+        """Count the current states, which the bridge stores, as notified: a restart of the agent runs no command."""
         self._notified = {each.subject: each.state for each in notifications(self._store.state)}
 
     def wake(self, _: object = None) -> None:
-        """Compare the states soon."""
+        """Compare the states soon, and run commands for changes."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -132,7 +131,7 @@ class Notifier:
             self._start()
 
     async def finish(self) -> None:
-        """Run the commands for the states of now, and wait for their end."""
+        """Run the commands for the current states, and wait for their end."""
         self._start()
         while self._running:
             await asyncio.sleep(_COALESCE_S)
@@ -144,7 +143,7 @@ class Notifier:
         self._notified = {subject: state for subject, state in before.items() if subject[1] in away.get(subject[0], ())}
         for each in notifications(self._store.state):
             subject = each.subject
-            # A backend that is new and up is no news.
+            # A new backend that is up runs no command.
             was = before.get(subject, UP)
             is_news = each.state != was and decides
             if is_news and (subject in self._running or len(self._running) >= MAX_RUNNING):

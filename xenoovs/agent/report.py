@@ -1,4 +1,4 @@
-"""Logs and counts what the rounds of an agent did. What stays the same is logged once."""
+"""Logs and counts the results of the rounds of an agent. A problem that stays the same is logged once."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.show.snapshot import Override
 
 _MAX_SERVICES = 20
-"""How many services that one round changed are logged one by one: those with the most clients moved."""
+"""How many changed services of a round are logged one by one: those with the most clients moved."""
 
 _EVENTS = {ChangeKind.NEW: "service installed", ChangeKind.REMOVED: "service removed"}
 
 
 class Report:
-    """The log of the rounds of one agent."""
+    """Logs the rounds of one agent."""
 
     def __init__(self) -> None:
         self._unchecked: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Report:
         self._held_backends: dict[str, frozenset[str]] = {}
 
     def succeeded(self, before: RoundFacts, change: Change, *, bridge: str, config: str, now_s: float) -> RoundFacts:
-        """Report a round that succeeded. Return what the rounds have left now. `now_s`: UTC."""
+        """Report a round that succeeded. Return the facts after it. `now_s`: UTC."""
         if before.error:
             info("reconcile succeeded again", bridge=bridge)
         if change.lost:
@@ -75,7 +75,7 @@ class Report:
             each for each in change.services() if each.moved or each.kind in (ChangeKind.NEW, ChangeKind.REMOVED)
         ]
         is_remote = {made.service.name: made.service.is_remote for made in change.program.services}
-        # The decision about blocks between paths is logged itself, and so are begin and end of a drain.
+        # Moves of blocks between paths, and begin and end of a drain, have their own log events.
         is_of_paths = all(is_remote.get(each.name) and each.kind not in _EVENTS for each in services)
         is_logged = bool(change.foreign) or not (is_of_paths if services else was_draining)
         shares = {each.name: float(each.moved) for each in services} if is_logged else {}
@@ -93,7 +93,7 @@ class Report:
             moved, least = (f"{float(share):.4f}" for share in (service.moved, service.least_moved))
             ejected = ",".join(service.ejected) or "-"
             if (event := _EVENTS.get(service.kind)) is not None:
-                # No client had a backend before, or none has one now: no share of them has moved.
+                # No client had a backend before, or none has one now, so that no share of them has moved.
                 info(event, service=service.name, backends=len(service.backends), ejected=ejected)
                 continue
             info(
@@ -104,16 +104,16 @@ class Report:
         return facts
 
     def failed(self, before: RoundFacts, problem: XenoovsError, *, bridge: str, now_s: float) -> RoundFacts:
-        """Report a round that failed, or is late. Return what the rounds have left now. `now_s`: the agent's clock."""
+        """Report a round that failed, or is late. Return the facts after it. `now_s`: on the agent's clock."""
         text, is_late, since_s = str(problem), isinstance(problem, RoundLate), before.failing_since_s
         if text != before.error:
             warn("reconcile failed; retrying", bridge=bridge, reason=text)
-        # A late round may yet succeed. One at a switch that does not answer fails by itself.
+        # A late round may still succeed. If the switch does not answer, the round fails by itself.
         since_s = now_s if since_s is None and not is_late else since_s
         return replace(before, error=text, failing_since_s=since_s)
 
     def drains_measured(self, problem: str = "") -> None:
-        """Report that the progress of drains could be measured, or why not: they wait until it can."""
+        """Report that the progress of drains was measured, or why not (`problem`). Until it is, they do not end."""
         if problem and problem != self._drain_problem:
             warn("drains wait for Open vSwitch", reason=problem)
         self._drain_problem = problem
@@ -129,7 +129,7 @@ class Report:
             warn("backend down", backends=names, **({"held": held} if held else {}), reason=change.reason)
 
     def advertised(self, change: AdvertisedChange) -> None:
-        """Report what the agent of a server advertised, and when its replies stop or come back."""
+        """Report what the agent of a server advertised, or that it does not reply."""
         names = ",".join(map("/".join, change.backends))
         if change.problem:
             stays = change.advertised.state if change.advertised.reply else "the weight of the config"
@@ -153,7 +153,7 @@ class Report:
             info("an override has ended", **names, reason="its time is over")
 
     def held_backends(self, held: Mapping[str, frozenset[str]]) -> None:
-        """Report backends, by service, that are down and keep their clients: max_down, or all are down."""
+        """Report backends, by service, that are down and keep their clients, by max_down or because all are down."""
         for service in sorted(held.keys() | self._held_backends.keys()):
             now, before = held.get(service, frozenset()), self._held_backends.get(service, frozenset())
             if now and now != before:
@@ -178,7 +178,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class LastChange:
-    """The last change of a backend, UTC: `down: connection refused`, `drained by an operator`; and its number."""
+    """The last change of a backend. `time_s`: UTC. `reason`: as in `down: connection refused`. `number`: from 1."""
 
     time_s: float
     reason: str
@@ -186,7 +186,7 @@ class LastChange:
 
 
 class BackendChanges:
-    """The last change of each backend: by health checks, agents of servers, operators, the config, ports."""
+    """The last change of each backend, by health checks, agents of servers, operators, the config or ports."""
 
     def __init__(self) -> None:
         self.last: Mapping[BackendName, LastChange] = {}
@@ -237,7 +237,7 @@ def _by_config(before: Balancer, after: Balancer) -> Iterator[tuple[BackendName,
     old = {service.name: service for service in before.services}
     for service in after.services:
         was = old.get(service.name)
-        # Mostly one of a thousand services differs.
+        # Usually one of a thousand services differs.
         if was is None or was is service:
             continue
         weights = {backend.name: backend.weight for backend in was.backends}
