@@ -1,4 +1,4 @@
-"""The membership of an agent in a fleet: it follows the store, keeps the last view, and reports what it has done."""
+"""The membership of an agent in a fleet: follows the store, saves the last view, and reports the state of the DPU."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 _REPORT_JITTER = 0.1
 _READ_BACK_S = 10.0
-"""Between two readings of the flows while this agent changes nothing, as in a pause."""
+"""Time between two dumps of the flows while this agent changes nothing, as in a pause."""
 _CUT_OFF_S = 10.0
-"""For so long most backends may be out of reach before this DPU reports that it is not fit. If they are dead, votes
-find that within seconds, and these backends do not count any more."""
+"""How long most backends may be unreachable until this DPU reports that it is not fit. If the backends are dead, votes
+find that within seconds, and they no longer count."""
 _OLDER_S = 5.0
-"""For so long the store may be older than what is in use before that is an error: a relay that starts may lag."""
+"""How long the store may be older than the view in use until that is an error: a new relay may lag."""
 
 
 class FleetMember:
-    """Connects an agent with the store of its fleet. Its methods are for the event loop of the agent."""
+    """Connects an agent to the store of its fleet. Its methods are for the event loop of the agent."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class FleetMember:
         *,
         request_poll: Callable[[], None],
     ) -> None:
-        """Make the agent a member. Local overrides end: the store decides about weights. `cache`: where the last view
-        survives a restart."""
+        """Make the agent a member. This ends local overrides, because the store decides about weights. `cache`: the
+        file by which the last view survives a restart."""
         self._agent, self._engine, self._config, self._name = agent, engine, config, name
         self._request_poll = request_poll
         self._store, self._states, self._cache = store, states, cache
@@ -97,7 +97,7 @@ class FleetMember:
             agent.dispatch(replace(runtime, overrides=()))
 
     def changed(self) -> None:
-        """Take the newest view, or notice that the store is lost."""
+        """Use the newest view of the store, and report a lost connection."""
         self._changed()
         self._publish()
 
@@ -160,7 +160,7 @@ class FleetMember:
 
     @property
     def _refused(self) -> str:
-        """Why what the store has is not taken; an empty text if it is."""
+        """Return why the view of the store is not used; empty if it is."""
         is_settled = time.monotonic() - self._older_since_s >= _OLDER_S
         if self._older is None or not is_settled or not self._store.connection.is_connected:
             return ""
@@ -199,12 +199,12 @@ class FleetMember:
         return replace(status, down=self._voter.down(state), voted=state.watches.generation, is_fit=is_fit)
 
     def _follow_cut_off(self) -> None:
-        """Note since when this DPU reaches less than half of the backends."""
+        """Note since when this DPU reaches less than half of the targets."""
         if not self._voter.is_cut_off(self._agent.state):
             self._cut_off_s = None
         elif self._cut_off_s is None:
             self._cut_off_s = time.monotonic()
-            # Report again when the time has passed.
+            # Wake the report when the time has passed.
             asyncio.get_running_loop().call_later(_CUT_OFF_S, self._woken.set)
 
     @property
@@ -212,7 +212,7 @@ class FleetMember:
         return self._cut_off_s is not None and time.monotonic() - self._cut_off_s >= _CUT_OFF_S
 
     def _not_wanted(self) -> str:
-        """Return why this DPU should get no clients by the fleet; an empty text: it should."""
+        """Return why the fleet keeps clients away from this DPU; empty if it does not."""
         dpu = self._config.newest.dpus.get(self._name)
         if dpu is not None and dpu.is_out:
             return f"taken out of service; `xenoovs fleet undrain-dpu {self._name}` on the host of the store ends it"
@@ -226,7 +226,7 @@ class FleetMember:
             self._states.put(self._status)
 
     async def follow(self) -> None:
-        """Take over, after each round, what the view in use says. Never waits for a disk or a switch."""
+        """Publish, after each round, health and membership by the view in use. Never waits for a disk or a switch."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -235,11 +235,11 @@ class FleetMember:
             self._woken.set()
 
     async def run(self) -> None:
-        """Save and report after every round, and now and then without one."""
+        """Save the view and report the status after every round, and at the interval of reports."""
         self.changed()
         due_s = time.monotonic()
         while True:
-            # Before the report: a round that ends meanwhile is reported next.
+            # Cleared before the report, so that a round that ends during it is reported next.
             self._woken.clear()
             self._follow_cut_off()
             self._publish()
@@ -259,7 +259,7 @@ class FleetMember:
 
     @property
     def _awaited(self) -> int | None:
-        """The generation that the wave of this DPU waits for; None if it is in none."""
+        """Return the generation that the wave of this DPU waits for; None if the DPU is in no wave."""
         view = self._config.newest
         dpu = view.dpus.get(self._name)
         return view.ack if dpu is not None and dpu.wave <= view.wave else None
@@ -279,7 +279,7 @@ class FleetMember:
         if self._states is None:
             return
         now_ms = int(time.time() * 1000)
-        # First, as votes may be reported meanwhile.
+        # First, because votes may be reported during these waits.
         drift, ends_s = await self._drift(), self._status.certificate_ends_s
         if self._is_due and self._certificate is not None:
             ends_s = int(await asyncio.to_thread(certificate_end_s, self._certificate) or 0)
@@ -300,7 +300,7 @@ class FleetMember:
             drift=drift,
         )
         awaited = self._awaited
-        # A sample that began before the bridge was right does not count, and the next one may be minutes away.
+        # A sample from before the bridge was right does not count, and the next periodic one may come minutes later.
         if awaited is not None or not before.sampled:
             self._agent.publish(SamplesAsked())
         status = self._verdicts.reported(status, is_due=self._is_due, ack=awaited)
@@ -310,18 +310,18 @@ class FleetMember:
             self._put(status)
 
     async def _drift(self) -> dict[str, str]:
-        """Return the digests of services whose flows differ from what the store has now.
+        """Return the digests of services whose flows differ from the decision in the store.
 
-        A round compares the flows of the bridge with what it decided. So after a new view its decision counts, and the
-        flows themselves are read with each periodic report, and while something differs: with 16,000 flows this takes
-        more than a second. A view that is not taken counts too.
+        A round compares the flows of the bridge with its decision. So after a new view that decision is compared with
+        the store. The flows themselves are read with each periodic report, and while there is a difference, because
+        16,000 flows take more than a second. A view that is not used counts too.
         """
         good, older, last, now_s = self._config.good, self._older, self._agent.state.round, time.monotonic()
         before = dict(self._status.drift)
         if last.last_s is None and not (last.error or last.held):
-            # The first round compares them, and begins at once.
+            # The first round compares the flows, and begins at once.
             return before
-        # The first round has compared them too.
+        # The first round has compared the flows too.
         is_first = self._compared is None
         is_quiet = not (before or last.held) and (is_first or not self._is_due)
         is_compared = self._compared is not None and self._compared[0] is good and self._compared[1] is older
@@ -333,7 +333,7 @@ class FleetMember:
                 decision = (await asyncio.to_thread(self._engine.decision, good.balancer))[0]
             stored = good.stored if older is None else await asyncio.to_thread(self._config.stored_in, older)
         except XenoovsError:
-            # The round that fails for the same reason is reported, and so is a view that is not taken.
+            # The error of the round is reported, and so is a view that is not used.
             return before
         self._drift_s, self._compared = now_s + _READ_BACK_S, (good, older)
         ids, decided = service_ids(service.claim for service in good.balancer.services), dict(decision.services)
@@ -351,7 +351,7 @@ def _digest(name: str, decision: ServiceDecision | None) -> str:
 
 
 def verdict_counts(findings: OffloadFindings) -> dict[str, int]:
-    """Return the number of megaflows by verdict: those of blocks and of answers that the NIC should forward. A block
+    """Return the number of megaflows by verdict, for the blocks and answers that the NIC should forward. A block
     without a megaflow counts as one that is `ABSENT`."""
     counts = Counter[str]()
     for block in findings.nic_blocks:
@@ -368,17 +368,15 @@ class VerdictReports:
         self._samples = deque[tuple[float, Mapping[str, int]]](maxlen=2)
 
     def add(self, sample: OffloadSample) -> None:
-        """Take the next sample; one without megaflows, as by OpenFlow alone, does not count."""
+        """Add the next sample. A sample without megaflows is ignored, as of a switch that is read by OpenFlow alone."""
         if sample.findings is not None and sample.sampled_s is not None:
             self._samples.append((sample.sampled_s, verdict_counts(sample.findings)))
 
     def reported(self, status: DpuStatus, *, is_due: bool, ack: int | None) -> DpuStatus:
-        """Return a status with the newest verdicts, if they are to be reported.
+        """Return the status, with the newest verdicts if a report is due.
 
-        A new megaflow is in software for a moment, so the better one of two samples counts. The first one of an agent
-        is reported at once.
-
-        `ack`: the generation that the wave of this DPU waits for; None if none.
+        A new megaflow is in software for a moment, so the better of two samples counts. The first sample of an agent is
+        reported at once. `ack`: the generation that the wave of this DPU waits for; None if none.
         """
         since_s = status.applied_ms / 1000
         fresh = [verdicts for sampled_s, verdicts in reversed(self._samples) if sampled_s >= since_s]
@@ -402,19 +400,19 @@ def _differs(verdicts: Mapping[str, int], status: DpuStatus) -> bool:
     return abs(now - before) > TOLERANCE
 
 
-# Votes: which targets this DPU cannot reach, by probes, or as their ports are dead. They move no client here: the store
-# decides.
+# Votes: the targets that this DPU cannot reach, by probes or because their ports are dead. They move no client here:
+# the store decides.
 
 
 class FleetVoter:
-    """Finds the targets that a DPU cannot reach. It caches the targets of the last config."""
+    """Finds the targets that a DPU cannot reach. Caches the targets of the last config."""
 
     def __init__(self) -> None:
         self._last: tuple[Balancer, Targets] | None = None
         self._memo = Memo()
 
     def down(self, state: AgentState) -> frozenset[str]:
-        """Return the targets that this DPU cannot reach, of those whose witness it is."""
+        """Return the targets that this DPU cannot reach, among those whose witness it is."""
         witnessed = frozenset() if state.watches is None else state.watches.witnessed
         return frozenset(target for target in self._dark(state) if target in witnessed)
 

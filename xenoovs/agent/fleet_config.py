@@ -1,7 +1,6 @@
-"""The config of an agent in a fleet: the file of its DPU, joined with the services and blocks of one view of the store,
-which a file keeps over restarts.
+"""The config of an agent in a fleet: the file of its DPU, and the services and blocks of one view of the store.
 
-Both are taken together, so a change of the store is one change of the bridge.
+Services and blocks come from the same view, so that a change of the store is one change of the bridge.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from xenoovs.switch.undo_journal import replace_file
 
 
 class FleetConfig(ConfigFile):
-    """A file without services, which come from the store."""
+    """A config file without services, which come from the store."""
 
     def __init__(self, path: Path, view: FleetView, dpu: str) -> None:
-        """Read the file, with the services that a view has for a DPU. Raises ConfigError, ConfigUnreadable,
+        """Read the file, with the services of a DPU in a view. Raises ConfigError, ConfigUnreadable,
         StoredServiceUnusable."""
         self._newest_view: tuple[FleetView, float | None] = (view, None)
         self._taken: tuple[FleetView, float | None] = self._newest_view
@@ -39,18 +38,18 @@ class FleetConfig(ConfigFile):
 
     @property
     def newest(self) -> FleetView:
-        """The view of the store that the next `poll` takes."""
+        """The view of the store that the next `poll` uses."""
         return self._newest_view[0]
 
     def offer(self, view: FleetView) -> None:
-        """Let the next `poll` take a new view, with the time of its change."""
+        """Let the next `poll` use a new view, with the time of its change."""
         waits_s = seconds_to_wait(view.switch_at_ms, now_ms=time.time() * 1000)
         # One value, because another thread may be reading it.
         self._newest_view = (view, time.monotonic() + waits_s if waits_s else None)
 
     @property
     def is_touched(self) -> bool:
-        """Whether the file has changed since the last `poll`, or there is another view."""
+        """Return whether the file has changed since the last `poll`, or there is another view."""
         return self._newest_view is not self._taken or super().is_touched
 
     @property
@@ -60,8 +59,8 @@ class FleetConfig(ConfigFile):
         return sha256(identity.encode()).hexdigest()[:DIGEST_DIGITS]
 
     def stored_in(self, view: FleetView) -> Stored:
-        """Return what a view has for this DPU, also one that is not taken. Raises ConfigError, ConfigUnreadable,
-        StoredServiceUnusable."""
+        """Return the stored decisions of a view for this DPU, also of an unused view. Raises ConfigError,
+        ConfigUnreadable, StoredServiceUnusable."""
         sources = ConfigSources(self.path)
         services = view.of_dpu(self._dpu).services.values()
         return ViewReader().read(services, sources.read(self.path), file=str(self.path), sources=sources)[1]
@@ -80,24 +79,24 @@ class FleetConfig(ConfigFile):
         return ConfigVersion(balancer, self._digest, stored, view, commit_at_s)
 
 
-# The last view of the store in a file, so that a DPU that boots without the store forwards.
+# The last view of the store in a file, so that a DPU that boots without the store forwards packets.
 
 
 _MAX_SIZE_BYTES = 64 * 1024 * 1024
-"""A thousand services of 16 blocks are 1.5 MB."""
+"""A thousand services of 16 blocks take 1.5 MB."""
 _FACTS, _IDENTITY = ("name", "generation", "intent"), ("store_id", "commit_id", "content")
 
 
 class FleetCache:
-    """The file: the SHA-256 of the rest on its first line, then JSON; mode 0600, replaced as a whole."""
+    """The file: the SHA-256 of the rest on its first line, then JSON; mode 0600, replaced atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._memo = Memo()
 
     def load(self) -> FleetView | None:
-        """Return the view that was saved; None if there is none. Raises FleetCacheUnusable."""
-        # Not its directory: a record may be judged by another user, whose agents have theirs elsewhere.
+        """Return the saved view; None if there is none. Raises FleetCacheUnusable."""
+        # Without the directory: a record may be read by another user, whose agents have another directory.
         document = asked(("cat", self.path.name), self._document)
         try:
             return None if document is None else _parse(json.loads(document))
@@ -118,7 +117,7 @@ class FleetCache:
         return document.decode()
 
     def save(self, view: FleetView) -> None:
-        """Save all of it or nothing, also when the machine loses power. Blocks; raises OSError."""
+        """Save a view atomically, also if the machine loses power. Blocks; raises OSError."""
         services = self._memo.each(_service_json, {name: (each,) for name, each in view.services.items()})
         watches = self._memo.each(_watch_json, {name: (each,) for name, each in view.watches.items()})
         document = _document(view, services.values(), watches.values()).encode()
@@ -146,7 +145,7 @@ def _json(value: object) -> str:
 
 
 def _parse(document: dict[str, object]) -> FleetView:
-    """Return the view of a document with the right checksum. Raises what a document of another form raises."""
+    """Return the view of a document with the right checksum. Raises the errors that `load` catches for another form."""
     if document["format"] != FORMAT:
         raise ValueError(document["format"])
     services = {each["name"]: SERVICES.value(each) for each in document["services"]}  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""The MACs of backends that the config gives by their address alone: resolved by the kernel, and followed.
+"""The MACs of backends that have only an address in the config: resolved by the kernel, and followed.
 
-A datagram to the address makes the kernel resolve it (ARP, RFC 826; neighbour discovery, RFC 4861), and its neighbour
-table has the answer. Probes of such a backend keep that table fresh.
+A datagram to the address makes the kernel resolve it (ARP, RFC 826; neighbour discovery, RFC 4861) into its neighbour
+table. Health checks of such a backend keep the entry fresh.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from xenoovs.switch.devices import read_neighbours
 from xenoovs.switch.tape import is_replaying
 
 _DISCARD_PORT = 9
-"""RFC 863: the receiver drops what comes there. The datagram is empty."""
+"""RFC 863: the receiver discards all data to this port. The datagram is empty."""
 _POLL_S = 1.0
 _REFRESH_S = 10.0
-"""How often the kernel is made to resolve all addresses, so that its entries do not become stale."""
+"""Interval at which the kernel is made to resolve all addresses, so that its entries do not become stale."""
 _SETTLE_POLL_S = 0.05
 _SETTLE_TIMEOUT_S = 3.0
 _FIRST_TIMEOUT_S = 1.0
-"""How long a round waits for addresses that are new in the config. Known ones are followed meanwhile."""
+"""How long a round waits for new addresses in the config."""
 
 
 class Neighbours:
-    """The MACs of backends by their addresses, from any thread."""
+    """The MACs of backends by their addresses. Any thread may use it."""
 
     def __init__(self) -> None:
         self.macs: Macs = {}
@@ -43,8 +43,8 @@ class Neighbours:
         self._lock = Lock()
 
     def resolve(self, balancer: Balancer) -> Balancer:
-        """Return the balancer with the MACs of now. A backend without one gets no clients. Blocks for new addresses.
-        Raises MacUnknown: a service has no backend with a MAC."""
+        """Return the balancer with the current MACs. A backend without a MAC gets no clients. Blocks for new addresses.
+        Raises MacUnknown if a service has no backend with a MAC."""
         if any(address not in self._waited_for for address in sought(balancer)):
             with suppress(SwitchError, ParseError):
                 self.settle(balancer, timeout_s=_FIRST_TIMEOUT_S)
@@ -55,8 +55,8 @@ class Neighbours:
         return resolved
 
     def poll(self, *balancers: Balancer) -> Mapping[Sought, Mac]:
-        """Read the neighbour table, make the kernel resolve what it lacks, and return what changed. Blocks. Raises
-        SwitchError, ParseError."""
+        """Read the neighbour table, make the kernel resolve missing addresses, and return the changed MACs. Blocks.
+        Raises SwitchError, ParseError."""
         wanted = _all_sought(balancers)
         found = _read_macs(wanted)
         is_refresh = time.monotonic() >= self._refreshed_s + _REFRESH_S
@@ -65,7 +65,7 @@ class Neighbours:
             if is_refresh:
                 self._refreshed_s = time.monotonic()
             changed = {address: mac for address, mac in found.items() if self.macs.get(address) != mac}
-            # A backend that is silent keeps its MAC: health checks decide about its clients.
+            # A backend that does not answer keeps its MAC: health checks decide about its clients.
             self.macs = {**self.macs, **found}
         return changed
 
@@ -80,10 +80,10 @@ class Neighbours:
             time.sleep(_SETTLE_POLL_S)
 
     async def follow(self, balancers: Callable[[], tuple[Balancer, ...]], *, on_change: Callable[[], None]) -> None:
-        """Poll every second until cancelled. `balancers`: returns the config in use, and a candidate."""
+        """Poll every second until cancelled. `balancers`: returns the config in use, and the candidate."""
         last, names = tuple[Balancer, ...](), dict[Sought, tuple[str, ...]]()
         while True:
-            # With thousands of backends, none given by address alone, a comparison each second would cost much.
+            # With thousands of backends, none of which needs this, a new list each second would cost much.
             if (now := balancers()) != last:
                 last, names = now, _all_sought(now)
                 with self._lock:
@@ -101,7 +101,7 @@ class Neighbours:
 
 
 def resolve_now(balancer: Balancer, *, timeout_s: float = _SETTLE_TIMEOUT_S) -> Balancer:
-    """Return the balancer with all MACs, resolved within this time. Raises MacUnknown, SwitchError."""
+    """Return the balancer with all MACs, resolved within `timeout_s`. Raises MacUnknown, SwitchError, ParseError."""
     neighbours = Neighbours()
     neighbours.settle(balancer, timeout_s=timeout_s)
     unknown = _unknown(balancer, neighbours.macs)
@@ -111,7 +111,7 @@ def resolve_now(balancer: Balancer, *, timeout_s: float = _SETTLE_TIMEOUT_S) -> 
 
 
 def make_kernel_resolve(addresses: Iterable[Sought]) -> None:
-    """Make the kernel resolve these addresses. One that it has no route to stays unknown."""
+    """Make the kernel resolve these addresses. An address without a route stays unknown."""
     for address in () if is_replaying() else addresses:
         via = Via(address.interface or None, address.netns or None)
         with suppress(OSError), open_socket(address.address, socket.SOCK_DGRAM, via) as sock:

@@ -1,4 +1,4 @@
-"""Samples the hardware at intervals, and keeps counters that never fall although megaflows come and go."""
+"""Samples hardware offload at intervals, and keeps counters that never decrease although megaflows come and go."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _BITS = 8
 
 C = TypeVar("C", Counted, Traffic)
 Sums = tuple[Mapping[BackendName, C], Mapping[BackendName, Rate]]
-"""Totals since the first sample, and rates since the last one; no rates at the first one."""
+"""Totals since the first sample, and rates since the last one; no rates at the first sample."""
 
 
 class Totals(Generic[C]):
@@ -64,7 +64,7 @@ class Totals(Generic[C]):
         self._totals: dict[BackendName, C] = {}
 
     def add(self, added: Mapping[BackendName, C], known: Iterable[BackendName], *, now_s: float) -> Sums[C]:
-        """Add what was counted since the last sample. The totals of backends that are not known are dropped."""
+        """Add the counts since the last sample. The totals of backends that are not in `known` are dropped."""
         past_s = 0.0 if self._last_s is None else now_s - self._last_s
         self._last_s, nothing = now_s, self._nothing
         self._totals = {name: self._totals.get(name, nothing) + added.get(name, nothing) for name in known}
@@ -72,7 +72,7 @@ class Totals(Generic[C]):
         return self._totals, rates
 
     def add_nothing(self, *, now_s: float) -> Sums[C]:
-        """Return the same as `add` for a sample in which nothing was counted, of the backends of the last one."""
+        """Return what `add` returns for a sample without counts, with the backends of the last sample."""
         return self.add({}, tuple(self._totals), now_s=now_s)
 
 
@@ -84,7 +84,7 @@ def _rate(more: Counted | Traffic, past_s: float) -> Rate:
 
 
 class FlowTotals:
-    """Totals that only grow, although flows are replaced. Bounded by the number of flows and backends."""
+    """Totals of flows that never decrease although flows are replaced. Bounded by the number of flows and backends."""
 
     def __init__(self) -> None:
         self._counters: dict[FlowKey, tuple[int, int]] = {}
@@ -96,7 +96,7 @@ class FlowTotals:
         return self._totals.add(added, added, now_s=now_s)
 
     def _increments(self, observed: Iterable[ObservedFlow]) -> Iterator[ObservedFlow]:
-        """Yield the flows with what was added. A counter that is less than before belongs to a new flow."""
+        """Yield the flows with the growth of their counters. A counter that has decreased belongs to a new flow."""
         now = dict[FlowKey, tuple[int, int]]()
         for each in observed:
             before = self._counters.get(each.flow.key, (0, 0))
@@ -107,7 +107,7 @@ class FlowTotals:
         self._counters = now
 
 
-# From counters of megaflows, which start at 0 whenever a megaflow is installed again, to totals that only grow.
+# Counters of megaflows start at 0 when a megaflow is installed again; these totals never decrease.
 
 
 _LINE = regex(r"(?:ufid:([0-9a-f-]{36}), )?(.*?), packets:([0-9]{1,20}), bytes:([0-9]{1,20})(.*)", ASCII)
@@ -117,10 +117,10 @@ _Count = tuple[int, int]
 
 
 class MegaflowCounters:
-    """The counters of the last dump, by ufid, or by the match where a datapath has no ufids.
+    """The counters of the last dump, by ufid, or by match if the datapath has no ufids.
 
-    A dump is no snapshot: Open vSwitch walks a table that changes meanwhile. So a megaflow may be missing from a dump,
-    or be in it twice. One that is missing among others is kept for one more dump. Bounded by two dumps.
+    A dump is no snapshot: the table changes while Open vSwitch walks it. So a dump may lack a megaflow, or have it
+    twice. The counters of a missing megaflow are kept for one more dump. Bounded by two dumps.
     """
 
     def __init__(self) -> None:
@@ -128,8 +128,8 @@ class MegaflowCounters:
         self._missing: dict[str, _Count] = {}
 
     def increments(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines of a dump with what their counters have grown by since the dump before; read it to the end. A
-        counter that is less than before belongs to a megaflow that was installed again."""
+        """Yield the lines of a dump with the growth of their counters since the dump before. Read the iterator to its
+        end. A counter that has decreased belongs to a megaflow that was installed again."""
         now: dict[str, _Count] = {}
         for line in lines:
             found = _LINE.fullmatch(line)
@@ -141,7 +141,7 @@ class MegaflowCounters:
             if _is_wrapped(before, packets, size):
                 before = before[0] - _WRAP, before[1]
             elif packets < before[0] or size < before[1]:
-                # Twice in one dump it is the same megaflow, and what was read later is what counts next time.
+                # Twice in one dump, it is the same megaflow, and the next dump is compared with the later line.
                 before = (packets, size) if key in now else (0, 0)
             now[key] = packets, size
             more = f", packets:{packets - before[0]}, bytes:{size - before[1]}"
@@ -152,13 +152,13 @@ class MegaflowCounters:
 
 
 _WRAP = 1 << 32
-"""Before it knew TCA_STATS_PKT64 Open vSwitch read the packets of tc filters in 32 bits (lib/tc.c)."""
+"""Before it used TCA_STATS_PKT64, Open vSwitch read the packets of tc filters in 32 bits (lib/tc.c)."""
 _LEAST_BYTES = 46
-"""Of a frame without its Ethernet header (IEEE 802.3, 3.2.7)."""
+"""Least size of a frame without its Ethernet header (IEEE 802.3, 3.2.7)."""
 
 
 def _is_wrapped(before: _Count, packets: int, size: int) -> bool:
-    """Return whether fewer packets are more: their bytes, which have 64 bits, say so."""
+    """Return whether a packet counter of 32 bits has wrapped, by the growth of the byte counter of 64 bits."""
     grown = packets + _WRAP - before[0]
     return 0 < grown < _WRAP and before[0] < _WRAP and size - before[1] >= grown * _LEAST_BYTES
 
@@ -179,21 +179,21 @@ def _by_backend(findings: OffloadFindings) -> dict[BackendName, Traffic]:
 
 
 _WATCHED_S = 5.0
-"""For how long after a request samples are taken more often."""
+"""How long after a request samples are taken more often."""
 
 _COSTS = 2
-"""The cheaper of so many samples says what the next one will cost."""
+"""The next sample is expected to take as long as the quickest of this many last ones."""
 
 _JITTER = 0.1
-"""By which part of itself a pause may be shorter."""
+"""A pause is shorter by a random part, up to this."""
 
 _IN_PORT = regex(r"in_port\(([^)]+)\)")
 
 
 @dataclass(frozen=True, slots=True)
 class SamplePace:
-    """Intervals between samples, and the part of the time, 0..1, that samples may take at most. Open vSwitch reads the
-    counters of hardware every 2 s (offloaded-stats-delay): more samples than that show nothing."""
+    """Intervals between samples, and the largest part of the time, 0..1, that samples may take. Open vSwitch reads the
+    counters of hardware every 2 s (offloaded-stats-delay), so that more frequent samples show nothing new."""
 
     interval_s: float = 10.0
     watched_interval_s: float = 2.0
@@ -202,7 +202,7 @@ class SamplePace:
 
 
 class OffloadSampler:
-    """Judges megaflows as `verify-offload` does. It reads traffic control only if ports contradict the megaflows."""
+    """Checks megaflows as `verify-offload` does. It reads traffic control only if port counters contradict them."""
 
     def __init__(
         self,
@@ -215,8 +215,8 @@ class OffloadSampler:
         rule_use: RuleUse | None = None,
         is_always: bool = False,
     ) -> None:
-        """Bind it to a switch. `bridge`: returns whose flows are counted where the switch cannot dump megaflows.
-        `is_always`: take samples although no client requests them, because something scrapes the counters."""
+        """Bind it to a switch. `bridge`: returns the bridge whose flows are counted if the switch cannot dump
+        megaflows. `is_always`: take samples although no client requests them, because the counters are scraped."""
         self._switch, self._program, self._now_s, self._pace = switch, program, now_s, pace
         self._bridge, self._flow_totals = bridge, FlowTotals()
         self._rule_use = rule_use or RuleUse()
@@ -229,12 +229,12 @@ class OffloadSampler:
         self._empty: OffloadFindings | None = None
 
     def request(self) -> None:
-        """Take samples more often for a while, because a client shows them. Call it in the event loop of `run`."""
+        """Take samples more often for some seconds, because a client shows them. Call it in the event loop of `run`."""
         self._requested_s = self._now_s()
         self._requested.set()
 
     async def run(self, publish: Callable[[OffloadSample], None]) -> None:
-        """Take samples until cancelled. Rounds report a switch that cannot be read."""
+        """Take samples until cancelled. Failures of the switch are not reported here, but by rounds."""
         while True:
             if not (self._is_always or self._is_watched()):
                 self._requested.clear()
@@ -245,11 +245,11 @@ class OffloadSampler:
                 self._costs_s.append(self._now_s() - begun_s)
                 if sample is not None:
                     publish(sample)
-            # A sample that failed, or waited once for a switch that hung, says nothing of what samples cost.
+            # A failed sample, or one that waited for a switch that hung, does not show what samples cost.
             await self._pause(min(self._costs_s) if len(self._costs_s) == _COSTS else 0.0)
 
     def sample(self) -> OffloadSample | None:
-        """Take one sample; it blocks. None if there are no services. Raises SwitchError."""
+        """Take one sample; None if there are no services. Blocks. Raises SwitchError."""
         program = self._program()
         if program is None or not program.services:
             return None
@@ -264,7 +264,7 @@ class OffloadSampler:
         now_s = self._now_s()
         increments = tuple(self._counters.increments(lines))
         if not lines and self._empty is not None:
-            # The findings are always the same then, and going through thousands of blocks takes long.
+            # Without megaflows the findings are always the same, and thousands of blocks take long.
             return OffloadSample(self._empty, sampled_s, *self._totals.add_nothing(now_s=now_s))
         findings = check_dump(services, increments, self._rule_use.evidence(lines, increments))
         self._empty = None if lines else findings
@@ -286,7 +286,7 @@ class OffloadSampler:
         return self._requested_s is not None and self._now_s() < self._requested_s + _WATCHED_S
 
     async def _pause(self, cost_s: float) -> None:
-        # Agents that were started together should not all read the datapath at once for ever.
+        # Agents that were started together must not always read the datapath at the same time.
         begun_s, part = self._now_s(), uniform(1 - _JITTER, 1)  # noqa: S311
         while (left_s := begun_s + self._interval_s(cost_s) * part - self._now_s()) > 0:
             self._requested.clear()
@@ -301,7 +301,7 @@ class OffloadSampler:
 
 
 def _entering(dump: str, services: Iterable[ExpectedService]) -> Iterable[str]:
-    """Yield the megaflows of packets that enter where a service has its entries: one datapath has all bridges."""
+    """Yield the megaflows of packets that enter at an ingress port of a service. The dump is of all bridges."""
     ports = {match.in_port for service in services for match in service.entries}
     for line in dump.splitlines():
         found = _IN_PORT.search(line)
@@ -309,15 +309,15 @@ def _entering(dump: str, services: Iterable[ExpectedService]) -> Iterable[str]:
             yield line
 
 
-# Whether the NIC uses the rules that it holds, at the cost of one process in each sample. The packets that ports give
-# to the CPU are compared with the megaflows in software. Only if they are more, the filters of traffic control are read
+# Checks whether the NIC uses its rules, with one process for each sample. The packets that the CPU received from ports
+# are compared with those of the megaflows in software. Only if they are more, the filters of traffic control are read
 # too, as `verify-offload` does: they show which rules the NIC does not use.
 
 
 _PORT_LINE = regex(r"in_port\(([^)]+)\).*, packets:([0-9]{1,20}), bytes:([0-9]{1,20}),(.*?), actions:", ASCII)
 
 PortReader = Callable[..., Mapping[str, PortPackets]]
-"""`read_port_packets`, or what a test has in its place."""
+"""`read_port_packets`, or its replacement in a test."""
 FilterReader = Callable[[Iterable[str]], Mapping[str, TcFilter]]
 
 
@@ -331,7 +331,7 @@ _EVENT = regex(r"^([a-z_0-9]+) +[0-9].* total: ([0-9]{1,20})$", ASCII | MULTILIN
 
 
 def parse_insertion(statistics: str, coverage: str) -> Insertion:
-    """Return what ovs-vswitchd counts of rules for the NIC; None for what this version does not count.
+    """Return the counters of ovs-vswitchd for rules in the NIC; None for each that this version does not have.
 
     Names: dpctl_offload_stats_show() of lib/dpctl.c, up to 3.6 and in NVIDIA's fork, and COVERAGE_DEFINE of
     lib/dpif-netdev.c and of the fork. `coverage/show` leaves out events that never happened.
@@ -349,7 +349,7 @@ def parse_insertion(statistics: str, coverage: str) -> Insertion:
 
 
 class RuleUse:
-    """Compares each sample with the one before. Bounded by the number of ports, and by one dump with its filters."""
+    """Checks whether the NIC uses its rules, by two samples. Bounded by the ports, and by one dump with its filters."""
 
     def __init__(
         self,
@@ -365,7 +365,7 @@ class RuleUse:
 
     @classmethod
     def at(cls, endpoint: Endpoint) -> RuleUse:
-        """Return one that reads in the network namespace of ovs-vswitchd, whatever process that is by then."""
+        """Return a RuleUse that reads in the network namespace of ovs-vswitchd, which it looks up each time."""
 
         def place() -> Netns:
             found = netns_of(endpoint)
@@ -377,7 +377,7 @@ class RuleUse:
         return cls(read_ports, lambda devices: _read_filters(devices, place()), lambda: read_offload_counters(endpoint))
 
     def insertion(self, lines: Sequence[str]) -> Insertion | None:
-        """Return the rules on their way into the NIC; None for a dump of the kernel's datapath, which counts none."""
+        """Return the counts of rule insertion into the NIC; None for the kernel's datapath, which has none."""
         is_userspace = any(_OF_USERSPACE in line for line in lines[:1])
         return parse_insertion(*self._read_counters()) if is_userspace else None
 
@@ -386,8 +386,8 @@ class RuleUse:
         self._now = self._read_ports(self._ports, is_brief=self._last is None)
 
     def evidence(self, lines: Sequence[str], increments: Sequence[str]) -> Evidence:
-        """Return what ports and traffic control show beside a dump. `increments`: the dump with what its counters grew
-        by since the sample before."""
+        """Return the evidence of ports and traffic control for a dump. `increments`: the dump with the growth of its
+        counters since the sample before."""
         held = _sums(lines)
         before, self._after = self._after, self._read_ports(held, is_brief=self._last is None)
         self._ports = tuple(held)
@@ -421,7 +421,7 @@ class RuleUse:
 
 
 def _sums(lines: Iterable[str]) -> dict[str, PortGrowth]:
-    """Return the sums of the counters in a dump, by port; only of ports with megaflows of tc in hardware."""
+    """Return the sums of the counters in a dump, by port, only of ports with megaflows that tc has in hardware."""
     sums, held = defaultdict[str, PortGrowth](PortGrowth), set[str]()
     for line in lines:
         if (found := _PORT_LINE.search(line)) is None:
@@ -437,7 +437,7 @@ def _sums(lines: Iterable[str]) -> dict[str, PortGrowth]:
 
 
 def _grown(now: TcFilter, before: TcFilter | None) -> TcFilter:
-    """Return a filter with what its counters grew by; with all they have if they restarted."""
+    """Return a filter with the growth of its counters, or with their values if they restarted."""
     counters, earlier = now.counters, before.counters if before else None
     if counters is None or earlier is None or counters.hw_packets is None or earlier.hw_packets is None:
         return now

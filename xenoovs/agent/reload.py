@@ -1,6 +1,6 @@
-"""Changes while an agent runs: another config, overrides, a pause.
+"""Changes of a running agent: a new config, overrides, a pause.
 
-A config is tried on the bridge first, then accepted. With `--confirm` it is rolled back unless it is confirmed in time.
+A config is applied to the bridge, then accepted. With `--confirm` it is rolled back unless it is confirmed in time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from xenoovs.show.snapshot import Override
 
 @dataclass(frozen=True, slots=True)
 class _PendingConfirmation:
-    """A change that is rolled back unless confirmed: the state before it, and the ids of services that it changed."""
+    """A change that is rolled back unless confirmed: the state before it, and the ids of the changed services."""
 
     checkpoint: Checkpoint
     services: frozenset[int]
@@ -68,7 +68,7 @@ class _PendingConfirmation:
 
 
 class Reloader:
-    """Follows the config file, and changes overrides and the pause. No two of its coroutines may run at a time."""
+    """Follows the config file, and changes overrides and the pause. Its coroutines must not run in parallel."""
 
     def __init__(
         self,
@@ -80,8 +80,7 @@ class Reloader:
         confirm_s: float | None,
         hold: Callable[[Collection[str]], None],
     ) -> None:
-        """Bind it to the parts of an agent. `hold`: holds the locks of some bridges, and no others. Raises AgentRuns,
-        ListenError."""
+        """Bind it to the parts of an agent. `hold`: as in Settings."""
         self.config, self.reloads = config, 0
         self.appointment: Appointment | None = None
         self._engine, self._store, self._report, self._file = engine, store, report, file
@@ -90,20 +89,20 @@ class Reloader:
         self._pending: _PendingConfirmation | None = None
         self._is_bridge_unknown = False
         self._attempt: tuple[ConfigVersion, Checkpoint] | None = None
-        """The flows before a candidate was first tried: an attempt that raised may have changed some."""
+        """A candidate, and the flows before its first attempt: one that raised an error may have changed some."""
         self._hold = hold
 
     @property
     def must_try_again(self) -> bool:
-        """Whether a candidate was cancelled before its time."""
+        """Return whether a candidate with a time waits for another attempt."""
         candidate = self.config.candidate
         return candidate is not None and candidate.commit_at_s is not None and self.config.problem is None
 
     async def poll(self, *, always: bool) -> bool:
-        """Read the config file if it was touched. Return whether it has a new candidate."""
+        """Read the config file if it was touched. Return whether there is a new candidate."""
         if not always and not self.config.is_touched:
             return False
-        # A large file takes seconds, in which probes must go on.
+        # A large file takes seconds, and probes must not wait for it.
         if not await asyncio.to_thread(self.config.poll, always=always):
             return False
         if self.config.problem is not None:
@@ -112,8 +111,8 @@ class Reloader:
         return True
 
     async def try_candidate(self) -> Change | None:
-        """Apply the candidate to the bridge, and accept it if that succeeds. Returns None: There is no candidate, it
-        was refused, or a pause holds its changes back. Raises XenoovsError: a later attempt may succeed."""
+        """Apply the candidate to the bridge, and accept it if that succeeds. Return None if there is no candidate, or
+        if it was refused, or if a pause holds its changes back. Raises XenoovsError if a later attempt may succeed."""
         candidate = self.config.candidate
         if candidate is None:
             return None
@@ -134,7 +133,7 @@ class Reloader:
             return None
 
     def accept_unchanged(self) -> bool:
-        """Accept a candidate that has the services and blocks of the config in use. Return whether it has."""
+        """Accept the candidate if it has the services and blocks of the config in use. Return whether it has."""
         candidate, good = self.config.candidate, self.config.good
         if candidate is None or (candidate.balancer, candidate.stored) != (good.balancer, good.stored):
             return False
@@ -143,17 +142,17 @@ class Reloader:
 
     @property
     def _bridges(self) -> frozenset[str]:
-        """The bridges whose flows this agent may change: another one if the config before it may come back."""
+        """Return the bridges whose flows this agent may change: two if a rollback would return to another bridge."""
         good = self.config.good if self._pending is None else self._pending.good
         return frozenset((self.config.balancer.uplinks.bridge, good.balancer.uplinks.bridge))
 
     @property
     def is_due(self) -> bool:
-        """Whether a change was not confirmed in time."""
+        """Return whether a change was not confirmed in time."""
         return self._pending is not None and time.monotonic() >= self._pending.by_s
 
     async def roll_back_if_due(self) -> None:
-        """Return to the last confirmed config if time is up. Raises XenoovsError: a later attempt may succeed."""
+        """Roll back to the last confirmed config if time is up. Raises XenoovsError if a later attempt may succeed."""
         pending = self._pending
         if pending is None or not self.is_due:
             return
@@ -170,7 +169,7 @@ class Reloader:
         self._warn_refused("the config was rolled back", problem)
 
     def _overrides_after_rollback(self, pending: _PendingConfirmation, state: AgentState) -> Merged:
-        """Return the overrides of before with those that were set since, unless that is impossible."""
+        """Return the earlier overrides, with those set since then unless these are impossible."""
         before, merged = pending.overrides, self._merged_rollback(pending)
         try:
             require_possible(state.tracker, pending.good.balancer, merged.remaining)
@@ -194,12 +193,12 @@ class Reloader:
 
     @property
     def confirm_by_s(self) -> float | None:
-        """UTC, when the pending change is rolled back."""
+        """Return when the pending change is rolled back, UTC; None if no change is pending."""
         return None if self._pending is None else self._pending.by_s - time.monotonic() + time.time()
 
     @property
     def goes_back_to(self) -> str:
-        """Digest of the config that a rollback returns to; empty if no change is pending."""
+        """Return the digest of the config to which a rollback returns; empty if no change is pending."""
         return "" if self._pending is None else self._pending.good.digest
 
     async def begin(self, problem: StateUnusable | None) -> None:
@@ -219,9 +218,9 @@ class Reloader:
             self._store.dispatch(self._report.failed(self._store.state.round, error, bridge=bridge, now_s=now_s))
 
     async def override(self, *requests: OverrideRequest) -> tuple[BackendName, ...]:
-        """Set or end overrides, of all backends or of none. Return the backends that the requests are for. Raises
-        RequestRefused: The config has no such backend, the store of a fleet decides, or it could not be saved. Raises
-        CompileError, ToleranceUnreachable, BudgetUnreachable: No flows have these weights."""
+        """Set or end overrides, for all requests or for none. Return their backends. Raises RequestRefused if the
+        config has no such backend, if the store of a fleet decides, or if it could not be saved. Raises CompileError,
+        ToleranceUnreachable, BudgetUnreachable if no flows can have these weights."""
         state, balancer = self._store.state, self.config.balancer
         if state.fleet is not None:
             raise RequestRefused(
@@ -249,10 +248,10 @@ class Reloader:
         return tuple(names)
 
     async def set_paused(self, *, paused: bool, withdraw: bool = False) -> bool:
-        """Pause or resume changes of the bridge. Return False if that was so already. Raises RequestRefused.
+        """Pause or resume changes of the bridge. Return False if nothing changes. Raises RequestRefused.
 
-        `paused`: False: resume, and announce VIPs again. `withdraw`: withdraw all VIPs meanwhile. A pause without it
-        leaves a withdrawal as it is.
+        `paused`: False to resume, and to announce VIPs again. `withdraw`: withdraw all VIPs during the pause. A pause
+        without it does not end a withdrawal.
         """
         before = self._store.state.runtime
         if withdraw and self.config.balancer.announce is None:
@@ -271,7 +270,7 @@ class Reloader:
         return True
 
     async def pin(self, remote: str, path: str | None) -> None:
-        """Leave all blocks of a remote on one path; None: end that. Raises RequestRefused."""
+        """Keep all blocks of a remote on one path; None to end that. Raises RequestRefused."""
         before = self._store.state.runtime
         others = tuple(pin for pin in before.pins if pin.remote != remote)
         pins = others if path is None else (*others, PathPin(remote, path))
@@ -279,15 +278,15 @@ class Reloader:
             info("pin ended" if path is None else "pinned", remote=remote, **({} if path is None else {"path": path}))
 
     async def set_moves_paused(self, *, paused: bool) -> bool:
-        """Pause or resume moves of blocks between paths. Return False if that was so already. Raises RequestRefused."""
+        """Pause or resume moves of blocks between paths. Return False if nothing changes. Raises RequestRefused."""
         if not await self._set(replace(self._store.state.runtime, are_moves_paused=paused)):
             return False
         info("moves of blocks paused until `xenoovs resume --paths`" if paused else "moves of blocks resumed")
         return True
 
     async def _set(self, runtime: Runtime) -> bool:
-        """Save what a request sets, and then set it: a restart must neither lose it nor revive what was before. Return
-        False if it was so already. Raises RequestRefused."""
+        """Save the runtime of a request, then set it, so that a restart can neither lose it nor revive an earlier one.
+        Return False if nothing changes. Raises RequestRefused."""
         if runtime == self._store.state.runtime:
             return False
         try:
@@ -305,7 +304,7 @@ class Reloader:
         return True
 
     def adopt(self, runtime: Runtime) -> None:
-        """Adopt the overrides and the pause that were set at another controller."""
+        """Adopt the overrides and the pause set at another controller."""
         before = self._store.state.runtime
         self._engine.hold(is_held=runtime.is_paused)
         pause = replace(runtime, overrides=before.overrides)
@@ -317,11 +316,11 @@ class Reloader:
 
     @property
     def is_saved(self) -> bool:
-        """Whether the overrides and the pause of now are saved."""
+        """Return whether the current overrides and pause are saved."""
         return self._file is None or self._store.state.runtime == self._saved
 
     async def save(self) -> bool:
-        """Save the overrides and the pause of now. Return whether that succeeded; a failure is logged."""
+        """Save the current overrides and pause. Return whether that succeeded; a failure is logged."""
         try:
             await self._save(self._store.state.runtime)
         except OSError as error:
@@ -332,13 +331,13 @@ class Reloader:
 
     async def _save(self, runtime: Runtime) -> None:
         if self._file is not None and runtime != self._saved:
-            # The disk may be slow, and probes must go on.
+            # The disk may be slow, and probes must not wait for it.
             await asyncio.to_thread(self._file.save, runtime)
             self._saved = runtime
 
     async def follow(self, merged: Merged | None = None) -> None:
-        """Follow the good config, with what is left of the overrides; None for all of them. Raises SwitchError: the
-        config is followed, but the state stored on the bridge is not known."""
+        """Follow the good config. `merged`: the overrides that are left; None for all. Raises SwitchError if the state
+        stored on the bridge cannot be read; the config is followed nevertheless."""
         if merged is not None:
             self._set_overrides(merged)
         known: KnownShares = {}
@@ -351,7 +350,7 @@ class Reloader:
             self._store.dispatch(ConfigFollowed(good.balancer, self._overrides, known, good.stored))
 
     async def follow_if_unknown(self) -> None:
-        """Follow again where `follow` could not read the bridge, which stores ejected backends and slow starts."""
+        """Follow again if `follow` could not read the bridge, which stores ejected backends and slow starts."""
         if self._is_bridge_unknown:
             await self.follow()
 
@@ -361,7 +360,7 @@ class Reloader:
 
     async def _try(self, candidate: ConfigVersion, merged: Merged) -> Change | None:
         used = with_overrides(candidate.balancer, merged.remaining)
-        # In a fleet the store has the owners of clients, and to read thousands of flows takes half a second.
+        # In a fleet the store knows which backend has which clients. Reading thousands of flows takes half a second.
         known = {} if candidate.stored else await asyncio.to_thread(self._engine.known, used)
         bridge, now_s = candidate.balancer.uplinks.bridge, self._store.now_s()
         followed, ports = (
@@ -380,10 +379,10 @@ class Reloader:
             )
             await self._await_confirmation(merged)
         except AppointmentCancelled:
-            # It stays a candidate, and the next round prepares it for what the bridge is then.
+            # The config stays a candidate, and the next round prepares it again.
             return None
         except ChangesHeld:
-            # Only a pause prevents it. But what has to be confirmed is accepted when it is on the bridge.
+            # Only a pause holds it back. A config to be confirmed is accepted only when the bridge has it.
             if self._confirm_s is not None:
                 raise
         finally:
@@ -394,7 +393,7 @@ class Reloader:
         return change
 
     async def _await_confirmation(self, merged: Merged) -> None:
-        """Start the time for confirmation if the attempt has changed any flow, also an earlier one that failed."""
+        """Start the time for confirmation if this attempt, or an earlier one that failed, has changed any flow."""
         if self._attempt is None or self._confirm_s is None:
             return
         _, checkpoint = self._attempt

@@ -1,8 +1,8 @@
 """The overrides and the pause that operators set, in a file, so that they survive a restart of the agent.
 
-An override that ends by itself counts elapsed time, by CLOCK_MONOTONIC: no change of the date ends or prolongs it. That
-clock starts again when the machine does (clock_gettime(2)), and other machines have their own. So the file also has the
-readings of both clocks and the id of the boot; after another boot, or on another machine, the date says what is left.
+The end of an override is a time of CLOCK_MONOTONIC, so that a change of the date neither ends nor prolongs it. That
+clock restarts with each boot (clock_gettime(2)). So the file also has the readings of both clocks and the id of the
+boot. After another boot, or on another machine, the elapsed time is that by the date.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class RuntimeFile:
-    """The file: JSON, mode 0600, replaced as a whole. There is no file while nothing is set."""
+    """The file: JSON, mode 0600, replaced atomically. If nothing is set, the file does not exist."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self) -> Runtime:
-        """Return what was saved. Raises StateUnusable, after an unusable file was renamed where that is possible."""
+        """Return the saved runtime. Renames an unusable file if possible, and raises StateUnusable."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -55,12 +55,12 @@ class RuntimeFile:
             try:
                 self.path.replace(aside)
             except OSError:
-                # On a read-only disk it stays, and so do the overrides of the config.
+                # The disk is read-only: the file stays.
                 renamed = None
             raise StateUnusable(path=str(self.path), reason=str(error), renamed=renamed) from None
 
     def save(self, runtime: Runtime) -> None:
-        """Save all of it or nothing, also when the machine loses power. Blocks; raises OSError."""
+        """Save the runtime atomically, also if the machine loses power. Blocks; raises OSError."""
         if runtime != Runtime():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(self.path, render_runtime(runtime).encode())
@@ -71,7 +71,7 @@ class RuntimeFile:
 
 
 def load_runtime(file: RuntimeFile | None) -> tuple[Runtime, StateUnusable | None]:
-    """Return what was saved, and why it could not be read."""
+    """Return the saved runtime, and the problem if it could not be read."""
     try:
         return (Runtime() if file is None else file.load()), None
     except StateUnusable as problem:
@@ -87,7 +87,7 @@ def render_runtime(runtime: Runtime) -> str:
             "weight": decimal(override.weight),
             "configured": decimal(override.configured),
             "since_s": override.since_s,
-            # Left out where there is none, so that earlier versions can read the file.
+            # Left out if there is none, so that earlier versions can read the file.
             **({} if override.until_s is None else {"until_s": override.until_s}),
             **({"maintenance": True} if override.is_maintenance else {}),
         }
@@ -109,7 +109,7 @@ def _clocks() -> dict[str, object]:
 
 
 def parse_runtime(data: bytes) -> Runtime:
-    """Return what `render_runtime` wrote; overrides end at times of the clock of this machine. Raises ValueError."""
+    """Parse the text of `render_runtime`. Overrides end at times of this machine's clock. Raises ValueError."""
     if len(data) > MAX_SIZE_BYTES:
         raise ValueError(f"it is larger than {MAX_SIZE_BYTES} bytes")
     try:
@@ -148,13 +148,13 @@ def _pin(row: object) -> PathPin:
 
 
 def _on_this_clock(overrides: tuple[Override, ...], saved: object) -> tuple[Override, ...]:
-    """Return the overrides with `until_s` on the monotonic clock of this machine, never later than when saved."""
+    """Return the overrides with `until_s` on this machine's monotonic clock, with no more time left than when saved."""
     if not isinstance(saved, dict) or set(saved) != {"boot", "monotonic_s", "utc_s"}:
         raise ValueError("the keys of clocks are not exactly boot, monotonic_s and utc_s")
     then, utc_s, now = _time(saved["monotonic_s"]), _time(saved["utc_s"]), _clocks()
     now_s = time.monotonic()
     elapsed_s = now_s - then if saved["boot"] and saved["boot"] == now["boot"] else time.time() - utc_s
-    # A date that was set back must not prolong anything.
+    # A date that was set back must not prolong an override.
     shift_s = now_s - then - max(0.0, elapsed_s)
     return tuple(o if o.until_s is None else replace(o, until_s=max(0.0, o.until_s + shift_s)) for o in overrides)
 
@@ -179,7 +179,7 @@ def _time(value: object) -> float:
 
 
 def _weight(text: object) -> Fraction:
-    # Digits are counted before a Fraction is made: that of 1e999999999 takes all memory.
+    # Digits are limited before a Fraction is made: that of 1e999999999 would take all memory.
     if not isinstance(text, str) or not re.fullmatch(_WEIGHT, text, re.ASCII):
         raise ValueError(f"{str(text)[:40]!r} is not a weight in quotes")
     weight = Fraction(text)

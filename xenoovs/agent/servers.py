@@ -1,4 +1,4 @@
-"""Finds the backends that an operator means: by service and name, or one server in all services. Pure."""
+"""Finds the backends of a request: by service and name, or one server in all services. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def find_server(everything: Sequence[tuple[str, Backend]], text: str) -> tuple[B
     """Return the backends, of all services, that are one server.
 
     Args:
-        everything: All backends with the names of their services, with the MACs that were found.
+        everything: All backends, with resolved MACs, and the names of their services.
         text: The name of a backend, or the MAC or the address of the server. By a name, the same server is found in
             other services too, where it may have another name.
 
@@ -73,13 +73,13 @@ def named(items: Iterable[N], name: str) -> N | None:
 
 
 def location(backend: Backend) -> tuple[object, str]:
-    """Return what stays the same when a backend gets another name: how its packets reach it."""
+    """Return an identity that does not depend on the backend's name: how packets reach it."""
     hop = backend.next_hop
     return (backend.address, hop.port) if backend.follows else (hop, "")
 
 
 def _is_same(one: Backend, other: Backend) -> bool:
-    """Return whether two backends are one server: packets to both go to one place."""
+    """Return whether two backends are one server: they have the same address or next hop."""
     if one.address is not None and one.address == other.address:
         return True
     is_known = one.next_hop.is_known and other.next_hop.is_known
@@ -99,7 +99,7 @@ def _address(backend: Backend) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str], where: str) -> RequestRefused:
-    """Return the error for a name that `where` does not have, with the nearest ones, or those that it has."""
+    """Return the error for a name that `where` does not have. It lists the nearest names, or else the known ones."""
     there = list(known)
     near = get_close_matches(name, there, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has {first_names(there, most=_MAX_NAMED)}"

@@ -42,14 +42,14 @@ R = TypeVar("R")
 
 
 class Memo(Generic[V, R]):
-    """Caches the result of a function for the last value it was called with; from any thread."""
+    """Caches the result of a function for its last argument. Any thread may use it."""
 
     def __init__(self, make: Callable[[V], R]) -> None:
         self._make = make
         self._last: tuple[V, R] | None = None
 
     def of(self, value: V) -> R:
-        """Return the result for the value, computed now or before."""
+        """Return the result for a value, from the cache if it is the last one."""
         last = self._last
         if last is None or last[0] is not value:
             last = self._last = value, self._make(value)
@@ -58,8 +58,8 @@ class Memo(Generic[V, R]):
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One service on the bridge. By name of the backend: `shares` of the key space, 0..1; `flows`: numbers of blocks.
-    `megaflows`: how many once every block has had traffic; None if the service is not on the bridge. `draining`: number
+    """One service on the bridge. By name of the backend: `shares` of the key space, 0..1; `flows`: number of blocks.
+    `megaflows`: their number if every block has traffic; None if the service is not on the bridge. `draining`: number
     of blocks that keep open connections."""
 
     service_id: int = 0
@@ -77,7 +77,7 @@ Sampled = Mapping[BackendName, list[BlockOffload]]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a snapshot is built from, by names of the config. `utc_offset_s`: UTC less the agent's clock."""
+    """The input of a snapshot, by names of the config. `utc_offset_s`: UTC minus the agent's clock."""
 
     state: AgentState
     ramps: Ramps = field(default_factory=dict)
@@ -88,13 +88,13 @@ class Moment:
     changes: Mapping[BackendName, LastChange] = field(default_factory=dict)
 
     def dead_since_s(self, ports: Collection[str]) -> float | None:
-        """Return when the last of these dead ports died, UTC; None: that is not known."""
+        """Return when the last of these dead ports went down, UTC; None if that is not known."""
         died = [at for port in ports if (at := self.state.dead_since_s.get(port)) is not None]
         return max(died) + self.utc_offset_s if died and len(died) == len(ports) else None
 
 
 class SnapshotBuilder:
-    """Builds snapshots of one agent. What depends on its program or on a sample alone is computed once for each."""
+    """Builds snapshots of one agent. It caches parts that depend only on the program, or only on an offload sample."""
 
     def __init__(self, store: Store, engine: Engine, changes: BackendChanges) -> None:
         self._store, self._engine, self._changes = store, engine, changes
@@ -104,7 +104,7 @@ class SnapshotBuilder:
         self._sampled: Memo[OffloadFindings, Sampled] = Memo(sampled_blocks)
 
     def lazy_snapshot(self, agent: object) -> LazySnapshot:
-        """Return this moment, within the event loop of the agent; the snapshot of it is made in any thread."""
+        """Return the current state, of which any thread can make a snapshot. For the event loop of the agent."""
         state, now_s, utc_s = self._store.state, self._store.now_s(), time.time()
         moment = Moment(
             state,
@@ -129,7 +129,7 @@ class SnapshotBuilder:
 
 
 def _moved(program: Program, moment: Moment) -> tuple[SwitchMove, ...]:
-    """Return what groups of the switch do because ports are dead, as far as these are known."""
+    """Return the moves that groups of the switch make because ports are dead; empty if the ports are not known."""
     uplinks, state = program.balancer.uplinks, moment.state
     ports = state.ports.of(uplinks.bridge) if uplinks.buckets else None
     if ports is None:
@@ -142,7 +142,7 @@ def _with_utc(override: Override, utc_offset_s: float) -> Override:
 
 
 def installed_services(program: Program) -> dict[str, Installed]:
-    """Return what a program has on the bridge, by service."""
+    """Return the services of a program, by name."""
     return {
         made.service.name: Installed(
             service_id=made.service_id,
@@ -163,7 +163,7 @@ def sampled_blocks(findings: OffloadFindings) -> Sampled:
     return found
 
 
-# Services and backends: what the columns of their views read.
+# Services and backends: the attributes that the columns of their views read.
 
 
 def service_views(moment: Moment) -> tuple[ServiceView, ...]:
@@ -196,15 +196,15 @@ class ServiceMoment:
 
     @property
     def megaflows_seen(self) -> int | None:
-        """Megaflows of its blocks in the last sample; None if it was not in it."""
+        """Return the number of megaflows of its blocks in the last sample; None if the sample does not have them."""
         blocks, name = self.moment.blocks, self.configured.name
         found = [one.megaflows for backend in self.in_use.backends for one in blocks.get((name, backend.name), ())]
         return sum(found) if found else None
 
 
 def target_shares(service: Service, ramps: Ramps) -> tuple[float, ...]:
-    """Return the share of the clients that each backend should have now: in a slow start a part of its share, and those
-    in no slow start the rest."""
+    """Return the share of the clients that each backend should have now. Backends in a slow start have a part of their
+    share, and the others have the rest."""
     weights, whole = service.weights, float(sum(service.weights))
     parts = [ramps.get((service.name, backend.name)) for backend in service.backends]
     slow = [(float(weight), float(part)) for weight, part in zip(weights, parts, strict=True) if part is not None]
@@ -220,8 +220,8 @@ def target_shares(service: Service, ramps: Ramps) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class BackendMoment:
-    """One backend at one moment. `installed`: its service on the bridge. `used`: with the weight in use. `target`:
-    share of the clients that it should have, 0..1."""
+    """One backend at one moment. `installed`: its service on the bridge. `used`: the backend with the weight in use.
+    `target`: the share of the clients that it should have, 0..1."""
 
     moment: Moment
     installed: Installed
@@ -233,7 +233,7 @@ class BackendMoment:
 
     @property
     def health(self) -> BackendHealth | None:
-        """Its health by its probes; None before their first result."""
+        """Return the health by probes; None before the first result."""
         tracker = self.moment.state.tracker
         check = tracker.checks.by_backend.get(self.name)
         health = None if check is None else tracker.health[check]
@@ -241,12 +241,12 @@ class BackendMoment:
 
     @property
     def dead_port(self) -> str | None:
-        """Its port, if that carries nothing."""
+        """Return the port of the backend if it is dead, else None."""
         return port if (port := self.used.next_hop.port) in self.moment.dead_ports else None
 
     @property
     def state(self) -> BackendState:
-        """Its health by probes and its port, or what an operator has set."""
+        """Return the state by probes and port, or by the override of an operator."""
         override, health = self.override, self.health
         if override is not None and override.is_maintenance:
             return BackendState.MAINTENANCE
@@ -260,7 +260,7 @@ class BackendMoment:
 
     @property
     def since_s(self) -> float | None:
-        """When `state` last changed, UTC."""
+        """Return when `state` last changed, UTC; None if that is not known."""
         if self.override is not None and (self.override.is_maintenance or not self.override.weight):
             return self.override.since_s
         if self.dead_port is not None:
@@ -270,7 +270,7 @@ class BackendMoment:
 
     @property
     def reason(self) -> str:
-        """Why it is without clients that could have some; otherwise the result of its last probe."""
+        """Return why the backend gets no clients although it may have some; otherwise the result of its last probe."""
         health = self.health
         last = "" if health is None or health.last is None else health.last.reason
         last = last if self.dead_port is None else self.moment.state.why_dead(self.dead_port)
@@ -287,7 +287,7 @@ class BackendMoment:
 
     @property
     def agent(self) -> AgentView | None:
-        """What the agent of its server advertises."""
+        """Return what the agent of its server advertises."""
         tracker = self.moment.state.tracker
         advertised = tracker.advertised_by(self.name)
         if advertised is None:
@@ -301,7 +301,7 @@ class BackendMoment:
 
 
 def blocks_of(program: Program | None, sampled: Sampled, service: str) -> tuple[BlockView, ...]:
-    """Return the blocks of a service by its name, with their verdicts; none if the bridge does not have it."""
+    """Return the blocks of a service, by its name, with their verdicts; empty if the bridge does not have it."""
     made = (one for one in (() if program is None else program.services) if one.service.name == service)
     found = (one for names, some in sampled.items() if names[0] == service for one in some)
     return next((block_views(one, found) for one in made), ())
@@ -322,7 +322,7 @@ def block_views(program: ServiceProgram, found: Iterable[BlockOffload]) -> tuple
 
 
 def _worst(found: Iterable[BlockOffload]) -> dict[tuple[int, int], Verdict]:
-    """Return the worst verdict by value and mask: a block has one verdict for each entry of its service."""
+    """Return the worst verdict of each block, by value and mask: a block has one for each entry of its service."""
     worst: dict[tuple[int, int], Verdict] = {}
     for each in found:
         key = each.block.key.value, each.block.key.mask

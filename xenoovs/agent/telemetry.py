@@ -1,4 +1,4 @@
-"""Adds offload samples, metrics and the status page to an agent."""
+"""Offload samples, metrics and the status page of an agent."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
 
 _SHOWS_SAMPLES = ("/", "/now", "/api", "/v1/status", "/v1/blocks")
-"""Paths whose clients show offload samples, which are taken more often then. A scrape comes at its own interval."""
+"""Paths whose clients show offload samples. Requests for them make samples more frequent."""
 
 
 _LEVEL = 1
-"""Of gzip. It makes a scrape of 16,000 backends 20 times smaller; higher levels cost more than they save."""
+"""Level of gzip. It makes a scrape of 16,000 backends 20 times smaller; higher levels cost more than they save."""
 
 
 def mount_metrics(moment: Callable[[], Callable[[], bytes]]) -> Mount:
-    """Return what adds `/metrics`. `moment`: called in the event loop; returns what makes the text in a thread."""
+    """Return a function that adds `/metrics`. `moment`: called in the event loop; its result is called in a thread."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         is_packed = "gzip" in request.headers.get("Accept-Encoding", "")
@@ -50,7 +50,7 @@ def mount_metrics(moment: Callable[[], Callable[[], bytes]]) -> Mount:
             text = open_metrics(render()) if is_open else render()
             return gzip.compress(text, _LEVEL, mtime=0) if is_packed else text
 
-        # With many backends this takes long, and the event loop sends health checks.
+        # With many backends this takes long, and the event loop must send health checks.
         return web.Response(body=await run_beside(request.app, body), headers=headers)
 
     def mount(app: web.Application) -> None:
@@ -62,8 +62,8 @@ def mount_metrics(moment: Callable[[], Callable[[], bytes]]) -> Mount:
 def telemetry(
     agent: Agent, *, pace: SamplePace, with_blocks: bool = False, is_always: bool, rule_use: RuleUse | None = None
 ) -> tuple[Mount, ...]:
-    """Add offload samples to an agent that does not run yet. Return what adds the routes of its metrics and its page.
-    `with_blocks`: metrics of blocks too. `is_always`: take samples although no client requests them."""
+    """Add offload samples to an agent that does not run yet. Return functions that add the routes of metrics and page.
+    `with_blocks`: also make metrics of blocks. `is_always`: take samples although no client requests them."""
     engine, store, timings = agent.engine, agent.store, Timings(HISTOGRAMS)
     sampler = OffloadSampler(
         engine.switch,
@@ -108,12 +108,12 @@ OPEN_METRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 _DESCRIBED = regex(rb"^# (HELP|TYPE) (\S+) (.*)$", re.MULTILINE)
 
-# The text format has no type for the moment a series began: each histogram would add a gauge.
+# The text format has no type for the start of a series, so that each histogram would add a gauge.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Timings:
-    """The histograms. Any thread may add to them."""
+    """Histograms of durations. Any thread may add to them."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self.registry = CollectorRegistry()
@@ -123,7 +123,7 @@ class Timings:
         }
 
     def count(self, what: str, seconds: float, *labels: str) -> None:
-        """Count a `plan`, an `apply`, or a `probe` with its labels."""
+        """Count the duration of a `plan`, an `apply`, or a `probe` with its labels."""
         found = self._found[f"xenoovs_{what}_duration_seconds"]
         (found.labels(*labels) if labels else found).observe(seconds)
 
@@ -132,14 +132,14 @@ class Timings:
 
 
 def exposition(tables: Iterable[Table], state: object) -> bytes:
-    """Return the metrics of all columns, from any thread. prometheus_client takes 30 us for a sample: 10 s for 16,000
-    backends. This takes a twentieth of that."""
+    """Return the metrics of all columns, from any thread. For 16,000 backends prometheus_client takes 10 s (30 us for
+    each metric sample), and this function a twentieth."""
     return "".join(line for table in tables for line in _lines(table, state)).encode()
 
 
 def open_metrics(text: bytes) -> bytes:
-    """Return a text of format 0.0.4 as OpenMetrics 1.0: counters are described without `_total`; the text has an end.
-    Source: OpenMetrics 1.0, sections "Text Format" and "Counter"."""
+    """Convert a text of format 0.0.4 to OpenMetrics 1.0: descriptions of counters have no `_total`, and `# EOF` is the
+    end (OpenMetrics 1.0, sections "Text Format" and "Counter")."""
 
     def described(line: re.Match[bytes]) -> bytes:
         return b"# %b %b %b" % (line[1], line[2].removesuffix(b"_total"), line[3].replace(b'"', b'\\"'))
