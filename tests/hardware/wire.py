@@ -6,19 +6,18 @@ import socket
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from tests.hardware.options import Place
 from tests.nic.guest.namespace import inside
+from tests.nic.guest.wire import Wire
 
-_ETH_P_ALL, _ETH_P_IP = 3, 0x0800
-_SO_RCVBUFFORCE = 33  # asm-generic/socket.h
-_BUFFER_BYTES = 64 << 20
+_ETH_P_IP = 0x0800
 # linux/if_packet.h
-_PACKET_OUTGOING, _SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_PROMISC = 4, 263, 1, 1
+_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, _PACKET_MR_PROMISC = 263, 1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,39 +29,22 @@ class Seen:
     mac: str
 
 
-class Socket:
+class Socket(Wire):
     """Sends and receives frames at a device. It receives those for other MACs too, as long as it is open."""
 
     def __init__(self, place: Place) -> None:
+        super().__init__(place.netns, place.interface)
         with inside(place.netns) if place.netns else nullcontext():
-            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
             index = socket.if_nametoindex(place.interface)
-        self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
-        self._socket.bind((place.interface, _ETH_P_ALL))
         membership = struct.pack("iHH8s", index, _PACKET_MR_PROMISC, 0, b"")
         self._socket.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
-        self._socket.setblocking(False)
-
-    def send(self, frames: Iterable[bytes]) -> None:
-        """Hand the frames to the device, in order and no faster than a slow port takes them."""
-        for frame in frames:
-            self._socket.send(frame)
 
     def take(self) -> Counter[Seen]:
         """IPv4 packets that have come in since the last call."""
-        found = Counter[Seen]()
-        while True:
-            try:
-                frame, address = self._socket.recvfrom(2048)
-            except BlockingIOError:
-                return found
-            if address[2] != _PACKET_OUTGOING and frame[12:14] == _ETH_P_IP.to_bytes(2, "big"):
-                source, destination = IPv4Address(frame[26:30]), IPv4Address(frame[30:34])
-                found[Seen(str(source), str(destination), frame[:6].hex(":"))] += 1
-
-    def close(self) -> None:
-        """Close the socket; the device leaves promiscuous mode."""
-        self._socket.close()
+        frames = (frame for frame in self.receive() if frame[12:14] == _ETH_P_IP.to_bytes(2, "big"))
+        return Counter(
+            Seen(str(IPv4Address(frame[26:30])), str(IPv4Address(frame[30:34])), frame[:6].hex(":")) for frame in frames
+        )
 
 
 def gather(sockets: Sequence[Socket], *, quiet_s: float = 1.0, limit_s: float = 30.0) -> list[Counter[Seen]]:

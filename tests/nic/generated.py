@@ -107,21 +107,3 @@ def _case(random: Random, destination: str) -> Case:
     # Below all others: a flow that may come first puts its keys into their megaflows, and this NIC matches no DSCP.
     priority = 2000 if tos else random.randint(2001, 2003)
     return Case(f"priority={priority},{keys} actions={actions}", kind, random.choice((0, 5)), between)
-
-
-def as_scenario(number: int, round_: CaseRound, case: Case) -> str:
-    """Return the code of a scenario with one case alone."""
-    limits = "".join(f"    limit({name}={value!r})\n" for name, value in round_.limits.items())
-    faults = "".join(f"    set_fault({name!r}, {value!r})\n" for name, value in round_.faults.items())
-    early, late = (faults, "") if round_.is_faulty_before else ("", faults)
-    return (
-        f"def case_{number}(bench: Bench) -> None:\n"
-        f'    """Case {number} of seed {SEED}."""\n'
-        f"{limits}{early}"
-        f"    bench.begin('dns', extra_flows={case.flow + chr(10)!r})\n"
-        f"    kind = {case.kind!r}\n"
-        f"    bench.prime([{CLIENT!r}], kind=kind)\n"
-        f"    bench.send([{CLIENT!r}], packets_each={case.before}, kind=kind)\n{late}"
-        f"    with bench.between_samples(lambda: bench.send([{CLIENT!r}], packets_each={case.between}, kind=kind)):\n"
-        "        bench.xenoovs('verify-offload', 'dns', '--tree', '--output', 'json')\n"
-    )

@@ -150,7 +150,7 @@ def _headers(kind: dict[str, Any], source: str) -> dict[str, int]:
     ip = "ipv6" if ":" in source else "nw"
     return {
         "dl_src": 0x020000000001,
-        "dl_vlan": 0x1000 | (kind["outer"] or kind["vlan"]) if "vlan" in kind else 0,
+        "dl_vlan": 0x1000 | kind["vlan"] if "vlan" in kind else 0,
         "dl_dst": int(kind["mac"].replace(":", ""), 16),
         "dl_type": 0x86DD if ":" in source else 0x0800,
         f"{ip}_src": int(ip_address(source)),

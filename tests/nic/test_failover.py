@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from tests.nic.guest.bench import CLIENTS
-from tests.nic.guest.scenarios.failing_over import CONFIG, PLAIN, PORT, RUNS
+from tests.nic.guest.scenarios.failing_over import CONFIG, DOWN, PLAIN, PORT
 from tests.nic.judged import judged_at
 from tests.nic.losses import windows_of
 from tests.nic.recorded import Seen, Story
 from xenoovs.datapath.megaflow import Verdict
 
 pytestmark = pytest.mark.parametrize("story", ["failover"], indirect=True)
-every_run = pytest.mark.parametrize("when", RUNS)
 
 _FIPS2, _FIPS3, _FIPS4 = (f"02:00:5e:10:00:0{number}" for number in (2, 3, 4))
 
@@ -26,11 +25,10 @@ def _entries(look: Seen, *, is_whole: bool = True) -> list[Any]:
     return sorted((sorted(map(str, rule.match.items())), rule.actions if is_whole else ()) for rule in look.rules)
 
 
-def _routes(story: Story, when: str) -> dict[int, list[str]]:
+def _routes(story: Story) -> dict[int, list[str]]:
     """By client, the backends that its packets reached while the port went down and came back, each once in a row."""
-    number = 2 * RUNS.index(when)
     found = dict[int, list[str]]()
-    for stream in story.record["streams"][number : number + 2]:
+    for stream in story.record["streams"]:
         for packet in sorted(stream["delivered"], key=lambda packet: packet["number"]):
             found.setdefault(packet["number"] % len(CLIENTS), []).append(packet["mac"])
     return {client: [there[0], *(b for a, b in pairwise(there) if a != b)] for client, there in found.items()}
@@ -42,9 +40,8 @@ def test_groups_take_no_entries_and_change_none(story: Story) -> None:
     assert set(groups.verdicts().values()) == {Verdict.HW}
 
 
-@every_run
-def test_afterwards_the_same_entries_lead_to_the_other_port(story: Story, when: str) -> None:
-    whole, down = story.look(CONFIG), story.look(when)
+def test_afterwards_the_same_entries_lead_to_the_other_port(story: Story) -> None:
+    whole, down = story.look(CONFIG), story.look(DOWN)
     assert _entries(down, is_whole=False) == _entries(whole, is_whole=False)
     assert {rule.outputs for rule in whole.rules} == {("p1",), (PORT,)}
     assert {rule.outputs for rule in down.rules} == {("p1",)}
@@ -52,15 +49,14 @@ def test_afterwards_the_same_entries_lead_to_the_other_port(story: Story, when: 
 
 
 def test_verify_offload_says_hardware_and_which_next_hop_is_in_use(story: Story) -> None:
-    judged = judged_at(story, "never")
+    judged = judged_at(story, DOWN)
     assert judged.verify["conclusion"] == "in_hardware"
     assert {block["verdict"] for block in judged.verify["blocks"]} == {"HW"}
     assert f"dns: 1 block of fips4: the switch sends to fips2, as {PORT} is dead" in judged.verify["remarks"]
 
 
-@every_run
-def test_each_client_of_the_port_moves_once_and_returns_once(story: Story, when: str) -> None:
-    routes = _routes(story, when)
+def test_each_client_of_the_port_moves_once_and_returns_once(story: Story) -> None:
+    routes = _routes(story)
     assert len(routes) == len(CLIENTS)
     moved = [route for route in routes.values() if _FIPS4 in route]
     assert len(moved) == len(CLIENTS) // 2
@@ -68,9 +64,7 @@ def test_each_client_of_the_port_moves_once_and_returns_once(story: Story, when:
     assert all(route[0] == route[2] == _FIPS4 for route in moved)
 
 
-@every_run
-def test_packets_are_lost_only_until_the_nic_has_its_new_entries(story: Story, when: str) -> None:
-    number = 2 * RUNS.index(when)
-    for stream in story.record["streams"][number : number + 2]:
+def test_packets_are_lost_only_until_the_nic_has_its_new_entries(story: Story) -> None:
+    for stream in story.record["streams"]:
         lost = {window.begins: window.lost for window in windows_of(stream) if window.begins not in ("down", "up")}
         assert set(lost.values()) == {0}, lost

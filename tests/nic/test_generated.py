@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.nic.generated import CASES_OF_ROUND, PARTS, ROUNDS, Case, CaseRound, as_scenario, generate
+from tests.nic.generated import CASES_OF_ROUND, PARTS, ROUNDS, SEED, Case, CaseRound, generate
 from tests.nic.recorded import Story, filter_counters
 from tests.nic.truth import Rule, parse_rules
 from xenoovs.datapath.megaflow import Megaflow, match_of
@@ -40,8 +40,7 @@ def test_each_verdict_is_what_the_packets_of_its_case_did(story: Story) -> None:
         compared += 1
         told, truth = _told(one).get(megaflow.ufid or ""), _truth(one, round_, megaflow)
         if told not in truth:
-            scenario = as_scenario(number, round_, case)
-            different.append(f"case {number}: {told}, but its packets say {' or '.join(sorted(truth))}\n{scenario}")
+            different.append(f"{told}, but packets say {' or '.join(sorted(truth))}: {_shown(number, round_, case)}")
     assert compared >= len(story.record["rounds"]) * CASES_OF_ROUND == 100
     assert not different, "\n".join(different)
 
@@ -65,12 +64,15 @@ def test_each_reason_is_the_answer_of_the_nic(story: Story) -> None:
         answers = {f"the driver reports: {answer}" for answer in story.refusals[megaflow.ufid]}
         kinds |= answers
         if not reasons or answers.isdisjoint(reasons[0]["evidence"]):
-            scenario = as_scenario(number, round_, case)
-            different.append(f"case {number}: {reasons[:1]}, but {' or '.join(answers)}\n{scenario}")
+            different.append(f"{reasons[:1]}, but {' or '.join(answers)}: {_shown(number, round_, case)}")
     assert compared >= 10
     assert not different, "\n".join(different)
     for limit in ("table is full", "priority", "collision", "prefix masks") if story.name == "generated" else ():
         assert any(limit in kind for kind in kinds), (limit, kinds)
+
+
+def _shown(number: int, round_: CaseRound, case: Case) -> str:
+    return f"case {number} of seed {SEED}, with {round_.limits}, {round_.faults}: {case}"
 
 
 def _judged(story: Story) -> Iterator[tuple[int, Case, CaseRound, dict[str, Any], Megaflow]]:

@@ -58,16 +58,6 @@ def test_ovn__the_tree_has_the_tunnel_and_the_rule_of_each_link(story: Story) ->
     assert answers[::-1] in [option["ovn_logical_ports"] for tunnel in out for option in tunnel["options"]]
 
 
-def test_ovn__the_tree_names_the_logical_flow_that_tracks_connections(story: Story) -> None:
-    report = _said(story, "verify-offload")[1]
-    assert report["remarks"] == []
-    judged = [link for link in report["links"] if link["in_port"] == "p0" and link["judged"]]
-    [tracked] = [link for link in judged if link["recirculates_to"]]
-    assert (tracked["recirc_id"], tracked["verdict"], len(tracked["ct_zones"])) == (0, "SW", 1)
-    [flow] = tracked["flows"]
-    assert (flow["logical_flow"]["datapath"], flow["logical_flow"]["stage"]) == ("sw0", "ls_in_pre_stateful")
-
-
 def test_ovn__packets_leave_as_geneve_with_the_option_of_ovn_and_arrive(story: Story) -> None:
     use = [burst for burst in story.record["bursts"] if burst["packets_each"] == _EACH]
     # Without ARP between the chassis.
@@ -85,22 +75,3 @@ def test_ovn__packets_leave_as_geneve_with_the_option_of_ovn_and_arrive(story: S
         burst for burst in story.record["bursts"] if (burst["port"], burst["packets_each"]) == (HOST, _ANSWERS)
     ]
     assert sum(one["packets"] for one in answers["arrived"]["p0"] if one["frame"]["destination"]) == _ANSWERS
-
-
-def test_ovn__a_load_balancer_with_connection_tracking_is_in_software_for_the_reason_that_is_said(story: Story) -> None:
-    look, report = story.look("balanced"), _said(story, "verify-offload")[1]
-    assert look.rules == ()
-    assert {verdict_of(flow) for flow in look.megaflows if flow.eth_type == 0x0800} == {Verdict.SW}
-    assert (report["status"], report["conclusion"], report["kernel_has_chains"]) == (2, "not_all_in_hardware", False)
-    reasons = {row["reason"]: (row["verdict"], row["judged"]) for row in report["rows"] if row["in_port"] == "p0"}
-    assert reasons == {
-        "recirculation: the kernel lacks CONFIG_NET_TC_SKB_EXT": ("SW", True),
-        "first packet of a connection": ("SW", False),
-    }
-    [said] = _said(story, "why")
-    assert (said["status"], said["in_hardware"]) == (2, 0)
-    [megaflow] = said["megaflows"]
-    [first, *_] = megaflow["reasons"]
-    assert (first["cause"], first["likelihood"]) == ("recirculation", "confirmed")
-    assert any("recirc_id sharing not supported" in line for line in first["evidence"])
-    assert any("recirc_id sharing not supported" in line for line in story.record["ovs_log"])

@@ -11,8 +11,8 @@ import pytest
 from tests.nic.guest.catalogue import TUNNELS
 from tests.nic.guest.frames import KEY, REMOTE_MACS, REMOTES
 from tests.nic.guest.ovs import TUNNELS as PORTS
-from tests.nic.guest.scenarios.tunnels import BLOCKS, ESP_PACKETS
-from tests.nic.recorded import Seen, Story, filter_counters
+from tests.nic.guest.scenarios.tunnels import BLOCKS
+from tests.nic.recorded import Seen, Story
 from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
 from xenoovs.datapath.outer import encapsulations, parse_outer
 
@@ -148,40 +148,6 @@ def test_tunnel_paths__why_has_the_drivers_words_and_calls_no_tunnel_device_unfi
     ]
 
 
-def test_tunnel_paths__doctor_names_the_bridge_that_has_the_local_address_and_the_mtu(story: Story) -> None:
-    [said] = [said for said in story.record["said"] if said["argv"][0] == "doctor"]
-    rows = {row["check"]: (row["state"], row["seen"]) for row in json.loads(said["stdout"])["checks"]}
-    state, seen = rows["tunnel route"]
-    assert (state, seen.partition(":")[0]) == ("wrong", "by ovsbr1 of bridge ovsbr1")
-    state, seen = rows["tunnel MTU"]
-    assert (state, seen.partition(" (")[0]) == ("wrong", "1500 of ovsbr1 is below 1550")
-
-
-def _said(story: Story, command: str) -> tuple[int, dict[str, Any]]:
-    [said] = [said for said in story.record["said"] if said["argv"][0] == command]
-    return said["exit_code"], json.loads(said["stdout"])
-
-
-def test_tunnel_reload__a_neighbour_that_does_not_answer_is_the_first_reason(story: Story) -> None:
-    """It was third-hand: after "the NIC was reset", and only possible."""
-    assert _said(story, "verify-offload")[0] == 2
-    status, report = _said(story, "why")
-    first = [row["reasons"][0] for row in report["megaflows"] if row["in_port"] == "p0"]
-    assert (status, [(each["cause"], each["likelihood"]) for each in first]) == (
-        2,
-        [("neighbour-unresolved", "certain")],
-    )
-    assert first[0]["evidence"][0].startswith(f"{REMOTES['geneve']}: no answer")
-
-
-def test_tunnel_reload__a_neighbour_that_is_asked_again_and_again_is_wrong(story: Story) -> None:
-    """doctor said "unknown, not known yet", exit status 0, while no packet went by the NIC."""
-    status, report = _said(story, "doctor")
-    [row] = [row for row in report["checks"] if row["check"] == "tunnel neighbour"]
-    assert (row["state"], status) == ("wrong", 2)
-    assert "no answer" in row["seen"]
-
-
 def test_tunnel_ipsec__a_nic_that_knows_leaves_the_tunnel_to_the_cpu(story: Story) -> None:
     without, with_sa = story.look("policy without SA"), story.look("SA on the device")
     for look in (without, with_sa):
@@ -192,45 +158,3 @@ def test_tunnel_ipsec__a_nic_that_knows_leaves_the_tunnel_to_the_cpu(story: Stor
     assert _arrived(silent, "p1") == []
     [(frame, packets)] = _arrived(encrypted, "p1")
     assert (frame["outer"]["type"], packets) == ("esp", CLIENTS)
-
-
-def test_tunnel_ipsec__a_nic_that_does_not_know_sends_in_the_clear(story: Story) -> None:
-    look = story.look("the NIC does not know of IPsec")
-    assert _verdicts(_out(look)) == {Verdict.HW: 1}
-    [(frame, packets)] = _arrived(story.record["bursts"][4], "p1")
-    assert (frame["outer"]["type"], frame["intact"], packets) == ("geneve", True, CLIENTS)
-
-
-def test_tunnel_ipsec__under_esp_the_nic_holds_a_rule_that_never_works(story: Story) -> None:
-    before, look = story.look("the NIC does not know of IPsec"), story.look("ESP comes in")
-    assert _verdicts(_in(look)) == {Verdict.HW: 1}
-    [flow] = _in(look)
-    was, now = (filter_counters(each.tc)[flow.ufid or ""] for each in (before, look))
-    assert (now.sw_packets - was.sw_packets, now.hw_packets - was.hw_packets) == (ESP_PACKETS, 0)
-
-
-def test_tunnel_reload__tunnels_go_on_with_the_module_that_is_loaded_again(story: Story) -> None:
-    for look in story.looks:
-        assert _verdicts(_out(look)) == _verdicts(_in(look)) == {Verdict.HW: 1}, look.label
-        assert len(look.rules) == 2
-    again = story.look("loaded again")
-    # The first packet of each client was in hardware too, if it came after the rule.
-    p0 = again.ports["p0"]
-    assert (p0.hit + p0.miss, again.ports["p1"].hit) == (6 * CLIENTS, 20)
-    assert p0.hit >= 5 * CLIENTS
-
-
-def test_tunnel_ipsec__verify_offload_names_what_is_in_the_clear_and_what_the_nic_does_not_do(story: Story) -> None:
-    clear, idle = ((said["exit_code"], json.loads(said["stdout"])) for said in story.record["said"])
-    for exit_code, report in (clear, idle):
-        assert exit_code == 2
-        [found] = report["cleartext"]
-        wanted = ("192.168.77.1", REMOTES["geneve"], 17, 6081, "p1")
-        assert tuple(found[name] for name in ("local", "remote", "protocol", "port", "device")) == wanted
-        # The first packet of each client too, if it came after the rule.
-        assert CLIENTS <= found["packets"] < 2 * CLIENTS
-    verdicts = [{row["in_port"]: row["verdict"] for row in report["rows"]} for _, report in (clear, idle)]
-    assert verdicts == [
-        {"p0": "HW", "genev_sys_6081": "HW"},
-        {"p0": "HW", "genev_sys_6081": "IDLE_HW"},
-    ]

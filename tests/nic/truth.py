@@ -41,21 +41,18 @@ NOTHING = MaskedValue(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One entry of the NIC's table. `ufid` is the megaflow's, `frag` the flags and their mask as FLOW_DIS_* bits.
+    """One entry of the NIC's table. `ufid` is the megaflow's.
 
     Attributes:
         via: the tunnel device whose rule it is; empty: the port's own.
         outer: what it matches of the outer header, by the names in dumps.
-        options: value and mask of all options of Geneve, in hexadecimal; empty: none.
     """
 
     port: str
-    pref: int
     ufid: str
     packets: int
     bytes: int
     match: Mapping[str, MaskedValue]
-    frag: MaskedValue
     actions: tuple[str, ...]
     passed: int = 0
     """Packets that matched and that the NIC gave to the CPU all the same."""
@@ -63,7 +60,6 @@ class Rule:
     """What it matches of the priority in a tag."""
     via: str = ""
     outer: Mapping[str, MaskedValue] = field(default_factory=dict)
-    options: str = ""
 
     @property
     def encapsulations(self) -> tuple[dict[str, str], ...]:
@@ -143,25 +139,22 @@ def _parse_rule(line: str) -> Rule:
     matched, _, actions = tail.partition("actions ")
     facts = dict(word.split("=") for word in head.split())
     found = dict(word.split("=") for word in matched.split())
-    options = found.pop("enc_opts", "")
+    found.pop("enc_opts", None)
     tag = _masked(found.pop("vlan")) if "vlan" in found else None
     match = {name: _masked(value) for name, value in found.items()}
     # A rule for tagged frames matches that there is a tag.
     vlan = {} if tag is None else {"dl_vlan": MaskedValue(0x1000 | tag.value & 0xFFF, 0x1000 | tag.mask & 0xFFF)}
     return Rule(
         port=facts["port"],
-        pref=int(facts["pref"]),
         ufid=ufid_of(facts["cookie"]),
         packets=int(facts["packets"]),
         bytes=int(facts["bytes"]),
         match=vlan | {_FIELDS[name]: value for name, value in match.items() if name in _FIELDS},
         pcp=NOTHING if tag is None else MaskedValue(tag.value >> 13, tag.mask >> 13),
-        frag=match.get("frag", NOTHING),
         actions=tuple(actions.split()),
         passed=int(facts.get("passed", 0)),
         via=facts.get("via", ""),
         outer={_OUTER_FIELDS[name]: value for name, value in match.items() if name in _OUTER_FIELDS},
-        options=options,
     )
 
 

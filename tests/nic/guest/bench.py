@@ -18,7 +18,7 @@ from unittest.mock import patch
 from tests.nic.guest import nic
 from tests.nic.guest import ovs as switch
 from tests.nic.guest.frames import Kind
-from tests.nic.guest.record import Burst, Dump, Judgement, Look, Record, Said, Traces
+from tests.nic.guest.record import Burst, Judgement, Look, Record, Said, Traces
 from tests.nic.guest.stream import Stream
 from tests.nic.guest.wire import Wire, arrived
 from tests.nic.truth import parse_rules
@@ -137,21 +137,13 @@ class Bench:
 
     def wait_until_stable(self) -> None:
         """Return when the number of megaflows is the same twice."""
-        self._wait_until_same(lambda: self.megaflows or None, "the number of megaflows is stable")
-
-    def wait_until_quiet(self) -> None:
-        """Return when no packet has entered or left the NIC for a second, such as the last ones of a connection."""
-        self._wait_until_same(nic.port_counters, "no packets come")
-
-    def _wait_until_same(self, read: Callable[[], object], what: str) -> None:
-        """Return when `read` gives the same twice, other than None."""
-        seen: list[object] = [None]
+        seen = [0]
 
         def is_same() -> bool:
-            seen.append(read())
-            return seen[-1] is not None and seen[-1] == seen[-2]
+            seen.append(self.megaflows)
+            return 0 != seen[-1] == seen[-2]
 
-        self.wait_until(is_same, what)
+        self.wait_until(is_same, "the number of megaflows is stable")
 
     def send_frames(self, frames: Sequence[bytes], *, port: str = "p0") -> None:
         """Send frames that are no part of the record, and return when what comes of them has left the NIC."""
@@ -164,10 +156,6 @@ class Bench:
         run(["ovs-ofctl", "-O", "OpenFlow14", "del-flows", target, "table=0,cookie=0/-1"], env=self.ovs.env)
         self.add_flows(flows)
         self.purge()
-
-    def dump(self, label: str) -> None:
-        """Record the megaflows and the rules of traffic control alone, for a recorded dump."""
-        self.record.dumps[label] = Dump(self.appctl("dpctl/dump-flows", "-m"), self.filters())
 
     def filters(self) -> dict[str, list[dict[str, Any]]]:
         """The rules of traffic control, by port."""
@@ -207,10 +195,9 @@ class Bench:
         """What `ovs-appctl COMMAND ARGUMENTS` prints."""
         return switch.appctl(self.ovs, command, *arguments, timeout_s=timeout_s)
 
-    def record_settings(self) -> None:
-        """Record hw-tc-offload of the ports, and other_config of Open_vSwitch."""
+    def record_features(self) -> None:
+        """Record hw-tc-offload of the ports."""
         self.record.features = {port: _hw_tc_offload(port) for port in self._ports}
-        self.record.settings = _settings(self.ovs)
 
     def wait_until_revalidated(self) -> None:
         """Return when all megaflows are as the flows of now want them."""
@@ -398,21 +385,11 @@ class Bench:
         """End what `plug_in` has begun."""
         self.wires.pop(device).close()
 
-    def configure(self, *settings: str) -> None:
-        """Set other_config of Open_vSwitch (`key=value`) while OVS runs."""
-        self.ovs.vsctl("set", "Open_vSwitch", ".", *(f"other_config:{setting}" for setting in settings))
-
     def explain(self) -> None:
         """Let OVS log why it does not offload a megaflow (the modules are those of OVS 3.6 and older)."""
         for module in _TELLING_MODULES:
             self.appctl("vlog/set", f"{module}:file:dbg")
             self.appctl("vlog/disable-rate-limit", module)
-
-    def restart_ovs(self) -> None:
-        """Restart ovs-vswitchd alone, and put the program back, which no ovs-vswitchd keeps."""
-        self._forgotten, self._changed = self._forgotten + 1, False
-        switch.restart_vswitchd(self.ovs)
-        self.add_flows(self.record.program + self.record.extra_flows)
 
     @contextmanager
     def streaming(self, kind: Kind | None = None) -> Iterator[Stream]:
@@ -490,8 +467,3 @@ def _switch_id(port: str) -> str:
     with suppress(OSError):
         return Path(f"/sys/class/net/{port}/phys_switch_id").read_text().strip()
     return ""
-
-
-def _settings(ovs: PrivateOvs) -> dict[str, str]:
-    rows = json.loads(ovs.vsctl("--format=json", "--columns=other_config", "list", "Open_vSwitch"))
-    return dict(rows["data"][0][0][1])

@@ -12,7 +12,6 @@ from functools import partial
 from tests.nic.guest.bench import Bench
 from tests.nic.guest.scenarios import (
     accepted,
-    ageing,
     beside,
     draining,
     encrypted,
@@ -21,10 +20,8 @@ from tests.nic.guest.scenarios import (
     fleet,
     generated,
     logical,
-    refused,
     restarting,
     setup,
-    translated,
     tunnels,
 )
 
@@ -33,49 +30,34 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "generated_more": partial(generated.generated, part="generated_more"),
     "failover": failing_over.failover,
     "tunnel_esp": encrypted.tunnel_esp,
-    "faulty": faulty.faulty,
     "fleet": fleet.fleet,
     "ovn": logical.ovn,
     "planned_restart": restarting.planned_restart,
     "fixed": setup.fixed,
-    "nat": translated.nat,
+    "nat": accepted.nat,
     "tunnel_paths": tunnels.tunnel_paths,
     "drain": draining.drain,
     "coarse": faulty.coarse,
     "accepted": accepted.accepted,
-    "limits": refused.limits,
-    "overlapping": beside.overlapping,
     "foreign": beside.foreign,
-    "switched": setup.switched,
-    "copying": beside.copying,
     "vlans": beside.vlans,
-    "tagged": beside.tagged,
-    "ageing": ageing.ageing,
-    "other_actions": accepted.other_actions,
-    "skip_sw": refused.skip_sw,
-    "foreign_port": refused.foreign_port,
-    "skip_hw": setup.skip_hw,
-    "tunnel_reload": tunnels.tunnel_reload,
+    "foreign_port": beside.foreign_port,
     "tunnel_ipsec": tunnels.tunnel_ipsec,
     "tunnels": tunnels.tunnels,
     "lost": beside.lost,
 }
 
-LONG = (
-    *("generated_more", "faulty", "limits", "overlapping", "switched", "copying", "tagged", "ageing"),
-    *("other_actions", "skip_sw", "skip_hw", "tunnel_reload"),
-)
-"""In `make test-long`: `generated`, recorded dumps (tests/golden) and tests/unit/judge prove the same verdicts and
-reasons."""
+LONG = ("generated_more",)
+"""In `make test-long`."""
 
 GENERATED = ("generated", "generated_more")
 
-TUNNELS = ("tunnels", "tunnel_paths", "tunnel_ipsec", "tunnel_reload")
+TUNNELS = ("tunnels", "tunnel_paths", "tunnel_ipsec")
 """Scenarios with flows of their own: no balancer of `balancers/` is judged in them."""
 
 BALANCED = tuple(
     name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp", "ovn", "fleet", "failover", "lost")
 )
 
-JUDGED = ("failover", *(name for name in BALANCED if name not in (*GENERATED, "faulty", "planned_restart")))
+JUDGED = ("failover", *(name for name in BALANCED if name not in (*GENERATED, "planned_restart")))
 """Those with a look at which `verify-offload` judges (`bench.judge`)."""

@@ -31,32 +31,24 @@ _PROTOCOLS = {"icmp": _ICMP, "tcp": _TCP, "udp": _UDP}
 
 @dataclass(frozen=True, slots=True)
 class Tunnel:
-    """An outer header from `remote`: `type` vxlan, geneve or gre; `options` of Geneve in hexadecimal."""
+    """An outer header from `remote`: `type` vxlan, geneve or gre."""
 
     type: str
     remote: str
-    key: int = KEY
-    tos: int = 0
-    options: str = ""
-
-    def payload(self, frame: bytes) -> bytes:
-        """The tunnel's header and the frame: what UDP or GRE carries."""
-        options = bytes.fromhex(self.options)
-        header = {
-            "vxlan": struct.pack("!II", 0x08000000, self.key << 8),
-            "geneve": struct.pack("!BBHI", len(options) // 4, 0, _ETH_P_TEB, self.key << 8) + options,
-            "gre": struct.pack("!HHI", 0x2000, _ETH_P_TEB, self.key),
-        }
-        return header[self.type] + frame
 
     def frame(self, inner: bytes) -> bytes:
         """The whole frame as it comes by the cable."""
-        payload, protocol = self.payload(inner), _GRE
+        header = {
+            "vxlan": struct.pack("!II", 0x08000000, KEY << 8),
+            "geneve": struct.pack("!HHI", 0, _ETH_P_TEB, KEY << 8),
+            "gre": struct.pack("!HHI", 0x2000, _ETH_P_TEB, KEY),
+        }
+        payload, protocol = header[self.type] + inner, _GRE
         if self.type != "gre":
             port = next(port for port, kind in _PORTS.items() if kind == self.type)
             payload, protocol = struct.pack("!HHHH", 50000, port, 8 + len(payload), 0) + payload, _UDP
         addresses = ip_address(self.remote).packed + ip_address(LOCAL).packed
-        head = struct.pack("!BBHHHBB", 0x45, self.tos, 20 + len(payload), 0, 0, 64, protocol)
+        head = struct.pack("!BBHHHBB", 0x45, 0, 20 + len(payload), 0, 0, 64, protocol)
         ip = head + struct.pack("!H", checksum(head + addresses)) + addresses
         return _mac(UPLINK_MAC) + _mac(REMOTE_MACS[self.type]) + struct.pack("!H", _ETH_P_IP) + ip + payload
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.nic.guest.frames import GENEVE_PORT, LOCAL, REMOTE_MACS, REMOTES, UPLINK_MAC
@@ -19,6 +19,7 @@ WIRE_NETNS = "wire"
 _DEBUGFS = Path("/sys/kernel/debug/eswitch")
 _PARAMETERS = Path("/sys/module/eswitch/parameters")
 DEFAULT_MAX_RULES = 4096
+_RMMOD_S = 300.0
 
 
 def load_nic(module: str) -> dict[str, Wire]:
@@ -39,7 +40,7 @@ def unload_nic(wires: Mapping[str, Wire]) -> None:
     run(["ip", "netns", "delete", WIRE_NETNS])
 
 
-def remove_module(*, within_s: float = 300.0) -> None:
+def remove_module() -> None:
     """Run rmmod. Raises SystemExit when it hangs, so that the part fails and the next ones get a new machine.
 
     A module that still holds a device or a route lets rmmod wait in the kernel, where no signal ends it. So nothing
@@ -47,10 +48,10 @@ def remove_module(*, within_s: float = 300.0) -> None:
     """
     process = subprocess.Popen(["rmmod", "eswitch"], stderr=subprocess.PIPE, text=True)
     try:
-        _, errors = process.communicate(timeout=within_s)
+        _, errors = process.communicate(timeout=_RMMOD_S)
     except subprocess.TimeoutExpired:
         log = run(["dmesg"]).stdout.splitlines()[-10:]
-        raise SystemExit("\n".join([f"rmmod eswitch has not ended within {within_s:g} s; dmesg:", *log])) from None
+        raise SystemExit("\n".join([f"rmmod eswitch has not ended within {_RMMOD_S:g} s; dmesg:", *log])) from None
     if process.returncode != 0:
         raise RuntimeError(f"rmmod eswitch: {errors.strip()}")
 
@@ -99,22 +100,17 @@ def clear_uplink() -> None:
 
 
 @contextmanager
-def host_beyond(address: str) -> Iterator[socket.socket]:
-    """In the block, a host with this address answers ARP at the uplink's wire end, and discards what Geneve sends it.
-
-    Yields its socket.
-    """
+def host_beyond(address: str) -> Iterator[None]:
+    """In the block, a host with this address answers ARP at the wire end of the uplink, and discards what it gets."""
     wire = f"{UPLINK}-w"
     ip_batch(f"addr add {address}/24 dev {wire}", netns=WIRE_NETNS)
     with inside(WIRE_NETNS):
         host = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
+    with closing(host):
         # Nobody reads it. Without it the host would send ICMP errors.
         host.bind((address, GENEVE_PORT))
-        yield host
-    finally:
-        host.close()
-        ip_batch(f"addr flush dev {wire}", netns=WIRE_NETNS)
+        yield
+    ip_batch(f"addr flush dev {wire}", netns=WIRE_NETNS)
 
 
 def ip_batch(*lines: str, netns: str = "") -> None:
@@ -145,7 +141,6 @@ def set_tcp_flags(state: str) -> None:
 _LIMITS = {
     "max_prio": "65535",
     "buckets": "0",
-    "chained": "N",
     "prefix_masks": "N",
     "ip_key": "Y",
     "vlan": "Y",
@@ -167,9 +162,6 @@ def unlimit() -> None:
 FAULTS: Mapping[str, str] = {
     "skip": "0",
     "bypass": "N",
-    "recount": "N",
-    "stale": "N",
-    "head_start": "0",
     "coarse": "0",
     "install_ms": "0",
 }

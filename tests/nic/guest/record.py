@@ -111,14 +111,6 @@ class Streamed:
 
 
 @dataclass(frozen=True, slots=True)
-class Dump:
-    """Megaflows, and the rules of traffic control by port, as in `Look`."""
-
-    megaflows: str
-    tc: dict[str, list[dict[str, Any]]]
-
-
-@dataclass(frozen=True, slots=True)
 class Round:
     """Cases of `tests/nic/generated.py` that were judged together, while packets came between the two samples."""
 
@@ -132,20 +124,6 @@ class Round:
     why: Said
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """A file by TCP: its SHA-256, and that of what came back.
-
-    `missed`: packets that the NIC gave to the CPU meanwhile.
-    """
-
-    client: str
-    bytes: int
-    sent: str
-    received: str
-    missed: int
-
-
 @dataclass(slots=True)
 class Record:
     """One scenario."""
@@ -156,18 +134,14 @@ class Record:
     """Flows beside them, without a cookie."""
     bursts: list[Burst] = field(default_factory=list)
     streams: list[Streamed] = field(default_factory=list)
-    transfers: list[Transfer] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     judgements: list[Judgement] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
-    dumps: dict[str, Dump] = field(default_factory=dict)
     features: dict[str, str] = field(default_factory=dict)
     """hw-tc-offload (`on`, `off`, `absent`) by port, where the scenario records it."""
     switch_ids: dict[str, str] = field(default_factory=dict)
     """`/sys/class/net/PORT/phys_switch_id` by port; empty for a port of no switch."""
-    settings: dict[str, str] = field(default_factory=dict)
-    """other_config of Open_vSwitch, where the scenario records it."""
     rules_left: str = ""
     """The NIC's rule table after OVS has removed its bridge."""
     ovs_log: list[str] = field(default_factory=list)

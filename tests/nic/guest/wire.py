@@ -7,6 +7,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from select import select
@@ -33,11 +34,11 @@ class Arrived:
 
 
 class Wire:
-    """A packet socket (packet(7)) on the device `name` in the namespace `netns`."""
+    """A packet socket (packet(7)) on the device `name` in the namespace `netns`; None: in this one."""
 
-    def __init__(self, netns: str, name: str) -> None:
+    def __init__(self, netns: str | None, name: str) -> None:
         self.name = name
-        with inside(netns):
+        with inside(netns) if netns else nullcontext():
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
         self._socket.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)

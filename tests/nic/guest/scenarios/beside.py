@@ -1,4 +1,4 @@
-"""Others use the same bridge: foreign flows, rules of traffic control, mirrors, exports, tags."""
+"""Others use the same bridge: foreign flows, rules of traffic control, ports beside the NIC, tags."""
 
 from __future__ import annotations
 
@@ -49,40 +49,19 @@ def foreign(bench: Bench) -> None:
     bench.judge("dns", recorded=True, simulated=True)
 
 
-# From all over the address space, near the foreign prefix 203.0.113.0/24 and far from it.
-SCATTERED = tuple(
-    f"{first}.{second}.113.{16 * i + i}"
-    for i, (first, second) in enumerate(
-        [(10, 1), (100, 64), (150, 7), (180, 1), (196, 9), (200, 3), (202, 5), (203, 128), (203, 2), (203, 1), (203, 0)]
-    )
-)
-
-
-def overlapping(bench: Bench) -> None:
-    """Foreign flows of higher priority: for a prefix of clients, for a DSCP, for all packets of the service."""
-    prefix = "priority=3000,ip,in_port=p0,nw_src=203.0.113.0/24 actions=output:pf0hpf\n"
-    bench.begin("dns", extra_flows=prefix)
-    bench.prime(SCATTERED)
-    bench.send(SCATTERED, packets_each=5)
-    # More entries, all in hardware.
-    bench.look("a prefix")
-    bench.judge("dns", "verify-offload")
-    # Every megaflow matches the DSCP then, and this NIC cannot.
-    limit(ip_key="N")
-    bench.replace_extra_flows("priority=3000,udp,in_port=p0,nw_dst=10.3.10.45,nw_tos=184 actions=output:pf0hpf\n")
+def foreign_port(bench: Bench) -> None:
+    """One backend is behind a veth, which is not on the eSwitch; traffic also enters there."""
+    bench.add_veth("x0")
+    from_veth = "priority=3000,udp,in_port=x0 actions=output:p1\n"
+    bench.begin("foreign_port", extra_flows=from_veth, ports=("p0", "p1", "x0"))
     bench.prime()
+    bench.prime(port="x0")
+    bench.look("primed")
     bench.send(packets_each=5)
-    bench.look("a DSCP")
-    bench.judge("dns", recorded=True, simulated=True)
-    limit(ip_key="Y")
-    limit(vlan="N")
-    tag = "actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:p1"
-    bench.replace_extra_flows(f"priority=3000,udp,in_port=p0,nw_dst=10.3.10.45 {tag}\n")
-    bench.prime(CLIENTS[:1])
-    bench.send(CLIENTS[:1], packets_each=5)
-    bench.look("the service")
-    bench.judge("dns", "verify-offload", "why")
-    bench.xenoovs("why", "dns", "--probe-driver", "--listen", "0", "--output", "json")
+    bench.send(packets_each=3, port="x0")
+    bench.look("after 5 packets of each client by p0 and 3 by x0")
+    bench.judge("foreign_port", recorded=True, simulated=True)
+    bench.record_features()
 
 
 def lost(bench: Bench) -> None:
@@ -110,77 +89,35 @@ def lost(bench: Bench) -> None:
     bench.xenoovs("verify-offload", "dns", "--interval", "0s", "--output", "json")
 
 
-def copying(bench: Bench) -> None:
-    """Each megaflow has one more action: samples by sFlow, which TC does not have; then a mirror's copies to a veth."""
-    bench.add_veth("x0")
-    bench.begin("dns", ports=("p0", "p1", "pf0hpf", "x0"))
-    bench.explain()
-    to_bridge = ("--", "set", "Bridge", switch.BRIDGE)
-    sampling = ("agent=127.0.0.1", 'target="127.0.0.1:6343"', "sampling=10")
-    bench.ovs.vsctl("--", "--id=@s", "create", "sFlow", *sampling, *to_bridge, "sflow=@s")
-    bench.prime()
-    bench.send(packets_each=5)
-    bench.look("exporting")
-    bench.judge("dns")
-    bench.ovs.vsctl("clear", "Bridge", switch.BRIDGE, "sflow")
-    copy = ("--id=@m", "create", "Mirror", "name=m0", "select-all=true", "output-port=@p")
-    bench.ovs.vsctl("--", "--id=@p", "get", "Port", "x0", "--", *copy, *to_bridge, "mirrors=@m")
-    bench.purge()
-    bench.prime()
-    bench.send(packets_each=5)
-    bench.look("mirrored")
-    bench.judge("dns", recorded=True)
-
-
 _ADDRESSES_BYTES = 12
 """Of Ethernet, before the tag."""
-_ETH_P_8021Q, _ETH_P_8021AD = 0x8100, 0x88A8
+_ETH_P_8021Q = 0x8100
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged(Kind):
-    """Packets in the VLAN `vlan`, with priority `pcp`, and in the provider's VLAN `outer` if it is not 0."""
+    """Packets in the VLAN `vlan`, with priority `pcp`."""
 
-    vlan: int = 5
-    outer: int = 0
+    vlan: int = 100
     pcp: int = 0
 
     def frame(self, source: str) -> bytes:
         plain = Kind.frame(self, source)
-        tags = struct.pack("!HH", _ETH_P_8021AD, self.outer) if self.outer else b""
-        tags += struct.pack("!HH", _ETH_P_8021Q, self.pcp << 13 | self.vlan)
-        return plain[:_ADDRESSES_BYTES] + tags + plain[_ADDRESSES_BYTES:]
-
-
-def tagged(bench: Bench) -> None:
-    """A client is in two VLANs: flows match no tag, the megaflow that both share does, and this NIC matches none.
-
-    Then it has two tags, and Open vSwitch looks behind both; this NIC matches one.
-    """
-    bench.begin("dns", settings=["vlan-limit=2"])
-    for label, state, kinds in (("one tag", "N", (Tagged(), Tagged(vlan=6))), ("two tags", "Y", (Tagged(outer=7),))):
-        limit(vlan=state)
-        bench.purge()
-        bench.prime()
-        bench.send(packets_each=5)
-        for kind in kinds:
-            bench.prime(CLIENTS[:1], kind=kind)
-            bench.send(CLIENTS[:1], packets_each=3, kind=kind)
-        bench.look(label)
-        bench.judge("dns", "verify-offload", "why", recorded=state == "Y")
+        tag = struct.pack("!HH", _ETH_P_8021Q, self.pcp << 13 | self.vlan)
+        return plain[:_ADDRESSES_BYTES] + tag + plain[_ADDRESSES_BYTES:]
 
 
 def vlans(bench: Bench) -> None:
     """A service in a VLAN and one without: tags are kept, changed, removed and added; then a NIC that knows no tags."""
     bench.begin("vlan")
-    for kind in (blue := Tagged(vlan=100), plain := Kind(destination="10.3.10.46")):
+    for kind in (blue := Tagged(), plain := Kind(destination="10.3.10.46")):
         bench.prime(kind=kind)
     for kind in (blue, plain):
         bench.send(packets_each=5, kind=kind)
     bench.look("four ways")
     bench.judge("vlan", recorded=True, simulated=True)
     for _ in range(2):
-        bench.send(kind=Tagged(vlan=100, pcp=5))
+        bench.send(kind=Tagged(pcp=5))
     bench.look("a priority")
     bench.judge("vlan", "verify-offload")
     limit(vlan="N")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tests.nic.guest.bench import CLIENTS, Bench
 from tests.nic.guest.frames import SYN, Kind
 from tests.nic.guest.nic import set_tcp_flags
+from tests.nic.guest.ovs import KEEPS_IDLE
 
 _BEFORE, _AFTER = "web", "web_without_fips4"
 OPEN = Kind(protocol="tcp", port=80)
@@ -19,7 +20,7 @@ NEW_CLIENTS = CLIENTS[:32]
 
 def drain(bench: Bench) -> None:
     """Each connection of moving blocks has an entry of its own, if the NIC can match the flags of TCP."""
-    bench.begin(_BEFORE)
+    bench.begin(_BEFORE, settings=[KEEPS_IDLE])
     bench.prime(kind=OPEN)
     bench.send(packets_each=20, kind=OPEN)
     bench.look("before")

@@ -12,7 +12,7 @@ from unittest.mock import patch
 from tests.nic.guest import nic
 from tests.nic.guest.bench import CLIENTS, Bench, Process
 from tests.nic.guest.frames import Kind
-from tests.nic.guest.ovs import BRIDGE
+from tests.nic.guest.ovs import BRIDGE, KEEPS_IDLE
 from xenoovs.fleet.commands import client
 from xenoovs.fleet.rollout import hw_share
 from xenoovs.store.client import DpuStatusReader, StoreClient
@@ -36,7 +36,7 @@ _MODULES = ("xenoovs.cli.agent", "xenoovs.cli.agent_fleet", "xenoovs.agent.daemo
 def fleet(bench: Bench) -> None:
     """The table has room for the megaflows of the first config; those of the second one are more."""
     # So the canary finds the flows of the first config on its bridge, and their megaflows in the NIC.
-    bench.begin("dns")
+    bench.begin("dns", settings=[KEEPS_IDLE])
     bench.prime()
     nic.set_max_rules(len(nic.rules().splitlines()))
     with _running_fleet(bench) as made, made.told(CANARY, BRIDGE), made.told(OTHER, _OTHER_BRIDGE):

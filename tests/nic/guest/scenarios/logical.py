@@ -27,10 +27,9 @@ HOST = "host"
 _PEER, _TOP = Path("/run/ovs/hv2"), Path("/run/ovn-databases")
 _REMOTE = REMOTES["geneve"]
 _ROUTER_MAC, _SERVER_MAC = "02:00:00:00:00:ff", "02:00:00:00:00:02"
-SERVER, BEYOND, BALANCED = "10.0.0.2", "10.0.1.2", "10.0.0.100"
+SERVER, BEYOND = "10.0.0.2", "10.0.1.2"
 SWITCHED = Kind(destination=SERVER, mac=_SERVER_MAC)
 ROUTED = Kind(destination=BEYOND, mac=_ROUTER_MAC)
-OF_BALANCER = Kind(destination=BALANCED, mac=_SERVER_MAC, port=80)
 ANSWERS = Kind(destination=CLIENTS[0], mac=CLIENT_MAC, port=4000, source_port=53)
 _BRIDGE = ("--bridge", "br-int", "--output", "json")
 
@@ -58,7 +57,7 @@ lsp-set-options sw1-lr0 router-port=lr0-sw1
 
 
 def ovn(bench: Bench) -> None:
-    """Switching and routing, then a load balancer, whose connections are tracked."""
+    """Switching and routing."""
     bench.begin(ports=())
     nic.set_up_uplink()
     with _two_chassis(bench), bench.watching("p0", TUNNELS["geneve"].device):
@@ -68,16 +67,6 @@ def ovn(bench: Bench) -> None:
         with bench.between_samples(lambda: _use(bench)):
             bench.ask("verify-offload", *_BRIDGE, "--tree")
         bench.look("switched and routed")
-        _nbctl(
-            f"lb-add lb0 {BALANCED}:80 {SERVER}:8080 udp",
-            "ls-lb-add sw0 lb0",
-            "acl-add sw0 from-lport 1000 ip4 allow-related",
-        )
-        bench.purge()
-        bench.prime(kind=OF_BALANCER)
-        bench.ask("verify-offload", *_BRIDGE, "--interval", "0s", "--tree", "--flows")
-        bench.ask("why", *_BRIDGE, "--listen", "0s", "--interval", "0s")
-        bench.look("balanced")
         bench.judge(_BRIDGE[1], "verify-offload", recorded=True)
 
 

@@ -7,42 +7,6 @@ from tests.nic.guest.nic import set_hw_tc_offload
 from xenoovs.switch.process import run
 
 
-def switched(bench: Bench) -> None:
-    """hw-offload is turned on while OVS runs, OVS is restarted, as the manual asks, and it is turned off again."""
-    bench.begin("dns", hw_offload="false")
-    bench.prime()
-    bench.send(packets_each=5)
-    bench.look("off")
-    bench.judge("dns", recorded=True)
-    bench.configure("hw-offload=true")
-    bench.send(packets_each=5)
-    bench.look("on")
-    bench.judge("dns")
-    bench.purge()
-    bench.prime()
-    bench.look("on, purged")
-    bench.restart_ovs()
-    bench.prime()
-    bench.look("on, restarted")
-    # The setting says one thing, the NIC does another.
-    bench.configure("hw-offload=false")
-    bench.purge()
-    bench.prime()
-    bench.send(packets_each=5)
-    bench.look("off again")
-    bench.judge("dns", "verify-offload", "doctor")
-    bench.record_settings()
-
-
-def skip_hw(bench: Bench) -> None:
-    """tc-policy=skip_hw: OVS uses TC without the NIC."""
-    bench.begin("dns", settings=["tc-policy=skip_hw"])
-    bench.prime()
-    bench.send(packets_each=5)
-    bench.look("after 5 packets of each client")
-    bench.judge("dns", recorded=True)
-
-
 def fixed(bench: Bench) -> None:
     """Two settings are wrong, and a third later: doctor reports and fixes each; only then flows are offloaded.
 
@@ -72,4 +36,4 @@ def fixed(bench: Bench) -> None:
     bench.send(packets_each=5)
     bench.look("without the feature")
     bench.judge("dns", recorded=True)
-    bench.record_settings()
+    bench.record_features()
