@@ -28,7 +28,7 @@ from xenoovs.judge.why.flows import explains
 
 _MAX_ROWS = 5_000
 _OTHERS = "(others)"
-"""Stands for the ports of further rows."""
+"""Stands for the ports of rows beyond _MAX_ROWS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class BridgeRow(Counts):
 
     Attributes:
         verdict: the worst one of the judged megaflows of a chain.
-        reason: why they are not in hardware, by the first megaflow of a chain that is not; empty if nothing shows it.
-        is_judged: False for what belongs in software (ARP, drops, first packets of connections ...).
-        megaflows: of these chains; one that several chains share counts once.
-        packets: of their first megaflows.
+        reason: why the first megaflow of a chain that is not in hardware is not; empty if unknown.
+        is_judged: False for packets that belong in software (ARP, drops, first packets of connections ...).
+        megaflows: number of megaflows; one that several chains share counts once.
+        packets: packets of the first megaflow of each chain.
         hw_packets: packets that the NIC forwarded in all megaflows of a chain.
     """
 
@@ -54,10 +54,10 @@ class BridgeRow(Counts):
 
 @dataclass(frozen=True, slots=True)
 class BridgeFindings(DumpFindings):
-    """Findings about a bridge. `rows`: by port, then from best verdict to worst, then by reason. `recirculating`:
-    number of megaflows that are part of longer chains. `has_tc_chains`: whether the kernel can offload such chains;
-    None if unknown. `links`: every megaflow, if the check lists them. `logical_flows`: cookie -> logical flow of OVN,
-    of the flows behind the links. `groups`: those of the bridge; empty for a dump of a file."""
+    """Findings about a bridge. `rows`: sorted by port, then from best verdict to worst, then by reason.
+    `recirculating`: number of megaflows that are part of longer chains. `has_tc_chains`: whether the kernel can offload
+    such chains; None if unknown. `links`: every megaflow, if the check lists them. `logical_flows`: cookie -> logical
+    flow of OVN, of the flows behind the links. `groups`: those of the bridge; empty for a recorded dump."""
 
     rows: tuple[BridgeRow, ...]
     read: int
@@ -89,12 +89,12 @@ class BridgeFindings(DumpFindings):
         return bool(self.unparsed) and not self.read
 
     def conclusion_for(self, required: float | None) -> Conclusion:
-        """Return whether all judged megaflows are in hardware, or the share of packets that is `required` (0-1)."""
+        """Return whether all judged megaflows are in hardware, or the share `required` (0-1) of their packets."""
         if self.cleartext or any(group.is_bad for group in self.groups):
             return Conclusion.NOT_ALL_IN_HARDWARE
         judged = self.counted
         is_software = any(row.verdict.is_software for row in judged)
-        # Also without `-m` a dump shows the slow path.
+        # A dump without `-m` shows the slow path too.
         if self.is_unparsed or (self.unjudged and not (is_software and required is None)):
             return Conclusion.CHECK_FAILED
         if self.is_contradicted:
@@ -112,7 +112,7 @@ class BridgeFindings(DumpFindings):
 def check_bridge(
     megaflows: Iterable[Megaflow | ParseError], evidence: Evidence | None = None, *, is_listing: bool = False
 ) -> BridgeFindings:
-    """Count the megaflows of a dump and its unreadable lines, as `datapath.parse.scan_dump` reads it. Never raises."""
+    """Return the findings about a dump. `megaflows`: as `datapath.parse.scan_dump` reads them. Never raises."""
     evidence = evidence or Evidence()
     counter, judge, read = _RowCounter(evidence, is_listing=is_listing), MegaflowJudge(evidence), 0
     for megaflow in megaflows:
@@ -146,7 +146,7 @@ class _Sums(Tally):
 
 
 class _RowCounter:
-    """Sums up chains by port, verdict and reason, and lists their links if the context says so."""
+    """Sums up chains by port, verdict and reason. Lists their links if `is_listing`."""
 
     def __init__(self, evidence: Evidence, *, is_listing: bool) -> None:
         self.internal_ports, self.filters = evidence.internal_ports, evidence.filters
@@ -155,7 +155,7 @@ class _RowCounter:
         self.sums: dict[_Key, _Sums] = {}
 
     def add(self, megaflow: Megaflow, state: MegaflowState) -> None:
-        """Count a megaflow that is a chain of its own."""
+        """Count a megaflow that is a chain of one."""
         kind = outside_kind_of(megaflow, self.internal_ports)
         is_judged = state.verdict is Verdict.HW or kind.is_judged
         reason = self._reason(megaflow, state) if is_judged else kind.value
@@ -168,7 +168,7 @@ class _RowCounter:
         self.links.append(MegaflowLink(*found, filter_of(megaflow, self.filters), growth=state.growth))
 
     def add_hops(self, found: Sequence[tuple[Megaflow, MegaflowState]], hops: Sequence[Hop]) -> None:
-        """Count megaflows that recirculate packets, as chains."""
+        """Count the chains of megaflows that recirculate packets."""
         links = link_chains(hops)
         judged = judge_chains(replace(hop, is_judged=link.is_judged) for hop, link in zip(hops, links, strict=True))
         keys = dict[int, _Key]()
@@ -176,7 +176,7 @@ class _RowCounter:
             megaflow, state = found[number]
             link, in_chain = links[number], state.in_chain(judged[number])
             if not link.is_judged:
-                # The packets of what is behind it are the same.
+                # Links behind it that are not judged have the same packets: only the first counts.
                 reason = self._software_kind(megaflow)
                 key = self._key(megaflow, state.verdict, reason, is_judged=False)
                 self._count(key, state if link.is_after_judged else None, link.exits)
@@ -191,7 +191,7 @@ class _RowCounter:
                 self._list(megaflow, state, in_chain.verdict, reason, is_judged=link.is_judged)
 
     def _software_kind(self, megaflow: Megaflow) -> str:
-        """Return why a link is not judged. One that would be judged by itself follows a new connection."""
+        """Return why a link is not judged. If its own kind is judged, it follows the first packet of a connection."""
         kind = outside_kind_of(megaflow, self.internal_ports)
         return OutsideKind.NEW_CONNECTION.value if kind.is_judged else kind.value
 
@@ -211,7 +211,7 @@ class _RowCounter:
         return key if key in self.sums or len(self.sums) < _MAX_ROWS else (_OTHERS, verdict, "", is_judged)
 
     def _count(self, key: _Key, state: MegaflowState | None, exits: Iterable[str]) -> None:
-        """Count a megaflow. `state`: that of the chain which begins with it; None if it is a further one of a chain."""
+        """Count a megaflow. `state`: of the chain that begins with it; None if it is a later link of a chain."""
         sums = self.sums.setdefault(key, _Sums())
         sums.exits.update(exits)
         if state is None:
@@ -227,7 +227,7 @@ class _RowCounter:
         return tuple(BridgeRow(*key, one.chains, tuple(sorted(one.exits)), **summed((one,))) for key, one in sums)
 
 
-# Why a megaflow is not in hardware, in some words.
+# Short reasons why a megaflow is not in hardware.
 
 
 WITHOUT_CHAINS = "recirculation: the kernel lacks CONFIG_NET_TC_SKB_EXT"
@@ -239,19 +239,19 @@ _EXPLAINED = (Verdict.SW, Verdict.TC_SW, Verdict.PARTIAL)
 
 
 class ReasonFinder:
-    """Finds the best of the reasons that the dump shows, those of similar megaflows once."""
+    """Finds why megaflows are not in hardware. Megaflows of one shape share a cached reason."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._version = evidence, version_or_default(evidence.version or "")
         self._known = dict[object, str]()
-        # Of lines that are read once, those to come may show OVS-DOCA.
+        # An iterator of lines cannot be searched for OVS-DOCA in advance.
         self._userspace: tuple[Profile, ...] = (Profile.DPDK, Profile.DOCA)
         if isinstance(evidence.lines, tuple) and evidence.lines:
             is_doca = any(mark in line for line in evidence.lines for mark in _OF_DOCA)
             self._userspace = (Profile.DOCA,) if is_doca else (Profile.DPDK,)
 
     def find(self, megaflow: Megaflow, verdict: Verdict) -> str:
-        """Return the reason: of the datapath, slow path, kind of datapath, kernel, offload table; empty if none."""
+        """Return the first reason of: the dump, slow path, kind of datapath, kernel, offload table; empty if none."""
         reason = reason_of(megaflow)
         if reason:
             return reason
@@ -264,7 +264,7 @@ class ReasonFinder:
             return WITHOUT_CHAINS
         shape = _shape_of(megaflow), verdict
         if shape not in self._known:
-            # A dump whose megaflows all differ must not take minutes.
+            # Limits the time for a dump whose megaflows all differ.
             if len(self._known) >= _MAX_SHAPES:
                 return ""
             self._known[shape] = self._by_table(megaflow, verdict)
@@ -291,7 +291,7 @@ def _words(found: Offloadability) -> str:
 
 
 def _shape_of(megaflow: Megaflow) -> object:
-    """Return what of a megaflow decides about its rows of the table, without values that differ from flow to flow."""
+    """Return the parts of a megaflow that decide its rows of the offload table, without values that vary."""
     keys = tuple(
         (key.name, key.inner if key.name in ("ct_state", "eth_type") else _shown(key.inner)) for key in megaflow.keys
     )
@@ -301,7 +301,7 @@ def _shape_of(megaflow: Megaflow) -> object:
 
 @lru_cache(maxsize=8192)
 def _shown(inner: str) -> tuple[tuple[str, str], ...]:
-    """Return the names of attributes with their masks, and with values that are words."""
+    """Return the names of attributes, with masks, and with values that are flags or `later`."""
     return tuple(
         (name, value.rpartition("/")[2] if "/" in value else "" if value[:1].isalnum() and value != "later" else value)
         for name, value in attributes_of(inner).items()

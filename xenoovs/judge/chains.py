@@ -28,7 +28,7 @@ def is_hop(megaflow: Megaflow) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One megaflow of chains. `in_port` stays the same in all hops; `is_judged`: False for what belongs in software."""
+    """One megaflow of chains. All hops of a chain have one `in_port`. `is_judged`: False if it belongs in software."""
 
     in_port: str
     recirc_id: int
@@ -48,7 +48,7 @@ _Group = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Total:
-    """The judged hops of a group together: their worst verdict, and packets of those that had any."""
+    """The sum of the judged hops of a group: only of those with packets, if there are any."""
 
     verdict: Verdict
     packets: int
@@ -57,7 +57,7 @@ class _Total:
 
 
 class _Graph:
-    """Which hops lead to which. Hops of one port and recirculation id share their neighbours."""
+    """The graph of hops. Hops with the same ingress port and recirculation id have the same predecessors."""
 
     def __init__(self, hops: Sequence[Hop]) -> None:
         self.before, self.behind = defaultdict[_Group, list[int]](list), defaultdict[_Group, list[int]](list)
@@ -69,7 +69,7 @@ class _Graph:
         self.order = self._from_first_to_last(hops)
 
     def _from_first_to_last(self, hops: Sequence[Hop]) -> list[int]:
-        """Return the numbers of the hops, each before its next ones; loops are cut."""
+        """Return the numbers of the hops in topological order; loops are cut."""
         done, ordered = set[object](), list[int]()
         for first in sorted(range(len(hops)), key=lambda number: hops[number].recirc_id != 0):
             stack: list[tuple[int | _Group, bool]] = [(first, False)]
@@ -91,8 +91,8 @@ class _Graph:
 def judge_chains(hops: Iterable[Hop]) -> tuple[Hop, ...]:
     """Return the hops with the worst verdict of the hops before and behind them.
 
-    A packet is in hardware if all its hops are. Which packets of a hop continue in which next hop is unknown, so the
-    shares of all next hops together limit it, and likewise those of all hops before.
+    A packet is in hardware if all its hops are. It is unknown which packets of a hop continue in which next hop. So the
+    share of all next hops together limits the share of the hop, as does that of all hops before it.
     """
     found = list(hops)
     graph = _Graph(found)
@@ -152,10 +152,10 @@ class ChainLink:
     Attributes:
         root: the first hop of a chain that leads here; the hop itself if none does.
         before: the first judged hop before it that is not in hardware; None if there is none.
-        failing: likewise from this hop on, itself included.
+        failing: the first judged hop from this one on that is not in hardware; None if there is none.
         depth: number of hops from this one to `failing`.
         is_judged: False also behind hops that are not judged, as behind the first packet of a connection.
-        is_after_judged: whether it is the first hop, or a judged one leads to it.
+        is_after_judged: whether it is the first hop or a judged hop leads to it.
     """
 
     root: int
@@ -169,7 +169,7 @@ class ChainLink:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """What is before all hops of a group: whether any of it is judged, a root, and the first failing hop."""
+    """The hops before a group: whether one of them is judged, a root, and the first failing hop."""
 
     is_judged: bool
     root: int
@@ -179,7 +179,7 @@ class _Ahead:
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What is behind a hop, itself included."""
+    """The hops from one hop on, itself included: the first failing one, its distance, and all exit ports."""
 
     failing: int | None
     depth: int
@@ -187,7 +187,7 @@ class _Rest:
 
 
 def link_chains(hops: Sequence[Hop]) -> tuple[ChainLink, ...]:
-    """Return the place of each hop in its chains. Loops are cut. Hops share results: work grows with their number."""
+    """Return the place of each hop in its chains. Loops are cut. Takes linear time, as hops share results."""
     graph = _Graph(hops)
     ahead = _look_ahead(hops, graph)
     rests = _look_behind(hops, graph, [found.is_judged for found in ahead])
@@ -248,7 +248,7 @@ def _look_behind(hops: Sequence[Hop], graph: _Graph, is_judged: Sequence[bool]) 
 
 
 def _together(rests: Sequence[_Rest]) -> _Rest:
-    """Return what several ways lead to: the failing hop that comes first."""
+    """Merge several ways on: all exits, and the nearest failing hop."""
     failing = min((rest for rest in rests if rest.failing is not None), key=lambda rest: rest.depth, default=None)
     exits = frozenset[str]().union(*(rest.exits for rest in rests))
     return _Rest(failing.failing, failing.depth, exits) if failing is not None else _Rest(None, 0, exits)

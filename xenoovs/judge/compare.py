@@ -24,11 +24,11 @@ from xenoovs.regex import regex
 _KIND = regex(r"set\([a-z0-9_]+|[a-z_]+")
 _DROP = "drop"
 _LEAST = 0.01
-"""Of all packets: a share that grows or shrinks by less is no change."""
+"""Share of packets; smaller differences are no change."""
 
 
 class TrafficClass(NamedTuple):
-    """Megaflows that enter by one port and have the same kinds of actions. `exits`: ports, with commas."""
+    """Megaflows that enter by one port and have the same kinds of actions. `exits`: ports, comma-separated."""
 
     bridge: str
     in_port: str
@@ -41,7 +41,7 @@ class TrafficClass(NamedTuple):
 
 @dataclass(slots=True)
 class Traffic:
-    """The megaflows of a class. `growth`: packets between the two looks; without any, those since the installation."""
+    """The megaflows of a class. `growth`: between the two samples; since installation if no packet came."""
 
     verdict: Verdict = Verdict.ABSENT
     megaflows: int = 0
@@ -50,13 +50,13 @@ class Traffic:
 
     @property
     def share(self) -> float | None:
-        """Of the packets that the NIC forwarded (0-1)."""
+        """Share of packets that the NIC forwarded (0-1); None if there were none."""
         return self.growth.hw_packets / self.growth.packets if self.growth.packets else None
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One record. `facts`: settings, versions and devices by a name that both records have."""
+    """One record. `facts`: settings, versions and devices by names that are the same in both records."""
 
     traffic: Mapping[TrafficClass, Traffic]
     facts: Mapping[str, str]
@@ -67,7 +67,7 @@ class Side:
 
     @property
     def share(self) -> float | None:
-        """Of all packets that the NIC forwarded (0-1); None if there were none."""
+        """Share of all packets that the NIC forwarded (0-1); None if there were none."""
         return self.total.hw_packets / self.total.packets if self.total.packets else None
 
 
@@ -82,7 +82,7 @@ def side_of(evidence: Evidence, versions: Mapping[str, str]) -> Side:
         each.verdict = max(each.verdict, link.chain, key=lambda verdict: verdict.badness)
         each.megaflows += 1
         now = (link.growth or NO_GROWTH) if has_growth else Growth(link.packets, link.hw_packets)
-        # What a later link of the chain forwards in software was in the NIC for a part of the way only.
+        # Packets that another link of the chain forwards in software do not count as forwarded by the NIC.
         each.growth += now if link.chain is link.verdict else Growth(now.packets)
         if link.reason:
             each.reasons.add(link.reason)
@@ -103,7 +103,7 @@ def _is(port: str, kind: str, in_port: str) -> bool:
 
 
 def _facts(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Yield what may explain a change, by a name that says what it is about."""
+    """Yield name and value of each fact that may explain a change."""
     database, devices, kernel = evidence.host.database, evidence.host.devices, evidence.host.kernel
     yield "Open vSwitch", evidence.version or "unknown"
     if evidence.offload is not None:
@@ -149,7 +149,7 @@ _SUBJECT = regex(r"(?:device|port) ([^:\s]+)")
 
 
 class Change(NamedTuple):
-    """A fact that differs; None if it is not there."""
+    """A fact that differs. `before`, `after`: None if the record does not have it."""
 
     name: str
     before: str | None
@@ -165,7 +165,7 @@ class Change(NamedTuple):
         return f"{self.name} is {self.after or 'no longer there'}, was {self.before or 'not there'}"
 
     def rank(self, ports: Set[str]) -> int:
-        """Return how likely it explains what these ports lost: 0 is the most likely."""
+        """Return the rank of this change as a cause of lost traffic on these ports; 0 is the most likely."""
         subject = _SUBJECT.match(self.name)
         if subject is not None and subject[1] not in ports:
             return len(_LIKELY)
@@ -207,9 +207,9 @@ class Comparison:
         return "; ".join((f"{now.verdict.value}, was {was.verdict.value}", shares, *reasons))
 
     def _gone(self, kind: TrafficClass) -> str:
-        """Return what was lost with a class that has no packets any more; empty if none, or only what was dropped.
+        """Return the loss with a class that has no packets any more; empty if there is none, or the class only drops.
 
-        Where flows have changed, a new class has the packets of its port, and is judged as one.
+        If flows have changed, a new class may have the packets of its port; then the new class is judged instead.
         """
         was = self.before.traffic.get(kind)
         flowing = {each for each, now in self.after.traffic.items() if now.growth.packets}
@@ -223,7 +223,7 @@ class Comparison:
 
     @property
     def changes(self) -> list[Change]:
-        """Facts that differ, those that most likely explain what got worse first."""
+        """Facts that differ, the most likely causes first."""
         before, after = self.before.facts, self.after.facts
         found = [Change(name, before.get(name), after.get(name)) for name in dict.fromkeys((*before, *after))]
         ports = self._ports
@@ -231,7 +231,7 @@ class Comparison:
 
     @property
     def _ports(self) -> set[str]:
-        """Of traffic that got worse."""
+        """The ports of traffic that got worse."""
         return {port for kind in self.worse for port in (kind.in_port, *kind.exits.split(","))}
 
     @property

@@ -1,4 +1,4 @@
-"""What the hardware is expected to hold, and what a megaflow is: of which block, of answers, or of another kind."""
+"""What the hardware should hold, and whether a megaflow belongs to a block, to answers, or to other traffic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Fields = Mapping[str, MaskedValue]
 
 ANY = MaskedValue(0, 0)
 _VLAN, _NO_TAG = Field.VLAN.ovs_name, MaskedValue(UNTAGGED, Field.VLAN.all_ones)
-"""Of a megaflow without a condition on tags, as the EtherType says that there is none."""
+"""The tag of a megaflow that matches none: its EtherType implies untagged packets."""
 FIELD_BY_NAME: Mapping[str, Field] = {field.ovs_name: field for field in Field}
 
 
@@ -43,11 +43,11 @@ class ExpectedBlock:
     Attributes:
         key: the bits that choose the block; mask 0 for all clients.
         hops: next hops of its packets; several only if the block moves.
-        is_moving: a drain keeps its open connections with their backends; each has a megaflow of its own.
-        has_answers: what its backend sends back passes the bridge and belongs to the service; of a remote it is a
-            tunnel of its own.
-        megaflows: how many it has for each entry of its service; several only where paths rewrite source ports.
-        locals: local addresses of the tunnels to next hops, by their ports. Several ports share one device.
+        is_moving: whether a drain keeps its open connections with their backends; each has its own megaflow.
+        has_answers: whether its backend's answers pass the bridge and belong to the service; those of a remote are
+            another tunnel.
+        megaflows: number for each entry of its service; more than 1 only if paths rewrite source ports.
+        locals: port -> local address of the tunnel to a next hop. Several ports share one device.
     """
 
     service: str
@@ -63,15 +63,15 @@ class ExpectedBlock:
 
     @property
     def share(self) -> float:
-        """Share of the clients that it has (0-1)."""
+        """Its share of the clients (0-1)."""
         return 0.5 ** self.key.mask.bit_count()
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedService:
     """One service of a program. `entries`: the matches of its classify flows, each for one port of the bridge;
-    `priority`: the lowest of these. `ports`: of its backends, where answers enter. `returns`: what answers match that
-    NAT makes packets of the VIP. `origins`: remote and key of the tunnels of its answers, with `return: switch`."""
+    `priority`: the lowest of these. `ports`: of its backends, where answers enter. `returns`: matches of answers that
+    NAT rewrites. `origins`: remote and key of the tunnels of its answers, with `return: switch`."""
 
     name: str
     entries: tuple[Match, ...]
@@ -85,8 +85,7 @@ class ExpectedService:
 def expected_services(program: Program, *, live: Collection[str] | None = None) -> tuple[ExpectedService, ...]:
     """Return the services of a compiled program, in its order.
 
-    `live`: Ports that are live, by which groups choose; None if not known, and any of a group's next hops may be in
-    use."""
+    `live`: live ports, from which groups choose; None if unknown: then a group may use any of its next hops."""
     tunnels = program.balancer.switch_tunnels
     return tuple(_expected_service(service, tunnels, live) for service in program.services if service.classify)
 
@@ -107,7 +106,7 @@ def _expected_service(
         entries=tuple(flow.match for flow in service.classify),
         blocks=tuple(_blocks(service, tunnels, live)),
         priority=min(flow.priority for flow in service.classify),
-        # What comes back from a remote is a tunnel of its own.
+        # Answers of a remote are another tunnel.
         ports=frozenset()
         if service.service.is_remote
         else frozenset(backend.next_hop.port for backend in service.service.backends),
@@ -127,7 +126,7 @@ def _origins(service: Service) -> Iterator[tuple[int, int]]:
 def _blocks(
     service: ServiceProgram, tunnels: tuple[SwitchTunnel, ...], live: Collection[str] | None
 ) -> Iterator[ExpectedBlock]:
-    # Connections that open during a drain may be with any backend that the block was to go to.
+    # A connection opened during a drain may be with any backend that was a target of the block.
     backends = {backend.next_hop for backend in service.service.backends}
     all_hops = tuple(sorted(backends | {service.hop(move.old) for move in service.moves}, key=str))
     ends = filter(None, (remote_end_of(hop, tunnels) for hop in all_hops)) if tunnels else ()
@@ -141,7 +140,7 @@ def _blocks(
             key=key_of(block.flow, service.service.key.field),
             hops=all_hops if block.move is not None else hops_in_use(block.flow, live),
             is_moving=block.move is not None,
-            # Answers of a backend behind a tunnel with `return: direct` pass the bridge nowhere.
+            # Answers of a backend behind a tunnel with `return: direct` do not pass the bridge.
             has_answers=not service.service.is_remote
             and not (service.service.returns is Returns.DIRECT and is_tunneled(block.backend.next_hop)),
             megaflows=_source_ports(service.service, key_of(block.flow, service.service.key.field)),
@@ -150,7 +149,7 @@ def _blocks(
 
 
 def _source_ports(service: Service, key: Masked) -> int:
-    """Return how many source ports of a host are in a block, where each has a megaflow of its own; else 1."""
+    """Return the number of source ports in a block if paths rewrite them, as each has its own megaflow; else 1."""
     ports = service.rewritten_ports
     return 1 if ports is None else sum(port & key.mask == key.value for port in range(ports.first, ports.last + 1))
 
@@ -206,12 +205,12 @@ class BlockIndex:
     entries: dict[_Masks, dict[_EntryKey, ServiceEntry]]
 
     def find(self, megaflow: Megaflow) -> ExpectedBlock | None:
-        """Return the block of a megaflow; None: it belongs to no block."""
+        """Return the block of a megaflow; None if it belongs to none."""
         found = self.locate(megaflow.in_port, match_of(megaflow))
         return found[1] if found else None
 
     def locate(self, in_port: str | None, fields: Fields) -> tuple[ServiceEntry, ExpectedBlock] | None:
-        """Return the block of a megaflow and the entry that classified its packets."""
+        """Return the entry that classified a megaflow's packets, and its block; None if it belongs to none."""
         for entry in self.entries_for(in_port, fields):
             found = entry.blocks.find(fields)
             if found is not None:
@@ -219,7 +218,7 @@ class BlockIndex:
         return None
 
     def entries_for(self, in_port: str | None, fields: Fields) -> Iterator[ServiceEntry]:
-        """Yield the entries that match such packets, whatever their source."""
+        """Yield the entries that match all such packets, whatever their source."""
         for masks, by_key in self.entries.items():
             values = _values(fields, masks)
             entry = (by_key.get((in_port, values)) or by_key.get((None, values))) if values is not None else None
@@ -241,7 +240,7 @@ def index_blocks(services: Iterable[ExpectedService]) -> BlockIndex:
 
 
 def _precedence(masks: _Masks) -> tuple[bool, int]:
-    """Of nested prefixes the longest has a packet, but those of a VLAN come first, as in `service_of`."""
+    """Return the rank of an entry: first those with a VLAN, then the longer prefix, as in `service_of`."""
     bits = sum(mask.bit_count() for name, mask in masks if name in ("nw_dst", "ipv6_dst"))
     return any(name == _VLAN for name, _ in masks), bits
 
@@ -256,12 +255,12 @@ def _by_mask(blocks: Iterable[ExpectedBlock], eth_type: int) -> BlocksByMask:
 
 
 def _found(fields: Fields, name: str) -> MaskedValue:
-    """Return what a megaflow matches of a field. One without a tag in its match is of packets without a tag."""
+    """Return the value and mask of a field. A megaflow that matches no tag has untagged packets."""
     return fields.get(name, _NO_TAG if name == _VLAN else ANY)
 
 
 def _values(fields: Fields, masks: _Masks) -> tuple[int, ...] | None:
-    """Return the values under all masks; None: the megaflow does not match all those bits."""
+    """Return the values under all masks; None if the megaflow does not match all those bits."""
     values = []
     for name, mask in masks:
         found = _found(fields, name)
@@ -280,7 +279,7 @@ _SET = {
     Field.NW_DST: regex(r"set\(ipv4\((?:src=[^,]*,)?dst=([0-9.]+)[,)]", ASCII),
     Field.TP_DST: regex(r"set\((?:tcp|udp|sctp)\((?:src=[0-9]+,)?dst=([0-9]{1,5})[,)]", ASCII),
 }
-"""Datapath actions that write what next hops write into a packet (format_odp_action() of lib/odp-util.c)."""
+"""Datapath actions that write the fields of a next hop (format_odp_action() of lib/odp-util.c)."""
 _OUTER = frozenset((Field.TUN_ID, Field.TUN_DST))
 _UNDETERMINED = regex(r"(?:recirc|slow_path|clone(?!\(tnl_push)|check_pkt_len)\(")
 
@@ -301,7 +300,7 @@ def _has(fields: Fields, name: str, value: int) -> bool:
 
 @lru_cache(maxsize=1024)
 def _needed(actions: tuple[str, ...], hop: NextHop, local: int | None) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """Return for each copy that leaves to a next hop what its packets must have already, field by field."""
+    """Return, for each copy that leaves to a next hop, the fields and values that its packets must have already."""
     if len(actions) == 1 and "(" not in actions[0] and hop.port != actions[0]:
         return ()
     expected = {write.field: write.value for write in leaves_with(hop)}
@@ -310,11 +309,11 @@ def _needed(actions: tuple[str, ...], hop: NextHop, local: int | None) -> tuple[
         tuple(
             (field.ovs_name, value)
             for field, value in expected.items() ^ written.items()
-            # A port that is a tunnel with a remote of its own encapsulates also what no next hop says.
+            # A tunnel port with a fixed remote writes outer fields that its next hop does not have.
             if field in expected or field not in _OUTER
         )
         for written, source in _written(actions, hop.port)
-        # Without `local_ip` the route decides.
+        # Without `local_ip` the route chooses the outer source.
         if local is None or source in (None, local)
     )
 
@@ -333,7 +332,7 @@ def is_undetermined(actions: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _written(actions: tuple[str, ...], egress: str) -> tuple[tuple[Mapping[Field, int], int | None], ...]:
-    """Return the fields written into copies that leave by a port, and the outer source, if not by route."""
+    """Return written fields and outer source of each copy that leaves by a port; None if the route chooses it."""
     written = dict[Field, int]()
     found = list[tuple[Mapping[Field, int], int | None]]()
     for action in actions:
@@ -344,7 +343,7 @@ def _written(actions: tuple[str, ...], egress: str) -> tuple[tuple[Mapping[Field
         for rewrites, pattern in _SET.items():
             if (rewritten := pattern.match(action)) is not None:
                 written[rewrites] = parse_value(rewrites, rewritten[1])
-    # The port of a tunnel has a name that Open vSwitch chose. Behind its header the packet itself is not rewritten.
+    # Open vSwitch chooses the name of a tunnel's port. An encapsulated packet is not rewritten afterwards.
     for outer in encapsulations(actions):
         key = {} if outer.key is None else {Field.TUN_ID: outer.key}
         found.append(({**written, Field.TUN_DST: outer.remote, **key}, outer.local))
@@ -362,11 +361,11 @@ _NEW_TRACKED = 0x21
 
 
 class OutsideKind(Enum):
-    """What a megaflow outside all blocks carries. NVIDIA's own check of a host ignores those that are not judged.
+    """What a megaflow outside all blocks carries. NVIDIA's own check ignores the kinds that are not judged.
 
     ANSWERS: packets from a backend's port to clients, of one or several services.
     OTHER: packets of no service of the config, which could be offloaded.
-    OTHER_PORT: they entered by a port that is not of this bridge, or that the config of a recorded dump does not name.
+    OTHER_PORT: packets that entered by a port of another bridge; in a recorded dump, by one that is not in the config.
     """
 
     ANSWERS = "answers"
@@ -393,7 +392,7 @@ class OutsideKind(Enum):
 def outside_kind_of(
     megaflow: Megaflow, internal_ports: Set[str], fields: Mapping[str, MaskedValue] | None = None
 ) -> OutsideKind:
-    """Return the first kind that applies; never ANSWERS or OTHER_PORT. `internal_ports`: also bridges."""
+    """Return the first kind that applies; never ANSWERS or OTHER_PORT. `internal_ports`: including bridges."""
     fields = match_of(megaflow) if fields is None else fields
     eth_type, icmp_type, destination = (fields.get(name) for name in ("dl_type", "icmp_type", "dl_dst"))
     if eth_type is not None and eth_type.value == ETH_ARP:
@@ -422,7 +421,7 @@ def _is_new_connection(ct_state: str | None) -> bool:
     try:
         return read_masked(ct_state, 32).value & _NEW_TRACKED == _NEW_TRACKED
     except ValueError:
-        # As without -m: `+new-est+trk`.
+        # A dump without -m has flags: `+new-est+trk`.
         return "+new" in ct_state and "+trk" in ct_state
 
 
@@ -438,7 +437,7 @@ _Blocks = dict[int, list[ExpectedBlock]]
 
 
 class OverlapIndex:
-    """Finds the entries and blocks that share a packet with a match, by tables of each mask; real dumps have few."""
+    """Finds the entries and blocks that share a packet with a match. Has a table for each mask; real dumps have few."""
 
     def __init__(self, index: BlockIndex) -> None:
         self._by_mask = tuple(index.entries.items())
@@ -510,8 +509,8 @@ _MAX_CACHED = 50_000
 class AnswerFinder:
     """Finds the services whose answers a megaflow may carry.
 
-    An answer has the VIP of its service as source address, or with NAT that of a backend. But mostly a megaflow of
-    answers matches no address: nothing on the bridge depends on it. So several services may share one.
+    An answer has the VIP of its service as source address, or with NAT that of a backend. But most megaflows of answers
+    match no address, as no flow of the bridge does. So several services may share one.
 
     Answers out of tunnels enter by a port that all tunnels of one type share, so remote and key identify their backend.
     """
@@ -531,12 +530,12 @@ class AnswerFinder:
         self._cache: dict[tuple[object, ...], tuple[str, ...]] = {}
 
     def find(self, megaflow: Megaflow, internal_ports: Set[str] = frozenset()) -> tuple[str, ...]:
-        """Return the names of these services for a megaflow outside all blocks; none for ARP, drops and the like."""
+        """Return the names of these services for a megaflow outside all blocks; empty for ARP, drops and the like."""
         fields = match_of(megaflow)
         return self.services(megaflow, fields) if outside_kind_of(megaflow, internal_ports, fields).is_judged else ()
 
     def services(self, megaflow: Megaflow, fields: Fields) -> tuple[str, ...]:
-        """Return the names of these services; none if the megaflow carries no answers."""
+        """Return the names of these services; empty if the megaflow carries no answers."""
         in_port, origin = megaflow.in_port, self._origin_of(megaflow)
         if in_port is None or (origin is None and in_port not in self._ports) or not self._leaves(megaflow):
             return ()
@@ -560,7 +559,7 @@ class AnswerFinder:
         return found
 
     def _origin_of(self, megaflow: Megaflow) -> tuple[int, int] | None:
-        """Return remote and key of the tunnel that packets come out of; None for none with answers."""
+        """Return remote and key of the tunnel of the packets; None if there is none, or it carries no answers."""
         text = megaflow.key("tunnel") if self._origins else None
         if text is None:
             return None
@@ -569,7 +568,7 @@ class AnswerFinder:
         return None if remote is None or key is None or (remote, key) not in self._origins else (remote, key)
 
     def _leaves(self, megaflow: Megaflow) -> bool:
-        """Return whether packets leave by a port that is not only of backends; if none is named, they may."""
+        """Return whether packets may leave by a port that has not only backends; True if the actions name no port."""
         outputs = [action for action in megaflow.actions if "(" not in action]
         return not outputs or any(port not in self._ports or port in self._ingress for port in outputs)
 
@@ -579,7 +578,7 @@ class AnswerFinder:
 
 
 def _holds(match: Match, fields: Fields) -> bool:
-    """Return whether all packets with these fields meet a match."""
+    """Return whether a match includes all packets with these fields."""
     return all(
         (found := fields.get(c.field.ovs_name, ANY)).mask & c.mask == c.mask and found.value & c.mask == c.value
         for c in match.masked

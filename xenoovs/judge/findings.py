@@ -40,7 +40,7 @@ def conclude(is_met: object) -> Conclusion:
 
 
 class Anomaly(Enum):
-    """What a megaflow of a block should not be, whatever its verdict.
+    """A property that a megaflow of a block should not have, whatever its verdict.
 
     MISDELIVERED:  packets leave with another MAC or by another port than the block's flow says.
     DROPPED:       packets of the block leave by no port.
@@ -122,7 +122,7 @@ class AnomalousMegaflow:
 
 @dataclass(frozen=True, slots=True)
 class Unwildcarding:
-    """Megaflows of one service that match bits which none of our flows matches. `flows`: the foreign ones that do."""
+    """Megaflows of one service that match bits which none of our flows matches. `flows`: foreign flows that do."""
 
     service: str
     fields: tuple[tuple[str, int], ...]
@@ -135,7 +135,7 @@ class Unwildcarding:
 class OverriddenBlocks:
     """Megaflows outside all blocks that hold packets of blocks and deliver them elsewhere, or drop them.
 
-    Other packets of `blocks` may have megaflows of their own. `packets` may include some for other destinations.
+    Other packets of `blocks` may have other megaflows. `packets` may include packets for other destinations.
     """
 
     service: str
@@ -154,8 +154,8 @@ class OverriddenBlocks:
 
 @dataclass(frozen=True, slots=True)
 class BlockOffload(Counts):
-    """One block as the datapath shows it. `verdict`: the worst of its megaflows; ABSENT: it has none. UNCONFIRMED
-    also if the NIC has held those of one port for some seconds, and no packet of them was counted. `entries_seen`:
+    """One block as the datapath shows it. `verdict`: the worst of its megaflows; ABSENT if it has none; UNCONFIRMED
+    also if the NIC has held its megaflows of one port for some seconds without a counted packet. `entries_seen`:
     indices of the service's entries that classified its packets."""
 
     block: ExpectedBlock
@@ -174,14 +174,14 @@ class BlockOffload(Counts):
 
     @property
     def misdelivered(self) -> int:
-        """Number of megaflows whose packets leave otherwise than the block's flow says, or not at all."""
+        """Number of megaflows whose packets are dropped, or leave otherwise than by the block's flow."""
         return self.count(Anomaly.MISDELIVERED) + self.count(Anomaly.DROPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class UnprovenBlock:
-    """A block that the NIC holds and of which no packet was counted. `share`: of the clients of its service and IP
-    family (0-1). `of_packets`: packets that were counted for these."""
+    """A block in the NIC without a counted packet. `share`: its share of the clients of its service and IP family
+    (0-1). `of_packets`: packets that were counted for all these clients."""
 
     block: ExpectedBlock
     share: float
@@ -189,7 +189,7 @@ class UnprovenBlock:
 
     @property
     def expected(self) -> int:
-        """Number of packets that its share of the clients lets expect."""
+        """Number of packets expected for its share of the clients."""
         return round(self.share * self.of_packets)
 
     def __str__(self) -> str:
@@ -201,7 +201,7 @@ class UnprovenBlock:
 class OutsideTraffic(Counts):
     """Megaflows outside all blocks that share these attributes and a verdict. `reason`: empty if the dump shows none.
 
-    `in_port`: empty for kinds that are not judged, and ABSENT answers. `services`: whose answers they may be.
+    `in_port`: empty for kinds that are not judged, and ABSENT answers. `services`: those whose answers they may carry.
     """
 
     kind: OutsideKind
@@ -212,13 +212,13 @@ class OutsideTraffic(Counts):
 
     @property
     def key(self) -> tuple[OutsideKind, str, tuple[str, ...]]:
-        """What rows of a report are made of: everything but verdict and reason."""
+        """The key of a row of a report: everything but verdict and reason."""
         return self.kind, self.in_port, self.services
 
 
 @dataclass(frozen=True, slots=True)
 class ListedMegaflow:
-    """One judged megaflow. `block`: None outside all blocks; then `outside` is as `OutsideTraffic.key`, else None."""
+    """One judged megaflow. `block`: None outside all blocks. `outside`: its `OutsideTraffic.key`; None in a block."""
 
     megaflow: Megaflow
     verdict: Verdict
@@ -231,15 +231,15 @@ class ListedMegaflow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpFindings:
-    """What the findings about any dump have.
+    """Findings about any dump.
 
     Attributes:
         unparsed_more: number of unreadable lines beyond those in `unparsed`.
         unjudged: number of megaflows in a dump made without `-m`, which hides where they run.
-        uncounted: number of megaflows whose tc filter has no counter of hardware.
-        is_filtered: the dump may lack megaflows in software: all that it has is offloaded.
-        ports: packets that ports gave to the CPU between two samples; empty if there is one.
-        tunnels: tunnels by which packets leave past the kernel's IPsec.
+        uncounted: number of megaflows whose tc filter has no hardware counter.
+        is_filtered: whether the dump may lack megaflows in software, as all of its megaflows are offloaded.
+        ports: packets that ports gave to the CPU between two samples; empty if there was one sample.
+        tunnels: tunnels whose packets bypass the kernel's IPsec.
         cleartext: tunnels that should be encrypted, by a policy or by the config, and are not.
     """
 
@@ -255,7 +255,7 @@ class DumpFindings:
 
     @property
     def counted(self) -> tuple[Counts, ...]:
-        """What the NIC should forward."""
+        """Everything that the NIC should forward."""
         raise NotImplementedError
 
     @property
@@ -265,18 +265,18 @@ class DumpFindings:
 
     @property
     def hw_share(self) -> float | None:
-        """Share of the packets of what is counted that the NIC forwarded (0-1); None before the first packet."""
+        """Share of the packets of `counted` that the NIC forwarded (0-1); None before the first packet."""
         packets = sum(each.packets for each in self.counted)
         return sum(each.hw_packets for each in self.counted) / packets if packets else None
 
     @property
     def growth(self) -> Growth:
-        """Packets of what is counted that came between two samples."""
+        """Packets of `counted` between two samples."""
         return sum((each.growth for each in self.counted), NO_GROWTH)
 
     @property
     def judged_share(self) -> float | None:
-        """The share that a requirement is compared with: of the growth if there is any, else as `hw_share`."""
+        """The share that is compared with the required one: of the growth if there is any, else `hw_share`."""
         growth = self.growth
         return growth.hw_packets / growth.packets if growth.packets else self.hw_share
 
@@ -284,9 +284,9 @@ class DumpFindings:
 @dataclass(frozen=True, slots=True)
 class OffloadFindings(DumpFindings):
     """All findings about one program. `examples`: the first few megaflows with each anomaly. `overrides`: blocks that
-    foreign flows override; such megaflows are not in `outside`. `listed`: every judged megaflow, if the check was asked
-    for them. `unanswered`: services with requests, but without a megaflow that carries answers. `cpu_ports`: tunnel
-    ports whose packets the CPU encrypts, as the config says."""
+    foreign flows override; such megaflows are not in `outside`. `listed`: every judged megaflow, if the check lists
+    them. `unanswered`: services with requests, but without a megaflow that carries answers. `cpu_ports`: tunnel ports
+    whose packets the CPU encrypts, by the config."""
 
     services: tuple[ExpectedService, ...]
     blocks: tuple[BlockOffload, ...]
@@ -342,7 +342,7 @@ class OffloadFindings(DumpFindings):
     def conclusion_for(self, required: float | None) -> Conclusion:
         """Return whether blocks and answers are in hardware: all, or the share `required` (0-1) of their packets.
 
-        Ports that contradict the megaflows make every share worthless.
+        No share is valid if a port contradicts the megaflows.
         """
         conclusion = self.conclusion
         if self.cleartext or self.is_overridden or self.is_preempted or conclusion is Conclusion.CHECK_FAILED:
@@ -366,7 +366,7 @@ class OffloadFindings(DumpFindings):
 
     @property
     def unproven(self) -> tuple[UnprovenBlock, ...]:
-        """The blocks that the NIC holds for some seconds, and of which no packet was counted."""
+        """The blocks that the NIC has held for some seconds without a counted packet."""
         packets = Counter[tuple[str, int]]()
         for each in self.blocks:
             packets[each.block.service, each.block.eth_type] += each.packets
@@ -378,7 +378,7 @@ class OffloadFindings(DumpFindings):
 
     @property
     def _unproven_share(self) -> float:
-        """The part of all packets that may have been of unproven blocks, whatever counted them (0-1)."""
+        """Share of all packets that may belong to unproven blocks, whichever megaflow counted them (0-1)."""
         packets = sum(each.packets for each in self.counted)
         return sum(each.expected for each in self.unproven) / packets if packets else 0.0
 
@@ -394,7 +394,7 @@ class OffloadFindings(DumpFindings):
         return tuple(each for each in answers if not self._is_answer_to_cpu(each))
 
     def _is_answer_to_cpu(self, answer: OutsideTraffic) -> bool:
-        """Return whether answers come by a tunnel, and the CPU decrypts those of all their services."""
+        """Return whether answers come through tunnels, and the CPU decrypts the tunnels of all their services."""
         if not self.cpu_ports or not answer.in_port.startswith(_TUNNEL_DEVICES):
             return False
         blocks = (block.block for block in self.blocks if block.block.service in answer.services)
@@ -433,7 +433,7 @@ class OffloadFindings(DumpFindings):
 
     @property
     def software_kinds(self) -> frozenset[OutsideKind]:
-        """The kinds of traffic outside all blocks of which some should be in hardware and is not."""
+        """The kinds of traffic outside all blocks with megaflows that should be in hardware and are not."""
         traffic = (each for each in self.judged_outside if not self._is_answer_to_cpu(each))
         return frozenset(each.kind for each in traffic if each.verdict.is_software)
 
@@ -446,7 +446,7 @@ def unanswered(blocks: Iterable[BlockOffload], outside: Iterable[OutsideTraffic]
 
 
 def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> OffloadFindings:
-    """Return `later` with blocks, answers and other traffic that had megaflows in `earlier` alone; of one program."""
+    """Return `later` plus the blocks, answers and other traffic with megaflows only in `earlier`, of one program."""
     if earlier is None:
         return later
     pairs = tuple(zip(earlier.blocks, later.blocks, strict=True))

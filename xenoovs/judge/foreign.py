@@ -1,4 +1,4 @@
-"""What flows and rules of other programs do to our packets: they override blocks, un-wildcard bits, come before us."""
+"""Effects of other programs' flows and rules on our packets: overrides, un-wildcarded bits, preempting rules."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _OverrideCounters:
     group_ids: set[int] = field(default_factory=set)
 
     def add(self, packets: int, groups: Iterable[tuple[ExpectedBlock, ...]], *, are_cached: bool) -> None:
-        """Count a megaflow. `are_cached`: the groups live as long as this object, so their ids stay unique."""
+        """Count a megaflow. `are_cached`: the groups exist as long as this object, so their ids stay unique."""
         self.megaflows += 1
         self.packets += packets
         for group in groups:
@@ -205,7 +205,7 @@ _CONNECTION = (
 
 
 def minimum_mask(entry: Match, block: ExpectedBlock) -> dict[str, int]:
-    """Return what a megaflow of the block matches at least: its entry, its key, and the MACs that are rewritten."""
+    """Return the smallest mask of a megaflow of the block: its entry, its key, and rewritten MACs and tags."""
     actions = alternatives(block.flow.actions)[0]
     mask: dict[str, int] = {field.ovs_name: field.all_ones for field in _CONNECTION} if block.is_moving else {}
     mask[Field.VLAN.ovs_name] = TAGGED
@@ -226,8 +226,8 @@ def minimum_mask(entry: Match, block: ExpectedBlock) -> dict[str, int]:
 
 
 ECN_BITS = 3
-"""Of the type of service. Open vSwitch copies them to the outer header, and matches what it copies (tnl_wc_init() of
-ofproto/tunnel.c)."""
+"""Bits of the type of service. Open vSwitch copies them to the outer header, and matches what it copies (tnl_wc_init()
+of ofproto/tunnel.c)."""
 
 
 def extra_bits(fields: Fields, own_mask: Mapping[str, int]) -> ExtraBits:
@@ -321,7 +321,7 @@ def attribute(findings: OffloadFindings, foreign: Iterable[Flow]) -> OffloadFind
 def overriding_flows(match: Match, foreign: Sequence[Flow], *, service: ExpectedService) -> tuple[Flow, ...]:
     """Return the highest foreign flow, at or above our priorities, that every packet of the megaflow matches.
 
-    It is looked for table by table. There are several if some have conditions that xenoovs does not know.
+    The first table with such a flow decides. Several are returned if some have conditions that xenoovs does not know.
     """
     lowest = _lowest_priorities(service)
     for table in sorted(lowest):
@@ -337,8 +337,8 @@ def unwildcarding_flows(
 ) -> tuple[Flow, ...]:
     """Return the foreign flows that match any of these bits, in their order.
 
-    Flows that packets of the service certainly meet come alone: in its tables, for its ingress port, in a subtable
-    with a flow at or above our priorities (the classifier stops below them). If there is none, all candidates.
+    Only those that packets of the service certainly meet, if there are any: in its tables, for its ingress port, in a
+    subtable with a flow at or above our priorities (the classifier stops below them). Else all candidates.
     """
     candidates = [flow for flow in foreign if any(_matches_bits(flow.match, name, bits) for name, bits in extra)]
     lowest = _lowest_priorities(service)
@@ -395,7 +395,7 @@ _LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class PreemptingRule:
-    """A rule of another program on a port, before Open vSwitch's. `blocks`: whose packets it may match, in order."""
+    """A rule of another program, before those of Open vSwitch on a port. `blocks`: those whose packets it may match."""
 
     device: str
     pref: int
@@ -405,7 +405,7 @@ class PreemptingRule:
 
     @property
     def is_effective(self) -> bool:
-        """Whether it takes packets: it has, or it is in the NIC, where those of the blocks meet it."""
+        """Whether it takes packets: it has counted some, or is in the NIC, where packets of the blocks meet it."""
         return self.in_hw or self.rule.packets > 0
 
     @property
@@ -414,7 +414,7 @@ class PreemptingRule:
         return f"pref {self.pref} {self.rule.kind}{match} -> {self.rule.actions}"
 
     def describe(self) -> str:
-        """Return what it meets and took."""
+        """Return in words which blocks it meets, and how many packets it took."""
         services = first_names(tuple(dict.fromkeys(block.service for block in self.blocks)), most=_LISTED)
         backends = first_names(tuple(dict.fromkeys(block.backend for block in self.blocks)), most=_LISTED)
         took = f"it took {counted(self.rule.packets, 'packet')}"

@@ -1,4 +1,4 @@
-"""Groups of any bridge, of whoever made them: which buckets are in use, and whether megaflows follow them. Pure."""
+"""Groups of any program on a bridge: which buckets are in use, and whether megaflows follow them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from xenoovs.errors import counted
 from xenoovs.regex import ASCII, MULTILINE, regex
 
 _PASSED = regex(r"^ *group:([0-9]{1,10})$", MULTILINE | ASCII)
-"""As ofproto/trace prints an action (xlate_group_action() of ofproto/ofproto-dpif-xlate.c)."""
+"""A group action as ofproto/trace prints it (xlate_group_action() of ofproto/ofproto-dpif-xlate.c)."""
 _MAX_DEPTH = 128
-"""Of groups that watch each other (MAX_LIVENESS_RECURSION there)."""
+"""Depth of groups that watch groups (MAX_LIVENESS_RECURSION there)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupUse:
-    """A group now. `in_use`: buckets, from 0 as ovs-ofctl numbers them. `dead`: ports and groups that are watched and
-    not live. `megaflows`: how many pass it, as far as traced; `stale`: of these, how many leave by a dead port."""
+    """The state of a group. `in_use`: buckets, from 0 as in ovs-ofctl. `dead`: watched ports and groups that are not
+    live. `megaflows`: number of traced ones that pass it. `stale`: how many of these leave by a dead port."""
 
     number: int
     kind: str
@@ -44,8 +44,8 @@ class GroupUse:
 def group_uses(
     groups: Mapping[int, OpenFlowGroup], live: Collection[str], traced: Iterable[tuple[Megaflow, str]]
 ) -> tuple[GroupUse, ...]:
-    """Return the groups of a bridge in use by their numbers. `live`: its ports that are. `traced`: megaflows with what
-    ofproto/trace prints for them."""
+    """Return the state of each group of a bridge, by number. `live`: its live ports. `traced`: megaflows, each with
+    what ofproto/trace prints for it."""
     uses = {number: _use(number, groups, live) for number in sorted(groups)}
     for megaflow, text in traced:
         left = {f"port {name}" for name in output_ports(megaflow)}
@@ -61,7 +61,7 @@ def _use(number: int, groups: Mapping[int, OpenFlowGroup], live: Collection[str]
     for index, (port, other) in enumerate(group.watched):
         is_followed = bool(other) and int(other) in groups and depth < _MAX_DEPTH
         is_live = port in live or (is_followed and _use(int(other), groups, live, depth + 1).in_use)
-        # bucket_is_alive() there; group_is_alive() of all and indirect asks nobody.
+        # As bucket_is_alive() there; for types all and indirect group_is_alive() checks no bucket.
         if is_live or not (port or other) or group.kind in ("all", "indirect"):
             alive.append(index)
         else:

@@ -31,15 +31,15 @@ _OVN_CLASS, _OVN_TYPE = 0x102, 0x80
 """The option of Geneve with logical ports (ovn-architecture(7), "Tunnel Encapsulations")."""
 _FIRST_GROUP = 0x8000
 _MAX_CHAINS, _MAX_NEXT, _MAX_LINKS = 50, 10, 300
-"""Of the text: chains, next links of one link, and links of all."""
+"""Limits of the text: chains, next links of one link, and all links."""
 
 
 @dataclass(frozen=True, slots=True)
 class MegaflowLink:
     """One megaflow of a chain. `is_judged`: False for packets that belong in software. `reason`: empty if unknown.
 
-    `chain`: the verdict of the slowest link of its chains. `flows`: those that its packets visit and that do more than
-    write registers; empty: not traced.
+    `chain`: the verdict of the slowest link of its chains. `flows`: visited flows that do more than write registers;
+    empty if not traced.
     """
 
     megaflow: Megaflow
@@ -61,7 +61,7 @@ class MegaflowLink:
 
     @property
     def outer(self) -> OuterHeader | None:
-        """The tunnel by which its packets came; None if none."""
+        """The tunnel through which its packets came; None if there was none."""
         text = self.megaflow.key("tunnel")
         return None if text is None else parse_outer(text)
 
@@ -75,7 +75,7 @@ class LinkNames:
 
 
 def link_tree(links: Sequence[MegaflowLink], names: LinkNames) -> tuple[Node, ...]:
-    """Return a node for each chain, with the next links below each link. A link that several lead to is there once."""
+    """Return a node for each chain, with next links below each link. A link with several ways to it is shown once."""
     return _Tree(links, names).nodes()
 
 
@@ -95,7 +95,7 @@ class _Tree:
             for number, link in enumerate(self._links)
             if not link.megaflow.recirc_id or (link.megaflow.in_port, link.megaflow.recirc_id) not in targets
         ]
-        # What is wrong comes first; the order of the dump has no meaning.
+        # The worst chains come first; the order of the dump has no meaning.
         roots.sort(key=lambda number: (not self._links[number].is_judged, -self._links[number].chain.badness))
         return self._some(roots, most=_MAX_CHAINS, of="chain")
 
@@ -126,7 +126,7 @@ class _Tree:
 
     def _lines(self, link: MegaflowLink) -> Iterator[str]:
         megaflow = link.megaflow
-        # A pushed header has a line of its own.
+        # A pushed header has its own line.
         actions = ("tnl_push(..)" if each.startswith("tnl_push(") else each for each in megaflow.actions)
         yield f"{_match_text(megaflow)} -> {','.join(actions)}"
         if link.reason:
@@ -142,7 +142,7 @@ class _Tree:
 
 
 def _match_text(megaflow: Megaflow) -> str:
-    """Return the main keys without what matches anything; a tunnel has a line of its own."""
+    """Return the main keys without wildcards; a tunnel has its own line."""
     shown = ((key.name, _without_wildcards(key)) for key in megaflow.keys if key.name in _MAIN_KEYS)
     return ",".join(f"{name}({inner})" for name, inner in shown if inner)
 
@@ -154,7 +154,7 @@ def _without_wildcards(key: Key) -> str:
 
 
 def flow_text(flow: VisitedFlow, logical: LogicalFlow | None) -> str:
-    """Return a flow as one line: as OVN has it, or as Open vSwitch does."""
+    """Return a flow as one line: the logical flow of OVN if there is one, else the OpenFlow flow."""
     if logical is not None:
         place = f"{logical.datapath} {logical.stage} (table {logical.table}, priority {logical.priority})"
         return f"logical flow: {place}: {logical.match} => {logical.actions}"
@@ -163,7 +163,7 @@ def flow_text(flow: VisitedFlow, logical: LogicalFlow | None) -> str:
 
 
 def _came_by(megaflow: Megaflow, outer: OuterHeader) -> Encapsulation:
-    """Return the tunnel of a match in the terms of one that packets leave by; an address of 0 is not matched."""
+    """Return a matched tunnel as an Encapsulation; an address of 0 is not matched."""
     matched = (each for each in outer.geneve or () if each.option_class is not None and each.option_class.mask)
     return Encapsulation(
         device=megaflow.in_port or "",

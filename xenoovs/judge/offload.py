@@ -70,9 +70,9 @@ class MegaflowState:
 
     Attributes:
         hw_packets: packets that the NIC forwarded, by the counters of the tc filter if it has any.
-        growth: since the sample before; of a megaflow that is new since then, all its packets. None: one sample.
-        is_counted: False if the tc filter has no counter of hardware; `hw_packets` is then by the dump.
-        reason: why it is not in hardware, where the megaflow itself does not show it.
+        growth: packets since the previous sample, or all if the megaflow is newer; None if there was one sample.
+        is_counted: False if the tc filter has no hardware counter; `hw_packets` is then that of the dump.
+        reason: why it is not in hardware, if the megaflow itself does not show it.
         is_new: whether its tc filter was installed a moment ago, so that packets may not be counted yet.
     """
 
@@ -88,7 +88,7 @@ class MegaflowState:
     is_new: bool = False
 
     def in_chain(self, hop: Hop) -> MegaflowState:
-        """Return the state as its chains of recirculation make it."""
+        """Return the state with the verdict and counters of its chains."""
         reason = "" if hop.verdict is self.verdict else f"recirculated: another hop is {hop.verdict.value}"
         hw_packets, hw_bytes = hop.hw_packets, hop.hw_bytes
         return replace(
@@ -143,7 +143,7 @@ def _state_by_filter(
         verdict = _verdict_by_counters(counters, growth, active_s=found.active_s)
         if verdict is Verdict.IDLE_HW and growth is not None and found.age_s is not None:
             is_due = growth.packets * 10 * max(found.age_s, 1) >= (counters.hw_packets or 0)
-            # Under a tenth of a second's usual packets came: the NIC may refresh its counters more rarely.
+            # Fewer packets came than usual in 0.1 s: the NIC may refresh its counters less often.
             verdict, stray = (verdict, None) if is_due else (Verdict.UNCONFIRMED, NO_GROWTH)
     is_new = found.age_s is not None and found.age_s < _SETTLED_S
     hardware = counters.hw_packets or 0, counters.hw_bytes
@@ -151,8 +151,8 @@ def _state_by_filter(
 
 
 _SETTLED_S = 3
-"""Packets that entered before the NIC had the rule are in software; none of them comes so long after it. More than the
-2 s by which hardware counters may lag (offloaded-stats-delay), in whole seconds as tc prints them."""
+"""Age of a rule after which its packets should be in hardware; earlier ones may have entered before the NIC had it.
+More than the 2 s by which hardware counters may lag (offloaded-stats-delay), in whole seconds as tc prints them."""
 
 
 _STRAY = 0.01
@@ -160,7 +160,7 @@ _STRAY = 0.01
 
 
 def _verdict_by_counters(counters: TcCounters, growth: Growth | None, *, active_s: int | None) -> Verdict:
-    """Return whether the NIC forwards by a rule that it holds: growth decides, then the counters since its start."""
+    """Return the verdict on a rule in the NIC: by growth if there is any, else by all packets so far."""
     if growth is not None and growth.packets:
         if not growth.hw_packets:
             return Verdict.IDLE_HW
@@ -179,9 +179,9 @@ def _state_by_dump(megaflow: Megaflow, verdict: Verdict, *anomalies: Anomaly) ->
 
 @dataclass(slots=True)
 class ProofCounter:
-    """Finds the groups of megaflows that the NIC holds for some seconds, and of which no packet was counted.
+    """Finds the groups of megaflows that the NIC has held for some seconds without a counted packet.
 
-    Rules of several blocks that a NIC does not distinguish look like this: the first one takes the packets of all.
+    This happens if a NIC does not distinguish the rules of several blocks: the first one takes all packets.
     """
 
     packets: Counter[Hashable] = field(default_factory=Counter)
@@ -197,15 +197,15 @@ class ProofCounter:
 
 
 _FAR_FEWER = 10
-"""Times. Megaflows behind a hop are narrower, so some of them may have expired and come back with counters at 0."""
+"""Factor. Megaflows behind a hop are narrower, so some may have expired and been recreated with counters at 0."""
 _ENOUGH_GROWTH = 20
 
 
 def judge_continuations(
     found: Sequence[tuple[Megaflow, MegaflowState]], *, is_partial: bool = False
 ) -> list[MegaflowState]:
-    """Return the states of hops; one whose packets no megaflow takes is not in hardware: each packet is an upcall.
-    `is_partial`: the dump may lack megaflows that are not offloaded."""
+    """Return the states of hops. A hop that no megaflow continues is not in hardware: each packet is an upcall.
+    `is_partial`: whether the dump may lack megaflows that are not offloaded."""
     if len(found) >= MAX_HOPS:
         return [state for _, state in found]
     behind = defaultdict[tuple[str | None, int], list[MegaflowState]](list)
@@ -256,8 +256,8 @@ class MegaflowJudge:
         self.unparsed, self._tunnels, self._unjudged, self._uncounted = UnparsedLines(), TunnelCounter(), 0, 0
 
     def count(self, megaflow: Megaflow, *, is_here: bool = True) -> MegaflowState | None:
-        """Count a megaflow, unless it is of another bridge, and return its state; None: `hops` has it, or the dump was
-        made without `-m`."""
+        """Count a megaflow and return its state; None if it is of another bridge, a hop (see `hops`), or of a dump
+        without `-m`."""
         state = self.state_of(megaflow)
         if state is None:
             self._unjudged += 1
@@ -267,7 +267,7 @@ class MegaflowJudge:
         return None if state is None or not is_here or self.keep_hop(megaflow, state) else state
 
     def found(self) -> dict[str, Any]:
-        """Return what DumpFindings has of all megaflows that were counted."""
+        """Return the arguments of DumpFindings about all counted megaflows."""
         return {
             "unparsed": tuple(self.unparsed.listed),
             "unparsed_more": self.unparsed.more,
@@ -284,7 +284,7 @@ class MegaflowJudge:
         return state_of(megaflow, self._evidence.filters, self._evidence.before, self._contradicted)
 
     def keep_hop(self, megaflow: Megaflow, state: MegaflowState) -> bool:
-        """Keep a megaflow that is a hop for `hops`; return whether it is one."""
+        """Keep a megaflow for `hops` if it is a hop. Return whether it was kept."""
         is_kept = is_hop(megaflow) and len(self._hops) < MAX_HOPS
         if is_kept:
             self._hops.append((megaflow, state))
@@ -309,7 +309,7 @@ _MAX_TUNNELS = 5_000
 
 @dataclass(slots=True)
 class TunnelCounter:
-    """Counts megaflows whose packets the kernel's IPsec does not see: the NIC encapsulates, or a userspace datapath."""
+    """Counts megaflows whose packets bypass the kernel's IPsec: the NIC or a userspace datapath encapsulates them."""
 
     counts: dict[tuple[Encapsulation, bool], list[int]] = field(default_factory=dict)
 
@@ -332,25 +332,25 @@ class TunnelCounter:
 
 
 MAX_HOPS = 50_000
-"""Megaflows of chains that are judged together; further ones are judged one by one, as they need memory."""
+"""Most megaflows of chains that are judged together, as they take memory; further ones are judged one by one."""
 
 _EXPIRING = 0.8
-"""Of max-idle. The rest is less than the 2 s by which hardware counters may lag (offloaded-stats-delay)."""
+"""Fraction of max-idle. The rest is 2 s by default, by which hardware counters may lag (offloaded-stats-delay)."""
 
 
 def is_recent(used_s: float | None, evidence: Evidence) -> bool:
-    """Return whether a megaflow will not expire soon; one that will may stem from before a change of flows."""
+    """Return False if a megaflow will expire soon: it may be older than a change of flows."""
     return used_s is None or used_s < _EXPIRING * evidence.max_idle_s
 
 
 _MAX_OUTSIDE = 5_000
-"""Groups of megaflows outside all blocks."""
+"""Most groups of megaflows outside all blocks."""
 
 _OTHER_PORTS = "(others)"
 """Stands for the ports of further groups."""
 
 _MAX_EXAMPLES = 5
-"""Megaflows that are listed for each anomaly."""
+"""Most megaflows that are listed for each anomaly."""
 
 
 @dataclass(slots=True)
@@ -370,7 +370,7 @@ class BlockCounters(Tally):
         self.entries.add(entry)
 
     def result(self, *, has_totals: bool = True) -> BlockOffload:
-        """Return the finding for the block. `has_totals`: as Evidence has it."""
+        """Return the finding for the block. `has_totals`: as in Evidence."""
         worst = max(self.verdicts, key=lambda verdict: verdict.badness, default=Verdict.ABSENT)
         if has_totals and worst is Verdict.HW and self.proof.unproven():
             worst = Verdict.UNCONFIRMED
@@ -392,7 +392,7 @@ class OutsideCounters(Tally):
 
 
 _OFFLOAD_REASON = "dp-offload-info"
-"""The remark of newer forks of Open vSwitch on why a megaflow is not offloaded."""
+"""The field in which newer forks of Open vSwitch show why a megaflow is not offloaded."""
 
 
 def reason_of(megaflow: Megaflow) -> str:
@@ -414,7 +414,7 @@ class OffloadCheck:
         own_mask: OwnMask | None = None,
         is_listing: bool = False,
     ) -> None:
-        """As `check_dump`."""
+        """Take the arguments of `check_dump`."""
         self.services, self.evidence, self.is_listing = services, evidence, is_listing
         self.index = index_blocks(services)
         self.counters = {id(block): BlockCounters(block) for service in services for block in service.blocks}
@@ -545,7 +545,7 @@ def check_dump(
 ) -> OffloadFindings:
     """Judge the lines of a dump against the expected services. Never raises.
 
-    `own_mask` returns the mask of a megaflow with our flows alone; None: what its block needs at least.
+    `own_mask` returns the mask of a megaflow with our flows alone; None for the smallest mask of its block.
     """
     check = OffloadCheck(tuple(services), evidence or Evidence(), own_mask=own_mask, is_listing=is_listing)
     for megaflow in scan_dump(lines):

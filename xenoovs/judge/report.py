@@ -35,11 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OffloadRow(Counts):
-    """One backend of one service, or a total (`service` or `backend` None). `others`: number of other things that
-    were judged, by verdict: megaflows of answers and of other traffic, and services without answers. `predicted`:
-    number of megaflows after traffic to all blocks by the entries seen, from one client-side MAC. More are due to
-    further MACs, or to foreign flows. `with_ecn`: as `predicted`, if packets have every ECN code point: behind a
-    tunnel each is a megaflow of its own."""
+    """One backend of one service, or a total (`service` or `backend` None). `others`: number of megaflows of answers
+    and other traffic, and of services without answers, by verdict. `predicted`: number of megaflows after traffic from
+    one client-side MAC to all blocks, by the entries seen. Further MACs or foreign flows cause more. `with_ecn`: as
+    `predicted`, if packets have every ECN code point: in a tunnel each has its own megaflow."""
 
     service: str | None
     backend: str | None
@@ -105,7 +104,7 @@ NO_ANSWERS = "no megaflow: idle, or the backends answer by another way than this
 
 def outside_rows(findings: OffloadFindings, *, max_ports: int | None = None) -> tuple[OutsideRow, ...]:
     """Return answers by port, then services without any, then other traffic by kind and port. `max_ports`: if other
-    traffic enters by more ports, it has one row for each kind; None if never."""
+    traffic enters by more ports, it has one row for each kind; None for no limit."""
     grouped: dict[tuple[OutsideKind, str, tuple[str, ...]], list[OutsideTraffic]] = {}
     ports = {each.in_port for each in findings.judged_outside if each.kind is not OutsideKind.ANSWERS}
     is_merged = max_ports is not None and len(ports) > max_ports
@@ -280,7 +279,7 @@ def bridge_to_json(
 
 
 _ENCRYPTED_BY_CPU = "encrypted_by_cpu"
-"""The conclusion, with exit status 0, if all is where it belongs and no block is in hardware."""
+"""The conclusion, with exit status 0, if the CPU encrypts the tunnels of all blocks with traffic."""
 
 
 def _conclusion(conclusion: Conclusion, required: float | None) -> dict[str, object]:
@@ -288,7 +287,7 @@ def _conclusion(conclusion: Conclusion, required: float | None) -> dict[str, obj
 
 
 def _growth(findings: DumpFindings) -> dict[str, object]:
-    """What two samples show; None and an empty list if there was one."""
+    """Return the growth between two samples; None and an empty list if there was one sample."""
     growth = findings.growth
     share = growth.hw_packets / growth.packets if growth.packets else None
     sums = {"packets": growth.packets, "hw_packets": growth.hw_packets, "hw_share": share}
@@ -309,7 +308,7 @@ def _growth(findings: DumpFindings) -> dict[str, object]:
 
 
 def _cleartext(findings: DumpFindings) -> list[dict[str, object]]:
-    """Tunnels that leave unencrypted although a policy requires IPsec."""
+    """Return the tunnels whose packets leave unencrypted although they should not."""
     return [
         {
             "local": address_text(found.local, is_ipv6=outer.is_ipv6),
@@ -328,7 +327,7 @@ def _cleartext(findings: DumpFindings) -> list[dict[str, object]]:
 
 
 def _limits(findings: DumpFindings, remarks: Iterable[str]) -> dict[str, object]:
-    """What the dump does not show."""
+    """Return what the dump does not show."""
     return {
         "unjudged": findings.unjudged,
         "unparsed_lines": [str(error) for error in findings.unparsed],

@@ -24,7 +24,7 @@ _ICMP = {4: 1, 6: 58}
 
 @dataclass(frozen=True, slots=True)
 class TraceResult:
-    """The result of a trace. `dl_dst`, `vlan`: destination MAC and tag that are written; None: unchanged."""
+    """The result of a trace. `dl_dst`, `vlan`: destination MAC and tag that are written; None if unchanged."""
 
     dl_dst: str | None
     ports: tuple[str, ...]
@@ -78,7 +78,7 @@ def parse_trace(text: str) -> TraceResult:
 
 
 def agrees(packet: Packet, expected: Iterable[tuple[str, int, str | None]], result: TraceResult) -> bool | None:
-    """Return whether the packet goes to these dl_dst, tags and ports (None: NORMAL); None if MAC learning decides."""
+    """Return whether exactly the expected copies (dl_dst, tag, port) leave; None if a port is None, as by NORMAL."""
     copies = list(expected)
     if any(port is None for _, _, port in copies):
         return None
@@ -87,7 +87,7 @@ def agrees(packet: Packet, expected: Iterable[tuple[str, int, str | None]], resu
 
 
 def enters_tunnel(packet: Packet, end: RemoteEnd, result: TraceResult) -> bool:
-    """Return whether the switch sends the packet to the backend at an end of a tunnel, and nowhere else.
+    """Return whether the switch sends the packet to the backend at this remote end of a tunnel, and nowhere else.
 
     The datapath has no port for each tunnel of the bridge, so both ends and the key are compared.
     """
@@ -132,12 +132,12 @@ _BRIDGE = regex(r'bridge\("([^"]+)"\)')
 _VISITED = regex(r"([0-9]{1,3})\. (?:(.*), )?(priority [0-9]+)(?:, cookie 0x([0-9a-f]{1,16}))?", ASCII)
 _NO_MATCH = regex(r"[0-9]{1,3}\. No match\.", ASCII)
 _RESUMED = regex(r"unroll_xlate\(table=([0-9]{1,3}), cookie=([0-9]{1,20})\)", ASCII)
-"""Behind recirculation, the actions that are left are those of this flow."""
+"""After recirculation, the remaining actions are those of this flow."""
 _TO_REGISTER = regex(
     r"(?:set_field|load|move):.*->(?:(?:NXM_NX_|OXM_OF_)?(?:x{0,2}reg[0-9]|metadata|tun_|ct_|in_port))",
     IGNORECASE | ASCII,
 )
-"""Of ct fields: what `exec(..)` of ct does."""
+"""Fields of ct are written by `exec(..)` of ct."""
 _END = ("Final flow:", "Megaflow:", "Datapath actions:")
 _NO_EFFECT = (
     "resubmit(",
@@ -168,7 +168,7 @@ class VisitedFlow:
 def parse_visited(text: str) -> tuple[VisitedFlow, ...]:
     """Return the flows of the first pass that do more than write registers, in the order of the packet's path."""
     visited = list[VisitedFlow | None]()
-    # Column and index of the flows around a line; None: no flow matched there.
+    # Column and index of the flows around a line. An entry of `visited` is None if no flow matched.
     around, bridges = list[tuple[int, int]](), list[tuple[int, str]]()
     for line in _NEXT_PASS.split(text, maxsplit=1)[0].splitlines():
         entry = line.lstrip()
@@ -182,7 +182,7 @@ def parse_visited(text: str) -> tuple[VisitedFlow, ...]:
             continue
         flow = _visited(entry, bridges[-1][1] if bridges else "")
         if flow is not None or _NO_MATCH.fullmatch(entry):
-            # Numbers of tables are right-aligned in two columns. The actions left of a resumed flow are beside it.
+            # Numbers of tables are right-aligned in two columns. Remaining actions of a resumed flow are beside it.
             start = column - 1 if entry[1:2] == "." or entry.startswith("unroll") else column
             around = [each for each in around if each[0] < start] + [(start, len(visited))]
             visited.append(flow)

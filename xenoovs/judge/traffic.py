@@ -20,10 +20,10 @@ from xenoovs.openflow.group import failover_of_flow
 
 @dataclass(frozen=True, slots=True)
 class BackendTraffic:
-    """One backend of one service. Shares are between 0 and 1; `share`: of the address space. `blocks`: those of the
-    config that are installed. `bytes`: with the Ethernet header, as OpenFlow counts, since the flows were installed.
-    `traffic_share`: share of the service's packets; None before the first one. `rate_pps`: packets a second; None:
-    there was one read, or the counters have begun again."""
+    """One backend of one service. Shares are between 0 and 1; `share`: of the address space. `blocks`: number of blocks
+    of the config that are installed. `bytes`: with the Ethernet header, as OpenFlow counts, since the flows were
+    installed. `traffic_share`: share of the service's packets; None before the first one. `rate_pps`: packets per
+    second; None after one read only, or if the counters were reset."""
 
     service: str
     backend: str
@@ -39,7 +39,7 @@ class BackendTraffic:
 
 @dataclass(frozen=True, slots=True)
 class TrafficReport:
-    """Traffic, our flows that are missing on the switch or changed there, and those that the config does not have."""
+    """Traffic. `missing`: our flows that the switch lacks or has changed. `foreign`: those that the config lacks."""
 
     backends: tuple[BackendTraffic, ...]
     missing: int
@@ -71,7 +71,7 @@ def _service_rows(service: ServiceProgram, observed: Mapping[FlowKey, ObservedFl
     installed = defaultdict[Backend, list[ObservedFlow]](list)
     for block in service.blocks:
         found = observed.get(block.flow.key)
-        # Of a group, the first next hop says whose block it is: ports of others may be gone.
+        # The first next hop of a group identifies the backend: ports of the others may be gone.
         if found is not None and (found.flow == block.flow or _first(found.flow) == _first(block.flow) is not None):
             installed[block.backend].append(found)
     counted = _counted(service, observed, installed)

@@ -1,4 +1,4 @@
-"""A tree of findings as lines, and the rule of traffic control at its ends."""
+"""Findings as a tree of lines, with filters of traffic control at its leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xenoovs.openflow.text import render_match
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One line of the tree. `verdict`: shown between `name` and `text`; None: of a service."""
+    """One line of the tree. `verdict`: shown between `name` and `text`; None if there is none."""
 
     name: str
     verdict: Verdict | None = None
@@ -27,7 +27,7 @@ class Node:
 
 
 def tree_lines(nodes: Sequence[Node], *, indent: str = "") -> Iterator[tuple[str, Verdict | None, str]]:
-    """Yield the lines of a tree, each as what is before its verdict, the verdict, and what is behind it."""
+    """Yield each line of a tree: the text before the verdict, the verdict, and the text after it."""
     for number, node in enumerate(nodes):
         is_last = number == len(nodes) - 1
         branch, below = ("└─ ", "   ") if is_last else ("├─ ", "│  ")
@@ -55,7 +55,7 @@ def tc_to_json(found: TcFilter) -> dict[str, object]:
 
 
 _MAX_MEGAFLOWS = 10
-"""Megaflows of one block that are shown as text."""
+"""Most megaflows of one block that are shown as text."""
 
 
 @dataclass(frozen=True, slots=True)

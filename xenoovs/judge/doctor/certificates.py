@@ -17,13 +17,13 @@ from xenoovs.judge.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, 
 _CERTIFICATE = HostCheck("IPsec certificate", "without SAs no packet of the tunnel passes")
 _DAY_S = 86400.0
 _SOON_DAYS = 14
-"""A certificate that ends sooner is wrong: the next SAs need a new one."""
+"""A certificate that expires sooner is wrong, as the next SAs need a new one."""
 _LIBRESWAN = "pluto"
 
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """What all ports share. `is_strongswan`: also if it is not known, as Debian's monitor tries it first."""
+    """What all ports share. `is_strongswan`: True also if unknown, as Debian's monitor tries strongSwan first."""
 
     files: CertificateFiles
     certificate: str | None
@@ -77,7 +77,7 @@ def _check_shared_keys(host: _Host, ports: list[PortState]) -> Iterator[CheckRes
 
 
 def _problem(host: _Host, path: str) -> str | None:
-    """Return what is wrong with a certificate by itself; None: nothing."""
+    """Return the problem of a certificate by itself; None if it has none."""
     found = host.files.certificates.get(path, Unknown("not read"))
     if isinstance(found, Unknown):
         return found.reason

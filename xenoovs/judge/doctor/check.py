@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswers:
-    """The state of a remote from the agent's probes. `problem`: why it is not probed, or does not answer; empty: it
-    answers. `tos`: type of service of the last answer; None if there was none. `returned`: packets of the host that
-    the reflector took for probes."""
+    """The state of a remote from the agent's probes. `problem`: why it is not probed, or does not answer; empty if it
+    answers. `tos`: type of service of the last answer; None if there was none. `returned`: packets of the host that the
+    reflector took for probes."""
 
     name: str
     problem: str
@@ -34,7 +34,7 @@ class RemoteAnswers:
 
 @dataclass(frozen=True, slots=True)
 class RequiredTunnel:
-    """A configured tunnel. `has_source_ports`: None: they cost no megaflows. `probe_port`: None: nothing is probed."""
+    """A configured tunnel. `has_source_ports`: None if they cost no megaflows. `probe_port`: None without probes."""
 
     name: str
     remotes: Fact[tuple[RemoteAnswers, ...]] = NOT_READ
@@ -44,7 +44,7 @@ class RequiredTunnel:
 
 @dataclass(frozen=True, slots=True)
 class RequiredKey:
-    """What a tunnel port with IPsec needs to know its remote."""
+    """The key or certificate by which a tunnel port with IPsec authenticates its remote."""
 
     port: str
     psk_file: str | None
@@ -54,8 +54,8 @@ class RequiredKey:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a config requires of the host. `entries`: of the hardware, once all clients send. `tagged`: the tunnel ports
-    in which frames may keep a tag."""
+    """What a config requires of the host. `entries`: hardware entries once all clients send. `tagged`: tunnel ports
+    whose frames may keep a tag."""
 
     bridge: str
     ingress: tuple[str, ...]
@@ -89,7 +89,7 @@ class RequiredBackend:
 
 @dataclass(frozen=True, slots=True)
 class DoctorCase:
-    """The input of all checks. `required` None: no config; every bridge with all its ports is checked."""
+    """The input of all checks. `required`: None without a config; then all bridges and ports are checked."""
 
     evidence: Evidence
     required: Requirements | None = None
@@ -108,7 +108,7 @@ class DoctorCase:
 
     @property
     def offloads(self) -> bool:
-        """Whether the running Open vSwitch offloads, as far as that is known."""
+        """Whether the running Open vSwitch offloads; False if unknown."""
         return self.daemon is not None and not isinstance(self.daemon.offload, Unknown) and self.daemon.offload.is_on
 
     @property
@@ -146,7 +146,7 @@ class DoctorCase:
 
     @property
     def kernel_ports(self) -> tuple[str, ...]:
-        """Those of `ports` that are kernel devices on bridges of the kernel's datapath; TC offload concerns them."""
+        """The kernel devices of `ports` on bridges of the kernel's datapath, to which TC offload applies."""
         if self.database is None:
             return ()
         return tuple(
@@ -186,9 +186,9 @@ class CheckState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Commands that fix one thing, in order. `is_safe`: it disrupts no traffic and changes nothing of other
-    programs: `--fix` may run it. `needs_restart`: it takes effect when ovs-vswitchd starts again. `is_remote`: to
-    be typed on another machine, such as a backend."""
+    """Commands that fix one thing, in order. `is_safe`: whether `--fix` may run it, as it disrupts no traffic and
+    changes nothing of other programs. `needs_restart`: whether it takes effect at a restart of ovs-vswitchd.
+    `is_remote`: whether it is for another machine, such as a backend."""
 
     commands: tuple[tuple[str, ...], ...] = ()
     is_safe: bool = False
@@ -211,7 +211,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One row of the report. `subject`: the port, device, bridge or backend; None: the host."""
+    """One row of the report. `subject`: the port, device, bridge or backend; None for the host."""
 
     name: str
     state: CheckState
@@ -227,13 +227,13 @@ class CheckResult:
 
     @property
     def needs_restart(self) -> bool:
-        """Whether it is wrong until ovs-vswitchd starts again."""
+        """Whether it stays wrong until ovs-vswitchd restarts."""
         return self.state is CheckState.WRONG and self.fix is not None and self.fix.needs_restart
 
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """One check of a host, which makes its rows. `why`: why the result matters, one sentence."""
+    """One check of a host; its methods make its rows. `why`: one sentence on why the result matters."""
 
     name: str
     why: str
@@ -256,12 +256,12 @@ class HostCheck:
 
 
 PURGE = ("ovs-appctl", "revalidator/purge")
-"""Deletes all megaflows, so that each is offered to the NIC again; Open vSwitch never does that by itself.
-It costs one packet in software for each megaflow (ovs-vswitchd(8))."""
+"""Deletes all megaflows, so that each is offered to the NIC again; Open vSwitch never offers one twice. It costs one
+packet in software for each megaflow (ovs-vswitchd(8))."""
 
 
 WRITE_KEYS = ("xenoovs", "doctor", "FILE", "--fix")
-"""Gives Open vSwitch keys of IPsec: no command of its own takes them without showing them to all users."""
+"""Writes IPsec keys to OVSDB: commands of Open vSwitch would show them to all users of the host."""
 
 UNDO_LEFTOVERS = ("xenoovs", "doctor", "--fix")
 """Reverts what killed runs left behind."""

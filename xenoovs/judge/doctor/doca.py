@@ -22,10 +22,10 @@ from xenoovs.regex import regex
 
 @dataclass(frozen=True, slots=True)
 class MegaflowUse:
-    """What a dump of megaflows needs of the NIC: their number by topic of the offload table; and ports that are gone.
+    """What the megaflows of a dump use. `topics`: topic of the offload table -> number of megaflows.
 
-    `paths`: ports by which those of IPv6 enter and leave. `gone`: number of the port in the datapath -> megaflows that
-    name it; `held`: those of them that the NIC holds.
+    `paths`: ingress and output port of IPv6 megaflows. `gone`: datapath number of a port that no longer exists ->
+    number of megaflows that name it. `held`: number of these that the NIC holds.
     """
 
     topics: Mapping[str, int]
@@ -39,25 +39,25 @@ class MegaflowUse:
 
 
 def use_of(case: DoctorCase) -> MegaflowUse:
-    """Return what the dump needs; nothing if none was read."""
+    """Return what the megaflows of the dump use; empty if none was read."""
     database = case.database
     names = () if database is None else (port.name for bridge in database.bridges for port in bridge.ports)
     return _use(tuple(case.evidence.lines), frozenset(names))
 
 
 _IPV6 = "0x86dd"
-_TELLING = regex(
+_RELEVANT = regex(
     r"\b(?:ct|hash|meter)\(|dp_hash\(0x|ct_state\((?!0/0)|in_port\([0-9]+\)| actions:(?:.*,)?[0-9]+(?:,|$)"
     r"|eth_type\(0x86dd\)",
     re.ASCII,
 )
-"""What a line has that matters here: to read a dump of 200,000 megaflows takes half a minute."""
+"""Finds the lines that matter here: parsing a dump of 200,000 megaflows takes half a minute."""
 
 
 @lru_cache(maxsize=1)
 def _use(lines: tuple[str, ...], names: frozenset[str]) -> MegaflowUse:
     topics, paths, gone, held = dict[str, int](), set[tuple[str, str]](), dict[str, int](), 0
-    for megaflow in scan_dump(line for line in lines if _TELLING.search(line)):
+    for megaflow in scan_dump(line for line in lines if _RELEVANT.search(line)):
         if isinstance(megaflow, ParseError):
             continue
         for topic in {use.topic for use in megaflow_topics(megaflow)}:
@@ -74,7 +74,7 @@ def _use(lines: tuple[str, ...], names: frozenset[str]) -> MegaflowUse:
 
 
 def check_gone_ports(case: DoctorCase) -> Iterator[CheckResult]:
-    """Report megaflows and flows of ports that are gone, which may stay in the NIC until max-idle, for minutes."""
+    """Report megaflows (the NIC may hold them until max-idle, for minutes) and flows of ports that no longer exist."""
     check = HostCheck("ports that are gone", "they take entries of the NIC, and a new port may get the number")
     use = use_of(case)
     if use.gone:
@@ -167,7 +167,7 @@ def _uses_hugepages(case: DoctorCase) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNote:
-    """A known issue of the releases of DOCA from `first` to `last`. `shape`: the use that meets it, a key of SHAPES."""
+    """A known issue of the DOCA releases `first` to `last`. `shape`: the use that it affects, a key of SHAPES."""
 
     note: str
     first: str
@@ -209,7 +209,7 @@ SHAPES: Mapping[str, Callable[[DoctorCase, MegaflowUse], bool]] = {
 
 
 def check_notes(case: DoctorCase, *, notes: Iterable[ReleaseNote] = NOTES) -> Iterator[CheckResult]:
-    """Report known issues of this release that this use meets; of an unknown release, those of any."""
+    """Report the known issues of this release that affect this host; those of all releases if it is unknown."""
     check = HostCheck("release notes", "a known issue of the release may crash Open vSwitch or keep flows in software")
     if case.database is None or not _is_doca(case):
         return

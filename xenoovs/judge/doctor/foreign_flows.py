@@ -40,10 +40,10 @@ class ForeignCost:
 
 @dataclass(frozen=True, slots=True)
 class ForeignFlows:
-    """Foreign flows on the bridge. `passed`: flows that our packets pass, as text. `varying`: fields that they match
-    and that differ between clients, such as `nw_tos`. Their cost is unknown. `taken`: services of which they take every
-    packet, whatever their actions do. Their cost is unknown. `gone`: numbers of ports that they name; Open vSwitch
-    prints the name of each port that the bridge has."""
+    """Foreign flows on the bridge. `passed`: flows that our packets pass, as text. `others`: number of other flows. If
+    the cost is unknown: `varying` has fields that they match and that differ between clients, such as `nw_tos`; `taken`
+    has services of which they take every packet. `gone`: numbers of ports that they name; Open vSwitch prints the name
+    of each port that the bridge has."""
 
     passed: tuple[str, ...] = ()
     others: int = 0
@@ -81,7 +81,7 @@ def foreign_flows(
 
 
 def _as_varying(flow: Flow) -> Flow:
-    """Return a flow whose condition on the type of service is not simulated: the sampled packets have only one."""
+    """Return the flow with its type of service as a condition that is not simulated: all samples have one value."""
     tos = flow.match.get(Field.NW_TOS)
     if tos is None:
         return flow
@@ -91,7 +91,7 @@ def _as_varying(flow: Flow) -> Flow:
 
 
 def _varying(balancer: Balancer, program: Program, passed: tuple[Flow, ...], tries: Tries) -> tuple[str, ...]:
-    """Return matched fields that are not simulated, of flows that our packets would meet without them."""
+    """Return the fields that are not simulated, of flows that our packets would meet without these conditions."""
     found: dict[str, None] = {}
     for flow in passed:
         names = [condition.partition("=")[0] for condition in flow.match.foreign]
@@ -104,7 +104,7 @@ def _varying(balancer: Balancer, program: Program, passed: tuple[Flow, ...], tri
 
 
 def _taken(balancer: Balancer, program: Program, passed: tuple[Flow, ...], tries: Tries) -> tuple[str, ...]:
-    """Return the services of which these flows take every packet. Their actions may be ones that are not simulated."""
+    """Return the services of which these flows take every packet, whatever their actions."""
     dropping = (replace(flow, actions=()) for flow in passed if not flow.match.foreign)
     alone, beside = pipeline_of(program.flows, tries), pipeline_of((*program.flows, *dropping), tries)
     missed = dict[str, bool]()
@@ -132,7 +132,7 @@ def sample_packets(balancer: Balancer) -> Iterator[Packet]:
 
 
 def _samples(balancer: Balancer) -> Iterator[tuple[str, Packet]]:
-    """Yield these packets with the names of their services."""
+    """Yield the packets of `sample_packets` with the names of their services."""
     entries = [
         (port, service, family)
         for service in balancer.services
@@ -144,7 +144,7 @@ def _samples(balancer: Balancer) -> Iterator[tuple[str, Packet]]:
         has_prefixes = any(isinstance(vip, IPNetwork) for vip in service.claim.vips)
         for number in range(each):
             packet = _packet(service, family, in_port=port, number=number)
-            # Of a prefix, longer VIPs have packets too.
+            # A packet to a prefix may belong to the service of a longer one.
             if not has_prefixes or service_of(balancer, packet) is service:
                 yield service.name, packet
 

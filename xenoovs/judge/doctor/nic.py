@@ -37,7 +37,7 @@ def check_modules(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def _modules_fix(release: str) -> Fix | None:
-    """Return how to get modules, by the flavour at the end of a kernel's release; None: of another distribution.
+    """Return the fix that installs modules, by the flavour of a kernel's release; None for other distributions.
 
     Ubuntu has them in linux-modules-extra of each release, Debian in all of its kernels but those for clouds
     (packages.ubuntu.com and packages.debian.org, linux-image).
@@ -90,13 +90,13 @@ def check_eswitch_mode(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 _STOP = ("systemctl", "stop", "openvswitch-switch")
-"""Else Open vSwitch adds its rules again."""
+"""Keeps Open vSwitch from adding its rules again."""
 
 
 def _busy_ports(case: DoctorCase, pci: str) -> tuple[str, ...]:
     """Return the ports with rules of traffic control, which an eSwitch counts as users.
 
-    While it has some, it does not change its mode (mlx5_esw_try_lock() of Linux; mlnx-tools, commit d7b3813).
+    While it has users, its mode cannot change (mlx5_esw_try_lock() of Linux; mlnx-tools, commit d7b3813).
     """
     devices = (device for device in case.known_devices if device.pci == pci)
     return tuple(each.name for each in devices if not isinstance(each.rules, Unknown) and each.rules.total)
@@ -173,7 +173,7 @@ def check_mtu(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def _mtu(case: DoctorCase, port: str) -> int | None:
-    """Return the MTU of the kernel device, or by Open vSwitch for ports of DPDK and DOCA."""
+    """Return the MTU of the kernel device, or that in OVSDB for ports of DPDK and DOCA."""
     device = case.device(port)
     if not isinstance(device, Unknown):
         return device.mtu
@@ -221,7 +221,7 @@ def check_on_bridge(case: DoctorCase) -> Iterator[CheckResult]:
         seen = "on no bridge" if home is None else f"on bridge {home.name}, not on {bridge}"
         fix: Fix | None = _move(port, home, bridge)
         if home is None and not isinstance(case.host.devices, Unknown) and port not in case.host.devices:
-            # Mistyped: `ovs-vsctl add-port` would leave a port that does not work.
+            # Probably mistyped: `ovs-vsctl add-port` would leave a port that does not work.
             fix, seen = None, f"{seen}, and this host has no such device; {_ports_of(case, bridge)}"
         yield check.wrong(seen, port, fix=fix)
 
@@ -391,7 +391,7 @@ def check_tc_rules(case: DoctorCase) -> Iterator[CheckResult]:
         elif rules.stale:
             yield check.wrong(f"{rules.stale} of {rules.total} are of Open vSwitch, but of no megaflow", port, show)
         elif met := [rule for rule in preempting if rule.device == port]:
-            # Their owner decides about them: the command only shows them.
+            # They belong to other programs: the command only shows them.
             state = CheckState.WRONG if any(rule.is_effective for rule in met) else CheckState.UNKNOWN
             more = f"; and {len(met) - _SHOWN} more" if len(met) > _SHOWN else ""
             yield check.row(state, "; ".join(rule.describe() for rule in met[:_SHOWN]) + more, port, show)

@@ -339,7 +339,7 @@ _EXPORTERS = {
     "ipfix": "IPFIX: every megaflow samples packets, which no NIC does by TC, so all are in software",
     "netflow": "NetFlow: every connection has a megaflow of its own, with its DSCP, instead of one for each block",
 }
-"""Column of table Bridge -> what it does to megaflows (compose_sflow_action() and compose_ipfix_action() of
+"""Column of table Bridge -> its effect on megaflows (compose_sflow_action() and compose_ipfix_action() of
 ofproto/ofproto-dpif-xlate.c; netflow_mask_wc() of ofproto/netflow.c)."""
 
 
@@ -350,7 +350,7 @@ def check_exporters(case: DoctorCase) -> Iterator[CheckResult]:
     )
     for bridge in case.bridges:
         for column in bridge.exporters:
-            # Another program needs it: the command is only shown.
+            # Another program needs the export: `--fix` does not run the command.
             fix = Fix((vsctl("clear", "Bridge", bridge.name, column), PURGE))
             yield check.wrong(_EXPORTERS[column], bridge.name, fix)
 
@@ -413,7 +413,7 @@ def check_foreign_flows(case: DoctorCase) -> Iterator[CheckResult]:
         yield check.unknown(foreign.reason, case.required.bridge)
         return
     state, seen = _foreign(foreign)
-    # Their owner decides about them: the command only shows them.
+    # They belong to other programs: the command only shows them.
     fix = Fix((("ovs-ofctl", "--names", "dump-flows", case.required.bridge),)) if foreign.passed else None
     yield check.row(state, seen, case.required.bridge, fix)
 
@@ -448,7 +448,7 @@ def _cost(cost: ForeignCost) -> str:
 
 
 def check_ovn(case: DoctorCase) -> Iterator[CheckResult]:
-    """Report the bridges of OVN; one of them in the config is wrong. A host without OVN has no row."""
+    """Report the bridges of OVN; the config must not name one of them. A host without OVN has no row."""
     check = HostCheck("OVN here", "ovn-controller deletes flows of other programs from its bridge")
     if case.database is None:
         return
@@ -468,7 +468,7 @@ def check_ovn(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def _owner(bridge: BridgeState, evidence: str, chassis: tuple[OvnChassis, ...]) -> str:
-    """Return whose bridge it is, a clause."""
+    """Return a clause that names the owner of the bridge."""
     owner = next((each for each in chassis if each.bridge == bridge.name), None)
     if owner is None:
         return f"it belongs to OVN ({evidence})"

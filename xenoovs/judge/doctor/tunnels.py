@@ -69,7 +69,7 @@ def check_reflectors(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def check_source_ports(case: DoctorCase) -> Iterator[CheckResult]:
-    """Check that the config says which source ports the host uses, where they cost megaflows."""
+    """Check that the config bounds the source ports of the host, if they cost megaflows."""
     for tunnel in () if case.required is None else case.required.tunnels:
         if tunnel.has_source_ports:
             yield _PORTS.ok("bounded by `source_ports` in the config", tunnel.name)
@@ -85,14 +85,14 @@ def check_source_ports(case: DoctorCase) -> Iterator[CheckResult]:
 _PORT = HostCheck("tunnel port", "without it no packet reaches the backends behind the tunnel")
 _INHERIT = HostCheck("tunnel port megaflows", "each value of a copied field is a megaflow of its own, in every block")
 _COPIED = ("tos", "ttl")
-"""Options that copy a field of the inner IP header if they say `inherit` (ovs-vswitchd.conf.db(5), "Tunnel Options").
-What is copied is matched (tnl_port_send() of ofproto/tunnel.c)."""
+"""Options whose value `inherit` copies a field of the inner IP header (ovs-vswitchd.conf.db(5), "Tunnel Options"). Open
+vSwitch matches what it copies (tnl_port_send() of ofproto/tunnel.c)."""
 _SESSION = HostCheck("tunnel BFD", "a remote whose session has gone down gets no clients")
 _UNUSED = HostCheck("tunnel port unused", "who reaches it can send packets to the bridge, whose flows drop them")
 _LOSING = HostCheck("tunnel port unused", "answers from its remote are lost, as Open vSwitch gives them to this port")
 
 _FLOW = "flow"
-"""The value of remote_ip with which flows choose it (ovs-vswitchd.conf.db(5), table Interface)."""
+"""The value of remote_ip with which flows choose the remote (ovs-vswitchd.conf.db(5), table Interface)."""
 
 
 def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
@@ -127,9 +127,9 @@ def check_tunnel_ports(case: DoctorCase) -> Iterator[CheckResult]:
 
 
 def _takes_from(kind: str, options: Mapping[str, str], shared_kind: str, shared: Mapping[str, str]) -> bool:
-    """Return whether a port of one remote gets the packets of this remote that a port to all remotes would get.
+    """Return whether a port with a fixed remote gets packets that a port to all remotes would otherwise get.
 
-    Open vSwitch asks ports with a remote of their own first (tnl_find() of ofproto/tunnel.c).
+    Open vSwitch looks up ports with a fixed remote first (tnl_find() of ofproto/tunnel.c).
     """
     is_of_one = options.get("remote_ip", _FLOW) != _FLOW and shared.get("remote_ip") == _FLOW
     return is_of_one and kind == shared_kind and all(options.get(k) == shared.get(k) for k in ("local_ip", "dst_port"))
@@ -145,7 +145,7 @@ def _check_copied(state: PortState) -> Iterator[CheckResult]:
 
 
 def _check_session(state: PortState) -> CheckResult:
-    """Check that both ends speak (ovs-vswitchd.conf.db(5), table Interface, "BFD Status")."""
+    """Check that the session is up at both ends (ovs-vswitchd.conf.db(5), table Interface, "BFD Status")."""
     status, remote = state.bfd_status, state.options.get("remote_ip", "the remote")
     if not status:
         return _SESSION.unknown("Open vSwitch reports no session yet", state.name)
@@ -164,7 +164,8 @@ def _check_session(state: PortState) -> CheckResult:
 
 
 def _interrupts(bridge: BridgeState, wanted: WantedPort) -> str:
-    """Return what making a port breaks until the flows for it are there: a port to all remotes has its answers now."""
+    """Return what a new port interrupts until its flows exist; empty unless a port to all remotes has its answers
+    now."""
     options = dict(wanted.options)
     if not any(_takes_from(wanted.type, options, port.type, port.options) for port in bridge.ports):
         return ""
@@ -190,7 +191,7 @@ def _check_port(bridge: BridgeState, wanted: WantedPort, state: PortState | None
         # Other options stay: without its key a port would send unencrypted for a moment.
         words = (word for key in surplus for word in (key.split(":") if ":" in key else ("options", key)))
         removed = (vsctl("remove", "interface", wanted.name, *words),)
-        # A port that another program made is its own.
+        # `--fix` does not change ports of other programs.
         fix = Fix((*(removed if surplus else ()), wanted.command(bridge.name)), is_safe=state.mark is not None)
         return _PORT.wrong(", ".join(differs), wanted.name, fix)
     if state.ofport is None:
@@ -214,9 +215,9 @@ _PROGRAMS = HostCheck("IPsec programs", "ovs-monitor-ipsec(8) writes the policie
 
 _CLIENT_MTU = 1500
 _OVN_OPTIONS = 8
-"""Bytes of OVN's option of Geneve: 4 of its header, 4 of data (ovn-architecture(7), "Tunnel Encapsulations")."""
+"""Bytes of OVN's Geneve option: 4 of its header, 4 of data (ovn-architecture(7), "Tunnel Encapsulations")."""
 _TAG = 4
-"""Bytes of a tag (IEEE 802.1Q, 9.3), which an MTU counts in a tunnel alone."""
+"""Bytes of a tag (IEEE 802.1Q, 9.3), which counts for the MTU only in a tunnel."""
 _KEY = HostCheck("IPsec key", "ovs-monitor-ipsec(8) begins with the port that has the key of its remote")
 _IKE = ("charon", "pluto")
 _MONITOR = "ovs-monitor-ipsec"
@@ -316,7 +317,7 @@ def _check_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: Rout
 
 
 def _needed_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> tuple[int, str]:
-    """Return the least MTU for packets of the clients in a tunnel, and what it is made of."""
+    """Return the smallest MTU for packets of the clients in a tunnel, and its parts as text."""
     ingress = () if case.required is None else case.required.ingress
     sizes = [found.mtu for found in map(case.device, ingress) if not isinstance(found, Unknown)]
     inner, parts = max(sizes, default=_CLIENT_MTU), [f"{end.overhead} of {end.kind}"]
@@ -359,7 +360,7 @@ def _check_neighbour(facts: TunnelFacts, end: TunnelEnd, route: RouteTo, subject
 
 
 def _check_devices(case: DoctorCase, facts: TunnelFacts) -> Iterator[CheckResult]:
-    """Check what tunnels of one type share: the device, and whether checksums are asked for."""
+    """Check the devices, which tunnels of one type share, and report ports with outer checksums."""
     for name in dict.fromkeys(end.device for end in facts.ends if not end.is_userspace):
         yield judge_ingress(_QDISC, case, name)
     for port in dict.fromkeys(end.port for end in facts.ends if end.has_checksum and end.dst_port is not None):
@@ -371,7 +372,7 @@ def _check_devices(case: DoctorCase, facts: TunnelFacts) -> Iterator[CheckResult
 
 
 def _covering(facts: TunnelFacts, end: TunnelEnd, route: RouteTo) -> tuple[IpsecState, int] | None:
-    """Return the state of IPsec and the local address; None: one of them is not known."""
+    """Return the state of IPsec and the local address; None if one of them is unknown."""
     local = end.outer.local if end.local is not None else route.source
     return None if isinstance(facts.ipsec, Unknown) or local is None else (facts.ipsec, local)
 

@@ -85,7 +85,7 @@ _PORTS_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What a flow matches: the ingress port or not, and slots with masks in the order of their segments."""
+    """The mask of a flow. `in_port`: whether it matches the ingress port. `masks`: by slot, ordered by segment."""
 
     in_port: bool
     masks: Masks
@@ -196,7 +196,7 @@ PREFIX_FIELDS_3_5 = (*PREFIX_FIELDS, Field.IPV6_DST, Field.IPV6_SRC)
 
 
 def prefix_fields_of(version: str | None) -> tuple[Field, ...]:
-    """Return them for a version such as `3.5.0`; None, or a text that is none: those up to 3.4."""
+    """Return the fields for a version such as `3.5.0`; those up to 3.4 if it is None or no version."""
     try:
         return PREFIX_FIELDS_3_5 if parse_version(version or "") >= IPV6_PREFIXES_SINCE else PREFIX_FIELDS
     except ValueError:
@@ -279,7 +279,7 @@ class _Search:
 
 
 def classifier_of(flows: Iterable[Flow], *, prefix_fields: Iterable[Field]) -> Classifier:
-    """Build a table's classifier. `flows`: as the switch got them; their order decides between equal top priorities."""
+    """Build a table's classifier. `flows`: in the order of installation, which decides between equal top priorities."""
     subtables = group_by_mask(flows)
     tries = {slot: PrefixTrie(slot.width) for slot in prefix_fields}
     lengths: dict[int, dict[Field, int]] = {}

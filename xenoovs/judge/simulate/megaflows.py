@@ -20,7 +20,7 @@ from xenoovs.openflow.flow import TAGGED, Field, Flow, Masked
 from xenoovs.openflow.text import render_value
 
 _TUNNEL = (Field.TUN_ID, Field.TUN_SRC, Field.TUN_DST)
-"""Packets of clients come by no tunnel; the datapath then has no condition on it."""
+"""Packets of clients come through no tunnel, so the datapath does not match these."""
 _NO_HEADER = frozenset({Field.REG0, Field.REG1, Field.REG2, Field.REG3, Field.METADATA, *_TUNNEL})
 _ECN = 0x03
 """The bits of ECN in the type of service (RFC 3168, 5)."""
@@ -37,8 +37,8 @@ _L4_NAMES = {6: "tcp", 17: "udp", 132: "sctp"}
 @dataclass(frozen=True, slots=True)
 class PredictedMegaflow:
     """One megaflow. `match`: in the order of `Field`; value bits outside a mask are 0. `actions`: as the datapath
-    prints them; empty if MAC learning decides (NORMAL). If ovs-vswitchd itself rewrites ARP:
-    `userspace(slow_path(action))`, without the pid that a datapath prints."""
+    prints them; empty if MAC learning decides (NORMAL). They are `userspace(slow_path(action))`, without a pid, if
+    ovs-vswitchd itself rewrites ARP."""
 
     in_port: str
     match: tuple[Masked, ...]
@@ -128,7 +128,8 @@ class _Translation:
         self.actions.append(copy.port or "NORMAL")
 
     def enters_tunnel(self, port: str, headers: Headers) -> None:
-        """Add what a tunnel port needs. Its outer header gets the ECN bits (tnl_port_send() of ofproto/tunnel.c)."""
+        """Add mask and action of a tunnel port; ECN goes into its outer header (tnl_port_send() of
+        ofproto/tunnel.c)."""
         remote = remote_of_port(port) or IPv4Address(headers.get(Field.TUN_DST))
         self.wildcards.add(Field.NW_TOS, _ECN)
         self.actions.append(f"set(tunnel(tun_id={headers.get(Field.TUN_ID):#x},dst={remote}))")
@@ -144,7 +145,7 @@ class _Translation:
             for name, mask in masks.items()
             if name not in _NO_HEADER
             and (bits := mask & (name.all_ones | (_ECN if name is Field.NW_TOS else 0)))
-            # The EtherType says that there is no tag.
+            # The EtherType implies that there is no tag.
             and (name is not Field.VLAN or self.headers.get(name))
             # The datapath has flags only in keys of TCP (odp_flow_key_from_flow__, lib/odp-util.c).
             and (name is not Field.TCP_FLAGS or self.headers.has(name))

@@ -1,6 +1,6 @@
 """One packet's path through the tables: looks up flows, executes actions, and reports both to an observer.
 
-Semantics: OpenFlow 1.4.0, 5; ovs-actions(7); ofproto/ofproto-dpif-xlate.c for what happens at the edges.
+Semantics: OpenFlow 1.4.0, 5; ovs-actions(7); ofproto/ofproto-dpif-xlate.c for edge cases.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Outcome:
 
 
 class Observer(Protocol):
-    """Observes what determines the outcome for a packet."""
+    """Observes the fields that a packet's actions use and the copies that are sent."""
 
     def touched(self, touched: Field) -> None:
         """Called when an action reads or writes this field."""
@@ -297,11 +297,11 @@ class FlowTables:
     flows: dict[int, tuple[Flow, ...]]
 
     def lookup(self, table: int, headers: Headers) -> Flow | None:
-        """Return the matching flow of highest priority; of several, which OpenFlow leaves undefined, the first."""
+        """Return the first matching flow of highest priority; OpenFlow leaves undefined which of several matches."""
         return next((flow for flow in self.flows.get(table, ()) if matches(flow.match, headers)), None)
 
     def run(self, packet: Packet | Headers, *, live: Collection[str] | None = None) -> Outcome:
-        """Return the outcome for a packet. `live`: as of `walk`. Raises SimulateError for an unsupported action."""
+        """Return the outcome for a packet. `live`: as in `walk`. Raises SimulateError for an unsupported action."""
         headers = headers_of(packet) if isinstance(packet, Packet) else packet
         return walk(headers, self.lookup, NullObserver(), live=live)
 

@@ -21,9 +21,8 @@ from xenoovs.openflow.flow import Flow
 
 @dataclass(frozen=True, slots=True)
 class UnwildcardedBits:
-    """What a megaflow matches beyond the flows of its service. `added`: names of those fields of which our flows match
-    no bit at all. `flows`: the foreign flows that match these bits; empty if none does now; None if no flows were
-    read."""
+    """Bits that a megaflow matches beyond the flows of its service. `added`: fields of which our flows match no bit at
+    all. `flows`: the foreign flows that match these bits; empty if none does now; None if no flows were read."""
 
     bridge: str
     fields: tuple[tuple[str, int], ...]
@@ -42,7 +41,7 @@ class BlockOverride:
 
 @dataclass(frozen=True, slots=True)
 class HeldRule:
-    """A rule that the NIC holds although the CPU forwards its packets, or some. `port`: None if it was not compared."""
+    """A rule in the NIC whose packets, or some of them, the CPU forwards. `port`: None if it was not compared."""
 
     state: MegaflowState
     filter: TcFilter | None = None
@@ -57,7 +56,7 @@ OFFLOAD_INFO = "dp-offload-info"
 """A remark of OVS-DOCA, and only of it: why the megaflow is not offloaded."""
 
 DOCA_LAYER = "doca"
-"""Of megaflows that OVS-DOCA offloads; its others have `dp:ovs`."""
+"""Layer (`dp:`) of megaflows that OVS-DOCA offloads; its others have `dp:ovs`."""
 
 
 def is_of_doca(megaflow: Megaflow) -> bool:
@@ -67,9 +66,9 @@ def is_of_doca(megaflow: Megaflow) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChainPlace:
-    """The place of a megaflow in its chains. `is_judged`: False for first packets of connections, and behind them.
+    """The place of a megaflow in its chains. `is_judged`: False for first packets of connections, and hops behind them.
 
-    `before`: the first megaflow before it that is not in hardware. `has_failing`: it, or one behind it, is not.
+    `before`: the first megaflow before it that is not in hardware. `has_failing`: whether it, or one behind it, is not.
     """
 
     before: Megaflow | None
@@ -87,10 +86,10 @@ NO_EVIDENCE = Evidence()
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One megaflow that is not in hardware, what is known about it, and why. `unwildcarded`: None: our flows match all
-    bits of its mask, or it was not checked (`Attribution` does). `overrides`: what it does to blocks although it
-    belongs to none. `answers`: services whose answers it may carry. `place`: in its chains; None if it does not
-    recirculate packets. `reasons`: most likely first; none before `diagnose`."""
+    """One megaflow that is not in hardware, what is known about it, and why. `unwildcarded`: None if our flows match
+    all bits of its mask, or before `Attribution`. `overrides`: blocks that it overrides. `answers`: services whose
+    answers it may carry. `place`: None if it does not recirculate packets. `reasons`: most likely first; empty before
+    `diagnose`."""
 
     megaflow: Megaflow
     verdict: Verdict
@@ -116,12 +115,12 @@ class Case:
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """What ovs-vswitchd logged."""
+        """The refusals that ovs-vswitchd logged."""
         return tuple(refusal for log in self.evidence.logs for refusal in parse_refusals(log))
 
     @property
     def driver_answer(self) -> DriverAnswer | None:
-        """The driver's answer, if it was asked."""
+        """The driver's answer to a trial of the rule; None if there was no trial."""
         return self.evidence.driver.get(self.megaflow.ufid or "")
 
     @property
@@ -140,13 +139,13 @@ class Case:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether the kernel's datapath has it. If the bridge is unknown, as for tunnels, `dp:` decides."""
+        """Whether the kernel's datapath has it. If the bridge is unknown, True only for TC_SW."""
         bridge = self.bridge
         return bridge.datapath_type == "system" if bridge is not None else self.verdict is Verdict.TC_SW
 
     @property
     def is_of_kernel(self) -> bool:
-        """Whether the kernel's datapath has it; if the bridge is unknown, whether no sign speaks against that."""
+        """Whether the kernel's datapath has it; if the bridge is unknown, True unless `is_userspace`."""
         bridge = self.bridge
         return bridge.datapath_type == "system" if bridge is not None else not self.is_userspace
 
@@ -159,7 +158,7 @@ class Case:
     def profile(self) -> Profile:
         """How Open vSwitch reaches the NIC of the megaflow; by traffic control if that is unknown.
 
-        The whole dump shows it: OVS-DOCA offloads others in part, and these have `dp:ovs`, as with DPDK.
+        OVS-DOCA is recognised by the whole dump: its partly offloaded megaflows have `dp:ovs`, as with DPDK.
         """
         bridge, database, layers = self.bridge, self.evidence.database, self.evidence.layers
         if self.megaflow.layer == "tc" or (bridge is not None and bridge.datapath_type == "system"):
@@ -180,7 +179,7 @@ class Case:
 
     @property
     def is_port_offered(self) -> bool:
-        """Whether Open vSwitch has offered megaflows of the ingress port to a NIC, as the dump or the log shows."""
+        """Whether the dump or the log shows that Open vSwitch offered megaflows of the ingress port to a NIC."""
         held = any(port == self.in_port for port, _, _ in self.evidence.in_hardware)
         return held or any(refusal.port == self.in_port for refusal in self.refusals)
 
@@ -194,7 +193,7 @@ class Case:
 
 
 def shape_of(megaflow: Megaflow) -> Shape:
-    """Return what the megaflow has in common with others that a driver treats equally."""
+    """Return the shape of a megaflow: a driver treats all megaflows of one shape alike."""
     keys = sorted((key.name, _matched(key.inner)) for key in megaflow.keys)
     return megaflow.in_port, tuple(keys), tuple(action.partition("=")[0] for action in megaflow.actions)
 

@@ -55,14 +55,14 @@ from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import render_match
 
 _MAX_CANDIDATES = 100_000
-"""Each takes about two kilobytes."""
+"""Most megaflows to diagnose; each takes about 2 kB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The megaflows to diagnose. `left_out`: number of further megaflows that are not in hardware. `unconfirmed`:
-    number of megaflows that the NIC holds, and no counter proves that it forwards by them. `chained`: number of
-    megaflows in hardware whose chains have another one that is not."""
+    number of megaflows in the NIC without a counter that proves that it forwards by them. `chained`: number of
+    megaflows in hardware whose chains have another one that is not. `absent`: number of blocks without a megaflow."""
 
     candidates: tuple[Case, ...]
     in_hardware: int
@@ -89,7 +89,7 @@ def select_candidates(
     is_selected: Callable[[Case], bool],
     evidence: Evidence | None = None,
 ) -> Selection:
-    """Select the megaflows to diagnose, those that recirculate last. Without services each one is judged by itself."""
+    """Select the megaflows to diagnose; those that recirculate come last. Without services each is judged alone."""
     evidence = evidence or Evidence()
     selector, judge = _Selector(evidence, tuple(services), is_selected), MegaflowJudge(evidence)
     for megaflow in megaflows:
@@ -128,7 +128,7 @@ class _Selector:
         return Case(megaflow, verdict or Verdict.ABSENT, None, answers=answers, overrides=overrides)
 
     def _overridden(self, megaflow: Megaflow) -> tuple[BlockOverride, ...]:
-        """Return the blocks that a megaflow overrides; not those that it drops, as a blocklist does."""
+        """Return the blocks that a megaflow overrides; empty if it drops the packets, as a blocklist does."""
         if megaflow.actions == ("drop",) or not is_recent(megaflow.used_s, self._evidence):
             return ()
         found = self._overrides.overridden(megaflow, self._evidence.internal_ports)
@@ -193,7 +193,7 @@ _UNREFUSED = (Verdict.HW, Verdict.UNCONFIRMED)
 
 
 def _held_rule(megaflow: Megaflow, state: MegaflowState | None, evidence: Evidence) -> HeldRule | None:
-    """Return the rule of a megaflow that the NIC holds although the CPU forwards; None if it is not so."""
+    """Return the rule that the NIC holds of a megaflow whose packets the CPU forwards; else None."""
     if state is None or not state.verdict.is_software or verdict_of(megaflow) is not Verdict.HW:
         return None
     if Anomaly.NOT_IN_HW in state.anomalies:
@@ -224,12 +224,12 @@ def _diagnose(case: Case) -> Case:
         reasons = (off, *reasons)
     if all(reason.likelihood is Likelihood.POSSIBLE for reason in reasons) and (fallback := not_offered(case)):
         reasons = (fallback, *reasons)
-    # Where the packets go counts first: their blocks are not served at all.
+    # Overrides come first: the packets do not reach their backends at all.
     return _with_reasons(case, (*overrides, *_chain(case), *(reasons or (_UNKNOWN,))))
 
 
 def _chain(case: Case) -> Iterator[Reason]:
-    """Yield that an earlier megaflow of the chain is not in hardware, which keeps packets from this one's rule."""
+    """Yield a reason if an earlier megaflow of the chain is not in hardware, so that packets miss this one's rule."""
     before = None if case.place is None else case.place.before
     if before is not None:
         text = "its packets come from a megaflow that is not in hardware: the reason for that one comes first"
@@ -263,9 +263,9 @@ _UNKNOWN = Reason(
 class MegaflowFilter:
     """Selects megaflows that meet all given conditions; without any, megaflows of all blocks, and answers.
 
-    `source` (a client) and `ufid` (first digits) select megaflows outside all blocks too. `internal_ports`: None: there
-    is a config. Without one every megaflow that belongs in hardware is selected, of internal ports only if the datapath
-    says why it is not.
+    `source` (a client) and `ufid` (first digits) select megaflows outside all blocks too. `internal_ports`: None with a
+    config. Without one every megaflow that belongs in hardware is selected, and others if the datapath reports why they
+    are not.
     """
 
     service: str | None = None
@@ -288,7 +288,7 @@ class MegaflowFilter:
         return bool(candidate.services) or self.source is not None
 
     def describe_none(self, *, is_recorded: bool) -> str:
-        """Return a message for the case that no megaflow is selected. `is_recorded`: the dump was made earlier."""
+        """Return the message if no megaflow is selected. `is_recorded`: whether the dump was made earlier."""
         if self.ufid is not None:
             message = f"no megaflow has a ufid that begins with {self.ufid}"
         elif self.source is not None:
@@ -389,14 +389,14 @@ def _reason(reason: Reason) -> dict[str, object]:
 
 
 ReadFlows = Callable[[], tuple[Flow, ...] | None]
-"""Returns the foreign flows; None if there are none to read, as beside a recorded dump."""
+"""Returns the foreign flows; None if they cannot be read, as with a recorded dump."""
 
 _Key = tuple[str, str | None, ExtraBits, frozenset[str]]
 
 
 @dataclass(slots=True)
 class Attribution:
-    """Finds the foreign flows that un-wildcard bits of megaflows. Calls `read_foreign` once, if one has such bits."""
+    """Finds the foreign flows that un-wildcard bits of megaflows. Calls `read_foreign` at most once."""
 
     services: tuple[ExpectedService, ...]
     bridge: str
@@ -452,7 +452,7 @@ class Attribution:
         return self._foreign[0]
 
 
-# Rules that wait in the driver.
+# Rules that the NIC holds and does not use.
 
 
 _REINSTALL = (
@@ -494,7 +494,7 @@ def held_reasons(case: Case, held: HeldRule) -> Iterator[Reason]:
 
 
 def _unresolved(case: Case, evidence: tuple[str, ...]) -> Iterator[Reason]:
-    """Yield that the MAC of the next hop of a tunnel is unknown, as certain if the kernel has asked in vain."""
+    """Yield a reason if the MAC of a tunnel's next hop is unknown; CERTAIN if the next hop does not answer."""
     tunnels = case.evidence.host.tunnels
     for outer in encapsulations(case.megaflow.actions):
         remote = address_text(outer.remote, is_ipv6=outer.is_ipv6)

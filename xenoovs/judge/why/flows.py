@@ -60,7 +60,7 @@ def action_reasons(case: Case) -> Iterator[Reason]:
 
 
 def marked_only(case: Case) -> Reason | None:
-    """Return why the NIC only matches, for a megaflow of DPDK whose actions are no reason by themselves."""
+    """Return why the NIC only marks packets of a DPDK megaflow with supported actions; None for other megaflows."""
     if case.verdict is not Verdict.PARTIAL or case.profile is not Profile.DPDK or not case.egress:
         return None
     text = (
@@ -99,7 +99,7 @@ def _refusals(case: Case) -> tuple[Refusal, ...]:
     if case.verdict is Verdict.TC_SW:
         return ()
     fitting = tuple(refusal for refusal in case.refusals if refusal.fits(case.megaflow))
-    # A line that names the megaflow makes those needless that may be about any of its port.
+    # If a line names the megaflow, lines about any megaflow of its port add nothing.
     named = {refusal.cause for refusal in fitting if refusal.ufid is not None}
     return tuple(one for one in fitting if one.ufid is not None or one.pattern is not None or one.cause not in named)
 
@@ -134,13 +134,13 @@ def _internal_ports(case: Case) -> tuple[str, ...]:
 
 _SHOWN = 3
 _FOR_ROOM = (Objection.TABLE_FULL, Objection.COLLISION)
-"""Objections that no key explains."""
+"""Objections that are not about a key."""
 
 _OWNER = "# ask the {owner} first; then give {it} a lower priority than the flows of xenoovs, or delete it:"
 
 
 def override_reasons(case: Case) -> Iterator[Reason]:
-    """Yield which blocks do not get their packets because of this megaflow, and the foreign flow that made it."""
+    """Yield a reason for each service whose blocks this megaflow overrides, with the foreign flows that cause it."""
     bridge = case.bridge.name if case.bridge is not None else None
     for override in case.overrides:
         actions = ",".join(case.megaflow.actions)
@@ -157,7 +157,7 @@ def override_reasons(case: Case) -> Iterator[Reason]:
 
 
 def unwildcarded_reasons(case: Case) -> Iterator[Reason]:
-    """Yield which bits foreign flows un-wildcard. Nothing if the driver accepts such a rule."""
+    """Yield the bits that foreign flows un-wildcard; nothing if the driver accepts such a rule."""
     bits, answer = case.unwildcarded, case.driver_answer
     if bits is None or (answer is not None and answer.is_accepted):
         return
@@ -230,6 +230,6 @@ def _fix(bits: UnwildcardedBits) -> tuple[str, ...]:
 
 
 def _show(bridge: str, flow: Flow) -> str:
-    """Return the command that shows the flow with its counters; ovs-ofctl takes no priority there."""
+    """Return the command that shows the flow with its counters; ovs-ofctl accepts no priority there."""
     match = ",".join(filter(None, (f"table={flow.table}", render_match_to_send(flow.match))))
     return join(("ovs-ofctl", "--names", "dump-flows", bridge, match))

@@ -25,7 +25,7 @@ _FEWER_ENTRIES = (
     "# a refused rule is offered again only when its megaflow is reinstalled:",
     REVALIDATOR_PURGE,
 )
-"""For a full table: how many entries are needed, and how to need fewer or have a larger table (devlink-dev(8))."""
+"""Commands for a full table: show the entries needed, need fewer, or enlarge the table (devlink-dev(8))."""
 
 
 _REMEDIES: Mapping[Objection, tuple[str, ...]] = {
@@ -45,14 +45,14 @@ _REMEDIES: Mapping[Objection, tuple[str, ...]] = {
     Objection.UPLINK: ("devlink dev param set pci/{pci} name esw_multiport value 1 cmode runtime", REVALIDATOR_PURGE),
     Objection.OFFLOAD_OFF: ("ethtool -K {port} hw-tc-offload on", REVALIDATOR_PURGE),
 }
-"""Commands; those with the PCI address are of mlx5 (networking/devlink/mlx5.rst of Linux)."""
+"""Commands; those with a PCI address are for mlx5 (networking/devlink/mlx5.rst of Linux)."""
 
 
 _OTHER_KERNEL = "# use a kernel that is built with CONFIG_NET_TC_SKB_EXT=y, as those of RHEL and Ubuntu"
 
 
 def chain_reasons(case: Case) -> Iterator[Reason]:
-    """Yield that this kernel has no chains of rules, for a megaflow that recirculates packets."""
+    """Yield a reason for a megaflow that recirculates packets, if this kernel cannot offload chains."""
     kernel = case.evidence.host.kernel
     if isinstance(kernel, Unknown) or kernel.has_tc_chains is not False:
         return
@@ -125,7 +125,7 @@ def _answered(answer: DriverAnswer, case: Case) -> Reason:
 
 
 def _unanswered(answer: DriverAnswer, case: Case) -> Reason:
-    """Return the reason for a rule of which no trial says anything."""
+    """Return the reason for a rule about which the trial proves nothing."""
     if answer.error is None:
         text = "the trial proves nothing: the kernel took it as another rule than the one of this megaflow"
     else:
@@ -134,7 +134,7 @@ def _unanswered(answer: DriverAnswer, case: Case) -> Reason:
 
 
 def _reports(answer: DriverAnswer) -> tuple[str, ...]:
-    """Return the words of the driver; first those that explain the rule."""
+    """Return the messages of the driver; first the one about the rule."""
     words = (answer.message, *answer.further)
     return tuple(f"the driver reports: {message}" for message in words if message is not None)
 

@@ -53,8 +53,8 @@ _KEYS = {"pkt_mark": "skb_mark", "actset_output": "in_port", "conj_id": "recirc_
 @dataclass(frozen=True, slots=True)
 class LogPattern:
     """A text of the log and its meaning. `source`: where Open vSwitch writes it, a name in SOURCES of the offload
-    table. `applies`: returns whether a megaflow is of the kind that the text names; None: it names no kind.
-    `needs_failure`: it is about a megaflow only if a failure follows at once, as other requests are refused too."""
+    table. `applies`: returns whether a megaflow is of the kind that the text names; None if it names none.
+    `needs_failure`: it is about a megaflow only if a failure follows at once; other requests are refused too."""
 
     pattern: re.Pattern[str]
     cause: Cause
@@ -95,7 +95,7 @@ def _pattern(
 
 
 LOG_PATTERNS = tuple(_pattern(**row) for row in _DATA["patterns"])
-"""The first one that is found in a message counts."""
+"""The first one found in a message counts."""
 
 
 _LINE = regex(
@@ -106,24 +106,24 @@ _LINE = regex(
 """The default pattern of the log file (ovs-vswitchd(8), "Logging Options")."""
 
 _FIRST = "00001"
-"""Each thread numbers its lines; the main thread, which has no name, from the start of the process (lib/vlog.c)."""
+"""Number of a thread's first line; that of the main thread, which has no name, begins a process (lib/vlog.c)."""
 
 _TOOL_MODULES = frozenset(("dpif_netlink", "netlink_socket", "unixctl"))
-"""Modules with the first line of a tool such as ovs-dpctl, which may stand in a log that was copied from a terminal."""
+"""Modules in the first line of a tool such as ovs-dpctl, which a log copied from a terminal may contain."""
 
 _FAILED = regex(r"failed to offload flow: (?P<error>.*): (?P<port>\S+)")
 _PUT = regex(r"\S+: (?P<text>failed to put(?:\[[a-z]+\])+ \((?P<error>[^()]*)\)) ufid:(?P<ufid>[0-9a-f-]{36}) ")
-"""dpif_offload_operate() of lib/dpif-offload.c since 4.0 (commit 978756d35), of a megaflow that a provider refused for
-another reason than room or support."""
+"""dpif_offload_operate() of lib/dpif-offload.c since 4.0 (commit 978756d35), for a megaflow that a provider refused for
+a reason other than room or support."""
 NO_ENTRY = "No such file or directory"
 """ENOENT: the device has no ingress qdisc, or the kernel has no module for an action of the rule (act_pedit ...)."""
 _NO_REASON = ("Operation not supported",)
-"""Errors of refusals whose reason was logged before; alone they give no reason."""
+"""Errors of refusals whose reason was logged before; alone they explain nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refusal in the log. `pattern`: None: maybe of all megaflows of the port. `ufid`: None if the log has none."""
+    """A refusal in the log. `pattern`: None if it may be about any megaflow of the port. `ufid`: None if not logged."""
 
     cause: Cause
     message: str

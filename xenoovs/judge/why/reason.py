@@ -48,7 +48,7 @@ class Likelihood(IntEnum):
 
     CONFIRMED: the datapath, Open vSwitch or the driver reported it for this very megaflow.
     CERTAIN:   a setting or property that keeps every such megaflow out.
-    LIKELY:    the evidence points there, and none speaks against it.
+    LIKELY:    the evidence suggests it, and none contradicts it.
     POSSIBLE:  worth checking.
     """
 
@@ -60,7 +60,7 @@ class Likelihood(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One reason. `fix`: commands to type, in order; `#` begins a comment; empty: nothing fixes it on this host.
+    """One reason. `fix`: commands to type, in order; `#` begins a comment; empty if nothing on this host fixes it.
     `source`: where Open vSwitch decides it or writes the line of the log."""
 
     cause: Cause

@@ -40,7 +40,7 @@ def setting_reasons(case: Case) -> Iterator[Reason]:
 
 
 def not_offered(case: Case) -> Reason | None:
-    """Return the reason for a megaflow that nothing keeps out of the hardware now."""
+    """Return the reason for a megaflow that nothing keeps out of the hardware now; None for others."""
     history = case.evidence.history
     is_offered = case.verdict is not Verdict.SW or history is None or case.in_port not in history.providers
     if is_offered or case.evidence.offload is None or not case.evidence.offload.is_on:
@@ -54,7 +54,7 @@ def not_offered(case: Case) -> Reason | None:
 
 
 def likely_off(case: Case) -> Reason | None:
-    """Return that hw-offload is probably off, if the dump is all there is and nothing in it is offloaded."""
+    """Return that hw-offload is probably off, if there is only a dump and nothing in it is offloaded; else None."""
     layers, evidence = case.evidence.layers, case.evidence
     if evidence.database is not None or evidence.offload is not None or case.is_userspace or case.refusals:
         return None
@@ -67,9 +67,9 @@ def likely_off(case: Case) -> Reason | None:
 
 
 def _datapath(case: Case) -> Iterator[Reason]:
-    bridge, port, is_told = case.bridge, case.interface, any(name == OFFLOAD_INFO for name, _ in case.megaflow.extra)
-    is_told = is_told or DOCA_LAYER in case.evidence.layers
-    is_software = case.is_userspace and not is_told and case.verdict is Verdict.SW
+    bridge, port, is_doca = case.bridge, case.interface, any(name == OFFLOAD_INFO for name, _ in case.megaflow.extra)
+    is_doca = is_doca or DOCA_LAYER in case.evidence.layers
+    is_software = case.is_userspace and not is_doca and case.verdict is Verdict.SW
     if bridge is None and is_software and not case.is_port_offered:
         text = "userspace datapath: a NIC forwards only for ports of type dpdk or doca"
         seen = (f"the dump has {MINIFLOW}, which the kernel's datapath never writes",)
@@ -127,7 +127,7 @@ def _policy(case: Case) -> Iterator[Reason]:
 
 
 def _excluding(case: Case, port: str) -> str | None:
-    """Return the hw-offload-priority by which Open vSwitch added a port without a provider; None if there is none."""
+    """Return the hw-offload-priority that leaves a port without a provider; None if it has another reason or none."""
     history, database = case.evidence.history, case.evidence.database
     home = None if database is None else database.bridge_of(port)
     state = None if home is None else home.port(port)
@@ -137,7 +137,7 @@ def _excluding(case: Case, port: str) -> str | None:
 
 
 def _excluded(case: Case) -> Iterator[Reason]:
-    """Yield that a setting of the ingress port, or of an output port, keeps it from the hardware."""
+    """Yield a reason for each ingress or output port that its hw-offload-priority keeps from the hardware."""
     ports = (case.in_port,) if case.in_port and case.verdict is Verdict.SW else ()
     for port in dict.fromkeys((*ports, *case.egress)):
         priority = _excluding(case, port)
