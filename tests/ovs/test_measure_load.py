@@ -243,6 +243,17 @@ def test_a_generator_that_dies_ends_the_run_with_a_sentence(
     assert (flows(lab), groups(lab), left_over(lab)) == (before, [], [])
 
 
+def test_flows_come_back_after_a_killed_experiment(lab: Lab, quick: Callable[[str], list[object]]) -> None:
+    before = flows(lab)
+    process = start(*quick("load latency"))
+    eventually(lambda: flows(lab) != before or process.poll() is not None, "the split is on the bridge")
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+    eventually(lambda: flows(lab) == before, "the flows come back")
+    eventually(lambda: not left_over(lab), "everything that was started has ended, and was undone")
+
+
 _SHORT = (("load rate", 4), ("load latency", 1), ("compare designs", 12))
 _POINTS = [
     pytest.param(experiment, at, marks=() if (experiment, at) in _SHORT else pytest.mark.long)
