@@ -1,4 +1,4 @@
-"""Addresses as the balancer means them: MAC addresses and IP addresses, parsed strictly, and ranges of ports."""
+"""Addresses, parsed strictly: MAC addresses, IP addresses and VIPs, and ranges of ports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def prefix_of(vip: Vip) -> tuple[IPAddress, int]:
 
 
 def prefix_text(vip: Vip) -> str:
-    """Return a VIP as a route has it: 192.0.2.10/32."""
+    """Return a VIP in the form of a route: 192.0.2.10/32."""
     first, length = prefix_of(vip)
     return f"{first}/{length}"
 
@@ -72,7 +72,7 @@ class Mac:
 
 
 def parse_mac(text: str) -> Mac:
-    """Six octets with colons, any case. Raises ValueError with the value."""
+    """Parse six octets with colons, in any case. Raises ValueError with the value."""
     if not _MAC.fullmatch(text):
         raise ValueError(f"{text!r} is not a MAC address of the form 02:00:5e:10:00:01")
     return Mac(int(text.replace(":", ""), 16))
@@ -99,7 +99,7 @@ class PortRange:
 
 
 def merge_ports(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
-    """Return the same ports in the fewest ranges, sorted: ranges that overlap or touch become one."""
+    """Return the same ports in the fewest ranges, sorted. Ranges that overlap or touch become one."""
     merged: list[PortRange] = []
     for ports in sorted(ranges):
         if merged and ports.first <= merged[-1].last + 1:
@@ -110,7 +110,7 @@ def merge_ports(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
 
 
 def checksum(data: bytes | bytearray) -> int:
-    """Return the Internet checksum (RFC 1071) of bytes that are not all 0; 0 where a right checksum is among them."""
+    """Return the Internet checksum (RFC 1071) of bytes that are not all 0; 0 if they include their right checksum."""
     # The sum of 16-bit words with the carry added back is the remainder by 0xffff (RFC 1071, 2).
     rest = int.from_bytes(data + bytes(len(data) % 2), "big") % 0xFFFF
     return 0xFFFF - rest if rest else 0

@@ -1,4 +1,4 @@
-"""A balancer as the config describes it: one bridge, its ports, services and backends. Values only."""
+"""The balancer of a config: one bridge, its ports, services and backends. Values only."""
 
 from __future__ import annotations
 
@@ -359,9 +359,9 @@ class Protocol(Enum):
 
 
 def usual_positions(field: KeyField, protocol: Protocol | None) -> tuple[int, ...] | None:
-    """Return the order of the bits of a service that lists none; None: 0, 1, 2, ... Linux opens TCP connections from
-    even ports, as long as one is free (__inet_hash_connect() in net/ipv4/inet_hashtables.c), so that the lowest bit of
-    a TCP source port comes last."""
+    """Return the order of the bits of a service that lists none; None for 0, 1, 2, ... Linux opens TCP connections from
+    even ports as long as one is free (__inet_hash_connect() in net/ipv4/inet_hashtables.c), so the lowest bit of a TCP
+    source port comes last."""
     is_tcp_port = (field, protocol) == (KeyField.SOURCE_PORT, Protocol.TCP)
     return (*range(1, MAX_KEY_BITS), 0) if is_tcp_port else None
 
@@ -385,12 +385,12 @@ class Churn(Enum):
 class Claim:
     """The packets a service is for. No vips: every packet of `families`. No protocol: any. No ports: any.
 
-    Ports stand only beside a protocol that has some. With vips, a family that none of them has gets no packet. Of two
-    claims with nested prefixes, or an address in a prefix, the longer one has the packets that both describe, but a
-    claim of a VLAN goes before one of every VLAN.
+    Only protocols with ports have ports. With VIPs, a family without a VIP gets no packet. Of two claims with nested
+    prefixes, or an address in a prefix, the longer one has the packets of both, but a claim of a VLAN goes before one
+    of every VLAN.
 
-    `in_port`: the port of the bridge that they enter by; None: the ingress ports of the bridge. `vlan`: of their
-    frames, or NO_TAG; None: every VLAN, and frames without a tag.
+    `in_port`: the port of the bridge through which they enter; None for the ingress ports of the bridge. `vlan`: of
+    their frames, or NO_TAG; None for every VLAN and frames without a tag.
     """
 
     families: frozenset[Family]
@@ -402,7 +402,7 @@ class Claim:
 
     @property
     def served_families(self) -> tuple[Family, ...]:
-        """The IP versions of which some packet is claimed, IPv4 first."""
+        """Return the IP versions of the claimed packets, IPv4 first."""
         named = {family_of(vip) for vip in self.vips} if self.vips else self.families
         return tuple(family for family in Family if family in self.families and family in named)
 
@@ -410,13 +410,14 @@ class Claim:
         return tuple(vip for vip in self.vips if family_of(vip) is family)
 
     def prefix_length(self, address: IPAddress) -> int | None:
-        """The length of the VIP that holds this address, 0 without VIPs; None: packets to it are not claimed."""
+        """Return the length of the VIP that contains this address, 0 without VIPs; None if packets to it are not
+        claimed."""
         if not self.vips:
             return 0
         return max((prefix_of(vip)[1] for vip in self.vips if holds(vip, address)), default=None)
 
     def overlaps(self, other: Claim) -> bool:
-        """Whether some packet belongs to both: no prefix of one is longer."""
+        """Return whether some packet belongs to both, as no prefix of one is longer."""
         return (
             self.in_port == other.in_port
             and share_frames(self.vlan, other.vlan)
@@ -428,7 +429,7 @@ class Claim:
 
 
 def share_frames(vlan: int | None, other: int | None) -> bool:
-    """Return whether some frame is in both, as `Claim.vlan`."""
+    """Return whether some frame is in both VLANs, given as `Claim.vlan`."""
     return vlan is None or other is None or vlan == other
 
 
@@ -481,7 +482,7 @@ class Service:
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        """The weights that split the clients: those of backups are 0, unless no other backend has a weight."""
+        """Return the weights that split the clients. Those of backups are 0, unless no other backend has a weight."""
         weights = tuple(backend.weight for backend in self.backends)
         if not any(backend.is_backup for backend in self.backends):
             return weights
@@ -490,14 +491,14 @@ class Service:
 
     @property
     def target_shares(self) -> tuple[Fraction, ...]:
-        """The share of the clients that the weights give each backend, 0..1; all 0 where none has a weight."""
+        """Return the share (0..1) of the clients of each backend by its weight; all 0 if none has a weight."""
         weights = self.weights
         total = sum(weights) or Fraction(1)
         return tuple(weight / total for weight in weights)
 
     @property
     def backups(self) -> Service | None:
-        """The service as it is while no other backend serves; None: no backup would serve then."""
+        """Return the service for the time in which only backups serve; None if no backup would serve."""
         if not any(backend.is_backup and backend.weight for backend in self.backends):
             return None
         only = tuple(b if b.is_backup else replace(b, weight=_NOTHING) for b in self.backends)
@@ -505,7 +506,7 @@ class Service:
 
 
 def probe_port(service: Service, backend: Backend) -> int | None:
-    """Return the port at which the health check of a service tries a backend; None: at none."""
+    """Return the port of a backend to which the health check of a service connects; None if it uses none."""
     health = service.health
     if health is None or not (health.probe.has_port or health.probe is ProbeKind.EXEC):
         return None
@@ -613,32 +614,32 @@ class Uplinks:
 
     @property
     def buckets(self) -> int:
-        """Next hops in a group; 0 if there are no groups."""
+        """Return the number of next hops in a group; 0 without groups."""
         return 0 if self.failover is None else self.depth or 2
 
     @property
     def label(self) -> str:
-        """A name that is unique over hosts: `ovsbr1`, or `ovsbr1@0000c470bda056ac`."""
+        """Return a name that is unique over hosts: `ovsbr1`, or `ovsbr1@0000c470bda056ac`."""
         return label_of(self.bridge, self.datapath_id)
 
 
 def label_of(bridge: str, datapath_id: int | None) -> str:
-    """As `Uplinks.label`."""
+    """Return what `Uplinks.label` returns."""
     return bridge if datapath_id is None else f"{bridge}@{datapath_id:016x}"
 
 
 RemoteName = tuple[str, str]
-"""Names of a tunnel and of one of its remotes."""
+"""The name of a tunnel and of one of its remotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Balancer:
     """The whole config of one bridge.
 
-    `services`: those of clients. `model.remote.every_service` has those of remotes too. `announce`: None: no VIP is
-    announced. `tunnels`: tunnels of hosts, for whose packets paths are chosen. `source_ports`: of paths that were
-    found, in their order, by tunnel and remote. `switch_tunnels`: tunnels of Open vSwitch itself, behind which backends
-    are. `leaving`: next hops of no backend, which a switch still sends clients or open connections to.
+    `services`: services of clients; `model.remote.every_service` has those of remotes too. `announce`: None if no VIP
+    is announced. `tunnels`: tunnels of hosts, for whose packets we choose paths. `source_ports`: of paths that were
+    found, in their order, by tunnel and remote. `switch_tunnels`: tunnels of Open vSwitch itself to backends.
+    `leaving`: next hops of removed backends, to which a switch still sends clients or open connections.
     """
 
     uplinks: Uplinks
@@ -651,7 +652,7 @@ class Balancer:
 
     @property
     def announced_vips(self) -> dict[Vip, tuple[str, ...]]:
-        """The VIPs to announce, each with the names of its services."""
+        """Return the VIPs to announce, each with the names of its services."""
         found: dict[Vip, tuple[str, ...]] = {}
         for service in self.services if self.announce else ():
             for vip in service.claim.vips if service.announced else ():
@@ -660,40 +661,40 @@ class Balancer:
 
     @property
     def egress_ports(self) -> tuple[str, ...]:
-        """Every port that packets of clients leave by, the default first, then by name."""
+        """Return every port through which packets of clients leave, the default first, then by name."""
         others = {hop.port for hop in self._hops} - {self.uplinks.egress}
         return (self.uplinks.egress, *sorted(others))
 
     @property
     def tunnel_ports(self) -> tuple[str, ...]:
-        """The ports of tunnels of Open vSwitch that packets of clients leave by, by name."""
+        """Return the tunnel ports of Open vSwitch through which packets of clients leave, by name."""
         return tuple(sorted({hop.port for hop in self._hops if is_tunneled(hop)}))
 
     @property
     def remote_ends(self) -> tuple[RemoteEnd, ...]:
-        """The ends of tunnels of Open vSwitch that packets of clients leave for, without repetition."""
+        """Return the tunnel ends of Open vSwitch to which packets of clients leave, without repetition."""
         # Mostly there are none, and thousands of backends.
         ends = (remote_end_of(hop, self.switch_tunnels) for hop in self._hops if self.switch_tunnels)
         return tuple(dict.fromkeys(end for end in ends if end is not None))
 
     @property
     def ipsec_ports(self) -> frozenset[str]:
-        """The ports of tunnels that are to be encrypted."""
+        """Return the tunnel ports that must be encrypted."""
         return frozenset(end.port for end in self.remote_ends if end.tunnel.ipsec is not None)
 
     @property
     def cpu_encrypted_ports(self) -> frozenset[str]:
-        """The ports of tunnels that the CPU encrypts, so that it encapsulates too."""
+        """Return the tunnel ports that the CPU encrypts, and so encapsulates."""
         return frozenset(end.port for end in self.remote_ends if end.tunnel.is_encrypted_by_cpu)
 
     @property
     def bfd_ports(self) -> frozenset[str]:
-        """The ports of tunnels that are watched by BFD."""
+        """Return the tunnel ports that BFD monitors."""
         return frozenset(end.port for end in self.remote_ends if end.tunnel.bfd is not None)
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """Every port of the bridge that the config names, without repetition."""
+        """Return every port of the bridge in the config, without repetition."""
         tunnels = (port for tunnel in self.tunnels for port in tunnel.ports)
         return tuple(dict.fromkeys((*self.uplinks.ingress, *self.egress_ports, *tunnels)))
 
@@ -708,7 +709,7 @@ class Balancer:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sought:
-    """An address whose MAC is wanted, on the network of a device and in a network namespace; empty: as routes say."""
+    """An address whose MAC is needed, on the network of a device, by route if empty, in a network namespace."""
 
     netns: str
     interface: str
@@ -719,7 +720,7 @@ Macs = Mapping[Sought, Mac]
 
 
 def sought(balancer: Balancer) -> dict[Sought, tuple[str, ...]]:
-    """The addresses to be found, each with the `service/backend` that it is for, in the order of the config."""
+    """Return the addresses to resolve, each with its `service/backend`, in the order of the config."""
     found: dict[Sought, tuple[str, ...]] = {}
     for service in balancer.services:
         for backend in service.backends:
@@ -729,7 +730,7 @@ def sought(balancer: Balancer) -> dict[Sought, tuple[str, ...]]:
 
 
 def with_macs(balancer: Balancer, macs: Macs) -> Balancer:
-    """The balancer with the MACs that were found; backends that have none yet have no weight. The same balancer where
+    """Return the balancer with the MACs that were found; backends without a MAC have no weight. The same balancer if
     every MAC is configured."""
     if not any(backend.follows for service in balancer.services for backend in service.backends):
         return balancer
@@ -737,7 +738,7 @@ def with_macs(balancer: Balancer, macs: Macs) -> Balancer:
 
 
 def sought_of(service: Service, backend: Backend) -> Sought | None:
-    """Where a backend is to be found; None for one with a MAC of the config."""
+    """Return the address of a backend to resolve; None if the config has its MAC."""
     if not backend.follows or backend.address is None:
         return None
     health = service.health

@@ -8,7 +8,7 @@ from xenoovs.dataclass import dataclass
 from xenoovs.model.address import Family
 
 MAX_KEY_BITS = 16
-"""The deepest blocks that there are: 65,536 of them."""
+"""The largest depth of blocks: 65,536 blocks."""
 
 
 class KeyField(Enum):
@@ -19,12 +19,12 @@ class KeyField(Enum):
 
     @property
     def label(self) -> str:
-        """What a message calls it."""
+        """Return its name in messages."""
         return "address" if self is KeyField.SOURCE_ADDRESS else "source port"
 
     @property
     def needs_ports(self) -> bool:
-        """Whether only packets of a protocol with ports have it."""
+        """Return whether only packets of a protocol with ports have it."""
         return self is KeyField.SOURCE_PORT
 
     def width(self, family: Family) -> int:
@@ -34,9 +34,9 @@ class KeyField(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BlockKey:
-    """The bits that split the clients of a service. `field`: the part of the packet that holds them. `positions`: bit
-    numbers, 0 the lowest bit of the field, in the order in which blocks use them; None: 0, 1, 2, ... `width`: how many
-    bits are used at most, 0..16; None: 16. As few are used as the tolerance needs."""
+    """The bits that split the clients of a service. `field`: the part of the packet with these bits. `positions`: bit
+    numbers, 0 the lowest bit of the field, in the order in which blocks use them; None for 0, 1, 2, ... `width`: most
+    bits to use, 0..16; None for 16. Blocks use as few as the tolerance needs."""
 
     field: KeyField = KeyField.SOURCE_ADDRESS
     positions: tuple[int, ...] | None = None
@@ -44,12 +44,12 @@ class BlockKey:
 
     @property
     def max_width(self) -> int:
-        """The largest depth that a block can have."""
+        """Return the largest depth of a block."""
         listed = MAX_KEY_BITS if self.positions is None else len(self.positions)
         return listed if self.width is None else min(self.width, listed)
 
     def agrees(self, other: BlockKey) -> bool:
-        """Return whether a block of either key is the same clients under both."""
+        """Return whether every block has the same clients under both keys."""
         return (self.field, self.positions) == (other.field, other.positions)
 
 

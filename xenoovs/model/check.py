@@ -117,7 +117,7 @@ def _check_backend_names(service: ServiceForm, path: KeyPath) -> Iterator[Remark
 
 
 def _check_backend_macs(service: ServiceForm, path: KeyPath, *, default_egress: str) -> Iterator[Remark]:
-    """On one port a MAC is one server; two backends with it would be one server with two weights."""
+    """Find backends with the same MAC on one port: they would be one server with two weights."""
     first: dict[tuple[object, object], int] = {}
     for index, backend in enumerate(service.backends):
         port = backend.egress or default_egress
@@ -165,7 +165,7 @@ def _pools(service: ServiceForm) -> list[list[BackendForm]]:
 def check_health(
     service: ServiceForm, health: Health | None, path: KeyPath, *, defaults: Given, for_lab: bool
 ) -> Iterator[Remark]:
-    """Keys against each other, and backends that cannot be asked."""
+    """Check keys against each other, and find backends that cannot be probed."""
     here = (*path, "health")
     if health is None:
         if service.health and "probe" not in {**defaults, **service.health}:
@@ -215,7 +215,7 @@ def _check_addresses(service: ServiceForm, path: KeyPath, probe: ProbeKind, *, f
 
 
 def check_agent(service: ServiceForm, found: AgentCheck | None, path: KeyPath, *, for_lab: bool) -> Iterator[Remark]:
-    """An agent without a port, and servers without the address at which it listens."""
+    """Find an agent without a port, and servers without the address at which it listens."""
     if found is None:
         if service.agent_check:
             yield Remark((*path, "agent_check"), "the agent has no port; add `port: 9707`")
@@ -270,7 +270,8 @@ def _own_port(bridge: str) -> str:
 
 
 def check_backend_ports(switch: Uplinks, services: Iterable[Numbered]) -> Iterator[Remark]:
-    """OpenFlow drops a packet that is output to the port it came from (OpenFlow 1.4.1, 7.2.1, OFPP_IN_PORT)."""
+    """Find backends at ingress ports: OpenFlow drops a packet to the port it came from (OpenFlow 1.4.1, 7.2.1,
+    OFPP_IN_PORT)."""
     for i, service in services:
         for j, backend in enumerate(service.backends):
             here = ("services", i, "backends", j, "egress")
@@ -320,8 +321,7 @@ def _bits(number: int) -> str:
 def check_parts(
     config: FileForm, balancer: Balancer, *, for_lab: bool = False, groups: Sequence[frozenset[str]] = ()
 ) -> Iterator[Remark]:
-    """Find every mistake that two or more right values make together. `balancer`: the model of the config. `for_lab`,
-    `groups`: as check_config."""
+    """Find every mistake that two or more right values make together. `for_lab`, `groups`: as in check_config."""
     switch, tunnels, services = config.switch, config.switch_tunnels, tuple(enumerate(config.services))
     yield from check_switch(switch)
     yield from check_backend_ports(switch, services)
@@ -428,7 +428,7 @@ def _endpoint(backend: BackendForm) -> str:
 
 
 def check_nat_ingress(switch: Uplinks, services: Iterable[Numbered]) -> Iterator[Remark]:
-    """Check that it is clear by which port what backends send leaves."""
+    """Check that only one port is possible for packets that backends send."""
     if len(switch.ingress) == 1:
         return
     for i, service in services:

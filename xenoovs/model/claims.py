@@ -1,4 +1,4 @@
-"""What services cannot share: names, packets, VIP MACs, servers of NAT.
+"""Finds what services cannot share: names, packets, VIP MACs, servers of NAT.
 
 Claims are intervals of ports, which avoids comparing all pairs of services.
 """
@@ -28,7 +28,7 @@ def family_label(family: Family) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Packets that another owner holds: `place` is a VIP, or a family where neither claim has one."""
+    """Packets that another owner has. `place`: a VIP, or a family if neither claim has one."""
 
     owner: int
     place: Family | Vip
@@ -51,13 +51,13 @@ class Clash:
 @dataclass(slots=True)
 class Occupancy:
     """Claims added so far. Claims without VIPs must come before those with VIPs. A longer prefix, or an address, in a
-    prefix is another place: routing gives it its packets."""
+    prefix does not clash: the longer one has its packets."""
 
     _held: dict[_Space, list[tuple[PortRange, int]]] = field(default_factory=dict)
     _vlans: dict[int | None, None] = field(default_factory=lambda: {None: None})
 
     def add(self, claim: Claim, *, owner: int) -> Clash | None:
-        """Hold the packets of `claim`; the first packets that are held already, if any, and then nothing is added."""
+        """Add the packets of `claim`. If some are taken, return the first clash and add nothing."""
         wanted = tuple(_spaces(claim))
         for place, protocol, ports in wanted:
             clash = self._holder(place, protocol, ports, claim.vlan)
@@ -84,7 +84,7 @@ class Occupancy:
 
 
 def _spaces(claim: Claim) -> Iterator[tuple[Family | Vip, Protocol | None, PortRange]]:
-    """The packets of a claim as boxes: any protocol is all that have a name, and None for the rest."""
+    """Yield the packets of a claim as boxes: any protocol becomes every named one, and None for the rest."""
     families = sorted(claim.families, key=lambda family: family.bits)
     places: tuple[Family | Vip, ...] = claim.vips or tuple(families)
     protocols = (*Protocol, None) if claim.protocol is None else (claim.protocol,)
@@ -95,7 +95,7 @@ def _spaces(claim: Claim) -> Iterator[tuple[Family | Vip, Protocol | None, PortR
 
 
 def claimed_by(service: Service) -> tuple[object, ...]:
-    """Return all that a service shares with no other one."""
+    """Return everything of a service that no other may share."""
     return service.name, service.claim, service.vip_mac, tuple(_answers(service))
 
 

@@ -1,4 +1,4 @@
-"""A Balancer as the tree of a config in normal form, every default written out, and the tree as YAML or JSON."""
+"""Writes a Balancer as the tree of a config in normal form, with every default, and the tree as YAML or JSON."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def render_json(value: Value) -> str:
 
 
 def config_tree(balancer: Balancer) -> Tree:
-    """Return the whole config. Raises ValueError, as `render_config`."""
+    """Return the tree of the whole config. Raises what `render_config` raises."""
     tree: Tree = {"version": 1, "switch": SWITCH.write(balancer.uplinks)}
     if balancer.announce is not None:
         tree["announce"] = form_of(Announce).write(balancer.announce)
@@ -79,7 +79,7 @@ def config_tree(balancer: Balancer) -> Tree:
 
 
 def service_tree(service: Service) -> Tree:
-    """Return a service as its entry in `services`. Raises ValueError, as `render_config`."""
+    """Return a service as its entry in `services`. Raises what `render_config` raises."""
     written: Tree = form_of(ServiceForm).write(
         {
             "name": service.name,
@@ -142,6 +142,6 @@ def _bits(service: Service) -> str | int | tuple[int, ...]:
 
 
 def render_text(text: str) -> str:
-    """Return text as YAML, without quotes where it then still is text."""
+    """Return text as YAML, without quotes if it is still text then."""
     is_plain = _PLAIN.fullmatch(text) and parse_plain_scalar(text) == text
     return text if is_plain else json.dumps(text, ensure_ascii=False)

@@ -20,18 +20,18 @@ NO_TAG = 0
 
 
 def vlan_text(vlan: int | None) -> str:
-    """Return a VLAN, or that there is no tag, as the end of what packets get; empty for None."""
+    """Return `+vlan7`, `+untagged`, or an empty text for None."""
     return "" if vlan is None else "+untagged" if vlan == NO_TAG else f"+vlan{vlan}"
 
 
 class _Hop:
-    """What every next hop has, besides the port of the bridge that packets to it leave by."""
+    """A next hop, with the port of the bridge through which packets to it leave."""
 
     __slots__ = ()
 
     @property
     def is_known(self) -> bool:
-        """Whether packets can be sent there: its address was configured, or found."""
+        """Return whether packets can be sent to it: its address was configured or found."""
         return mac_of(self) != UNKNOWN_MAC
 
 
@@ -106,7 +106,7 @@ class Translated(_Hop):
 
     @property
     def endpoint(self) -> str:
-        """Address and port, as a person reads them."""
+        """Return address and port as text."""
         return str(self.address) if self.l4_port is None else f"{self.address}:{self.l4_port}"
 
     def __str__(self) -> str:
@@ -125,12 +125,12 @@ class Tunneled(_Hop):
 
     @property
     def has_own_port(self) -> bool:
-        """Whether the port leads to this remote alone, so that packets need not carry its address."""
+        """Return whether the port leads only to this remote, so that flows need not set its address."""
         return remote_of_port(self.port) == self.remote
 
     @property
     def tunnel(self) -> str:
-        """The name of the tunnel that the port is of."""
+        """Return the name of the port's tunnel."""
         return self.port.removesuffix(port_of_remote("", self.remote))
 
     def __str__(self) -> str:
@@ -148,7 +148,7 @@ def port_of_remote(tunnel: str, remote: IPv4Address) -> str:
 
 
 def remote_of_port(port: str) -> IPv4Address | None:
-    """Return the remote that a tunnel port leads to; None: to any, as set by flows."""
+    """Return the remote of a tunnel port; None if flows set it."""
     found = _OWN_PORT.fullmatch(port)
     return IPv4Address(int(found[1], 16)) if found else None
 
@@ -231,7 +231,7 @@ def with_mac(hop: NextHop, mac: Mac) -> NextHop:
 
 
 def written_and_port(hop: NextHop | None) -> tuple[str, str]:
-    """Return what packets to a next hop get, and the port that they leave by, as a person reads it."""
+    """Return the fields that packets to a next hop get, and their port, as text."""
     match hop:
         case SourcePort(source_port, port):
             return f"source port {source_port}", port

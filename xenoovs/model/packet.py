@@ -1,4 +1,4 @@
-"""A client's packet as far as a balancer looks at it, and which service and backends may answer it."""
+"""The fields of a client's packet that a balancer uses, and which service has the packet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NEIGHBOUR_DISCOVERY = range(133, 138)
 
 
 def claims(claim: Claim, packet: Packet) -> bool:
-    """Whether the packet is one of those that `claim` describes."""
+    """Return whether `claim` has the packet."""
     if packet.family not in claim.families or claim.prefix_length(packet.destination) is None:
         return False
     if _is_neighbour_discovery(packet):
@@ -63,8 +63,8 @@ def _is_neighbour_discovery(packet: Packet) -> bool:
 
 
 def service_of(balancer: Balancer, packet: Packet) -> Service | None:
-    """The service of clients, or of a remote, whose packet this is; None: other traffic. Of nested claims one of a VLAN
-    goes first, then the longest prefix."""
+    """Return the service of clients, or of a remote, that has this packet; None for other traffic. Of nested claims one
+    of a VLAN goes first, then the longest prefix."""
     ingress = balancer.uplinks.ingress
     claimed = (
         service

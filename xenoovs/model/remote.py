@@ -62,7 +62,7 @@ def claim_of_remote(tunnel: HostTunnel, remote: Remote) -> Claim:
 
 
 def any_source_ports(tunnel: HostTunnel, remote: Remote) -> tuple[int, ...]:
-    """Return source ports for paths that are not looked for: the same at each call, others for each pair of hosts."""
+    """Return source ports for paths without discovery: the same at each call, others for each pair of hosts."""
     from hashlib import blake2s
 
     chosen = dict[int, None]()

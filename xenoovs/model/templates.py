@@ -9,7 +9,7 @@ _NO_CONFIGS = frozenset({"prometheus-alerts"})
 
 
 def template_names() -> tuple[str, ...]:
-    """Names for `read_template`, sorted."""
+    """Return the names for `read_template`, sorted."""
     entries = (entry.name for entry in _folder().iterdir())
     names = {name.removesuffix(_SUFFIX) for name in entries if name.endswith(_SUFFIX)}
     return tuple(sorted(names - _NO_CONFIGS))
@@ -21,7 +21,7 @@ def describe_templates() -> dict[str, str]:
 
 
 def read_template(name: str) -> str:
-    """The text of a template. Raises KeyError for a name that is not among `template_names`."""
+    """Return the text of a template. Raises KeyError for a name that is not in `template_names`."""
     if name not in template_names():
         raise KeyError(name)
     return (_folder() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Plain values of a config, each with its place in the file, and the single ones: what is accepted and what is not."""
+"""Parsers of single values of a config, and the place of each value in its file."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def render_path(path: KeyPath) -> str:
 
 
 def show(value: object) -> str:
-    """A value for a message, shortened: text in quotes, numbers as they were written."""
+    """Return a value for a message, shortened: text in quotes, numbers as they were written."""
     match value:
         case None:
             return "an empty value"
@@ -99,7 +99,7 @@ class Mark(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where the value, and the key before it, of each path stand."""
+    """The position of the value of each path, and of its key."""
 
     values: Mapping[KeyPath, Mark]
     keys: Mapping[KeyPath, Mark]
@@ -144,7 +144,7 @@ _INTEGER_CHARACTERS = 20
 
 
 def parse_plain_scalar(text: str) -> str | int | bool | Number | None:
-    """What an unquoted scalar means. Text that is nothing else is text."""
+    """Return the value of an unquoted scalar. It is text if it is nothing else."""
     if text[:1] not in _MAY_BE_NUMBER:
         return _WORDS.get(text, text)
     if text == "":
@@ -159,8 +159,8 @@ def parse_plain_scalar(text: str) -> str | int | bool | Number | None:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A mistake. `message`: with OTHER in place of the path `other`. `at_key`: the mistake is the key, not its value.
-    `other`: what it contradicts."""
+    """A mistake. `message`: has OTHER in place of the path `other`, which it contradicts. `at_key`: whether the key is
+    wrong, not its value."""
 
     path: KeyPath
     message: str
