@@ -1,4 +1,4 @@
-"""Records as JSON, records of JSON, and the JSON schema of records. All answers of the control API have this form."""
+"""Writes and reads records as JSON, and makes their JSON schemas. All answers of the control API have this form."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNIONS = (Union, types.UnionType)
 
 
 def as_plain(value: object) -> object:
-    """Return what JSON has for a value: a number for a fraction, text for what it has no form for."""
+    """Return a value that JSON can have: a number for a fraction, and text for types that JSON does not have."""
     if value is None or isinstance(value, str | int | float | list | tuple | dict):
         return value
     if isinstance(value, Fraction):
@@ -49,7 +49,7 @@ def _encoded(value: object) -> object:
 
 @cache
 def _shape(kind: type) -> tuple[list[str], list[str], Callable[[Any], Iterable[Any]]]:
-    """Return the names of the fields of a record, of those that are mappings, and what reads all of them."""
+    """Return the names of a record's fields, those of them that are mappings, and a function that reads all fields."""
     kinds = _types(kind)
     mappings = [name for name, one in kinds.items() if _is_mapping(get_origin(one))]
     read = attrgetter(*kinds)
@@ -69,7 +69,7 @@ def to_json(value: object) -> str:
 
 
 def to_document(value: object) -> Any:
-    """Return a record as what `json.loads` returns of its JSON."""
+    """Return a record in the form in which `json.loads` returns its JSON."""
     return json.loads(to_json(value))
 
 
@@ -77,8 +77,8 @@ def to_document(value: object) -> Any:
 
 
 def parse(kind: type[T], document: object, what: str) -> T:
-    """Read a record from its JSON. Unknown keys are ignored, as the agent may be newer. `what`: what it should be, for
-    the error. Raises ParseError: it is none."""
+    """Read a record from its JSON. Unknown keys are ignored, as the agent may be newer. `what`: names the record in the
+    error. Raises ParseError."""
     try:
         made: T = _reader(kind)(document)  # type: ignore[arg-type]
     except (ValueError, TypeError, OverflowError) as error:
@@ -89,7 +89,7 @@ def parse(kind: type[T], document: object, what: str) -> T:
 
 @cache
 def _reader(kind: Any) -> Callable[[Any], Any]:
-    """Return what reads a value of a type; it raises ValueError."""
+    """Return the function that reads a value of this type from JSON; it raises ValueError."""
     origin, parts = get_origin(kind), get_args(kind)
     if kinds := _plain_kinds(kind):
         return partial(_of, kinds)
@@ -110,7 +110,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
 
 
 def _plain_kinds(kind: Any) -> tuple[type, ...]:
-    """Return the types that JSON has for a type, if they are all that is to be checked; otherwise none."""
+    """Return the types that a value of this type has in JSON; empty if the value must be converted."""
     if kind in _PRIMITIVES:
         return _PRIMITIVES[kind][1]
     if get_origin(kind) in _UNIONS:
@@ -126,7 +126,7 @@ def _of(kinds: tuple[type, ...], value: Any) -> Any:
 
 
 def _record_reader(kind: Any) -> Callable[[Any], Any]:
-    # A record may have itself in it, so its readers are made when it is first read.
+    # The readers are made at the first read, as a record may contain records of its own type.
     readers: list[tuple[str, tuple[type, ...], Callable[[Any], Any]]] = []
 
     def read(value: Any) -> Any:
@@ -152,7 +152,7 @@ def _types(kind: type) -> dict[str, Any]:
 
 
 def read_request(kind: type[T], document: Mapping[str, object], *, ignores_others: bool = False) -> T:
-    """Read a record whose columns say what they accept. Raises ValueError, also for missing and for unknown keys."""
+    """Read a request with the parsers of its columns. Raises ValueError, also for missing and for unknown keys."""
     names = {each.name: each for each in fields_of(kind) or ()}
     hint = f"the keys are {', '.join(names)}" if names else "it has no keys"
     found = {}
@@ -179,8 +179,8 @@ def _required(kind: Any) -> tuple[str, ...]:
 
 
 def schemas(reference: str, *kinds: type) -> dict[str, Schema]:
-    """Return the JSON schemas of records and of all that they have, by class name. `reference`: of a schema, with
-    `{model}` for its name."""
+    """Return the JSON schemas of records and of the records in them, by class name. `reference`: how one refers to
+    another, with `{model}` for its name."""
     found: dict[str, Schema] = {}
     for kind in kinds:
         _schema(kind, reference, found)

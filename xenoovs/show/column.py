@@ -1,4 +1,4 @@
-"""What is shown is a column of a table, declared once: JSON, its schema, tables, metrics and docs follow from it."""
+"""Columns of tables, each declared once: JSON, its schema, printed tables, metrics and docs are made from them."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Kind(Enum):
 
 Number = float | None
 Measure = Callable[[Any], Number | Mapping[Any, Number]]
-"""Reads the number of a metric from a value; or numbers by the value of the metric's own label, or by a tuple of the
-values of its labels. None: no sample."""
+"""Reads a metric from a value: its number, or numbers by the value of its own label, or by a tuple if it has several
+own labels. None for no sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of a column. `name`: counters end in `_total`, and units are part of it. `of`: reads it from the value
-    of a row; None: the number is that of the column. `own_labels`: names of those that it has beside the labels of its
-    table. `labels`: all of them, those of the table first; set by the table."""
+    """A metric of a column. `name`: includes the unit; `_total` ends that of a counter. `of`: reads the metric from the
+    value of a row; None if it is the value of the column. `own_labels`: names of its labels besides those of its table.
+    `labels`: all labels, those of the table first; set by the table."""
 
     name: str
     kind: Kind
@@ -58,14 +58,14 @@ def gauge(name: str, text: str = "", of: Measure | None = None, labels: tuple[st
 
 
 def counter(name: str, text: str = "", of: Measure | None = None, labels: tuple[str, ...] = ()) -> Metric:
-    """Return a counter, as `gauge` does."""
+    """Return a counter; without `text` its help is the doc of its column."""
     return Metric(name, Kind.COUNTER, text, of, labels)
 
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[T]):
-    """A row of a table. `parent`: the value that it is part of; None if it is part of none. `now_s`: when it was read,
-    in seconds since 1970."""
+    """A row of a table. `parent`: the value that contains it, such as the service of a backend; None if none does.
+    `now_s`: when it was read, in seconds since 1970."""
 
     value: T
     parent: Any
@@ -74,10 +74,10 @@ class Row(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """How terminals and pages show a column; without a `header` they do not. `keep`: how long it stays where a terminal
-    is too narrow; the lowest goes first, 0 always stays. `is_number`: whether it is aligned to the right. `in_tables`:
-    whether printed tables have it. `live`: its least width in `top`; 0: `top` does not have it. `live_from`: the least
-    width of a terminal on which `top` has it. `only_if`: it is shown if this holds for a row; None: always."""
+    """How terminals and pages show a column; they hide one without a `header`. `keep`: its rank on a narrow terminal:
+    the lowest is left out first, 0 never. `is_number`: whether it is aligned to the right. `in_tables`: whether printed
+    tables have it. `live`: its least width in `top`; 0 if `top` does not have it. `live_from`: the least width of a
+    terminal on which `top` has it. `only_if`: it is shown if this holds for some row; None for always."""
 
     header: str = ""
     cell: Callable[[Any], str] = str
@@ -90,7 +90,7 @@ class Shown:
     only_if: Callable[[Row[Any]], bool] | None = None
 
     def is_for(self, rows: Iterable[Row[Any]]) -> bool:
-        """Return whether these rows have anything to show in it."""
+        """Return whether the column is shown for these rows."""
         return self.only_if is None or any(map(self.only_if, rows))
 
 
@@ -99,12 +99,11 @@ text, number = Shown, partial(Shown, is_number=True)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. A field of a record is one that JSON has too. Others are for terminals and metrics.
+    """A column of a table. Fields of records are also in JSON; other columns are for terminals and metrics.
 
-    `of`: reads it from a row; None if it is a field. `json`: returns what JSON has for its value; None: the value.
-    Fields of records are JSON as they are. `read`: reads a field from the state of the agent, when a record is built.
-    `reads`: reads a field of a request from outside; raises ValueError. `name`: in JSON, set by the record of a field;
-    empty: JSON does not have it."""
+    `of`: reads it from a row; None if it is a field. `json`: converts its value for JSON; None if that is not needed,
+    as for fields of records. `read`: reads a field from the state of the agent, when a record is built. `reads`: parses
+    a field of a request; raises ValueError. `name`: key in JSON, set by the record; empty if JSON does not have it."""
 
     doc: str = ""
     of: Callable[[Row[Any]], Any] | None = None
@@ -116,7 +115,7 @@ class Column:
     name: str = ""
 
     def value(self, value: Any) -> Any:
-        """Return what it has for the value of a row."""
+        """Return the column's value for the value of a row."""
         return getattr(value, self.name) if self.of is None else self.of(Row(value, None, 0.0))
 
     def text(self, row: Row[Any]) -> str:
@@ -124,7 +123,7 @@ class Column:
 
 
 def column(doc: str, *metrics: Metric, default: Any = MISSING, factory: Any = MISSING, **more: Any) -> Any:
-    """Return a field of a record. `more`: as for `Column`."""
+    """Return a field of a record. `more`: other attributes of Column."""
     made = {"column": Column(doc, metrics=metrics, **more)}
     return field(default_factory=factory, metadata=made) if factory is not MISSING else field(
         default=default, metadata=made
@@ -132,13 +131,13 @@ def column(doc: str, *metrics: Metric, default: Any = MISSING, factory: Any = MI
 
 
 def computed(doc: str, *metrics: Metric, of: Callable[[Any], Any] | None = None, **more: Any) -> Column:
-    """Return a column that is no field of a record. `of`: reads it from the value of a row; None if it is the attribute
-    of its name. `more`: as for `Column`."""
+    """Return a column that is not a field of a record. `of`: reads it from the value of a row; None to read the
+    attribute with the name of the column. `more`: other attributes of Column."""
     return Column(doc, None if of is None else lambda row: of(row.value), metrics=metrics, **more)
 
 
 def named(**columns: Column) -> tuple[Column, ...]:
-    """Return columns with their names in JSON, which does not have those whose name begins with `_`."""
+    """Return columns with their keys in JSON; those whose name begins with `_` are not in JSON."""
     return tuple(each if name.startswith("_") else replace(each, name=name) for name, each in columns.items())
 
 
@@ -148,7 +147,7 @@ _FIELDS: dict[type, tuple[Column, ...]] = {}
 
 @dataclass_transform(frozen_default=True, field_specifiers=(column,))
 def record(kind: type[T]) -> type[T]:
-    """Make a frozen dataclass with slots of a class whose attributes are columns, in the order in which they stand."""
+    """Make a frozen dataclass with slots from a class whose attributes are columns, and store its columns in order."""
     inherited = (each for base in kind.__bases__ for each in _COLUMNS.get(base, ()))
     own = (
         replace(value.metadata["column"], name=name) if isinstance(value, Field) else value
@@ -167,19 +166,19 @@ def columns_of(kind: type) -> tuple[Column, ...]:
 
 
 def fields_of(kind: type) -> tuple[Column, ...] | None:
-    """Return those that JSON has; None if it is no record."""
+    """Return the columns of a record that JSON has; None if `kind` is not a record."""
     return _FIELDS.get(kind)
 
 
 def build(kind: type[T], source: object, **given: object) -> T:
-    """Return a record of the state of the agent. `given`: fields that are not read from `source`."""
+    """Return a record of `source`, a part of the agent's state. `given`: the fields that are not read from it."""
     return kind(**{each.name: each.read(source) for each in _FIELDS[kind] if each.read is not None}, **given)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table. `rows`: returns the rows of a state, each with the values of the labels. `labels`: names of the labels
-    of its metrics. `is_optional`: metrics are shown only on request: those of blocks are thousands of series."""
+    """A table. `rows`: returns the rows of a state, each after the values of its labels. `labels`: names of the labels
+    of its metrics. `is_optional`: metrics are exported only on request: those of blocks are thousands of series."""
 
     rows: Callable[[Any], Iterable[tuple[tuple[str, ...], Any]]]
     columns: tuple[Column, ...]
@@ -187,7 +186,7 @@ class Table:
     is_optional: bool = False
 
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the metrics of all columns, each with its labels and with what reads it."""
+        """Return the metrics of all columns, each with its help, its labels and the function that reads it."""
         return tuple(
             replace(
                 metric,
@@ -203,7 +202,7 @@ class Table:
         return [Row(value, None, 0.0) for _, value in self.rows(state)]
 
     def documents(self, state: Any) -> list[dict[str, Any]]:
-        """Return the rows as JSON has them."""
+        """Return the rows as JSON objects."""
         named = [each for each in self.columns if each.name]
         return [
             {each.name: each.value(value) if each.json is None else each.json(each.value(value)) for each in named}

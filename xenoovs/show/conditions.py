@@ -1,4 +1,4 @@
-"""What is wrong, in words and as one verdict: the same in `status`, in `top`, on the page and in metrics. Pure."""
+"""What is wrong in a snapshot, in sentences and as one verdict, for `status`, `top`, the page and metrics. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from xenoovs.show.paths import PathState
 from xenoovs.show.snapshot import AnnouncementView, BackendState, Override, ServiceView, Snapshot, hw_share
 
 _MAX_SERVICES = _MAX_VIPS = 5
-"""Named one by one; further ones are counted."""
-_NEARLY_ALL = 0.99
+"""Most that are named; further ones are only counted."""
 _OLD_SAMPLE_S = 60
-"""Of the packets. The first packet of each megaflow is handled by software."""
+_NEARLY_ALL = 0.99
+"""Share of the packets: software handles the first packet of each megaflow."""
 
 Notice = tuple[str, str]
 """A sentence, and how bad it is: `bad`, `warn`, `note` or `good`."""
@@ -35,24 +35,24 @@ def is_as_desired(snapshot: Snapshot) -> bool:
 
 
 def headline(snapshot: Snapshot) -> Notice:
-    """Return the state of the agent in a few words: the first condition that is bad, otherwise the first one."""
+    """Return the agent's state in a few words: the first bad condition, otherwise the first one that holds."""
     found = [(title, how) for title, how, texts in _CONDITIONS if title and any(texts(snapshot))]
     return next((each for each in found if each[1] == "bad"), found[0] if found else ("as configured", "good"))
 
 
 def troubles(snapshot: Snapshot) -> Iterator[Notice]:
-    """Yield what an operator has to know first, the worst first."""
+    """Yield the conditions that hold, the worst first."""
     return ((text, how) for _, how, texts in _CONDITIONS for text in texts(snapshot))
 
 
 def hardware_share(snapshot: Snapshot) -> Notice | None:
-    """Return the share of the packets in hardware, as a badge; None where it is not known."""
+    """Return the share of the packets in hardware, as a badge; None if it is unknown."""
     share = hw_share(backend.rate for backend in snapshot.backends if backend.rate is not None)
     return None if share is None else (f"{percent(share)} in hardware", "good" if share >= _NEARLY_ALL else "warn")
 
 
 def notices(snapshot: Snapshot) -> Iterator[Notice]:
-    """Yield the troubles, and then what operators have changed and what is in progress."""
+    """Yield the conditions that hold, then what operators have changed and what is in progress."""
     yield from troubles(snapshot)
     if shown := [view for view in snapshot.announcements if view.is_announced and not view.problem]:
         yield f"announced: {first_names([*map(_announced, shown)], most=_MAX_VIPS)}", "note"
@@ -79,12 +79,12 @@ _AGENT_COMMAND = regex(r"`(xenoovs (?:confirm|paths|pause|reset|resume|top)\b[^`
 
 
 def addressed(text: str, options: str) -> str:
-    """Return a text whose commands, in backquotes, reach the agent. `options`: those that they need, after a space."""
+    """Return a text with `options`, which begin with a space, added to its commands in backquotes for the agent."""
     return _AGENT_COMMAND.sub(lambda found: f"`{found[1]}{options}`", text)
 
 
 def _about_agents(service: ServiceView) -> Iterator[str]:
-    """Yield what is wrong with the agents of servers. They are beside the service: none of it is bad."""
+    """Yield what is wrong with the agents of servers. It is no more than a warning: the service works without them."""
     if service.agents_refused:
         yield f"{service.name}: the weights that its servers advertise are ignored: {service.agents_refused}"
     asked = [
@@ -114,7 +114,7 @@ def _override(override: Override, now_s: float) -> str:
 
 
 def _unanswered(snapshot: Snapshot) -> Iterator[str]:
-    """Yield one sentence, however many services have clients without a working backend; the worst ones are named."""
+    """Yield one sentence about all services that have clients without a working backend; it names the worst ones."""
     found = [(service, share) for service in snapshot.services if (share := service.unanswered)]
     if len(found) > 1:
         found.sort(key=lambda each: -each[1])
@@ -136,7 +136,7 @@ def _unanswered(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _silent_or_stopped(service: ServiceView) -> tuple[bool, bool]:
-    """Return whether backends with clients do not answer, and whether some do whose servers advertise to be down."""
+    """Return whether a backend with clients does not answer, and whether one is down only by its agent."""
     away = [backend.state.is_working for backend in service.backends if backend.share and not backend.is_working]
     return not all(away), any(away)
 

@@ -13,8 +13,8 @@ MOVE_REASONS = ("failed", "congested", "lossy", "restored", "operator")
 
 
 class PathState(Enum):
-    """What probes say of a path. `good`: as fast as the best one. `bad`: slower by more than the margin. `failed`:
-    silent, while others answer. `unknown`: no path answers, or there were too few rounds."""
+    """State of a path by its probes. `good`: as fast as the best path. `bad`: slower by more than the margin. `failed`:
+    it does not answer, while others do. `unknown`: no path answers, or there were too few rounds."""
 
     GOOD = "good"
     BAD = "bad"
@@ -44,11 +44,11 @@ class PathView:
         read=lambda p: p.path.source_port,
     )
     hops: str = column(
-        "The routers on it, separated by commas, `*` for one that is silent; empty: unknown.",
+        "The routers on it, separated by commas, `*` for one that does not answer; empty if unknown.",
         read=lambda p: p.remote.hops.get(p.path.source_port, ""),
     )
     state: PathState = column(
-        "By the last rounds.",
+        "State by the last rounds of probes.",
         gauge(
             "xenoovs_path_state",
             "1 for the state of the path to a remote (good, bad, failed, unknown); the other states are absent.",
@@ -60,7 +60,7 @@ class PathView:
     )
     blocks_cell = Column(of=lambda row: row.value.blocks, shown=number("BLOCKS"))
     excess_s: float | None = column(
-        "Median delay of its answers behind the fastest path in the last rounds; null: unknown.",
+        "Median delay of its answers behind the fastest path in the last rounds; null if unknown.",
         gauge(
             "xenoovs_path_excess_seconds",
             "Delay of a path's answers behind the fastest path, in the last nine rounds: median (0.5) and largest (1).",
@@ -71,12 +71,12 @@ class PathView:
         shown=number("EXCESS", _time),
     )
     worst_excess_s: float | None = column(
-        "The same, of the slowest of the last rounds.",
+        "Largest delay of its answers behind the fastest path in the last rounds; null if unknown.",
         read=lambda p: _seconds(p.record.worst),
         shown=number("WORST", _time, keep=2),
     )
     answer_s: float | None = column(
-        "Its last answer time, there and back; only the differences between paths say something of a path.",
+        "Round-trip time of its last answer; only the difference from other paths says something about the path.",
         gauge("xenoovs_path_answer_seconds"),
         read=lambda p: _seconds(p.record.answer_us),
     )
@@ -89,7 +89,7 @@ class PathView:
     blocks: int = column(
         "Blocks of the host's packets on the path.", gauge("xenoovs_path_blocks"), read=lambda p: p.blocks
     )
-    restore_s: float = column("How long it has to be good until blocks come back.", read=lambda p: p.verdict.restore_s)
+    restore_s: float = column("How long it has to be good until blocks return.", read=lambda p: p.verdict.restore_s)
     bytes: int | None = column(
         "Bytes of the host sent on the path; none before the first offload sample.",
         counter("xenoovs_path_bytes_total"),
@@ -97,7 +97,7 @@ class PathView:
         read=lambda p: p.bytes,
     )
     bps: float | None = column(
-        "Bits a second between the last two offload samples; null: not counted.",
+        "Bits a second between the last two offload samples; null if not counted.",
         default=None,
         read=lambda p: p.rate and p.rate.bps,
         shown=number("BPS", quantity, keep=3),
@@ -107,7 +107,7 @@ class PathView:
 
 
 def _remote_state(row: Row[RemoteView]) -> str:
-    """Return `good`, or what its worst paths are; `unknown` if none answers."""
+    """Return the worst state among the paths; `unknown` if the remote is not probed."""
     if row.value.problem:
         return PathState.UNKNOWN.value
     bad = (PathState.FAILED, PathState.BAD, PathState.UNKNOWN)
@@ -131,10 +131,10 @@ class RemoteView:
     """One remote of a tunnel, and the paths to it."""
 
     name: str = column(
-        "Of the tunnel and the remote: `rack7/b`.", read=lambda r: r.remote.service.name, shown=text("REMOTE")
+        "Tunnel and remote, such as `rack7/b`.", read=lambda r: r.remote.service.name, shown=text("REMOTE")
     )
-    address: str = column("Of its end of the tunnel.", read=lambda r: str(r.remote.remote.address))
-    paths: tuple[PathView, ...] = column("In the order of the config.")
+    address: str = column("Address of its end of the tunnel.", read=lambda r: str(r.remote.remote.address))
+    paths: tuple[PathView, ...] = column("Its paths in the order of the config.")
     state_cell = Column(
         of=_remote_state, shown=text("STATE", style=lambda row: PATH_STYLES[PathState(_remote_state(row))])
     )
@@ -156,12 +156,12 @@ class RemoteView:
         read=lambda r: r.remote.record.rounds,
     )
     interval_s: float = column(
-        "Time between two rounds of probes; longer than configured where the budget of probes is used up.",
+        "Time between two rounds of probes; longer than configured if the budget of probes is used up.",
         gauge("xenoovs_probe_interval_seconds"),
         read=lambda r: r.mover.interval_s(r.remote),
     )
     margin_s: float = column(
-        "By how much a path may be slower than the best one.", read=lambda r: r.remote.margin_us / 1e6
+        "By how much a good path may be slower than the best one.", read=lambda r: r.remote.margin_us / 1e6
     )
     forged: int = column(
         "Answers that do not carry what was sent, or come from another address.",
@@ -170,13 +170,13 @@ class RemoteView:
         read=lambda r: r.remote.rounds.forged,
     )
     returned: int = column(
-        "Packets of the host that came back, as those with the TOS of probes do.",
+        "Packets of the host that the remote sent back because they have the TOS of probes.",
         counter("xenoovs_remote_returned_packets_total"),
         default=0,
         read=lambda r: r.remote.returned,
     )
     tos: int | None = column(
-        "Type of service of the last answer; null: there was none.", default=None, read=lambda r: r.tos[0]
+        "Type of service of the last answer; null if there was none.", default=None, read=lambda r: r.tos[0]
     )
     tos_sent: int = column("Type of service of the probes.", default=0, read=lambda r: r.tos[1])
     moves: Mapping[str, int] = column(
@@ -191,18 +191,18 @@ class RemoteView:
         shown=number("MOVES", lambda moves: str(sum(moves.values())), keep=2),
     )
     last_move: str = column(
-        "The last blocks that moved together, and why; empty: none did.",
+        "The last blocks that moved together, and why; empty if none did.",
         default="",
         read=lambda r: r.remote.last_move.text if r.remote.last_move else "",
     )
     last_move_s: float | None = column(
-        "When that was.", default=None, read=lambda r: r.remote.last_move and r.remote.last_move.at_s
+        "When they moved; null if none.", default=None, read=lambda r: r.remote.last_move and r.remote.last_move.at_s
     )
     last_move_cell = Column(of=_last_move, shown=text("LAST MOVE", keep=1))
     pinned: str = column(
-        "The only path that an operator lets carry traffic; empty: all may.", default="", read=lambda r: r.pinned
+        "The only path that an operator lets carry traffic; empty if all may.", default="", read=lambda r: r.pinned
     )
-    problem: str = column("Why it is not probed now; empty: it is.", default="", read=lambda r: r.problem)
+    problem: str = column("Why it is not probed now; empty if it is.", default="", read=lambda r: r.problem)
 
     def paths_in(self, state: PathState) -> tuple[str, ...]:
         return tuple(path.name for path in self.paths if path.state is state)
@@ -210,28 +210,28 @@ class RemoteView:
 
 @record
 class PathReason:
-    """Why a path to a remote has the blocks that it has."""
+    """Why a path to a remote has its blocks."""
 
-    name: str = column("Of the path.")
-    state: PathState = column("By the last rounds.")
+    name: str = column("Name of the path.")
+    state: PathState = column("State by the last rounds of probes.")
     blocks: int = column("Number of its blocks.")
-    home: int = column("Number of those that it has while all paths are good.")
+    home: int = column("Number of blocks that it has while all paths are good.")
     reason: str = column("Why it is in this state, a sentence.")
     departure: str = column(
-        "The last blocks that left it, and why; empty: none did since the agent started.", default=""
+        "The last blocks that left it, and why; empty if none did since the agent started.", default=""
     )
-    departure_s: float | None = column("When that was, UTC.", default=None)
+    departure_s: float | None = column("When they left, UTC; null if none did.", default=None)
 
 
 @record
 class BlockReason:
-    """Why packets of the host take their path."""
+    """Why the packets of one block of the host take their path."""
 
     block: int = column("Number of their block: the low bits of their source port.")
     path: str = column("The path that the block is on.")
     home: str = column("The path that it has while all are good.")
     reason: str = column("Why it is there, a sentence.")
-    moved_s: float | None = column("When it moved there, UTC; null: not since the agent started.", default=None)
+    moved_s: float | None = column("When it moved there, UTC; null if not since the agent started.", default=None)
 
 
 @record
@@ -240,6 +240,6 @@ class PlannedMove:
 
     remote: str = column("Name of the tunnel and the remote.")
     path: str = column("The path that they are on.")
-    to: str = column("The path that they would go to.")
+    to: str = column("The path that they would move to.")
     blocks: int = column("How many.")
     reason: str = column("failed, congested, lossy, restored or operator.")

@@ -1,4 +1,4 @@
-"""A table on the whole screen: columns of fixed places, a row under the cursor, and the keys of a user."""
+"""A table on the whole screen, with a row under the cursor, that the user controls by keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def one_column(text: str) -> str:
 
 
 def line(width: int, *parts: tuple[str, str]) -> str:
-    """Return texts with their styles, up to the width, without blanks at the end."""
+    """Return a line of styled texts, cut to the width, without blanks at the end."""
     made, left = list[tuple[str, str]](), width
     for text, style in parts:
         made.append((text[:left], style))
@@ -47,21 +47,21 @@ def line(width: int, *parts: tuple[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a frame, in characters. `height` None: as many lines as there are rows, without the line of keys."""
+    """The size of a frame, in characters. `height`: None for one line per row, without the line of keys."""
 
     width: int
     height: int | None = None
 
 
 _MARK = 2
-"""Before each row: the cursor."""
+"""Width of the cursor, which is before each row."""
 _MAX_NAME = 40
 _WIDTH_OF_PIPES = 120
 
 
 class Layout:
-    """The columns that a screen has room for, and their widths. Text gives way where the screen is too narrow, and a
-    last column of text has the room that is left."""
+    """The columns that fit on the screen, and their widths. On a narrow screen, columns of text become narrower; a last
+    column of text gets the room that is left."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Layout:
         *,
         has_cursor: bool = False,
     ) -> None:
-        """`visible`: the rows whose cells set the widths; the names of all rows do."""
+        """`visible`: the rows that set the widths of the columns, except the first one, whose width all rows set."""
         self.width, self._mark = width, _MARK if has_cursor else 0
         self._columns = [
             each for each in columns if each.shown.live and each.shown.live_from <= width and each.shown.is_for(rows)
@@ -83,7 +83,7 @@ class Layout:
             for index, (each, look) in enumerate(zip(self._columns, shown, strict=True))
         ]
         self._widths[0] = min(self._widths[0], _MAX_NAME)
-        # Text that follows a number is set apart from it.
+        # A gap separates a column of text from a number before it.
         self._gaps = [0] + [2 if left.is_number > look.is_number else 0 for left, look in pairwise(shown)]
         if not shown[-1].is_number:
             self._widths[-1] = shown[-1].live
@@ -98,7 +98,7 @@ class Layout:
         return self.width - self._mark - sum(self._widths) - sum(self._gaps)
 
     def titles(self) -> str:
-        """Return the line above the rows."""
+        """Return the line with the headers."""
         cells = (self._cell(index, look.header) for index, look in enumerate(self._shown))
         return line(self.width, (" " * self._mark + "".join(cells), "head"))
 
@@ -123,7 +123,7 @@ class Layout:
 
 
 def framed(above: Sequence[str], rows: Sequence[str], foot: str, size: Size) -> list[str]:
-    """Return exactly as many lines as the screen has: the foot is its last one."""
+    """Return as many lines as the screen has, the last one `foot`; without a height all lines and no `foot`."""
     if size.height is None:
         return [*above, *rows]
     lines = [*above, *rows][: size.height - 1]
@@ -134,7 +134,7 @@ def once_size() -> Size:
     return Size(shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_PIPES)
 
 
-# The terminal: keys one by one, frames in place, and the state from before at the end.
+# The terminal: reads single keys, draws frames over each other, and gets its old state back at the end.
 
 
 _KEYS = {
@@ -159,14 +159,14 @@ _LONGEST_KEY = 8
 
 
 def row_after(key: str, at: int, last: int, *, page: int) -> int | None:
-    """Return the index of a row after a key; None: the key moves nothing. `last`: the largest index. `page`: number of
-    rows that a page key moves by."""
+    """Return the index of the row under the cursor after a key; None if the key does not move it. `last`: the largest
+    index. `page`: number of rows that a page key moves by."""
     steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page-up": -page, "page-down": page, "home": -last, "end": last}
     return min(max(at + steps[key], 0), last) if key in steps else None
 
 
 def is_live() -> bool:
-    """Whether there is a terminal that can move its cursor."""
+    """Return whether input and output are a terminal that can move its cursor."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -186,7 +186,7 @@ class Terminal:
         self._live.start()
 
     def leave(self) -> None:
-        """Restore the state from before."""
+        """Restore the state that the terminal had before `enter`."""
         self._live.stop()
         termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
 
@@ -198,13 +198,13 @@ class Terminal:
         self.enter()
 
     def wake(self) -> None:
-        """Let `key` return now; from any thread."""
+        """Make `key` return now. Any thread may call this."""
         with suppress(OSError):
             os.write(self._waker, b"!")
 
     @contextmanager
     def woken_by_signals(self) -> Iterator[None]:
-        """Let `key` return at each signal that has a handler, also when it comes just before select(2)."""
+        """Make `key` return at each signal that has a handler, also at one that comes just before select(2)."""
         before = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         try:
             yield
@@ -224,7 +224,7 @@ class Terminal:
         self._live.update(text, refresh=True)
 
     def key(self, timeout_s: float) -> str | None:
-        """Return the next key; None: the time is over, the window has another size, or `wake` was called."""
+        """Return the next key; None if the time is over, the window was resized, or `wake` was called."""
         descriptor = self._descriptor
         ready, _, _ = select.select([descriptor, self._woken], [], [], max(timeout_s, 0))
         if self._woken in ready:
@@ -243,7 +243,7 @@ class Terminal:
 
 
 def _interrupt(_number: int, _frame: object) -> None:
-    """End as by Ctrl-C, so that the terminal is not left in raw mode."""
+    """End as after Ctrl-C, so that the terminal is not left in raw mode."""
     raise KeyboardInterrupt
 
 
@@ -268,12 +268,12 @@ def raw_terminal() -> Iterator[Terminal]:
 _LONGEST_S = 60.0
 """Longest time between two frames."""
 _PAUSE_RATIO = 9
-"""A pause is at least so many times as long as a request took: 16,000 backends take half a second of CPU."""
+"""A pause is at least this many times as long as the request took: one for 16,000 backends takes 0.5 s of CPU."""
 S = TypeVar("S")
 
 
 Ask = Callable[[], Callable[[S], S]]
-"""A request, which runs in a thread: keys must not wait for it. It returns what its answer makes of the state."""
+"""A request. It runs in a thread, so that keys do not wait. It returns a function that adds the answer to the state."""
 
 
 def run_live(
@@ -286,8 +286,8 @@ def run_live(
 ) -> None:
     """Draw a state on the whole screen, refresh it, and change it by keys, until the user quits.
 
-    `interval_s`: between two refreshes; longer where they take long. `press`: returns the state after a key, and a
-    request that the key makes; None: the user quits.
+    `interval_s`: time between two refreshes; longer if they take long. `press`: returns the state after a key, and a
+    request if the key makes one; None if the user quits.
     """
     answers: SimpleQueue[tuple[Callable[[S], S] | Exception, float, bool]] = SimpleQueue()
     next_s, is_pending = time.monotonic() + interval_s, False
@@ -297,13 +297,13 @@ def run_live(
             begun_s = time.monotonic()
             try:
                 use: Callable[[S], S] | Exception = ask()
-            except Exception as error:  # noqa: BLE001 - raised where it ends the view, which would wait for ever
+            except Exception as error:  # noqa: BLE001 - raised in the view, which would wait forever
                 use = error
             pause_s = max(interval_s, (time.monotonic() - begun_s) * _PAUSE_RATIO) if is_refresh else 0.0
             answers.put((use, time.monotonic() + pause_s, is_refresh))
             terminal.wake()
 
-        # The view must end although its server hangs.
+        # A daemon thread, so that the view can end while its server hangs.
         Thread(target=answer, daemon=True).start()
 
     with raw_terminal() as terminal:

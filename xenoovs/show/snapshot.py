@@ -1,6 +1,6 @@
-"""The tables of an agent: what it knows at one moment, its services, backends, blocks, ports and VIPs.
+"""The tables of an agent: its state at one moment, its services, backends, blocks, ports and VIPs.
 
-Times are seconds since 1970 (UTC). Shares are from 0 to 1. Fields are read from values of the agent, by `read`.
+Times are seconds since 1970 (UTC). Shares are from 0 to 1. `read` reads a field from the state of the agent.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BackendState(Enum):
 
     @property
     def is_working(self) -> bool:
-        """Whether clients of the backend can be taken to be served."""
+        """Return whether the backend is assumed to serve its clients."""
         return self not in (BackendState.DOWN, BackendState.MAINTENANCE)
 
 
@@ -72,7 +72,7 @@ class Traffic:
 
 @record
 class Counted:
-    """Packets and bytes of one backend by the counters of its flows, where megaflows cannot be read."""
+    """Packets and bytes of one backend by the counters of its flows, if megaflows cannot be read."""
 
     packets: int = column("Packets sent to it.", default=0)
     bytes: int = column("Bytes sent to it.", default=0)
@@ -86,7 +86,7 @@ class Rate:
     """Rates of one backend between the last two offload samples."""
 
     pps: float = column("Packets a second.")
-    hw_pps: float | None = column("Of these, packets a second in hardware; null where megaflows cannot be read.")
+    hw_pps: float | None = column("Of these, packets a second in hardware; null if megaflows cannot be read.")
     bps: float = column("Bits a second.")
 
 
@@ -118,10 +118,10 @@ def hw_share(rates: Iterable[Rate]) -> float | None:
 class AgentView:
     """What the agent of a server advertises (`agent_check` in the config)."""
 
-    state: str = column("In effect: `maint`, `down`, `drain` or a percentage of the weight.")
+    state: str = column("State in effect: `maint`, `down`, `drain` or a percentage of the weight.")
     weight: float = column("Part of the weight that is in effect, from 0.")
     is_away: bool = column("Whether the backend should have no clients at once.")
-    reply: str = column("The last reply that could be read; empty: there was none.")
+    reply: str = column("The last reply that could be read; empty if there was none.")
     problem: str = column("Why there is no reply now; empty while there is.", default="")
 
 
@@ -138,7 +138,7 @@ _STYLES = {
 
 
 def _state(row: Row[BackendView]) -> str:
-    """Return its state, and whether it is held in service, in a slow start, or a backup, or what its agent says."""
+    """Return the state of a backend, and in brackets: held, in a slow start, what its agent advertises, or backup."""
     backend = row.value
     more = " (held)" if backend.is_held else " (ramp)" if backend.ramp is not None else ""
     if backend.agent is not None and backend.agent.state in ("drain", "down", "maint"):
@@ -169,7 +169,7 @@ def _probe(row: Row[BackendView]) -> str:
 
 
 def traffic_share(row: Row[BackendView]) -> float | None:
-    """Return its share of the packets of its service, by rates; None if there were none."""
+    """Return the backend's share of the packets of its service, by rates; None if there were none."""
     total = sum(rate.pps for rate in row.parent.rates)
     return None if row.value.rate is None or not total else row.value.rate.pps / total
 
@@ -186,7 +186,7 @@ def _bar(row: Row[BackendView]) -> str:
 
 
 def _by_path(unit: str) -> Callable[[BackendView], dict[str, float]]:
-    """Return the reader of a counter in hardware and in software; or of an unknown path, without megaflows."""
+    """Return a function that reads a counter by path: hardware and software, or unknown without megaflows."""
 
     def read(backend: BackendView) -> dict[str, float]:
         found = {}
@@ -205,7 +205,7 @@ class BackendView:
     """One backend of one service."""
 
     service = Column(of=lambda row: row.parent.name, shown=text("SERVICE"))
-    name: str = column("In the config.", read=lambda b: b.used.name, shown=text("BACKEND", live=12))
+    name: str = column("Name in the config.", read=lambda b: b.used.name, shown=text("BACKEND", live=12))
     mac: str = column(
         "Destination MAC of its packets.",
         read=lambda b: b.installed.macs.get(b.used.name) or mac_and_port(b.used.next_hop)[0],
@@ -214,7 +214,7 @@ class BackendView:
         "Port of the bridge that its packets leave by.", read=lambda b: mac_and_port(b.used.next_hop)[1]
     )
     address: str | None = column(
-        "IP address; null where the config has none.",
+        "IP address; null if the config has none.",
         read=lambda b: None if b.used.address is None else str(b.used.address),
     )
     endpoint_cell = Column(
@@ -338,7 +338,7 @@ class BackendView:
         default=0,
     )
     counted: Counted | None = column(
-        "Packets and bytes by its flows, where megaflows cannot be read.",
+        "Packets and bytes by the counters of its flows, if megaflows cannot be read.",
         read=lambda b: b.moment.state.offload.counted.get(b.name),
         default=None,
     )
@@ -356,12 +356,12 @@ class BackendView:
         shown=number("CHANGES", keep=2),
     )
     last_change: str = column(
-        "What changed last and why; empty: nothing has.",
+        "What changed last and why; empty if nothing has.",
         read=lambda b: c.reason if (c := b.moment.changes.get(b.name)) else "",
         default="",
     )
     last_change_s: float | None = column(
-        "When the backend last changed so, in seconds since 1970; none before the first change.",
+        "When its state, weight or link last changed, in seconds since 1970; none before the first change.",
         gauge("xenoovs_backend_last_change_timestamp_seconds"),
         read=lambda b: c.time_s if (c := b.moment.changes.get(b.name)) else None,
         default=None,
@@ -369,7 +369,7 @@ class BackendView:
     last_change_cell = Column(of=_last_change, shown=text("LAST CHANGE", keep=1))
     probe_cell = Column(of=_probe, shown=text("PROBE", live=12, live_from=112))
     agent: AgentView | None = column(
-        "What the agent of its server advertises; null: it is not asked, or has not been yet.",
+        "What the agent of its server advertises; null without `agent_check`, or before the first query.",
         gauge(
             "xenoovs_backend_agent_up",
             "1 while the agent of its server replies, else 0; absent without `agent_check`.",
@@ -384,24 +384,24 @@ class BackendView:
         default=None,
     )
     l4_port: int | None = column(
-        "Destination port that its packets get by NAT; null: they keep theirs.",
+        "Destination port that NAT writes into its packets; null if they keep theirs.",
         read=lambda b: l4_port_of(b.used.next_hop),
         default=None,
     )
 
     @property
     def endpoint(self) -> str:
-        """Address, with the port where NAT writes one; empty where the config has none."""
+        """The address, with the port if NAT writes one; empty if the config has no address."""
         return "" if self.address is None else f"{self.address}:{self.l4_port}" if self.l4_port else self.address
 
     @property
     def is_working(self) -> bool:
-        """Whether its clients can be taken to be served."""
+        """Return whether the backend is assumed to serve its clients."""
         return self.state.is_working and (self.agent is None or not self.agent.is_away)
 
     @property
     def is_held(self) -> bool:
-        """Whether it is down and has its clients all the same, by `max_down`."""
+        """Return whether the backend is down, but kept in service by `max_down`."""
         return self.state is BackendState.DOWN and not self.is_ejected
 
     @property
@@ -419,8 +419,8 @@ class BackendView:
 class BlockView:
     """One block of a service: the clients whose `field` under `mask` is `value`."""
 
-    value: int = column("Of the field.")
-    mask: int = column("Bits of the field that count.")
+    value: int = column("Value of the field.")
+    mask: int = column("Bits of the field that the block matches.")
     start: float = column("Where the block begins in the key space, from 0 to 1.")
     size: float = column("Part of the key space; the blocks of a service add up to 1.")
     backend: str = column("Name of the backend that has the block.")
@@ -441,20 +441,20 @@ class BlockView:
 
 
 _MIN_SHARE = 1e-9
-"""Less is a rounding error: the smallest block is 2**-16 of a service."""
+"""A smaller share is a rounding error: the smallest block is 2**-16 of a service."""
 
 
 @record
 class ServiceView:
     """One service."""
 
-    name: str = column("In the config.", read=lambda s: s.configured.name)
+    name: str = column("Name in the config.", read=lambda s: s.configured.name)
     service_id: int = column("Its id in the flows.", read=lambda s: s.installed.service_id)
     vips: tuple[str, ...] = column(
         "Its virtual addresses.", read=lambda s: tuple(str(vip) for vip in s.configured.claim.vips)
     )
     backends: tuple[BackendView, ...] = column(
-        "In the order of the config.", read=lambda s: tuple(build(BackendView, each) for each in s.backends)
+        "Backends in the order of the config.", read=lambda s: tuple(build(BackendView, each) for each in s.backends)
     )
     megaflows_predicted: int | None = column(
         "Megaflows once every block has had traffic, from one client-side MAC.",
@@ -491,14 +491,14 @@ class ServiceView:
         default=0,
     )
     agents_refused: str = column(
-        "Why the weights that its servers advertise cannot be installed; empty: they can.",
+        "Why the weights that its servers advertise cannot be installed; empty if they can.",
         read=lambda s: s.moment.state.refused.get(s.configured.name, ""),
         default="",
     )
 
     @property
     def rates(self) -> tuple[Rate, ...]:
-        """Rates of its backends; those without one are left out."""
+        """The rates of its backends that have one."""
         return tuple(backend.rate for backend in self.backends if backend.rate is not None)
 
     @property
@@ -508,7 +508,7 @@ class ServiceView:
 
     @property
     def facts(self) -> Iterator[str]:
-        """What is known of it beside its backends, in words."""
+        """What is known of the service besides its backends, in words."""
         if self.hw_share is not None:
             yield f"{percent(self.hw_share)} in hardware"
         if self.megaflows_predicted is not None:
@@ -538,22 +538,22 @@ class ServiceView:
 class PortView:
     """A port of the bridge that the config names."""
 
-    name: str = column("In the config.")
+    name: str = column("Name in the config.")
     ofport: int | None = column("OpenFlow number; null while the port does not work.")
     link_up: bool | None = column(
-        "Whether it has a link; null: unknown.",
+        "Whether it has a link; null if unknown.",
         gauge(
             "xenoovs_port_up",
             "1 while a port of the config works and has a link, and a BFD session that is up if BFD is configured.",
             lambda v: not v.problem,
         ),
     )
-    error: str = column("Why it does not work, by Open vSwitch.", default="")
-    bfd: str = column("State of its BFD session, and why it is not up; empty: the config wants none.", default="")
+    error: str = column("Why it does not work, as Open vSwitch reports it.", default="")
+    bfd: str = column("State of its BFD session, and why it is not up; empty if the config has none.", default="")
 
     @property
     def problem(self) -> str:
-        """Why it carries nothing, as a sentence; empty: it carries packets, as far as that is known."""
+        """Why the port carries no packets, as a sentence; empty if no reason is known."""
         if self.ofport is None:
             return f"port {self.name} does not work: {self.error or 'it is not on the bridge'}"
         if self.link_up is False:
@@ -566,21 +566,21 @@ class SwitchMove:
     """Blocks of a backend that a group of the switch sends elsewhere, as their port is dead."""
 
     service: str = column("Its service.")
-    backend: str = column("Whose blocks they are.")
-    to: str = column("Who has their clients; empty: packets are dropped.")
+    backend: str = column("The backend that the blocks belong to.")
+    to: str = column("The backend that has their clients now; empty if packets are dropped.")
     blocks: int = column(
         "How many blocks.",
         gauge(
             "xenoovs_switch_moved_blocks",
-            "Blocks that groups of the switch send to another backend; none in `to`: packets are dropped.",
+            "Blocks that groups of the switch send to another backend; `to` is empty if packets are dropped.",
         ),
     )
     text: str = column("The same as a sentence.")
     since_s: float | None = column(
-        "When the switch changed over; null: before the agent knew its ports, or without an agent.",
+        "When the switch moved them; null without an agent, or if the agent did not know its ports yet.",
         gauge(
             "xenoovs_switch_moved_timestamp_seconds",
-            "When the switch changed over, in seconds since 1970; absent: before the agent knew its ports.",
+            "When the switch moved them, in seconds since 1970; absent if the agent did not know its ports yet.",
         ),
         default=None,
     )
@@ -588,20 +588,20 @@ class SwitchMove:
 
 @record
 class AnnouncementView:
-    """A VIP that is to be announced."""
+    """A VIP that the config announces."""
 
     vip: str = column("The address.")
     is_announced: bool = column(
         "Whether the host has a route to the VIP, from which the BGP speaker takes the address.",
         gauge("xenoovs_vip_announced"),
     )
-    reason: str = column("Why it has none; empty: it has one.", default="")
+    reason: str = column("Why it has no route; empty if it has one.", default="")
     peers: int | None = column(
         "BGP neighbors that the VIP is advertised to; none while unknown.",
         gauge("xenoovs_vip_bgp_neighbors"),
         default=None,
     )
-    problem: str = column("What keeps it from being set, or from being advertised; empty: nothing.", default="")
+    problem: str = column("Why the route cannot be set, or the VIP is not advertised; empty if neither.", default="")
 
 
 @record
@@ -621,12 +621,12 @@ class Override:
 
     service: str = column("Name of the service.")
     backend: str = column("Name of the backend.")
-    weight: Fraction = column("In place of the configured weight; 0 is a drain.")
+    weight: Fraction = column("Weight in place of the configured one; 0 is a drain.")
     since_s: float = column("When it was set.")
     configured: Fraction = column(
         "Weight in the config when it was set. Another weight in the config ends the override.", default=Fraction(0)
     )
-    until_s: float | None = column("When it ends by itself; null: never.", default=None)
+    until_s: float | None = column("When it ends by itself; null if never.", default=None)
     is_maintenance: bool = column("Whether the backend is in maintenance: no clients, no health checks.", default=False)
 
     @property
@@ -644,10 +644,10 @@ class Override:
 
 @record
 class FleetMembership:
-    """What an agent knows of its fleet."""
+    """The state of an agent as a member of a fleet."""
 
     dpu: str = column("The name of this DPU.")
-    generation: int = column("That of the store whose services and blocks are in use.")
+    generation: int = column("Generation of the store whose services and blocks are in use.")
     newest: int = column("The newest generation that this agent has read.")
     lost_since_s: float | None = column(
         "When the connection to the store was lost; null while there is one.", default=None
@@ -670,7 +670,7 @@ class Snapshot:
             ("digest", "path", "bridge"),
         ),
     )
-    bridge: str = column("Its name.", read=lambda a: a.config.balancer.uplinks.label)
+    bridge: str = column("Name of the bridge.", read=lambda a: a.config.balancer.uplinks.label)
     config_path: str = column("The config file.", read=lambda a: str(a.config.path))
     config_digest: str = column("Start of the SHA-256 of the config in use.", read=lambda a: a.config.digest)
     started_s: float = column(
@@ -679,7 +679,7 @@ class Snapshot:
         read=lambda a: a.started_s,
     )
     now_s: float = column("When this snapshot was taken.")
-    services: tuple[ServiceView, ...] = column("In the order of the config.")
+    services: tuple[ServiceView, ...] = column("Its services in the order of the config.")
     is_paused: bool = column(
         "Whether reconciliation is paused.",
         gauge("xenoovs_paused"),
@@ -752,7 +752,7 @@ class Snapshot:
         default=None,
     )
     insertion: Insertion | None = column(
-        "Rules on their way into the NIC; null but in userspace.",
+        "Rules on their way into the NIC; null except for the userspace datapath.",
         read=lambda a: a.state.offload.insertion,
         default=None,
     )
@@ -769,7 +769,7 @@ class Snapshot:
         default=None,
     )
     moved_by_switch: tuple[SwitchMove, ...] = column(
-        "What groups of the switch do now because ports are dead.", default=()
+        "Blocks that groups of the switch send elsewhere because ports are dead.", default=()
     )
     ports_problem: str = column(
         "Why port and link state is unavailable; empty while it is available.",
@@ -777,7 +777,7 @@ class Snapshot:
         default="",
     )
     candidate: str = column(
-        "Digest of a newer config that is not in use; empty: there is none.", read=lambda a: a.config.newer, default=""
+        "Digest of a newer config that is not in use; empty if none.", read=lambda a: a.config.newer, default=""
     )
     rolls_back_to: str = column(
         "Digest of the config that is restored at `confirm_by_s`.", read=lambda a: a.reloader.goes_back_to, default=""
@@ -795,7 +795,7 @@ class Snapshot:
         default=0.0,
     )
     announcements: tuple[AnnouncementView, ...] = column(
-        "The VIPs that are to be announced; empty without `announce` in the config.",
+        "The VIPs that the config announces; empty without `announce` in the config.",
         read=lambda a: a.state.vips.views,
         default=(),
     )
@@ -811,12 +811,12 @@ class Snapshot:
         default=False,
     )
     fleet: FleetMembership | None = column(
-        "The fleet that this agent belongs to; null: none.",
+        "The fleet that this agent belongs to; null if none.",
         read=lambda a: None if a.state.fleet is None else a.state.fleet.shown,
         default=None,
     )
     not_ready: str = column(
-        "Why this host should get no clients, so that `GET /ready` answers 503; empty: it answers 200.",
+        "Why this host should get no clients, so that `GET /ready` answers 503; empty if it answers 200.",
         read=lambda a: a.not_ready(),
         default="",
     )
@@ -829,9 +829,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class LazySnapshot:
-    """One moment of an agent, of which any thread can build the parts that take long. `blocks`: Builds the blocks of a
-    service by its name, in the order of the key space. `command_options`: The options that a command needs to reach
-    this agent, after a space; empty if none."""
+    """The state of an agent at one moment. Parts that take long are built on request, by any thread. `blocks`: builds
+    the blocks of a service by its name, in the order of the key space. `command_options`: the options that a command
+    needs to reach this agent, after a space; empty if none."""
 
     snapshot: Callable[[], Snapshot]
     blocks: Callable[[str], tuple[BlockView, ...]]
@@ -850,7 +850,7 @@ def backend_rows(snapshot: Snapshot) -> Iterator[Row[BackendView]]:
 
 
 def totals(snapshot: Snapshot) -> dict[str, str]:
-    """Return sums over all backends, as text, `-` where there is nothing to sum.
+    """Return sums over all backends, as text, `-` if there is nothing to sum.
 
     They are the share of packets in hardware, packets and bits a second, the backends that are up of those with a
     health check, and the age of the last offload sample.
@@ -867,7 +867,7 @@ def totals(snapshot: Snapshot) -> dict[str, str]:
     }
 
 
-# The tables, by a moment of an agent.
+# The tables of a LazySnapshot.
 
 
 def _backends(at: LazySnapshot) -> Iterator[tuple[tuple[str, ...], BackendView]]:

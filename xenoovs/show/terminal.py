@@ -1,4 +1,4 @@
-"""Tables on a terminal: where it is narrow, the least important columns are left out, and long names are cut."""
+"""Tables on a terminal. If it is too narrow, the least important columns are left out, and long names are cut."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ STYLES: dict[str, dict[str, Any]] = {
     "head": {"bold": True, "underline": True},
     "cursor": {"reverse": True},
 }
-"""What `click.style` makes of the styles of columns and notices."""
+"""The arguments of `click.style` for each style of columns and notices."""
 
 _MIN_TEXT_WIDTH = 24
-"""For the text of a last column, before names are cut."""
+"""Least width of text in a last column; names are cut to keep it."""
 _MIN_NAME_WIDTH = 12
-"""For the text of another column, where all that is left is wider than the terminal."""
+"""Least width of text in other columns, to which they are cut on a narrow terminal."""
 _UNLIMITED = 1 << 30
 
 
 class _Wrapper(textwrap.TextWrapper):
-    # Between words, and after the commas of megaflows, but of no number.
+    # Breaks lines between words and after the commas of megaflows, but not after those of numbers.
     wordsep_simple_re = re.compile(r"(\s+)|(?<=,)(?=[a-z{])")
 
 
 def wrapped(text: str, width: int, *, first: str = "", indent: str = "", breaks_words: bool = False) -> list[str]:
-    """Return lines of at most `width` characters, the first after `first`, others after `indent`. `breaks_words`: also
-    words that are longer; else they stick out."""
+    """Return lines of at most `width` characters, the first after `first`, others after `indent`. `breaks_words`:
+    whether to break longer words; otherwise they exceed the width."""
     made = _Wrapper(width, first, indent, break_long_words=breaks_words, break_on_hyphens=False)
     return made.wrap(text)
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table of text. `rows`: Cells of each row; they may carry colours (click.style). `right`: Indices of the
-    columns that are aligned to the right. `spare`: Indices of the columns that can be left out, the least important
-    one first."""
+    """A table of text. `rows`: cells of each row; they may have colours (click.style). `right`: indices of the columns
+    that are aligned to the right. `spare`: indices of the columns that can be left out, the least important one
+    first."""
 
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -58,7 +58,7 @@ class TextTable:
 
     @classmethod
     def of(cls, columns: Iterable[Column], rows: Iterable[Row[Any]]) -> TextTable:
-        """Return the columns that terminals show. Text is filtered: it cannot drive the terminal."""
+        """Return a table of the columns that terminals show, without control characters in its text."""
         rows = list(rows)
         shown = shown_columns(columns, rows)
         droppable = sorted((each.shown.keep, index) for index, each in enumerate(shown) if each.shown.keep)
@@ -70,8 +70,8 @@ class TextTable:
         )
 
     def lines(self, width: int | None, *, wraps: bool = True) -> Iterator[str]:
-        """Yield the lines, the headers in bold, and below them what is left out. Text in the last column is wrapped, or
-        else cut off. `width`: of the terminal; None: every column, and one line a row."""
+        """Yield the lines, the headers in bold, and at the end which columns are left out. `width`: of the terminal;
+        None for all columns and one line per row. `wraps`: whether to wrap, not cut, text in the last column."""
         shown, hidden = list(range(len(self.headers))), list[str]()
         for column in self.spare:
             if width is None or self._width(shown) <= width:
@@ -87,12 +87,12 @@ class TextTable:
         return [max(len(click.unstyle(row[column])) for row in (self.headers, *self.rows)) for column in shown]
 
     def _width(self, shown: Sequence[int]) -> int:
-        """The least: text in a last column can be wrapped."""
+        """Return the least width of these columns: text in a last column can be wrapped."""
         *others, last = self._widths(shown)
         return sum(others) + (last if shown[-1] in self.right else min(last, _MIN_TEXT_WIDTH)) + 2 * (len(shown) - 1)
 
     def _cut_widths(self, shown: Sequence[int], width: int | None) -> Sequence[int]:
-        """The widest text of all but the last column gives way first, but no time, number or address."""
+        """Return the widths of columns. The widest text is cut first, except in the last column; numbers never are."""
         widths, over = self._widths(shown), 0 if width is None else self._width(shown) - width
         cut = [column for column in shown if any(not row[column][:1].isdigit() for row in self.rows)]
         names = (place for place, column in enumerate(shown[:-1]) if column in cut and column not in self.right)
@@ -134,7 +134,7 @@ def _pad(cell: str, width: int, *, right: bool) -> str:
 
 
 def _wrap(cell: str, room: int) -> list[str]:
-    # A wrap would cut through colours; cells with colours are short.
+    # Wrapping would split colour codes; cells with colours are short.
     if len(cell) <= room or "\x1b" in cell:
         return [cell]
     return wrapped(cell, room, breaks_words=True) or [cell]
