@@ -76,7 +76,7 @@ def story(record: Record, request: pytest.FixtureRequest) -> Story:
 
 @pytest.fixture
 def lab(record: Record) -> Record:
-    """What was wrong in the lab (tests/nic/test_lab.py), in `error`."""
+    """`said`, `rules` and `left` of the lab (tests/nic/lab_story.py)."""
     return record
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from tests.machines import prepare
 from tests.nic.ending import scratch_directory
-from tests.nic.test_lab import LabStory
+from tests.nic.lab_story import LabStory
 from xenoovs.model.templates import read_template
 
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "demo"
@@ -38,9 +39,9 @@ def test_it_shows_hw_and_ends_with_a_summary() -> None:
 def test_echoes_with_offload_are_forwarded_by_the_nic_and_those_without_are_not() -> None:
     prepare()
     with scratch_directory() as directory:
-        story = LabStory(directory, read_template("quickstart"))
-        with story.running():
-            samples = story.measure("echo", "my.yaml", "--offload", "both", "--yes")["samples"]
+        said = LabStory(directory).record_echoes(read_template("quickstart"))["said"]["echo"]
+    assert said["exit_code"] == 0, said["stderr"]
+    samples = json.loads(said["stdout"])["samples"]
     assert sorted(sample["point"]["offload"] for sample in samples) == ["off", "on"]
     for sample in samples:
         values = sample["values"]

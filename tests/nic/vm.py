@@ -12,7 +12,6 @@ import json
 import sys
 import tempfile
 import time
-import traceback
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -25,7 +24,7 @@ from typing import Any
 from tests.machines import prepare
 from tests.nic.ending import scratch_directory
 from tests.nic.guest.catalogue import SCENARIOS
-from tests.nic.test_lab import LabStory
+from tests.nic.lab_story import LabStory
 from xenoovs.cli import nic_guest
 from xenoovs.cli.main import run as run_xenoovs
 from xenoovs.errors import CommandFailed, LabError
@@ -133,13 +132,9 @@ class Recording:
             yield current[0]
 
     def _lab_record(self) -> Record:
-        story = LabStory(self._new_directory(), read_template("quickstart"))
+        story = LabStory(self._new_directory())
         self._running.append(story)
-        try:
-            story.live()
-        except Exception:  # noqa: BLE001 (the test shows it)
-            return {"error": traceback.format_exc()}
-        return {"error": None}
+        return story.record(read_template("quickstart"))
 
     @contextmanager
     def _booted(self) -> Iterator[VirtualMachine]:
