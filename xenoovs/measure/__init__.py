@@ -1,1 +1,1 @@
-"""Experiments: a load on a bed of machines, samples of what came through, and what they mean."""
+"""Experiments: send a load over a bed of machines, store samples of what arrived, and judge them."""

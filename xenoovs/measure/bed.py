@@ -1,4 +1,4 @@
-"""The bed of an experiment: which machine plays which role, and the services under test."""
+"""The bed of an experiment: the machine of each role, and the services under test."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ TCPREPLAY, PKTGEN = "tcpreplay", "pktgen"
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """A machine in a role. `interface`: Where its packets leave and arrive; of the dpu the first uplink.
+    """A machine in a role. `interface`: Sends and receives its packets; the first uplink of the dpu.
 
-    `netns`: Namespace of the interface; empty for that of the machine itself. `mac`: empty if not known before it is
-    asked."""
+    `netns`: Namespace of the interface; empty for that of the machine itself. `mac`: Empty if it is not read yet."""
 
     role: str
     place: Place
@@ -43,7 +42,7 @@ class Station:
         return (self.place, self.netns, self.interface) == (other.place, other.netns, other.interface)
 
     def argv(self, *argv: str) -> list[str]:
-        """Return a command as it is run on the machine, so that it is in the namespace."""
+        """Return the command that runs in the namespace."""
         return [*(["ip", "netns", "exec", self.netns] if self.netns else []), *argv]
 
     def start(self, *argv: str, stdin: str | None = None) -> RemoteCommand:
@@ -60,7 +59,7 @@ class Station:
 
     @contextmanager
     def undone_at_end(self, *argv: str, stdin: str = "") -> Iterator[None]:
-        """Run a command there at the end of the block; also when this process is killed in it."""
+        """Run a command there at the end of the block, even if this process is killed before."""
         variables = [f"{name}={value}" for name, value in self.env.items()]
         with self.place.undone_at_end(["env", *variables, *self.argv(*argv)], stdin=stdin):
             yield
@@ -72,7 +71,7 @@ def last_line(ended: CommandFailed | Completed) -> str:
 
 
 def first_line(program: RemoteCommand, timeout_s: float, failure: str) -> str:
-    """Return the first line of a program. Raises MeasureError with `failure` and why, when it ends or says nothing."""
+    """Return the first line of a program. Raises MeasureError with `failure` and the reason if it prints none."""
     for line in program.lines(timeout_s):
         return line
     raise MeasureError(f"{failure}: {' '.join(program.errors) or program.reason or 'it says nothing'}")
@@ -95,11 +94,10 @@ class AnyBed(Interface):
 
 @dataclass(frozen=True, slots=True)
 class Bed:
-    """An open bed. Everything that was started on its machines ends with it.
+    """An open bed. All that was started on its machines ends when it is closed.
 
-    `stations`: The backends of each service that are all on the bed, by the names of services and backends: services
-    may have backends of one name on several machines. `gateway_mac`: Next hop of packets to a VIP that has no MAC in
-    the config.
+    `stations`: Backends by service name, then backend name (two services may use one name for two machines); only
+    services whose backends are all on the bed. `gateway_mac`: Destination MAC for a VIP without a MAC in the config.
     """
 
     name: str
@@ -119,11 +117,11 @@ class Bed:
 
     @property
     def backends(self) -> Mapping[str, Station]:
-        """The machines of the service under test, by the names of its backends."""
+        """Return the machines of the service under test, by backend name."""
         return self.stations[self.service.name]
 
     def profile(self, *, clients: int, seed: int) -> LoadProfile:
-        """Return the load for the service under test. Raises MeasureError when it serves no UDP."""
+        """Return the load for the service under test. Raises MeasureError if it serves no UDP."""
         macs = {"source_mac": self.generator.mac, "gateway_mac": self.gateway_mac}
         return load_profile(self.balancer, self.service, **macs, clients=clients, seed=seed)
 
@@ -133,9 +131,9 @@ class Bed:
 
 
 def lock_bed(bed: Bed) -> None:
-    """Refuse a second experiment on an interface or a switch of a bed: each would count the load of the other.
+    """Lock the interfaces and switches of a bed: two experiments on one of them would count each other's load.
 
-    The locks end with the connections to the machines, once all is undone there. Raises MeasureError.
+    The locks end with the connections to the machines, after all changes there are undone. Raises MeasureError.
     """
     locks = {(bed.dpu.place, f"switch {bed.dpu.env.get('OVS_RUNDIR', '')}"): bed.dpu}
     backends = (station for of_service in bed.stations.values() for station in of_service.values())
@@ -146,7 +144,8 @@ def lock_bed(bed: Bed) -> None:
 
 
 def hold_lock(place: Place, name: str, what: str) -> None:
-    """Refuse a second experiment with this lock on a machine. `what`: for the message. Raises MeasureError."""
+    """Take a lock on a machine, or raise MeasureError if another process has it. `what`: what it protects, for the
+    message."""
     if not place.lock(f"measure {name}"):
         raise MeasureError(
             f"another `xenoovs measure` uses {what} now, or what a killed one changed is being undone: wait for its "
@@ -155,7 +154,7 @@ def hold_lock(place: Place, name: str, what: str) -> None:
 
 
 def service_under_test(balancer: Balancer, name: str | None) -> Service:
-    """Return the service of that name; without a name the first that serves UDP. Raises MeasureError."""
+    """Return the service of that name, or without a name the first that serves UDP. Raises MeasureError."""
     names = [service.name for service in balancer.services]
     if name is not None:
         for service in balancer.services:
@@ -168,7 +167,7 @@ def service_under_test(balancer: Balancer, name: str | None) -> Service:
     raise MeasureError("the config has no service that serves UDP, which the generators send; add one")
 
 
-# Other flows on the bridge of a bed for a while: its own ones come back, whatever ends the experiment.
+# Temporary flows on the bridge of a bed: its previous flows are restored however the experiment ends.
 
 _OFCTL = ("ovs-ofctl", "-O", "OpenFlow14")
 _TIMEOUT_S = 60.0
@@ -177,7 +176,7 @@ _EXTERNAL_IDS = ("ovs-vsctl", "--format=json", "--columns=external_ids", "list",
 
 
 def require_not_of_ovn(bed: Bed) -> None:
-    """Raise BridgeOfOvn if the bridge of the bed is the one of an ovn-controller there."""
+    """Raise BridgeOfOvn if the bridge of the bed belongs to an ovn-controller there."""
     bridge = bed.balancer.uplinks.bridge
     rows = json.loads(bed.dpu.run(*_EXTERNAL_IDS, timeout_s=_TIMEOUT_S).stdout)["data"]
     # A map is `["map", [[key, value], ...]]` (RFC 7047, 5.1).
@@ -187,14 +186,14 @@ def require_not_of_ovn(bed: Bed) -> None:
 
 
 def bridge_flows(bed: Bed) -> str:
-    """Return all flows of the bridge, as `ovs-ofctl replace-flows` reads them. Raises MeasureError."""
+    """Return all flows of the bridge, in the format of `ovs-ofctl replace-flows`. Raises MeasureError."""
     bridge = bed.balancer.uplinks.bridge
     return _ofctl(bed.dpu, bridge, "--names", "--no-stats", "dump-flows", bridge)
 
 
 @contextmanager
 def restored_flows(bed: Bed) -> Iterator[str]:
-    """Yield the flows of the bridge; restore them at the end, also if killed. Raises MeasureError, BridgeOfOvn."""
+    """Yield the flows of the bridge; restore them at the end, even if killed. Raises MeasureError, BridgeOfOvn."""
     require_not_of_ovn(bed)
     with flows_of_switch_restored(bed.dpu, bed.balancer.uplinks.bridge) as before:
         yield before
@@ -209,7 +208,7 @@ def flows_of_switch_restored(dpu: Station, bridge: str) -> Iterator[str]:
 
 @contextmanager
 def added_flows(bed: Bed, cookie: int, flows: Iterable[str]) -> Iterator[None]:
-    """Add flows with a cookie that is foreign to xenoovs; they are gone at the end, also if this process is killed.
+    """Add flows with a cookie that is foreign to xenoovs; delete them at the end, even if this process is killed.
 
     Raises MeasureError, BridgeOfOvn.
     """
@@ -227,12 +226,12 @@ def add_flows(bed: Bed, cookie: int, flows: Iterable[str]) -> None:
 
 
 def replace_flows(dpu: Station, bridge: str, text: str) -> None:
-    """Make these all the flows of a bridge, in one bundle. Raises MeasureError."""
+    """Replace all flows of a bridge by `text`, in one bundle. Raises MeasureError."""
     _ofctl(dpu, bridge, "--bundle", "replace-flows", bridge, "-", stdin=text)
 
 
 def set_program(bed: Bed, flows: Iterable[Flow], *, before: str) -> None:
-    """Replace the flows of xenoovs in one bundle; foreign flows stay as they were. Raises MeasureError."""
+    """Replace the flows of xenoovs in one bundle; keep the foreign flows of `before`. Raises MeasureError."""
     foreign = [seen.flow for seen in parse_dump(before) if is_foreign(seen.flow.cookie)]
     text = "".join(f"{render_flow(flow)}\n" for flow in (*flows, *foreign))
     replace_flows(bed.dpu, bed.balancer.uplinks.bridge, text)

@@ -41,18 +41,18 @@ from xenoovs.openflow.text import render_actions
 from xenoovs.paths.plan import PathKind
 
 MAX_BED_PATHS = 8
-"""Of one run: the number of pairs grows with its square."""
+"""Limit of one run: the number of pairs grows with the square of the number of paths."""
 
 _CLIENTS = 256
 COOKIE = 0x70617468 << 32
-"""ASCII "path". Its owner is foreign to xenoovs, so that an agent leaves the flows alone."""
+"""ASCII "path". Its owner is foreign to xenoovs, so agents do not change these flows."""
 
 _NETS = {Family.IPV4: ip_network("203.0.113.0/24"), Family.IPV6: ip_network("2001:db8:7061::/120")}
-"""For documentation (RFC 5737, RFC 3849): no machine has an address in them, so nothing answers the load."""
+"""Nets for documentation (RFC 5737, RFC 3849): no machine has an address in them, so nothing answers the load."""
 
 
 class PathDirection(Enum):
-    """Which way packets go on a path: IN from the wire to the backend, OUT from there to the wire."""
+    """A direction of packets on a path: IN from the wire to the backend, OUT from the backend to the wire."""
 
     IN = "in"
     OUT = "out"
@@ -60,9 +60,9 @@ class PathDirection(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BedPath:
-    """A path through the bridge of a bed. `ingress`: Its port towards the generator. `kind`: None if not known.
+    """A path through the bridge of a bed. `ingress`: Bridge port towards the generator. `kind`: None if not known.
 
-    `inward`, `outward`: Destinations of the frames to the backend, and of those from there.
+    `inward`, `outward`: Destination addresses of the frames to the backend, and from the backend.
     """
 
     name: str
@@ -78,7 +78,7 @@ class BedPath:
 
 
 def bed_paths(bed: Bed) -> tuple[BedPath, ...]:
-    """Return the paths to the service's backends, one for each machine. Raises MeasureError: over MAX_BED_PATHS."""
+    """Return the paths to the service's backends, one for each machine. Raises MeasureError above MAX_BED_PATHS."""
     stations = dict[str, Station]()
     for backend in bed.service.backends:
         station = bed.backends[backend.name]
@@ -103,7 +103,7 @@ def bed_paths(bed: Bed) -> tuple[BedPath, ...]:
 
 
 def _kinds(bed: Bed) -> dict[str, PathKind]:
-    """Return where the ports of the bridge lead, as the NIC names them (phys_port_name)."""
+    """Return the kind of path behind each port of the bridge, by the NIC's name for the port (phys_port_name)."""
     ports = bed.balancer.egress_ports
     if bed.kind is BedKind.LAB:
         return dict.fromkeys(ports, PathKind.SOFTWARE)
@@ -118,7 +118,7 @@ def _kinds(bed: Bed) -> dict[str, PathKind]:
 
 
 def kind_of(device: Device) -> PathKind | None:
-    """Return where a path to a port leads; None if the port is none of a NIC."""
+    """Return the kind of path behind a port; None if the port does not belong to a NIC."""
     if device.is_uplink:
         return PathKind.WIRE
     if device.is_representor:
@@ -127,20 +127,20 @@ def kind_of(device: Device) -> PathKind | None:
 
 
 def path_profile(bed: Bed, path: BedPath, direction: PathDirection, *, seed: int) -> LoadProfile:
-    """Return the load of a path in a direction. Raises MeasureError when the service serves no UDP."""
+    """Return the load of a path in a direction. Raises MeasureError if the service serves no UDP."""
     profile = replace(bed.profile(clients=_CLIENTS, seed=seed), vip=path.destination(direction))
     if direction is PathDirection.IN:
         return profile
-    # Where frames of the generator come from after the bridge: switches on the way know that MAC at its port.
+    # The bridge gives the generator's frames this source MAC, so switches on the way have learned its port.
     back = bed.service.source_mac
     return replace(profile, source_mac=path.station.mac, gateway_mac=bed.generator.mac if back is None else str(back))
 
 
-# The flows of the paths, beside those of the config.
+# The flows of the paths, in addition to those of the config.
 
 
 def path_flows(bed: Bed, paths: Sequence[BedPath]) -> tuple[str, ...]:
-    """Return a flow for each direction of each path, as `ovs-ofctl add-flows` reads them."""
+    """Return a flow for each direction of each path, in the format of `ovs-ofctl add-flows`."""
     flows = list[str]()
     for path in paths:
         port = path.hop.port
@@ -162,20 +162,20 @@ def _flow(in_port: str, address: IPAddress, actions: tuple[Action, ...]) -> str:
     return f"{match},actions={render_actions(actions)}"
 
 
-# Loads on one or two paths at a time: what each sent, what came through, and at which rate.
+# Loads on one or two paths at a time: frames sent, frames received, and their rates.
 
 _LATENCY_FRAME_BYTES = 128
 _ANSWER_TIMEOUT_S = 10.0
 _START_TIMEOUT_S = 10.0
 _STEP_S = 0.02
 _LONGEST_READINGS_S = 60.0
-"""A load is stopped when all is read; by then it ends by itself."""
+"""Time for the readings. A load is stopped after them; if they take longer, it ends by itself."""
 _LEARNING_PPS, _LEARNING_S = 500.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class PathLoad:
-    """A load on a path. `offered_pps`: its rate; None: as fast as possible."""
+    """A load on a path. `offered_pps`: None for as fast as possible."""
 
     path: BedPath
     direction: PathDirection
@@ -193,10 +193,10 @@ class PathLoad:
 
 @dataclass(frozen=True, slots=True)
 class PathTrial:
-    """What came of a load on a path.
+    """The result of a load on a path.
 
-    `sent`, `received`: Frames of the whole load, at the interfaces of its ends. More than were sent are not received:
-    these are frames of other kinds. `sent_pps`, `received_pps`: Rates while all loads ran.
+    `sent`, `received`: Frames of the whole load, counted at the interfaces of its ends; `received` is at most `sent`,
+    as the rest are frames of other kinds. `sent_pps`, `received_pps`: Rates while all loads ran.
     """
 
     sent: int
@@ -213,7 +213,8 @@ class PathTrial:
 
 @dataclass(frozen=True, slots=True)
 class PathWindow:
-    """The trials of simultaneous loads, and the switch at both ends of their time. `by_switch`: of the whole loads."""
+    """The trials of simultaneous loads. `first`, `last`: The switch while all loads ran. `by_switch`: Of the whole
+    loads."""
 
     trials: tuple[PathTrial, ...]
     first: SwitchReading | None
@@ -223,7 +224,7 @@ class PathWindow:
 
 @dataclass(slots=True)
 class PathBench:
-    """Sends loads on the paths of a bed. `generators`: By the role of the machine that sends."""
+    """Sends loads on the paths of a bed. `generators`: By the role of the sender."""
 
     bed: Bed
     paths: tuple[BedPath, ...]
@@ -236,7 +237,7 @@ class PathBench:
         return next(path for path in self.paths if path.name == name)
 
     def learn(self, loads: Iterable[PathLoad]) -> None:
-        """Send a few frames of each load, so that switches on the way know both ends. Raises MeasureError."""
+        """Send a few frames of each load, so that switches on the way learn both MACs. Raises MeasureError."""
         for load in loads:
             seconds_s = max(_LEARNING_S, 2 / _LEARNING_PPS)
             before = self._counts([load])
@@ -250,9 +251,9 @@ class PathBench:
                 )
 
     def run(self, loads: Sequence[PathLoad], *, seconds_s: float, reads_switch: bool = False) -> PathWindow:
-        """Send loads at the same time, and count. Raises MeasureError.
+        """Send loads at the same time, and count their frames. Raises MeasureError.
 
-        `loads`: One or two, which no machine may receive both of. `reads_switch`: also what the switch spent.
+        `loads`: One or two, with different receivers. `reads_switch`: Whether to read also what they cost the switch.
         """
         inward = PathDirection.IN
         ports = [load.path.ingress if load.direction is inward else load.path.hop.port for load in loads]
@@ -283,7 +284,7 @@ class PathBench:
     def _start(self, load: PathLoad, *, offered_pps: float | None, seconds_s: float) -> RunningLoad:
         profile = self._profile(load)
         generator = self.generators[load.ends(self.bed)[0].role]
-        # As fast as possible, tcpreplay knows whole seconds alone.
+        # At full speed, tcpreplay takes only whole seconds.
         seconds_s = seconds_s if offered_pps is not None else math.ceil(seconds_s)
         return generator.start(profile, frame_bytes=self.frame_bytes, offered_pps=offered_pps, seconds_s=seconds_s)
 
@@ -294,7 +295,7 @@ class PathBench:
         return self._profiles[key]
 
     def prepare(self, load: PathLoad) -> None:
-        """Write the frames of a load to its machine, so that no measurement waits for that."""
+        """Write the frames of a load to the sender before measurements, which would wait for that."""
         generator = self.generators[load.ends(self.bed)[0].role]
         generator.prepare(self._profile(load), frame_bytes=self.frame_bytes)
 
@@ -307,7 +308,7 @@ class PathBench:
     def _await_start(
         self, loads: Sequence[PathLoad], before: Mapping[str, InterfaceCounts], running: Sequence[RunningLoad]
     ) -> None:
-        """Wait until each load has arrived; where one cannot, the readings will say so."""
+        """Wait until frames of each load arrive, up to a time limit: the readings show a load that does not arrive."""
         receivers = [load.ends(self.bed)[1].role for load in loads]
         deadline_s = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline_s and any(one.command.exit_code is None for one in running):
@@ -317,7 +318,7 @@ class PathBench:
             time.sleep(_STEP_S)
 
     def round_trips(self, path: BedPath, *, count: int) -> list[float]:
-        """Return the microseconds of round trips to the end of a path and back, without load. Raises MeasureError."""
+        """Return the round-trip times of a path without load, in microseconds. Raises MeasureError."""
         backend, asker = path.station, self.bed.generator
         argv = ["python3", "-I", "-c", PACKET_PROGRAM, "reflect", backend.interface, str(path.inward)]
         reflector = backend.start(*argv, self._request(path, PathDirection.OUT))
@@ -345,9 +346,9 @@ def _trials(
     counts: Sequence[Mapping[str, InterfaceCounts]],
     late: tuple[str, ...],
 ) -> Iterator[PathTrial]:
-    """Yield the result of each load. `counts`: by role, before the loads, twice while all of them run, and after them.
+    """Yield the result of each load. `counts`: by role; before the loads, twice while all of them run, and after them.
 
-    Two loads from one interface are distinguished by the counts of their generators, which must add up to its counter.
+    If two loads leave by one interface, each is counted by its generator; the sum must equal the interface's counter.
     """
     before, first, last, after = counts
     ends = [tuple(end.role for end in load.ends(bed)) for load in loads]
@@ -389,7 +390,7 @@ def _rate(first: int, last: int, seconds_s: float) -> float:
 
 @contextmanager
 def path_bench(bed: Bed, directions: Sequence[PathDirection], *, seed: int) -> Iterator[PathBench]:
-    """Prepare a bed for loads on its paths; everything is undone at the end. Raises MeasureError, CommandMissing."""
+    """Prepare a bed for loads on its paths; undo all changes at the end. Raises MeasureError, CommandMissing."""
     paths = bed_paths(bed)
     frame_bytes = FRAME_BYTES if paths[0].inward.version == 4 else 66
     with ExitStack() as stack:
@@ -418,14 +419,14 @@ def _generator(station: Station) -> Iterator[PacketGenerator]:
         yield generator
 
 
-# The experiment: rate and latency of each path alone, and rates of pairs at the same time.
+# The experiment: rate and latency of each path alone, and the rates of pairs at the same time.
 
 BASIS = "offered_pps_by_load"
 FRAME_BYTES = 64
-"""The shortest: paths are compared by packets, and short ones cost the most for each byte."""
+"""The shortest frame: paths are compared by packets, and short packets cost the most for each byte."""
 
 _OVERLOAD = 1.25
-"""Loads are that much above the rate that passed at first, so that a path is full also when it is faster now."""
+"""Factor of the offered load to the rate that passed at first, so that a path is full even if it has become faster."""
 
 _RAISE, _MOST_RAISES = 1.6, 4
 _LOSS_SHARE = 0.02
@@ -433,13 +434,13 @@ _LOSS_SHARE = 0.02
 _TRIAL_S = {
     (BedKind.LAB, True): 0.4,
     (BedKind.LAB, False): 1.5,
-    # Reading counters takes an emulated processor a second.
+    # An emulated processor takes a second to read counters.
     (BedKind.EMULATED, True): 1.0,
     (BedKind.EMULATED, False): 4.0,
     (BedKind.MACHINES, True): 0.5,
     (BedKind.MACHINES, False): 10.0,
 }
-"""By kind of the bed, and whether the run is a quick one."""
+"""By kind of the bed, and by whether the run is quick."""
 _OVERHEAD_S = 1.0
 _QUICK_SAMPLES = 40
 _REPEATS = 5
@@ -447,11 +448,11 @@ _ROUND_TRIPS = {False: 200, True: 50}
 
 
 def _overload(bench: PathBench, load: PathLoad, trial_s: float) -> float:
-    """Return a rate of which some is lost; where there is none, the highest that the generator sends."""
+    """Return a rate at which frames are lost; if none is lost at any rate, the highest rate of the generator."""
     seconds_s = min(trial_s, 1.0)
     flood = bench.run([load], seconds_s=seconds_s).trials[0]
     offered = flood.received_pps * _OVERLOAD
-    # A switch in software that shares its processors with the generator forwards more of a lesser load.
+    # A software switch that shares its processors with the generator forwards more packets of a lower load.
     for _ in range(_MOST_RAISES):
         if offered >= flood.sent_pps:
             break
@@ -464,7 +465,7 @@ def _overload(bench: PathBench, load: PathLoad, trial_s: float) -> float:
 
 def _measurement(bench: PathBench, loads: Sequence[PathLoad], *, round_trips: int, trial_s: float) -> Measurement:
     values: dict[str, Value] = {}
-    # In both directions a round trip is the same.
+    # The round trip is the same in both directions.
     is_asked = len(loads) == 1 and loads[0].direction is PathDirection.IN
     if is_asked:
         values["rtt_us"] = bench.round_trips(loads[0].path, count=round_trips)
@@ -513,7 +514,7 @@ def path_points(names: Sequence[str], directions: Sequence[PathDirection]) -> tu
 def paths_experiment(
     bench: PathBench, directions: Sequence[PathDirection], *, quick: bool, repeats: int | None = None
 ) -> Experiment:
-    """Return the experiment: each path alone in each direction, and pairs. `repeats` None: 5; quick: what fits."""
+    """Return the experiment: each path alone in each direction, and pairs. `repeats`: None for 5, or fewer if quick."""
     points = path_points([path.name for path in bench.paths], directions)
     usual = max(1, min(_REPEATS, math.floor(_QUICK_SAMPLES / len(points)))) if quick else _REPEATS
     round_trips, trial_s = _ROUND_TRIPS[quick], _TRIAL_S[bench.bed.kind, quick]
@@ -529,7 +530,7 @@ def paths_experiment(
         bench.learn(alone)
 
     def prepare() -> Basis:
-        """Return the load of each path and direction: a bit more than what passes."""
+        """Return the load of each path and direction: slightly more than what passes."""
         warm_up()
         return {BASIS: {each.name: _overload(bench, each, trial_s) for each in alone}}
 

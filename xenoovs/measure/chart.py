@@ -1,4 +1,4 @@
-"""What a picture shows, as values: axes, lines, boxes and bars."""
+"""The content of a picture as values: axes, lines, boxes and bars."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from xenoovs.measure.verdict import ClaimVerdict
 class ChartMark:
     """One point of a line, or one bar.
 
-    `is_suspect`: Whether all its samples are. `is_unfinished`: Whether what was timed had not ended: the value is a
-    limit.
+    `is_suspect`: Whether all its samples are suspect. `is_unfinished`: Whether flows had not ended: the value is the
+    time limit.
     """
 
     x: float
@@ -34,7 +34,7 @@ class ChartMark:
 
 @dataclass(frozen=True, slots=True)
 class ChartLine:
-    """Points that belong together. `color`: Number of its colour; None: a reference, thin and grey."""
+    """A line through points. `color`: Number of its colour; None for a reference, thin and grey."""
 
     label: str
     marks: tuple[ChartMark, ...]
@@ -44,7 +44,7 @@ class ChartLine:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box plot. `place`: number of the run, for boxes side by side."""
+    """A box plot. `place`: Number of the run, as boxes of several runs stand side by side."""
 
     x: float
     value: Quantiles
@@ -63,18 +63,18 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis. `ticks`: places with their labels; empty: the usual ones."""
+    """An axis. `ticks`: Positions with labels; empty for matplotlib's own."""
 
     label: str
     is_log: bool = False
     ticks: tuple[tuple[float, str], ...] = ()
     unit: float = 1.0
-    """Values are divided by it, as 1e6 for Mpps."""
+    """Divisor of the values, such as 1e6 for Mpps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One coordinate system. `categories`: names of the rows of bars, from the top."""
+    """One coordinate system. `categories`: Names of the rows of bars, from the top."""
 
     title: str
     x: Axis
@@ -100,7 +100,7 @@ class ChartTable:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A picture of one experiment. `subtitles`: One for each run. `panels`: From left to right, `columns` in a row."""
+    """A picture of one experiment. `subtitles`: One for each run. `panels`: Row by row, `columns` in each."""
 
     name: str
     title: str
@@ -115,18 +115,18 @@ class Chart:
 
 
 def further_runs(sources: Sequence[object]) -> tuple[str, ...]:
-    """Return the note of a picture that only the first run is drawn in."""
+    """Return the note of a picture that draws only the first run; empty if there is one run."""
     return ("Further runs are in the table.",) if len(sources) > 1 else ()
 
 
-# Figures that others published, from `published.yaml`, to stand beside samples.
+# Published figures of others, from `published.yaml`, for comparison with samples.
 
 OTHER_HARDWARE = "published, other hardware"
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedSource:
-    """Where a figure comes from. `url`: empty where the text is not on the web."""
+    """The source of a figure. `url`: Empty if the text is not on the web."""
 
     name: str
     title: str
@@ -135,7 +135,7 @@ class PublishedSource:
 
 @dataclass(frozen=True, slots=True)
 class PublishedCurve:
-    """A curve in the units of the picture of an experiment. `panel`: title of its part, such as a split."""
+    """A curve in the units of an experiment's picture. `panel`: Title of its panel, such as a split."""
 
     experiment: str
     source: PublishedSource
@@ -146,7 +146,7 @@ class PublishedCurve:
 
 @dataclass(frozen=True, slots=True)
 class PublishedFigure:
-    """One number. `at`: where on the axis of the picture it belongs; None: everywhere."""
+    """One number. `at`: Its position on the picture's x axis; None for all positions."""
 
     experiment: str
     source: PublishedSource
@@ -169,7 +169,7 @@ class Published:
 
     @property
     def sources(self) -> tuple[PublishedSource, ...]:
-        """Each source once, in the order of its figures."""
+        """Return each source once, in the order of curves and figures."""
         of_curves, of_figures = (curve.source for curve in self.curves), (figure.source for figure in self.figures)
         return tuple(dict.fromkeys((*of_curves, *of_figures)))
 

@@ -1,4 +1,4 @@
-"""What the pictures of a report show, as values made from samples. Drawing them is left to `pictures`."""
+"""Makes the content of a report's pictures from samples, as values. `pictures` draws them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UDP_OVERHEAD_BYTES = 46
 
 
 def chart_of(runs: Sequence[RecordedRun], labels: Sequence[str]) -> Chart | None:
-    """Return the picture of runs of the same experiment; None if none has a sample yet, or it has no picture."""
+    """Return the picture of runs of one experiment; None if no run has samples, or the experiment has no picture."""
     make = _CHARTS.get(runs[0].run.experiment)
     measured = [(run, label) for run, label in zip(runs, labels, strict=True) if run.samples]
     if make is None or not measured:
@@ -71,7 +71,7 @@ def _verdicts(source: _RunSource) -> tuple[ClaimVerdict, ...]:
 
 
 def _few_repeats(chart: Chart) -> Iterator[str]:
-    """Yield the note about intervals of too few repeats, where the picture has some."""
+    """Yield the note about intervals of too few repeats, if the picture has such intervals."""
     marks = [mark for panel in chart.panels for line in panel.lines for mark in line.marks]
     marks += [mark for panel in chart.panels for bars in panel.bars for mark in bars.marks.values()]
     if any(mark.value.count > 1 and not mark.value.is_confidence for mark in marks):
@@ -82,7 +82,7 @@ def _few_repeats(chart: Chart) -> Iterator[str]:
 
 
 def subtitle_of(recorded: RecordedRun) -> str:
-    """Return the name of the datapath, and what makes the run less than a whole one."""
+    """Return the name of the datapath, and whether the run is quick, incomplete or has suspect samples."""
     run, planned = recorded.run, len(recorded.run.points) * recorded.run.repeats
     marks = [run.datapath]
     if run.quick:
@@ -95,12 +95,12 @@ def subtitle_of(recorded: RecordedRun) -> str:
 
 
 Values = tuple[object, ...]
-"""Of keys of a point."""
+"""The values of some keys of a point."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RunSource:
-    """One run of a picture. `index`: among the runs."""
+    """One run of a picture. `index`: Its number among the runs."""
 
     run: RecordedRun
     prefix: str
@@ -108,17 +108,17 @@ class _RunSource:
 
     @property
     def link_bps(self) -> float | None:
-        """The rate of the slowest link of the bed; None if it is not known."""
+        """Return the rate of the bed's slowest link; None if it is not known."""
         value = self.run.run.bed.get("link_bps")
         return float(value) if isinstance(value, (int, float)) and value else None
 
     def groups(self, *keys: str) -> dict[Values, Sequence[Sample]]:
-        """Return the samples of each point; the suspect ones only where there are no others."""
+        """Return the samples of each point; suspect ones only if there are no others."""
         groups = by_point(self.run.samples, *keys)
         return {key: trusted(group) for key, group in groups.items()}
 
     def curves(self, *keys: str) -> dict[Values, dict[float, Sequence[Sample]]]:
-        """Return the samples of each point: by all keys but the last, then by the last, the place on the axis."""
+        """Return the samples of each point, by all keys except the last, then by the last, the x value."""
         found = dict[Values, dict[float, Sequence[Sample]]]()
         for (*curve, x), samples in self.groups(*keys).items():
             found.setdefault(tuple(curve), {})[float(str(x))] = samples
@@ -126,7 +126,7 @@ class _RunSource:
 
 
 def _mark(x: float, samples: Sequence[Sample], key: str) -> ChartMark | None:
-    """Return the mean of the repeats; of a list, the median of each repeat stands for it."""
+    """Return the mean of the repeats; a list counts with its median."""
     values = repeat_values(samples, key)
     return ChartMark(x, interval(values), all(sample.suspect for sample in samples)) if values else None
 
@@ -153,7 +153,7 @@ def _table(
     columns: Sequence[str],
     cells: Callable[[_RunSource, Values, Sequence[Sample]], Iterable[Cell]],
 ) -> ChartTable:
-    """Return a row for each point. `keys`: of points, by the headers of their columns."""
+    """Return a table with a row for each point. `keys`: Keys of points, by column header."""
     rows = tuple(
         (
             one.prefix.rstrip(": "),
@@ -165,7 +165,7 @@ def _table(
         for one in sources
         for point, samples in one.groups(*keys.values()).items()
     )
-    # Without a NIC the share of packets that it forwards is empty, and not shown.
+    # Without a NIC the share of packets that it forwards is empty, and its column is not shown.
     return ChartTable(("run", *keys, *columns, "forwarded by the NIC", "repeats"), rows)
 
 
@@ -361,14 +361,14 @@ DESIGNS = {
     "ipvs": "IPVS, direct routing",
 }
 Figures = tuple[tuple[str, str, float, bool], ...]
-"""Of each panel: the value, its title, its unit, and whether its axis is logarithmic."""
+"""For each panel: key of the value, title, unit, and whether its axis is logarithmic."""
 
 
 @dataclass(frozen=True, slots=True)
 class _BarChart:
-    """A panel of bars for each figure. The last key of a point has a colour, the others make its row.
+    """A chart with a panel of bars for each figure. The last key of a point selects the colour, the others the row.
 
-    `more`: values that only the table has. `color`: how the legend calls a value of the last key.
+    `more`: Keys of values that only the table shows. `color`: Format of the last key's value in the legend.
     """
 
     name: str
@@ -381,9 +381,9 @@ class _BarChart:
     more: tuple[str, ...] = ()
 
     def __call__(self, sources: Sequence[_RunSource]) -> Chart:
-        # Two runs side by side would be 42 bars a panel: the first run is drawn, the table has all.
+        # Two runs would be 42 bars in a panel: only the first is drawn; the table has all.
         curves = {self.row(*point): curve for point, curve in sources[0].curves(*self.keys).items()}
-        # Anything but a design stays where it is, behind the designs.
+        # Designs first; other rows keep their order.
         rows = tuple(sorted(curves, key=lambda name: [*DESIGNS.values(), name].index(name)))
         colors = sorted({color for curve in curves.values() for color in curve})
         panels = list[Panel]()
@@ -405,7 +405,7 @@ class _BarChart:
             _table(
                 sources, _spaced(self.keys), [*_spaced(values)], lambda _one, _point, each: _estimates(each, values)
             ),
-            # Two panels side by side are too low to be read in a narrow window.
+            # Two panels side by side are too small to read in a narrow window.
             columns=1 if len(panels) < 3 else 2,
             notes=further_runs(sources),
         )
@@ -463,7 +463,7 @@ _insert_chart = _BarChart(
 
 
 def _entries_chart(sources: Sequence[_RunSource]) -> Chart:
-    """Return curves over the number of active entries, one for each kind."""
+    """Return a chart with a curve for each kind over the number of active entries."""
     panels = list[Panel]()
     x = Axis("active entries", is_log=True, ticks=tuple((4.0**power, f"{4**power:,}") for power in range(0, 9, 2)))
     figures = (
@@ -498,7 +498,7 @@ def _entries_chart(sources: Sequence[_RunSource]) -> Chart:
     )
 
 
-# The completion experiment: each design in each case, and the published figures beside them.
+# The completion experiment: each design in each case, next to the published figures.
 
 _ROUTING_NAMES = {
     RoutingDesign.BLOCKS.value: "blocks that move (xenoovs)",
@@ -535,7 +535,7 @@ def _completion_chart(sources: Sequence[_RunSource]) -> Chart:
 
 def _completion_panel(scenes: Mapping[Scene, Sequence[CompletionFigures]]) -> Panel:
     marks: dict[str, dict[str, ChartMark]] = {name: {} for name in (*_ROUTING_NAMES.values(), _UNDISTURBED)}
-    # Where only ECMP was measured alone, its bar stands in every scene as the undisturbed one.
+    # If only ECMP was measured without a disturbance, its bar is in every scene, as the undisturbed time.
     shown = {
         scene: found for scene, found in scenes.items() if scene.case is not CompletionCase.ALONE or len(found) > 1
     }
@@ -588,7 +588,7 @@ def _completion_rows(recorded: RecordedRun, prefix: str) -> Iterator[tuple[Cell,
             )
 
 
-# Paths: what each carries alone, how long a round trip takes, and what pairs reach together.
+# Paths: the rate of each alone, its round-trip time, and the rates of pairs at the same time.
 
 _DIRECTIONS = {"in": "in: to the backend", "out": "out: from the backend"}
 _PATH_COLUMNS = (
@@ -647,7 +647,7 @@ def _alone_panels(found: MeasuredPaths) -> Iterator[Panel]:
 
 
 def _pair_panels(found: MeasuredPaths) -> Iterator[Panel]:
-    """Yield a panel for pairs in the same direction, and one for opposite directions; a row says its verdict."""
+    """Yield a panel for pairs in the same direction, and one for opposite directions; rows show the verdict."""
     for title, is_same, color in (("at the same time, both in", True, 3), ("at the same time, in and out", False, 4)):
         pairs = [pair for pair in found.pairs if pair.is_same_direction is is_same]
         if not pairs:
@@ -710,7 +710,7 @@ def experiments_of(runs: Iterable[RecordedRun]) -> tuple[str, ...]:
     return (*(name for name in _CHARTS if name in found), *sorted(found - set(_CHARTS)))
 
 
-# Two runs side by side: by how much the second differs from the first.
+# Comparison of runs: the change from the first to each further run.
 
 _COMPARED = {
     "rate": ("throughput_pps", ("frame_bytes",), "throughput"),
@@ -724,7 +724,7 @@ _COMPARED = {
 
 
 def compare(chart: Chart) -> Iterator[tuple[str, ChartTable]]:
-    """Yield a table for each further run of a chart: its change against the first, with a title."""
+    """Yield title and table for each further run of a chart: its change from the first."""
     if len(chart.runs) < 2 or chart.name not in _COMPARED:
         return
     key, keys, what = _COMPARED[chart.name]

@@ -1,4 +1,4 @@
-"""What the machines of a bed lack for experiments, and the command that fixes it."""
+"""Finds what the machines of a bed lack for experiments, and the commands that fix it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from xenoovs.measure.machines_bed import BedFile, BedRole, OpenPlaces
 from xenoovs.regex import regex
 from xenoovs.switch.process import PACKAGES
 
-# What each experiment needs. python3 is not among it: without it no command runs on a machine at all.
+# What each experiment needs, besides python3: without it no command runs on a machine at all.
 
 EXPERIMENTS = ("rate", "latency", "loss", "echo", "designs", "next-hops", "entries", "insert", "paths")
-"""Those that run on the machines of a bed."""
+"""Experiments that run on the machines of a bed."""
 
 _TO_SERVICE = ("rate", "latency", "loss", "designs", "next-hops", "entries", "insert")
-"""They send a load as clients, by the driver of the generator."""
+"""Experiments that send a load of clients, with the generator's driver."""
 _WITH_LOADS = (*_TO_SERVICE, "paths")
 
 
@@ -30,7 +30,7 @@ _WITH_LOADS = (*_TO_SERVICE, "paths")
 class MachineNeed:
     """Something that experiments need on a machine.
 
-    `lacking`: What is not possible without it, as a clause; empty: the experiments fail.
+    `lacking`: What is not possible without it, as a clause; empty if the experiments fail.
     """
 
     name: str
@@ -40,11 +40,11 @@ class MachineNeed:
 
     @property
     def fix(self) -> str:
-        """The command that brings it."""
+        """Return the command that installs it."""
         if self.name == "xenoovs":
             return "apt-get install ./xenoovs_*.deb"
         if self.is_module:
-            # Kernels of clouds lack modules that those of Debian have.
+            # Debian's cloud kernels lack modules that its other kernels have.
             return "apt-get install linux-image-$(dpkg --print-architecture)"
         return f"apt-get install {PACKAGES.get(self.name, self.name)}"
 
@@ -68,7 +68,7 @@ _NEEDS: Mapping[str, tuple[MachineNeed, ...]] = {
         MachineNeed("gzip", ("paths",), "`measure paths` works only with --directions in"),
     ),
 }
-"""By role; of the generator also what its driver needs."""
+"""By role; `_sending` adds what the generator's driver needs."""
 
 
 def machine_needs(kind: str, *, driver: str, experiments: Iterable[str]) -> tuple[MachineNeed, ...]:
@@ -83,7 +83,7 @@ def machine_needs(kind: str, *, driver: str, experiments: Iterable[str]) -> tupl
 
 
 def _sending(driver: str) -> Iterator[MachineNeed]:
-    """Yield what a generator needs; loads on paths are those of tcpreplay, whichever driver sends the others."""
+    """Yield what a generator needs. Loads on paths need tcpreplay, whichever driver sends the others."""
     by_tcpreplay: Sequence[str] = _WITH_LOADS
     if driver == PKTGEN:
         yield MachineNeed("pktgen", _TO_SERVICE, is_module=True)
@@ -116,10 +116,10 @@ _LINK = regex(r"(\S+) ([01]) (\d+) (-?\d*) *(\d+) (-?\d+)")
 
 @dataclass(frozen=True, slots=True)
 class BedFinding:
-    """One thing that is not as it should be.
+    """One problem of a machine.
 
-    `fix`: The command that fixes it, to be run on that machine; empty if there is none. `is_error`: Whether experiments
-    fail because of it; else they give worse figures, or fewer.
+    `fix`: The command that fixes it on that machine; empty if there is none. `is_error`: Whether experiments fail
+    because of it; if not, their figures are worse or incomplete.
     """
 
     role: str
@@ -130,7 +130,7 @@ class BedFinding:
 
 
 def check_bed(file: BedFile, *, experiments: Sequence[str] = EXPERIMENTS) -> list[BedFinding]:
-    """Return what is wrong with each machine of a bed for some experiments, in the order of the roles."""
+    """Return the problems of each machine of a bed for some experiments, in the order of the roles."""
     found = []
     with ExitStack() as stack:
         places = OpenPlaces(stack)
@@ -213,7 +213,7 @@ def _judge_link(role: str, link: re.Match[str], *, cpus: int, nodes: int) -> Ite
         yield BedFinding(
             role, f"{name} has MTU {mtu}; frames of 1518 bytes need {_MTU}", f"ip link set dev {name} mtu {_MTU}"
         )
-    # A device without a place in the machine is no NIC.
+    # A device without a NUMA node is no NIC.
     if int(node) < 0 and speed in ("-1", ""):
         return
     if int(queues) == 1 < cpus:

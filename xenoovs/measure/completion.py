@@ -1,10 +1,10 @@
-"""The experiment with flow completion times: some flows begin together, and the time until the last one ends counts.
+"""The experiment on flow completion times: flows begin together, and the time until the last one ends is measured.
 
-The fabric is disturbed meanwhile, by an elephant on one path or by a spine that swallows every packet. The designs are
-measured in random order in one lab: what ECMP gets depends on the time-outs of TCP, so that figures of different labs
-cannot be compared. Beside them stands the undisturbed time, that of ECMP without an elephant.
+An elephant on one path, or a spine that drops every packet, disturbs the fabric. The designs are measured in random
+order in one lab: the times of ECMP depend on the time-outs of TCP, so figures of different labs cannot be compared. The
+reference is the undisturbed time, that of ECMP without an elephant.
 
-The scene is that of DOCA-AR's README (10 and 50 flows, with and without an elephant), with cases that come later.
+The scenes are those of DOCA-AR's README (10 and 50 flows, with and without an elephant) and the cases after them.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from xenoovs.measure.samples import Plain, Point, Value
 from xenoovs.measure.schedule import Basis, Experiment, Measurement
 
 ELEPHANT_LOAD = 1.2
-"""Of a link's rate: above 1 its queue stays full."""
+"""Rate of the elephant as a share of a link's; above 1 the queue stays full."""
 
 LIMIT_S = 30.0
-"""After this time flows that have not ended are given up: some never end where a spine swallows packets."""
+"""Time limit of flows: some never end if a spine drops packets."""
 
 STEADY_LIMIT_S = 120.0
-"""Of the long flows of the case `steady`."""
+"""Time limit of the long flows of the case `steady`."""
 
 _LEAD_S = 1.2
-"""From the start of an elephant to that of the flows, in the case `elephant`."""
+"""Time from the start of the elephant to the start of the flows, in the case `elephant`."""
 
 _LATER_S = 0.6
-"""From the start of the flows to the disturbance, in the cases `later` and `dead`."""
+"""Time from the start of the flows to the disturbance, in the cases `later` and `dead`."""
 
 _BEGIN_S = 0.3
-"""From the order to the start of the flows, which all senders have read by then."""
+"""Time from the command to the start of the flows, in which all senders read it."""
 
 
 class CompletionCase(Enum):
-    """What disturbs the flows."""
+    """The disturbance of the flows."""
 
     ALONE = "alone"
     """Nothing."""
@@ -51,16 +51,16 @@ class CompletionCase(Enum):
     LATER = "later"
     """An elephant that begins 0.6 s after the flows."""
     DEAD = "dead"
-    """A spine that swallows every packet from 0.6 s after the start of the flows."""
+    """A spine that drops every packet from 0.6 s after the start of the flows."""
     REVERSE = "reverse"
     """An elephant on the way back of one path."""
     STEADY = "steady"
-    """Long flows beside an elephant that does not fill its link, or none: which blocks move, and how often."""
+    """Long flows beside an elephant that does not overload its link, or none: which blocks move, how often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One setting. `load`: rate of the elephant as a share of a link's; 0 if none. `size`: bytes of each flow."""
+    """One setting. `load`: Rate of the elephant as a share of a link's; 0 if none. `size`: Bytes of each flow."""
 
     case: CompletionCase
     flows: int
@@ -82,7 +82,7 @@ class Scene:
 
 
 Size = tuple[int, int]
-"""Number of flows of each sender, and bytes of each."""
+"""Number of flows of each sender, and bytes of each flow."""
 
 _SIZES: Mapping[CompletionCase, Sequence[Size]] = {
     CompletionCase.ALONE: ((10, 12_500), (10, 50_000), (10, 250_000), (50, 50_000), (10, 1_000_000)),
@@ -97,7 +97,7 @@ QUICK_SIZE: Size = (10, 50_000)
 
 
 def scenes_of(cases: Iterable[CompletionCase], size: Size | None) -> tuple[Scene, ...]:
-    """Return the scenes of some cases. `size`: of the flows; None for those of the experiments."""
+    """Return the scenes of some cases. `size`: None for the usual sizes of each case."""
     return tuple(
         Scene(case, *each, load)
         for case in cases
@@ -113,12 +113,12 @@ def _loads(case: CompletionCase) -> tuple[float, ...]:
 
 
 def points_of(scenes: Sequence[Scene], designs: Sequence[RoutingDesign]) -> tuple[Point, ...]:
-    """Return all points, with the undisturbed one of each size of flows: without it no figure says anything."""
+    """Return all points, and for each size the undisturbed point, which is the reference of all figures."""
     points = [
         scene.point(design)
         for scene in scenes
         for design in designs
-        # Only moves count there.
+        # Only moves are measured there, and only this design moves blocks.
         if scene.case is not CompletionCase.STEADY
         or design is RoutingDesign.BLOCKS
         or RoutingDesign.BLOCKS not in designs
@@ -133,10 +133,10 @@ def points_of(scenes: Sequence[Scene], designs: Sequence[RoutingDesign]) -> tupl
 def completion_experiment(
     bed: FabricBed, points: Sequence[Point], *, repeats: int, txrehash: bool, seed: int
 ) -> Experiment:
-    """Return the experiment: flows beside a disturbance, by each design.
+    """Return the experiment: flows during a disturbance, with each design.
 
-    `txrehash`: Whether sockets of the hosts take another path after a time-out. `seed`: Chooses the path that is
-    disturbed.
+    `txrehash`: Whether sockets of the hosts take another path after a time-out. `seed`: Of the choice of disturbed
+    paths.
     """
     chance = random.Random(seed)  # noqa: S311 - a repeatable choice, no secret
 
@@ -175,7 +175,7 @@ def completion_experiment(
 
 
 def _times(scene: Scene) -> tuple[float, float]:
-    """Return when the disturbance begins, and when the flows do, by the monotonic clock."""
+    """Return the start times of disturbance and flows, by the monotonic clock."""
     first_s = time.monotonic() + _BEGIN_S
     if scene.case in (CompletionCase.LATER, CompletionCase.DEAD):
         return first_s + _LATER_S, first_s
@@ -184,7 +184,7 @@ def _times(scene: Scene) -> tuple[float, float]:
 
 @dataclass(slots=True)
 class _Disturbance:
-    """What is to happen at a time. `schedule`: lets an elephant begin then; `act`: is called then."""
+    """A disturbance at a set time. `schedule`: Sets the start of an elephant. `act`: Is called at that time."""
 
     schedule: Callable[[float], None] | None = None
     act: Callable[[], None] | None = None

@@ -1,8 +1,8 @@
-"""Figures of a run of the completion experiment, for each design in each scene, and verdicts on adaptive routing.
+"""The figures of each design in each scene of a completion run, and verdicts on adaptive routing.
 
-Verdicts are on claims with limits that were set before. Limits are for ratios of medians, by the bootstrap of repeats.
-ECMP's time is that of TCP's time-outs, so that its ratio to ours depends on the size of the flows, and has a limit only
-where one was set.
+The limits of the claims were set before the measurements. They apply to ratios of medians, with intervals by the
+bootstrap of repeats. TCP's time-outs dominate ECMP's time, so its ratio to ours depends on the size of the flows, and
+only some sizes have a limit.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class CompletionFigures:
     """The figures of one design in one scene.
 
     Attributes:
-        times_s: Completion time of each sample; the time limit where a flow did not end.
-        unfinished: Number of those samples with a flow that did not end.
-        undisturbed_s: Median of the same flows by ECMP when nothing disturbs them; None if not measured.
+        times_s: Completion time of each sample; the time limit if a flow did not end.
+        unfinished: Number of samples with a flow that did not end.
+        undisturbed_s: Median of the same flows by ECMP without a disturbance; None if not measured.
         ecmp_s: Median of ECMP in the same scene; None if not measured.
-        moves: Median of the blocks that moved in a sample; None: the design has none.
-        emptied_s: Median of the times until a path had no block; None: that did not happen in any sample.
+        moves: Median of the block moves in a sample; None if the design has no blocks.
+        emptied_s: Median of the times until a path had no block; None if no path became empty in any sample.
     """
 
     design: str
@@ -53,7 +53,7 @@ class CompletionFigures:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether flows had not ended at the median: it is the time limit, and they take longer."""
+        """Return whether flows had not ended in most samples: the median is then the time limit, a lower bound."""
         return self.unfinished * 2 > len(self.times_s)
 
     @property
@@ -66,7 +66,7 @@ class CompletionFigures:
 
     @property
     def gain(self) -> float | None:
-        """Median of ECMP, divided by that of this design."""
+        """Return the median of ECMP divided by that of this design; None if ECMP was not measured."""
         return None if self.ecmp_s is None else self.ecmp_s / self.median_s
 
 
@@ -98,7 +98,7 @@ def _grouped(samples: Iterable[Sample]) -> _Groups:
 
 
 def _undisturbed(scene: Scene) -> Scene:
-    """Return the scene of the same flows that nothing disturbs."""
+    """Return the scene of the same flows without a disturbance."""
     return Scene(CompletionCase.ALONE, scene.flows, scene.size, 0.0)
 
 
@@ -143,9 +143,9 @@ class _Finding:
 
 
 def acceptance(samples: Iterable[Sample]) -> tuple[ClaimVerdict, ...]:
-    """Return the verdicts on all claims that some scene of a run tests. Suspect samples do not count."""
+    """Return the verdicts on all claims that the scenes of a run test, without suspect samples."""
     groups = _grouped(sample for sample in samples if not sample.suspect)
-    # Samples come in random order.
+    # Samples are in random order.
     scenes = sorted({scene for scene, design in groups if design is RoutingDesign.BLOCKS}, key=_place)
     return tuple(
         verdict for claim, judge in _CLAIMS if (verdict := _verdict(claim, (judge(groups, each) for each in scenes)))
@@ -153,12 +153,12 @@ def acceptance(samples: Iterable[Sample]) -> tuple[ClaimVerdict, ...]:
 
 
 def _place(scene: Scene) -> tuple[int, int, int, float]:
-    """Return the order of scenes: by what disturbs the flows, then small ones first."""
+    """Return the sort key of a scene: by disturbance, then from small to large."""
     return [*CompletionCase].index(scene.case), scene.flows * scene.size, scene.flows, scene.load
 
 
 def _verdict(claim: str, found: Iterable[_Finding | None]) -> ClaimVerdict | None:
-    """Return the verdict of several scenes: the worst of theirs; None: no scene tests the claim."""
+    """Return the worst verdict of several scenes; None if no scene tests the claim."""
     findings = [each for each in found if each is not None]
     if not findings:
         return None
@@ -184,7 +184,7 @@ def _not_behind_probes(groups: _Groups, scene: Scene) -> _Finding | None:
     if least is None:
         return None
     found = _ratio(scene, _ours(groups, scene), other, least=least)
-    # In their own scene: not behind by more than the noise.
+    # In the published scene an undecided ratio is noise, and confirms the claim.
     is_noise = scene.case is CompletionCase.ELEPHANT and found is not None and found.outcome is ClaimOutcome.UNDECIDED
     enough = min(len(_ours(groups, scene)), len(other or ())) >= FEWEST_REPEATS
     return _Finding(ClaimOutcome.CONFIRMED, found.text) if found is not None and is_noise and enough else found
@@ -246,7 +246,7 @@ def _ours(groups: _Groups, scene: Scene) -> _Group:
 def _ratio(
     scene: Scene, base: _Group | None, other: _Group | None, *, least: float = 0.0, most: float = float("inf")
 ) -> _Finding | None:
-    """Return whether the medians of two groups have a ratio between two limits; None: one was not measured."""
+    """Return whether the ratio of two groups' medians is within the limits; None if one group was not measured."""
     one, two = numbers(base or (), "completion_s"), numbers(other or (), "completion_s")
     if not one or not two:
         return None

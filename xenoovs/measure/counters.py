@@ -1,7 +1,7 @@
-"""What was counted of a load, and what it cost the switch: before and after, and the difference.
+"""Counters of a load and of its cost for the switch: readings before and after, and their difference.
 
-The counters of interfaces say what was sent and received. Those of Open vSwitch say whether the service's flows
-forwarded it, and how much of it the NIC did.
+The counters of interfaces show what was sent and received. Those of Open vSwitch show how much of it the service's
+flows matched, and how much of that the NIC forwarded.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _NUMBER = regex(r"^(\w+) (\d+)$", re.MULTILINE)
 class InterfaceCounts:
     """Counters of one interface.
 
-    `rx`, `tx`: Frames at the wire where the NIC counts them there (`rx_packets_phy`), else those of the kernel. Frames
-    that the NIC forwards or drops by itself are at the wire only. `at_s`: When they were read, in seconds since their
-    machine was started (proc(5), /proc/uptime).
+    `rx`, `tx`: Frames on the wire if the NIC counts them (`rx_packets_phy`), otherwise those of the kernel, which miss
+    frames that the NIC itself forwards or drops. `at_s`: Time of the reading, in seconds since the machine's start
+    (proc(5), /proc/uptime).
     """
 
     rx: int
@@ -64,7 +64,7 @@ def read_counts(stations: Iterable[Station]) -> dict[str, InterfaceCounts]:
 
 
 _SETTLE_S, _STEP_S = 2.0, 0.05
-"""RFC 2544, section 23, waits so long for the last frames."""
+"""Wait for the last frames, as in RFC 2544, section 23."""
 
 
 def settled_counts(stations: Collection[Station]) -> dict[str, InterfaceCounts]:
@@ -78,8 +78,8 @@ def settled_counts(stations: Collection[Station]) -> dict[str, InterfaceCounts]:
     return counts
 
 
-# Few programs, as starting one takes an emulated processor a tenth of a second. Only a NIC has counters of its own; a
-# representor has no device, but belongs to a switch.
+# It starts few programs, as each takes an emulated processor a tenth of a second. ethtool runs only for ports of a NIC,
+# which have a `device`, or as representors a `phys_switch_id`.
 _SCRIPT = f"""\
 cd "/sys/class/net/$1" || exit
 read -r uptime idle < /proc/uptime && echo "{_TIME} $uptime"
@@ -90,7 +90,7 @@ true
 
 
 def parse_counts(text: str) -> dict[str, InterfaceCounts]:
-    """Return the counters that the script of `read_counts` prints. Raises MeasureError."""
+    """Return the counters in the output of `read_counts`' script. Raises MeasureError."""
     found = {}
     for part in text.split(f"\n{_MARK}" if text.startswith(_MARK) else _MARK):
         if not part:
@@ -115,7 +115,7 @@ def parse_counts(text: str) -> dict[str, InterfaceCounts]:
 class CountedFrames:
     """Frames of a load between two readings.
 
-    `switched`: That reached the switch. `went_back`: Whether a counter did, so that they say nothing.
+    `switched`: Frames that reached the switch. `went_back`: Whether a counter decreased, so the numbers are invalid.
     """
 
     sent: int
@@ -130,7 +130,7 @@ class CountedFrames:
 
     @property
     def slack(self) -> int:
-        """Frames of other kinds that may be among them."""
+        """Return how many frames of other kinds the counts may include."""
         return slack(self.sent)
 
     @property
@@ -140,11 +140,11 @@ class CountedFrames:
 
 _OTHER_FRAMES = 20
 _OTHER_SHARE = 0.001
-"""Frames of other kinds that may be among those of a load: ARP, LLDP, health checks."""
+"""Limit of the other frames that the counts of a load may include: ARP, LLDP, health checks."""
 
 
 def slack(sent: int) -> int:
-    """Return how many frames of other kinds may be among those of a load."""
+    """Return how many frames of other kinds the counts of a load may include."""
     return _OTHER_FRAMES + int(sent * _OTHER_SHARE)
 
 
@@ -155,9 +155,9 @@ def counted_frames(
     backends: Iterable[str],
     also_sent: int = 0,
 ) -> CountedFrames:
-    """Return what was counted between two readings.
+    """Return the frames between two readings.
 
-    `also_sent`: Frames that another machine sent to the same service meanwhile, which count as part of the load.
+    `also_sent`: Frames that another machine sent to the same service in that time; they count as part of the load.
     """
     suspect: list[str] = []
 
@@ -184,9 +184,9 @@ def counted_frames(
     return CountedFrames(sent, received, switched, tuple(suspect), went_back)
 
 
-# What Open vSwitch counted of a load: the packets that flows of the service matched, and those of its megaflows.
+# The counters of Open vSwitch: packets that the service's flows matched, and packets of megaflows.
 
-# The revalidator adds what megaflows counted to the flows that they are made of.
+# The revalidator adds the counts of megaflows to the flows behind them.
 _FLOWS_SCRIPT = """\
 ovs-appctl revalidator/wait || exit
 ovs-ofctl -O OpenFlow14 dump-aggregate "$1" "$2" || exit
@@ -196,14 +196,14 @@ true
 _AGGREGATE = regex(r"^OFPST_AGGREGATE reply .*packet_count=(\d+) byte_count=\d+ flow_count=\d+$", re.MULTILINE)
 _TIMEOUT_S = 60.0
 _LATE_S = 3.0
-"""Drivers ask their NIC for counters of rules about once a second (mlx5_core: MLX5_FC_STATS_PERIOD)."""
+"""Drivers read the rule counters of their NIC about once a second (mlx5_core: MLX5_FC_STATS_PERIOD)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchCounts:
-    """Counters of the switch at one time. `matched`: Packets of the flows that find which ones are of the service.
+    """Counters of the switch at one time. `matched`: Packets of the flows that match the service.
 
-    `megaflows`: Packets of each megaflow from an uplink, by ufid. `offloaded`: of those alone that the NIC forwards.
+    `megaflows`: Packets of each megaflow from the load's ports, by ufid. `offloaded`: Only those that the NIC forwards.
     """
 
     matched: int
@@ -213,7 +213,7 @@ class SwitchCounts:
 
 @dataclass(frozen=True, slots=True)
 class SwitchedFrames:
-    """What the switch counted of a load, as a sample has it; see `SwitchCounts`."""
+    """The switch's counts of a load, with the keys of a sample; see `SwitchCounts`."""
 
     matched: int
     megaflow_packets: int
@@ -224,7 +224,7 @@ class SwitchedFrames:
         return asdict(self)
 
     def doubts(self, frames: CountedFrames) -> Iterator[str]:
-        """Yield why these numbers and those of the interfaces cannot both be right."""
+        """Yield the contradictions between these counts and those of the interfaces."""
         if self.matched + frames.slack < frames.received:
             yield (
                 f"the backends received {frames.received} frames, and the flows of the service matched {self.matched}: "
@@ -238,10 +238,10 @@ class SwitchedFrames:
 
 
 class SwitchCounters:
-    """Reads the counters of the switch of a bed for some flows: those of its service, or those of an experiment."""
+    """Reads the counters of a bed's switch for the flows of its service, or of an experiment."""
 
     def __init__(self, bed: Bed, *, cookie: str = "", ports: Sequence[str] = ()) -> None:
-        """`cookie`: of the flows, with its mask; empty: the service's. `ports`: of the load; empty: the uplinks."""
+        """`cookie`: Cookie and mask of the flows; empty for the service's. `ports`: Empty for the uplinks."""
         self._bed = bed
         self._ports = [*ports] or [*bed.balancer.uplinks.ingress]
         if not cookie:
@@ -261,7 +261,7 @@ class SwitchCounters:
         return parse_switch_counts(done.stdout)
 
     def frames_since(self, before: SwitchCounts, *, received: int) -> SwitchedFrames:
-        """Return what was counted since then, once it is as much as was received, but not much later."""
+        """Return the counts since `before`, once they reach `received`, or after a few seconds."""
         deadline_s = time.monotonic() + _LATE_S
         while True:
             found = switched_frames(before, self.read())
@@ -270,7 +270,7 @@ class SwitchCounters:
 
 
 def parse_switch_counts(text: str) -> SwitchCounts:
-    """Return the counters that the script prints. Raises MeasureError."""
+    """Return the counters in the script's output. Raises MeasureError."""
     aggregate = _AGGREGATE.search(text)
     if aggregate is None:
         raise MeasureError(f"ovs-ofctl dump-aggregate printed no counters: {shlex.quote(text[:80])}")
@@ -287,7 +287,7 @@ def parse_switch_counts(text: str) -> SwitchCounts:
 
 
 def switched_frames(before: SwitchCounts, after: SwitchCounts) -> SwitchedFrames:
-    """Return the differences. A megaflow that was deleted and came back counts from 0."""
+    """Return the differences. A megaflow that was deleted and made again counts from 0."""
     return SwitchedFrames(
         max(0, after.matched - before.matched),
         _grown(before.megaflows, after.megaflows),
@@ -303,9 +303,9 @@ def _grown(before: Mapping[str, int], after: Mapping[str, int]) -> int:
     return grown
 
 
-# What a load costs the switch: CPU time, upcalls, megaflows and memory of Open vSwitch.
+# The cost of a load for the switch: CPU time, upcalls, megaflows and memory of Open vSwitch.
 
-# All in one command, so that the counters are of one time.
+# One command, so that all counters are of the same time.
 _COST_SCRIPT = """\
 pid=$(cat "${OVS_RUNDIR:-/var/run/openvswitch}/ovs-vswitchd.pid") || exit
 getconf CLK_TCK
@@ -319,7 +319,7 @@ true
 """
 
 _SOFTIRQ, _UTIME, _STIME = 7, 11, 12
-"""Positions in the first line of /proc/stat, and in /proc/PID/stat behind the name (proc(5))."""
+"""Positions in the first line of /proc/stat, and in /proc/PID/stat after the name (proc(5))."""
 
 _LOOKUPS = regex(r"lookups: hit:(\d+) missed:(\d+) lost:(\d+)")
 _SLAB = regex(r"^(?:sw_flow|nf_conntrack) +(\d+) +\d+ +(\d+)", re.MULTILINE)
@@ -327,10 +327,10 @@ _SLAB = regex(r"^(?:sw_flow|nf_conntrack) +(\d+) +\d+ +(\d+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class SwitchReading:
-    """The counters of the switch at one time. `at_s`: by the monotonic clock of this process. `softirq_cpu_s`: CPU time
-    of the whole machine in soft interrupts, where the kernel forwards. `kernel_bytes`: memory of flows and connections
-    in the kernel; 0 where it does not show it. `missed`: packets without a megaflow, which is an upcall each.
-    `limit_hits`: upcalls that installed no megaflow, because there were as many as may be."""
+    """The counters of the switch at one time. `at_s`: By the monotonic clock of this process. `softirq_cpu_s`: CPU time
+    of the whole machine in soft interrupts, in which the kernel forwards. `kernel_bytes`: Kernel memory of flows and
+    connections; 0 if the kernel does not show it. `missed`: Packets without a megaflow, each of which is an upcall.
+    `limit_hits`: Upcalls that installed no megaflow because of the flow limit."""
 
     at_s: float
     vswitchd_cpu_s: float
@@ -346,7 +346,7 @@ class SwitchReading:
         return self.rss_bytes + self.kernel_bytes
 
     def since(self, before: SwitchReading, *, packets: float) -> dict[str, float]:
-        """Return the values of a sample; `packets`: how many were forwarded meanwhile, > 0."""
+        """Return the values of a sample. `packets`: Number forwarded between the readings, above 0."""
         seconds_s = self.at_s - before.at_s
         vswitchd_cpu_s = self.vswitchd_cpu_s - before.vswitchd_cpu_s
         softirq_cpu_s = self.softirq_cpu_s - before.softirq_cpu_s
@@ -361,7 +361,7 @@ class SwitchReading:
 
 
 def read_switch(dpu: Station) -> SwitchReading:
-    """Read the counters. Raises MeasureError when ovs-vswitchd does not run, SwitchError."""
+    """Read the counters. Raises MeasureError if ovs-vswitchd does not run, SwitchError."""
     done = dpu.try_run("sh", "-c", _COST_SCRIPT)
     at_s = time.monotonic()
     if done.exit_code != 0:
@@ -389,9 +389,9 @@ def parse_reading(text: str, *, at_s: float) -> SwitchReading:
 
 @dataclass(frozen=True, slots=True)
 class OffloadTotals:
-    """Megaflows of packets that entered by some ports, and their packets, as a sample has them.
+    """Numbers of megaflows and of their packets from some ports, with the keys of a sample.
 
-    `offloaded_megaflows`: Those that the NIC forwards.
+    `offloaded_megaflows`: Megaflows that the NIC forwards.
     """
 
     megaflows: int
@@ -409,9 +409,9 @@ ovs-appctl dpctl/dump-flows -m --names | grep -E "$1" | awk '
 
 
 def megaflow_totals(dpu: Station, ports: Iterable[str]) -> OffloadTotals:
-    """Return the megaflows of packets that entered by these ports of the bridge. Raises MeasureError."""
+    """Return the totals of the megaflows from these ports of the bridge. Raises MeasureError."""
     pattern = "|".join(f"in_port\\({re.escape(port)}\\)" for port in ports)
-    # Counted there: a hundred thousand of them are 40 MB of text.
+    # The dpu counts them: a hundred thousand megaflows are 40 MB of text.
     done = dpu.try_run("sh", "-c", _TOTALS, "sh", pattern, timeout_s=120.0)
     numbers = done.stdout.split()
     if len(numbers) != len(fields(OffloadTotals)) or done.stderr:

@@ -1,6 +1,6 @@
-"""The flows and groups of a config in each of the designs that `measure compare designs` compares, as text.
+"""The flows and groups of a config in each design of `measure compare designs`.
 
-All designs share the first table and the next hops. Only the choice of a backend differs, and where it is stored.
+All designs share the first table and the next hops. They differ in how a backend is chosen, and where that is stored.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from xenoovs.partition.block import Block
 
 
 class Design(Enum):
-    """A way to split the clients of a service over its backends on Open vSwitch. The value is its name for users."""
+    """A way to split the clients of a service over its backends with Open vSwitch. The value is the name for users."""
 
     MASKED = "masked"
     LONG_FIRST = "masked_long_first"
@@ -49,27 +49,27 @@ class Design(Enum):
     LEARN = "learn"
     CONNTRACK = "conntrack"
     IPVS = "ipvs"
-    """Linux's own balancer, to which Open vSwitch only hands the packets (designs.py)."""
+    """The balancer of Linux; Open vSwitch only sends it the packets (designs.py)."""
 
 
 OPENFLOW_DESIGNS = tuple(design for design in Design if design is not Design.IPVS)
-"""Those that the flows of `design_program` make."""
+"""Designs that are flows of `design_program`."""
 
 DESIGN_GENERATION = GENERATION ^ 0xFF
-"""In the cookies of the other designs. `xenoovs apply` replaces flows of another generation, so that it removes what an
-experiment that was killed has left on a bridge."""
+"""In the cookies of the other designs. `xenoovs apply` replaces flows of another generation, so it removes the flows
+that a killed experiment left on a bridge."""
 
 CONNTRACK_ZONE = 0x786F
-"""The zone whose connections belong to an experiment (ovs-fields(7), ct_zone)."""
+"""The zone of an experiment's connections (ovs-fields(7), ct_zone)."""
 
 _CONNECTIONS, _TRACKED, _DELIVERY, _ANSWERS = 10, 11, 12, 13
-"""Tables of the other designs; none of them is a table of the program."""
+"""Tables of the other designs, which differ from those of the compiled program."""
 
 _BACKEND = Field.REG1
-"""Carries the number of a backend to `_DELIVERY`."""
+"""The number of the chosen backend, which `_DELIVERY` matches."""
 
 _FOUND, _LEARNED = 100, 200
-"""Priorities in these tables. Flows that Open vSwitch learns are above the group that makes it learn them."""
+"""Priorities in these tables. Learned flows are above the flow with the group that learns them."""
 
 _LEARNED_IDLE_S = 60
 _MAX_GROUP_WEIGHT = 0xFFFF
@@ -78,7 +78,7 @@ _MAX_GROUP_WEIGHT = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class DesignProgram:
-    """What one design installs on a bridge. `groups`: as `ovs-ofctl add-groups` reads them, one a line."""
+    """The flows and groups of one design. `groups`: in the format of `ovs-ofctl add-groups`."""
 
     design: Design
     groups: tuple[str, ...]
@@ -86,15 +86,15 @@ class DesignProgram:
 
     @property
     def text(self) -> str:
-        """The flows, as `ovs-ofctl add-flows` reads them."""
+        """Return the flows in the format of `ovs-ofctl add-flows`."""
         return "".join(f"{render_flow(flow)}\n" for flow in self.flows)
 
 
 def design_program(balancer: Balancer, design: Design) -> DesignProgram:
     """Return the flows and groups of a config in one design.
 
-    Raises ToleranceUnreachable, BudgetUnreachable when the config has no blocks, and CompileError when NAT needs an
-    address that the config does not have.
+    Raises ToleranceUnreachable, BudgetUnreachable if no blocks fit the config, and CompileError if NAT needs a
+    backend's address that is not in the config.
     """
     program = compile_config(balancer)
     if design is Design.MASKED:
@@ -118,7 +118,7 @@ class _Part(NamedTuple):
 
 
 def marked(flow: Flow) -> Flow:
-    """Return the flow with a cookie of another generation."""
+    """Return the flow with a cookie of DESIGN_GENERATION."""
     cookie = decode_cookie(flow.cookie)
     stage, service = (0, 0) if cookie is None else (cookie.stage, cookie.service)
     return replace(flow, cookie=Cookie(DESIGN_GENERATION, stage, service).encode())
@@ -128,14 +128,14 @@ def marked(flow: Flow) -> Flow:
 
 
 def _long_first(_number: int, program: ServiceProgram) -> _Part:
-    """The same blocks with the priorities reversed."""
+    """Return the same blocks with the priorities reversed."""
     flows = (row.flow for row in program.blocks)
     keys = ((flow, replace(flow.key, priority=2 * BLOCK_PRIORITY - flow.priority)) for flow in flows)
     return _Part((*program.classify, *(replace(flow, key=key) for flow, key in keys)))
 
 
 def _longest_match(_number: int, program: ServiceProgram) -> _Part:
-    """Nested rules of which the longest wins, as few as possible."""
+    """Return nested rules, as few as possible; the longest match wins."""
     service, mine = program.service, exact(SERVICE_ID, program.service_id)
     flows = []
     for family in service.claim.served_families:
@@ -147,9 +147,9 @@ def _longest_match(_number: int, program: ServiceProgram) -> _Part:
 
 
 def nested_rules(blocks: Blocks) -> tuple[tuple[Block, Owner], ...]:
-    """Return the fewest rules, the longest of which wins, that send every client where `blocks` send it.
+    """Return the fewest longest-match rules that send every client to the same backend as `blocks`.
 
-    The algorithm is that of Draves, King, Venkatachary and Zill: Constructing Optimal IP Routing Tables (INFOCOM 1999).
+    The algorithm is from Draves, King, Venkatachary and Zill: Constructing Optimal IP Routing Tables (INFOCOM 1999).
     """
     owners, chosen = dict(blocks.rows), list[tuple[Block, Owner]]()
     rank = {owner: number for number, owner in enumerate(dict.fromkeys(owner for _, owner in blocks.rows))}
@@ -178,9 +178,9 @@ def nested_rules(blocks: Blocks) -> tuple[tuple[Block, Owner], ...]:
 
 # Select groups: Open vSwitch hashes each packet.
 
-# Said for old versions. By default, a group that needs more than 64 values hashes exact headers before 2.17 (commit
-# 4490792dd). Others have a symmetric hash, which is another one when the connection tracker has translated the packet;
-# before 2.16, a userspace datapath then translates it again, to another backend (commit 1e19f9aa2).
+# Explicit for old versions. Before 2.17 the default of a group with more than 64 values is a hash of exact headers
+# (commit 4490792dd). The default of others is a symmetric hash, which changes when the connection tracker translates
+# the packet; before 2.16, a userspace datapath then translates it again, to another backend (commit 1e19f9aa2).
 _DP_HASH = ",selection_method=dp_hash"
 _HASH_SOURCE = ",selection_method=hash,fields(ip_src,ipv6_src)"
 
@@ -192,7 +192,7 @@ def _group(number: int, program: ServiceProgram, *, method: str) -> _Part:
 
 
 def whole_weights(service: Service) -> dict[str, int]:
-    """Return the backends that get clients, and their weights as whole numbers."""
+    """Return the backends that get clients, with their weights as whole numbers."""
     weights = {b.name: weight for b, weight in zip(service.backends, service.weights, strict=True) if weight}
     scale = lcm(*(weight.denominator for weight in weights.values()))
     divisor = max(1, -(-max(weights.values()) * scale // _MAX_GROUP_WEIGHT))
@@ -205,7 +205,7 @@ def _render_group(number: int, program: ServiceProgram, method: str, buckets: Ma
     return f"group_id={number},type=select{method},{','.join(rendered)}"
 
 
-# Memory of connections: flows that Open vSwitch learns, or its connection tracker.
+# Connections are stored: in flows that Open vSwitch learns, or in its connection tracker.
 
 _ADDRESS_FIELDS = {
     Family.IPV4: {"ip_src": "NXM_OF_IP_SRC", "ip_dst": "NXM_OF_IP_DST"},
@@ -219,10 +219,10 @@ _PORT_FIELDS: Mapping[Protocol | None, dict[str, str]] = {
 
 
 def _learn(number: int, program: ServiceProgram) -> _Part:
-    """The first packet of a connection is hashed, and makes Open vSwitch learn a flow for the others.
+    """Return the design that hashes the first packet of a connection and learns a flow for the others.
 
-    A learned flow writes the number of the backend into a register and ends: the flow of the first table goes on with
-    it. The bucket of the first packet goes on by itself, since what a bucket writes is lost after it.
+    A learned flow only writes the number of the backend into a register; the flow of the first table then resubmits to
+    `_DELIVERY`. For the first packet the bucket resubmits itself, as registers that it writes are lost after it.
     """
     service, mine = program.service, exact(SERVICE_ID, program.service_id)
     actions = (SetField(SERVICE_ID, program.service_id), Resubmit(_CONNECTIONS), Resubmit(_DELIVERY))
@@ -241,7 +241,7 @@ def _learn(number: int, program: ServiceProgram) -> _Part:
 
 
 def _learned(program: ServiceProgram, family: Family, words: Iterable[str]) -> str:
-    """Return the action that learns the flow of a connection; `words`: what it matches and writes."""
+    """Return the action that learns the flow of a connection. `words`: The fields that it matches and writes."""
     protocol = program.service.claim.protocol
     first = (
         f"table={_CONNECTIONS}",
@@ -267,15 +267,15 @@ def _flow(
 
 
 def _family_groups(number: int, service: Service) -> Iterator[tuple[int, Family]]:
-    """Yield a group of its own for each IP version of a service."""
+    """Yield the group number of each IP version of a service."""
     for at, family in enumerate(service.claim.served_families):
         yield len(Family) * number + at, family
 
 
 def _nat(number: int, program: ServiceProgram, *, uplinks: Uplinks) -> _Part:
-    """The first packet of a connection is hashed, and the tracker translates its destination, as in OVN.
+    """Return the design that hashes the first packet; the connection tracker translates its destination, as in OVN.
 
-    Answers that return through the bridge get the VIP as their source again.
+    Answers that return through the bridge get the VIP as their source.
     """
     service, mine, tracked = program.service, exact(SERVICE_ID, program.service_id), f"zone={CONNTRACK_ZONE}"
     track = (SetField(SERVICE_ID, program.service_id), Foreign(f"ct(table={_TRACKED},{tracked},nat)"))
@@ -300,7 +300,7 @@ def _nat(number: int, program: ServiceProgram, *, uplinks: Uplinks) -> _Part:
 def _answers(
     program: ServiceProgram, family: Family, addresses: Iterable[IPAddress], uplinks: Uplinks
 ) -> Iterator[Flow]:
-    """Yield the flows for the answers of the backends with these addresses."""
+    """Yield the flows for answers from these addresses."""
     cookie, source = program.classify[0].cookie, Field.NW_SRC if family is Family.IPV4 else Field.IPV6_SRC
     untranslate = (Foreign(f"ct(table={_ANSWERS},zone={CONNTRACK_ZONE},nat)"),)
     ports = {output_port(program.hop(name)) for name in whole_weights(program.service)} - set(uplinks.ingress)

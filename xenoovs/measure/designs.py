@@ -1,4 +1,4 @@
-"""The experiments that compare designs, with the flows of each in turn, and ways to backends, under the same load."""
+"""The experiments that compare designs, and ways to backends, under the same load."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from xenoovs.openflow.flow import LOCAL, Field, Output, SetField
 
 CLIENTS = (10, 1_000, 100_000)
 _QUICK_CLIENTS = (10, 100_000)
-"""So that all designs of a lab fit into a minute."""
+"""Fewer, so that all designs in a lab fit into a minute."""
 
 _FRAME_BYTES = 64
 _OFCTL = ("ovs-ofctl", "-O", "OpenFlow15")
 
 
 def designs_profile(bed: Bed, *, clients: int, seed: int) -> LoadProfile:
-    """Return the load of an experiment: the addresses of its clients are from the whole net of clients."""
+    """Return the load of an experiment, with client addresses from the whole net of clients."""
     profile = bed.profile(clients=clients, seed=seed)
     return replace(profile, net=client_net(profile.family, used_addresses(bed.balancer)))
 
 
 def designs_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> Experiment:
-    """Return the experiment of every design with every number of clients. Raises what `design_program` raises.
+    """Return the experiment: every design with every number of clients. Raises what `design_program` raises.
 
-    Its option `why_no_ipvs` says why IPVS is not among them; empty if it is.
+    Its option `why_no_ipvs` is the reason why IPVS is left out; empty if it is measured.
     """
     bed, counted = bench.bed, _QUICK_CLIENTS if quick else CLIENTS
     times = LOAD_TIMES[bed.kind, quick]
@@ -85,12 +85,12 @@ def designs_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int
     return Experiment("designs", points, repeats, point_s, measure, options, prepare)
 
 
-# The flows of a design on the bridge of a bed, for the time of one measurement.
+# The flows of a design on the bridge of a bed, during one measurement.
 
 
 @contextmanager
 def _installed(bed: Bed, program: DesignProgram) -> Iterator[None]:
-    """Replace all flows of the bridge; they are back at the end, whatever ends it."""
+    """Replace all flows of the bridge; restore them at the end, even if killed."""
     dpu, bridge = bed.dpu, bed.balancer.uplinks.bridge
     numbers = [found[0] for group in program.groups if (found := re.match(r"group_id=\d+", group))]
     remove = "; ".join(shlex.join([*_OFCTL, "del-groups", bridge, number]) for number in numbers) or "true"
@@ -111,7 +111,7 @@ def _installed(bed: Bed, program: DesignProgram) -> Iterator[None]:
 
 
 def _check_unchanged(bed: Bed, program: DesignProgram) -> None:
-    """Raises MeasureError when another program has changed the flows meanwhile."""
+    """Raise MeasureError if another program has changed the flows during the measurement."""
     there = list(filter(str.strip, bridge_flows(bed).splitlines()))
     if program.design is not Design.LEARN and len(there) != len(program.flows):
         raise MeasureError(
@@ -120,12 +120,11 @@ def _check_unchanged(bed: Bed, program: DesignProgram) -> None:
         )
 
 
-# Linux's own balancer on the dpu: IPVS with direct routing. All packets of the service go to the bridge's own device by
-# one flow. There the kernel chooses a backend by the hash of Maglev over the client's address, and sends the packet to
-# it from the device of its route.
+# The balancer of Linux on the dpu: IPVS with direct routing. One flow sends all packets of the service to the bridge's
+# own device. There the kernel chooses a backend by Maglev hashing of the client's address, and routes the packet to it.
 
 _SCHEDULER = "mh"
-"""Maglev hashing: clients stay with their backend without memory, as with blocks (ipvsadm(8))."""
+"""Maglev hashing: client affinity without connection state, as with blocks (ipvsadm(8))."""
 
 _FLAGS = {Protocol.UDP: "-u", Protocol.TCP: "-t"}
 
@@ -148,7 +147,7 @@ def why_no_ipvs(bed: Bed) -> str | None:
 
 
 def ipvs_program(bed: Bed) -> DesignProgram:
-    """Return the flows that lead the packets of the service to the bridge's own device. Raises MeasureError."""
+    """Return the flows that send the service's packets to the bridge's own device. Raises MeasureError."""
     bridge = bed.balancer.uplinks.bridge
     text = bed.dpu.run("cat", f"/sys/class/net/{bridge}/address").stdout.strip()
     if not re.fullmatch(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", text):
@@ -161,13 +160,13 @@ def ipvs_program(bed: Bed) -> DesignProgram:
 
 @contextmanager
 def running_ipvs(bed: Bed) -> Iterator[None]:
-    """Let the kernel of the dpu balance the service; all is removed at the end, whatever ends it."""
+    """Configure IPVS on the dpu for the service; remove it at the end, even if killed."""
     dpu, service, bridge = bed.dpu, bed.service, bed.balancer.uplinks.bridge
     protocol, vip = service.claim.protocol, own_addresses(service, Family.IPV4, bed.balancer.services)[0]
     assert protocol is not None  # noqa: S101 - `why_no_ipvs` has checked it
     weights = whole_weights(service)
     with ExitStack() as stack:
-        # The ports of the service: IPVS has no ranges.
+        # IPVS has no port ranges: the first port of each.
         for port in (ports.first for ports in service.claim.ports):
             virtual = (_FLAGS[protocol], f"{vip}:{port}")
             stack.enter_context(dpu.undone_at_end("sh", "-c", 'ipvsadm -D "$@" 2>/dev/null; true', "sh", *virtual))
@@ -183,19 +182,19 @@ def running_ipvs(bed: Bed) -> Iterator[None]:
         yield
 
 
-# The experiment that compares ways to backends: the same load to services behind a port, behind tunnels, with NAT. It
-# goes through the flows that are installed. So it needs a config with a service for each way, and shows what the
-# encapsulation or the translation costs the switch: CPU time that offloading gives back to applications.
+# The experiment that compares ways to backends: the same load to services behind a port, behind tunnels, and with NAT.
+# It uses the installed flows, so it needs a config with a service for each way. It shows what encapsulation or
+# translation costs the switch: CPU time that offloading frees for applications.
 
 DIRECT, NAT = "direct", "nat"
-"""Ways that are no tunnel; a tunnel is called by its type, with `+ipsec` where it is encrypted."""
+"""Ways without a tunnel. The name of a tunnel is its type, with `+ipsec` if it is encrypted."""
 
 _WAYS_FRAME_BYTES = (64, 1024)
 _WAYS_CLIENTS = 1000
 
 
 def way_of(service: Service, balancer: Balancer) -> str:
-    """Return the way to the backends of a service; of several, all of them."""
+    """Return the name of the way to a service's backends; if there are several, all names."""
     if service.nat is not None:
         return NAT
     return " and ".join(dict.fromkeys(_way(backend.next_hop, balancer) for backend in service.backends))
@@ -209,7 +208,7 @@ def _way(hop: NextHop, balancer: Balancer) -> str:
 
 
 def next_hops_experiment(bed: Bed, *, quick: bool, seed: int, repeats: int) -> Experiment:
-    """Return the experiment for a bed. Raises MeasureError where there is nothing to compare."""
+    """Return the experiment for a bed. Raises MeasureError if the config has fewer than two services to compare."""
     times = LOAD_TIMES[bed.kind, quick]
     beds = {one.name: replace(bed, service=one) for one in bed.balancer.services if _is_measured(bed, one)}
     if len(beds) < 2:
@@ -239,5 +238,5 @@ def next_hops_experiment(bed: Bed, *, quick: bool, seed: int, repeats: int) -> E
 
 
 def _is_measured(bed: Bed, service: Service) -> bool:
-    """Return whether a service serves UDP, and its backends are all on the bed."""
+    """Return whether a service serves UDP, and all its backends are on the bed."""
     return service.name in bed.stations and service.claim.protocol in (None, Protocol.UDP)

@@ -43,11 +43,11 @@ OFFLOADS = ("on", "off", "unchanged")
 
 _SOURCE = Path(__file__).with_name("echo_program.py").read_text()
 _COOKIE = 0x6563686F << 32
-"""ASCII "echo". Its owner is foreign to xenoovs, so that an agent leaves the flow alone."""
+"""ASCII "echo". Its owner is foreign to xenoovs, so agents do not change the flow."""
 
 _ANSWER_TIMEOUT_S = 10.0
 _RESTART_TIMEOUT_S = 600.0
-"""A busy virtual machine takes minutes."""
+"""Time limit. A busy virtual machine takes minutes."""
 
 
 def echo_experiment(
@@ -61,7 +61,7 @@ def echo_experiment(
 ) -> Experiment:
     """Return the experiment: TCP echo to the first backend of the service, and to the dpu if the bed has its address.
 
-    `messages`: Of each connection, at most. Raises MeasureError when the bed cannot offload.
+    `messages`: Limit of each connection. Raises MeasureError if the bed cannot offload.
     """
     if set(offloads) & {"on", "off"} and bed.kind is BedKind.LAB:
         raise MeasureError(
@@ -89,7 +89,7 @@ def echo_experiment(
             counts, before = counters.read(), read_switch(bed.dpu)
             rtt_us = _ask(bed, server, size=int(point["bytes"]), messages=messages, limit_s=limit_s)
             after = read_switch(bed.dpu)
-            # To the dpu, packets take flows that are not of this experiment.
+            # Packets to the dpu match flows that are not of this experiment.
             least = len(rtt_us) if point["target"] == "backend" else 0
             by_switch = counters.frames_since(counts, received=least)
         fewer = (f"only {len(rtt_us)} of {messages} messages within {limit_s:g} s",)
@@ -136,11 +136,11 @@ def _echo_server(bed: Bed, target: str) -> Iterator[_EchoServer]:
 
 
 def _flows_to_backend(bed: Bed, server: _EchoServer) -> Iterator[str]:
-    """Yield the flows that lead the echo's packets to the backend, whichever service the config has."""
+    """Yield the flows that send the echo's packets to the backend, whatever services the config has."""
     service, address = bed.service, ip_address(server.address)
     where = ("tcp", "nw_dst") if address.version == 4 else ("tcp6", "ipv6_dst")
     hop, vlan = service.backends[0].next_hop, service.claim.vlan
-    # Clients of a lab send these packets without the tag that those of the service have.
+    # Clients of a lab send these packets untagged, also if the service has a VLAN.
     tag = (SetField(Field.VLAN, tag_of(vlan)),) if vlan and vlan_of(hop) is None else ()
     actions = render_actions((*tag, *deliver(hop, service.source_mac)))
     for port in bed.balancer.uplinks.ingress:
@@ -172,7 +172,7 @@ _UNLESS_SET = f'[ "$({" ".join(_SETTING)})" = "$1" ] || {{ shift; exec "$@"; }}'
 
 
 def is_offloading(bed: Bed) -> bool:
-    """Return whether the database of Open vSwitch says so."""
+    """Return whether offload is on in the database of Open vSwitch."""
     return bed.dpu.run(*_SETTING).stdout.strip().strip('"') == "true"
 
 
@@ -183,7 +183,7 @@ def offload_command(bed: Bed, *, wanted: bool) -> list[str]:
 
 
 def set_offload(bed: Bed, offload: str) -> None:
-    """Turn offload "on" or "off" unless it is so; "unchanged": leave it. Raises MeasureError."""
+    """Turn offload "on" or "off" if it is not, or leave it "unchanged". Raises MeasureError."""
     if offload == "unchanged" or is_offloading(bed) == (offload == "on"):
         return
     done = bed.dpu.try_run(*offload_command(bed, wanted=offload == "on"), timeout_s=_RESTART_TIMEOUT_S)
@@ -193,7 +193,7 @@ def set_offload(bed: Bed, offload: str) -> None:
 
 @contextmanager
 def offload_restored(bed: Bed) -> Iterator[None]:
-    """Set offload at the end of the block as it was before, also when this process is killed in it."""
+    """Restore the offload setting at the end of the block, even if this process is killed in it."""
     before, text = is_offloading(bed), bed.dpu.run(*_SETTING).stdout.strip()
     undo = offload_command(bed, wanted=before)
     with bed.dpu.undone_at_end("sh", "-c", _UNLESS_SET, "sh", text, *undo):

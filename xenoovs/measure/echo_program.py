@@ -1,9 +1,9 @@
-"""The two programs of the echo experiment. Their source is sent to the machines, as that of `runner.py`.
+"""The two programs of the echo experiment. Their source is sent to the machines, like `runner.py`.
 
     serve ADDRESS                                      prints the port, then echoes every connection
     ask SOURCE ADDRESS PORT BYTES COUNT LIMIT_S        prints a JSON list of round-trip times in microseconds
 
-A round trip ends with the last byte of the echo. The first message, with which the connection grows, is not counted.
+A round trip ends with the last byte of the echo. The first message, which grows the TCP window, is not counted.
 """
 
 import json
@@ -63,7 +63,7 @@ def ask(source, address, port, size, count, limit_s):  # type: (str, str, int, i
 
 
 def exchange(connection, selector, unsent):  # type: (socket.socket, selectors.BaseSelector, memoryview) -> None
-    """Send a message and read its echo, at the same time: neither side may wait for the other to read first."""
+    """Send a message and read its echo at the same time; otherwise both sides could wait for each other to read."""
     left = len(unsent)
     while left:
         if unsent:

@@ -1,11 +1,11 @@
-"""The program that measures round trips: DNS requests at a steady rate, and when the kernel sent and received them.
+"""The program that measures round trips: sends DNS requests at a steady rate, with the kernel's time stamps.
 
-Its source is sent to the client's machine (`python3 -I -c SOURCE`), so it needs Python 3.7 and Linux. Its job is a line
-of JSON on stdin: {"vip": "...", "port": 53, "sources": ["..."], "requests": 200, "pps": 100.0, "after_s": 1.0}. The
-answer is a line of JSON: {"sent": 200, "rtt_us": [...], "timestamps": "kernel", "clock_jump_s": 0.0, "error": "..."}.
+Its source is sent to the client's machine (`python3 -I -c SOURCE`), so it needs Python 3.7 and Linux. It reads a line
+of JSON: {"vip": "...", "port": 53, "sources": ["..."], "requests": 200, "pps": 100.0, "after_s": 1.0}. It prints a line
+of JSON: {"sent": 200, "rtt_us": [...], "timestamps": "kernel", "clock_jump_s": 0.0, "error": "..."}.
 
-Time stamps are those of SO_TIMESTAMPING (Documentation/networking/timestamping.rst of the kernel): in the NIC where it
-makes them, else when the kernel hands a packet to the device and gets it from there.
+Time stamps are those of SO_TIMESTAMPING (Documentation/networking/timestamping.rst of the kernel): of the NIC if it
+makes them, otherwise of the kernel, when it passes a packet to the device or gets it from there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DNS_ID_VALUES = 1 << 16
 
 
 class EchoClient:
-    """Sends requests in turn from some addresses, and matches answers by their DNS id."""
+    """Sends requests from several addresses in turn, and matches answers by their DNS id."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.job = job
@@ -106,7 +106,7 @@ class EchoClient:
                 self.read_answer(sock)
 
     def read_sent(self, sock: socket.socket, first: int) -> None:
-        """Read when the kernel sent requests. The id counts the packets of a socket."""
+        """Read the kernel's send times of requests. The id counts the packets of a socket."""
         try:
             _, control, _, _ = sock.recvmsg(0, 512, socket.MSG_ERRQUEUE)
         except OSError:
@@ -133,7 +133,7 @@ class EchoClient:
             self.received_at[number] = dict(stamps(control), program=now)
 
     def round_trips(self) -> tuple[list[float], str]:
-        """Return the times of all answers by the best clock that all of them have."""
+        """Return the round-trip times by the best clock that all answers have, and its name."""
         pairs = [(sent, got) for sent, got in zip(self.sent_at, self.received_at) if got]  # noqa: B905 (of Python 3.10)
         for kind in ("hardware", "kernel"):
             if pairs and all(kind in sent and kind in got for sent, got in pairs):
@@ -144,7 +144,7 @@ class EchoClient:
 
 
 def stamps(control: Any) -> dict[str, int]:
-    """Return the times in the control data of a message, in ns: of the kernel, and of the hardware."""
+    """Return the kernel's and the hardware's times in the control data of a message, in ns."""
     for level, kind, data in control:
         if (level, kind) == (socket.SOL_SOCKET, SCM_TIMESTAMPING):
             numbers = STAMPS.unpack_from(data)

@@ -1,6 +1,6 @@
-"""The experiments about entries: what a packet costs beside many of them, and how fast new ones come.
+"""The experiments on entries: the cost of a packet with many active entries, and the rate of new entries.
 
-An entry counts when it has traffic: each has a client of its own. Their flows stand above those of the config.
+An active entry has traffic, from its own client. The flows of entries have a higher priority than the config's.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from xenoovs.openflow.text import render_actions
 
 KINDS = ("blocks", "clients", "five-tuples")
 MOST_ENTRIES = 1 << 16
-"""As many as the net of clients has addresses for, twice over."""
+"""Half as many as the net of clients has addresses."""
 
 _COOKIE = 0x656E7472 << 32
-"""ASCII "entr". Its owner is foreign to xenoovs, so that an agent leaves the flows alone."""
+"""ASCII "entr". Its owner is foreign to xenoovs, so agents do not change these flows."""
 
 _ENTRIES_A_S = 20_000.0
-"""At least so many upcalls a second make the entries of a load before what counts begins."""
+"""Assumed lower limit of the upcall rate; sets the warm-up, in which a load makes its entries."""
 
 _FEW_SHARE = 0.95
 _NEWCOMERS = 20
@@ -45,7 +45,7 @@ _POLL_S, _LONGEST_S = 0.02, 60.0
 
 
 def entry_flows(bed: Bed, profile: LoadProfile, kind: str, *, turn: int = 0) -> Iterator[str]:
-    """Yield a flow for each client of a load, as `ovs-ofctl add-flows` reads them; `turn`: another backend for each."""
+    """Yield a flow for each client of a load, for `ovs-ofctl add-flows`. Another `turn` gives each another backend."""
     family, service = profile.family, bed.service
     protocol, source, vip = ("udp", "nw_src", "nw_dst") if family is Family.IPV4 else ("udp6", "ipv6_src", "ipv6_dst")
     bits = client_bits(profile)[: (profile.clients - 1).bit_length()]
@@ -63,7 +63,7 @@ def entry_flows(bed: Bed, profile: LoadProfile, kind: str, *, turn: int = 0) -> 
 
 
 def entries_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> Experiment:
-    """Return the experiment of packet rate, CPU time and single packets beside many active entries."""
+    """Return the experiment: packet rate, CPU time and single packets with many active entries."""
     bed = bench.bed
     usual = LOAD_TIMES[bed.kind, quick]
 
@@ -89,7 +89,7 @@ def entries_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int
 
 
 def insert_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int) -> Experiment:
-    """Return the experiment of new entries: first packet, rule, entries a second, and a change of all under load."""
+    """Return the experiment on new entries: first packet, rule, entries per second, and a change of all under load."""
     bed = bench.bed
 
     def measure(point: Point, _basis: Basis) -> Measurement:
@@ -114,7 +114,7 @@ def insert_experiment(bench: LoadBench, *, quick: bool, seed: int, repeats: int)
 
 
 def _inserted(bench: LoadBench, profile: LoadProfile, size: int) -> dict[str, Value]:
-    """Send packets of all clients in turn, as a busy switch loses some, and follow the number of megaflows."""
+    """Send packets of all clients repeatedly, as a busy switch loses some, and measure the growth of megaflows."""
     seen, bed = list[tuple[float, int, int]](), bench.bed
     rate = float(MOST_ENTRIES)
     running = bench.generator.start(profile, frame_bytes=size, offered_pps=rate, seconds_s=_LONGEST_S)
@@ -135,7 +135,7 @@ def _inserted(bench: LoadBench, profile: LoadProfile, size: int) -> dict[str, Va
 def _updated(
     bench: LoadBench, profile: LoadProfile, every: LoadProfile, size: int
 ) -> tuple[dict[str, Value], tuple[str, ...]]:
-    """Give all entries another backend while their load runs."""
+    """Change the backend of all entries while their load runs."""
     before = LoadReading(read_counts(bench.counted))
     running = bench.generator.start(profile, frame_bytes=size, offered_pps=_UPDATE_PPS, seconds_s=_UPDATE_S)
     time.sleep(_UPDATE_S / 3)
@@ -153,7 +153,7 @@ def _too_few(values: Mapping[str, Value], entries: int) -> Iterator[str]:
 
 
 def _growth(seen: Sequence[tuple[float, int, int]], column: int) -> float:
-    """Return how fast a number grew from the last reading without any to the first one with the most."""
+    """Return the growth rate of a count from its last reading of 0 to its first reading of the maximum."""
     most = max(cast(int, one[column]) for one in seen)
     first_s = max((one[0] for one in seen if not one[column]), default=seen[0][0] - _POLL_S)
     last_s = next(one[0] for one in seen if one[column] == most)
@@ -161,6 +161,6 @@ def _growth(seen: Sequence[tuple[float, int, int]], column: int) -> float:
 
 
 def _fitting(bed: Bed, counts: Iterable[int]) -> list[int]:
-    """Return numbers of entries that the bed makes in minutes: in an emulated NIC few."""
+    """Return the numbers of entries that the bed can make in minutes: few in an emulated NIC."""
     slower = 64 if bed.kind is BedKind.EMULATED else 1
     return sorted({max(1, count // slower) for count in counts})

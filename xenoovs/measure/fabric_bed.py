@@ -1,4 +1,4 @@
-"""A fabric lab as a bed: hosts send flows through their DPUs, and elephants and dead spines disturb them."""
+"""A fabric lab as a bed: hosts send flows through their DPUs; elephants and dead spines disturb them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SitePair:
 
 @dataclass(frozen=True, slots=True)
 class FabricBed:
-    """An open fabric lab. Everything that was started in it ends with it. `spines`: By number of the path, from 1."""
+    """An open fabric lab. Closing it ends all that was started in it. `spines`: By number of the path, from 1."""
 
     lab: FabricLab
     place: Place
@@ -113,9 +113,9 @@ def _bed(lab: FabricLab, place: Place) -> FabricBed:
 
 @contextmanager
 def prepared(bed: FabricBed, *, txrehash: bool) -> Iterator[None]:
-    """Prepare hosts and bridges for a run, and restore them at the end, also if this process is killed.
+    """Prepare hosts and bridges for a run; restore them at the end, even if this process is killed.
 
-    Raises MeasureError where an agent runs on a DPU: it would revert the flows of the other designs.
+    Raises MeasureError if an agent runs on a DPU: it would revert the flows of the other designs.
     """
     with ExitStack() as stack:
         for pair in bed.pairs:
@@ -128,26 +128,26 @@ def prepared(bed: FabricBed, *, txrehash: bool) -> Iterator[None]:
         yield
 
 
-# The flows of the completion experiment, and what disturbs them.
+# The flows of the completion experiment, and their disturbances.
 
 _FLOWS = Path(__file__).with_name("flows_program.py")
 _START_TIMEOUT_S, _PATIENCE_S = 30.0, 60.0
 _POLL_S = 0.02
 _KEYS = 1_000_000
-"""Between the flows of two senders."""
+"""Difference of the flow keys of two senders."""
 
 
 def wait_for(program: RemoteCommand, what: str) -> str:
-    """Return the first line of a program. Raises MeasureError when it ends before, or prints nothing."""
+    """Return the first line of a program. Raises MeasureError if it ends or times out without one."""
     return first_line(program, _START_TIMEOUT_S, f"{what} does not start")
 
 
 @dataclass(frozen=True, slots=True)
 class EndedFlows:
-    """How a group of flows ended.
+    """The end of a group of flows.
 
-    `flow_s`: From the connect of each flow to its last byte, of those that ended. `completion_s`: Of the slowest; the
-    time limit where some did not end.
+    `flow_s`: Time from the connect of each flow that ended to its last byte. `completion_s`: Time of the slowest; the
+    time limit if some did not end.
     """
 
     flow_s: tuple[float, ...]
@@ -156,7 +156,7 @@ class EndedFlows:
 
 
 class FlowGroup:
-    """Flows that begin together, from each sender of a bed to the receiver. Use it in a `with`."""
+    """Flows that begin together, from each sender of a bed to the receiver; a context manager."""
 
     def __init__(self, bed: FabricBed, *, flows: int, size: int, limit_s: float) -> None:
         self._bed, self._flows, self._size, self._limit_s = bed, flows, size, limit_s
@@ -190,13 +190,13 @@ class FlowGroup:
         return program
 
     def begin_at(self, start_s: float) -> None:
-        """Let all flows begin at a time of the monotonic clock."""
+        """Set the time at which all flows begin, by the monotonic clock."""
         self._start_s = start_s
         for program in self._programs[1:]:
             program.feed(f"{start_s!r}\n")
 
     def wait(self, meanwhile: Callable[[], None]) -> EndedFlows:
-        """Wait for all flows to end, or the time limit; `meanwhile` is called all the time. Raises MeasureError."""
+        """Wait for the end of all flows, or the time limit. Calls `meanwhile` repeatedly. Raises MeasureError."""
         senders, ended = self._programs[1:], dict[int, float]()
         deadline_s = self._start_s + self._limit_s + _PATIENCE_S
         while any(sender.exit_code is None for sender in senders):
@@ -226,7 +226,7 @@ class FlowGroup:
 
 @contextmanager
 def elephant(bed: FabricBed, path: int, *, load: float, is_reverse: bool) -> Iterator[Callable[[float], None]]:
-    """Prepare an elephant on one path, with `load` times the rate of its link; yields what lets it begin at a time."""
+    """Prepare an elephant on a path, at `load` times its link rate; yield the function that sets its start."""
     leaf = "leafb" if is_reverse else "leafa"
     address = elephant_net(leaf, path).replace(".0/24", ".2")
     argv = (sys.executable, "-P", "-m", "xenoovs.lab.fabric.elephant", address, f"{load * bed.fabric.shape.rate_bps}")
@@ -240,7 +240,7 @@ def elephant(bed: FabricBed, path: int, *, load: float, is_reverse: bool) -> Ite
 
 @contextmanager
 def dying_spine(bed: FabricBed, path: int) -> Iterator[Callable[[], None]]:
-    """Let a spine forward again at the end, also if this process is killed; yields what lets it swallow all packets."""
+    """Yield the function that makes a spine drop all packets; at the end it forwards again, even if killed."""
     spine = bed.spines[path]
     with spine.undone_at_end("tc", "-batch", "-", stdin=forward_lines(bed.fabric, spine.role)):
         yield lambda: spine.start("tc", "-batch", "-", stdin=silence_lines(bed.fabric, spine.role)).close_input()

@@ -1,4 +1,4 @@
-"""The two programs of the completion experiment: TCP flows that begin together, and when the last byte of each arrived.
+"""The two programs of the completion experiment: TCP flows that begin together, and the time of each one's last byte.
 
     serve ADDRESS                                   prints the port, then a line of JSON for each flow: [key, at_s]
     send SOURCE ADDRESS PORT KEY FLOWS BYTES LIMIT_S
@@ -6,7 +6,7 @@
                                                     of JSON: {"began_s": [...], "done": 10}
 
 Times are those of the monotonic clock, which all namespaces of a machine share. The key of a flow is KEY plus its
-number. Flows use CUBIC (RFC 9438), whatever the default of the machine is. Needs nothing but the standard library.
+number. Flows use CUBIC (RFC 9438), whatever the default of the machine is. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ CUBIC = b"cubic"
 TCP_CONGESTION = 13
 _POLL_S = 0.05
 _RESET = struct.pack("ii", 1, 0)
-"""struct linger: close(2) discards what was not sent."""
+"""struct linger: close(2) discards unsent data."""
 
 
 def open_socket(address: str, port: int) -> socket.socket:
-    """Return a TCP socket that does not block. Raises OSError."""
+    """Return a non-blocking TCP socket. Raises OSError."""
     opened = socket.socket(socket.AF_INET)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     opened.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, CUBIC)
@@ -127,13 +127,13 @@ class FlowClient:
         return {"began_s": began_s, "done": done}
 
     def advance(self, sock: socket.socket) -> int:
-        """Send what fits, then wait for the end of the other side; return whether the flow has ended."""
+        """Send what the socket takes, then wait for the peer to close. Return whether the flow has ended."""
         try:
             left = self.unsent[sock]
             if left:
                 self.unsent[sock] = left[sock.send(left[:PIECE_BYTES]) :]
                 if not self.unsent[sock]:
-                    # The other side closes when it has every byte.
+                    # The other side closes once it has every byte.
                     sock.shutdown(socket.SHUT_WR)
                     self.selector.modify(sock, selectors.EVENT_READ)
                 return 0

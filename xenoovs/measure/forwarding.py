@@ -1,4 +1,4 @@
-"""A load as fast as its generator sends: how much of it the switch forwards, and what that costs the switch."""
+"""A load at the generator's full speed: how much of it the switch forwards, and what that costs the switch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xenoovs.measure.samples import BedKind, Value
 from xenoovs.model.address import IPAddress
 
 _SETTLE_S = 0.3
-"""Removed flows stay visible to the classifier until Open vSwitch frees them; megaflows made before are wider."""
+"""Time until Open vSwitch frees removed flows: until then the classifier sees them, and un-wildcards more bits."""
 
 _START_TIMEOUT_S = 10.0
 _STEP_S = 0.02
@@ -26,7 +26,7 @@ _READINGS = 4
 
 @dataclass(frozen=True, slots=True)
 class LoadTimes:
-    """How long one load runs: `warm_up_s` first, then `counted_s` that count. `newcomers`: new clients after it."""
+    """The times of one load: `warm_up_s`, then `counted_s`, which is measured. `newcomers`: new clients after it."""
 
     warm_up_s: float
     counted_s: float
@@ -36,32 +36,32 @@ class LoadTimes:
 LOAD_TIMES = {
     (BedKind.LAB, True): LoadTimes(0.3, 0.7, 20),
     (BedKind.LAB, False): LoadTimes(1.0, 3.0, 50),
-    # Reading counters takes an emulated processor a second.
+    # An emulated processor takes a second to read counters.
     (BedKind.EMULATED, True): LoadTimes(1.0, 4.0, 20),
     (BedKind.EMULATED, False): LoadTimes(2.0, 8.0, 50),
     (BedKind.MACHINES, True): LoadTimes(0.3, 0.7, 20),
     (BedKind.MACHINES, False): LoadTimes(2.0, 10.0, 50),
 }
-"""By kind of the bed, and whether the run is a quick one."""
+"""By kind of the bed, and by whether the run is quick."""
 
 
 def forwarded_load(
     bench: LoadBench, profile: LoadProfile, *, frame_bytes: int, times: LoadTimes
 ) -> tuple[dict[str, Value], list[str]]:
-    """Send a load, and count once the switch has megaflows: how much it forwards, and what that costs it.
+    """Send a load; once the switch has megaflows, measure how much it forwards, and what that costs it.
 
-    Returns a sample's values, and why they may be wrong. Raises MeasureError.
+    Returns the values of a sample, and reasons why they may be wrong. Raises MeasureError.
     """
     bed = bench.bed
     begun_s = time.monotonic()
     at_first = read_switch(bed.dpu)
     before = LoadReading(read_counts(bench.counted))
     reading_s = time.monotonic() - begun_s
-    # All readings have to be within the load.
+    # The load must last until the end of all readings.
     seconds_s = times.warm_up_s + times.counted_s + _READINGS * reading_s
     running = bench.generator.start(profile, frame_bytes=frame_bytes, offered_pps=None, seconds_s=seconds_s)
     deadline_s = time.monotonic() + _START_TIMEOUT_S
-    # Where no counter moves, the generator has died, or the next readings say that nothing was received.
+    # If no counter moves, the generator has failed, or the next readings will show that nothing was received.
     while (
         read_counts(bench.counted) == before.interfaces
         and running.command.exit_code is None
@@ -80,9 +80,9 @@ def forwarded_load(
     if not received:
         suspect.append("the load had ended when the counters were read: the machine is too slow or too busy")
     pps = values["forwarding_pps"] = received / (end_s - middle_s)
-    # The readings of the switch enclose those of the backends.
+    # The switch is read before and after the backends, so its time is longer.
     spent = last.since(first, packets=max(1.0, pps * (last.at_s - first.at_s)))
-    # Bits are those of frames; cores are what offloading gives back.
+    # Bits are those of frames; cores are what offloading frees.
     values |= {**spent, "forwarding_bps": pps * frame_bytes * 8, "cpu_cores": pps * spent["cpu_us"] / 1e6}
     at_last = read_switch(bed.dpu)
     values["upcalls"] = max(0, at_last.missed - at_first.missed)
@@ -98,9 +98,9 @@ PACKET_PROGRAM = Path(__file__).with_name("packet_program.py").read_text()
 def arrival_times(
     bed: Bed, profile: LoadProfile, clients: Iterable[tuple[IPAddress, int]], *, frame_bytes: int
 ) -> tuple[list[float], int]:
-    """Send a packet of each client, one after the other, in a lab, whose machines share a clock.
+    """Send a packet of each client, one after the other; only in a lab, whose machines share a clock.
 
-    Returns how long they took in microseconds, and how many were lost. Raises MeasureError.
+    Returns their times in microseconds, and how many were lost. Raises MeasureError.
     """
     receivers = [word for each in bed.backends.values() for word in (each.netns, each.interface)]
     return _send_each(bed, profile, clients, frame_bytes, "arrival", *receivers)
@@ -109,7 +109,7 @@ def arrival_times(
 def rule_times(
     bed: Bed, profile: LoadProfile, clients: Iterable[tuple[IPAddress, int]], *, frame_bytes: int
 ) -> list[float]:
-    """Return the microseconds from the packet of a new client to its rule: in the NIC, without one in the datapath."""
+    """Return the microseconds from a new client's packet to its rule, in the NIC or, if there is none, the datapath."""
     mark = "offloaded:yes" if bed.kind is BedKind.EMULATED else "packets:"
     return _send_each(bed, profile, clients, frame_bytes, "rule", mark)[0]
 
@@ -129,7 +129,7 @@ def _send_each(
 
 
 def forget_megaflows(dpu: Station) -> None:
-    """Delete all megaflows of the switch, once it has freed the earlier flows."""
+    """Delete all megaflows of the switch, after it has freed the removed flows."""
     time.sleep(_SETTLE_S)
     for command in ("revalidator/purge", "revalidator/wait"):
         dpu.run("ovs-appctl", command)

@@ -18,18 +18,18 @@ FCS_BYTES = 4
 """The checksum that a NIC adds to a frame (IEEE 802.3, section 3.2.9); sizes of frames include it, as in RFC 2544."""
 
 FRAME_BYTES = (64, 68, 128, 256, 512, 1024, 1280, 1518)
-"""The sizes of RFC 2544, section 9.1, and 68: the least that IPv6 and UDP fit into with payload."""
+"""The sizes of RFC 2544, section 9.1, and 68: the smallest for IPv6 and UDP with payload."""
 
 _SHORTEST, _LONGEST = 64, 1518
 _UDP = 17
 _TTL = 64
 _SOURCE_PORT = 1024
-"""Of services that do not split by it: the first that is no system port (RFC 6335, section 6)."""
+"""The source port for services that do not split by it: the first above the system ports (RFC 6335, section 6)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadProfile:
-    """Which packets make up a load. `net`: All clients are in it, unless the service splits by bits above it."""
+    """The packets of a load. `net`: Contains all clients, unless the service splits by bits above it."""
 
     service: Service
     family: Family
@@ -43,7 +43,7 @@ class LoadProfile:
 
     @property
     def shortest_bytes(self) -> int:
-        """The least size of a frame, with FCS."""
+        """Return the smallest size of a frame, with FCS."""
         return max(_SHORTEST, _headers_bytes(self.family) + FCS_BYTES)
 
     def payload_bytes(self, frame_bytes: int) -> int:
@@ -53,7 +53,7 @@ class LoadProfile:
 def load_profile(
     balancer: Balancer, service: Service, *, source_mac: str, gateway_mac: str, clients: int = 4096, seed: int = 0
 ) -> LoadProfile:
-    """Return the load for a service. Raises MeasureError when the service serves no UDP."""
+    """Return the load for a service. Raises MeasureError if the service serves no UDP."""
     if service.claim.protocol not in (None, Protocol.UDP):
         raise MeasureError(
             f"service {service.name} serves {service.claim.protocol.value}, and the load is UDP: name another with "
@@ -78,7 +78,7 @@ def load_profile(
 
 
 def other_half(profile: LoadProfile) -> IPNetwork:
-    """Return the net of addresses that are no clients of the load."""
+    """Return the other half of the net of clients, from which the load does not send."""
     both = _halves(parse_net(f"{profile.net[0]}/{profile.net.prefixlen - 1}"))
     return next(half for half in both if half != profile.net)
 
@@ -94,7 +94,7 @@ def _selected(profile: LoadProfile) -> Sequence[int]:
 
 
 def client_bits(profile: LoadProfile) -> list[int]:
-    """Return the bits of an address that number the clients, the lowest bit of the number first."""
+    """Return the positions of the address bits that hold a client's number, its lowest bit first."""
     by_port, selected = profile.service.key.field is KeyField.SOURCE_PORT, _selected(profile)
     own = range(profile.family.bits - profile.net.prefixlen)
     free = [position for position in own if by_port or position not in selected]
@@ -102,10 +102,10 @@ def client_bits(profile: LoadProfile) -> list[int]:
 
 
 def sources(profile: LoadProfile) -> list[tuple[IPAddress, int]]:
-    """Return address and port of each client, so that every block of the service gets its share of the packets.
+    """Return address and port of each client; every block of the service gets its share of the packets.
 
-    The bits that choose the block count up, with the first one the fastest. So of any number of clients each block has
-    its share, give or take one client.
+    The key bits count up, the first one fastest. So for any number of clients each block has its share, to within one
+    client.
     """
     bits, address_bits = profile.family.bits, client_bits(profile)
     chance = random.Random(profile.seed)  # noqa: S311 - repeatable test traffic, no secret
@@ -126,13 +126,13 @@ def sources(profile: LoadProfile) -> list[tuple[IPAddress, int]]:
 
 
 def new_clients(profile: LoadProfile, count: int) -> list[tuple[IPAddress, int]]:
-    """Return clients that do not send in a load."""
+    """Return `count` clients that are not in the load."""
     known = set(sources(profile))
     return [each for each in sources(replace(profile, clients=profile.clients + count)) if each not in known]
 
 
 def frame(profile: LoadProfile, source: IPAddress, port: int, *, frame_bytes: int) -> bytes:
-    """Return one frame without its FCS. Raises MeasureError for a size that no frame can have."""
+    """Return one frame without its FCS. Raises MeasureError if the size is out of range."""
     if not profile.shortest_bytes <= frame_bytes <= _LONGEST:
         raise MeasureError(
             f"a frame of {frame_bytes} bytes is not possible: {profile.shortest_bytes} to {_LONGEST}, with FCS"
@@ -153,7 +153,7 @@ def frame(profile: LoadProfile, source: IPAddress, port: int, *, frame_bytes: in
 
 
 def pcap_file(frames: Sequence[bytes]) -> bytes:
-    """Return a file of libpcap (https://wiki.wireshark.org/Development/LibpcapFileFormat)."""
+    """Return a pcap file (https://wiki.wireshark.org/Development/LibpcapFileFormat)."""
     head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
     return head + b"".join(
         struct.pack("<IIII", 0, number, len(one), len(one)) + one for number, one in enumerate(frames)

@@ -1,6 +1,6 @@
 """Programs that send a load: tcpreplay, which sends at a steady rate, and the kernel's pktgen.
 
-pktgen changes addresses by counting, so that it can send for services that split by the low bits of an IPv4 address.
+pktgen counts addresses up, so it serves only services that split by the low bits of an IPv4 address.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLOCK_SLACK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class GeneratorResult:
-    """The result of a generator. `seconds_s`: from its first frame to its last one."""
+    """The result of a generator. `seconds_s`: Time from its first frame to its last one."""
 
     sent: int
     seconds_s: float
@@ -40,20 +40,20 @@ class GeneratorResult:
 
 class LoadGenerator(Protocol):
     def prepare(self, profile: LoadProfile, *, frame_bytes: int) -> None:
-        """Do what takes time before a measurement. Raises MeasureError for frames that it cannot send."""
+        """Do the slow preparations before a measurement. Raises MeasureError for frames that it cannot send."""
 
     def start(
         self, profile: LoadProfile, *, frame_bytes: int, offered_pps: float | None, seconds_s: float
     ) -> RunningLoad:
-        """Begin to send. `offered_pps`: Rate; None: as fast as possible."""
+        """Begin to send. `offered_pps`: None for as fast as possible."""
 
 
 @dataclass(slots=True)
 class PacketGenerator:
     """Sends the frames of a profile from a station with tcpreplay(1).
 
-    trafgen(8) of netsniff-ng sends a whole second's frames at once when it is given a rate (`shaper_delay` of its
-    shaper.c), so that the switch would lose frames at any rate.
+    trafgen(8) of netsniff-ng is no alternative: with a rate it sends each second's frames in one burst (`shaper_delay`
+    of its shaper.c), so the switch would lose frames at any rate.
     """
 
     station: Station
@@ -61,7 +61,7 @@ class PacketGenerator:
     files: dict[tuple[LoadProfile, int], str] = field(default_factory=dict)
 
     def prepare(self, profile: LoadProfile, *, frame_bytes: int) -> None:
-        """Write the frames to the machine, so that no measurement waits for that."""
+        """Write the frames to the machine before measurements, which would wait for that."""
         self._file(profile, frame_bytes)
 
     def start(
@@ -74,7 +74,7 @@ class PacketGenerator:
             amount = [f"--limit={max(1, round(offered_pps * seconds_s))}"]
         interface = f"--intf1={self.station.interface}"
         file = self._file(profile, frame_bytes)
-        # Its statistics of flows would take as long as the sending.
+        # Flow statistics would take tcpreplay as long as sending.
         options = ["--quiet", "--preload-pcap", "--no-flow-stats", f"--loop={_ENDLESS}"]
         command = self.station.start("tcpreplay", interface, *options, *rate, *amount, file)
         return RunningLoad(command, seconds_s, _counted)
@@ -92,7 +92,7 @@ class PacketGenerator:
 
 @dataclass(slots=True)
 class RunningLoad:
-    """A load that is being sent. `counted`: Returns frames and seconds in the program's output, if any."""
+    """A load that is being sent. `counted`: Returns frames and seconds in the program's output, or None."""
 
     command: RemoteCommand
     planned_s: float
@@ -100,7 +100,7 @@ class RunningLoad:
     _begun_s: float = field(default_factory=time.monotonic)
 
     def wait(self) -> GeneratorResult:
-        """Wait for the end. Raises MeasureError when the generator died."""
+        """Wait for the end. Raises MeasureError if the generator failed."""
         try:
             done = self.command.wait(self.planned_s * 3 + _START_TIMEOUT_S)
         except BaseException:
@@ -113,12 +113,12 @@ class RunningLoad:
         sent, seconds_s = found
         if seconds_s <= took_s + _CLOCK_SLACK_S and seconds_s > 0:
             return GeneratorResult(sent, seconds_s)
-        # It measures by the clock of the day.
+        # The generator measures by the wall clock.
         reason = f"the generator says that it sent for {seconds_s:.1f} s, which took {took_s:.1f} s: its clock was set"
         return GeneratorResult(sent, took_s, (reason,))
 
     def stop(self) -> GeneratorResult:
-        """Let the load end now, and return what it was. Raises MeasureError when the generator died."""
+        """End the load now, and return its result. Raises MeasureError if the generator failed."""
         self.command.interrupt()
         return self.wait()
 
@@ -127,7 +127,7 @@ class RunningLoad:
 
 
 def _counted(text: str) -> tuple[int, float] | None:
-    # Interrupted, it says one less in its statistics of the device than it sent, but not here.
+    # After an interrupt, tcpreplay's statistics of the device lack one frame; this line has it.
     found = _ACTUAL.search(text)
     return None if found is None else (int(found[1]), float(found[2]))
 
@@ -179,7 +179,7 @@ def _counted_by_pktgen(text: str) -> tuple[int, float] | None:
 
 
 def pktgen_settings(profile: LoadProfile, *, frame_bytes: int) -> list[str]:
-    """Return the commands for pktgen (Documentation/networking/pktgen.rst). Raises MeasureError if it cannot."""
+    """Return the commands for pktgen (Documentation/networking/pktgen.rst). Raises MeasureError if it lacks one."""
     key = profile.service.key
     positions = tuple(key.positions or range(key.max_width))
     are_low = key.field is KeyField.SOURCE_ADDRESS and positions == tuple(range(len(positions)))
@@ -208,7 +208,7 @@ _PORT = 1024
 
 
 def kernel_generator(station: Station) -> KernelGenerator:
-    """Return the generator of a station. Raises MeasureError where its kernel has none."""
+    """Return the generator of a station. Raises MeasureError if its kernel has no pktgen."""
     try:
         station.run("sh", "-c", "modprobe -q pktgen; test -d /proc/net/pktgen")
     except CommandFailed:

@@ -1,4 +1,4 @@
-"""Round trips of DNS requests while a base load runs, split over two backends: XenoFlow's second experiment."""
+"""Round trips of DNS requests during a base load that is split over two backends: XenoFlow's second experiment."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _measurement(bed: Bed, answers: Mapping[str, object], result: TrialResult | 
 
 
 def _split_doubts(bed: Bed, split: str, result: TrialResult) -> Iterator[str]:
-    """Yield why the load was not split as it should be, such as by an agent that reverts the flows."""
+    """Yield the deviations from the split, which an agent that reverts the flows may cause."""
     received = result.frames.received
     for name, share in split_shares(bed, split).items():
         found = result.frames.received_by_backend[name] / max(1, received)
@@ -97,7 +97,7 @@ def _split_doubts(bed: Bed, split: str, result: TrialResult) -> Iterator[str]:
 
 
 def ratio_of(split: str) -> tuple[int, int]:
-    """Return the two numbers of a split such as "70/30". Raises ValueError when it is none."""
+    """Return the two numbers of a split such as "70/30". Raises ValueError for other text."""
     found = re.fullmatch(r"([0-9]{1,3})/([0-9]{1,3})", split)
     if found is None or not int(found[1]) + int(found[2]):
         raise ValueError(f"{split!r} is not a split such as 70/30 or 1/3: two numbers, of which one is above 0")
@@ -105,7 +105,7 @@ def ratio_of(split: str) -> tuple[int, int]:
 
 
 def split_shares(bed: Bed, split: str) -> dict[str, float]:
-    """Return the share of each backend. Raises MeasureError when the service has no two, ValueError for no split."""
+    """Return the share of each backend. Raises MeasureError if there is only one, ValueError for an invalid split."""
     if len(bed.backends) < 2:
         raise MeasureError(f"service {bed.service.name} has one backend; a split needs two: add one to the config")
     weights = [*ratio_of(split), *[0] * (len(bed.backends) - 2)]
@@ -128,11 +128,11 @@ def balancer_of(bed: Bed, split: str) -> Balancer:
 def latency_experiment(
     bench: LoadBench, settings: TrialSettings, repeats: int, points: Sequence[Point]
 ) -> Iterator[Experiment]:
-    """Prepare the experiment; the flows of the bridge are restored at the end. Raises MeasureError."""
+    """Prepare the experiment; restore the flows of the bridge at the end. Raises MeasureError."""
     bed = bench.bed
     for split in {str(point["split"]) for point in points}:
         split_shares(bed, split)
-    # The base load runs so long before the first request, and after the last one.
+    # The time of base load before the first request, and after the last one.
     margin_s = min(_MOST_MARGIN_S, settings.trial_s)
     requests = max(20, round(settings.trial_s * _REQUESTS_PPS))
     seconds_s = settings.trial_s + 2 * margin_s

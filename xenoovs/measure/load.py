@@ -1,4 +1,4 @@
-"""One trial: a load of known rate, and what of it came through. The unit of all experiments with loads."""
+"""One trial: a load of known rate, and how much of it arrived. The unit of all experiments with loads."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _LEARNING_S = 0.5
 _SLOW_SHARE = 0.95
 _MOST_TRIES = 2
 _DISCARD_PORT = 9
-"""RFC 863."""
+"""Service Discard (RFC 863)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What came of one load. `offered_pps` None: as fast as possible. `by_switch` None: Open vSwitch was not asked."""
+    """The result of a load. `offered_pps`: None for as fast as possible. `by_switch`: None if it was not read."""
 
     offered_pps: float | None
     frames: CountedFrames
@@ -67,7 +67,7 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class LoadReading:
-    """Counters before a load: of the interfaces, and of Open vSwitch; None if it was not asked."""
+    """Counters before a load. `switch`: None if Open vSwitch was not read."""
 
     interfaces: Mapping[str, InterfaceCounts]
     switch: SwitchCounts | None = None
@@ -85,24 +85,24 @@ class LoadBench:
         return [self.bed.generator, self.bed.dpu, *self.bed.backends.values()]
 
     def read(self) -> LoadReading:
-        """Return all counters, for a load that goes through the flows of the config. Raises MeasureError."""
+        """Return all counters, for a load that matches the flows of the config. Raises MeasureError."""
         return LoadReading(read_counts(self.counted), self.switch.read())
 
     def announce_backends(self) -> None:
-        """Let each backend send a packet, so that switches on the way know its port and flood nothing to the others."""
+        """Send a packet from each backend, so that switches on the way learn its port and do not flood the load."""
         address = self.bed.client.address or str(other_half(self.profile)[1])
         for backend in self.bed.backends.values():
             backend.try_run("bash", "-c", f"echo > /dev/udp/{address}/{_DISCARD_PORT}")
 
     def learn(self, *, frame_bytes: int) -> None:
-        """Send each client's frames slowly, so that the switch has its megaflows (RFC 2544, section 23)."""
+        """Send each client's frames slowly, so that the switch makes its megaflows (RFC 2544, section 23)."""
         self.generator.prepare(self.profile, frame_bytes=frame_bytes)
         self.generator.start(
             self.profile, frame_bytes=frame_bytes, offered_pps=_LEARNING_PPS, seconds_s=_LEARNING_S
         ).wait()
 
     def trial(self, *, frame_bytes: int, offered_pps: float | None, seconds_s: float) -> TrialResult:
-        """Send a load, wait for its last frames, and count; once again if a counter went back. Raises MeasureError."""
+        """Send a load, wait for its last frames, and count; repeat once if a counter went back. Raises MeasureError."""
         self.generator.prepare(self.profile, frame_bytes=frame_bytes)
         for _ in range(_MOST_TRIES):
             self.announce_backends()
@@ -125,10 +125,10 @@ class LoadBench:
         elsewhere: int = 0,
         beside: int = 0,
     ) -> TrialResult:
-        """Wait for the end of a load, and return what came of it.
+        """Wait for the end of a load, and return its result.
 
-        `elsewhere`: Frames that another machine sent to the service meanwhile. `beside`: Frames that another program
-        sent from the interface of the generator.
+        `elsewhere`: Frames that another machine sent to the service during the load. `beside`: Frames that another
+        program sent from the generator's interface.
         """
         done = running.wait()
         frames = counted_frames(
@@ -161,7 +161,7 @@ def _generator_doubts(done: GeneratorResult, by_interface: int, offered_pps: flo
 
 @contextmanager
 def load_bench(bed: Bed, profile: LoadProfile) -> Iterator[LoadBench]:
-    """Prepare a bed for loads; everything is undone at the end. Raises MeasureError, CommandMissing."""
+    """Prepare a bed for loads; undo all changes at the end. Raises MeasureError, CommandMissing."""
     with ExitStack() as stack:
         if bed.kind is not BedKind.MACHINES:
             for backend in bed.backends.values():
@@ -176,13 +176,13 @@ def load_bench(bed: Bed, profile: LoadProfile) -> Iterator[LoadBench]:
 
 @contextmanager
 def unanswered(backend: Station, profile: LoadProfile) -> Iterator[None]:
-    """Let a backend of a lab drop the load behind its interface: else its answers take the CPU time of the switch.
+    """Make a backend of a lab drop the load after its interface; answers would take CPU time from the switch.
 
-    Its route to the clients of the load is a blackhole, and packets from there fail the check of their return path
+    Its route to the clients of the load is a blackhole, so packets from them fail the check of their return path
     (rp_filter in ip-sysctl.rst of the kernel).
     """
     route = ["ip", "route", "add", "blackhole", str(profile.net)]
-    # For all interfaces: where a tunnel ends in a backend, its packets arrive by another one.
+    # For all interfaces: packets of a tunnel that ends in a backend arrive by another one.
     check = ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/rp_filter"]
     undo = ["sh", "-c", f"echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter; ip route del {profile.net}"]
     with backend.undone_at_end(*undo):

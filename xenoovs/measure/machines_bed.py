@@ -1,4 +1,4 @@
-"""The beds: the machines of a bed file, or those of a lab."""
+"""Opens beds: the machines of a bed file, or those of a lab."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from xenoovs.model.load import load_form
 from xenoovs.model.values import Key, Remark, accepts, show
 from xenoovs.regex import ASCII, regex
 
-# One command, as each round trip to a machine takes time.
+# One command, as each round trip to the machine takes time.
 _FACTS = """\
 echo "mac=$(cat /sys/class/net/{interface}/address)"
 echo "speed=$(cat /sys/class/net/{interface}/speed 2>/dev/null)"
@@ -45,7 +45,7 @@ echo "offload=$(ovs-vsctl --if-exists get Open_vSwitch . other_config:hw-offload
 
 
 class OpenPlaces:
-    """Connections to machines, one for each; all are closed at the end of the stack."""
+    """One connection to each machine; the stack closes them."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -70,7 +70,7 @@ class OpenPlaces:
 
 
 def _in_lab(role: BedRole) -> tuple[str, dict[str, str]]:
-    """Return the namespace of a role in a lab, and variables for its commands."""
+    """Return the namespace of a role in a lab, and environment variables for its commands."""
     lab = open_lab(role.host.name)
     if role.role in ("generator", "client"):
         return lab.topology.clients.namespace, {}
@@ -81,7 +81,7 @@ def _in_lab(role: BedRole) -> tuple[str, dict[str, str]]:
 
 @contextmanager
 def open_machines_bed(path: Path, balancer: Balancer, service: str | None = None) -> Iterator[Bed]:
-    """Open the bed of a file for a service of a config; None: the first. Raises ConfigError, LabError, MeasureError."""
+    """Open the bed of a file for a service, by default the first. Raises ConfigError, LabError, MeasureError."""
     file = load_bed_file(path)
     chosen = service_under_test(balancer, service)
     present = {role.role: role for role in file.backends}
@@ -157,7 +157,7 @@ def _facts(station: Station, script: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-# The file of a bed. Strict, as a config: every mistake has its line.
+# The file of a bed. It is checked as strictly as a config: every mistake is reported with its line.
 
 _HOST = regex(
     r"(?P<kind>ssh)://(?P<target>[A-Za-z0-9_][\w.@-]*|(?:[\w.-]+@)?\[[0-9a-fA-F:]+\])(?::(?P<port>[0-9]{1,5}))?"
@@ -168,7 +168,7 @@ _HOST = regex(
 
 @dataclass(frozen=True, slots=True)
 class HostName:
-    """Where a role is. `kind`: `ssh`, `netns` or `lab`. `port`: of ssh; None for that of ssh's settings."""
+    """The machine of a role. `kind`: `ssh`, `netns` or `lab`. `port`: None for the port in ssh's settings."""
 
     text: str
     kind: str
@@ -209,7 +209,7 @@ _MAC = Key(accepts()(lambda value: str(values.mac(value))))
 class BedRole:
     """One machine of a bed file. `role`: `generator`, `client`, `dpu`, or the name of a backend.
 
-    `address`: its own one, or empty. `mac`: that packets to it have; empty for that of its interface.
+    `address`: Its IP address, or empty. `mac`: Destination of packets to it; empty for the MAC of its interface.
     """
 
     host: Annotated[HostName, Key(_host)]
@@ -285,7 +285,7 @@ def _check(file: BedFile) -> Iterator[Remark]:
         yield Remark(("client",), "`address` is missing: requests come from it; add `address: 10.3.10.42`")
 
 
-# A lab as a bed: its clients send, its bridge balances, its backends count.
+# A lab as a bed: its clients send, its bridge balances, its backends receive.
 
 _KINDS = {
     BedKind.LAB: "userspace datapath, in a lab on one machine",
@@ -295,7 +295,7 @@ _KINDS = {
 
 @contextmanager
 def open_lab_bed(name: str, balancer: Balancer, service: str | None = None) -> Iterator[Bed]:
-    """Open lab `name` as a bed for a service of a config; None: the first one. Raises LabError, MeasureError."""
+    """Open lab `name` as a bed for a service, by default the first. Raises LabError, MeasureError."""
     check_root()
     directory = directory_of(name, None)
     state = read_state(directory)
@@ -312,7 +312,7 @@ def open_lab_bed(name: str, balancer: Balancer, service: str | None = None) -> I
 
 def _lab_bed(place: Place, kind: BedKind, topology: Topology, balancer: Balancer, service_name: str | None) -> Bed:
     name = topology.name
-    # Also in a virtual machine: the lab in there was built by the same code.
+    # The same in a virtual machine: the same code built the lab there.
     env = {"OVS_RUNDIR": str(directory_of(name, None if kind is BedKind.LAB else _GUEST_DIRECTORY) / "ovs")}
     uplinks = balancer.uplinks
     clients = topology.clients

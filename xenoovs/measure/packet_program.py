@@ -1,17 +1,17 @@
-"""The programs that send single frames and measure what becomes of each. Their source is sent to the machines.
+"""The programs that send and time single frames. Their source is sent to the machines.
 
     arrival SENDER-NETNS SENDER-INTERFACE (NETNS INTERFACE)...      until it arrives at one of these interfaces
     rule SENDER-NETNS SENDER-INTERFACE MARK                         until a megaflow with MARK names its source address
 
-Frames come in hexadecimal on stdin, one a line. It prints a JSON list: microseconds for each, or null for one that took
-too long. A frame is known by its source address and its ports. Sender and receivers are one machine, and so share a
-clock. Megaflows are asked of ovs-vswitchd at its control socket (ovs-appctl(8)).
+They read frames from stdin, in hexadecimal, one a line, and print a JSON list: microseconds for each, or null after the
+time limit. A frame is recognised by its source address and ports. Sender and receivers are on one machine, and so share
+a clock. Megaflows are read from ovs-vswitchd's control socket (ovs-appctl(8)).
 
     reflect INTERFACE ADDRESS FRAME            answers each frame to ADDRESS with FRAME; prints `ready` before the first
     ask INTERFACE ADDRESS FRAME COUNT          sends FRAME, waits for one to ADDRESS, prints a JSON list of microseconds
 
-Frames are hexadecimal, without FCS. A round trip is without the time that the answering program took, which it writes
-into the answer (as the delay of NTP, RFC 5905, section 8). So the clocks of the machines need not agree.
+Frames are hexadecimal, without FCS. The time that the answering program takes is subtracted from the round trip: the
+answer contains it (as in NTP, RFC 5905, section 8). So the clocks of the machines need not agree.
 """
 
 import ctypes
@@ -27,12 +27,12 @@ from pathlib import Path
 CLONE_NEWNET = 0x40000000
 ETH_P_ALL = 3
 SO_TIMESTAMPNS = 35
-"""The kernel notes when a packet was received (socket(7); SCM_TIMESTAMPNS has the same number)."""
+"""Receive time stamps of the kernel (socket(7); SCM_TIMESTAMPNS has the same number)."""
 ARRIVAL_TIMEOUT_S, RULE_TIMEOUT_S, ANSWER_TIMEOUT_S = 0.5, 3.0, 1.0
 LARGEST = 2048
 PAUSE_S = 0.002
 MARK = struct.Struct("!IQq")
-"""In the payload of a frame that is answered: the program's mark, its number, and nanoseconds that the answer took."""
+"""The payload of a frame: the program's mark, the frame's number, and the nanoseconds that the answer took."""
 MAGIC = 0x78706174
 
 
@@ -50,7 +50,7 @@ def packet_socket(interface):  # type: (str) -> socket.socket
 
 
 def received_ns(ancillary):  # type: (list[tuple[int, int, bytes]]) -> int | None
-    """Return when the kernel received a frame, in nanoseconds of the clock of the day."""
+    """Return when the kernel received a frame, in nanoseconds of the wall clock."""
     for _level, kind, stamp in ancillary:
         if kind == SO_TIMESTAMPNS:
             seconds, nanoseconds = struct.unpack("@ll", stamp[: struct.calcsize("@ll")])
@@ -63,7 +63,7 @@ def source(frame):  # type: (bytes) -> bytes
 
 
 def addresses(frame):  # type: (bytes) -> bytes
-    """Return source address and ports; NAT may change the destination."""
+    """Return source address and ports, without the destination address, which NAT may change."""
     return source(frame) + (frame[54:58] if frame[12:14] == b"\x86\xdd" else frame[34:38])
 
 
@@ -127,13 +127,13 @@ def payload_at(frame):  # type: (bytes) -> int
 
 
 def marked(frame, number, took_ns):  # type: (bytes, int, int) -> bytes
-    """Return the frame with its mark, and without a UDP checksum, which would be that of another payload."""
+    """Return the frame with the mark and no UDP checksum, which would be wrong for this payload."""
     at = payload_at(frame)
     return frame[: at - 2] + b"\0\0" + MARK.pack(MAGIC, number, took_ns) + frame[at + MARK.size :]
 
 
 def answer(opened, address):  # type: (socket.socket, bytes) -> tuple[int, int, int] | None
-    """Return number, nanoseconds of the answer, and time of arrival of a frame to the address, or None."""
+    """Return number, nanoseconds of the answer, and arrival time of a frame; None if it is not for the address."""
     data, ancillary, _, sender = opened.recvmsg(LARGEST, 256)
     at = payload_at(data)
     destination = data[38:54] if at == 62 else data[30:34]
@@ -153,7 +153,7 @@ def reflect(opened, address, frame):  # type: (socket.socket, bytes, bytes) -> N
 
 
 def ask(opened, address, frame, count):  # type: (socket.socket, bytes, bytes, int) -> list[float]
-    # The first one makes megaflows and neighbours, and is not counted.
+    # The first one makes megaflows and neighbour entries, and is not counted.
     times = [round_trip_us(opened, address, frame, number) for number in range(count + 1)]
     return [each for each in times[1:] if each is not None]
 

@@ -1,4 +1,4 @@
-"""What samples of paths say: capacity and latency of each, which pairs share a bottleneck, and the file of it."""
+"""Figures from samples of paths: capacity, latency, and pairs that share a bottleneck; and the file of paths."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from xenoovs.paths.plan import (
 
 _TOLERANCE = float(TOLERANCE)
 _FULL_LOSS_SHARE = 0.01
-"""With less loss the path is not full: it may carry more than was offered."""
+"""Below this loss a path is not full: it may carry more than was offered."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathEnd:
-    """A path in one direction: `in` to the backend, `out` from there."""
+    """A path in one direction: `in` to the backend, `out` from the backend."""
 
     path: str
     direction: str
@@ -53,10 +53,10 @@ class PathEnd:
 
 @dataclass(frozen=True, slots=True)
 class PathFigures:
-    """One path alone. None if not measured; of `offloaded_share`: there is no NIC.
+    """One path alone. Values are None if not measured; `offloaded_share` is None if there is no NIC.
 
-    `is_full`: Whether some of the load was lost; else the path may carry more. `rtt_us`: Median of the round trips
-    without load. `cpu_us`: Processor time of the switch for a packet, which is cores for 1 Mpps.
+    `is_full`: Whether some of the load was lost; if not, the path may carry more. `rtt_us`: Median of the round trips
+    without load. `cpu_us`: CPU time of the switch for a packet, equal to the cores for 1 Mpps.
     """
 
     end: PathEnd
@@ -73,8 +73,8 @@ class PathFigures:
 class PairFigures:
     """Two paths at the same time.
 
-    `reached`: The sum of both, each as a share of what it carries alone: 2 if they share nothing, 1 if all. `reason`:
-    Why the verdict is undecided; empty if it is not.
+    `reached`: Sum of both rates, each as a share of the rate alone: 2 if they share nothing, 1 if they share
+    everything. `reason`: Why the verdict is undecided; empty if it is decided.
     """
 
     one: PathEnd
@@ -97,9 +97,9 @@ class PairFigures:
 
 
 def judge_pair(reached: Sequence[float], reachable: Sequence[float]) -> tuple[PairVerdict, str]:
-    """Return whether two paths share a bottleneck, and why that is undecided. `reached`: of each repeat what arrived of
-    both, each as a share of what it carries alone. `reachable`: the same of what was sent, each at most 1: less than 2
-    where the generator was too slow."""
+    """Return whether two paths share a bottleneck, and the reason if that is undecided. `reached`: For each repeat the
+    sum of both received rates, each as a share of the rate alone. `reachable`: The same for the sent rates, each share
+    at most 1; less than 2 if a generator was too slow."""
     if len(reached) < FEWEST_REPEATS:
         few = f"{counted(len(reached), 'repeat')} that can be trusted, and a verdict needs {FEWEST_REPEATS}"
         return PairVerdict.UNDECIDED, few
@@ -116,16 +116,16 @@ def judge_pair(reached: Sequence[float], reachable: Sequence[float]) -> tuple[Pa
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPaths:
-    """What a run says about paths and pairs, in the order of its points."""
+    """The figures of a run's paths and pairs, in the order of its points."""
 
     paths: tuple[PathFigures, ...]
     pairs: tuple[PairFigures, ...]
 
 
 def measured_paths(recorded: RecordedRun) -> MeasuredPaths:
-    """Return the figures of a run of `measure paths`; what has no sample yet is left out.
+    """Return the figures of a run of `measure paths`, without points that have no sample yet.
 
-    Suspect samples count only where there are no others.
+    Suspect samples count only for points without others.
     """
     groups = {key: trusted(group) for key, group in by_point(recorded.samples, *_KEYS).items()}
     options = recorded.run.options
@@ -147,7 +147,7 @@ def measured_paths(recorded: RecordedRun) -> MeasuredPaths:
 
 _KEYS = ("path", "direction", "beside", "beside_direction")
 KIND_OPTION = "kind of {}"
-"""Name of the option of a run that has the kind of a path."""
+"""Name of a run's option with the kind of a path."""
 
 
 def _path(end: PathEnd, group: Sequence[Sample], kind: Plain | None, offloaded: float | None) -> PathFigures:
@@ -169,14 +169,14 @@ def _path(end: PathEnd, group: Sequence[Sample], kind: Plain | None, offloaded: 
 def _pair(
     one: PathEnd, other: PathEnd, group: Sequence[Sample], alone: Sequence[Sequence[Sample]], offloaded: float | None
 ) -> PairFigures | None:
-    """Return the figures of a pair; None: one of its paths has no sample alone, or carries nothing."""
+    """Return the figures of a pair; None if one of its paths has no sample alone, or carries nothing."""
     rates = [{s.repeat: number(s.values, "received_pps") or 0.0 for s in samples} for samples in alone]
     means = [sum(each.values()) / len(each) if each else 0.0 for each in rates]
     if not all(means):
         return None
     reached, reachable = list[float](), list[float]()
     for sample in group:
-        # Of the same repeat, so that a drift of the machine counts on both sides.
+        # Rates alone are of the same repeat, so that a drift of the machine cancels out.
         bases = [each.get(sample.repeat) or mean for each, mean in zip(rates, means, strict=True)]
         got, sent = (
             [number(sample.values, f"{prefix}{what}_pps") or 0.0 for prefix in ("", "beside_")]
@@ -194,7 +194,7 @@ def _pair(
 
 
 def lacking_samples(recorded: RecordedRun) -> str:
-    """Return what a run lacks, as the end of a sentence; an empty text if it is complete."""
+    """Return what a run lacks, as the end of a sentence; empty if it is complete."""
     run = recorded.run
     left = len(run.missing(recorded.samples))
     if not left:
@@ -208,16 +208,16 @@ def lacking_samples(recorded: RecordedRun) -> str:
 
 
 def measured_file(recorded: RecordedRun) -> str:
-    """Return the text of a file of paths with what a run measured, which `load_paths` reads.
+    """Return a run's figures as a file of paths, for `load_paths`.
 
-    Paths are those to the backends, which can get a part of the load; the ways back only say what directions share.
-    Raises MeasureError when no path has a sample yet.
+    Its paths are those to the backends, over which a load can be split; the paths back only show what both directions
+    share. Raises MeasureError if no path has a sample yet.
     """
     found = measured_paths(recorded)
     inward = [path for path in found.paths if path.end.direction == "in"]
     if not inward:
         raise MeasureError(f"{recorded.directory} has no sample of a path to a backend yet: go on with --resume")
-    # Some thousand packets a second, as of a path in software, are too small a fraction of 1 Mpps to read.
+    # The thousands of packets per second of a software path would be hard to read in Mpps.
     unit = _MPPS if max(path.rate_pps.estimate for path in inward) >= 1e6 else _KPPS
     lines = (*_head(recorded, inward, unit), *_path_lines(inward, unit), *_pair_lines(found.pairs, unit))
     return "\n".join([*lines, ""])
@@ -225,13 +225,13 @@ def measured_file(recorded: RecordedRun) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A unit of rates. `pps`: its size."""
+    """A unit of rates. `pps`: Packets per second of one unit."""
 
     name: str
     pps: int
 
     def rate(self, pps: float) -> str:
-        """Return a rate in this unit, to a packet a second."""
+        """Return a rate in this unit, rounded to a packet per second."""
         return decimal(Fraction(round(pps), self.pps))
 
 
@@ -269,7 +269,7 @@ def _path_lines(paths: Sequence[PathFigures], unit: _Unit) -> Iterator[str]:
 
 
 def _pair_lines(pairs: Sequence[PairFigures], unit: _Unit) -> Iterator[str]:
-    # Loads of a split all go to backends; a pair in opposite directions says nothing about them.
+    # A split only has loads to backends; a pair in opposite directions shows nothing about them.
     same = [pair for pair in pairs if pair.is_same_direction and pair.one != pair.other]
     if same:
         yield "pairs:"
@@ -281,12 +281,12 @@ def _pair_lines(pairs: Sequence[PairFigures], unit: _Unit) -> Iterator[str]:
 
 
 def _name(name: str) -> str:
-    """Return a name as YAML; one that would be a number or a truth value there is quoted."""
+    """Return a name as YAML, in quotes if YAML would read a number or truth value."""
     return name if yaml.safe_load(name) == name else json.dumps(name)
 
 
 def _number(value: float) -> str:
-    """Return a number in six decimals."""
+    """Return a number with six decimals."""
     return decimal(Fraction(round(value * 10**6), 10**6))
 
 
@@ -294,7 +294,7 @@ def _number(value: float) -> str:
 
 
 class Direction(Enum):
-    """In which direction of a duplex resource a path costs something."""
+    """The direction of a duplex resource that a path uses."""
 
     IN = "in"
     OUT = "out"
@@ -307,7 +307,7 @@ _TWO_NAMES, _TWO_AMOUNTS = Key(Listed(values.name, least=2, most=2)), Key(Listed
 
 @dataclass(frozen=True, slots=True)
 class UseForm:
-    """What a unit of load costs a resource."""
+    """The cost of a unit of load for a resource."""
 
     resource: Annotated[str, _NAME]
     cost: Annotated[Fraction, _AMOUNT] = Fraction(1)
@@ -335,7 +335,7 @@ class PathForm:
 
 @dataclass(frozen=True, slots=True)
 class PairForm:
-    """Two paths that were measured at the same time, and what each still carried."""
+    """Two paths that were measured at the same time, and the rate that each carried."""
 
     paths: Annotated[tuple[str, ...], _TWO_NAMES]
     rates: Annotated[tuple[Fraction, ...], _TWO_AMOUNTS]
@@ -352,7 +352,7 @@ class PathsForm:
 
 
 def load_paths(file: Path) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...], str]:
-    """Return paths, resources and the unit of capacities. Raises FileUnusable; ConfigError for mistakes in the file."""
+    """Return paths, resources and the unit of capacities. Raises FileUnusable; ConfigError if the file has mistakes."""
     form = load_form(file, PathsForm, _check)
     resources = tuple(Resource(one.name, one.capacity, one.duplex) for one in form.resources)
     pairs = (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours of a picture. `series`: of runs, designs or clients; Okabe and Ito's palette for the colour-blind."""
+    """Colours of a picture. `series`: For runs, designs or clients; Okabe and Ito's palette for the colour-blind."""
 
     ground: str
     ink: str
@@ -39,7 +39,7 @@ DARK = Theme(
     "#12171d", "#e6ebf0", "#93a1b0", "#2d3741", "#ff9a6b",
     ("#4aa8e0", "#e0a52e", "#1fc79a", "#df9bc3", "#a5d8f5", "#f08a4b", "#d9cc4b"),
 )  # fmt: skip
-# Colours that no theme has: each stands for a variable of the page's style sheet.
+# Colours that no theme uses: each is a placeholder for a variable of the page's style sheet.
 _VARIABLES = ("ground", "ink", "quiet", "grid", "warn", *(f"series-{index}" for index in range(7)))
 _STAND_INS = {f"#0102{index:02x}": name for index, name in enumerate(_VARIABLES, start=16)}
 _names = {name: color for color, name in _STAND_INS.items()}
@@ -47,10 +47,10 @@ STYLED = Theme(
     _names["ground"], _names["ink"], _names["quiet"], _names["grid"], _names["warn"],
     tuple(_names[f"series-{index}"] for index in range(7)),
 )  # fmt: skip
-"""For a picture inside of a page, which has light and dark colours."""
+"""For a picture in a page, which has light and dark colours."""
 
 _NUMBERED_ID = regex(r' id="[A-Za-z0-9.]+_[0-9]+"')
-"""Of groups, to which nothing refers: all pictures of a page would have the same."""
+"""Ids of groups. They have no references, and would not be unique in a page with several pictures."""
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES = ((0, (1, 1.5)), (0, (5, 2)), (0, (7, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
 _BOX_PARTS = ("box: middle half of the answers, its line: median", "whiskers: from 1 % to 99 % of the answers")
@@ -61,7 +61,7 @@ _LEAST_QUANTITY = 0.1
 
 
 def style_variables(theme: Theme) -> str:
-    """Return the declarations of a style sheet for pictures drawn as STYLED."""
+    """Return the style sheet declarations for pictures drawn as STYLED."""
     colors = (theme.ground, theme.ink, theme.quiet, theme.grid, theme.warn, *theme.series)
     return " ".join(f"--p-{name}: {color};" for name, color in zip(_VARIABLES, colors, strict=True))
 
@@ -71,12 +71,12 @@ def svg_of(chart: Chart, theme: Theme = LIGHT) -> str:
     text = _saved(chart, theme, "svg").decode()
     if theme is STYLED:
         text = re.sub("#0102[0-9a-f]{2}", lambda found: f"var(--p-{_STAND_INS[found.group()]})", text)
-        # Inside of a page there is no XML declaration, and the picture scales with its width.
+        # In a page a picture has no XML declaration, and scales with the page's width.
         text = text[text.index("<svg") :]
         text = re.sub(r'(<svg [^>]*?) width="[^"]*"', r"\1", text, count=1)
         text = re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", text, count=1)
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-        # Names of parts that other pictures of the page have too.
+        # These ids would not be unique in the page.
         text = _NUMBERED_ID.sub("", text)
     return text
 
@@ -93,7 +93,7 @@ def _saved(chart: Chart, theme: Theme, form: str) -> bytes:
     settings: dict[Any, Any] = {
         "svg.hashsalt": chart.name,
         "svg.fonttype": "path",
-        # A dollar in a name begins no formula.
+        # A dollar in a name must not begin a formula.
         "text.parse_math": False,
         "font.family": ["DejaVu Sans"],
         "font.size": 9,
@@ -128,7 +128,7 @@ def _saved(chart: Chart, theme: Theme, form: str) -> bytes:
 
 
 def _fix_layout(figure: Figure) -> None:
-    """Lay the picture out, and round the places: the solver's last digits differ from time to time."""
+    """Lay the picture out, and round the positions: the last digits of the solver's results vary."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
@@ -138,7 +138,7 @@ def _fix_layout(figure: Figure) -> None:
 def _drawn(chart: Chart, theme: Theme, make: type[Figure]) -> Figure:
     columns = min(chart.columns, len(chart.panels))
     rows = math.ceil(len(chart.panels) / columns)
-    # In a page the title is a heading.
+    # In a page the title is a heading above the picture.
     title = 0.0 if theme is STYLED else _TITLE_IN
     header = title + _LINE_IN * len(chart.subtitles) + 0.12
     handles_in = 0.21 * math.ceil(len(_labels(chart)) / 2) + 0.1
@@ -183,7 +183,7 @@ def _labels(chart: Chart) -> list[str]:
 
 
 def _draw_legend(figure: Figure, chart: Chart, cells: Sequence[Axes], theme: Theme) -> None:
-    # Measurements first, references after them, as the chart has them.
+    # Measurements first, then references, each in the order of the chart.
     handles = dict[str, Any]()
     for axes in cells:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -256,7 +256,7 @@ def _scaled(values: Iterable[float], axis: Axis) -> list[float]:
 def _draw_line(line: ChartLine, panel: Panel, axes: Axes, theme: Theme, reference: Any) -> None:
     marks = sorted(line.marks, key=lambda mark: mark.x)
     if panel.y.is_log:
-        # A logarithm has no place for zero.
+        # A logarithmic axis has no zero.
         marks = [mark for mark in marks if mark.value.estimate > 0]
     x, y = _scaled((mark.x for mark in marks), panel.x), _scaled((mark.value.estimate for mark in marks), panel.y)
     if line.color is None:
@@ -326,7 +326,7 @@ def _draw_boxes(boxes: Sequence[Box], panel: Panel, axes: Axes, theme: Theme) ->
 def _draw_bars(panel: Panel, axes: Axes, theme: Theme, *, is_first: bool) -> None:
     count, thick = len(panel.bars), 0.8 / len(panel.bars)
     positive = [mark.value.estimate for bars in panel.bars for mark in bars.marks.values() if mark.value.estimate > 0]
-    # The power of ten below the shortest bar; less than one in a second is as good as none.
+    # The power of ten below the shortest bar; less than one per second counts as none.
     floor = 10.0 ** (math.ceil(math.log10(max(1.0, min(positive, default=1.0)))) - 1) if panel.x.is_log else 0.0
     for number, bars in enumerate(panel.bars):
         for row, category in enumerate(panel.categories):

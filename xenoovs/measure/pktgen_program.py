@@ -1,8 +1,8 @@
-"""The program that drives the kernel's pktgen. Its source is sent to the generator, as that of `runner.py`.
+"""The program that drives the kernel's pktgen. Its source is sent to the generator, like `runner.py`.
 
-It reads a line of JSON, {"interface": "ens1f0", "settings": ["count 1000", ...], "seconds": 2.0 or null}, sends until
-that count or so long, and prints {"sent": 1000, "seconds_s": 0.5}. pktgen stops when the process that wrote "start"
-gets a signal, so the load ends with this program (pktgen_wait_all_threads_run of net/core/pktgen.c).
+It reads a line of JSON, {"interface": "ens1f0", "settings": ["count 1000", ...], "seconds": 2.0 or null}, sends up to
+that count or for that time, and prints {"sent": 1000, "seconds_s": 0.5}. pktgen stops when the process that wrote
+"start" gets a signal, so the load ends with this program (pktgen_wait_all_threads_run of net/core/pktgen.c).
 """
 
 import json
@@ -21,11 +21,11 @@ RESULT = re.compile(r"Result: OK: (\d+)\(.*?\) usec, (\d+) \(")
 
 
 class Over(Exception):
-    """The time is over."""
+    """The time is up, or a signal ends the load."""
 
 
 def write(file, command):  # type: (str, str) -> None
-    # Without a buffer, which would be written again after a signal.
+    # Without a buffer, which Python would write again after a signal.
     descriptor = os.open(str(ROOT / file), os.O_WRONLY)
     try:
         os.write(descriptor, command.encode() + b"\n")
@@ -38,7 +38,7 @@ def end(*_):  # type: (object) -> None
 
 
 def send(interface, settings, seconds):  # type: (str, list[str], float | None) -> tuple[int, int]
-    """Send, and return the microseconds and the packets that pktgen counted."""
+    """Send, and return pktgen's microseconds and packets."""
     write(THREAD, "rem_device_all")
     write(THREAD, f"add_device {interface}")
     try:
@@ -55,7 +55,7 @@ def send(interface, settings, seconds):  # type: (str, list[str], float | None) 
 
 
 def result(interface):  # type: (str) -> tuple[int, int]
-    """Return what pktgen counted. Its thread only sees the flag that stops it a moment after the signal."""
+    """Return pktgen's result, which it writes shortly after the signal."""
     until_s = time.monotonic() + STOP_S
     while True:
         text = (ROOT / interface).read_text()

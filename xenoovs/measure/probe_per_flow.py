@@ -1,6 +1,6 @@
-"""The published algorithm of DOCA-AR, to compare with: each new flow probes all paths and keeps the fastest.
+"""The published algorithm of DOCA-AR, for comparison: each new flow probes all paths and keeps the fastest.
 
-The program of a DPU: `python -m xenoovs.measure.probe_per_flow`, a job as JSON on stdin. It does what the README and
+It runs on a DPU as `python -m xenoovs.measure.probe_per_flow`, with a job as JSON on stdin. It does what the README and
 the source of DOCA-AR describe, with Open vSwitch in place of DOCA Flow:
 
 - The first packet of a flow, that is of an outer source port, waits here. Four probes go out whose headers are those
@@ -39,13 +39,13 @@ _HEADERS = _ETHERNET + _IPV4 + _UDP
 _IPV4_FRAMES = 0x0800
 """ETH_P_IP of linux/if_ether.h."""
 _PAYLOAD = struct.Struct("!QIHH")
-"""Time stamp, flow, number of the path, and zeros."""
+"""Time stamp, source port of the flow, number of the path, and zeros."""
 _LARGEST_BYTES = 4096
 
 
 @dataclass(slots=True)
 class WaitingFlow:
-    """A flow whose path is not known yet. `frames`: its packets so far."""
+    """A flow without a path yet. `frames`: Its packets so far."""
 
     deadline_s: float
     frames: list[bytes] = field(default_factory=list)
@@ -59,7 +59,7 @@ class PathChooser:
         self.probes = self.timeouts = 0
 
     def run(self) -> None:
-        """Serve until stdin ends; prints "ready" first and a line of JSON with the counts last."""
+        """Serve until stdin ends. Prints "ready" first, and a line of JSON with the counts last."""
         self.sock.settimeout(0.0)
         with selectors.DefaultSelector() as selector:
             selector.register(self.sock, selectors.EVENT_READ)
@@ -90,12 +90,12 @@ class PathChooser:
         source, target = struct.unpack_from("!HH", frame, _ETHERNET + _IPV4)
         if target == ANSWER_PORT:
             _, flow, path, _ = _PAYLOAD.unpack_from(frame, _HEADERS)
-            # Answers carry the address that was asked: the reflector is the remote end of the tunnel.
+            # The source address is the probe's destination: the reflector is the remote end of the tunnel.
             self.choose((frame[26:30], flow), path)
         elif target == PROBE_PORT:
             key = (frame[30:34], source)
             if key in self.chosen:
-                # It was on its way while the flow was being installed.
+                # The packet arrived while the flow was being installed.
                 self.sock.send(with_source_port(frame, self.chosen[key]))
                 return
             flow = self.waiting.get(key)
@@ -137,19 +137,19 @@ class PathChooser:
 
 
 def probe_like(frame: bytes, source: int, payload: bytes) -> bytes:
-    """Return a probe with the headers of a frame, but for the source port, the TOS and the lengths."""
+    """Return a probe with the headers of a frame, except source port, TOS and lengths."""
     length = _UDP + len(payload)
     ip = bytearray(frame[_ETHERNET : _ETHERNET + _IPV4])
     ip[1] = PROBE_TOS
     struct.pack_into("!H", ip, 2, _IPV4 + length)
-    # The checksum of UDP may be 0 over IPv4 (RFC 768), as a tunnel's is by default (RFC 7348, section 5).
+    # The UDP checksum may be 0 over IPv4 (RFC 768), as it is in VXLAN by default (RFC 7348, section 5).
     struct.pack_into("!H", ip, 10, 0)
     struct.pack_into("!H", ip, 10, checksum(ip))
     return frame[:_ETHERNET] + bytes(ip) + struct.pack("!HHHH", source, PROBE_PORT, length, 0) + payload
 
 
 def with_source_port(frame: bytes, port: int) -> bytes:
-    """Return a frame with another UDP source port and the checksum that goes with it (RFC 1624, equation 3)."""
+    """Return a frame with another UDP source port and an updated checksum (RFC 1624, equation 3)."""
     changed = bytearray(frame)
     before, _, _, checksum = struct.unpack_from("!HHHH", frame, _ETHERNET + _IPV4)
     struct.pack_into("!H", changed, _ETHERNET + _IPV4, port)

@@ -1,4 +1,4 @@
-"""A report about runs: one HTML page with its pictures inside, and each picture as PNG, SVG and CSV.
+"""The report about runs: one HTML page with all pictures, and each picture as PNG, SVG and CSV.
 
 It is a pure function of the samples: the same runs give the same bytes.
 """
@@ -36,7 +36,7 @@ _KIND_NOTICES = {
 
 @dataclass(frozen=True, slots=True)
 class ReportSource:
-    """The runs of one directory. `runs`: Newest complete run of each experiment, else the newest that has samples."""
+    """The runs of one directory. `runs`: Newest complete run of each experiment, or the newest with samples."""
 
     label: str
     runs: dict[str, RecordedRun]
@@ -54,7 +54,7 @@ class MeasureReport:
 
 
 def verdicts_of(charts: Iterable[Chart]) -> Iterator[tuple[str, ClaimVerdict]]:
-    """Yield all verdicts, each with the label of its run; empty: the picture has one run."""
+    """Yield all verdicts, each with the label of its run; empty if the picture has one run."""
     for chart in charts:
         for subtitle, verdicts in zip(chart.subtitles, chart.verdicts, strict=True):
             label = subtitle.partition(":")[0] if len(chart.runs) > 1 else ""
@@ -78,20 +78,20 @@ def read_sources(directories: Sequence[Path]) -> tuple[ReportSource, ...]:
 
 
 def _rank(recorded: RecordedRun) -> tuple[bool, bool, str]:
-    """Return the order in which runs count: complete ones before incomplete ones, then the newest."""
+    """Return the sort key of a run: complete runs last, and of those the newest."""
     return recorded.is_complete, bool(recorded.samples), recorded.run.started
 
 
 def _labels(directories: Sequence[Path]) -> list[str]:
-    """Return a short name for each: the last part of its path, or all of it where that is not enough."""
-    # Names of files need not be UTF-8, a page is.
+    """Return a name for each: the last part of its path, or the whole path if two names would be equal."""
+    # File names may be no UTF-8; the page is.
     whole = [str(directory).encode(errors="replace").decode() for directory in directories]
     names = [Path(os.path.realpath(name)).name for name in whole]
     return names if len(set(names)) == len(names) else whole
 
 
 def charts_of(sources: Sequence[ReportSource]) -> tuple[Chart, ...]:
-    """Return the pictures of some directories side by side. Raises MeasureError when nothing was measured yet."""
+    """Return the pictures of some directories side by side. Raises MeasureError if there are no samples yet."""
     charts = list[Chart]()
     for experiment in experiments_of(run for source in sources for run in source.runs.values()):
         chosen = [(source.runs[experiment], source.label) for source in sources if experiment in source.runs]
@@ -117,7 +117,7 @@ def charts_of(sources: Sequence[ReportSource]) -> tuple[Chart, ...]:
 
 
 def make_report(sources: Sequence[ReportSource]) -> MeasureReport:
-    """Return the report of some directories side by side. Raises MeasureError when nothing was measured yet."""
+    """Return the report of some directories side by side. Raises MeasureError if there are no samples yet."""
     from xenoovs.measure.pictures import DARK, STYLED, png_of, svg_of
 
     charts = charts_of(sources)
@@ -134,7 +134,7 @@ def make_report(sources: Sequence[ReportSource]) -> MeasureReport:
 
 
 def write_report(report: MeasureReport, directory: Path) -> Path:
-    """Write all files, each as a whole, and return the path of the page. Raises MeasureError."""
+    """Write all files, each atomically, and return the path of the page. Raises MeasureError."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in report.files.items():
@@ -155,10 +155,10 @@ def _csv(table: ChartTable) -> bytes:
 
 
 _MAX_ROWS = 24
-"""Longer tables are folded."""
+"""Rows; longer tables are folded."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-"""Of the browser (CSP Level 3): no script, nothing from elsewhere. The pictures have style attributes."""
+"""Content security policy (CSP Level 3): no scripts and no external content; pictures have style attributes."""
 
 
 def _page(sources: Sequence[ReportSource], charts: Sequence[Chart], pictures: Sequence[Markup]) -> str:
@@ -271,7 +271,7 @@ def _comparison(chart: Chart) -> Iterator[Markup]:
 
 
 def _table(table: ChartTable) -> Markup:
-    # The first column names the run, where there are several.
+    # The first column names the run if there are several.
     used = [index for index in range(len(table.columns)) if any(row[index] not in (None, "") for row in table.rows)]
     head = (element("th", table.columns[i], class_="n" if i in table.numbers else None) for i in used)
     rows = (
@@ -349,21 +349,21 @@ def _run(recorded: RecordedRun, label: str) -> Markup:
     )
 
 
-# Elements of HTML as values. All text is escaped, wherever it comes from.
+# Elements of HTML as values. All text is escaped.
 
 Attribute = str | int | None
 
 
 class Markup(str):
-    """Text that is HTML already. Only `element` and `join` make it."""
+    """Text that is already HTML. Only `element` and `join` make it."""
 
     __slots__ = ()
 
 
 def element(tag: str, *children: str | None, **attributes: Attribute) -> Markup:
-    """Return one element. A child that is no Markup is text; a child or an attribute that is None is left out.
+    """Return one element. A child that is not Markup is escaped; children and attributes that are None are left out.
 
-    In names of attributes `class_` is `class`, and `_` within a name is `-`.
+    In attribute names a `_` at the end is removed, and any other becomes `-`.
     """
     text = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
@@ -374,5 +374,5 @@ def element(tag: str, *children: str | None, **attributes: Attribute) -> Markup:
 
 
 def join(*children: str | None) -> Markup:
-    """Return several elements and texts one after the other."""
+    """Return the concatenation of elements and texts, which it escapes."""
     return Markup("".join(child if isinstance(child, Markup) else escape(child) for child in children if child))

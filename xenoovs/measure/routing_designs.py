@@ -24,11 +24,11 @@ from xenoovs.switch.endpoint import answers
 _ANSWER_PORT, _PROBE_TOS = 4788, 0x20
 _READY_TIMEOUT_S, _POLL_S = 90.0, 0.1
 _WATCH_S = 0.03
-"""How exactly the time is known at which a path has no block any more."""
+"""Precision of the time at which a path has no block left."""
 
 
 class RoutingDesign(Enum):
-    """ECMP: the fabric alone. DOCA_AR: its published algorithm. BLOCKS: the tunnels of xenoovs."""
+    """A way to choose paths. ECMP: the fabric alone. DOCA_AR: its published algorithm. BLOCKS: xenoovs."""
 
     ECMP = "ecmp"
     DOCA_AR = "doca-ar"
@@ -36,21 +36,21 @@ class RoutingDesign(Enum):
 
 
 class RunningDesign:
-    """A design at work, and what it is asked for. One that moves nothing has nothing to say."""
+    """A running design. The default is one that moves nothing and counts nothing."""
 
     def begin(self) -> None:
-        """Let what is counted begin."""
+        """Begin to count."""
 
     def watch(self) -> None:
-        """Look at the bridges; called all the time while flows are sent."""
+        """Read the state of the design; called repeatedly while flows are sent."""
 
     def values(self, disturbed_s: float) -> Mapping[str, Value]:
-        """Return what was counted; `disturbed_s`: when the disturbance began, by the monotonic clock."""
+        """Return the values of a sample. `disturbed_s`: Start of the disturbance, by the monotonic clock."""
         return {}
 
 
 class ProbesPerFlow(RunningDesign):
-    """The published algorithm on the DPU of each sender."""
+    """DOCA-AR's published algorithm, which runs on the DPU of each sender."""
 
     def __init__(self, programs: Sequence[RemoteCommand]) -> None:
         self._programs = programs
@@ -64,7 +64,7 @@ class ProbesPerFlow(RunningDesign):
 
 
 class MovingBlocks(RunningDesign):
-    """The agents of xenoovs on the DPUs of the senders and of the receiver, asked at their sockets."""
+    """The agents of xenoovs on the DPUs of the senders and the receiver."""
 
     def __init__(self, fabric: Fabric, senders: Sequence[Client], receiver: Client) -> None:
         self._fabric, self._senders, self._receiver = fabric, senders, receiver
@@ -83,7 +83,7 @@ class MovingBlocks(RunningDesign):
         moves, blocks = _moves(self._remotes) - self._before, self._blocks()
         back = _moves(_remotes(self._receiver)) - self._before_back
         self._seen.append((time.monotonic(), blocks))
-        # Nothing else takes all blocks from a path.
+        # Only a dead path loses all its blocks.
         empty_s = next((at_s for at_s, found in self._seen if at_s > disturbed_s and not any(map(min, found))), None)
         return {
             "moves": moves.total(),
@@ -96,7 +96,7 @@ class MovingBlocks(RunningDesign):
 
     @property
     def is_ready(self) -> bool:
-        """Whether every remote has all its paths, all of them good, and all blocks are on them."""
+        """Return whether every remote has all its paths, all paths are good, and all blocks are on them."""
         return all(
             len(remote["paths"]) == self._fabric.shape.paths
             and all(path["state"] == "good" for path in remote["paths"])
@@ -113,12 +113,12 @@ class MovingBlocks(RunningDesign):
 
 
 def _remotes(agent: Client) -> Sequence[Mapping[str, Any]]:
-    # An agent that has just started has none yet.
+    # An agent that has just started has no remotes yet.
     return agent.ask("paths")["remotes"] or ({"paths": (), "moves": {}},)
 
 
 def _moves(remotes: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Return how many blocks have moved since the agents started, by reason."""
+    """Return the number of blocks that have moved since the agents started, by reason."""
     total = Counter[str]()
     for remote in remotes:
         total.update(remote["moves"])
@@ -127,10 +127,10 @@ def _moves(remotes: Iterable[Mapping[str, Any]]) -> Counter[str]:
 
 @contextmanager
 def running_design(bed: FabricBed, design: RoutingDesign) -> Iterator[RunningDesign]:
-    """Let the DPUs of all senders choose paths by a design until the end of the block. Raises MeasureError."""
+    """Run a design on the DPUs of all senders until the end of the block. Raises MeasureError."""
     with ExitStack() as stack:
         if design is RoutingDesign.BLOCKS:
-            # All start before the first is waited for: each needs the reflector of the other.
+            # Start all before waiting for one: each needs the reflector of its peer.
             agents = [stack.enter_context(_agent(bed, pair)) for pair in bed.pairs]
             blocks = MovingBlocks(bed.fabric, agents[:-1], agents[-1])
             _wait_until(lambda: blocks.is_ready, None)
@@ -147,7 +147,7 @@ def running_design(bed: FabricBed, design: RoutingDesign) -> Iterator[RunningDes
 
 @contextmanager
 def _agent(bed: FabricBed, pair: SitePair) -> Iterator[Client]:
-    """Run the agent of a DPU, which begins with an empty bridge: it finds its paths again."""
+    """Run the agent of a DPU on an empty bridge, so that it finds its paths from the start."""
     replace_flows(pair.dpu, BRIDGE, "")
     argv = (sys.executable, "-P", "-m", "xenoovs", "agent", str(bed.lab.config(pair.site.dpu)))
     program = pair.dpu.start(*argv)
@@ -160,7 +160,7 @@ def _agent(bed: FabricBed, pair: SitePair) -> Iterator[Client]:
 
 
 def _wait_until(is_so: Callable[[], bool], program: RemoteCommand | None) -> None:
-    """Wait for an agent. Raises MeasureError when it ends, or its paths are not found."""
+    """Wait for an agent. Raises MeasureError if it ends, or does not find its paths in time."""
     deadline_s = time.monotonic() + _READY_TIMEOUT_S
     while not is_so():
         if program is not None and program.exit_code is not None:
@@ -174,13 +174,13 @@ def _wait_until(is_so: Callable[[], bool], program: RemoteCommand | None) -> Non
 
 
 def _plain() -> Iterator[str]:
-    """Yield flows that let all packets pass, so that the leaf chooses paths by its hash."""
+    """Yield flows that forward all packets unchanged, so that the leaf chooses paths by its hash."""
     yield f"priority=100,in_port={HOST_PORT} actions=output:{UPLINK}\n"
     yield f"priority=100,in_port={UPLINK} actions=output:{HOST_PORT}\n"
 
 
 def _reflector(pair: SitePair) -> Iterator[str]:
-    """Yield the flow that answers probes, the same for all designs: all answers of a remote return by one path."""
+    """Yield the flow that answers probes, the same for all designs. All answers of a remote return by one path."""
     site = pair.site
     yield (
         f"priority=2100,udp,in_port={UPLINK},nw_dst={site.port.ip},nw_tos={_PROBE_TOS},tp_dst={VXLAN_PORT} "

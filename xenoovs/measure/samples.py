@@ -1,6 +1,6 @@
-"""What experiments measured: the directory of a run, with `run.json` and a line for each sample in `samples.jsonl`.
+"""The directory of a run: `run.json`, and `samples.jsonl` with a line for each sample.
 
-A *point* is one setting of what an experiment varies, and has `repeats` samples. The names are an interface: reports
+A *point* is one setting of an experiment's variables, and has `repeats` samples. The names are an interface: reports
 read runs of other versions.
 
 Points, by experiment:
@@ -100,19 +100,19 @@ Value = str | int | float | Sequence[float] | Mapping[str, float]
 
 _VERSION = 1
 _MOST = 1e100
-"""No count or time is greater; sums of such numbers are still numbers."""
+"""Limit of numbers in a run, so that sums of them are finite."""
 _STRICT: dict[str, bool | str] = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
 _MOST_SAMPLES = 1_000_000
-"""Of a run: one sample of a millisecond each would take a quarter of an hour."""
+"""Limit of samples in a run: at a millisecond each they take a quarter of an hour."""
 
 T = TypeVar("T")
 
 
 class BedKind(Enum):
-    """What the figures of a bed stand for. Those of a lab are never shown as figures of hardware."""
+    """The kind of a bed. Figures of a lab are never shown as figures of hardware."""
 
     LAB = "lab"
-    """Namespaces of one machine, Open vSwitch in software."""
+    """Namespaces of one machine, with Open vSwitch in software."""
     EMULATED = "emulated"
     """A virtual machine with an emulated NIC."""
     MACHINES = "machines"
@@ -121,7 +121,7 @@ class BedKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measurement of one point. `at`: UTC as ISO 8601; within a session it follows the monotonic clock."""
+    """One measurement of one point. `at`: UTC as ISO 8601; within a session by the monotonic clock."""
 
     __pydantic_config__: ClassVar[dict[str, bool | str]] = _STRICT
 
@@ -134,7 +134,7 @@ class Sample:
 
     @property
     def key(self) -> tuple[str, int]:
-        """The point and the repeat, to compare samples with what was planned."""
+        """Return point and repeat, which identify the sample in its run."""
         return point_key(self.point), self.repeat
 
 
@@ -142,8 +142,8 @@ class Sample:
 class Run:
     """The circumstances of a run, as in `run.json`.
 
-    `options`: Further options of the experiment that change what it measures, by name. `basis`: What the experiment
-    measured once before its points, such as the throughput that loads refer to.
+    `options`: Other options of the experiment that change its figures, by name. `basis`: Values that the experiment
+    measured once before its points, such as the throughput on which loads are based.
     """
 
     experiment: str
@@ -169,7 +169,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RunFile(Run):
-    """A `run.json`: a run, and the version of its form."""
+    """A `run.json`: a run, and the version of the format."""
 
     __pydantic_config__: ClassVar[dict[str, bool | str]] = _STRICT
 
@@ -177,7 +177,7 @@ class _RunFile(Run):
 
 
 def point_key(point: Point) -> str:
-    """Return one text for equal points, whatever the order of their keys."""
+    """Return a text that is the same for equal points, whatever the order of their keys."""
     return json.dumps(dict(point), sort_keys=True)
 
 
@@ -188,7 +188,7 @@ def utc_text(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run and its samples, as they are in `directory`."""
+    """A run and its samples, read from `directory`."""
 
     directory: Path
     run: Run
@@ -200,7 +200,7 @@ class RecordedRun:
 
 
 def find_runs(directory: Path) -> tuple[Path, ...]:
-    """Return the directories of runs in `directory`, or itself if it is a run, by name. Raises MeasureError: no run."""
+    """Return the runs in `directory`, or itself if it is a run, by name. Raises MeasureError if there is none."""
     try:
         found = [directory] if (directory / RUN_FILE).exists() else sorted(directory.iterdir())
         runs = tuple(path for path in found if (path / RUN_FILE).exists())
@@ -212,7 +212,7 @@ def find_runs(directory: Path) -> tuple[Path, ...]:
 
 
 def read_recorded(directory: Path) -> RecordedRun:
-    """Read a run. Raises FileUnusable, with line and column where the text is wrong."""
+    """Read a run. Raises FileUnusable, with line and column of an error in the text."""
     run = parse_run(_read(directory / RUN_FILE), file=str(directory / RUN_FILE))
     path = directory / SAMPLES_FILE
     return RecordedRun(directory, run, parse_samples(_read(path), file=str(path), experiment=run.experiment))
@@ -220,7 +220,7 @@ def read_recorded(directory: Path) -> RecordedRun:
 
 def _read(path: Path) -> str:
     try:
-        # A pipe or a device might never end.
+        # Reading a pipe or a device might never end.
         if not S_ISREG(path.stat().st_mode):
             raise FileUnusable(file=str(path), reason="it is not a file")
         return path.read_bytes().decode()
@@ -241,7 +241,7 @@ def parse_run(text: str, *, file: str) -> Run:
 
 
 def parse_samples(text: str, *, file: str, experiment: str) -> tuple[Sample, ...]:
-    """Return the samples of a `samples.jsonl`, without an unended last line. Raises FileUnusable with line, column."""
+    """Return the samples of a `samples.jsonl`, except an incomplete last line. Raises FileUnusable with the line."""
     lines = text.split("\n")
     samples = tuple(_valid(Sample, line, file=file, number=number) for number, line in enumerate(lines[:-1], start=1))
     for number, sample in enumerate(samples, start=1):
@@ -255,26 +255,26 @@ def parse_samples(text: str, *, file: str, experiment: str) -> tuple[Sample, ...
 
 
 _AT = regex(r"(.*) at line (\d+) column (\d+)", re.DOTALL)
-"""How the reader of JSON in pydantic ends a message."""
+"""A message of pydantic's JSON parser."""
 
 _EXPECTED = {
     **dict.fromkeys(("point", "points", "options"), "expected a plain value"),
     **dict.fromkeys(("values", "basis"), "expected a number, a text, a list of numbers or numbers by name"),
     "xenoovs_run": "it is from another version of xenoovs",
 }
-"""In place of what pydantic says of each alternative."""
+"""Replaces pydantic's messages about each alternative."""
 
 
 @cache
 def _adapters() -> dict[type, TypeAdapter[Any]]:
-    # Imported here: commands that only measure need none of it.
+    # Imported here: commands that only measure do not need it.
     from pydantic import TypeAdapter
 
     return {_RunFile: TypeAdapter(_RunFile), Sample: TypeAdapter(Sample)}
 
 
 def _valid(kind: type[T], text: str, *, file: str, number: int | None = None) -> T:
-    """Return what a JSON text says. `number`: of its line; None: the text is the whole file. Raises FileUnusable."""
+    """Return the value of a JSON text. `number`: Of its line; None if it is the whole file. Raises FileUnusable."""
     where = "" if number is None else f"line {number}, "
     try:
         found: T = _adapters()[kind].validate_json(text)
@@ -299,13 +299,13 @@ def _is_in_range(value: object) -> bool:
 
 
 class RunWriter:
-    """Appends samples to a run; each is on the disk when `append` returns. `samples`: Of earlier sessions too."""
+    """Appends samples to a run; each is on disk when `append` returns. `samples`: Those of all sessions."""
 
     def __init__(self, directory: Path, run: Run, samples: Sequence[Sample], stream: FileIO) -> None:
         self.directory, self.run, self.samples, self._stream = directory, run, list(samples), stream
 
     def append(self, sample: Sample) -> None:
-        """Store a sample. Raises MeasureError when it cannot be stored; all before it stay readable."""
+        """Store a sample. Raises MeasureError if it cannot be stored; earlier samples stay readable."""
         line = memoryview(f"{json.dumps(_fields_of(sample), allow_nan=False)}\n".encode())
         before = os.fstat(self._stream.fileno()).st_size
         try:
@@ -318,7 +318,7 @@ class RunWriter:
         self.samples.append(sample)
 
     def set_basis(self, basis: Mapping[str, Value]) -> None:
-        """Store what the experiment measured before its points. Raises MeasureError."""
+        """Store the values that the experiment measured before its points. Raises MeasureError."""
         self.run = replace(self.run, basis=dict(basis))
         try:
             _write_run(self.directory, self.run)
@@ -352,7 +352,7 @@ def _write_run(directory: Path, run: Run) -> None:
 
 @contextmanager
 def new_run(out: Path, run: Run) -> Iterator[RunWriter]:
-    """Make a directory `EXPERIMENT-TIME` in `out` for a run and open it for samples. Raises MeasureError."""
+    """Make a directory `EXPERIMENT-TIME` in `out` for a run, and open it for samples. Raises MeasureError."""
     stamp = re.sub(r"\.[0-9]+", "", run.started).replace("-", "").replace(":", "")
     directory: Path | None = None
     try:
@@ -381,10 +381,10 @@ def _make_directory(out: Path, name: str) -> Path:
 
 @contextmanager
 def resumed_run(directory: Path) -> Iterator[RunWriter]:
-    """Open a run to add samples that it lacks. Raises FileUnusable; MeasureError when another process adds some now."""
+    """Open a run to add missing samples. Raises FileUnusable; MeasureError if another process has it open."""
     with _open_samples(directory) as stream:
         recorded = read_recorded(directory)
-        # Its last line may be part of one, after a crash.
+        # After a crash the last line may be incomplete.
         stream.truncate((directory / SAMPLES_FILE).read_bytes().rfind(b"\n") + 1)
         yield RunWriter(directory, recorded.run, recorded.samples, stream)
 

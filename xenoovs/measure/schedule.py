@@ -1,4 +1,4 @@
-"""The order of the measurements of a run, and what an experiment has to offer to be run."""
+"""The definition of an experiment, and the order of the measurements of its run."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from xenoovs.measure.samples import Plain, Point, Run, RunWriter, Sample, Value,
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one measurement of a point gave: values as in `samples.py`, and reasons why they may be wrong."""
+    """The result of one measurement of a point: values as in `samples.py`, and reasons why they may be wrong."""
 
     values: Mapping[str, Value]
     suspect: tuple[str, ...] = ()
 
 
 Basis = Mapping[str, Value]
-"""What an experiment measured once before its points, which refer to it."""
+"""Values that an experiment measures once before its points, which are based on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One experiment on a bed: what it varies, and how it measures one point.
+    """One experiment on a bed: its points, and how it measures one of them.
 
     Attributes:
         point_s: About how long one sample takes, for the first estimate of the time left.
-        measure: Measures a point once. Whatever ends it, also KeyboardInterrupt, the bed is afterwards as it was
-            before. Raises MeasureError when no further point makes sense.
-        options: What else changes the figures, by name; a run with other ones cannot be resumed.
-        prepare: Measures the basis, which is stored for a resumed run too.
-        warm_up: Runs the load for a moment before the first point of a session, so that no point pays for cold caches;
-            None: that is a measurement of the first point.
+        measure: Measures a point once. It restores the bed even after an exception such as KeyboardInterrupt. Raises
+            MeasureError if the run cannot go on.
+        options: Other settings that change the figures, by name; a run with different ones cannot be resumed.
+        prepare: Measures the basis, which a resumed run reads from `run.json`.
+        warm_up: Runs the load briefly before the first point of a session, so that caches are warm; None to measure
+            the first point instead.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run is. `left_s`: the time that the rest will take; `point`: the one that is measured now."""
+    """The progress of a run. `point`: The one that is measured now. `left_s`: Estimate of the time left."""
 
     point: Point
     done: int
@@ -60,9 +60,9 @@ class RunProgress:
 def order_of(run: Run) -> tuple[tuple[Point, int], ...]:
     """Return every point with every repeat: all points once in random order, then all of them again.
 
-    So a drift of the machine is no effect of a point, and an interrupted run has about as many samples of each point.
-    Points with the same `offload` follow each other, as Open vSwitch is restarted for each change of it. Their order is
-    the same with each `offload`, so that a run which ends early has the same points of all of them.
+    So a drift of the machine affects all points alike, and an interrupted run has about as many samples of each point.
+    Points with the same `offload` follow each other, as each change of it restarts Open vSwitch. Their order is the
+    same for each `offload`, so that a run that ends early has the same points for all of them.
     """
     chance = random.Random(run.seed)  # noqa: S311 - a repeatable order, no secret
     order: list[tuple[Point, int]] = []
@@ -87,12 +87,12 @@ def carry_out(
     progress: Callable[[RunProgress], None],
     within_s: float | None = None,
 ) -> None:
-    """Measure what the run lacks, and store each sample at once. Samples that are stored stay, whatever happens.
+    """Measure the missing samples of a run, and store each at once. Stored samples remain after any error.
 
-    `within_s`: After the first point of each setting of `offload`, between which the time is divided, no measurement
-    begins that would end later; the run then lacks samples.
+    `within_s`: Time limit, divided between the settings of `offload`. After the first point of each setting, no
+    measurement begins that would exceed it; the run then lacks samples.
 
-    Raises MeasureError when the experiment cannot go on, or a sample cannot be stored.
+    Raises MeasureError if the experiment cannot go on, or a sample cannot be stored.
     """
     missing = writer.run.missing(writer.samples)
     left = [(point, repeat) for point, repeat in order_of(writer.run) if (point_key(point), repeat) in missing]
@@ -103,7 +103,7 @@ def carry_out(
     done = total - len(left)
 
     def left_s(samples_s: float) -> float:
-        """Return how long the rest takes: no longer than the run may."""
+        """Return the time left, at most the rest of the time limit."""
         return samples_s if within_s is None else max(0.0, min(samples_s, begun_s + within_s - time.monotonic()))
 
     progress(RunProgress(left[0][0], done, total, left_s(experiment.point_s * len(left))))

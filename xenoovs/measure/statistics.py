@@ -1,6 +1,6 @@
 """Confidence intervals by the bootstrap. The only module here that imports numpy, of the extra `xenoovs[measure]`.
 
-It is imported on first use: it takes a tenth of a second, and commands that only measure need none of it.
+numpy is imported on first use: that takes a tenth of a second, and commands that only measure do not need it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 FEWEST_REPEATS = 5
-"""Of a confidence interval; with fewer that of a bootstrap is much too narrow."""
+"""Minimum for a confidence interval; with fewer repeats the bootstrap's is much too narrow."""
 _RESAMPLES = 4_000
 _SEED = 1
-"""A report of the same samples is the same, down to the last digit."""
+"""Fixed, so that reports of the same samples are equal to the last digit."""
 
 
 class Statistic(Enum):
-    """Summary of the values of one point."""
+    """A summary of the values of one point."""
 
     MEAN = "mean"
     MEDIAN = "median"
@@ -38,7 +38,7 @@ class Statistic(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with its confidence interval; of fewer than FEWEST_REPEATS values, with the least and greatest."""
+    """An estimate with its confidence interval, or with minimum and maximum of fewer than FEWEST_REPEATS values."""
 
     estimate: float
     low: float
@@ -47,18 +47,18 @@ class Interval:
 
     @property
     def is_confidence(self) -> bool:
-        """Whether there were values enough for a confidence interval."""
+        """Return whether there were enough values for a confidence interval."""
         return self.count >= FEWEST_REPEATS
 
     @property
     def bounds(self) -> tuple[float, float] | tuple[None, None]:
-        """Low and high; of a single value there are none."""
+        """Return low and high; None for both if there is a single value."""
         return (self.low, self.high) if self.count > 1 else (None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The five numbers of a box plot, and the tails. Whiskers are the 1 % and 99 % quantiles."""
+    """The five numbers of a box plot, whose whiskers are the 1 % and 99 % quantiles, and the 99.9 % quantile."""
 
     p1: float
     p25: float
@@ -70,7 +70,7 @@ class Quantiles:
 
 
 def require_libraries(*names: str) -> None:
-    """Raises MeasureError that names the first of these libraries that is not installed."""
+    """Raise MeasureError with the first of these libraries that is not installed."""
     for name in names:
         if find_spec(name) is None:
             raise MeasureError(
@@ -81,7 +81,7 @@ def require_libraries(*names: str) -> None:
 def interval(values: Sequence[float], statistic: Statistic = Statistic.MEAN) -> Interval:
     """Return the mean or the median of independent repeats, with the percentile bootstrap interval of 95 %.
 
-    Fewer than FEWEST_REPEATS values have no such interval, but a least and a greatest one.
+    With fewer than FEWEST_REPEATS values the bounds are minimum and maximum.
 
     B. Efron and R. Tibshirani, An Introduction to the Bootstrap (1993), chapter 13. Raises ValueError without values.
     """
@@ -96,9 +96,9 @@ def interval(values: Sequence[float], statistic: Statistic = Statistic.MEAN) -> 
 
 
 def change(base: Sequence[float], other: Sequence[float], statistic: Statistic = Statistic.MEAN) -> Interval:
-    """Return by which share of `base` the repeats of `other` differ from it, with its interval of 95 %.
+    """Return the relative change from `base` to `other`, with its interval of 95 %.
 
-    Raises ValueError without values, and where those of `base` are not above 0.
+    Raises ValueError without values, or if one of `base` is not above 0.
     """
     if not base or not other:
         raise ValueError("there are no values")

@@ -1,4 +1,4 @@
-"""The experiments about packet rates: throughput over the size of frames, and loss over the offered load."""
+"""The experiments on packet rates: throughput over frame size, and loss over offered load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xenoovs.measure.samples import Plain, Point, Value
 from xenoovs.measure.schedule import Basis, Experiment, Measurement
 
 PARTIAL_DROP_SHARE = 0.001
-"""The loss up to which a rate counts as the partial drop rate."""
+"""Highest loss at the partial drop rate."""
 
 _TRIAL_S = {False: 2.0, True: 0.5}
 _HARDWARE_TRIAL_S = {False: 10.0, True: 1.0}
@@ -22,13 +22,13 @@ _RESOLUTION = {False: 0.02, True: 0.1}
 _MOST_TRIALS = {False: 12, True: 5}
 _OVERHEAD_S = 0.6
 _TRICKLE_SHARE = 0.01
-"""Of what the generator can send, where nothing arrives of that."""
+"""Share of the generator's full speed for a second trial, if nothing arrives at full speed."""
 BASIS = "partial_drop_pps_by_frame_bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class TrialSettings:
-    """How throughput is searched. `resolution`: The search ends when the two nearest rates differ by this share."""
+    """Settings of a search for throughput, which ends when good and bad rate differ by the share `resolution`."""
 
     trial_s: float
     resolution: float
@@ -40,31 +40,31 @@ class TrialSettings:
 
     @property
     def search_s(self) -> float:
-        """About how long a search takes."""
+        """Return the longest duration of a search, roughly."""
         return (self.trial_s + _OVERHEAD_S) * self.most_trials
 
 
 def trial_settings(*, is_hardware: bool, quick: bool, trial_s: float | None = None) -> TrialSettings:
-    """Return the usual settings. `trial_s`: as given by the user."""
+    """Return the usual settings. `trial_s`: The user's choice, or None."""
     usual_s = (_HARDWARE_TRIAL_S if is_hardware else _TRIAL_S)[quick]
     return TrialSettings(usual_s if trial_s is None else trial_s, _RESOLUTION[quick], _MOST_TRIALS[quick])
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """All trials of a search for the throughput, in their order; the first `coarse` searched the partial drop rate."""
+    """All trials of a search for throughput, in order. The first `coarse` searched the partial drop rate."""
 
     trials: tuple[TrialResult, ...]
     coarse: int
 
     @property
     def lossless(self) -> TrialResult | None:
-        """The trial that gave the throughput; None: every trial had a loss."""
+        """Return the trial with the throughput; None if every trial had a loss."""
         return _highest(self.trials, loss_share=0.0)
 
     @property
     def partial(self) -> TrialResult | None:
-        """The trial that gave the partial drop rate. A frame that is lost later at a low rate does not change it."""
+        """Return the trial with the partial drop rate. A frame lost later at a low rate does not change it."""
         return _highest(self.trials[: self.coarse], loss_share=PARTIAL_DROP_SHARE)
 
     @property
@@ -90,7 +90,7 @@ class SearchResult:
 
 
 def _highest(trials: Sequence[TrialResult], *, loss_share: float) -> TrialResult | None:
-    """Return the trial of the highest rate with at most this loss, below every rate with more loss."""
+    """Return the trial with the highest rate that has at most this loss and is below all rates with more."""
     too_much = min((trial.sent_pps for trial in trials if trial.frames.loss_share > loss_share), default=None)
     good = [
         trial
@@ -101,10 +101,10 @@ def _highest(trials: Sequence[TrialResult], *, loss_share: float) -> TrialResult
 
 
 def search_throughput(trial: Callable[[float | None], TrialResult], settings: TrialSettings) -> SearchResult:
-    """Search the highest rates with a loss of at most 0.1 % and without loss: as fast as possible, then by bisection.
+    """Search the highest rates with at most 0.1 % loss and with no loss: at full speed, then by bisection.
 
-    The rate of each next trial is between the highest one that is good and the lowest one that is not (RFC 2544,
-    section 26.1). `trial`: sends at a rate; None: as fast as possible. Raises MeasureError if no frame ever arrived.
+    The next rate is between the highest good rate and the lowest bad one (RFC 2544, section 26.1). `trial`: Sends at a
+    rate; None for as fast as possible. Raises MeasureError if no frame ever arrives.
     """
     first = trial(None)
     if first.frames.went_back:
@@ -120,7 +120,7 @@ def search_throughput(trial: Callable[[float | None], TrialResult], settings: Tr
                 "and interfaces those of the bed?"
             )
     for limit in (PARTIAL_DROP_SHARE, 0.0):
-        # A rate that arrives when there is too much is near the one that the switch can do.
+        # The rate that arrives under overload is near the capacity of the switch.
         guess = min(first.received_pps, first.sent_pps * (1 - settings.resolution)) if len(trials) == 1 else None
         while len(trials) < settings.most_trials:
             bad = min((each.sent_pps for each in trials if each.frames.loss_share > limit), default=None)
@@ -135,7 +135,7 @@ def search_throughput(trial: Callable[[float | None], TrialResult], settings: Tr
 
 
 def rate_experiment(bench: LoadBench, settings: TrialSettings, repeats: int, points: Sequence[Point]) -> Experiment:
-    """Return the experiment of the throughput over the size of frames: XenoFlow's first one."""
+    """Return the experiment on throughput over frame size: XenoFlow's first one."""
 
     def measure(point: Point, _basis: Basis) -> Measurement:
         return _search(bench, settings, int(point["frame_bytes"])).measurement
@@ -146,7 +146,7 @@ def rate_experiment(bench: LoadBench, settings: TrialSettings, repeats: int, poi
 
 
 def loss_experiment(bench: LoadBench, settings: TrialSettings, repeats: int, points: Sequence[Point]) -> Experiment:
-    """Return the experiment of the loss over the offered load: XenoFlow's third one."""
+    """Return the experiment on loss over offered load: XenoFlow's third one."""
 
     def prepare() -> Basis:
         sizes = sorted({int(point["frame_bytes"]) for point in points})
@@ -164,10 +164,10 @@ def loss_experiment(bench: LoadBench, settings: TrialSettings, repeats: int, poi
 
 
 def base_rate(bench: LoadBench, settings: TrialSettings, *, frame_bytes: int) -> float:
-    """Return the partial drop rate, to which loads of other experiments refer. Raises MeasureError."""
+    """Return the partial drop rate, on which loads of other experiments are based. Raises MeasureError."""
     found = _search(bench, settings, frame_bytes)
     best = found.partial
-    # A bed that loses at every rate still forwards at one.
+    # A bed that loses frames at every rate still has a forwarding rate.
     return max(trial.received_pps for trial in found.trials) if best is None else best.sent_pps
 
 
@@ -181,5 +181,5 @@ def _search(bench: LoadBench, settings: TrialSettings, size: int) -> SearchResul
 
 
 def options_of(profile: LoadProfile, settings: TrialSettings) -> dict[str, Plain]:
-    """Return what else changes the figures of an experiment with a load."""
+    """Return the other settings that change the figures of an experiment with a load."""
     return {"service": profile.service.name, "clients": profile.clients, **settings.options}

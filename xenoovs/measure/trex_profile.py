@@ -1,7 +1,7 @@
-"""A profile for the packet generator TRex that meets every block of a config in its share.
+"""A profile for the packet generator TRex, with packets for every block of a config by its share.
 
 It uses the stateless API (trex_stl_lib.api; https://trex-tgn.cisco.com/trex/doc/cp_stl_docs/): a stream for each block,
-whose rate is the size of the block, and whose other address bits are random.
+with the block's size as its rate; the other address bits are random.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ _LOW_WORD = 0xFFFFFFFF
 """TRex writes at most 32 bits of an address at once."""
 
 _UNPRIVILEGED = 1024
-"""The source port of services that do not split by it (RFC 6335, section 6: the first that is no system port)."""
+"""The source port for services that do not split by it: the first above the system ports (RFC 6335, section 6)."""
 
 
 def trex_profile(balancer: Balancer, *, sources: Sequence[IPNetwork], file: str) -> str:
-    """Return the Python source of a profile. `sources`: the net of the clients for each IP version of the config.
+    """Return the Python source of a profile. `sources`: The net of clients for each IP version of the config.
 
-    Raises MeasureError when TRex cannot send what a service balances, or the clients of a net are all in one block;
-    ToleranceUnreachable, BudgetUnreachable when the config has no blocks.
+    Raises MeasureError if TRex cannot send a service's packets, or all clients of a net are in one block;
+    ToleranceUnreachable, BudgetUnreachable if no blocks fit the config.
     """
     blocks = []
     for service in compile_config(balancer).services:
@@ -127,7 +127,7 @@ def _net(service: Service, family: Family, sources: Iterable[IPNetwork]) -> IPNe
 def _block(
     service: Service, number: int, block: BlockFlow, net: IPNetwork, vips: Sequence[IPAddress]
 ) -> dict[str, str]:
-    """Return the row of a block; the values are Python source."""
+    """Return the template values of a block, as Python source."""
     protocol, family = service.claim.protocol or Protocol.UDP, _family(block)
     if protocol not in (Protocol.UDP, Protocol.TCP):
         raise MeasureError(f"service {service.name} serves {protocol.value}; a profile can send UDP and TCP alone")

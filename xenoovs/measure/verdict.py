@@ -1,7 +1,7 @@
-"""Verdicts of samples on the three claims that the talk about XenoFlow tested.
+"""Verdicts on the three claims that the talk about XenoFlow tested.
 
-A claim is confirmed or refuted where a confidence interval of 95 % lies wholly on one side, and undecided otherwise.
-The unit of statistics is the repeat: packets of one repeat are not independent.
+A claim is confirmed or refuted if a confidence interval of 95 % lies wholly on one side, otherwise undecided. The
+statistical unit is the repeat: packets of one repeat are not independent.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from xenoovs.measure.samples import BedKind, Point, RecordedRun, Sample, Value, 
 from xenoovs.measure.statistics import FEWEST_REPEATS, Interval, Statistic, change, interval
 
 LINE_RATE_SHARE = 0.99
-"""From this part of the line rate on, it counts as reached: clocks of two NICs differ by up to 200 ppm (IEEE 802.3)."""
+"""Share that counts as line rate: clocks of two NICs differ by up to 200 ppm (IEEE 802.3)."""
 LATENCY_MARGIN = 0.10
-"""By so much the median may differ from that without load, and still count as independent of it."""
+"""Largest relative difference of medians with and without load that counts as independent of load."""
 WIRE_OVERHEAD_BYTES = 20
-"""Preamble, start of frame and gap between two frames (IEEE 802.3, sections 3.2.1 and 4.4.2)."""
+"""Preamble, start of frame and interframe gap (IEEE 802.3, sections 3.2.1 and 4.4.2)."""
 
 
 class ClaimOutcome(Enum):
-    """The verdict of samples on a claim."""
+    """A verdict on a claim."""
 
     CONFIRMED = "confirmed"
     REFUTED = "refuted"
@@ -35,7 +35,7 @@ class ClaimOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """A claim, its verdict, and the figures that decided, as a sentence."""
+    """A claim, the verdict, and the deciding figures as a sentence."""
 
     claim: str
     outcome: ClaimOutcome
@@ -43,12 +43,12 @@ class ClaimVerdict:
 
 
 def line_rate_pps(link_bps: float, frame_bytes: float) -> float:
-    """Return how many frames of a size, with FCS, fit on a link in a second."""
+    """Return how many frames of this size, with FCS, a link carries in a second."""
     return link_bps / 8 / (frame_bytes + WIRE_OVERHEAD_BYTES)
 
 
 def judge(experiment: str, samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict | None:
-    """Return the verdict on the claim that an experiment tests; None: it tests none."""
+    """Return the verdict on the claim that an experiment tests; None if it tests none."""
     trusted = [sample for sample in samples if not sample.suspect]
     match experiment:
         case "loss":
@@ -62,24 +62,24 @@ def judge(experiment: str, samples: Sequence[Sample], *, link_bps: float | None)
 
 
 def number(values: Mapping[str, Value], key: str) -> float | None:
-    """Return a value that is a number; None if it is not there."""
+    """Return a value that is a number; None if there is none."""
     value = values.get(key)
     return float(value) if isinstance(value, (int, float)) else None
 
 
 def number_list(values: Mapping[str, Value], key: str) -> list[float]:
-    """Return a value that is a list of numbers; empty if it is not there."""
+    """Return a value that is a list of numbers; empty if there is none."""
     value = values.get(key)
     return [float(each) for each in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
 
 
 def numbers(samples: Iterable[Sample], key: str) -> list[float]:
-    """Return the value of each sample that has it, where it is a number."""
+    """Return the numbers with this key; samples without one are left out."""
     return [value for sample in samples if (value := number(sample.values, key)) is not None]
 
 
 def by_point(samples: Iterable[Sample], *keys: str) -> dict[tuple[object, ...], list[Sample]]:
-    """Return the samples by these keys of their points, sorted by them, whatever the order in which they came."""
+    """Return the samples grouped by these keys of their points, and sorted by them and by repeat."""
     groups = dict[tuple[object, ...], list[Sample]]()
     for sample in sorted(samples, key=lambda sample: sample.repeat):
         groups.setdefault(tuple(sample.point.get(key) for key in keys), []).append(sample)
@@ -94,7 +94,7 @@ _NO_LINE_RATE = "; the links have no rate, so that every load counts as below li
 
 
 def no_loss(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict:
-    """Refuted where the loss of a point is above 0; confirmed if no packet at all was lost."""
+    """Judge the loss: refuted if it is above 0 at a point, confirmed if no packet was lost."""
     verdict = partial(ClaimVerdict, "no packet is lost below line rate")
     below = [sample for sample in samples if _is_below_line_rate(sample, link_bps)]
     if not samples:
@@ -130,7 +130,7 @@ def no_loss(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdic
 
 
 def line_rate_at_every_size(samples: Sequence[Sample], *, link_bps: float | None) -> ClaimVerdict:
-    """Refuted where the throughput of a size is below line rate although the generator sent more."""
+    """Judge the throughput: refuted if it is below line rate for a size although the generator sent more."""
     verdict = partial(ClaimVerdict, "line rate at every packet size")
     points = by_point(samples, "frame_bytes")
     if not points:
@@ -171,7 +171,7 @@ def line_rate_at_every_size(samples: Sequence[Sample], *, link_bps: float | None
 
 
 def latency_independent_of_load(samples: Sequence[Sample]) -> ClaimVerdict:
-    """Refuted where the median under a load lies wholly above the margin; confirmed if all lie wholly inside."""
+    """Judge the latency: refuted if a median under load lies wholly above the margin, confirmed if all lie within."""
     verdict = partial(ClaimVerdict, "latency does not depend on load")
     changes = list[tuple[Interval, str]]()
     for (split,), group in by_point(samples, "split").items():
@@ -210,7 +210,7 @@ def _lost(sample: Sample) -> float:
 
 
 def _few(groups: Iterable[Sequence[Sample]]) -> str:
-    """Return the sentence about points with too few repeats; an empty text if there are none."""
+    """Return the sentence about points with too few repeats; empty if there are none."""
     fewest = min((len(group) for group in groups), default=0)
     if fewest >= FEWEST_REPEATS:
         return ""
@@ -225,16 +225,16 @@ def _rates(found: Interval) -> str:
     return f"{quantity(found.low)} to {quantity(found.high)}pps with 95% confidence"
 
 
-# The repeats of a point: which of them count, and the value of each. Tables and pictures show the means of these.
+# The repeats of a point that count, and their values, whose means tables and pictures show.
 
 
 def trusted(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Return the samples of a point that count: the suspect ones only where there are no others."""
+    """Return the samples of a point that count: suspect ones only if there are no others."""
     return [sample for sample in samples if not sample.suspect] or samples
 
 
 def repeat_values(samples: Sequence[Sample], key: str) -> list[float]:
-    """Return the value of each sample that has it; of a list, its median."""
+    """Return the value of each sample that has it; for a list, its median."""
     values = list[float]()
     for sample in samples:
         single = number(sample.values, key)
@@ -246,7 +246,7 @@ def repeat_values(samples: Sequence[Sample], key: str) -> list[float]:
 
 
 def offloaded_share(recorded: RecordedRun, samples: Sequence[Sample]) -> float | None:
-    """Return which share of the packets the NIC forwarded; None if there is no NIC, or Open vSwitch was not asked."""
+    """Return the share of packets that the NIC forwarded; None if there is no NIC, or Open vSwitch was not read."""
     counts = [
         [number(each.values, key) for key in ("offloaded_packets", "matched", "megaflow_packets")] for each in samples
     ]
@@ -270,6 +270,6 @@ def measured_points(recorded: RecordedRun) -> list[tuple[Point, list[Sample]]]:
 
 
 def mean_value(samples: Sequence[Sample], key: str) -> float | None:
-    """Return the mean of the repeats of a point that count; None if none of them has the value."""
+    """Return the mean of a point's repeats that count; None if none of them has the value."""
     values = repeat_values(trusted(samples), key)
     return statistics.fmean(values) if values else None
