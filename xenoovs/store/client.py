@@ -1,6 +1,6 @@
 """Clients of the store of a fleet: views of it, changes by compare-and-set, and the states of DPUs.
 
-Each client has a thread of its own, because the poll loop of `ovs` is not that of asyncio.
+Each client has its own thread, because the poll loop of `ovs` does not work with asyncio.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from xenoovs.store.view import Changes, DpuStatus, FleetView, Freeze
 from xenoovs.switch.certificates import Certificates
 
 COMMIT_TIMEOUT_S = 6.0
-"""Three election timers: a leader that is cut off does not answer writes."""
+"""Three election timers: a leader that is cut off from its cluster does not answer writes."""
 
 _RESTART_S = 1.0
 
 
 class CommitOutcome(Enum):
-    """What became of a transaction. COMMITTED: The store has it. REFUSED: another writer was first; nothing was
-    written. UNKNOWN: the connection was lost, or no answer came in time; read the view after the next connection and go
-    on from there."""
+    """The outcome of a transaction. COMMITTED: the store has it. REFUSED: another writer was first; nothing was
+    written. UNKNOWN: the connection was lost, or no answer came in time; the view after the next connection shows the
+    outcome."""
 
     COMMITTED = "committed"
     REFUSED = "refused"
@@ -66,9 +66,9 @@ class CommitOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreConnection:
-    """Whether a client is connected, since when (`time.time()`), or why not. `remote`: as in the remotes; empty while
-    there is none. `is_leader`: whether the server leads its cluster, or is alone. `problem`: why the newest rows are
-    not in the view; empty if they are."""
+    """The state of a client's connection, since when (`time.time()`), and why it is not connected. `remote`: empty if
+    not connected. `is_leader`: whether the server leads its cluster, or is alone. `problem`: why the view lacks the
+    newest rows; empty if it has them."""
 
     is_connected: bool
     remote: str
@@ -82,8 +82,8 @@ _Client = TypeVar("_Client", bound="_Threaded")
 
 
 class _Threaded(ABC):
-    """A client with a thread of its own. Use it with `with`, or call `start()` and `close()`. `connection`: whether it
-    is connected now."""
+    """A client with its own thread. Use it with `with`, or call `start()` and `close()`. `connection`: its newest
+    state."""
 
     def __init__(self, remotes: str, on_change: Callable[[], None] | None, tls: Certificates | None) -> None:
         """Raises StoreError for remotes of another form, and CertificateUnusable."""
@@ -98,12 +98,12 @@ class _Threaded(ABC):
         os.set_blocking(self._wake_end, False)
 
     def start(self) -> None:
-        """Start to connect; return at once."""
+        """Start the thread, and return before it has connected."""
         self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the connection and the thread. Transactions without an answer have an unknown outcome."""
+        """End the connection and the thread. Transactions without an answer end with UNKNOWN."""
         with self._changed:
             if self._is_ending:
                 return
@@ -127,7 +127,7 @@ class _Threaded(ABC):
         self.close()
 
     def _wake(self) -> None:
-        """Wake the thread. Raises nothing after the end."""
+        """Wake the thread. Does nothing after `close()`."""
         with self._changed, suppress(BlockingIOError):
             if not self._is_closed:
                 os.write(self._wake_end, b".")
@@ -160,7 +160,7 @@ class _Threaded(ABC):
     def _set_connection(
         self, *, is_connected: bool, remote: str = "", reason: str = "", is_leader: bool = False, problem: str = ""
     ) -> bool:
-        """Publish the state of the connection. Return whether it is another one."""
+        """Publish the state of the connection. Return whether it has changed."""
         before = self.connection
         since_s = before.since_s if before.is_connected == is_connected else time.time()
         now = StoreConnection(is_connected, remote if is_connected else "", since_s, reason, is_leader, problem)
@@ -182,11 +182,11 @@ class _Threaded(ABC):
 
     @abstractmethod
     def _step(self) -> float | None:
-        """Do all that can be done without waiting. Return seconds after which there is more to do."""
+        """Do all work that needs no waiting. Return the seconds until more is due; None to wait for events."""
 
     @abstractmethod
     def _wait(self, poller: Any) -> None:
-        """Let the poller wake the thread when there is more to do."""
+        """Register the events that must wake the thread."""
 
     @abstractmethod
     def _close(self) -> None:
@@ -261,7 +261,7 @@ class _Reading(_Threaded):
         return wait_s
 
     def _take(self, replica: Replica) -> bool:
-        """Take the rows that have changed; return whether there is a new view. One bad row: the old view stays."""
+        """Read the changed rows. Return whether there is a new view; with one bad row the old view stays."""
         changed = {name for name, _ in replica.touched} & self._tables.keys()
         read = {place: each for place, each in self._read.items() if place not in replica.touched}
         rows = self._rows | {name: dict[Any, StoredRow[Any]]() for name in changed}
@@ -285,18 +285,18 @@ class _Reading(_Threaded):
         return True
 
     def _advance(self, replica: Replica) -> float | None:
-        """Go on with what waits for the database. Return seconds after which there is more to do."""
+        """Send waiting transactions and take their answers. Returns what `_step` returns."""
         return None
 
     @abstractmethod
     def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
-        """Make the view of values, by table and key. Raises StoreMalformed, StoreNewer."""
+        """Make the view from the values of rows, by table and key. Raises StoreMalformed, StoreNewer."""
 
 
 @dataclass(eq=False)
 class _Attempt:
-    """A transaction that waits for its outcome. `transaction`: Of the IDL, from the request to the answer. `sent_on`:
-    Numbers of the connections that it was sent on."""
+    """A transaction that waits for its outcome. `transaction`: that of the IDL, from request to answer. `sent_on`:
+    numbers of the connections on which it was sent."""
 
     expected: int
     changes: Changes
@@ -314,9 +314,9 @@ class _Attempt:
 class StoreClient(_Reading):
     """Reads the database `xenoovs` as views, and changes it.
 
-    `remotes`: active connection methods of ovsdb(7), divided by commas; the first is chosen at random. `with_intents`:
-    to be able to commit: for the controller and the command line. `on_change`: called in the thread of the client after
-    each change of the view or the connection. `tls`: for `ssl:` remotes. Raises StoreError: Remotes have another form.
+    `remotes`: active connection methods of ovsdb(7), separated by commas; the first is chosen at random.
+    `with_intents`: whether it can commit, as controller and commands do. `on_change`: called in the client's thread
+    after changes of view or connection. `tls`: for `ssl:` remotes. Raises StoreError if a remote has another form.
     """
 
     def __init__(
@@ -335,11 +335,11 @@ class StoreClient(_Reading):
         self._attempts = deque[_Attempt]()
 
     def view(self) -> FleetView | None:
-        """Return the newest view; None: the first has not come yet. The last one stays while there is no connection."""
+        """Return the newest view, also while there is no connection; None if none has arrived yet."""
         return self._view
 
     def wait_changed(self, seen: FleetView | None, *, timeout_s: float) -> FleetView | None:
-        """Wait until the view is another than `seen`; return the newest, after the timeout also `seen` itself."""
+        """Wait for another view than `seen`. Return the newest view, which may be `seen` after the timeout."""
         with self._changed:
             self._changed.wait_for(lambda: self._view is not seen or self._is_ending, timeout_s)
             return self._view
@@ -354,14 +354,14 @@ class StoreClient(_Reading):
     ) -> CommitOutcome:
         """Write all changes and the generation `expected_generation + 1` in one transaction.
 
-        Waits for a connection and the answer. A connection that is lost meanwhile is made again, and the transaction
-        sent again: it can come true once only. After COMMITTED the view has the changes. `expected_generation`: of the
-        view that the changes were computed from. `freezes`: of that view, so that a later one refuses the changes;
-        None if any may be there.
+        Waits for a connection and the answer. After a lost connection it sends the transaction again, which can succeed
+        only once. After COMMITTED the view has the changes. `expected_generation`: that of the view from which the
+        changes were computed. `freezes`: those of that view, so that the store refuses the changes if it has others;
+        None to accept any.
 
-        Raises StoreError: the library is too old, as Debian 12 has it; StoreUnreachable: there was no connection within
-        the timeout; StoreRejected: the store refuses the rows, such as two services with one claim, or this client may
-        not write; StoreMalformed, StoreNewer: the store has rows that cannot be read. Nothing was written then.
+        Raises StoreError if the library is too old, as in Debian 12; StoreUnreachable if there was no connection within
+        the timeout; StoreRejected if the store refuses the rows, such as two services with one claim, or this client
+        may not write; StoreMalformed, StoreNewer if it has rows that cannot be read. Then nothing was written.
         """
         if not self._can_commit:
             raise ValueError("a client that commits needs with_intents=True")
@@ -414,8 +414,8 @@ class StoreClient(_Reading):
         if attempt.is_committed or attempt.commit_id in replica.commit_ids:
             return CommitOutcome.COMMITTED if generation > expected or is_late or not replica.is_current else None
         if generation > expected and replica.is_current:
-            # The answer is no proof: when the leader changes, a server sends a transaction again by itself, and the
-            # success of the first refuses the second. But no transaction was missed since it was sent.
+            # A refusal is no proof: when the leader changes, a server repeats a transaction by itself, and after the
+            # success of the first the second is refused. The commits seen are proof if none was missed since.
             is_seen = generation == expected + 1 or attempt.sent_on <= {replica.session.number}
             return CommitOutcome.REFUSED if is_seen else CommitOutcome.UNKNOWN
         if is_late:
@@ -458,11 +458,11 @@ class StoreClient(_Reading):
     def _close(self) -> None:
         super()._close()
         if not self._is_ending:
-            # The connection broke; what was sent has an unknown outcome, and what was not is sent later.
+            # The connection broke: sent transactions have an unknown outcome, and the others are sent later.
             for attempt in self._attempts:
                 attempt.transaction = None
         with self._changed:
-            # Without a connection nothing else looks at the time, such as while the library raises in each step.
+            # Without a connection only this ends late attempts, such as while the library raises in each step.
             now_s = time.monotonic()
             left = [each for each in self._attempts if self._is_ending or each.end_s <= now_s]
             self._attempts = deque(each for each in self._attempts if each not in left)
@@ -493,7 +493,7 @@ class DpuStatusReader(_Reading):
         self._statuses: Mapping[str, DpuStatus] | None = None
 
     def statuses(self) -> Mapping[str, DpuStatus] | None:
-        """Return the newest statuses by name of the DPU; None: the first have not come yet, or none can come now."""
+        """Return the newest statuses by name of the DPU; None if none have arrived yet, or there is no connection."""
         return self._statuses if self.connection.is_connected else None
 
     def _publish(self, replica: Replica, values: Mapping[str, Mapping[Any, Any]]) -> None:
@@ -516,7 +516,7 @@ class DpuStatusClient(_Threaded):
         self._dpus = 0
 
     def share_with(self, dpus: int) -> None:
-        """Note how many DPUs report to the same servers."""
+        """Set how many DPUs report to the same servers."""
         self._dpus = dpus
 
     def put(self, status: DpuStatus) -> None:
@@ -531,7 +531,7 @@ class DpuStatusClient(_Threaded):
         self._forget()
 
     def _forget(self) -> None:
-        """Begin a connection: what is written is not known."""
+        """Reset the state of the connection: which status the store has is not known."""
         self._number = self._watched.number
         self._request: tuple[Any, DpuStatus, float] | None = None
         self._is_new = self._is_left = False
@@ -566,7 +566,7 @@ class DpuStatusClient(_Threaded):
         return wait_s
 
     def _send(self) -> float | None:
-        """Send the row, if it is not written. Return seconds until the answer is late."""
+        """Send the row if the store lacks it. Return the seconds until the answer is late."""
         if self._request is not None:
             left_s = self._request[2] - time.monotonic()
             if left_s <= 0:
@@ -591,7 +591,7 @@ class DpuStatusClient(_Threaded):
             reason = errors[0].get("details") or errors[0]["error"]
             if errors[0]["error"] == "permission error":
                 reason += "; the name of a DPU must be the CN of its certificate"
-            # Another connection of this DPU may have inserted the row first; else another server may be right.
+            # Another connection of this DPU may have inserted the row first; otherwise another server may accept it.
             self._refusal = str(StoreRejected(reason=f"the status of {status.name}: {reason}"))
             self._leave(f"it refuses the status: {reason}")
         elif not self._is_new and result[0].get("count") == 0:

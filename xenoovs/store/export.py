@@ -1,6 +1,6 @@
-"""What the store of a fleet has, as a file: all that is lost with its servers.
+"""The export of a fleet's store to a file: all data that would be lost with its servers.
 
-It has no roll-out, so a restore restores what is in use, and no reports of DPUs: they report again by themselves.
+It has no roll-out, so a restore brings back the config in use. It has no reports of DPUs, which report again anyway.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def plain_row(row: Row) -> dict[str, Any]:
 
 
 def row_of(given: object, table: str, columns: tuple[str, ...], *, where: str) -> Row:
-    """Return the row of plain JSON, with exactly these columns. `where`: What messages call it. Raises ValueError for
-    what is no such row; the message begins with the place."""
+    """Return the row of plain JSON, with exactly these columns. `where`: its name in messages. Raises ValueError if it
+    is no such row; the message begins with the place."""
     if not isinstance(given, dict):
         raise ValueError(f"{where}: {_shown(given)} is no object")
     for name in (*columns, *given):
@@ -62,7 +62,7 @@ def row_of(given: object, table: str, columns: tuple[str, ...], *, where: str) -
 
 
 def column_value(given: object, declared: Any) -> Any:
-    """Return the value of a column from plain JSON: a list is a set. Raises ValueError: the type does not accept it."""
+    """Return a column's value from plain JSON, where a list is a set. Raises ValueError if it is not of the type."""
     if isinstance(declared, str) or "max" not in declared:
         return _atom(given, declared if isinstance(declared, str) else declared["key"])
     if "value" not in declared:
@@ -97,7 +97,7 @@ def _require_between(number: int, least: int, most: int, what: str) -> None:
 
 _MAX_LENGTH = 1 << 26
 _MAX_INTEGER = 1 << 53
-"""The largest number that every reader of JSON has exactly (RFC 8259, 6)."""
+"""The largest integer that every JSON reader represents exactly (RFC 8259, 6)."""
 _KINDS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "string": ("text", lambda value: isinstance(value, str)),
     "integer": ("whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
@@ -114,7 +114,7 @@ def _shown(value: object) -> str:
 
 
 MAX_SIZE_BYTES = 256 * 1024 * 1024
-"""A thousand services of 16 blocks are 2 MB, and 20 configs of them 6 MB."""
+"""A thousand services with 16 blocks each take 2 MB, and 20 configs of them 6 MB."""
 
 _FORM = 2
 """Form 1 has no history."""
@@ -123,14 +123,14 @@ _MARK = "xenoovs_fleet"
 _FLEET_COLUMNS = ("name", "format", "generation", "intent")
 _TABLES = {name: WRITER_TABLES[name] for name in ("services", "dpus", "overrides", "intents", "watches", "actions")}
 _EARLIER = {INTENTS.name: ("at_ms", "in_waves")}
-"""Columns that files of earlier versions have, by table."""
+"""Columns that only files of earlier versions have, by table. They are ignored."""
 _LATER: Mapping[str, Mapping[str, object]] = {INTENTS.name: {"is_paused": False}, OVERRIDES.name: {"until_ms": 0}}
-"""Columns that they lack, likewise."""
+"""Columns that those files lack, by table, with their values."""
 _NEEDS = "write the file again with `xenoovs fleet export`, or take an earlier one"
 
 
 def export_text(view: FleetView) -> str:
-    """Return a view as text that `parse_export` reads: JSON, in the same order each time."""
+    """Return a view as the JSON text that `parse_export` reads. Equal views have equal texts."""
     document: dict[str, object] = {_MARK: _FORM, "fleet": {column: getattr(view, column) for column in _FLEET_COLUMNS}}
     for name, table in _TABLES.items():
         values = getattr(view, name)
@@ -139,8 +139,8 @@ def export_text(view: FleetView) -> str:
 
 
 def parse_export(data: bytes, *, file: str) -> FleetView:
-    """Return the view that was exported. `file`: its name in messages. Raises ExportMalformed: it is no export, of a
-    newer version, or damaged; with the place."""
+    """Return the view that was exported. `file`: its name in messages. Raises ExportMalformed, with the place, if it is
+    no export, is of a newer version, or is damaged."""
     try:
         return _view(_document(data))
     except (ValueError, StoreMalformed) as error:

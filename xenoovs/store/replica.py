@@ -1,4 +1,4 @@
-"""A copy of a database that its server keeps up to date: the `ovs` Python IDL, with the reason of a lost connection."""
+"""A copy of a database that its server keeps up to date, by the IDL of the Python library `ovs`."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from xenoovs.store.rows import COMMIT_ID, FLEET, Row, StoreDatabase, monitored_s
 from xenoovs.switch.certificates import Certificates
 
 PROBE_INTERVAL_MS = 60_000
-"""With the 5 s of `ovs.reconnect` a client that parses a large update for longer is cut off, and begins again."""
+"""With the 5 s of `ovs.reconnect`, a client that parses a large update for longer is disconnected, and starts over."""
 
 _SPREAD_S, _MAX_SPREAD_S = 0.01, 10.0
-"""For each DPU; at most. ovsdb-server lets ten clients wait at a port (listen(2) in lib/socket-util.c), and accepts one
-in each round of its loop; the kernel drops what the others send, and they try again after a second or more."""
+"""Seconds per DPU, and at most. ovsdb-server lets ten clients wait at a port (listen(2) in lib/socket-util.c), and
+accepts one in each round of its loop; the kernel drops packets of the others, which retry after a second."""
 
 NO_ANSWER = "no server has answered yet"
-"""The reason until a connection has failed."""
+"""The reason before any connection has failed."""
 
 _REMOTE = regex(r"unix:/[^,]+|(tcp|ssl):([^:,\[\]]+|\[[0-9a-fA-F:.%]+\]):[0-9]{1,5}")
 
@@ -64,12 +64,12 @@ class _Poll:
         self._events = dict[int, int]()
 
     def register(self, fd: Any, events: int) -> None:
-        """Wait for events too. In place of `select.poll`, which drops that a descriptor waits to write."""
+        """Add events of a descriptor. `select.poll` would replace the earlier ones, such as that it waits to write."""
         number = fd if isinstance(fd, int) else fd.fileno()
         self._events[number] = self._events.get(number, 0) | events
 
     def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
-        """Return the descriptors with their events, after `timeout_ms` none; below 0: wait for ever."""
+        """Return the descriptors with their events; empty after `timeout_ms`, which has no limit below 0."""
         poll = select.poll()
         for number, events in self._events.items():
             poll.register(number, events)
@@ -84,19 +84,19 @@ class Poller(ovs.poller.Poller):  # type: ignore[misc]
         self.poll = _Poll()
 
     def block(self) -> None:
-        """Wait for what was registered, and forget it."""
+        """Wait for one of the registered events, and unregister all."""
         super().block()
         self.poll = _Poll()
 
 
 class WholeCharacters:
-    """Holds back the first bytes of a character of UTF-8 until the rest has come, for streams of `ovs`.
-    `ovs.jsonrpc.Connection.recv` decodes what has come, and loses these bytes; then the rest ends the connection."""
+    """Makes a stream of `ovs` hold back an incomplete UTF-8 character until its last byte arrives.
+    `ovs.jsonrpc.Connection.recv` decodes each part, and loses these bytes; then the other bytes end the connection."""
 
     _decoder: IncrementalDecoder | None = None
 
     def recv(self, size: int) -> tuple[int, Any]:
-        """Return an error number, 0 when there is none, and the bytes of whole characters."""
+        """Return an error number, 0 if there is none, and the bytes of whole characters."""
         error, data = super().recv(size)  # type: ignore[misc]
         if error or not data:
             return error, data
@@ -118,7 +118,7 @@ class _TlsStream(WholeCharacters, ovs.stream.SSLStream):  # type: ignore[misc]
     """Returns the error of a handshake, which the library 3.1 raises."""
 
     def connect(self) -> Any:
-        """Return the error number, 0 when there is none."""
+        """Return the error number; 0 if there is none."""
         try:
             return super().connect()
         except ssl.SSLError:
@@ -130,7 +130,7 @@ for _method, _stream in (("unix", _UnixStream), ("tcp", _TcpStream), ("ssl", _Tl
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only processes of this host reach an address. IPv6 is in brackets; a name may be any address."""
+    """Return whether only this host can reach an address. IPv6 is in brackets; of names, only `localhost` counts."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -138,8 +138,8 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_remotes(text: str, tls: Certificates | None) -> list[str]:
-    """Return the active connection methods in a text, and set the identity of this process for TLS (`ovs.stream`).
-    Raises StoreError: one has another form, is `ssl:` without certificates, or is another host without TLS;
+    """Return the active connection methods in a text, and set the certificates of this process for TLS (`ovs.stream`).
+    Raises StoreError if one has another form, is `ssl:` without certificates, or is another host without TLS;
     CertificateUnusable."""
     remotes = [part.strip() for part in text.split(",")]
     for remote in remotes:
@@ -151,7 +151,7 @@ def parse_remotes(text: str, tls: Certificates | None) -> list[str]:
         if remote.startswith("tcp:") and not is_loopback(found[2]):
             raise StoreError(f"{remote} is another host: use ssl:, with --tls-key, --tls-cert and --tls-ca")
     if tls is not None:
-        # For every connection `ovs` reads the files again, and asks for the password of a key at the terminal.
+        # `ovs` reads the files for every connection, and would ask for a key's passphrase at the terminal.
         tls.context()
         ovs.stream.Stream.ssl_set_private_key_file(str(tls.key))
         ovs.stream.Stream.ssl_set_certificate_file(str(tls.certificate))
@@ -160,18 +160,18 @@ def parse_remotes(text: str, tls: Certificates | None) -> list[str]:
 
 
 def spread_s(dpus: int) -> float:
-    """Return the seconds over which the clients of a fleet spread their new connections after they lost one."""
+    """Return the seconds over which the clients of a fleet spread their reconnects."""
     return min(_SPREAD_S * dpus, _MAX_SPREAD_S)
 
 
 def open_session(remotes: list[str]) -> Any:
-    """Return a session of `ovs.jsonrpc` with one of the remotes, and after it is lost with another one."""
+    """Return a session of `ovs.jsonrpc` with one of the remotes; when it is lost, it connects to another one."""
     return ovs.jsonrpc.Session.open_multiple(list(remotes), probe_interval=PROBE_INTERVAL_MS)
 
 
 class StoreSession:
     """Observes a session of `ovs.jsonrpc`. `reason`: why it was lost last. `error`: the newest refusal of a request.
-    `dpus`: how many DPUs may lose the same server at the same time; they do not all come back at once."""
+    `dpus`: how many DPUs may lose the same server at the same time; their reconnects are spread."""
 
     _instances = count()
 
@@ -187,7 +187,7 @@ class StoreSession:
     def _lost(self, now: int, error: int) -> None:
         name = self.remote
         if error == errno.EPERM and name.startswith("ssl:"):
-            # `ovs.stream` says of an ssl.SSLError its number alone, which is that of EPERM.
+            # `ovs.stream` reports only the number of an ssl.SSLError, which is that of EPERM.
             self.reason = f"{name}: TLS failed: one side does not accept the certificate of the other one"
         elif error > 0:
             self.reason = f"{name}: {os.strerror(error)}"
@@ -197,7 +197,7 @@ class StoreSession:
         is_attempt = reconnect.state is ovs.reconnect.Reconnect.ConnectInProgress
         self._disconnected(now, error)
         if not is_attempt:
-            # It waits from then on (ovs.reconnect.Reconnect.Backoff), after a failed attempt for up to 8 s.
+            # The wait begins then (ovs.reconnect.Reconnect.Backoff); after a failed attempt it is up to 8 s anyway.
             reconnect.state_entered += int(1000 * uniform(0, spread_s(self.dpus)))  # noqa: S311
 
     def _received(self) -> Any:
@@ -219,19 +219,19 @@ class StoreSession:
 
     @property
     def number(self) -> tuple[int, int]:
-        """Two numbers that differ for each connection."""
+        """Return two numbers that differ for each connection."""
         return self._instance, int(self._session.get_seqno())
 
     def leave(self, reason: str) -> None:
-        """End the connection, and go on with the next remote."""
+        """End the connection, and connect to the next remote."""
         self.reason = f"{self.remote}: {reason}"
         self._session.force_reconnect()
 
 
 class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
-    """A copy of some tables of a database. Its monitor has no conditions: one ends the cached text that servers send to
-    all clients (docs/adr/0028). `touched`: tables and ids of rows that have changed since it was emptied. `commit_ids`:
-    of the newest transactions."""
+    """A copy of some tables of a database. Its monitor has no conditions, because with one a server cannot send the
+    same cached text to all clients (docs/adr/0028). `touched`: tables and ids of rows that have changed since it was
+    emptied. `commit_ids`: those of the newest transactions."""
 
     def __init__(self, remotes: list[str], database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> None:
         helper = ovs.db.idl.SchemaHelper(schema_json=monitored_schema(database, columns))
@@ -244,15 +244,15 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
         self._cluster: object = None
 
     def notify(self, event: str, row: Any, updates: Any = None) -> None:
-        """Note which rows change. Called by `run()` after each transaction."""
+        """Record that a row has changed. `run()` calls it after each transaction."""
         if row._table.name not in self.tables:
-            return  # Before 3.3 of the library also rows of `_Server`.
+            return  # Before version 3.3 the library also reports rows of `_Server`.
         self.touched.add((row._table.name, row.uuid))
         if row._table.name == FLEET and COMMIT_ID in row._table.columns and event != ovs.db.idl.ROW_DELETE:
             self.commit_ids.append((self.row(FLEET, row.uuid) or {})[COMMIT_ID])
 
     def force_reconnect(self) -> None:
-        """Leave a server that cannot serve the database. Called by `run()`."""
+        """Leave a server that cannot serve the database. `run()` calls it."""
         row = self.server_row
         if row is not None and self._cluster not in (None, row.cid):
             # Another cluster, as after a restore, counts its log from the beginning, so its index is not stale.
@@ -262,19 +262,19 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
 
     @property
     def is_current(self) -> bool:
-        """Whether the server has sent all, and sends changes."""
+        """Return whether the server has sent all rows, and sends changes."""
         return self.state == self.IDL_S_MONITORING and self.session.is_connected
 
     @property
     def server_row(self) -> Any:
-        """The row of the database in `Database` of `_Server` (ovsdb-server(5)); None if not known."""
+        """Return the row of the database in `Database` of `_Server` (ovsdb-server(5)); None if not known."""
         tables = self.server_tables or {}
         rows = tables["Database"].rows.values() if "Database" in tables else ()
         return next((row for row in rows if row.name == self._database), None)
 
     @property
     def _complaint(self) -> str:
-        """Why the server cannot serve the database; an empty text if it can."""
+        """Return why the server cannot serve the database; empty if it can."""
         row = self.server_row
         if row is None:
             return "" if self.server_tables is None else f"the server has no database {self._database}"
@@ -284,7 +284,7 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
         return "the relay has lost its source" if row.model == "relay" and not row.connected else ""
 
     def leave_if_useless(self) -> None:
-        """Leave a relay that has no source, and a server that refuses the monitor: the IDL waits there for ever."""
+        """Leave a relay without a source, and a server that refuses the monitor; the IDL would wait there forever."""
         error, row = self.session.error, self.server_row
         if self.is_current and row is not None:
             self._cluster = row.cid
@@ -300,13 +300,13 @@ class Replica(ovs.db.idl.Idl):  # type: ignore[misc]
 
     @property
     def reason(self) -> str:
-        """Why the copy is not current; an empty text if it is."""
+        """Return why the copy is not current; empty if it is."""
         if self.is_current:
             return self._complaint
         return self.session.reason
 
     def row(self, table: str, uuid: UUID) -> Row | None:
-        """Return the columns of a row; None if there is none."""
+        """Return the columns of a row; None if it does not exist."""
         found = self.tables[table].rows.get(uuid)
         if found is None:
             return None
@@ -323,8 +323,8 @@ def _as_is(atom: Any, _base: Any) -> Any:
     return atom
 
 
-# Messages of JSON-RPC. The library from PyPI lacks the parser in C, and the one in Python looks at each character:
-# 0.7 s for the services of a large fleet, in place of 0.04 s.
+# Messages of JSON-RPC. The library from PyPI lacks the parser in C, and the one in Python parses each character:
+# 0.7 s for the services of a large fleet, instead of 0.04 s.
 
 
 _MARK = regex(r'["{}]')
@@ -332,7 +332,7 @@ _STRING = regex(r'[^"\\]*(?:\\.[^"\\]*)*', DOTALL)
 
 
 class MessageParser:
-    """Finds the end of one message, an object (RFC 7047, 4), and reads it. Has the methods of `ovs.json.Parser`."""
+    """Finds the end of one message, an object (RFC 7047, 4), and parses it. Has the methods of `ovs.json.Parser`."""
 
     def __init__(self) -> None:
         self._parts = list[str]()
@@ -350,7 +350,7 @@ class MessageParser:
                 at = found.end()
                 self._mark(found[0])
             else:
-                # Text before the first brace is no message, and without a bound it could go on without end.
+                # Text before the first brace is no message, and could be of any length.
                 self._is_done = self._depth == 0 and not text.isspace()
                 at = end
         self._parts.append(text[:at])
@@ -361,7 +361,7 @@ class MessageParser:
         at = len(text) if found is None else found.end()
         if at == len(text):
             return at
-        # It stops at a quotation mark, or at a backslash that is the last character of this text.
+        # The match ends at a quotation mark, or at a backslash that is the last character of this text.
         self._is_escaped = text[at] == "\\"
         self._is_in_string = self._is_escaped
         return at + 1
@@ -379,7 +379,7 @@ class MessageParser:
         return self._is_done
 
     def finish(self) -> Any:
-        """Return the message, or the reason why it is none, as a text."""
+        """Return the message; a text with the error if it is no JSON."""
         try:
             return json.loads("".join(self._parts))
         except ValueError as error:

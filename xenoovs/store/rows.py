@@ -1,6 +1,6 @@
 """Rows of the store as values, and changes of values as operations of one transaction (RFC 7047, 5.2).
 
-A row is a map from its columns to values of Python: text, integers, booleans, frozensets of text, maps of text.
+A row is a map from its columns to Python values: text, integers, booleans, frozensets of text, maps of text.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ class StoreDatabase(Enum):
 
 
 def schema_text(database: StoreDatabase) -> str:
-    """Return the schema of a database, as ovsdb-tool(1) takes it."""
+    """Return the schema of a database, in the form of ovsdb-tool(1)."""
     return (files("xenoovs.store") / "schema" / f"{database.value}.ovsschema").read_text()
 
 
 READER_ROLE, DPU_ROLE, OPERATOR_ROLE = "reader", "dpu", "operator"
-"""Roles of network ports: of those that change nothing, of that where DPUs report, and of that of operators."""
+"""The roles of clients of network ports: those that change nothing, DPUs that report, and operators."""
 _ROLES, _PERMISSIONS = "RBAC_Role", "RBAC_Permission"
 
 
 _EARLIER_STATUS = ("prepared", "clock_us")
-"""Columns that agents of earlier versions write; nobody reads them."""
+"""Columns that agents of earlier versions write, and that are not read."""
 
 
 def role_tables() -> dict[str, Any]:
@@ -75,9 +75,9 @@ def role_tables() -> dict[str, Any]:
 
 
 def role_operations(database: StoreDatabase, *, is_frozen: bool = False) -> list[Operation]:
-    """Return the operations that make the roles of a new database. What a role is not given is refused to it. A DPU may
-    insert and delete the row whose name is the CN of its certificate, and change all of it but the name. Operators
-    change what the table in SECURITY.md says, in a freeze only what stops a roll-out or ends the freeze."""
+    """Return the operations that create the roles of a new database. A role has only the permissions listed here. A DPU
+    may insert and delete the row whose name is the CN of its certificate, and change all of it but the name. Operators
+    may change what the table in SECURITY.md lists, in a freeze only what stops a roll-out or ends the freeze."""
     roles: list[Operation] = [{"op": "insert", "table": _ROLES, "row": {"name": READER_ROLE}}]
     if database is StoreDatabase.FLEET:
         return roles + _role(OPERATOR_ROLE, _OPERATORS | _FROZEN if is_frozen else _OPERATORS)
@@ -86,8 +86,8 @@ def role_operations(database: StoreDatabase, *, is_frozen: bool = False) -> list
 
 
 _Permission = tuple[frozenset[str], str, bool]
-"""Of a role in a table: the columns that it updates, the column that has the CN of the client in rows that it may touch
-(empty for any row), and whether it inserts and deletes rows."""
+"""The permission of a role in a table: the columns that it may update, the column that must have the CN of the client
+(empty for any row), and whether it may insert and delete rows."""
 
 
 def _role(name: str, permissions: Mapping[str, _Permission]) -> list[Operation]:
@@ -100,17 +100,17 @@ def _role(name: str, permissions: Mapping[str, _Permission]) -> list[Operation]:
 
 
 def renewed_roles(database: StoreDatabase, *, is_frozen: bool = False) -> list[Operation]:
-    """Return the operations that replace the roles of a database by those of this version."""
+    """Return the operations that replace the roles of a database with those of this version."""
     deleted: list[Operation] = [{"op": "delete", "table": table, "where": []} for table in (_ROLES, _PERMISSIONS)]
     return deleted + role_operations(database, is_frozen=is_frozen)
 
 
 def monitored_schema(database: StoreDatabase, columns: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Return the schema of a database with these tables and columns alone, in this order.
+    """Return the schema of a database, reduced to these tables and columns in this order.
 
-    The order decides the order in a monitor request, so that the requests of all clients are equal, byte for byte.
-    Types have no constraints: those of the server may be of a newer version, and `ovs.db.idl` takes the default of a
-    column whose value it does not accept.
+    A monitor request has the same order, so the requests of all clients are equal, byte for byte. Types have no
+    constraints: those of the server may be of a newer version, and `ovs.db.idl` replaces a value that it does not
+    accept by the default of its column.
     """
     schema: dict[str, Any] = json.loads(schema_text(database))
     tables = schema["tables"]
@@ -122,7 +122,7 @@ def monitored_schema(database: StoreDatabase, columns: Mapping[str, tuple[str, .
 
 
 _CONSTRAINTS = frozenset(("enum", "minInteger", "maxInteger", "minReal", "maxReal", "minLength", "maxLength"))
-"""Of a <base-type> (RFC 7047, 3.2)."""
+"""The constraints of a <base-type> (RFC 7047, 3.2)."""
 
 
 def _unconstrained(declared: Any) -> Any:
@@ -132,7 +132,7 @@ def _unconstrained(declared: Any) -> Any:
 
 
 class _RowReader:
-    """Reads one row; an error names table, row and column."""
+    """Reads one row; its errors name table, row and column."""
 
     def __init__(self, table: str, name: object, row: Row) -> None:
         self._table, self._name, self._row = table, str(name), row
@@ -141,7 +141,7 @@ class _RowReader:
         return self._row[column]
 
     def parsed(self, column: str, parse: Callable[[Any], _Part]) -> _Part:
-        """Return the value that `parse` makes of a column. Raises StoreMalformed for its ValueError."""
+        """Return the result of `parse` for a column. Raises StoreMalformed if `parse` raises ValueError."""
         try:
             return parse(self._row[column])
         except ValueError as error:
@@ -150,8 +150,8 @@ class _RowReader:
 
 @dataclass(frozen=True, slots=True)
 class StoreTable(Generic[_Value]):
-    """A table whose rows are values. `columns`: in the order in which they are asked for. `key`: returns the columns of
-    the index of a row. `parse` and `row` turn a row into a value, and back."""
+    """A table whose rows are values. `columns`: in the order of requests. `key`: returns the columns of a row's index.
+    `parse` and `row` turn a row into a value, and back."""
 
     name: str
     columns: tuple[str, ...]
@@ -166,7 +166,7 @@ class StoreTable(Generic[_Value]):
 
 
 _PLANNED = "planned"
-"""The column with the home blocks that are not in use as they are. Mostly it is empty, so rows are short."""
+"""The column with the home blocks that are not active blocks too. It is mostly empty, which keeps rows short."""
 
 
 def _object(text: str) -> str:
@@ -218,7 +218,7 @@ def _plain_row(columns: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
 
 
 def _plain(row: _RowReader, columns: tuple[str, ...]) -> dict[str, Any]:
-    """Return columns as values: sets are lists in files."""
+    """Return columns as values, with sets for the lists of files."""
     return {name: frozenset(row[name]) if isinstance(row[name], _SETS) else row[name] for name in columns}
 
 
@@ -226,7 +226,7 @@ _SETS = (list, tuple, set, frozenset)
 
 
 def _table(name: str, kind: Callable[..., _Value]) -> StoreTable[_Value]:
-    """Return the table whose columns are the fields of its values, of which the first is the key."""
+    """Return the table whose columns are the fields of `kind`; the first one is the key."""
     columns = tuple(each.name for each in fields(kind))  # type: ignore[arg-type]
     return StoreTable(
         name, columns, lambda row: row[columns[0]], lambda row: kind(**_plain(row, columns)), _plain_row(columns)
@@ -239,7 +239,7 @@ def _override(row: _RowReader) -> FleetOverride:
 
 
 _WAITING = "waiting"
-"""The state of a config for later, in stores and exports of earlier versions. It is read as refused."""
+"""The state of a scheduled config, in stores and exports of earlier versions. It is read as refused."""
 
 
 def _intent(row: _RowReader) -> Intent:
@@ -280,10 +280,10 @@ STATUSES: StoreTable[DpuStatus] = replace(
 
 FLEET = "Fleet"
 COMMIT_ID = "commit_id"
-"""The column with a random number of the newest transaction: a writer without an answer finds its own by it."""
+"""The column with a random number of the newest transaction, by which a writer without an answer recognises its own."""
 _FLEET_COLUMNS = ("name", "format", "generation", COMMIT_ID, "intent", "ack", "wave", "switch_at_ms", "removed")
 _SILENT = "silent"
-"""The column with the DPUs that the controller has not heard of; DPUs do not ask for it."""
+"""The column with the silent DPUs. DPUs do not request it."""
 
 _OPERATORS: dict[str, _Permission] = {
     FLEET: (frozenset(("generation", COMMIT_ID, "wave")), "", False),
@@ -293,7 +293,7 @@ _OPERATORS: dict[str, _Permission] = {
     DPUS.name: (frozenset(("wave", "is_out")), "", False),
     ACTIONS.name: (frozenset(), "certificate", True),
 }
-"""What operators may change who are no administrators. Nobody else's name gets into the history."""
+"""What operators who are not administrators may change. Their history entries must have the CN of their certificate."""
 _FROZEN: dict[str, _Permission] = {
     INTENTS.name: (_OPERATORS[INTENTS.name][0], "", False),
     OVERRIDES.name: (frozenset(), "", False),
@@ -313,19 +313,19 @@ WRITER_TABLES: Mapping[str, StoreTable[Any]] = {
     "actions": ACTIONS,
     "freezes": FREEZES,
 }
-"""Tables by their attribute of a view and of changes. The last ones only the controller and the commands read."""
+"""Tables by their attribute of a view and of changes. Only the controller and the commands read the last three."""
 
 
 def fleet_columns(*, with_intents: bool) -> dict[str, tuple[str, ...]]:
-    """Return the tables and columns of the database of the fleet that a client asks for."""
+    """Return the tables and columns of the fleet's database that a client requests."""
     tables = WRITER_TABLES if with_intents else VIEW_TABLES
     columns = (*_FLEET_COLUMNS, _SILENT) if with_intents else _FLEET_COLUMNS
     return {FLEET: columns, **{table.name: table.columns for table in tables.values()}}
 
 
 def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]], *, store_id: str) -> FleetView:
-    """Return the view of a row of `Fleet`, whose UUID is `store_id`, and of the values of tables, by name and key.
-    Raises StoreMalformed: there is no row; StoreNewer: it needs a newer version."""
+    """Return the view of a row of `Fleet`, whose UUID is `store_id`, and of values by table and key. Raises
+    StoreMalformed if there is no row; StoreNewer if it needs a newer version."""
     if fleet is None:
         reason = "there is no row; create the database with `xenoovs fleet init`"
         raise StoreMalformed(table=FLEET, row="-", column="name", reason=reason)
@@ -344,7 +344,7 @@ def fleet_view(fleet: Row | None, values: Mapping[str, Mapping[Any, Any]], *, st
 
 @dataclass(frozen=True, slots=True)
 class StoredRow(Generic[_Value]):
-    """The identity of a row in the database, and its value."""
+    """The UUID of a row in the database, and its value."""
 
     uuid: str
     value: _Value
@@ -357,15 +357,15 @@ RowsByKey = Mapping[str, Mapping[Any, StoredRow[Any]]]
 def operations(
     view: FleetView, changes: Changes, rows: RowsByKey, *, commit_id: str, freezes: Mapping[str, Freeze] | None = None
 ) -> list[Operation]:
-    """Return the operations that make `changes` to `view` and the next generation, or fail as a whole. The first is a
-    `wait` with a time-out of 0: it fails if the store has another generation, or another commit. `commit_id`: A random
-    number. `freezes`: all that the store may have; None for any."""
+    """Return the operations of one transaction that makes `changes` to `view`, and the next generation. The first is a
+    `wait` with a timeout of 0, which fails if the store has another generation or commit. `commit_id`: a random number.
+    `freezes`: those that the store must have, and no others; None for any."""
     generation = changes.generation or view.generation + 1
     where = _where(view.store_id)
     same = {"generation": view.generation, COMMIT_ID: view.commit_id}
     waits = [_wait(FLEET, where, same.keys(), [same])]
     if freezes is not None:
-        # Other programs than this one may freeze a fleet without a new generation.
+        # Other programs may freeze a fleet without a new generation.
         waits.append(_wait(FREEZES.name, [], FREEZES.columns, map(FREEZES.row, freezes.values())))
     fleet: dict[str, Any] = {"generation": generation, COMMIT_ID: commit_id}
     given = (
@@ -389,7 +389,7 @@ def _wait(table: str, where: list[Any], columns: Iterable[str], rows: Iterable[R
 def _changes(
     table: StoreTable[_Value], wanted: Mapping[Any, _Value | None], rows: RowsByKey, stamp: Row | None = None
 ) -> Iterator[Operation]:
-    """Yield the operations of one table. `stamp`: columns that each row gets that differs."""
+    """Yield the operations of one table. `stamp`: columns that every changed row gets too."""
     present = rows.get(table.name, {})
     stamp = stamp or {}
     for key, value in wanted.items():
@@ -411,7 +411,7 @@ def _changes(
 
 
 def _difference(old: Row, new: Row) -> tuple[dict[str, Any], list[list[Any]]]:
-    """Return the columns that differ, and mutations for the maps among them."""
+    """Return the columns to replace, and the mutations of maps."""
     updated, mutations = dict[str, Any](), list[list[Any]]()
     for column, value in new.items():
         before = old[column]
@@ -442,19 +442,19 @@ def _json(row: Row) -> dict[str, Any]:
 
 
 def atom(value: object) -> object:
-    """Return a value of a column as JSON (RFC 7047, 5.1). Raises StoreRejected for text that it cannot hold."""
+    """Return the value of a column as JSON (RFC 7047, 5.1). Raises StoreRejected for text that a column cannot hold."""
     if isinstance(value, Mapping):
         return ["map", [[atom(key), atom(each)] for key, each in value.items()]]
     if isinstance(value, frozenset):
         return ["set", [atom(each) for each in sorted(value)]]
-    # A server closes the connection at the first of them (RFC 7047, 3.1, <string>).
+    # A server closes the connection when it receives such a character (RFC 7047, 3.1, <string>).
     if isinstance(value, str) and FORBIDDEN.search(value):
         raise StoreRejected(reason=f"{value[:40]!r} is text with a zero or half a character of UTF-16")
     return value
 
 
 def status_operations(status: DpuStatus, *, is_new: bool) -> list[Operation]:
-    """Return the operation that writes the row of a DPU; an update of no row changes nothing."""
+    """Return the operation that writes the row of a DPU. `is_new`: insert it; updates ignore missing rows."""
     row = _json(STATUSES.row(status))
     if is_new:
         return [{"op": "insert", "table": STATUSES.name, "row": row}]

@@ -1,6 +1,6 @@
 """The servers of a fleet's store: ovsdb-server processes, alone, in a RAFT cluster, or as relays.
 
-A host of the store has two processes, one for each database, so that states of DPUs never delay changes of the fleet.
+A host of the store has two processes, one for each database, so that reports of DPUs never delay changes of the fleet.
 All files of a host are in one directory that only its owner may enter.
 """
 
@@ -43,14 +43,14 @@ from xenoovs.switch.certificates import Certificates, certificate_end_s, certifi
 from xenoovs.switch.process import run, try_run
 
 ELECTION_TIMER_MS = 2000
-"""With the default of 1 s (ovsdb(7)) leaders change on busy machines without need."""
+"""With the default of 1 s (ovsdb(7)), a busy server may lose its leadership without need."""
 INACTIVITY_PROBE_MS = 60_000
 RAFT_PORT = 6641
 STATE_RAFT_OFFSET = 10
-"""The RAFT port of the database of states is that of the other and 10."""
+"""Added to the RAFT port of the fleet's database for that of the database of states."""
 
 _LOCAL_SCHEMA = Path("/usr/share/openvswitch/local-config.ovsschema")
-"""Of the database `Local_Config`, with the ports of one server (ovsdb.local-config(5))."""
+"""The schema of the database `Local_Config`, with the ports of one server (ovsdb.local-config(5))."""
 _LOCAL_REMOTES = "db:Local_Config,Config,connections"
 _SERVER = regex(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\])(?::([0-9]{1,5}))?")
 _LISTEN = regex(r"([^:,\[\]\s]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})")
@@ -58,7 +58,7 @@ _GIVE_TLS = "give --tls-key, --tls-cert and --tls-ca"
 _NEW_DATABASES = "create the databases of a new directory with `xenoovs fleet init`"
 _STEP_S = 0.05
 JOIN_PATIENCE_S = 30.0
-"""How long a server is waited for that joins its cluster, or asks for the newest rows."""
+"""Longest wait for a server to join its cluster and get the newest rows."""
 _MAX_REASON = 200
 _CONVERT_S = 60
 """A conversion of a large database takes seconds, and waits for most servers of the cluster."""
@@ -66,19 +66,19 @@ _CONVERT_S = 60
 
 @dataclass(frozen=True, slots=True)
 class RaftServer:
-    """Where a server of a cluster is reached by the other ones. `host`: IPv6 in brackets. `port`: of `xenoovs`."""
+    """The address of a server for the others of its cluster. `host`: IPv6 in brackets. `port`: that of `xenoovs`."""
 
     host: str
     port: int = RAFT_PORT
 
     def address(self, database: StoreDatabase, *, is_tls: bool = False) -> str:
-        """Return its RAFT address for a database (ovsdb-tool(1), create-cluster)."""
+        """Return the RAFT address for a database (ovsdb-tool(1), create-cluster)."""
         port = self.port + (STATE_RAFT_OFFSET if database is StoreDatabase.STATES else 0)
         return f"{'ssl' if is_tls else 'tcp'}:{self.host}:{port}"
 
 
 def parse_server(text: str) -> RaftServer:
-    """Return the server of `ADDRESS` or `ADDRESS:PORT`. Raises StoreError."""
+    """Return the server at `ADDRESS` or `ADDRESS:PORT`. Raises StoreError."""
     found = _SERVER.fullmatch(text)
     if found is None or not 0 < int(found[2] or RAFT_PORT) < 65536 - STATE_RAFT_OFFSET:
         raise StoreError(f"{text!r} is no server: expected ADDRESS or ADDRESS:PORT, such as 192.0.2.1:{RAFT_PORT}")
@@ -87,9 +87,9 @@ def parse_server(text: str) -> RaftServer:
 
 @dataclass(frozen=True, slots=True)
 class StorePort:
-    """A TCP port of a server. `host`: IPv6 in brackets. `is_tls`: clients need a certificate; without, other hosts must
-    not reach the address. `is_for_operators`: clients may change a fleet; their authority is another one than that of
-    DPUs."""
+    """A TCP port of a server. `host`: IPv6 in brackets. `is_tls`: whether clients need a certificate; if not, other
+    hosts must not reach the address. `is_for_operators`: whether clients may change a fleet; their certificates are
+    from another authority than those of DPUs."""
 
     host: str
     port: int
@@ -99,27 +99,27 @@ class StorePort:
 
     @property
     def target(self) -> str:
-        """The passive connection method of ovsdb(7)."""
+        """Return the passive connection method of ovsdb(7)."""
         return f"{'pssl' if self.is_tls else 'ptcp'}:{self.port}:{self.host}"
 
     @property
     def remote(self) -> str:
-        """The active connection method of its clients."""
+        """Return the active connection method of its clients."""
         return f"{'ssl' if self.is_tls else 'tcp'}:{self.host}:{self.port}"
 
     @property
     def role(self) -> str:
-        """The role of its clients (ovsdb(7), "RBAC"); an empty text if they may change all, as those of the socket."""
+        """Return the role of its clients (ovsdb(7), "RBAC"); empty if they may change all, as at the unix socket."""
         if self.is_read_only:
             return READER_ROLE
         if self.is_for_operators:
             return OPERATOR_ROLE
-        # A server knows a client by the CN of its certificate, and has no name for one without.
+        # A server identifies a client by the CN of its certificate.
         return DPU_ROLE if self.is_tls else ""
 
 
 def parse_listen(text: str, *, is_read_only: bool, is_tls: bool = False) -> StorePort:
-    """Return the port of `ADDRESS:PORT`. Raises StoreError, also for a port without TLS that other hosts reach."""
+    """Return the port at `ADDRESS:PORT`. Raises StoreError, also for a port without TLS that other hosts can reach."""
     found = _LISTEN.fullmatch(text)
     if found is None or not 0 < int(found[2]) < 65536:
         raise StoreError(f"{text!r} is no port to listen at: expected ADDRESS:PORT, such as 127.0.0.1:6661")
@@ -129,10 +129,10 @@ def parse_listen(text: str, *, is_read_only: bool, is_tls: bool = False) -> Stor
 
 
 class ServerFiles:
-    """The files of one ovsdb-server, in a directory that only its owner may enter. `name`: their first part.
+    """The files of one ovsdb-server, in a directory that only its owner may enter. `name`: their name without suffix.
 
-    `local`: the database `Local_Config`, made at each start. `socket`: of clients that may change all; `remote`: its
-    active connection method. `control`: the socket of ovs-appctl(8).
+    `local`: the database `Local_Config`, made at each start. `socket`: for clients that may change everything;
+    `remote`: its active connection method. `control`: the socket of ovs-appctl(8).
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -144,7 +144,7 @@ class ServerFiles:
 
 
 def operator_files(directory: Path) -> ServerFiles:
-    """Return the files of the relay of a host through which operators change the fleet."""
+    """Return the files of a host's relay through which operators change the fleet."""
     return ServerFiles(directory.absolute(), "operators")
 
 
@@ -160,9 +160,9 @@ def create_databases(
 ) -> None:
     """Create the files of both databases on one host, or none.
 
-    `servers`: of the cluster; none: both databases stand alone. The first server makes the cluster and the row of the
-    fleet; the other ones join it when they run. `local`: which of them this host is. Raises StoreError: a file exists
-    already, or cannot be made; or other hosts reach a server that has no TLS.
+    `servers`: those of the cluster; empty for stand-alone databases. The first server creates the cluster and the row
+    of the fleet; the others join when they run. `local`: the index of this host in `servers`. Raises StoreError if a
+    file exists already or cannot be created, or if other hosts can reach a server without TLS.
     """
     addresses = {database: [each.address(database, is_tls=is_tls) for each in servers] for database in StoreDatabase}
     for server in servers:
@@ -182,7 +182,7 @@ def create_databases(
             for database in StoreDatabase:
                 _create(Path(work), database, name=name, addresses=addresses[database], local=local)
             for file in wanted:
-                # A link, unlike a rename, does not replace a file that has come meanwhile.
+                # A link, unlike a rename, does not replace a file that another process has made by now.
                 os.link(Path(work) / file.name, file)
                 made.append(file)
     except BaseException as error:
@@ -198,7 +198,7 @@ def create_databases(
 
 
 def _check_private(directory: Path) -> None:
-    """Raises StoreError for a directory in which others may replace the databases and the sockets."""
+    """Raise StoreError for a directory in which other users may replace the databases and the sockets."""
     found = directory.stat()
     if found.st_mode & 0o022 or found.st_uid not in (0, os.geteuid()):
         mode = stat.filemode(found.st_mode)
@@ -233,15 +233,15 @@ def _transact(file: Path, database: str, *operations: dict[str, Any]) -> None:
 
 
 def transact(files: ServerFiles, database: StoreDatabase, *operations: dict[str, Any]) -> None:
-    """Change a database by its server (RFC 7047, 4.1.3). Raises CommandFailed: it does not answer; StoreError."""
+    """Change a database through its server (RFC 7047, 4.1.3). Raises CommandFailed without an answer; StoreError."""
     request = json.dumps([database.value, *operations])
     _require_done(run(["ovsdb-client", "--timeout=5", "transact", files.remote, request]).stdout)
 
 
 def _require_done(output: str) -> None:
-    """Raises StoreError for a refusal, which neither program reports by its exit status."""
+    """Raise StoreError for a refusal, which neither program reports by its exit status."""
     answer = json.loads(output)
-    # That of the request as a whole is no list.
+    # An error of the whole request is no list.
     results = answer if isinstance(answer, list) else [answer]
     for error in (each for each in results if each is not None and "error" in each):
         raise StoreError(error.get("details") or error["error"])
@@ -258,17 +258,17 @@ def server_command(
     states: str = "",
     tls: Certificates | None = None,
 ) -> list[str]:
-    """Make the database of the ports, and return the command of a server in the foreground. Raises StoreError.
+    """Create the database of the ports, and return the command of a server in the foreground. Raises StoreError.
 
-    `listen`: its TCP ports, beside the unix socket. Those with a role need another process than those without.
-    `source`: of a relay: the servers that it asks, as active connection methods divided by commas. `states`: the same
-    for the database of states, if it relays that too. `tls`: of this server. Its clients and the other servers need a
-    certificate of the authority.
+    `listen`: its TCP ports, besides the unix socket. Ports with a role need another process than those without.
+    `source`: the servers that a relay reads, as active connection methods separated by commas. `states`: likewise for
+    the database of states, if it relays that too. `tls`: this server's certificates. Its clients and the other servers
+    need a certificate of the authority.
     """
     remotes = [f"--remote=p{files.remote}"]
     databases = [f"relay:{StoreDatabase.FLEET.value}:{source}" if source else str(files.database)]
-    # A server serves all its databases at all its ports. Whoever may write `Local_Config` lets a server of root listen
-    # anywhere, and delete any file (`punix:`). So it is not there beside a port whose clients may change all.
+    # A server serves all its databases at all its ports. A client that can write `Local_Config` can make a server of
+    # root listen anywhere, and delete any file (`punix:`). So a server with a port without a role does not have it.
     databases += [f"relay:{StoreDatabase.STATES.value}:{states}"] if states else []
     remotes += [f"--remote={port.target}" for port in listen if not port.role]
     if bound := [port for port in listen if port.role]:
@@ -297,9 +297,9 @@ def _tls_options(tls: Certificates | None) -> list[str]:
 
 
 def _make_local(files: ServerFiles, listen: Sequence[StorePort]) -> None:
-    """Make the database with the ports: roles, read-only ports and probes are nowhere else to be set (ovsdb-server(1)).
+    """Create the database with the ports, as roles, read-only ports and probes can be set only there (ovsdb-server(1)).
     A server serves all its databases at all its ports, and a role counts only in a database with the tables of roles.
-    So this one gets them too; else a client with a role could add a port without one."""
+    So this one has them too; otherwise a client with a role could add a port without one."""
     with tempfile.TemporaryDirectory(prefix=".local-", dir=files.directory) as work:
         made, schema_file = Path(work) / "local", Path(work) / "schema"
         if not _LOCAL_SCHEMA.exists():
@@ -336,9 +336,9 @@ def start_server(
     states: str = "",
     tls: Certificates | None = None,
 ) -> str:
-    """Start a server or relay in the background. Return why it does not serve yet; an empty text: it serves. Raises
-    StoreError: it runs already, there is no database, its schema cannot be upgraded, its cluster lacks TLS, or
-    ovsdb-server refuses to start; CertificateUnusable: ovsdb-server would only log it, and refuse all clients."""
+    """Start a server or relay in the background. Return why it does not serve yet; empty if it does. Raises StoreError
+    if it runs already, there is no database, its schema cannot be upgraded, its cluster lacks TLS, or ovsdb-server
+    refuses to start; CertificateUnusable, as ovsdb-server would only log it, and refuse all clients."""
     if tls is not None:
         tls.context()
     if is_running(files):
@@ -381,10 +381,10 @@ def start_server(
 
 
 def _check_cluster(files: ServerFiles, tls: Certificates | None) -> None:
-    """Raises StoreError for a server that talks to others without TLS, or has no certificate for it."""
+    """Raise StoreError for a server that talks to other hosts without TLS, or has no certificate for it."""
     output = try_run(["ovsdb-tool", "db-local-address", str(files.database)])
     if output.exit_code != 0:
-        # It stands alone.
+        # The database is stand-alone.
         return
     address = output.stdout.strip()
     method, _, rest = address.partition(":")
@@ -395,9 +395,9 @@ def _check_cluster(files: ServerFiles, tls: Certificates | None) -> None:
 
 
 def _upgrade(files: ServerFiles, database: StoreDatabase) -> None:
-    """Bring the schema of a database to that of this version, and stop a server whose database cannot be used. The
-    first server of a cluster that has this version converts for all; the others follow by the log of RAFT. A newer
-    schema is used as it is: another host was upgraded first."""
+    """Upgrade the schema of a database to this version, and stop a server whose database cannot be used. The first
+    server of a cluster with this version converts for all; the others follow through the RAFT log. A newer schema is
+    used as it is: another host was upgraded first."""
     try:
         _convert(files, database)
     except (CommandFailed, StoreError) as error:
@@ -407,12 +407,12 @@ def _upgrade(files: ServerFiles, database: StoreDatabase) -> None:
 
 
 def _convert(files: ServerFiles, database: StoreDatabase) -> None:
-    """Convert an older schema. Raises CommandFailed; StoreError: it lacks roles or columns, or would lose some."""
+    """Convert an older schema. Raises CommandFailed; StoreError if it lacks roles or columns, or would lose columns."""
     asked = ["ovsdb-client", "--timeout=5", "get-schema", files.remote, database.value]
     found, wanted = json.loads(run(asked).stdout), json.loads(schema_text(database))
     versions = f"it has schema {found['version']}, and this version needs {wanted['version']}"
     if not role_tables().keys() <= found["tables"].keys():
-        # The name in a certificate would not be checked.
+        # Without roles the server would not check the name in a certificate.
         raise StoreError(versions)
     missing, dropped = _columns(wanted) - _columns(found), _columns(found) - _columns(wanted)
     if _version(found) >= _version(wanted):
@@ -426,26 +426,26 @@ def _convert(files: ServerFiles, database: StoreDatabase) -> None:
         schema.write_text(schema_text(database))
         refusal = _refusal(files, database, schema)
         if refusal and database is StoreDatabase.STATES:
-            # By a report that is too large by now. DPUs send theirs again when they connect, as all do after this.
+            # A report may be too large for the new schema. DPUs report again when they connect, as all do after this.
             transact(files, database, {"op": "delete", "table": STATUSES.name, "where": []})
             refusal = _refusal(files, database, schema)
         if refusal:
             raise StoreError(f"{versions}, but {refusal}")
         convert = ["ovsdb-client", f"--timeout={_CONVERT_S}", "convert", files.remote, str(schema)]
         run(convert, timeout_s=2 * _CONVERT_S)
-    # What a role may change is a list of columns.
+    # Permissions list columns, and the new schema may have others.
     transact(files, database, *renewed_roles(database))
 
 
 def _refusal(files: ServerFiles, database: StoreDatabase, schema: Path) -> str:
-    """Return why the rows of a database do not fit a schema; an empty text if they do. Raises CommandFailed. A copy is
-    converted: ovsdb-server 3.1 ends by SIGSEGV when a row does not fit, and so would each server that tries."""
+    """Return why the rows of a database do not fit a schema; empty if they do. Raises CommandFailed. It converts a
+    copy: ovsdb-server 3.1 crashes with SIGSEGV if a row does not fit, and so would each server that tries."""
     asked = ["ovsdb-client", f"--timeout={_CONVERT_S}", "backup", files.remote, database.value]
     copy = schema.with_suffix(".copy")
     copy.write_text(run(asked, timeout_s=2 * _CONVERT_S).stdout)
     done = try_run(["ovsdb-tool", "convert", str(copy), str(schema)], timeout_s=2 * _CONVERT_S)
     reason = done.stderr.strip().removeprefix("ovsdb-tool: ")
-    # It has the whole value that does not fit.
+    # The message has the whole value that does not fit.
     if len(reason) > _MAX_REASON:
         reason = f"{reason[: _MAX_REASON // 2]} ... {reason[-_MAX_REASON // 2 :]}"
     return "" if done.exit_code == 0 else reason or "ovsdb-tool cannot convert a copy"
@@ -460,7 +460,7 @@ def _columns(schema: dict[str, Any]) -> set[str]:
 
 
 def _check_free(port: StorePort) -> None:
-    """Raises StoreError for a port that cannot be used: ovsdb-server would only log it, and serve without."""
+    """Raise StoreError for a port that cannot be used: ovsdb-server would only log it, and serve without the port."""
     family = socket.AF_INET6 if port.host.startswith("[") else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as trial:
@@ -473,20 +473,20 @@ def _check_free(port: StorePort) -> None:
 
 
 _HANGS = -signal.SIGALRM
-"""What ends ovs-appctl(8) at the end of -T: the server took the connection, and does not answer."""
+"""Exit code of ovs-appctl(8) after the timeout of -T: the server accepted the connection, and does not answer."""
 
 
 def is_running(files: ServerFiles) -> bool:
-    """Return whether a server has its control socket open, also one that does not answer."""
+    """Return whether a server has its control socket open, even if it does not answer."""
     return try_run(["ovs-appctl", "-T", "5", "-t", str(files.control), "version"]).exit_code in (0, _HANGS)
 
 
 def stop_server(files: ServerFiles, *, patience_s: float = 30) -> bool:
-    """Let a server hand over its leadership and end. Return whether one ran.
+    """Make a server hand over its leadership and exit. Return whether one ran.
 
-    After `exit` of ovs-appctl(8) another server leads within 0.06 s; after SIGTERM the others wait for an election. A
-    server of a cluster writes its file again before: after a full disk its log may have a gap, with which it does not
-    start. Raises StoreError: It does not answer, or does not end in time.
+    After `exit` of ovs-appctl(8) another server leads within 0.06 s; after SIGTERM the others wait for an election.
+    Before, a server of a cluster compacts its file: after a full disk its log may have a gap, with which it does not
+    start. Raises StoreError if it does not answer, or does not exit in time.
     """
     pid = _pid(files)
     if try_run(["ovsdb-tool", "db-is-clustered", str(files.database)]).exit_code == 0:
@@ -514,14 +514,14 @@ def _pid(files: ServerFiles) -> int | None:
     return None
 
 
-# Reports of a server about itself.
+# The state of a server, by its own report.
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """The row of a database in `_Server` of its server (ovsdb-server(5), "Database"). `model`: `standalone`,
-    `clustered` or `relay`. `is_connected`: in contact with most of its cluster, or with its source. `index`: of the
-    newest log entry; None outside of clusters."""
+    `clustered` or `relay`. `is_connected`: whether it is in contact with most of its cluster, or with its source.
+    `index`: that of the newest log entry; None outside of clusters."""
 
     model: str
     is_connected: bool
@@ -530,7 +530,7 @@ class ServerState:
 
 
 def server_state(remote: str, database: StoreDatabase = StoreDatabase.FLEET) -> ServerState:
-    """Ask a server for its state. Raises StoreUnreachable if it does not answer, or does not have the database."""
+    """Return the state of a server. Raises StoreUnreachable if it does not answer, or does not have the database."""
     asked = ["_Server", {"op": "select", "table": "Database", "where": [["name", "==", database.value]]}]
     done = try_run(["ovsdb-client", "--timeout=5", "query", remote, json.dumps(asked)])
     if done.exit_code != 0:
@@ -543,18 +543,18 @@ def server_state(remote: str, database: StoreDatabase = StoreDatabase.FLEET) -> 
     return ServerState(row["model"], row["connected"], row["leader"], None if isinstance(index, list) else index)
 
 
-# The servers as one host sees them: who leads, who lags, and how much room the disk has.
+# The servers of one host: which leads, which lags, and how much room the disk has.
 
 
 ROOM = 10
-"""Times the size of the database that its disk should have free: a compaction writes the database again beside it."""
+"""Free space that the disk should have, in sizes of the database: a compaction writes the database again beside it."""
 _READINGS = 5
 _SILENT_TIMERS = 3
-"""A leader hears from each server several times in an election timer (raft_run in ovsdb/raft.c)."""
+"""A leader gets several messages from each server in an election timer (raft_run in ovsdb/raft.c)."""
 
 
 class ServerRole(Enum):
-    """What a server is for its database. The first three are words of `cluster/status`."""
+    """The role of a server for its database. The first three are words of `cluster/status`."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -565,8 +565,8 @@ class ServerRole(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterMember:
-    """A server in the list of `cluster/status`. `id`: its first four digits. `silent_s`: since its last message; None:
-    there was none. `match_index`: the newest log entry that it has; None where the server that was asked does not
+    """A server in the list of `cluster/status`. `id`: its first four digits. `silent_s`: since its last message; None
+    if there was none. `match_index`: the newest log entry that it has; None if the server that answered does not
     lead."""
 
     id: str
@@ -579,8 +579,8 @@ class ClusterMember:
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
     """The answer to `cluster/status` (ovsdb-server(1), raft_unixctl_status in ovsdb/raft.c). `status`: `cluster
-    member`, or why it is none. `leader`: `self`, the first digits of an id, or `unknown`. `index`: of its newest log
-    entry. `uncommitted`: entries that most servers lack. `unapplied`: entries that clients do not see yet."""
+    member`, or why it is none. `leader`: `self`, the first digits of an id, or `unknown`. `index`: that of its newest
+    log entry. `uncommitted`: entries that most servers lack. `unapplied`: entries that clients do not get yet."""
 
     status: str
     role: ServerRole
@@ -593,11 +593,11 @@ class ClusterStatus:
     members: tuple[ClusterMember, ...]
 
     def lag(self, member: ClusterMember) -> int | None:
-        """Return how many entries a member lacks; None for only the leader knows."""
+        """Return how many entries a member lacks; None if not known, as the leader alone has it."""
         return None if member.match_index is None else max(0, self.index - member.match_index)
 
     def silent(self) -> tuple[ClusterMember, ...]:
-        """Return the servers that have not answered the leader for three election timers. At a follower: none."""
+        """Return the servers that have not answered the leader for three election timers; empty for a follower."""
         patience_s = _SILENT_TIMERS * self.election_timer_s
         return tuple(
             member
@@ -623,7 +623,7 @@ _MEMBER = regex(r" {4}(?P<id>\w+) \(\w+ at (?P<address>\S+)\)(?P<rest>.*)")
 
 
 def parse_cluster_status(text: str) -> ClusterStatus:
-    """Return the values of `cluster/status`. Raises StoreError for a text of another form."""
+    """Return the values in the answer to `cluster/status`. Raises StoreError if it has another form."""
     found = _FIELDS.search(text)
     members = [] if found is None else [_MEMBER.fullmatch(line) for line in found["servers"].splitlines()]
     if found is None or None in members:
@@ -661,10 +661,10 @@ def _member(found: re.Match[str]) -> ClusterMember:
 class ServerFacts:
     """The server of one database on this host.
 
-    `is_connected`: it stands alone, or is in contact with most of its cluster. `cluster`: None: it stands alone, or
-    does not answer. `size_bytes`: of the file with its log; None if there is none. `gap`: why no server can start with
-    the file of a cluster; empty if it can, or was not read. `certificate_left_s`: until that of the server ends; None:
-    it has none, or was not read."""
+    `is_connected`: whether it stands alone, or is in contact with most of its cluster. `cluster`: None if it stands
+    alone, or does not answer. `size_bytes`: that of the database file; None if there is none. `gap`: why no server can
+    start with the file of a cluster; empty if one can, or it was not read. `certificate_left_s`: until the server's
+    certificate expires; None if it has none, or it was not read."""
 
     database: StoreDatabase
     file: Path
@@ -678,11 +678,11 @@ class ServerFacts:
 
     @property
     def has_room(self) -> bool:
-        """Whether the disk has ten times the size of the database free, as far as known."""
+        """Return whether the disk has `ROOM` times the size of the database free, or that is not known."""
         return self.size_bytes is None or self.free_bytes is None or self.free_bytes >= ROOM * self.size_bytes
 
     def problems(self) -> Iterator[str]:
-        """Yield what an operator should look after, in words."""
+        """Yield messages about what an operator should do."""
         name = self.database.value
         if self.role is ServerRole.DOWN:
             yield f"the server of {name} does not answer on this host; start it with `xenoovs fleet server`"
@@ -708,9 +708,9 @@ class ServerFacts:
 
 
 def host_facts(directory: Path | None, *, reads_files: bool = False) -> tuple[ServerFacts, ...]:
-    """Return what is known of the two servers in the directory of a host. None if it is another host. `reads_files`:
-    look for a gap in their files, 0.02 s of processor time for each MB. Raises StoreError: A server answers in an
-    unknown form."""
+    """Return the facts about the two servers in the directory of this host; empty without a directory. `reads_files`:
+    whether to look for gaps in their files, at 0.02 s of processor time per MB. Raises StoreError if a server answers
+    in an unknown form."""
     if directory is None:
         return ()
     return tuple(_facts(files_of(directory, database), database, reads_file=reads_files) for database in StoreDatabase)
@@ -734,7 +734,7 @@ def _facts(files: ServerFiles, database: StoreDatabase, *, reads_file: bool) -> 
 
 
 def _certificate_left_s(files: ServerFiles) -> float | None:
-    """Return until when the certificate of a running server is valid, from its command line."""
+    """Return for how long the certificate on the command line of a running server is valid; None if not known."""
     with suppress(OSError, ValueError):
         words = Path(f"/proc/{int(files.pid.read_text())}/cmdline").read_bytes().decode(errors="replace").split("\0")
         for word in words:
@@ -746,10 +746,10 @@ def _certificate_left_s(files: ServerFiles) -> float | None:
 
 
 def _gap(files: ServerFiles) -> str:
-    """Return why a server cannot read its file; an empty text if it can, or this is unknown on this host. A server that
-    could not write an entry goes on in memory, and writes the later ones (ovsdb/raft.c). Only its log shows this."""
+    """Return why a server cannot read its file; empty if it can, or this host cannot check it. A server that could not
+    write an entry goes on in memory, and writes the later ones (ovsdb/raft.c). Only its file shows the gap."""
     output = ""
-    # What is written meanwhile may be read in part.
+    # A read during a write may get a part of an entry.
     for _ in range(_READINGS):
         try:
             done = try_run(["ovsdb-tool", "check-cluster", str(files.database)])

@@ -1,4 +1,4 @@
-"""What the store of a fleet holds, as values: services with their blocks, DPUs, overrides, intents, states of DPUs."""
+"""The contents of a fleet's store as values: services with their blocks, DPUs, overrides, intents, states of DPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xenoovs.partition.block import Block
 from xenoovs.regex import ASCII, regex
 
 FORMAT = 1
-"""The newest form of the rows that this version reads and writes. A reader refuses a store that needs a newer one."""
+"""The newest format of rows that this version reads and writes. A reader refuses a store that needs a newer one."""
 
 _BLOCK = regex(r"0x(0|[1-9a-f][0-9a-f]{0,3})/([0-9]|1[0-6])")
 
@@ -28,14 +28,14 @@ def is_name(text: str) -> bool:
 
 
 def blocks_to_map(blocks: Blocks) -> dict[str, str]:
-    """Return blocks as the map of a row: `0xVALUE/DEPTH` -> name of the backend. A key names the clients whose first
-    DEPTH selected bits are VALUE, as in the document of a decision."""
+    """Return blocks as the map of a row, from `0xVALUE/DEPTH` to the name of the backend. A key stands for the clients
+    whose first DEPTH selected bits are VALUE, as in the document of a decision."""
     return {f"{block.value:#x}/{block.depth}": owner for block, owner in blocks.rows}
 
 
 def blocks_from_map(columns: Mapping[str, str]) -> Blocks:
-    """Return the blocks of the map of a row. Raises ValueError: A key is no block, a value is no name, blocks overlap,
-    or two of them are one larger block."""
+    """Return the blocks in the map of a row. Raises ValueError if a key is no block, a name is empty, blocks overlap,
+    or two blocks of one backend make up a larger one."""
     rows = tuple((_block(key), owner) for key, owner in columns.items())
     if nameless := [key for key, owner in columns.items() if not owner]:
         raise ValueError(f"block {nameless[0]} has no backend")
@@ -56,10 +56,10 @@ def _block(key: str) -> Block:
 class StoredService:
     """A service of the fleet, and which backend has which of its clients.
 
-    `name`: of the service; where its DPUs do not have it alike, a `site_name` for each site. `groups`: a DPU serves it
-    if it is in one of them; empty if all do. `config`: its entry of `services:` as JSON in normal form. `claim`: no
-    two services of one DPU have the same. `home`: the blocks that the weights give. `content`: a hash of all of its row
-    but the generation; empty if it was not read from a row."""
+    `name`: that of the service, or a `site_name` for each site if its DPUs have different ones. `groups`: the DPUs in
+    one of them serve it; empty if all do. `config`: its entry of `services:` as JSON in normal form. `claim`: unique
+    among the services of a DPU. `home`: the blocks by weight alone. `content`: a hash of its row without the
+    generation; empty if it was not read from a row."""
 
     name: str
     groups: frozenset[str]
@@ -72,7 +72,7 @@ class StoredService:
 
     @property
     def service(self) -> str:
-        """The name of the service on its DPUs."""
+        """Return the name of the service on its DPUs."""
         return split_site(self.name)[0]
 
     def is_for(self, groups: frozenset[str]) -> bool:
@@ -82,9 +82,9 @@ class StoredService:
 
 @dataclass(frozen=True, slots=True)
 class Dpu:
-    """A DPU that belongs to the fleet. `name`: the common name of its certificate. `wave`: when it gets a new intent in
-    a roll-out: 1 (canary), 2, or from 3 on as the newest one has split the rest. `is_unfit`: whether the controller
-    agrees that it is not fit (`fleet.health`)."""
+    """A DPU that belongs to the fleet. `name`: the common name of its certificate. `wave`: that in which it gets a new
+    intent: 1 (canary), 2, or from 3 on, as the newest roll-out has divided the other DPUs. `is_unfit`: whether the
+    controller agrees that it is not fit (`fleet.health`)."""
 
     name: str
     groups: frozenset[str]
@@ -97,8 +97,9 @@ class Dpu:
 @dataclass(frozen=True, slots=True)
 class FleetOverride:
     """A weight set at run time for the whole fleet, until the config changes it (docs/adr/0009). `service`: its name,
-    or its `site_name` in the group that has the weight. `weight`: 0 is a drain. `configured`: another weight in the
-    config ends the override. `since_ms`: on the clock of the writer. `until_ms`: likewise; 0: for ever."""
+    or its `site_name` in the group that has the weight. `weight`: 0 for a drain. `configured`: the weight in the
+    config; another one there ends the override. `since_ms`: by the clock of the writer. `until_ms`: likewise; 0 for no
+    end."""
 
     service: str
     backend: str
@@ -112,8 +113,8 @@ class FleetOverride:
 @dataclass(frozen=True, slots=True)
 class Watch:
     """A target of health checks: its state in the fleet by the last votes, and its witnesses. `target`:
-    `ADDRESS/PROBE/PORT` (`fleet.health.target_of`). `since_ms`: when `is_down` became so, on the clock of the writer.
-    `generation`: the one that chose these witnesses."""
+    `ADDRESS/PROBE/PORT` (`fleet.health.target_of`). `since_ms`: when `is_down` changed, by the clock of the writer.
+    `generation`: that in which these witnesses were chosen."""
 
     target: str
     witnesses: frozenset[str]
@@ -123,7 +124,7 @@ class Watch:
 
 
 class IntentState(Enum):
-    """What became of an intent. Staged: given to all DPUs at once. Rolling: in waves."""
+    """The state of an intent. STAGED: for all DPUs at once. ROLLING: in waves."""
 
     STAGED = "staged"
     ROLLING = "rolling"
@@ -134,12 +135,12 @@ class IntentState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A config that was given to the fleet, as YAML in `text`. `created_ms`: on the clock of the writer.
+    """A config for the fleet, as YAML in `text`. `created_ms`: by the clock of the writer.
 
-    Of its roll-out: `soak_s`: how long each wave is watched. `hw_before`: the share of each DPU's megaflows that were
-    in hardware when its wave began, in thousandths, where it was known. `down_before`: the targets of health checks
-    that were down when it began. `unfit_before`: the DPUs that were not fit when their wave began. `is_paused`: whether
-    the next wave waits for an operator.
+    Its roll-out: `soak_s`: how long each wave is watched. `hw_before`: the share of each DPU's megaflows that were in
+    hardware when its wave began, in thousandths, if known. `down_before`: the targets of health checks that were down
+    when it began. `unfit_before`: the DPUs that were not fit when their wave began. `is_paused`: whether the next wave
+    waits for an operator.
     """
 
     number: int
@@ -156,14 +157,14 @@ class Intent:
     is_paused: bool = False
 
     def ended(self, state: IntentState, comment: str | None = None) -> Intent:
-        """Return the intent in another state, without what its roll-out stored. `comment`: None: as it is."""
+        """Return the intent in another state, without the data of its roll-out. `comment`: None to keep it."""
         kept = {name: getattr(self, name) for name in ("number", "text", "digest", "author", "created_ms", "soak_s")}
         return Intent(**kept, state=state, comment=self.comment if comment is None else comment)
 
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """A time in which commands change nothing. `scope`: `fleet`, of the only one. `until_ms`: since 1970."""
+    """A time in which commands change nothing. `scope`: always `fleet`. `until_ms`: since 1970."""
 
     scope: str
     until_ms: int
@@ -173,11 +174,11 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An entry of the history: a change of the fleet, who made it, and why. `at_ms`: on the clock of the writer.
+    """An entry of the history: a change of the fleet, its author, and the reason. `at_ms`: by the clock of the writer.
 
-    `author`, `host`: by their own account. `text`: what, in the words of the command. `certificate`: the name (CN) in
-    that of the connection; empty if it had none, as at the unix socket. `changed`: from what to what. `config`: the
-    number of the one that it gave; 0 if none.
+    `author`, `host`: as the command reported them, unchecked. `text`: the command in words. `certificate`: the CN of
+    the connection's certificate; empty if it had none, as at the unix socket. `changed`: old and new values. `config`:
+    the number of the config that it wrote; 0 if none.
     """
 
     number: int
@@ -193,15 +194,15 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """What the store holds at one generation. Clients that do not write have no intents, actions, freezes, silent.
+    """The contents of the store at one generation. Clients that do not write have no intents, actions, freezes, silent.
 
-    `format`: what a reader must know. `generation` orders the views of one store, and identifies none: a store that is
-    created anew, or whose files are of a backup, reaches the same number with other rows. `store_id`: the UUID of its
-    row of `Fleet`, which relays pass on too. `commit_id`: a random number of the transaction. `content`: a hash of its
-    services. `intent`: the current one; 0 if none yet. `ack`: the generation that the DPUs of a wave are waited for.
+    `format`: the one that readers must know. `generation`: orders the views of one store, but does not identify them: a
+    store that is recreated, or restored from files, reaches the same number with other rows. `store_id`: the UUID of
+    its row of `Fleet`, the same at relays. `commit_id`: a random number of the transaction. `content`: a hash of its
+    services. `intent`: the current one; 0 if none yet. `ack`: the generation that the DPUs of a wave must apply.
     `wave`: DPUs of this wave and of earlier ones have the services of the roll-out: those in `staged`, and not those in
-    `removed`; 0 if there is none. `switch_at_ms`: when DPUs switch to it; in the past, or 0: at once. `silent`: DPUs
-    that have not reported for long by the clock of the controller."""
+    `removed`; 0 if there is none. `switch_at_ms`: when DPUs switch to it; at once if that is past, or 0. `silent`: DPUs
+    without a new report for long, by the clock of the controller."""
 
     name: str
     format: int
@@ -226,17 +227,17 @@ class FleetView:
 
     @property
     def commit(self) -> str:
-        """What identifies the view within its store, as a DPU reports it."""
+        """Return the identity of the view within its store, as a DPU reports it."""
         return f"{self.commit_id}/{self.content}"
 
     @property
     def service_names(self) -> frozenset[str]:
-        """Those of its services, of which each may have a row for each site."""
+        """Return the names of its services, each of which may have a row per site."""
         return frozenset(each.service for each in self.services.values())
 
     @property
     def rolled_out(self) -> FleetView:
-        """The view after the roll-out: its services in use, and no roll-out."""
+        """Return the view after the roll-out: its services in use, and no roll-out."""
         stay = {name: each for name, each in self.services.items() if name not in self.removed}
         return replace(self, services={**stay, **self.staged}, staged={}, removed=frozenset(), wave=0)
 
@@ -250,14 +251,14 @@ class FleetView:
 
     @property
     def concerned(self) -> dict[str, Dpu]:
-        """The DPUs that serve what the roll-out adds, changes or removes, by name."""
+        """Return the DPUs whose services the roll-out adds, changes or removes, by name."""
         names = {*self.staged, *self.removed}
         rows = (rows.get(name) for name in names for rows in (self.services, self.staged))
         return self.serving(filter(None, rows))
 
     def of_dpu(self, name: str) -> FleetView:
-        """Return the view that a DPU installs: the services that it serves, and no other DPU. With those of the
-        roll-out if its wave has begun. A DPU that is not of the fleet is in no group."""
+        """Return the view that a DPU installs: the services that it serves, and no other DPU. It has the services of
+        the roll-out if the DPU's wave has begun. A DPU outside of the fleet is in no group."""
         dpu = self.dpus.get(name)
         view = self if dpu is None or dpu.wave > self.wave else self.rolled_out
         groups = frozenset[str]() if dpu is None else dpu.groups
@@ -267,11 +268,11 @@ class FleetView:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a transaction changes; all that is missing stays as it is. A value of None removes the row of that key.
+    """The changes of one transaction; all else stays as it is. In a map, None removes the row of that key.
 
-    Values are whole: of the blocks of a service only those that differ are sent. Services that differ get the new
-    generation, whatever their own says. `removed`, `silent`: all names. `ack`: `ACK_THIS`: the generation of this
-    transaction. `generation`: above the one before; None: the next one. Only a restore gives it.
+    Values are whole, but of a service's blocks only those that differ are sent. Services that differ get the new
+    generation, whatever their own is. `removed`, `silent`: all names. `ack`: `ACK_THIS` for the generation of this
+    transaction. `generation`: above the one before; None for the next one. Only a restore sets it.
     """
 
     services: Mapping[str, StoredService | None] = field(default_factory=dict)
@@ -297,14 +298,14 @@ ACK_THIS = -1
 
 @dataclass(frozen=True, slots=True)
 class DpuStatus:
-    """What a DPU reports of itself: its row in the database of states. Times are those of its clock.
+    """The report of a DPU: its row in the database of states. Times are by its clock.
 
-    `applied`: the generation that its bridge has, since `applied_ms`; `store`, `commit`: the `store_id` and the
+    `applied`: the generation that its bridge has, since `applied_ms`. `store`, `commit`: the `store_id` and the
     `commit` of that view; empty if not known. `certificate_ends_s`: since 1970; 0 if not known, or it has none.
-    `error`: why a newer generation is not applied. `drift`: digests of the blocks read back from the bridge, of
+    `error`: why it has not applied a newer generation. `drift`: digests of the blocks read back from the bridge, of
     services that differ. `verdicts`: megaflows by verdict, counted when the bridge had the generation `sampled`.
-    `down`: targets of which it is a witness and that it cannot reach, by the witnesses of generation `voted`; 0 if it
-    does not vote. `is_fit`: its bridge is right, and it can reach most backends that are up by votes."""
+    `down`: targets that it cannot reach, of those whose witness it is. `voted`: the generation with these witnesses; 0
+    if it does not vote. `is_fit`: whether its bridge is right, and it can reach most backends that are up by votes."""
 
     name: str
     version: str = ""
@@ -325,8 +326,8 @@ class DpuStatus:
 
     @property
     def bounded(self) -> DpuStatus:
-        """The part that the schema takes: the start of texts, the first entries by name, and no longer names. With the
-        certificate of a DPU a client can write anything, and 1,000 reports have to fit the memory."""
+        """Return the part that the schema accepts: the start of texts, and the first entries by name, without long
+        names. With the certificate of a DPU a client can write anything, and 1,000 reports must fit in memory."""
         return replace(
             self,
             version=self.version[:MAX_NAME],
@@ -340,9 +341,9 @@ class DpuStatus:
 
 
 MAX_NAME, MAX_ERROR = 128, 1000
-"""Characters of names, and of an error; `xenoovs status` on the DPU has all of it."""
+"""Most characters of names, and of an error; `xenoovs status` on the DPU shows all of it."""
 MAX_DRIFT, MAX_VERDICTS, MAX_DOWN = 1000, 32, 16_384
-"""Entries: a config has 1,000 services, and all of 1,000 services with 16 targets of their own may be down."""
+"""Most entries. A config has 1,000 services, and all targets of 1,000 services with 16 targets each may be down."""
 
 
 def _names(names: Iterable[str]) -> Iterator[str]:
@@ -350,7 +351,7 @@ def _names(names: Iterable[str]) -> Iterator[str]:
 
 
 class Standing(Enum):
-    """How what a DPU has compares with what the store has."""
+    """How the generation of a DPU compares with that of the store."""
 
     APPLIED = "applied"
     BEHIND = "behind"
@@ -359,7 +360,7 @@ class Standing(Enum):
 
 
 def standing(view: FleetView, status: DpuStatus) -> Standing:
-    """Return how what a DPU reports compares with a view. The number alone decides for agents of earlier versions."""
+    """Return how the report of a DPU compares with a view. For agents of earlier versions only the number counts."""
     if status.store and view.store_id and status.store != view.store_id:
         return Standing.OTHER_STORE
     if status.applied > view.generation:
@@ -369,8 +370,8 @@ def standing(view: FleetView, status: DpuStatus) -> Standing:
 
 
 def lacks(view: FleetView, status: DpuStatus, *, least: int | None = None) -> str:
-    """Return in words why a DPU does not have what the store has; an empty text if it has. `least`: a generation that
-    is enough, of the store as it is; None for only the newest one is."""
+    """Return why a DPU does not have what the store has; empty if it has. `least`: a generation of this store that is
+    enough; None if only the newest one is."""
     now = standing(view, status)
     if now is Standing.APPLIED or (
         now is Standing.BEHIND and least is not None and least <= status.applied < view.generation
