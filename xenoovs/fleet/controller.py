@@ -1,4 +1,4 @@
-"""The controller of a fleet: reconciles its store with intents and reports of DPUs, as long as its server leads."""
+"""The controller of a fleet: reconciles its store with intents and reports of DPUs while its server leads."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from xenoovs.fleet.snapshot import clocks_ms
 from xenoovs.store.client import CommitOutcome, DpuStatusReader, StoreClient
 from xenoovs.store.view import Action, Changes, DpuStatus, FleetView
 
-# The sign of an active controller on this host: a lock of the directory of its store.
+# The sign of an active controller on this host: a lock on the directory of its store.
 #
-# The kernel ends the lock with the process, and it leaves no file. It is a read lock, because a second controller on a
-# host does no harm. It belongs to the open file (fcntl(2), "Open file description locks"): the status page asks in the
-# process of the controller, and a lock of the process would end when the page closes the directory.
+# The kernel releases the lock when the process exits, and no file is left. It is a read lock, because a second
+# controller on a host does no harm. It belongs to the open file (fcntl(2), "Open file description locks"): the status
+# page tests it in the controller's process, and a lock of the process would end when the page closes the directory.
 
 
 _FLOCK = "hhqqi0q"
@@ -44,14 +44,14 @@ _FLOCK = "hhqqi0q"
 
 
 class ActiveSign:
-    """The sign of one controller."""
+    """The lock by which one controller shows that it is active."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._descriptor: int | None = None
 
     def show(self, *, is_active: bool) -> None:
-        """Show whether the controller is active. A restored store has another directory, so each time it is opened."""
+        """Take or release the lock. The directory is opened each time, as a restored store has another one."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -62,14 +62,14 @@ class ActiveSign:
 
 
 def no_controller(directory: Path | None, *, is_leader: bool) -> list[str]:
-    """Return the problem that no controller of this host decides although its server leads; otherwise nothing."""
+    """Return the problem that no controller of this host is active although its server leads; else empty."""
     if directory is None or not is_leader or is_shown(directory):
         return []
     return ["no controller is active on this host, whose server leads: start `xenoovs fleet serve`"]
 
 
 def is_shown(directory: Path) -> bool:
-    """Return whether a controller with this directory is active. It asks without a lock of its own."""
+    """Return whether a controller with this directory is active. It tests the lock without taking one."""
     with suppress(OSError):
         descriptor = _opened(directory)
         try:
@@ -93,13 +93,13 @@ def _whole_file(kind: int) -> bytes:
 
 
 _COALESCE_S = 0.05
-"""Changes that come within this time are one transaction."""
+"""Changes within this time become one transaction."""
 _POLL_S = 0.2
 _RETRY_S = 1.0
 
 
 class Log(Protocol):
-    """Where a controller reports events."""
+    """The log of a controller."""
 
     def info(self, event: str, **facts: object) -> None: ...
 
@@ -120,8 +120,8 @@ class FleetController:
         log: Log,
         switch_after_s: float = SWITCH_AFTER_S,
     ) -> None:
-        """`bind_operators`: gives their role what it may change in a freeze, or without. `changed`: set by both clients
-        on news. `switch_after_s`: from a decision to the switch; 0: DPUs at once."""
+        """`bind_operators`: sets what operators may change, in a freeze (True) or without. `changed`: set by both
+        clients on news. `switch_after_s`: from a decision until DPUs switch; 0 if they switch at once."""
         self._store, self._states, self._changed, self._log = store, states, changed, log
         self._sign, self._bind_operators = sign, bind_operators
         self._is_frozen: bool | None = None
@@ -144,7 +144,7 @@ class FleetController:
             if not self._is_active:
                 continue
             if problem := self._store.connection.problem:
-                # What the view has is old, and nothing can be written until it is new.
+                # The view is outdated, and nothing can be written until it is current.
                 self._warn_once(problem)
                 continue
             if is_news:
@@ -153,13 +153,13 @@ class FleetController:
                 self._decide()
                 self._follow_freeze()
             except XenoovsError as problem:
-                # Such as a store that is lost, or an intent in use that a newer version cannot decide.
+                # Such as a lost store, or an intent in use that a newer version cannot decide.
                 self._decided = None
                 self._warn_once(problem)
                 time.sleep(_RETRY_S)
 
     def _decide(self) -> None:
-        """Write what the store lacks, and the next step of a roll-out. Raises XenoovsError."""
+        """Write what the store lacks, or the next step of a roll-out. Raises XenoovsError."""
         view = self._store.view()
         if view is None:
             return
@@ -186,7 +186,7 @@ class FleetController:
         self._roll_out(view, statuses)
 
     def _follow_freeze(self) -> None:
-        """Let the database refuse in a freeze what operators change by any program. Raises XenoovsError."""
+        """Make the database refuse changes by operators in a freeze, whatever their program. Raises XenoovsError."""
         view = self._store.view()
         is_frozen = False
         if view is not None and view.freezes:
@@ -244,7 +244,7 @@ class FleetController:
             )
 
     def _commit(self, view: FleetView, changes: Changes) -> bool:
-        """Return whether changes were written. Raises XenoovsError."""
+        """Write changes. Return whether they were written. Raises XenoovsError."""
         if changes.wave:
             statuses = self._states.statuses()
             if statuses is None:
@@ -254,7 +254,7 @@ class FleetController:
         changes = self._timed(view, changes)
         outcome = self._store.commit(view.generation, changes)
         if outcome is not CommitOutcome.COMMITTED:
-            # The next view shows what another controller, or this transaction, has left.
+            # The next view shows what another controller, or this transaction, has written.
             self._log.info("not written; reading again", generation=view.generation, outcome=outcome.value)
             return False
         if changes.wave:
@@ -269,7 +269,7 @@ class FleetController:
         return with_entry(view, changes, Action(0, time_ms(), "controller", text, socket.gethostname()))
 
     def _report_entries(self) -> None:
-        """Log each new entry of the history, also where another controller decides."""
+        """Log each new entry of the history, also if another controller is active."""
         view = self._store.view()
         if view is None or view is self._reported:
             return
@@ -304,7 +304,7 @@ class FleetController:
         is_active = connection.is_connected and connection.is_leader
         if is_active is not self._is_active:
             self._is_active, self._is_frozen = is_active, None
-            # A successor has another clock, so what a wave waits for is watched again from its begin.
+            # A newly active controller has another clock, so it watches a wave from its beginning.
             self._health, self._watch = FleetHealth(self._memo), WaveWatch()
             self._sign.show(is_active=is_active)
             if is_active:

@@ -1,7 +1,7 @@
-"""The health of a fleet's backends and DPUs: witnesses of each target of health checks, votes, and what follows.
+"""The health of a fleet's backends and DPUs: witnesses of each target of health checks, votes, and their effects.
 
-A few DPUs, the witnesses of a target, probe it as its service says. More than half of them decide for all DPUs.
-No rack has that many, so one DPU or one rack that cannot reach anything decides nothing.
+A few DPUs, the witnesses of a target, probe it as its service configures. More than half of them decide for all DPUs.
+No rack has so many, so a single DPU or rack that is cut off decides nothing.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from xenoovs.model.next_hop import Tunneled, mac_of
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, Standing, Watch, standing
 
 WITNESSES = 5
-"""Of a target, where there are so many DPUs: three decide, and two may be wrong or silent."""
+"""Witnesses of a target, if there are so many DPUs: three decide, and two may be wrong or silent."""
 REPORT_S = 60.0
-"""Between two reports without news; of 1,000 DPUs that is 17 transactions a second."""
+"""Time between two reports without news; 1,000 DPUs make 17 transactions a second."""
 SILENT_S = 3 * REPORT_S
 """After three missed reports a DPU is silent, by the clock of the controller."""
 _DIGEST_DIGITS = 8
@@ -47,28 +47,28 @@ _ODD = 0x9E3779B97F4A7C15
 """Spreads the bits of a product over its upper half: 2**64 divided by the golden ratio (Knuth, TAOCP 3, 6.4)."""
 
 Targets = Mapping[str, tuple[BackendName, ...]]
-"""The backends that each target is the health check of."""
+"""The backends whose health check each target is."""
 
 
 def target_of(service: Service, backend: Backend) -> str | None:
     """Return the target of a backend's health check: `ADDRESS/PROBE/PORT`; None if there is no check. Services that
-    probe a server in the same way share a target. What differs from the defaults of `health`, such as a path, is in a
-    digest behind it. No DPU of a fleet runs programs. Of a remote without probe BFD may know: `REMOTE/bfd/KEY`."""
+    probe a server in the same way share a target. Settings other than the defaults of `health`, such as a path, are in
+    a digest at its end. There is none for `exec`. A remote without a probe may have BFD: `REMOTE/bfd/KEY`."""
     health, hop = service.health, backend.next_hop
     if health is None or health.probe in (ProbeKind.NONE, ProbeKind.EXEC):
         return f"{hop.remote}/bfd/{hop.key}" if isinstance(hop, Tunneled) else None
     port = probe_port(service, backend)
     where = backend.address or mac_of(backend.next_hop) or f"{service.name}.{backend.name}"
-    # ARP asks for the VIP.
+    # An ARP probe asks for the VIPs.
     way = _way(health, None if backend.address is not None else tuple(map(str, service.claim.vips)))
     return f"{where}/{health.probe.value}/{'-' if port is None else port}{way}"
 
 
 @lru_cache(maxsize=1024)
 def _way(health: Health, vips: tuple[str, ...] | None) -> str:
-    """Return a digest of what a health check has besides probe and port, after `/`; an empty text: only defaults."""
+    """Return `/` and a digest of a health check's settings besides probe and port; empty if all are defaults."""
     default = Health(health.probe, health.port)
-    # A target is shared by services that differ in these.
+    # Services that differ in these share a target.
     own = replace(health, max_down=default.max_down, on_all_down=AllDown.KEEP, ramp_ms=None)
     differs = {f.name: getattr(own, f.name) for f in fields(own) if getattr(own, f.name) != getattr(default, f.name)}
     if vips is not None:
@@ -94,14 +94,14 @@ def _targets_of_one(service: Service) -> tuple[tuple[str, BackendName], ...]:
 
 
 class WitnessPanel(NamedTuple):
-    """How many witnesses a target has, and how many of these may be of one rack."""
+    """How many witnesses a target has, and how many of them may be in one rack."""
 
     size: int
     most_of_rack: int
 
 
 def quorum(size: int) -> int:
-    """Return how many votes of so many witnesses decide."""
+    """Return how many votes decide, of `size` witnesses."""
     return size // 2 + 1
 
 
@@ -111,8 +111,8 @@ def members(dpus: Mapping[str, Dpu], groups: Collection[str] = ()) -> list[Dpu]:
 
 
 def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
-    """Return the largest panel, up to `WITNESSES`, of which no rack has a quorum; in one rack alone, all may be of it.
-    It depends on all members: after a loss of most, the rest decides nothing."""
+    """Return the largest panel, up to `WITNESSES`, in which no rack has a quorum; if there is one rack, all may be in
+    it. It depends on all members, so after a loss of most of them the rest decides nothing."""
     racks, number = Counter(racks_of_members), len(racks_of_members)
     for size in range(min(WITNESSES, number), 1, -1):
         if sum(min(each, size // 2) for each in racks.values()) >= size:
@@ -121,17 +121,17 @@ def _panel_of(racks_of_members: Collection[str]) -> WitnessPanel:
 
 
 class Candidates:
-    """The DPUs that may be witnesses of targets. Each has a rank for a target, by rendezvous hash, and the first ones
-    are chosen. So a DPU that leaves is replaced in its own targets, and nothing else changes."""
+    """The DPUs that may be witnesses of targets. Each has a rank for a target, by rendezvous hash, and those of the
+    lowest ranks are chosen. So when a DPU leaves, only its own targets get another witness."""
 
     def __init__(self, racks: Mapping[str, str]) -> None:
-        """Begin without ranks. `racks`: as of `racks_of`."""
+        """`racks`: the result of `racks_of`."""
         self.panel, self._racks = _panel_of(racks.values()), racks
         self._hashes = [(_hash(name), name) for name in racks]
         self._first: dict[str, tuple[str, ...]] = {}
 
     def witnesses(self, target: str, fit: Collection[str]) -> frozenset[str]:
-        """Return the witnesses of a target. DPUs that are not fit come last."""
+        """Return the witnesses of a target. DPUs that are not fit are chosen last."""
         chosen = self._chosen(name for name in self._first_of(target) if name in fit)
         if len(chosen) == self.panel.size:
             return frozenset(chosen)
@@ -149,7 +149,7 @@ class Candidates:
         return chosen
 
     def _first_of(self, target: str) -> tuple[str, ...]:
-        """Return the DPUs of the lowest ranks. Mostly they are enough, and of 1,000 they are found faster than all."""
+        """Return the DPUs of the lowest ranks. These are mostly enough, and faster to find than the order of 1,000."""
         if target not in self._first:
             below = _MASK * 3 * _FIRST // max(1, len(self._hashes))
             self._first[target] = tuple(self._ranked(target, below=below)[:_FIRST])
@@ -163,7 +163,7 @@ class Candidates:
 
 
 def racks_of(dpus: Iterable[Dpu]) -> dict[str, str]:
-    """Return the racks of DPUs by their names. Those whose rack is not known have one each."""
+    """Return the rack of each DPU by name. A DPU whose rack is not known has its own."""
     return {dpu.name: f"rack {dpu.rack}" if dpu.rack else f"dpu {dpu.name}" for dpu in dpus}
 
 
@@ -176,15 +176,15 @@ def _hash(text: str) -> int:
 
 
 class Silence:
-    """Notes when a controller has heard of each DPU, by its own clock: those of DPUs may be wrong."""
+    """Records when a controller got the newest report of each DPU, by its own clock: those of DPUs may be wrong."""
 
     def __init__(self) -> None:
         self._heard: dict[str, tuple[int, float]] = {}
 
     def silent(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> frozenset[str]:
-        """Return the names of the DPUs whose report has not changed for `SILENT_S`. The first report that it sees
-        counts as new, except of a DPU that was silent by another controller. Without `statuses` nothing is heard of any
-        DPU, so nothing changes. `now_s` never goes back."""
+        """Return the names of the DPUs whose report has not changed for `SILENT_S`. The first report counts as new,
+        except that of a DPU that was silent for another controller. Without `statuses` there are no reports of any DPU,
+        so the result is that of the view. `now_s` never goes back."""
         if statuses is None:
             self._heard = {}
             return view.silent
@@ -200,12 +200,12 @@ class Silence:
         return frozenset(name for name, age_s in self.ages_s(now_s).items() if age_s >= SILENT_S)
 
     def ages_s(self, now_s: float) -> dict[str, float]:
-        """Return how long ago it has heard of each DPU."""
+        """Return the age of each DPU's newest report."""
         return {name: now_s - heard_s for name, (_, heard_s) in self._heard.items()}
 
 
 def fit_dpus(view: FleetView, statuses: Mapping[str, DpuStatus]) -> frozenset[str]:
-    """Return the names of the DPUs whose votes count: members that vote, are not silent, and are fit by the fleet."""
+    """Return the names of the DPUs whose votes count: members that vote, are not silent, and not unfit."""
     return frozenset(
         dpu.name
         for dpu in members(view.dpus)
@@ -217,7 +217,7 @@ def fit_dpus(view: FleetView, statuses: Mapping[str, DpuStatus]) -> frozenset[st
 
 
 class VoteResult(Enum):
-    """The result of the votes on a target. NO_QUORUM: it stays as it was."""
+    """The result of the votes on a target. NO_QUORUM: the target keeps its state."""
 
     DOWN = "down"
     UP = "up"
@@ -226,7 +226,7 @@ class VoteResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """The votes on a target, by witness. `silent` do not count: no report, not fit, or none since they were chosen."""
+    """The witnesses of a target by vote. `silent`: not fit, or without a report since they were chosen."""
 
     down: frozenset[str]
     up: frozenset[str]
@@ -234,7 +234,7 @@ class Votes:
 
     @property
     def text(self) -> str:
-        """The votes, in words."""
+        """Return the votes in words."""
         down, up, silent = (len(names) for names in (self.down, self.up, self.silent))
         others = "".join(f", {number} {vote}" for number, vote in ((up, "up"), (silent, "nothing")) if number)
         return f"of {counted(down + up + silent, 'witness', 'witnesses')} {down} say down{others}"
@@ -249,7 +249,7 @@ class Votes:
 
 def votes_on(view: FleetView, watch: Watch, statuses: Mapping[str, DpuStatus], fit: Collection[str]) -> Votes:
     """Return the votes on a target. A witness has voted once it has reported on the generation that chose it, of this
-    store: one that follows another history does not know that it is a witness."""
+    store: a DPU of another store is not informed that it is a witness."""
     down, up = set[str](), set[str]()
     for name in watch.witnesses:
         status = statuses.get(name)
@@ -265,8 +265,8 @@ def votes_on(view: FleetView, watch: Watch, statuses: Mapping[str, DpuStatus], f
 
 @dataclass(frozen=True, slots=True)
 class FleetTarget:
-    """A target of a fleet. `groups`: whose DPUs serve it; empty for all. `is_staged`: only a roll-out has it.
-    `begins_down`: it is new, and down before the first votes."""
+    """A target of a fleet. `groups`: those whose DPUs serve it; empty for all. `is_staged`: whether only a roll-out has
+    it. `begins_down`: whether it is new, and down before the first votes."""
 
     groups: frozenset[str] = frozenset()
     begins_down: bool = False
@@ -288,7 +288,7 @@ def fleet_targets(config: FleetServices, targets: Targets, view: FleetView) -> d
 
 
 def merged(in_use: Mapping[str, FleetTarget], staged: Mapping[str, FleetTarget]) -> dict[str, FleetTarget]:
-    """Return the targets of the config in use, and of that of a roll-out."""
+    """Return the targets of the config in use together with those of a roll-out."""
     found = dict(in_use)
     for target, new in staged.items():
         if (old := in_use.get(target)) is None:
@@ -323,8 +323,8 @@ def next_watches(
     may_choose: bool,
     memo: Memo | None = None,
 ) -> dict[str, Watch | None]:
-    """Return the rows that differ: new targets, verdicts, witnesses. `statuses`: None if not known. `may_choose`:
-    whether witnesses that are not fit are replaced; if less than half of all members are fit, the store is at fault."""
+    """Return the changed rows: new targets, verdicts, witnesses. `statuses`: None if not known. `may_choose`: whether
+    to replace witnesses that are not fit; if less than half of all members are fit, the store is at fault."""
     fit = frozenset[str]() if statuses is None else fit_dpus(view, statuses)
     may_choose = may_choose and 2 * len(fit) >= len(members(view.dpus))
     reported_down = frozenset[str]().union(*(status.down for status in (statuses or {}).values()))
@@ -352,15 +352,15 @@ def next_watches(
 
 
 def _voters(view: FleetView, groups: frozenset[str], *, is_staged: bool) -> list[Dpu]:
-    """Return the DPUs that may be witnesses of the targets of such services. What only a roll-out has, those can probe
-    whose wave has begun; before the first one, those of that one."""
+    """Return the DPUs that may be witnesses of targets with these groups. Only DPUs whose wave has begun can probe a
+    target that only a roll-out has; before the first wave, those of the first wave."""
     dpus = members(view.dpus, groups)
     wave = view.wave or min((dpu.wave for dpu in dpus), default=0)
     return [dpu for dpu in dpus if not is_staged or dpu.wave <= wave] or dpus
 
 
 def changed_health(view: FleetView, watches: Mapping[str, Watch | None]) -> dict[str, bool]:
-    """Return the targets that go down (True) or come up by a change of rows."""
+    """Return the targets that a change of rows takes down (True) or up (False)."""
     was_down = {target for target, watch in view.watches.items() if watch.is_down}
     return {
         target: watch.is_down
@@ -370,7 +370,7 @@ def changed_health(view: FleetView, watches: Mapping[str, Watch | None]) -> dict
 
 
 def down_backends(targets: Targets, watches: Iterable[Watch]) -> dict[str, dict[str, float]]:
-    """Return since when backends are down, in seconds on the clock of the writer, by service and name."""
+    """Return since when backends are down, in seconds by the clock of the writer, by service and name."""
     down = defaultdict[str, dict[str, float]](dict)
     for watch in watches:
         for service, backend in targets.get(watch.target, ()) if watch.is_down else ():
@@ -383,7 +383,7 @@ def down_backends(targets: Targets, watches: Iterable[Watch]) -> dict[str, dict[
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityHistory:
-    """What was decided about one config so far. `ejections`: by service; none without a backend that is down."""
+    """The decisions about one config so far. `ejections`: by service, for services with a backend that is down."""
 
     ejections: Mapping[str, Ejection] = field(default_factory=dict)
     starts: SlowStarts = field(default_factory=SlowStarts)
@@ -394,7 +394,7 @@ class AvailabilityHistory:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether time alone may change something."""
+        """Return whether time alone may change the availability."""
         return bool(self.starts.begun) or any(each.held for each in self.ejections.values())
 
     def availability(self, balancer: Balancer, *, now_s: float) -> Availability:
@@ -413,19 +413,19 @@ def followed(
     now_s: float,
 ) -> AvailabilityHistory:
     """Return the history after backends went down or came up. `balancer` has the weights in use. `down`: since when, by
-    service and name, perhaps on another clock. `known`: what the store has, for the first call."""
+    service and name, perhaps by another clock. `known`: the shares in the store, for the first call."""
     is_first = before.starts.balancer is None
     ejections = {}
     for service in balancer.services:
         if (names := down.get(service.name)) and service.health is None:
-            # By BFD, which no `max_down` limits; without any backend left a service stays as it is.
+            # Down by BFD, which has no `max_down`. If no backend is left, the service stays as it is.
             away = with_away({}, (service,), {service.name: frozenset(names)})
             ejections[service.name] = Ejection(names, away.get(service.name, frozenset()))
         elif names and service.health is not None:
             old = before.ejections.get(service.name, Ejection())
             if is_first:
                 old = Ejection(ejected=frozenset(name for name in names if known.get((service.name, name)) == 0))
-            # A backend that is still down by votes has failed its last probes, of which the first was sent so long ago.
+            # A backend that is still down by votes has failed its last probes; `fall_s` ago the first one was sent.
             failing = dict.fromkeys(old.held, now_s - fall_s(service.health))
             ejections[service.name] = decide_ejections(replace(old, down=names), service, failing, now_s=now_s)
     ejected = {name: each.ejected for name, each in ejections.items() if each.ejected}
@@ -434,7 +434,7 @@ def followed(
 
 
 def fall_s(health: Health) -> float:
-    """Return how long a health check takes at most to find that a backend is down, in seconds."""
+    """Return the longest time, in seconds, that a health check takes to find that a backend is down."""
     return (health.interval_ms + (health.fall - 1) * health.fast_interval_ms + health.timeout_ms) / 1000
 
 
@@ -442,17 +442,17 @@ def fall_s(health: Health) -> float:
 
 
 MAX_UNFIT = Fraction(3, 10)
-"""No more than this part of the DPUs is unfit at once: if more report it, their checks are the more likely fault, as
+"""The largest part of the DPUs that may be unfit at once: if more report it, their checks are the more likely fault, as
 with `max_down` of backends."""
 
 
 def max_unfit(dpus: int) -> int:
-    """Return how many of so many DPUs may be unfit at once: never all, and one of two."""
+    """Return how many of `dpus` DPUs may be unfit at once: never all, and one of two."""
     return min(max(1, int(MAX_UNFIT * dpus)), max(0, dpus - 1))
 
 
 def next_unfit(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, Dpu]:
-    """Return the DPUs to change. Those that are unfit already go first; one that is silent stays as it is."""
+    """Return the DPUs that become fit or unfit. Those already unfit come first; a silent one stays as it is."""
     if statuses is None:
         return {}
     heard = {name: status for name, status in statuses.items() if name not in view.silent}
@@ -473,17 +473,17 @@ def next_unfit(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dic
 
 
 _CHOOSE_S = 10.0
-"""Between two choices of witnesses: DPUs that come back after a loss of the store do so one after the other."""
+"""Least time between two choices of witnesses: after a loss of the store, DPUs come back one after the other."""
 
 
 _Config = tuple[FleetServices, Targets]
 
 
 class FleetHealth:
-    """Follows the votes on the targets of a fleet. A controller that takes over goes on from the store."""
+    """Follows the votes on the targets of a fleet. A controller that takes over continues from the store."""
 
     def __init__(self, memo: Memo) -> None:
-        """Begin without votes. `memo`: as of `next_change`."""
+        """`memo`: that of `next_change`."""
         self._memo, self._silence = memo, Silence()
         self._in_use = AvailabilityHistory()
         self._rolled_out: AvailabilityHistory | None = None
@@ -495,14 +495,14 @@ class FleetHealth:
     def step(
         self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, now_ms: int
     ) -> tuple[Changes, FleetAvailability | None]:
-        """Return what follows from the newest votes: rows to write of watches, DPUs that become fit or unfit, and which
-        are silent; and which backends may have clients; None if not known. `now_s`: on a clock that never goes back;
-        `now_ms`: since 1970. Raises XenoovsError: a config of the view cannot be read."""
+        """Return the effects of the newest votes: changed watches, DPUs that become fit or unfit, and silent DPUs, to
+        write; and which backends may have clients, None if not known. `now_s`: on a clock that never goes back;
+        `now_ms`: since 1970. Raises XenoovsError if a config of the view cannot be read."""
         silent = self._silence.silent(view, statuses, now_s=now_s)
         heard = replace(view, silent=silent)
         fit = frozenset[str]() if statuses is None else fit_dpus(heard, statuses)
         votes = {name: (each.down, each.voted, each.is_fit) for name, each in (statuses or {}).items()}
-        # What witnesses are chosen by.
+        # The choice of witnesses depends on these.
         choice = fit, view.dpus, view.wave
         is_due = self._chosen_s is None or now_s - self._chosen_s >= _CHOOSE_S
         may_choose = is_due and self._chosen_of != choice

@@ -12,14 +12,14 @@ from xenoovs.errors import first_names
 from xenoovs.store.view import Action, Changes, Dpu, FleetView, Intent
 
 MAX_ENTRIES, _SPARE = 1000, 100
-"""The controller deletes the oldest beyond these, a hundred at a time: each time is a generation of the fleet."""
+"""The controller deletes older entries than these, a hundred at a time: each deletion makes a generation."""
 MAX_COMMENT, _MAX_TEXT = 200, 1000
 _NAMED = 6
-"""Of backends, DPUs and services that an entry names."""
+"""Most backends, DPUs and services that an entry names."""
 
 
 def with_entry(view: FleetView, changes: Changes, entry: Action, *, changed: str = "") -> Changes:
-    """Return changes with an entry, whose number, config and `changed` they give. `changed`: further, in words."""
+    """Return changes with an entry, after setting its number, config and `changed`. `changed`: more for it."""
     number = max((*view.actions, *changes.actions), default=0) + 1
     given = changes.intents.keys() - view.intents.keys() - {each.config for each in changes.actions.values() if each}
     texts = first_names([*_changed(view, changes), *filter(None, [changed])], most=_NAMED)
@@ -30,7 +30,7 @@ def with_entry(view: FleetView, changes: Changes, entry: Action, *, changed: str
 
 
 def oldest_entries(view: FleetView) -> dict[int, Action | None]:
-    """Return the entries that are to be deleted; none while there are few too many."""
+    """Return the entries to delete; empty while fewer than `_SPARE` are too many."""
     surplus = len(view.actions) - MAX_ENTRIES
     return dict.fromkeys(sorted(view.actions)[:surplus]) if surplus >= _SPARE else {}
 
@@ -63,14 +63,14 @@ def _shown(value: object) -> str:
 
 
 class HistoryEntry(NamedTuple):
-    """An entry, and the config that it gave; None: it gave none, or that is forgotten."""
+    """An entry, and the config that it wrote; None if it wrote none, or the store no longer has it."""
 
     action: Action
     intent: Intent | None = None
 
 
 def history(view: FleetView) -> list[HistoryEntry]:
-    """Return all entries, the newest first. Configs that an earlier version gave have no entry in the store."""
+    """Return all entries, the newest first. Configs of earlier versions have no entry in the store."""
     given = {each.config for each in view.actions.values()}
     earlier = (
         Action(0, each.created_ms, each.author, "apply", config=each.number)
@@ -82,7 +82,7 @@ def history(view: FleetView) -> list[HistoryEntry]:
 
 
 def freeze_text(view: FleetView, *, now_ms: int) -> str:
-    """Return that commands change nothing now, until when, by whom and why; empty if they may."""
+    """Return the message that the fleet is frozen, until when, by whom and why; empty if it is not."""
     for each in view.freezes.values():
         if now_ms < each.until_ms:
             said = printable(f"by {each.author}: {each.reason or 'no comment'}")

@@ -1,7 +1,7 @@
-"""The plan of a fleet: from its intents and overrides to the services and blocks that its store is to have.
+"""The plan of a fleet: the services and blocks that its store must have, by its intents and overrides.
 
-The same view gives the same change in every process, whatever it has in its memory. A view that is as it should be
-gives none. The clock is that of the caller.
+Every process computes the same change from the same view, whatever it has in memory. A view that is right needs no
+change. The clock is that of the caller.
 """
 
 from __future__ import annotations
@@ -70,21 +70,21 @@ from xenoovs.store.view import (
 )
 
 MAX_INTENTS = 20
-"""So many intents stay in the store; of a text of 100 kB that is 2 MB of its file."""
+"""How many intents stay in the store; with texts of 100 kB they take 2 MB of its file."""
 _MAX_REASON = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Availability:
     """Which backends of a config may have clients. `ejected`: those that get none. `ramps`: the part of its clients
-    that each in a slow start has by now. `held`: down, with their clients and no others."""
+    that each backend in a slow start has by now. `held`: those that are down, and keep their clients."""
 
     ejected: Ejected = field(default_factory=dict)
     ramps: Ramps = field(default_factory=dict)
     held: Ejected = field(default_factory=dict)
 
     def of(self, service: Service) -> Availability:
-        """Return the same for one service alone."""
+        """Return the availability of one service alone."""
         ejected, held = (
             {service.name: names[service.name]} if service.name in names else {} for names in (self.ejected, self.held)
         )
@@ -93,7 +93,7 @@ class Availability:
 
 
 class FleetAvailability(NamedTuple):
-    """The same for the config in use, and for that of a roll-out."""
+    """The availability by the config in use, and by that of a roll-out."""
 
     in_use: Availability = Availability()
     rolled_out: Availability = Availability()
@@ -101,9 +101,9 @@ class FleetAvailability(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServiceStep:
-    """What a change does to one service, on the DPUs of `groups`; empty: on all. `was`, `now`: who has which clients;
-    None if it is added, or removed. `old_groups`: of the row that they had. `clients`: the share, 0..1, that had a
-    backend and get another one; a backend that gets another next hop is another one, as on a bridge."""
+    """The change of one service on the DPUs of `groups`; empty for all. `was`, `now`: which backend has which clients;
+    None if the service is added, or removed. `old_groups`: those of its old row. `clients`: the share, 0..1, that had a
+    backend and get another one; a backend with another next hop is another one, as on a bridge."""
 
     name: str
     was: ServiceDecision | None
@@ -118,16 +118,16 @@ class ServiceStep:
 
     @property
     def blocks(self) -> int:
-        """How many are new or get another backend."""
+        """Return how many blocks are new or get another backend."""
         had = () if self.was is None else self.was.active.rows
         return 0 if self.now is None else len({*self.now.active.rows} - {*had})
 
 
 @dataclass(frozen=True, slots=True)
 class FleetChange:
-    """What is to be written, in one transaction. `steps`: in order of names, without services that stay as they are.
-    `ended`: overrides that the config ends: another weight now, or no such backend. `unusable`: their blocks are new.
-    `contested`: as of the function."""
+    """What to write in one transaction. `steps`: by name, without services that stay as they are. `ended`: overrides
+    that the config ends, by another weight or without such a backend. `unusable`: rows whose services get new blocks,
+    and why. `contested`: the result of `_contested`."""
 
     changes: Changes
     steps: tuple[ServiceStep, ...] = ()
@@ -142,14 +142,14 @@ class FleetChange:
 
 @dataclass(frozen=True, slots=True)
 class _IntentText:
-    """A text. Under another name it is the same one."""
+    """The text of an intent. It is equal under another file name."""
 
     text: str
     file: str = field(compare=False)
 
 
 def parse_intent(text: str, *, file: str) -> FleetServices:
-    """Return what the config of a fleet says. Raises ConfigError; FleetRefused: it has what fleets do not support."""
+    """Return the parsed config of a fleet. Raises ConfigError; FleetRefused if it has what fleets do not support."""
     return _parse(_IntentText(text, file))
 
 
@@ -162,7 +162,7 @@ def _parse(given: _IntentText) -> FleetServices:
 
 
 def newest_intent(view: FleetView) -> Intent | None:
-    """Return the intent that all DPUs are to have: the newest that is not in waves and not refused."""
+    """Return the intent for all DPUs: the newest that is not in waves and not refused."""
     apart = (IntentState.REFUSED, IntentState.ROLLING)
     return view.intents.get(max((number for number, one in view.intents.items() if one.state not in apart), default=0))
 
@@ -174,18 +174,18 @@ def rolling_intent(view: FleetView) -> Intent | None:
 
 
 def next_wave(view: FleetView) -> int | None:
-    """Return the next wave with DPUs that the roll-out concerns; None if all of them have had theirs."""
+    """Return the next wave with DPUs that the roll-out concerns; None if there are no more."""
     return min((dpu.wave for dpu in view.concerned.values() if dpu.wave > view.wave), default=None)
 
 
 def concerned(view: FleetView, changes: Changes) -> dict[str, Dpu]:
-    """Return the DPUs that serve what changes, before or after, by name."""
+    """Return the DPUs that serve a changed service, before or after the changes, by name."""
     rows = (row for name, new in changes.services.items() for row in (view.services.get(name), new))
     return view.serving(filter(None, rows))
 
 
 def known_intent(view: FleetView, number: int) -> Intent:
-    """Return the intent with a number. Raises FleetRefused: The history has none."""
+    """Return the intent with a number. Raises FleetRefused if the store has none."""
     intent = view.intents.get(number)
     if intent is None:
         known = first_names([str(n) for n in sorted(view.intents, reverse=True)]) or "none"
@@ -196,19 +196,19 @@ def known_intent(view: FleetView, number: int) -> Intent:
 def next_change(
     view: FleetView, availability: FleetAvailability | None = None, memo: Memo | None = None
 ) -> FleetChange:
-    """Return what the store lacks; an intent that cannot be is refused, and the one before it stays.
+    """Return what the store lacks. An intent that cannot be decided is refused, and the one before it stays.
 
-    `availability`: None: those that have clients now, for callers without votes. `memo`: of the views before. Of a
-    roll-out it begins the first wave, and keeps its services up to date with overrides. When the next wave begins
-    depends on what DPUs report (`rollout.next_step`). Raises XenoovsError: the intent in use cannot be decided any
-    more, such as after a change of overrides.
+    `availability`: None for callers without votes, by which the backends that have clients now stay available. `memo`:
+    that of earlier views. It begins the first wave of a roll-out, and updates its services for overrides; reports of
+    DPUs decide when the next wave begins (`rollout.next_step`). Raises XenoovsError if the intent in use cannot be
+    decided any more, such as after a change of overrides.
     """
     intent, rolling, memo = newest_intent(view), rolling_intent(view), memo or Memo()
     in_use, rolled_out = availability or (None, None)
     has_begun = bool(view.staged or view.removed)
     if (view.wave and not has_begun) or (rolling is None and (view.wave or has_begun)):
-        # Stopped by an operator, who writes no services, or not by this program: without it, all DPUs up to this wave
-        # would get the next config at once.
+        # An operator, who writes no services, or another program has stopped the roll-out. If its wave stayed, all
+        # DPUs up to it would get the next config at once.
         return FleetChange(_without_roll_out(view))
     if rolling is not None and view.wave and next_wave(replace(view, wave=0)) is None:
         # Without DPUs there is no wave to wait for.
@@ -232,7 +232,7 @@ def next_change(
 
 
 def refused(view: FleetView, problem: XenoovsError) -> Changes | None:
-    """Return the changes that refuse the newest intent, which the store rejects; None if it is in use already."""
+    """Return the changes that refuse the newest intent after the store rejects it; None if it is in use already."""
     intent = rolling_intent(view) or newest_intent(view)
     if intent is None or intent.state is IntentState.CURRENT:
         return None
@@ -240,7 +240,7 @@ def refused(view: FleetView, problem: XenoovsError) -> Changes | None:
 
 
 def refusal(view: FleetView, intent: Intent, reason: str) -> Changes:
-    """Return the changes that refuse an intent, and take its roll-out back."""
+    """Return the changes that refuse an intent, and take back its roll-out."""
     is_rolling = view.wave and intent.state is IntentState.ROLLING
     ended = intent.ended(IntentState.REFUSED, f"refused: {reason}"[:_MAX_REASON])
     return replace(_without_roll_out(view) if is_rolling else Changes(), intents={intent.number: ended})
@@ -251,7 +251,7 @@ def _without_roll_out(view: FleetView) -> Changes:
 
 
 def completion(view: FleetView, intent: Intent) -> Changes:
-    """Return the changes that end a roll-out: what is staged is in use, so no flows change by it."""
+    """Return the changes that end a roll-out: the staged services become those in use, which changes no flows."""
     return Changes(
         services={**dict.fromkeys(view.removed), **view.staged},
         staged=dict.fromkeys(view.staged),
@@ -263,7 +263,7 @@ def completion(view: FleetView, intent: Intent) -> Changes:
 
 
 def with_intent(view: FleetView, text: str, services: FleetServices, *, memo: Memo | None = None) -> FleetChange:
-    """Return what a new intent would change; for a plan. Raises FleetRefused, XenoovsError: It cannot be."""
+    """Return what a new intent would change, for a plan. Raises FleetRefused, XenoovsError if it cannot be decided."""
     number = max(view.intents, default=0) + 1
     intent = Intent(number, text, "", "", "", 0, IntentState.STAGED)
     change = _towards(view, intent, services, memo or Memo(), IN_USE)
@@ -274,9 +274,9 @@ def with_intent(view: FleetView, text: str, services: FleetServices, *, memo: Me
 def with_override(
     view: FleetView, name: BackendName, weight: Fraction | None, *, author: str, now_ms: int, memo: Memo | None = None
 ) -> FleetOverride:
-    """Return the override of a backend, after a check that the fleet can have it. `weight`: 0: a drain; None for that
-    of the config, and the override that is returned is the one to end. Raises FleetRefused: there is no such service or
-    backend, or no override to end; XenoovsError: no blocks can have these weights."""
+    """Return the override of a backend, after a check that the fleet can have it. `weight`: 0 for a drain; None to end
+    the override that is returned. Raises FleetRefused if there is no such service or backend, or no override to end;
+    XenoovsError if no blocks can have these weights."""
     intent = newest_intent(view)
     if intent is None:
         raise FleetRefused("the fleet has no config yet; write one with `xenoovs fleet apply FILE --now`")
@@ -317,7 +317,7 @@ def _parsed(intent: Intent) -> FleetServices:
 def _with_staged(
     view: FleetView, change: FleetChange, rolling: Intent, memo: Memo, availability: Availability | None
 ) -> FleetChange:
-    """Return a change of what is in use with that of what is staged, in one transaction."""
+    """Return the change of the services in use together with that of the staged ones, in one transaction."""
     changes = change.changes
     services = _merged_rows(view.services, changes.services)
     rolled_out = replace(view, services=services).rolled_out
@@ -349,8 +349,8 @@ def _merged_rows(
 
 
 def configs_of(view: FleetView, memo: Memo) -> tuple[FleetServices | None, FleetServices | None]:
-    """Return the configs in use and of the roll-out; None if there is none. They have the weights of overrides, and
-    what the DPUs of each site have under the name of its row. Raises XenoovsError."""
+    """Return the configs in use and of the roll-out; None if there is none. They have the weights of overrides, and for
+    each site a service under the name of its row. Raises XenoovsError."""
 
     def of(intent: Intent | None, name: str) -> FleetServices | None:
         if intent is None:
@@ -370,8 +370,8 @@ def stored_shares(view: FleetView, memo: Memo) -> KnownShares:
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """A service as the DPUs of some groups have it, with the weights of overrides. `text`: its row's config. `read`:
-    what every DPU reads from it. `service`: the same under the name of the row."""
+    """A service on the DPUs of some groups, with the weights of overrides. `text`: the config of its row. `read`: the
+    service that every DPU reads from it. `service`: the same under the name of the row."""
 
     groups: frozenset[str]
     text: str
@@ -409,7 +409,7 @@ def _sites_of_one(
     overrides: Mapping[tuple[str, str], Fraction],
     switch: Uplinks,
 ) -> tuple[_Site, ...]:
-    """Return the sites of a service. Raises FleetRefused: In one no backend has a weight."""
+    """Return the sites of a service. Raises FleetRefused if no backend of one has a weight."""
     found, made = list(sites_of(configured, groups, placements, overrides)), list[_Site]()
     for of, used in found:
         where = min(of) if len(found) > 1 else ""
@@ -433,7 +433,7 @@ def _towards(
     name: str,
     availability: Availability | None = None,
 ) -> FleetChange:
-    """Return the change of a view to an intent with the overrides that fit it. `name`: `IN_USE` or `ROLLED_OUT`."""
+    """Return the change from a view to an intent with the overrides that fit it. `name`: `IN_USE` or `ROLLED_OUT`."""
     results = memo.part(name)
     made, ended = _sites(view, given, memo, name)
     stored, unusable = stored_services(view.services.values(), memo, results)
@@ -463,8 +463,8 @@ def _towards(
 
 
 def _predecessors(view: FleetView, sites: Mapping[str, _Site], usable: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the rows that the DPUs of each site have, that of most DPUs first. The claim identifies a service: with
-    another name it is the same."""
+    """Return the rows that the DPUs of each site have, that of most DPUs first. The claim identifies a service, which
+    may have got another name."""
     rows, found = defaultdict[str, list[StoredService]](list), dict[str, tuple[str, ...]]()
     for each in sorted(usable):
         rows[view.services[each].claim].append(view.services[each])
@@ -487,7 +487,7 @@ def _steps(
     stored: Mapping[str, tuple[Service, ServiceDecision]],
     decided: Mapping[str, tuple[ServiceDecision | None, ServiceDecision]],
 ) -> tuple[ServiceStep, ...]:
-    """Return what a change does, also where DPUs get another row than they had. `before`: of `_predecessors`."""
+    """Return the steps of a change, also for DPUs that get another row. `before`: the result of `_predecessors`."""
     had = frozenset(chain.from_iterable(before.values()))
     steps = [
         ServiceStep(split_site(each)[0], None, None, view.services[each].groups) for each in gone if each not in had
@@ -518,7 +518,7 @@ def _steps(
 
 
 def _contested(view: FleetView, sites: Mapping[str, _Site]) -> dict[str, str]:
-    """Return the DPUs that would have two services which no DPU can have together, each with a sentence."""
+    """Return the DPUs that would have two services which no DPU can have together, each with a message."""
     # Services of one group are compared when the config is read.
     crossing = {dpu.groups for dpu in view.dpus.values() if len(dpu.groups) > 1}
     listed, clashes = list(sites.values()), dict[frozenset[str], str]()
@@ -542,7 +542,7 @@ def _require_uncontested(contested: Mapping[str, str]) -> None:
 
 
 def require_groups(view: FleetView, dpu: Dpu) -> None:
-    """Check the groups of a DPU. Raises FleetRefused: It would have services that no DPU can have together."""
+    """Raise FleetRefused if a DPU in these groups would have services that no DPU can have together."""
     view = replace(view, dpus={dpu.name: dpu})
     for intent in filter(None, (newest_intent(view), rolling_intent(view)) if len(dpu.groups) > 1 else ()):
         _require_uncontested(_contested(view, _sites(view, _parsed(intent), Memo(), IN_USE)[0]))
@@ -558,9 +558,9 @@ def _decided(
     failover: Failover | None,
     availability: Availability | None,
 ) -> tuple[ServiceDecision | None, ServiceDecision]:
-    """Return what a service has, under the names that its backends have now, and what it is to have. Raises as
-    `decide`. `before`: how it was configured, and what it has; None if it is new. `failover`: of all DPUs; of ports it
-    counts only which backends share one."""
+    """Return the old decision, under the present names of backends, and the new one. Raises what `decide` raises.
+    `before`: the old config and decision; None if the service is new. `failover`: that of all DPUs; a port matters only
+    as one that backends share."""
     desired = DesiredState(Balancer(replace(_NOWHERE, failover=failover), (service,)))
     was = None if before is None else _followed(service, before)
     previous = Decision.of({} if was is None else {service_ids([service.claim])[service.claim]: was})
@@ -573,7 +573,7 @@ def _decided(
 
 
 def _followed(service: Service, before: tuple[Service, ServiceDecision]) -> ServiceDecision:
-    """Return what a service has, under the names that its backends have now. `before`: as of `_decided`."""
+    """Return the old decision, under the present names of backends. `before`: as for `_decided`."""
     old, after = (Balancer(_NOWHERE, (each,)) for each in (before[0], service))
     ((_, was),) = follow(decision_of(old, {before[0].name: before[1]}), Transition(), before=old, after=after)[
         0
@@ -592,7 +592,7 @@ def _is_same(old: StoredService | None, new: StoredService) -> bool:
 
 
 def _intents(view: FleetView, intent: Intent) -> dict[int, Intent | None]:
-    """Return the states of intents once this one is in use, without the oldest."""
+    """Return the changes of intents once this one is in use; the oldest are removed."""
     if intent.state is IntentState.CURRENT:
         return {}
     current = {n: each for n, each in view.intents.items() if each.state is IntentState.CURRENT and n != intent.number}
@@ -604,7 +604,7 @@ def _intents(view: FleetView, intent: Intent) -> dict[int, Intent | None]:
 def _merged(
     overrides: Iterable[FleetOverride], given: FleetServices
 ) -> tuple[tuple[FleetOverride, ...], tuple[FleetOverride, ...]]:
-    """Return the overrides that hold, and those that the config has ended (docs/adr/0009)."""
+    """Return the overrides that stay, and those that the config ends (docs/adr/0009)."""
     services = {service.name: service for service in given.balancer.services}
     holds, ended = list[FleetOverride](), list[FleetOverride]()
     for each in sorted(overrides, key=lambda each: (each.service, each.backend)):
@@ -618,15 +618,15 @@ def _merged(
 
 
 SWITCH_AFTER_S = 2.0
-"""From a decision until DPUs switch, by default: time to receive the change and to prepare it."""
+"""Default time from a decision until DPUs switch, in which they receive the change and prepare it."""
 MAX_WAIT_S = 5.0
-"""The longest that a DPU waits after it has learned of a change, by any clock. Open vSwitch drops a bundle
-that is idle for 10 s (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`)."""
+"""The longest that a DPU waits after it has received a change, by any clock. Open vSwitch drops a bundle that is idle
+for 10 s (ovs-vswitchd.conf.db(5), `bundle-idle-timeout`)."""
 
 
 def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: float) -> int | None:
-    """Return when DPUs are to switch, in milliseconds since 1970; 0: at once, None: no flows change. A change that
-    takes blocks from backends has a time, as DPUs would disagree about these while it spreads. `after_s`: 0 if none."""
+    """Return when DPUs must switch, in milliseconds since 1970; 0 for at once, None if no flows change. A change that
+    takes blocks from backends has a time, as DPUs would disagree about these while it spreads."""
     if changes.switch_at_ms is not None:
         return changes.switch_at_ms
     touched = changes.services.keys() | changes.staged.keys()
@@ -639,14 +639,14 @@ def switch_time_ms(view: FleetView, changes: Changes, *, now_ms: int, after_s: f
 
 
 def is_awaited(view: FleetView, *, now_ms: int) -> bool:
-    """Return whether the DPUs are about to switch, so that the next change must not be written yet. DPUs that learn of
+    """Return whether the DPUs are about to switch, so that the next change must not be written yet. DPUs that receive
     both changes would make the first one at the time of the second."""
     return 0 < view.switch_at_ms - now_ms <= MAX_WAIT_S * 1000
 
 
 def seconds_to_wait(switch_at_ms: int, *, now_ms: float) -> float:
-    """Return for how long a DPU waits after it has learned of a change; 0: it switches at once. No controller writes a
-    time so far ahead: a longer wait means a clock that is behind."""
+    """Return for how long a DPU waits after it has received a change; 0 if it switches at once. The wait is limited, as
+    a longer one means that a clock is behind."""
     return min(max(0.0, (switch_at_ms - now_ms) / 1000), MAX_WAIT_S)
 
 
@@ -654,11 +654,11 @@ def seconds_to_wait(switch_at_ms: int, *, now_ms: float) -> float:
 
 
 _LATEST_S = MAX_WAIT_S + SETTLE_S
-"""From what the store has as the begin of a drain until the last DPU has begun it."""
+"""Time from the beginning of a drain in the store until the last DPU has begun it."""
 
 
 _Drain = tuple[str, int, float]
-"""A service, when its drain began, in ms by the clock of the writer, and for how many seconds it lasts at most."""
+"""A service, the beginning of its drain in ms by the clock of the writer, and its longest duration in seconds."""
 
 
 def _drains(view: FleetView) -> Iterator[_Drain]:
@@ -679,22 +679,22 @@ def _drains(view: FleetView) -> Iterator[_Drain]:
 
 
 class DrainWatch:
-    """Watches drains by its own clock since it first saw them: none lasts for hours if the host's clock is behind."""
+    """Measures drains by its own clock too, so that none seems to last for hours if the host's clock is behind."""
 
     def __init__(self) -> None:
         self._seen_s: dict[_Drain, float] = {}
 
     def left(self, view: FleetView, *, clocks_ms: Iterable[int], now_s: float) -> dict[str, float]:
-        """Return how many seconds the drain of each service may yet last, by name, for those with `drain: {mode: pin}`.
-        It begins with an override, or the last planned change, and may end earlier on a DPU, which alone knows when its
-        connections are idle. `now_s` never goes back. `clocks_ms`: the time by each clock that may be that of a writer,
-        in ms since 1970. The least age counts; if all are behind, a drain lasts as long as it may at all. Raises
-        XenoovsError: a config of the store cannot be read."""
+        """Return how many seconds the drain of each service may still last, by name, for those with `drain: {mode:
+        pin}`. It begins with an override, or the last planned change. It may end earlier on a DPU, when its connections
+        there are idle. `now_s` never goes back. `clocks_ms`: the time by each clock that may be that of a writer, in ms
+        since 1970. The least age counts; if all clocks are behind, a drain has its longest duration. Raises
+        XenoovsError if a config of the store cannot be read."""
         left = dict[str, float]()
         for each in _drains(view):
             service, began_ms, most_s = each
             watched_s = now_s - self._seen_s.setdefault(each, now_s)
-            # A clock that is behind the begin is not that of its writer.
+            # A clock that is behind the beginning is not that of its writer.
             aged_s = min((aged / 1000 for ms in clocks_ms if (aged := ms - began_ms) >= 0), default=0.0)
             if (left_s := most_s - max(watched_s, aged_s)) > left.get(service, 0):
                 left[service] = left_s
@@ -705,15 +705,15 @@ class DrainWatch:
 
 
 GENERATION_STEP = 1_000_000
-"""DPUs refuse an older generation than they have, and how many came after the export is unknown. With a change a
-second this is enough for 11 days."""
+"""DPUs refuse an older generation than theirs, and how many followed the export is unknown. With one change per second
+this is enough for 11 days."""
 
 
 def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuStatus], *, now_ms: int) -> Changes:
     """Return the changes that restore a fleet: its services with their blocks, DPUs, overrides and configs.
 
-    The new generation is above that of the export and all that DPUs report. It is the time in milliseconds, so each
-    restore of one export has a larger one, also when no DPU has reported by then. Raises FleetRefused: the store has a
+    The new generation is above that of the export and all that DPUs report. It is at least the time in milliseconds, so
+    each restore of one export has a larger one, even if no DPU has reported yet. Raises FleetRefused if the store has a
     config, or the export has services or a config that cannot be used.
     """
     if view.intents or view.services or view.staged or view.overrides:
@@ -728,7 +728,7 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
         next_change(replace(exported, intents=intents), memo=memo)
     except XenoovsError as problem:
         raise FleetRefused(f"the config in use of the export cannot be used: {problem}") from None
-    # A DPU whose key was stolen may report any number, and the fleet would have no larger one left.
+    # A client with a stolen key may report any number, such as the largest one, which the fleet cannot exceed.
     limit = max(exported.generation, now_ms) + 1000 * GENERATION_STEP
     reported = max((each.applied for each in statuses.values() if each.applied <= limit), default=0)
     return Changes(
@@ -744,19 +744,19 @@ def restoring(view: FleetView, exported: FleetView, statuses: Mapping[str, DpuSt
 
 
 def _continued(exported: Mapping[int, Action], own: Mapping[int, Action]) -> dict[int, Action | None]:
-    """Return the history of an export, and after it that of the store, whose numbers begin anew."""
+    """Return the history of an export, followed by that of the store with new numbers."""
     later = enumerate((each for _, each in sorted(own.items())), start=max(exported, default=0) + 1)
     return {**dict.fromkeys(own), **exported, **{number: replace(each, number=number) for number, each in later}}
 
 
 def _ended(intent: Intent) -> Intent:
-    """Return an intent as it is after a restore: no roll-out goes on."""
+    """Return an intent as it is after a restore, which ends a roll-out."""
     if intent.state is not IntentState.ROLLING:
         return intent
     return intent.ended(IntentState.REFUSED, "refused: its roll-out was running when the fleet was exported")
 
 
-# What the store has of services, as a config and the decision for it, and back.
+# The services of the store as a config and its decision, and back.
 
 
 _DIGEST_DIGITS = 16
@@ -765,7 +765,7 @@ T = TypeVar("T")
 
 
 class Memo:
-    """Results of pure functions by name, used again while the arguments are equal. `read`: services of texts so far."""
+    """Results of pure functions by name, reused while the arguments are equal. `read`: parsed services by text."""
 
     def __init__(self) -> None:
         self.read: dict[str, Service] = {}
@@ -773,25 +773,25 @@ class Memo:
         self._parts: dict[str, Memo] = {}
 
     def part(self, name: str) -> Memo:
-        """Return the memo of results under the same names that are kept apart, such as those of another config."""
+        """Return a separate memo for results under the same names, such as those of another config."""
         return self._parts.setdefault(name, Memo())
 
     def each(self, function: Callable[..., T], arguments: Mapping[str, tuple[object, ...]]) -> dict[str, T]:
-        """Return the results by name; other names are dropped. `function`: of a module; each has one set of names."""
+        """Return the results by name, and drop other names of the function. `function`: not a lambda or a method."""
         last = self._last.get(function, {})
         found = dict[str, tuple[tuple[object, ...], T]]()
         for name, given in arguments.items():
             before = last.get(name)
-            # With the newest arguments: the next ones are mostly the very same, which is seen at once.
+            # The newest arguments are stored: the next ones are mostly identical, which is quick to compare.
             found[name] = given, before[1] if before is not None and before[0] == given else function(*given)
         self._last[function] = found
         return {name: result for name, (_, result) in found.items()}
 
 
 IN_USE, ROLLED_OUT = "in use", "rolled out"
-"""The two configs of a fleet: parts of a memo."""
+"""The names of a memo's parts for the two configs of a fleet."""
 _MAX_READ = 4 * MAX_SERVICES
-"""When more services are remembered, all are forgotten, and read once more."""
+"""When the memo has more services, all are dropped, and parsed again."""
 
 Problem = StoredServiceUnusable | ConfigError
 """Why a row of the store cannot be used."""
@@ -801,12 +801,12 @@ def stored_services(
     rows: Iterable[StoredService], memo: Memo, results: Memo
 ) -> tuple[dict[str, tuple[Service, ServiceDecision]], list[Problem]]:
     """Return the services of the store by name, and why some rows cannot be used. Such a row affects no other one.
-    `results`: of the decisions for these rows."""
+    `results`: the memo for the decisions of these rows."""
     if len(memo.read) > _MAX_READ:
         memo.read.clear()
     rows = sorted(rows, key=lambda each: each.name)
     if new := {row.name: row.config for row in rows if row.config not in memo.read}:
-        # All at once is quicker; where one is wrong, each is read alone below.
+        # To parse all at once is quicker. If one is wrong, each is parsed alone below.
         with suppress(ConfigError):
             memo.read |= {new[name]: service for name, service in read_services(new).items()}
     found = results.each(_stored, {row.name: (row, _service_of(row, memo.read)) for row in rows})
@@ -824,7 +824,7 @@ def _service_of(row: StoredService, read: dict[str, Service]) -> Service | Confi
 
 
 def _stored(row: StoredService, service: Service | ConfigError) -> tuple[Service, ServiceDecision] | Problem:
-    """Return the service under the name of its row, which is another one for a site, and the decision for it."""
+    """Return the service under the name of its row, which differs for a site, and the decision for it."""
     if isinstance(service, ConfigError):
         return service
     try:
@@ -835,7 +835,7 @@ def _stored(row: StoredService, service: Service | ConfigError) -> tuple[Service
 
 
 class ViewReader:
-    """Reads the services of a DPU from successive views, and parses only what is new: a thousand take a second."""
+    """Reads the services of a DPU from successive views, and parses only new texts: a thousand take a second."""
 
     def __init__(self) -> None:
         self._last: tuple[tuple[str | bytes, str], Mapping[str, str], Balancer] | None = None
@@ -844,8 +844,8 @@ class ViewReader:
     def read(
         self, services: Iterable[StoredService], local: str | bytes, *, file: str, sources: ConfigSources | None = None
     ) -> tuple[Balancer, Stored]:
-        """Return the config of one DPU, and what is decided for each service. `local`: as of `model.fleet.join`. Raises
-        ConfigError: services and file make no config; StoredServiceUnusable: blocks do not fit their service."""
+        """Return the config of one DPU, and the decision for each service. `local`: as for `model.fleet.join`. Raises
+        ConfigError if services and file make no config; StoredServiceUnusable if blocks do not fit their service."""
         rows = sorted(services, key=lambda each: each.name)
         texts = {row.name: row.config for row in rows}
         balancer = self._updated(texts, (local, file), sources) or join(local, texts, file=file, sources=sources)
@@ -856,7 +856,7 @@ class ViewReader:
     def _updated(
         self, texts: Mapping[str, str], local: tuple[str | bytes, str], sources: ConfigSources | None
     ) -> Balancer | None:
-        """Return the last config with the services of these texts; None if all are to be read."""
+        """Return the last config with the services of these texts; None if all must be parsed."""
         if self._last is None or self._last[0] != local or not 0 < len(texts) <= MAX_SERVICES:
             return None
         _, had, last = self._last
@@ -867,7 +867,7 @@ class ViewReader:
             try:
                 joined = join(local[0], new, file=local[1], sources=sources)
             except ConfigError:
-                return None  # All of them, for all findings.
+                return None  # Parsing all of them gives all findings.
             read = dict(zip(new, joined.services, strict=True))
         services = {name: read.get(name) or before[name] for name in texts}
         if not new and texts.keys() == before.keys():
@@ -881,22 +881,22 @@ class ViewReader:
 
 
 def decision_of(balancer: Balancer, stored: Stored) -> Decision:
-    """Return what is stored as a decision about the services of a config."""
+    """Return the stored decisions as one decision about the services of a config."""
     ids = service_ids(service.claim for service in balancer.services)
     return Decision.of({ids[service.claim]: stored[service.name] for service in balancer.services})
 
 
 def digest(service: str, decision: ServiceDecision) -> str:
-    """Return what two DPUs share exactly if they send the same clients of a service to the same backends. It is the
-    start of the SHA-256 of lines of value, mask and backend, so it does not depend on how blocks are written as
-    prefixes, but on the bits of packets that flows match."""
+    """Return a digest that is equal on two DPUs exactly if they send the same clients of a service to the same
+    backends. It is the start of the SHA-256 of lines of value, mask and backend. So it depends on the bits of packets
+    that flows match, not on how blocks are written as prefixes."""
     rows = sorted((*spread(block, decision.key.positions), owner) for block, owner in decision.active.rows)
     lines = (f"{value:#x}/{mask:#x} {owner}\n" for value, mask, owner in rows)
     return sha256(f"{service}\n{''.join(lines)}".encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
 def _decision_of(stored: StoredService, service: Service) -> ServiceDecision:
-    """Raises StoredServiceUnusable."""
+    """Return the decision in a row. Raises StoredServiceUnusable."""
     if stored.service != service.name:
         raise StoredServiceUnusable(service=stored.name, reason=f"its config is that of {service.name}")
     if stored.claim != claim_text(service.claim):
@@ -910,7 +910,7 @@ def _decision_of(stored: StoredService, service: Service) -> ServiceDecision:
         if blocks.depth > service.key.max_width:
             reason = f"a block has {blocks.depth} bits, but the service {service.key.max_width}"
             raise StoredServiceUnusable(service=stored.name, reason=reason)
-    # All are down, and packets are dropped.
+    # If all backends are down, packets are dropped.
     is_dropped = service.health is not None and not stored.active.rows
     if not (stored.active.is_complete or is_dropped) or not stored.home.is_complete:
         raise StoredServiceUnusable(service=stored.name, reason="its blocks are not all clients")

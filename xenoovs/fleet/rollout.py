@@ -30,7 +30,7 @@ from xenoovs.store.view import ACK_THIS, Changes, Dpu, DpuStatus, FleetOverride,
 
 
 TOLERANCE = Fraction(1, 100)
-"""A share that differs by no more is the same: megaflows come and go with the traffic."""
+"""Shares that differ by no more are equal: megaflows come and go with the traffic."""
 
 _SOFTWARE = tuple(verdict for verdict in Verdict if verdict.is_software)
 _SCALE = 1000
@@ -45,7 +45,7 @@ def hw_share(verdicts: Mapping[str, int]) -> Fraction | None:
 
 
 def hw_problem(before: int | None, status: DpuStatus, *, ack: int) -> tuple[str, bool] | None:
-    """Return what keeps a DPU from passing its wave, and whether it is a failure; None: nothing. A DPU without hardware
+    """Return why a DPU does not pass its wave, and whether that is a failure; None if it passes. A DPU without hardware
     offload `before` the wave, as in `Intent.hw_before`, is not judged, and neither is one that has no traffic now.
     `ack`: the generation whose megaflows are judged; the DPU has applied it."""
     if before is None or Fraction(before, _SCALE) <= TOLERANCE:
@@ -68,8 +68,8 @@ def hw_problem(before: int | None, status: DpuStatus, *, ack: int) -> tuple[str,
 
 
 def with_baseline(view: FleetView, changes: Changes, statuses: Mapping[str, DpuStatus]) -> Changes:
-    """Return the changes that begin a wave, with what is wrong before it. Of the DPUs of this wave: the share of
-    megaflows in hardware, and which are not fit. Before the first wave: which targets of health checks are down."""
+    """Return the changes that begin a wave, with the problems from before it: for the DPUs of this wave the share of
+    megaflows in hardware, and which are not fit; before the first wave also which targets are down."""
     intent = rolling_intent(view)
     if intent is None or not changes.wave:
         return changes
@@ -97,8 +97,8 @@ def is_unfit(dpu: Dpu, statuses: Mapping[str, DpuStatus] | None) -> bool:
 
 def lost_targets(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, str]:
     """Return the targets that a roll-out has lost, each with the reason in words. Their witnesses vote that they are
-    down, they were not when it began, and a backend with a weight needs them, of a service that it adds or changes. So
-    a backend of another service, or one that is drained, may die meanwhile."""
+    down, they were up when it began, and a service that it adds or changes has a backend with a weight there. A backend
+    of another service, or a drained one, may go down during the roll-out."""
     intent = rolling_intent(view)
     if intent is None or not view.wave:
         return {}
@@ -122,7 +122,7 @@ def _needed(view: FleetView) -> Iterator[tuple[str, BackendName]]:
     for name, (service, _) in stored_services(view.staged.values(), memo, memo)[0].items():
         row = view.staged[name]
         for backend in service.backends:
-            # A drain may be newer than the rows, and of one group of several.
+            # A drain may be newer than the rows, and for one group of several.
             overrides = [_override(view, row.service, group, backend.name) for group in row.groups or ("",)]
             target = target_of(service, backend)
             if target is not None and any(backend.weight if one is None else one.weight for one in overrides):
@@ -141,19 +141,19 @@ CANARY, _SECOND_WAVE, LATER_WAVE = 1, 2, 3
 SOAK_S = 60
 """How long a wave is watched by default."""
 PATIENCE_S = 120
-"""How long the DPUs of a wave may lack it after that."""
+"""How long after the soak time the DPUs of a wave may still lack it."""
 LASTS_S = 10
-"""A problem ends a roll-out when it has lasted so long in its wave: one unanswered read of a switch does not, and a
-report may be older than the wave."""
+"""How long a problem must last in its wave to end a roll-out: one unanswered read of a switch does not, and a report
+may be older than the wave."""
 _MAX_SILENT = Fraction(1, 20)
 _CANARIES, _SECOND, _AT_ONCE = Fraction(1, 100), Fraction(1, 10), Fraction(1, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class WaveStep:
-    """What a roll-out does next. `changes`: to write now; None: the wave goes on. `reason`: of a refusal; empty if
-    none. `silent`: DPUs that the next step does without; they follow by themselves. `problems`: what ends the roll-out
-    if it lasts, in words, by DPU or target."""
+    """The next step of a roll-out. `changes`: to write now; None if the wave goes on. `reason`: why the config is
+    refused; empty if it is not. `silent`: DPUs that the next step does not wait for; they follow later. `problems`:
+    what ends the roll-out if it lasts, in words, by DPU or target."""
 
     changes: Changes | None = None
     reason: str = ""
@@ -169,16 +169,16 @@ def next_step(
     lasted_s: Mapping[str, float] | None = None,
     unheard_s: Mapping[str, float] | None = None,
 ) -> WaveStep:
-    """Return what follows from the reports of the DPUs whose wave has begun.
+    """Return the next step, by the reports of the DPUs whose wave has begun.
 
-    It is judged when the soak time has passed. A wave passes if all of them have what is staged, without an error or
-    drift, fit, and with as large a share of megaflows in hardware; at most 5 % may lack it in the end without an error.
-    A DPU reports each minute: after a soak time of a minute or more, one that has not reported since may be dead.
-    Backends of its services must not have gone down. A problem that lasts 10 s ends the roll-out, also in a pause.
+    A wave is judged after the soak time. It passes if all of them have the staged services, without an error or drift,
+    are fit, and have as large a share of megaflows in hardware; in the end at most 5 % may lack them without an error.
+    A DPU reports each minute: after a soak time of a minute or more, one without a report since may be down. Backends
+    of its services must not have gone down. A problem that lasts 10 s ends the roll-out, also in a pause.
 
-    `view`: `plan.next_change` has nothing to add to it. `watched_s`: since when the caller knows this wave and
-    `view.ack`. `lasted_s`: how long each problem has been there without a break, as far as known; None: since the wave
-    began. `unheard_s`: how old the report of each DPU is, as far as known; None if all are new.
+    `view`: one to which `plan.next_change` adds nothing. `watched_s`: for how long the caller has seen this wave and
+    `view.ack`. `lasted_s`: how long each problem has lasted without a break, as far as known; None for `watched_s`.
+    `unheard_s`: the age of each DPU's report, as far as known; None if all are new.
     """
     intent = rolling_intent(view)
     if intent is None or not view.wave:
@@ -213,7 +213,7 @@ def next_step(
 
 
 class WaveWatch:
-    """Watches the waves of a roll-out by a clock of its own, and how long their problems have lasted."""
+    """Measures by its own clock how long the waves of a roll-out, and their problems, have lasted."""
 
     def __init__(self) -> None:
         self._wave: tuple[int, int] | None = None
@@ -224,7 +224,7 @@ class WaveWatch:
     def step(
         self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float, at_most_s: float | None = None
     ) -> WaveStep:
-        """Return the next step. Call it repeatedly. `at_most_s`: as if it had watched for no longer."""
+        """Return the next step. Call it repeatedly. `at_most_s`: replaces the measured time if not None."""
         wave = view.wave, view.ack
         if wave != self._wave:
             self._wave, self._began_s, self._since_s = wave, now_s, {}
@@ -238,9 +238,9 @@ class WaveWatch:
 
 
 def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, tuple[str, bool]]:
-    """Return the DPUs that keep a wave from passing: the reason, and whether it is a failure. DPUs that serve nothing
-    of the roll-out, that an operator took out of service, or that have not been fit since before their wave, do not
-    count."""
+    """Return the DPUs for which a wave waits: the reason, and whether it is a failure. DPUs do not count if they serve
+    nothing of the roll-out, an operator took them out of service, or they were not fit before their wave and still are
+    not."""
     found = dict[str, tuple[str, bool]]()
     intent = rolling_intent(view)
     before = {} if intent is None else intent.hw_before
@@ -264,7 +264,7 @@ def waits_for(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict
 
 
 def uncompared(view: FleetView) -> tuple[str, ...]:
-    """Return the sentence about DPUs whose share in hardware was not known when their wave began, if there are any."""
+    """Return the message about DPUs whose share in hardware was unknown before their wave; empty if there are none."""
     intent = rolling_intent(view)
     begun = sorted(name for name, dpu in view.concerned.items() if dpu.wave <= view.wave and not dpu.is_out)
     unknown = [name for name in begun if intent is not None and name not in intent.hw_before]
@@ -274,7 +274,7 @@ def uncompared(view: FleetView) -> tuple[str, ...]:
 
 
 def _members(view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> dict[str, Dpu]:
-    """Return the DPUs whose wave has begun, by name, without those that show nothing."""
+    """Return the DPUs whose wave has begun, by name, without those that do not count (`waits_for`)."""
     intent = rolling_intent(view)
     before = frozenset[str]() if intent is None else intent.unfit_before
     return {
@@ -292,15 +292,15 @@ def planned_waves(
     at_once: int | None = None,
     by: str | None = None,
 ) -> dict[str, Dpu]:
-    """Return the DPUs whose wave a roll-out changes, as they are after.
+    """Return the DPUs whose wave a roll-out changes, with their new waves.
 
     DPUs of later waves join the first two until these have enough. All others are split into waves from the third on.
-    DPUs that are out of service or not fit show nothing, so they do not count in the first two.
+    DPUs that are out of service or not fit are no test, so they do not count in the first two.
 
-    `canaries`: at least so many in wave 1; None: 1 of 100 DPUs, at least one. `second`: the same for wave 2; None: 1 of
-    10 DPUs, and none of fewer than 10, or with `by`. `at_once`: at most so many in each later wave; None: a quarter of
-    all, with `by` all of one place, where that is known. `by`: `rack` or `group`: each later wave is of one, a DPU in
-    several groups that of its first; None for all.
+    `canaries`: least DPUs in wave 1; None for 1 of 100, at least one. `second`: likewise in wave 2; None for 1 of 10,
+    and none of fewer than 10, or with `by`. `at_once`: most DPUs in each later wave; None for a quarter of all, or with
+    `by` for the whole rack or group, if it is known. `by`: `rack` or `group`: each later wave has DPUs of one only; of
+    several groups the first by name counts. None to mix them.
     """
     found = {name: dpu for name, dpu in dpus.items() if not dpu.is_out and not dpu.is_unfit}
     most = at_once or ceil(len(dpus) * _AT_ONCE)
@@ -316,7 +316,7 @@ def planned_waves(
             ranks[dpu.rack] += 1
     wave = LATER_WAVE
     for place, members in sorted(later.items()):
-        # One of each rack after the other: no wave takes a whole rack that it need not take.
+        # The racks take turns, so that no wave takes a whole rack without need.
         members.sort(key=lambda each: (each[0], each[1].name))
         size = len(members) if place and not at_once else most
         for start in range(0, len(members), size):
@@ -326,7 +326,7 @@ def planned_waves(
 
 
 def _moved_to(wave: int, dpus: Mapping[str, Dpu], wanted: int) -> dict[str, Dpu]:
-    """Return the DPUs of later waves that join this one: of racks that have the fewest in it, from the last wave."""
+    """Return the DPUs of later waves that join this one: first those of racks with the fewest in it, from the end."""
     racks = Counter(dpu.rack for dpu in dpus.values() if dpu.wave == wave)
     later, moved = {name: dpu for name, dpu in dpus.items() if dpu.wave > wave}, dict[str, Dpu]()
     for _ in range(min(len(later), wanted - racks.total())):
@@ -346,17 +346,17 @@ def _others(found: Sequence[str], noun: str) -> str:
     return f", and {counted(len(found) - 1, noun)}" if len(found) > 1 else ""
 
 
-# Whether a controller goes on with what is due, for a client that only reads the store.
+# Whether a controller writes what is due, for a client that only reads the store.
 
 
 SETTLE_S = 15.0
-"""How long a controller may take to write what is due: an election, and the decision about thousands of services."""
+"""How long a controller may take to write a due change: an election, and the decision about thousands of services."""
 _UNDECIDED = "no controller has decided about the newest change"
 
 
 class FleetProgress:
-    """Watches changes and waves by a clock of its own, as the controller does. `change`: what the newest view lacks.
-    `is_patient`: whether a controller has time to decide about a change."""
+    """Watches changes and waves by its own clock, as the controller does. `change`: what the newest view lacks.
+    `is_patient`: whether a controller gets time to decide about a change."""
 
     def __init__(self, *, is_patient: bool = True) -> None:
         self._patience_s = SETTLE_S if is_patient else -1.0
@@ -368,9 +368,9 @@ class FleetProgress:
         self._due_s: float | None = None
 
     def stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> str:
-        """Return what no controller has written though it was due, in words; empty: one may yet write it. A controller
-        that has taken over watches the wave from the beginning. So the next step has to be overdue even for one that
-        took over when it was due. Call it repeatedly with the newest view and reports. `now_s` never goes back."""
+        """Return which due change no controller has written, in words; empty if one may still write it. A controller
+        that has taken over watches the wave from the beginning. So the next step must be overdue even for one that took
+        over when it was due. Call it repeatedly with the newest view and reports. `now_s` never goes back."""
         if view is not self._view:
             self._view, self._seen_s, self.change = view, now_s, next_change(view, memo=self.memo)
         if not self.change.is_empty:

@@ -1,4 +1,4 @@
-"""All that is known of a fleet at one moment: the same for commands, on its page and in its metrics."""
+"""The state of a fleet at one moment, for commands, for its page and for its metrics."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_probl
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """A moment of a fleet. `view`: None if the store has not answered yet. `servers`, `is_active`: of this host.
+    """A fleet at one moment. `view`: None before the store has answered. `servers`, `is_active`: those of this host.
 
-    `problems`: what an operator should look after, in words. `now_s`: since 1970. `targets`: those that are down first.
-    `is_stalled`: no controller has written what was due. `roll_out`: what it does and waits for, and which config waits
-    for its time, in words. `clock_ms`: the time by the clock of most DPUs, in milliseconds since 1970.
+    `problems`: what an operator should fix, in words. `now_s`: since 1970. `targets`: those that are down first.
+    `is_stalled`: whether no controller has written a due change. `roll_out`: what it does and waits for, in words.
+    `clock_ms`: the time by the clock of most DPUs, in milliseconds since 1970.
     """
 
     view: FleetView | None
@@ -49,12 +49,12 @@ class FleetSnapshot:
         return Counter(row.state for row in self.rows)
 
     def worst_first(self) -> list[DpuRow]:
-        """Return the DPUs; those that need an operator come first, of one state those with a note."""
+        """Return the DPUs: those that need an operator first, and within a state those with a note."""
         return sorted(self.rows, key=lambda row: (WORST_FIRST.index(row.state), not row.note, row.name))
 
     @property
     def headline(self) -> tuple[str, str]:
-        """The state of the fleet in a few words, and how bad it is: `good`, `warn` or `bad`."""
+        """Return the state of the fleet in a few words, and its severity: `good`, `warn` or `bad`."""
         counts = self.counts()
         differing = len(self.rows) - counts[DpuState.APPLIED]
         if self.view is None or self.problems:
@@ -69,28 +69,28 @@ class FleetSnapshot:
 
     @property
     def newest(self) -> Intent | None:
-        """The config that was given last."""
+        """Return the newest config."""
         intents = {} if self.view is None else self.view.intents
         return intents[max(intents)] if intents else None
 
     @property
     def is_refused(self) -> bool:
-        """Whether the controller refused that config."""
+        """Return whether the controller refused the newest config."""
         return self.newest is not None and self.newest.state is IntentState.REFUSED
 
     @property
     def frozen(self) -> str:
-        """Until when commands change nothing, by whom and why; an empty text if they may."""
+        """Return until when the fleet is frozen, by whom and why; empty if it is not."""
         return "" if self.view is None else freeze_text(self.view, now_ms=self.clock_ms)
 
     @property
     def is_well(self) -> bool:
-        """Whether every DPU has the newest generation, no roll-out runs, and there is no problem."""
+        """Return whether every DPU has the newest generation, no roll-out runs, and there is no problem."""
         return not (self.problems or self.roll_out) and all(row.state is DpuState.APPLIED for row in self.rows)
 
 
 def notices(snapshot: FleetSnapshot, drains: Mapping[str, float] = MappingProxyType({})) -> Iterator[tuple[str, str]]:
-    """Yield what an operator should know, the worst first, each with its style. `drains`: as of `DrainWatch.left`."""
+    """Yield what an operator should know, the worst first, each with its style. `drains`: from `DrainWatch.left`."""
     view, now_ms = snapshot.view, snapshot.clock_ms
     yield from ((problem, "bad") for problem in snapshot.problems)
     if snapshot.frozen:
@@ -111,11 +111,11 @@ def notices(snapshot: FleetSnapshot, drains: Mapping[str, float] = MappingProxyT
         yield f"{name}: open connections may stay with their old backends for {duration(left_s)} more", "plain"
 
 
-# How DPUs stand to the newest generation, from what they report.
+# How DPUs compare with the newest generation, by their reports.
 
 
 class DpuState(Enum):
-    """How a DPU stands to the newest generation; the worst first."""
+    """How a DPU compares with the newest generation; the worst first."""
 
     OTHER_STORE = Standing.OTHER_STORE.value
     AHEAD = Standing.AHEAD.value
@@ -133,9 +133,9 @@ WORST_FIRST = tuple(DpuState)
 
 @dataclass(frozen=True, slots=True)
 class DpuRow:
-    """A DPU in the list. `seen_s`: since its last report, timed by the DPU's clock; None if there is none. `is_out`: an
-    operator took it out of service. `is_unfit`: it should get no clients, as it alone is cut off or its bridge is not
-    right. `certificate_left_s`: by the reader's clock; None if not known."""
+    """A DPU in the list. `seen_s`: since its last report, timed by the DPU's clock; None if there is none. `is_out`:
+    whether an operator took it out of service. `is_unfit`: whether it should get no clients, as it is cut off or its
+    bridge is not right. `certificate_left_s`: by the reader's clock; None if not known."""
 
     name: str
     state: DpuState
@@ -149,17 +149,17 @@ class DpuRow:
 
     @property
     def is_well(self) -> bool:
-        """Whether there is nothing to look after."""
+        """Return whether it needs no attention."""
         return self.state is DpuState.APPLIED and not self.note
 
     @property
     def hw_share(self) -> Fraction | None:
-        """Which share of its megaflows is in hardware, 0..1; None if there is no traffic, or it is not known."""
+        """Return the share of its megaflows in hardware, 0..1; None if there is no traffic, or it is not known."""
         return hw_share(self.status.verdicts)
 
     @property
     def note(self) -> str:
-        """What is wrong, in words."""
+        """Return the problems in words."""
         count = len(self.status.drift)
         drift = f"{counted(count, 'service')} {worded(count, 'differs', 'differ')} on the bridge: "
         drift += first_names(sorted(self.status.drift), most=3)
@@ -180,7 +180,7 @@ class DpuRow:
 
     @property
     def wrong_clock(self) -> str:
-        """Why the time of its last report cannot be right, in words; an empty text if it may be."""
+        """Return why the time of its last report cannot be right, in words; empty if it may be."""
         if self.state is DpuState.SILENT or self.seen_s is None or abs(self.seen_s) <= SILENT_S:
             return ""
         when = f"{duration(abs(self.seen_s))} {'in the future' if self.seen_s < 0 else 'ago'}"
@@ -188,7 +188,7 @@ class DpuRow:
 
 
 def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float) -> list[DpuRow]:
-    """Return the DPUs of the fleet by name, then those that report without being of it."""
+    """Return the DPUs of the fleet by name, then others that report."""
     rows = []
     for name in (*sorted(view.dpus), *sorted(statuses.keys() - view.dpus.keys())):
         status = statuses.get(name)
@@ -203,7 +203,7 @@ def dpu_rows(view: FleetView, statuses: Mapping[str, DpuStatus], *, now_s: float
 
 
 def clocks_ms(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_ms: int) -> tuple[int, ...]:
-    """Return the time by the clock of this host, and that by the reports of most DPUs if it differs by minutes."""
+    """Return the time by the clock of this host, and that by the reports of most DPUs if they differ by minutes."""
     heard = view.dpus.keys() - view.silent
     seen = sorted(status.seen_ms for name, status in (statuses or {}).items() if name in heard and status.seen_ms)
     most = seen[(len(seen) - 1) // 2] if seen else now_ms
@@ -226,7 +226,7 @@ def _state(view: FleetView, name: str, status: DpuStatus | None) -> DpuState:
 
 
 def dpu_problems(rows: Iterable[DpuRow]) -> list[str]:
-    """Return what is wrong with DPUs that follow the store: their clocks, by their reports, and their certificates."""
+    """Return the problems with the clocks of DPUs, by their reports, and with their certificates."""
     rows = tuple(rows)
     names, problems = [row.name for row in rows if row.wrong_clock], list[str]()
     if names:
@@ -242,8 +242,8 @@ def dpu_problems(rows: Iterable[DpuRow]) -> list[str]:
 
 
 def roll_out_lines(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_s: float) -> list[str]:
-    """Return what a roll-out does, and which DPUs it waits for, in words. `now_s`: since 1970. It is not compared where
-    the store lacks the time of the switch to the wave, or clocks differ."""
+    """Return what a roll-out does, and which DPUs it waits for, in words. `now_s`: since 1970. How long the wave was
+    watched is left out if the store lacks its time, or clocks differ."""
     intent = rolling_intent(view)
     if intent is None or not view.wave:
         return []
@@ -278,9 +278,9 @@ class TargetState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TargetRow:
-    """A target in the list: `ADDRESS/PROBE/PORT`. `backends`: `SERVICE/BACKEND`, of what is in use. `is_held`: a
-    backend of it is down and keeps its clients. `is_unwritten`: most witnesses vote otherwise for some time, and no
-    controller has written it."""
+    """A target in the list: `ADDRESS/PROBE/PORT`. `backends`: `SERVICE/BACKEND`, of the config in use. `is_held`:
+    whether a backend of it is down and keeps its clients. `is_unwritten`: whether most witnesses have voted for another
+    state for some time, and no controller has written it."""
 
     target: str
     backends: tuple[str, ...]
@@ -292,13 +292,13 @@ class TargetRow:
 
     @property
     def is_outvoted(self) -> bool:
-        """Whether most witnesses vote otherwise than the store has it."""
+        """Return whether most witnesses vote for another state than that in the store."""
         result, is_down = self.votes.result, self.state is TargetState.DOWN
         return result is not VoteResult.NO_QUORUM and is_down is not (result is VoteResult.DOWN)
 
     @property
     def problem(self) -> str:
-        """What is wrong, in words; an empty text: nothing is."""
+        """Return the problem in words; empty if there is none."""
         name = f"{first_names(self.backends, most=3)} ({self.target})" if self.backends else self.target
         if self.is_unwritten:
             return f"no controller has written that {name} is {self.votes.result.value}: {self.votes.text}"
@@ -317,7 +317,7 @@ def target_rows(
     now_s: float,
     memo: Memo | None = None,
 ) -> list[TargetRow]:
-    """Return targets, down first; empty: no reports. `now_s`: since 1970."""
+    """Return the targets, those that are down first; empty without reports. `now_s`: since 1970."""
     if statuses is None:
         return []
     fit, results, rows = fit_dpus(view, statuses), (memo or Memo()).part(IN_USE), list[TargetRow]()
@@ -336,14 +336,14 @@ def target_rows(
 
 
 def target_problems(rows: Iterable[TargetRow]) -> list[str]:
-    """Return what is wrong with targets, in words."""
+    """Return the problems of targets in words; of many, the first ones and how many more."""
     problems = list(filter(None, (row.problem for row in rows)))
     left = len(problems) - _MAX_PROBLEMS
     more = [f"{counted(left, 'more target')} in trouble; JSON has all"] if left > 0 else []
     return problems[:_MAX_PROBLEMS] + more
 
 
-# Its tables: DPUs, targets of health checks, servers of the store; and the page.
+# The tables of a fleet: DPUs, targets of health checks, servers of the store; and the page.
 
 
 def _rounded(digits: int) -> Callable[[float | None], float | None]:
@@ -362,7 +362,7 @@ _CERTIFICATE = number(
     only_if=lambda row: _certificate_left_s(row) is not None,
     style=lambda row: "bad" if (_certificate_left_s(row) or inf) <= CERTIFICATE_WARNING_S else "plain",
 )
-"""In whole days."""
+"""The column with the time in whole days."""
 
 
 # DPUs.
@@ -499,7 +499,7 @@ TARGETS = Table(
 
 @dataclass(frozen=True, slots=True)
 class StoreServer:
-    """A server of this host, or another `member` of its cluster, by the `facts` of the local one; None if unknown."""
+    """A server of this host, or another `member` of its cluster, by the `facts` of the local one."""
 
     facts: ServerFacts
     member: ClusterMember | None = None
@@ -510,17 +510,17 @@ class StoreServer:
 
     @property
     def lag(self) -> int | None:
-        """Log entries that it lacks; only the leader knows."""
+        """Return how many log entries it lacks; None unless the local server leads."""
         return None if self.cluster is None or self.member is None else self.cluster.lag(self.member)
 
     @property
     def is_silent(self) -> bool | None:
-        """Whether the leader has not heard it."""
+        """Return whether the leader gets no messages from it; None unless the local server leads."""
         return None if self.lag is None or self.cluster is None else self.member in self.cluster.silent()
 
     @property
     def is_behind(self) -> bool:
-        """Whether it lacks entries, does not answer, or has lost most of its cluster."""
+        """Return whether it lacks entries, does not answer, or has lost most of its cluster."""
         return bool(self.lag or self.is_silent) if self.member is not None else not self.facts.is_connected
 
     @property
@@ -656,19 +656,19 @@ SERVER_LIST = Table(
     lambda snapshot: (((), each) for each in _servers(snapshot) if each.member is None or each.lag is not None),
     SERVERS.columns,
 )
-"""Those of this host, and of databases that it leads also the other ones."""
+"""The servers of this host, and for databases that it leads also the other ones."""
 
 
 # What operators and agents wrote.
 
 
 def _fate(entry: HistoryEntry) -> str:
-    """Return what became of its config; empty if it has none."""
+    """Return the state of its config; empty if it has none."""
     return "" if entry.intent is None else entry.intent.state.value
 
 
 def _refusal(entry: HistoryEntry) -> str:
-    """Return why its config was refused, or the comment that only the config has; empty: neither."""
+    """Return why its config was refused, or the comment that only the config has; empty if there is neither."""
     action, intent = entry
     return "" if intent is None or intent.comment == action.comment else intent.comment
 
@@ -705,7 +705,7 @@ HISTORY = Table(
         ),
     ),
 )
-"""Of a `FleetView`."""
+"""The table of a `FleetView`."""
 
 OVERRIDES = Table(
     lambda view: (((), one) for _, one in sorted(view.overrides.items())),
@@ -794,4 +794,4 @@ FLEET = Table(
 )
 
 FLEET_TABLES = (FLEET, DPUS, TARGETS, SERVERS, MEMBERS)
-"""Of a `FleetSnapshot`."""
+"""The tables of a `FleetSnapshot`."""

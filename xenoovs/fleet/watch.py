@@ -1,4 +1,4 @@
-"""Makes the snapshots of a fleet: the same for commands, on its page and in its metrics."""
+"""Makes the snapshots of a fleet for commands, for its page and for its metrics."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from xenoovs.store.servers import ServerFacts, host_facts
 from xenoovs.store.view import DpuStatus, FleetView
 
 _SERVERS_S = 5.0
-"""How old the facts about servers may be: they take four processes."""
+"""Greatest age of the facts about servers; to read them takes four processes."""
 _FILES_S = 60.0
-"""How old may be what is known of their files: it takes 0.02 s of processor time for each MB."""
+"""Greatest age of the facts about their files; to read them takes 0.02 s of processor time per MB."""
 _POLL_S = 0.2
 _UNWRITTEN_S = 5.0
-"""For so long the votes of most witnesses may differ from the store: two election timers, and the decision."""
+"""How long most votes on a target may differ from the store: two election timers, and the decision."""
 
 
 class FleetWatch:
@@ -41,7 +41,7 @@ class FleetWatch:
     def __init__(
         self, store: StoreClient, states: DpuStatusReader, directory: Path | None, *, is_patient: bool = True
     ) -> None:
-        """`is_patient`: as of `FleetProgress`."""
+        """`is_patient`: that of `FleetProgress`."""
         self._store, self._states, self._directory = store, states, directory
         self._lock = threading.Lock()
         self._servers = tuple[ServerFacts, ...]()
@@ -56,7 +56,7 @@ class FleetWatch:
             return self._snapshot()
 
     def settled(self) -> FleetSnapshot:
-        """Return a snapshot that has no votes which a controller may be about to write: it waits for these."""
+        """Return a snapshot, once a controller has written the result of all votes, or has had enough time for it."""
         while (found := self.snapshot()) and self._unwritten_since_s and not any(t.is_unwritten for t in found.targets):
             time.sleep(_POLL_S)
         return found
@@ -107,13 +107,13 @@ class FleetWatch:
 
     def _stall(self, view: FleetView, statuses: Mapping[str, DpuStatus] | None) -> str:
         if not self._store.connection.is_connected:
-            # The controller of a store that is back watches the wave from its beginning.
+            # After a loss of the store, the controller watches the wave again from its beginning.
             self._progress = FleetProgress(is_patient=self._is_patient)
             return ""
         return self._progress.stall(view, statuses, now_s=time.monotonic())
 
     def _watched(self, rows: list[TargetRow]) -> list[TargetRow]:
-        """Return targets, with those marked whose votes no controller has written for some time."""
+        """Return targets, and mark those whose votes no controller has written for some time."""
         now_s, before = time.monotonic(), self._unwritten_since_s
         since_s = {row.target: before.get(row.target, now_s) for row in rows if row.is_outvoted}
         self._unwritten_since_s = since_s
