@@ -19,7 +19,7 @@ N = TypeVar("N", Service, Backend)
 
 
 def find_service(balancer: Balancer, name: str) -> Service:
-    """Return a service of the config. Raises RequestRefused that names the nearest ones."""
+    """Return a service of the config. Raises RequestRefused, which lists the nearest names."""
     service = named(balancer.services, name)
     if service is None:
         raise unknown("service", name, (each.name for each in balancer.services), "the config")
@@ -27,7 +27,7 @@ def find_service(balancer: Balancer, name: str) -> Service:
 
 
 def find_backend(balancer: Balancer, name: BackendName) -> Backend:
-    """Return a backend of the config. Raises RequestRefused that names the nearest ones."""
+    """Return a backend of the config. Raises RequestRefused, which lists the nearest names."""
     service = find_service(balancer, name[0])
     backend = named(service.backends, name[1])
     if backend is None:

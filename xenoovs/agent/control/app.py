@@ -43,8 +43,7 @@ _STREAM_IDLE_S = 15.0
 def make_app(
     agent: Agent, auth: Auth, mounts: Iterable[Mount] = (), *, limit: ConnectionLimit | None = None
 ) -> web.Application:
-    """Return the API of an agent, with what `mounts` add. `limit`: of the server; None for an application below another
-    one."""
+    """Return the API of an agent, with the routes of `mounts`. `limit`: of the server; None for a subapplication."""
     app = bare_app(auth, limit=limit)
     for route in ROUTES:
         app.router.add_route(
@@ -58,7 +57,7 @@ def make_app(
 
 
 def bare_app(auth: Auth, *, limit: ConnectionLimit | None) -> web.Application:
-    """Return an application without routes. `limit` is as for `make_app`."""
+    """Return an application without routes. `limit`: as for `make_app`."""
     outermost = () if limit is None else (limit.middleware(),)
     innermost = () if auth is None else (_authorised(auth),)
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=(*outermost, _errors, *innermost))
@@ -70,7 +69,7 @@ def _handler(agent: Agent, route: Route, handle: Handler) -> _Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
         body = b"" if route.request is None else await read_body(request)
         found = await ask(agent, route, handle, request.query.items(), body)
-        # The status of thousands of backends is megabytes, and the event loop sends health checks.
+        # The status of thousands of backends has megabytes, and the event loop must send health checks.
         return await run_beside(request.app, lambda: _json(to_json(found() if callable(found) else found)))
 
     return answer
@@ -141,7 +140,7 @@ _CODES = {
     415: "unsupported_media_type",
     417: "expectation_failed",
 }
-"""Of errors that aiohttp raises. Not from `http.HTTPStatus`: Python 3.13 renamed some of its phrases."""
+"""Codes of errors that aiohttp raises. Not from `http.HTTPStatus`: Python 3.13 renamed some of its phrases."""
 
 
 @web.middleware
@@ -166,7 +165,7 @@ async def _errors(request: web.Request, handler: _Answer) -> web.StreamResponse:
 
 
 def status_and_code(error: XenoovsError) -> tuple[int, str]:
-    """Return the HTTP status and the code of an answer that failed."""
+    """Return the HTTP status and the code of the answer for an error."""
     if isinstance(error, RequestRefused):
         return error.status, error.code
     return 503 if error.retryable else 500, "failed"

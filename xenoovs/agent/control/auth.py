@@ -1,4 +1,4 @@
-"""Who may do what over the control API, by the listener that a request came to."""
+"""Authorisation of requests to the control API, by the listener that received them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _HOST = regex(r"\[?([0-9A-Za-z.:-]+?)\]?(?::[0-9]{1,5})?")
 
 @dataclass(frozen=True, slots=True)
 class TokenAuth:
-    """What a TCP port admits: requests with a token, as `Authorization: Bearer` (RFC 6750) or as the password of Basic
-    (RFC 7617). `token`: None if none is needed, and the port is read-only. `is_readable`: reading needs none. Without
-    one the port has to be on the loopback interface."""
+    """Authorisation at a TCP port by a token, in `Authorization: Bearer` (RFC 6750) or as the password of Basic (RFC
+    7617). `token`: None if the port is read-only and needs none. `is_readable`: whether reads need no token. A port
+    that can be read without a token must be on the loopback interface."""
 
     token: str | None = None
     is_readable: bool = False
 
     def check(self, method: str, host: str, headers: Mapping[str, str]) -> None:
-        """Raise RequestRefused for what the port does not admit. `host`: whom the request is for."""
+        """Raise RequestRefused for a request that is not authorised. `host`: of its `Host` header."""
         is_read = method in ("GET", "HEAD")
         if self.token is not None and not (is_read and self.is_readable):
             _require_token(self.token, method, headers)
@@ -60,7 +60,7 @@ def _require_token(token: str, method: str, headers: Mapping[str, str]) -> None:
 
 
 Auth = TokenAuth | None
-"""None: the unix socket, whose file mode admits only its owner and root: they may do everything."""
+"""None for the unix socket, whose file mode admits only its owner and root. They may do everything."""
 
 
 def is_loopback(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""Asks an agent at its unix socket. Blocking, for commands."""
+"""A blocking client of an agent at its unix socket, for commands."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from xenoovs.display import span
 from xenoovs.errors import AgentMissing, AgentRefused
 
 ANSWER_TIMEOUT_S = 90.0
-"""A change is answered after its round, and a round takes as long as Open vSwitch does."""
+"""A change is answered after its round, whose time depends on Open vSwitch."""
 READS = frozenset(("status", "blocks", "events", "paths", "paths_plan", "paths_why"))
-"""Names of routes that change nothing. Not from the table of routes, which imports pydantic."""
+"""Names of routes that change nothing. They are repeated here, because importing the routes takes long."""
 
 
 class Client:
-    """One agent. Every call opens a connection of its own."""
+    """A client of one agent. Every call opens a new connection."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,7 +29,7 @@ class Client:
     def ask(
         self, name: str, request: Mapping[str, object] | None = None, *, query: Mapping[str, object] | None = None
     ) -> Any:
-        """Return the answer of a route, by its name. Raises AgentMissing, AgentRefused."""
+        """Send a request to a route, by its name, and return the answer. Raises AgentMissing, AgentRefused."""
         path = f"/v1/{name.replace('_', '/')}" + ("" if query is None else f"?{urlencode(query)}")
         body = None if name in READS else json.dumps(request or {}, default=float).encode()
         try:
@@ -83,7 +83,7 @@ class Client:
 
 
 class _Connection(HTTPConnection):
-    """HTTP over a unix socket."""
+    """An HTTP connection over a unix socket."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("localhost", timeout=ANSWER_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""The files of an agent: its socket, its lock and its run-time state; one set for each bridge of each Open vSwitch."""
+"""The files of an agent: its socket, its lock and its run-time state, for each bridge of each Open vSwitch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class AgentPaths:
-    """Directories of the agents of one Open vSwitch: `run` is removed by a reboot, `state` survives it."""
+    """Directories of the agents of one Open vSwitch: a reboot removes `run` and keeps `state`."""
 
     run: Path
     state: Path
@@ -33,7 +33,7 @@ class AgentPaths:
         return self.run / f"{bridge}.lock"
 
     def waiting(self, bridge: str) -> Path:
-        """Return the socket of an `apply --confirm` that waits."""
+        """Return the socket of an `apply --confirm` that waits for confirmation."""
         return self.run / f"{bridge}.apply"
 
     def runtime(self, bridge: str) -> Path:
@@ -44,11 +44,11 @@ class AgentPaths:
         return self.state / f"{bridge}.fleet"
 
     def history(self, bridge: str) -> Path:
-        """Return the directory of what commands have applied."""
+        """Return the directory with the history of changes that commands have applied."""
         return self.state / f"{bridge}.history"
 
     def running(self, bridge: str) -> Path | None:
-        """Return the socket at which the agent of a bridge answers, also one that --control has moved; None if none."""
+        """Return the socket at which the agent of a bridge answers (--control may have moved it); None if none does."""
         return next(
             (path for path in (self.socket(bridge), _named_in(self.lock(bridge))) if path and answers(path)), None
         )
@@ -59,8 +59,8 @@ class AgentPaths:
 
 
 def command_options(socket: Path, places: AgentPaths | None, *, target: str = "") -> str:
-    """Return the options that a command needs to reach an agent, after a space; empty if it needs none. `places`: None:
-    --control has moved its socket. `target`: the options that name the Open vSwitch, after a space."""
+    """Return the options that a command needs to reach an agent, after a space; empty if it needs none. `places`: None
+    if --control has moved its socket. `target`: the options that name the Open vSwitch, after a space."""
     if places is None:
         return f" --control {quote(str(socket))}"
     return f" --bridge {quote(socket.stem)}{target}" if len(places.sockets()) > 1 else target
@@ -69,11 +69,10 @@ def command_options(socket: Path, places: AgentPaths | None, *, target: str = ""
 def agent_paths(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) -> AgentPaths:
     """Return the files of the agents of an Open vSwitch.
 
-    For root they are below /run and /var/lib (file-hierarchy(7)), else in the XDG base directories. An Open vSwitch
-    that is not the one of the host, as in a lab, has them in its own run directory; if that is unknown, in a directory
-    of its own below the others.
+    For root they are below /run and /var/lib (file-hierarchy(7)), else in the XDG base directories. For another Open
+    vSwitch than the host's, as in a lab, they are in its run directory, or if that is unknown, in a separate one.
 
-    Raises ListenError: there is no directory for sockets.
+    Raises ListenError if there is no directory for sockets.
     """
     is_system = _resolved(endpoint.db) == _resolved(find_endpoint(db=None, env={}).db)
     if not is_system and endpoint.rundir is not None:
@@ -94,12 +93,12 @@ def agent_paths(endpoint: Endpoint, *, env: Mapping[str, str], is_root: bool) ->
 
 
 def _resolved(db: str) -> str:
-    """Return one name for one socket: /var/run is a link to /run, and agents of one bridge must share one lock."""
+    """Return the same name for the same socket: /var/run links to /run, and agents of one bridge must share a lock."""
     kind, _, path = db.partition(":")
     return f"{kind}:{Path(path).resolve()}" if kind == "unix" else db
 
 
-# The unix socket, and the lock that only one agent of a bridge can hold.
+# The unix socket, and the lock of a bridge, which only one agent can hold.
 
 
 _BACKLOG = 64
@@ -107,8 +106,8 @@ _BACKLOG = 64
 
 @contextmanager
 def lock_bridge(path: Path, *, bridge: str, control: Path | None = None) -> Iterator[None]:
-    """Hold the lock of a bridge within a `with`. The kernel drops it however the process ends. The file has the name of
-    the agent's socket, `control`, so that commands find it. Raises AgentRuns: another agent holds it; ListenError."""
+    """Hold the lock of a bridge within a `with`. The kernel releases it however the process ends. The file has the path
+    of the agent's socket, `control`, for commands. Raises ListenError, AgentRuns if another agent has the lock."""
     with _directory(path.parent):
         descriptor = _locked(path, bridge)
         try:
@@ -122,15 +121,15 @@ def lock_bridge(path: Path, *, bridge: str, control: Path | None = None) -> Iter
 
 
 class BridgeLocks:
-    """The locks that one agent holds: that of its bridge, and for a time that of another one, if its config moves."""
+    """The locks of one agent: that of its bridge, and for some time a second one if a config has another bridge."""
 
     def __init__(self, places: AgentPaths, control: Path | None) -> None:
-        """Hold none. `control`: as of `lock_bridge`."""
+        """Hold no lock yet. `control`: as in `lock_bridge`."""
         self._places, self._control = places, control
         self._held: dict[str, ExitStack] = {}
 
     def hold(self, bridges: Collection[str]) -> None:
-        """Hold the locks of these bridges, and no others. Raises AgentRuns, ListenError: those that it had stay."""
+        """Take the locks of these bridges, then release all others. Raises AgentRuns, ListenError."""
         for bridge in bridges:
             if bridge not in self._held:
                 lock = lock_bridge(self._places.lock(bridge), bridge=bridge, control=self._control)
@@ -147,7 +146,7 @@ class BridgeLocks:
 @contextmanager
 def bound_socket(path: Path) -> Iterator[socket.socket]:
     """Listen at a socket of mode 0600 within a `with`. A stale socket of a killed process is replaced. Raises
-    ListenError: the socket cannot be made, or another process listens there."""
+    ListenError if the socket cannot be made, or if another process listens there."""
     with _directory(path.parent), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
             bind_unix(sock, path)
@@ -183,7 +182,7 @@ def _locked(path: Path, bridge: str) -> int:
 
 
 def _named_in(lock: Path) -> Path | None:
-    """Return the socket that a lock file names; None if it has none, or cannot be read."""
+    """Return the path of the socket in a lock file; None if it has none, or cannot be read."""
     try:
         name = os.fsdecode(lock.read_bytes()[: MAX_PATH_BYTES + 1])
     except OSError:

@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from xenoovs.agent.daemon import Agent
 
 ROUTES: list[Route] = []
-"""In the order of the OpenAPI document."""
+"""All routes, in the order of the OpenAPI document."""
 H = TypeVar("H", bound=Handler)
 
 
 def _route(summary: str, *refusals: int) -> Callable[[H], H]:
-    """Declare a handler, whose signature says what the route takes and answers. `Done`: it changes the agent."""
+    """Declare a handler. Its signature has the types of request and answer. One that returns Done changes the agent."""
 
     def declare(handler: H) -> H:
         _, asked, answer = get_type_hints(handler, localns={"Agent": object}).values()
@@ -68,10 +68,10 @@ def _route(summary: str, *refusals: int) -> Callable[[H], H]:
     return declare
 
 
-@_route("Services, backends, overrides, and what is wrong; without blocks.")
+@_route("Services, backends, overrides and problems, without blocks.")
 async def status(agent: Agent, _: object) -> Callable[[], Status]:
     lazy_snapshot = agent.lazy_snapshot()
-    # Events have a route of their own.
+    # Events have their own route.
     return lambda: Status(API_VERSION, __version__, replace(lazy_snapshot.snapshot(), events=()))
 
 
@@ -124,7 +124,7 @@ _OVERRIDES: tuple[tuple[OverrideAction, type, str], ...] = (
     (
         OverrideAction.RESET,
         BackendRequest,
-        "Reset a backend, or a server in all services, to what the config says: end a drain, maintenance or weight.",
+        "Reset a backend, or a server in all services, to the config: end a drain, maintenance or weight.",
     ),
 )
 
@@ -151,7 +151,7 @@ async def pause(agent: Agent, asked: PauseRequest) -> Done:
     return Done(f"{state}: the agent keeps monitoring{vips} and changes nothing until {until}")
 
 
-@_route("The remotes of tunnels, their paths, and what probes say of them.")
+@_route("The remotes of tunnels, their paths, and the results of probes.")
 async def paths(agent: Agent, _: object) -> RemoteList:
     return RemoteList(agent.remotes(), agent.state.runtime.are_moves_paused, time.time())
 
@@ -172,7 +172,7 @@ async def paths_why(agent: Agent, asked: WhyQuery) -> RemoteReasons:
     return RemoteReasons(path_reasons(mover, remote), block, time.time())
 
 
-@_route("Leave all blocks of a remote on one path, or end that.", 404, 409, 507)
+@_route("Pin all blocks of a remote to one path, or end that.", 404, 409, 507)
 async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
     remote = find_remote(agent, asked.remote)
     names = [path.name for path in remote.paths]
@@ -189,7 +189,7 @@ async def paths_pin(agent: Agent, asked: PinRequest) -> Done:
     return Done(f"{asked.remote} is pinned to {asked.path}: all its blocks go there, until {until}")
 
 
-@_route("Look for the source ports of paths again, also where they are known.", 404, 409)
+@_route("Discover the source ports of paths again, also if they are known.", 404, 409)
 async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
     chosen = agent.remotes() if asked.remote is None else (find_remote(agent, asked.remote),)
     found = [view.name for view in chosen if agent.mover is not None and agent.mover.discover(view.name)]
@@ -228,7 +228,7 @@ async def confirm(agent: Agent, _: EmptyRequest) -> Done:
 
 
 def find_remote(agent: Agent, name: str) -> RemoteView:
-    """Return a remote that is probed. Raises RequestRefused that names the nearest ones."""
+    """Return a remote that is probed. Raises RequestRefused, which lists the nearest names."""
     views = agent.remotes()
     found = next((view for view in views if view.name == name), None)
     if found is None:
@@ -237,7 +237,7 @@ def find_remote(agent: Agent, name: str) -> RemoteView:
 
 
 async def apply_overrides(agent: Agent, *requests: OverrideRequest, end: str = "") -> Done:
-    """Set or end overrides in one round. `end`: what to add about the backends. Raises RequestRefused."""
+    """Set or end overrides in one round. `end`: a text after those about the backends. Raises RequestRefused."""
     try:
         names = await agent.change(lambda reloader: reloader.override(*requests))
     except IMPOSSIBLE as problem:

@@ -1,6 +1,6 @@
-"""Limits connections: at most 64 at a listener, and none that stays idle.
+"""Limits connections: at most 64 at a listener, of which idle ones are closed.
 
-Each connection takes a file descriptor. Without a limit, clients could take those that health checks need.
+Each connection takes a file descriptor. Without a limit, clients could use up those that health checks need.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 MAX_CONNECTIONS = 64
-"""At one listener. A new connection replaces the one that has been idle for longest."""
+"""At one listener. At the limit, a new connection replaces the one that would be closed first."""
 REQUEST_TIMEOUT_S = 10.0
-"""For a whole request, for a TLS handshake, and for a client to read the next part of a stream."""
+"""Time limit of a whole request, of a TLS handshake, and of a client that reads the next part of a stream."""
 KEEP_ALIVE_S = 60.0
-"""For a client to read a whole answer and to send the next request."""
+"""Time limit of a client that reads an answer and sends its next request."""
 SWEEP_S = 1.0
 _THREADS = 2
 
@@ -38,7 +38,7 @@ _EXECUTOR = web.AppKey("executor", ThreadPoolExecutor)
 
 
 def add_executor(app: web.Application) -> None:
-    """Give an application threads of its own, for as long as it runs."""
+    """Give an application its own threads, for as long as it runs."""
     app[_EXECUTOR] = ThreadPoolExecutor(_THREADS, thread_name_prefix="answer")
 
     async def stop(_: web.Application) -> None:
@@ -48,7 +48,7 @@ def add_executor(app: web.Application) -> None:
 
 
 async def run_beside(app: web.Application, make: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Return what `make` returns, run in a thread of the application: the event loop sends health checks."""
+    """Return what `make` returns, called in a thread of the application, because the event loop sends health checks."""
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(app.get(_EXECUTOR), lambda: make(*args, **kwargs))
 
@@ -63,12 +63,12 @@ async def read_body(request: web.Request) -> bytes:
 
 
 class ConnectionLimit:
-    """Makes the protocol of each connection of one server. `middleware` has to be the outermost middleware."""
+    """Makes the protocol of each connection of one server. `middleware` must be the outermost middleware."""
 
     def __init__(self) -> None:
         self._new: dict[RequestHandler, float] = {}
         self._idle: dict[RequestHandler, float] = {}
-        """Each with the time of the loop at which it is closed; a new one may still be in its TLS handshake."""
+        """When each connection is closed, on the loop's clock. A new one may still be in its TLS handshake."""
         self._busy: set[RequestHandler] = set()
         self._server: web.Server | None = None
 
@@ -137,7 +137,7 @@ class ConnectionLimit:
 
 
 def _connected(server: web.Server | None) -> set[RequestHandler]:
-    """Return the open connections. aiohttp lists closed ones too while they are served, such as a stream."""
+    """Return the open connections. aiohttp also lists closed ones while it serves them, such as a stream."""
     return set() if server is None else {each for each in server.connections if each.transport is not None}
 
 

@@ -1,4 +1,4 @@
-"""Requests and answers of the control API as records, and how requests are read from JSON and from addresses."""
+"""Requests and answers of the control API as records, and parsers of requests in JSON and in addresses."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from xenoovs.show.snapshot import BlockView, Event, Snapshot
 API_VERSION = 1
 MAX_BODY_BYTES = 64 * 1024
 MAX_BLOCKS = 1_000
-"""In one answer; a service may have 65,536."""
+"""Most blocks in one answer; a service may have 65,536."""
 _MAX_DIGITS = 15
 _MAX_S = 366 * 86_400
-"""After which a request may end by itself: a year."""
+"""Longest time after which a request may end by itself: a year."""
 
 R = TypeVar("R")
 
@@ -63,7 +63,7 @@ _REMOTE = _text(r"^[0-9A-Za-z._-]{1,63}/[0-9A-Za-z._-]{1,63}$", "the name of a t
 
 @record
 class BackendRequest:
-    """One backend of a service, by their names in the config; without `service`, one server in all services."""
+    """A backend of a service, by their names in the config; without `service`, a server in all services."""
 
     backend: str = column(
         "Name of the backend; without `service` also the MAC or the address of the server.", reads=_SERVER
@@ -75,7 +75,7 @@ class BackendRequest:
 class TimedRequest(BackendRequest):
     """A backend, or a server in all services, and for how long."""
 
-    for_s: float | None = column("Ends by itself after so many seconds; left out: never.", reads=_SECONDS, default=None)
+    for_s: float | None = column("Seconds until it ends by itself; left out: never.", reads=_SECONDS, default=None)
 
 
 @record
@@ -85,7 +85,7 @@ class WeightRequest:
     backend: str = column("Name of the backend.", reads=_SERVER)
     service: str = column("Name of the service.", reads=values.name)
     weight: Fraction = column("At most 9 decimals; 0 drains it.", reads=values.weight)
-    for_s: float | None = column("Ends by itself after so many seconds; left out: never.", reads=_SECONDS, default=None)
+    for_s: float | None = column("Seconds until it ends by itself; left out: never.", reads=_SECONDS, default=None)
 
 
 @record
@@ -100,13 +100,13 @@ class RemoteRequest:
     """One remote of a tunnel, or all."""
 
     remote: str | None = column(
-        "Names of the tunnel and the remote, such as `rack7/b`; left out: all remotes.", reads=_REMOTE, default=None
+        "Names of the tunnel and the remote, such as `rack7/b`; all remotes if left out.", reads=_REMOTE, default=None
     )
 
 
 @record
 class PinRequest:
-    """One remote of a tunnel, and the only path that is to carry its traffic."""
+    """One remote of a tunnel, and the path to which its traffic is pinned."""
 
     remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", reads=_REMOTE)
     path: str | None = column(
@@ -116,20 +116,20 @@ class PinRequest:
 
 @record
 class WhyQuery:
-    """One remote of a tunnel, and packets of the host."""
+    """One remote of a tunnel, and optionally a source port of the host's packets."""
 
     remote: str = column("Names of the tunnel and the remote, such as `rack7/b`.", reads=_REMOTE)
-    source_port: int | None = column("Of packets of the host.", reads=_WHOLE_NUMBER, default=None)
+    source_port: int | None = column("Source port of packets of the host.", reads=_WHOLE_NUMBER, default=None)
 
 
 @record
 class EmptyRequest:
-    """Nothing: `{}`, or no body."""
+    """An empty request: `{}`, or no body."""
 
 
 @record
 class EventsQuery:
-    """The events that are new."""
+    """The events after a number."""
 
     since: int = column("Only events with a larger number.", reads=_WHOLE_NUMBER, default=0)
 
@@ -138,8 +138,8 @@ class EventsQuery:
 class BlocksQuery:
     """Blocks of one service."""
 
-    service: str = column("Its name in the config.", reads=values.name)
-    after: int = column("How many blocks to leave out, those of the answers before.", reads=_WHOLE_NUMBER, default=0)
+    service: str = column("Name of the service in the config.", reads=values.name)
+    after: int = column("How many blocks to skip: those of earlier answers.", reads=_WHOLE_NUMBER, default=0)
 
 
 # Answers.
@@ -147,17 +147,17 @@ class BlocksQuery:
 
 @record
 class ChangedBackend:
-    """A backend that a request was for."""
+    """A backend that a request changed."""
 
-    service: str = column("Name of its service.")
-    backend: str = column("Its name.")
+    service: str = column("Name of the service.")
+    backend: str = column("Name of the backend.")
 
 
 @record
 class ReadyAnswer:
     """Whether this host should get clients, for the check of a BGP speaker."""
 
-    ready: bool = column("Whether it should; the status is 200, otherwise 503.")
+    ready: bool = column("Whether it should: the status is 200, otherwise 503.")
     reason: str = column("Why it should not; empty if it should.")
 
 
@@ -165,31 +165,31 @@ class ReadyAnswer:
 class Done:
     """The result of a change."""
 
-    message: str = column("For people.")
+    message: str = column("The result in a sentence.")
     is_applied: bool = column(
         "Whether the bridge has the change. If not, the agent retries, or is paused.", default=True
     )
-    flow_mods: int = column("Flows added, changed and deleted for it.", default=0)
+    flow_mods: int = column("Flows added, changed and deleted.", default=0)
     clients_moved: dict[str, float] = column(
         "By service, the share of its clients that have another backend now, 0..1.", factory=dict
     )
-    backends: tuple[ChangedBackend, ...] = column("Those that the request was for.", default=())
+    backends: tuple[ChangedBackend, ...] = column("The backends that the request changed.", default=())
 
 
 @record
 class Status:
-    """All that the agent knows, except blocks and events."""
+    """The state of the agent, without blocks and events."""
 
-    api_version: int = column("Of the form of this document; raised when the form changes.")
-    version: str = column("Of xenoovs.")
-    snapshot: Snapshot = column("Services, backends, and what is wrong.")
+    api_version: int = column("Of the schema of this document; increased when that changes.")
+    version: str = column("Version of xenoovs.")
+    snapshot: Snapshot = column("Services, backends and problems.")
 
 
 @record
 class BlockList:
     """Blocks of one service on the bridge, in the order of the address space."""
 
-    service: str = column("Its name in the config.")
+    service: str = column("Name of the service in the config.")
     blocks: tuple[BlockView, ...] = column("At most 1,000.")
     total: int = column("How many blocks the service has.")
     next: int | None = column("The value of `after` for the next blocks; null at the end.")
@@ -199,8 +199,8 @@ class BlockList:
 class RemoteList:
     """The remotes of tunnels, and their paths."""
 
-    remotes: tuple[RemoteView, ...] = column("In the order of the config; those without probes are left out.")
-    are_moves_paused: bool = column("Whether their blocks stay on their paths.")
+    remotes: tuple[RemoteView, ...] = column("Those that are probed, in the order of the config.")
+    are_moves_paused: bool = column("Whether moves of blocks between paths are paused.")
     now_s: float = column("When this was read, UTC.")
 
 
@@ -210,7 +210,7 @@ class RemoteReasons:
 
     paths: tuple[PathReason, ...] = column("In their order.")
     block: BlockReason | None = column(
-        "That of the source port that was asked for; null: of none, or the bridge has no blocks yet."
+        "The block of the requested source port; null without one, or if the bridge has no blocks yet."
     )
     now_s: float = column("When this was read, UTC.")
 
@@ -235,7 +235,7 @@ class EventList:
 class ErrorDetail:
     """Why a request was refused."""
 
-    code: str = column("For programs, such as `unknown_backend`.")
+    code: str = column("Kind of the error, such as `unknown_backend`.")
     message: str = column("What happened, with which value, and what to do.")
 
 
@@ -250,8 +250,8 @@ class ErrorAnswer:
 
 
 def parse_request(data: bytes, kind: type[R], *, ignores_others: bool = False) -> R:
-    """Read a request from its JSON. Missing and repeated keys are refused; unknown ones too, unless they are ignored.
-    Raises RequestRefused with the status 400."""
+    """Parse a request in JSON. Missing and repeated keys are refused, and unknown ones too unless `ignores_others`.
+    Raises RequestRefused with status 400."""
     try:
         return read_request(kind, _json_object(data), ignores_others=ignores_others)
     except ValueError as error:
@@ -259,7 +259,7 @@ def parse_request(data: bytes, kind: type[R], *, ignores_others: bool = False) -
 
 
 def parse_query(pairs: Iterable[tuple[str, str]], kind: type[R]) -> R:
-    """Read a request from the parameters of an address. Raises RequestRefused with the status 400."""
+    """Parse a request in the parameters of an address. Raises RequestRefused with status 400."""
     try:
         return read_request(kind, _without_repeats(list(pairs)))
     except ValueError as error:
@@ -293,7 +293,7 @@ def _no_constant(text: str) -> object:
 
 
 Handler = Callable[[Any, Any], Awaitable[object]]
-"""Gets an agent and a request; returns the answer, or a function that makes it in any thread."""
+"""Called with an agent and a request. Returns the answer, or a function that makes it in any thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,7 @@ class Route:
 
     Attributes:
         name: Its path below `/v1/`, with `_` for `/`.
-        handler: None: it answers with one JSON value a line, without an end.
+        handler: None if the answer is a stream without end, with one JSON value a line.
         request, query: The types of the body, and of the parameters in the address; None if it has none.
         refusals: Statuses of errors besides 400, 401 and 403 (RFC 9110).
     """
@@ -325,7 +325,7 @@ class Route:
 
 
 READY_PATH = "/ready"
-"""Beside the others, because its status is an answer: 503 is no error."""
+"""Not among the routes, because its status is the answer: 503 is no error."""
 
 _MEANINGS = {
     400: "The request is malformed.",
@@ -343,7 +343,7 @@ _REFERENCE = "#/components/schemas/{model}"
 
 
 def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document. It is deterministic: routes in their order, schemas by name."""
+    """Return the OpenAPI 3.1 document. It is deterministic: routes are in their order, and schemas by name."""
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)

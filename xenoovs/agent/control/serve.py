@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 _GRACE_S = 0.5
-"""For requests in progress when the agent ends."""
+"""Time for requests in progress when the agent ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """A TCP port to listen at, 0 for any free one. `tls`: files of certificate chain and key. Without `token_file` it
-    is read-only. `option`: that of the command line, for messages. `is_readable`: reads need no token on the loopback
-    interface, for clients that have none."""
+    """A TCP port to listen at, 0 for any free one. `tls`: files of certificate chain and key. `token_file`: None if the
+    port is read-only. `option`: of the command line, for messages. `is_readable`: whether reads need no token on the
+    loopback interface, for clients that have none."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class Listen:
     is_readable: bool = False
 
     def check(self) -> None:
-        """Raise ListenError unless the port is safe: other machines need TLS and a token."""
+        """Raise ListenError if other machines can reach the port without TLS and a token."""
         if is_loopback(self.host):
             return
         missing = [
@@ -60,12 +60,12 @@ class Listen:
             )
 
     def auth(self) -> TokenAuth:
-        """Return who may do what. Raises ListenError."""
+        """Return the authorisation at the port. Raises ListenError."""
         token = None if self.token_file is None else read_token(self.token_file)
         return TokenAuth(token, is_readable=self.is_readable and is_loopback(self.host))
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Return the context of TLS; None without TLS. Raises ListenError."""
+        """Return the TLS context; None without TLS. Raises ListenError."""
         if self.tls is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -79,7 +79,7 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class ApiListener:
-    """A listening socket. `context`: of TLS, if it has TLS."""
+    """A listening socket. `context`: None without TLS."""
 
     socket: socket
     auth: Auth
@@ -136,19 +136,19 @@ async def serve_app(make: Callable[[ConnectionLimit], web.Application], listener
         await runner.cleanup()
 
 
-# One listener for several agents: each has its API, its metrics and its page below the name of its bridge.
+# One listener for several agents. The API, metrics and page of each are below the name of its bridge.
 
 
 @dataclass(frozen=True, slots=True)
 class ServedAgent:
-    """An agent, and what adds routes to its API."""
+    """An agent, and the functions that add routes to its API."""
 
     agent: Agent
     mounts: tuple[Mount, ...]
 
 
 async def serve_several(agents: Mapping[str, ServedAgent], listeners: Iterable[ApiListener]) -> None:
-    """Serve agents, by the labels of their bridges, at every listener until cancelled."""
+    """Serve agents at all listeners until cancelled. `agents`: by the labels of their bridges."""
     await run_all(serve_app(partial(several_app, agents, listener.auth), listener) for listener in listeners)
 
 

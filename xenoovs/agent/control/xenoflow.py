@@ -1,7 +1,7 @@
-"""XenoFlow's HTTP API, so that its dashboard and its scripts can be pointed at an agent.
+"""XenoFlow's HTTP API, so that its dashboard and its scripts work with an agent.
 
-Its form is that of `http_server.c` in XenoFlow 2: `GET /api` lists backends with their packets, `POST /api` gets a list
-of backends. There, a POST is only logged. Here it decides which backends get clients.
+It follows `http_server.c` in XenoFlow 2: `GET /api` lists backends with their packets, and `POST /api` sends a list of
+backends. XenoFlow only logs a POST. Here it decides which backends get clients.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 PATH = "/api"
 _MAX_TEXT = 63
-"""As names of backends in the config."""
+"""Longest name of a backend in the config."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostedBackend:
-    """A backend of the list. `weight` is not in XenoFlow's form; left out: that of the config."""
+    """A backend of the list. `weight`: an extension to XenoFlow; None for the weight of the config."""
 
     name: str
     mac: Mac
@@ -62,21 +62,21 @@ def _posted_one(value: object) -> PostedBackend:
 
 @record
 class XenoflowRequest:
-    """The form of XenoFlow, in which other keys are ignored."""
+    """A request in the form of XenoFlow. Other keys are ignored."""
 
     backends: tuple[PostedBackend, ...] = column(
-        "All that are to get clients; the others of the config are drained.", reads=values.Parser(_posted, {})
+        "The backends that get clients; all others of the config are drained.", reads=values.Parser(_posted, {})
     )
 
 
 def xenoflow_document(snapshot: Snapshot) -> dict[str, object]:
-    """Return the answer of `GET /api`. A server of several services is there once, with all of its packets."""
+    """Return the answer of `GET /api`. A server of several services is listed once, with all of its packets."""
     packets: dict[tuple[str, str], int] = {}
     for backend in snapshot.backends:
         key = backend.name, backend.mac
         packets[key] = packets.get(key, 0) + _packets(backend)
     rows = [
-        # A number in quotes, as XenoFlow has it.
+        # A number in quotes, as in XenoFlow.
         {"name": name, "mac_address": mac, "packetsProcessed": str(count)}
         for (name, mac), count in packets.items()
     ]
@@ -95,8 +95,8 @@ def _packets(backend: BackendView) -> int:
 
 
 def requests_of(posted: Sequence[PostedBackend], snapshot: Snapshot) -> Iterator[OverrideRequest]:
-    """Yield what makes the listed backends, and no others, get clients. Backends in maintenance stay in it. Raises
-    RequestRefused: the config has no such backend, or another one of this name."""
+    """Yield the overrides by which only the listed backends get clients. Backends in maintenance stay in it. Raises
+    RequestRefused if the config has no such backend, or one of this name with another MAC."""
     listed = {one.name: one for one in posted}
     found: dict[str, set[str]] = {}
     for backend in snapshot.backends:
@@ -129,7 +129,7 @@ def requests_of(posted: Sequence[PostedBackend], snapshot: Snapshot) -> Iterator
 
 
 def mount_xenoflow(agent: Agent) -> Mount:
-    """Return what adds `/api`."""
+    """Return a function that adds `/api`."""
 
     async def show(request: web.Request) -> web.StreamResponse:
         lazy_snapshot = agent.lazy_snapshot()

@@ -1,1 +1,1 @@
-"""Health probes: one question to one backend, one answer in words, by a hard deadline."""
+"""Health probes: one request to one backend, with a hard deadline."""

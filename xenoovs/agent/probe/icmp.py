@@ -1,7 +1,7 @@
 """ICMP and ARP probes. ICMP: echo requests to thousands of targets by one raw socket (RFC 792, RFC 4443, raw(7)).
 
-A reply counts if it carries the identifier and the random token of this socket, the sequence number of a request that
-waits, and comes from the address of that request. An error of a router counts by the request that it quotes.
+A reply counts if it has the identifier and the random token of this socket and the sequence number of a waiting
+request, and if it comes from the address of that request. An error of a router counts for the request that it quotes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _MAX_REQUESTS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """How ICMP and ICMPv6 differ. `errors`: by type and code; `filter_`: a socket option that drops all other types."""
+    """The numbers of ICMP or ICMPv6. `errors`: texts by type and code. `filter_`: socket option that drops other
+    types."""
 
     protocol: int
     request: int
@@ -67,7 +68,7 @@ _V6 = _Version(
         1: {0: "network unreachable", 1: _PROHIBITED, 3: "host unreachable", 4: "ICMP refused", 5: _PROHIBITED},
         3: {0: "too many hops"},
     },
-    # ICMP6_FILTER of RFC 3542, section 3.2; linux/icmpv6.h: a bit that is set keeps a type away.
+    # ICMP6_FILTER of RFC 3542, section 3.2; linux/icmpv6.h: a set bit blocks a type.
     (58, 1, struct.pack("=8I", ~(1 << 1 | 1 << 3) & _ALL, *[_ALL] * 3, ~(1 << 1) & _ALL, *[_ALL] * 3)),
 )
 
@@ -79,7 +80,7 @@ class _EchoRequest:
 
 
 class IcmpChannel(Channel):
-    """One raw socket of one family, and the requests that wait for a reply, by sequence number."""
+    """A raw socket of one address family, and the requests that wait for a reply, by sequence number."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -91,7 +92,7 @@ class IcmpChannel(Channel):
 
     async def echo(self, address: str) -> str | None:
         """Send an echo request and wait, without a time limit. Return why it failed; None if it was answered. Raises
-        OSError: as sendto(2)."""
+        OSError of sendto(2)."""
         if len(self._requests) == _MAX_REQUESTS:
             return "too many probes at once"
         sequence = self._free_sequence()
@@ -166,8 +167,8 @@ def _settle(request: _EchoRequest, failure: str | None) -> None:
 
 
 # ARP: the machine with a MAC answers for its address (RFC 826), to a unicast request (RFC 1122, 2.3.2.1). The sender's
-# address is 0.0.0.0 as in the probes of RFC 5227, section 2.1.1. So this host needs no address there, and no ARP cache
-# learns a wrong one. One packet socket (packet(7)) for each device serves all targets.
+# address is 0.0.0.0 as in the probes of RFC 5227, section 2.1.1, so that this host needs no address on the device, and
+# no ARP cache learns a wrong one. One packet socket (packet(7)) for each device serves all targets.
 
 
 # Hardware type (Ethernet), protocol type (IPv4), address lengths, operation; MAC and address of sender and of target.
@@ -178,7 +179,7 @@ _ETHERTYPE = 0x0806
 
 
 class ArpChannel(Channel):
-    """One packet socket on one device, and the probes that wait for an answer, by address."""
+    """A packet socket on one device, and the probes that wait for an answer, by address."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -186,7 +187,7 @@ class ArpChannel(Channel):
         self._waiting: dict[bytes, list[asyncio.Queue[Mac]]] = {}
 
     async def request(self, mac: Mac, address: bytes, expectation: Expectation) -> None:
-        """Return when `mac` has answered for `address` (4 bytes). Raises OSError as sendto(2)."""
+        """Send a request, and return when `mac` has answered for `address` (4 bytes). Raises OSError of sendto(2)."""
         answers: asyncio.Queue[Mac] = asyncio.Queue()
         self._waiting.setdefault(address, []).append(answers)
         try:

@@ -1,4 +1,4 @@
-"""Runs probes: any target, one deadline, one result. A probe that fails gives a result and raises no exception."""
+"""Runs a probe of any target within a deadline. A failed probe has a result, and raises no exception."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ from xenoovs.errors import assert_never
 from xenoovs.model.address import IPAddress
 from xenoovs.switch.process import killed_with_this_process, start
 
-# When a busy event loop reaches a deadline late, the kernel may have had the answer for long. `asyncio.timeout` would
-# cancel such a probe. Here a deadline that was reached late moves by as much, and readable sockets are read before a
-# probe is cancelled.
+# If a busy event loop reaches a deadline late, the kernel may already have the answer. `asyncio.timeout` would cancel
+# such a probe. Here a late deadline is extended by its lateness, and readable sockets are read before a probe is
+# cancelled.
 
 
 _ON_TIME_S = 0.005
-"""Lateness of a loop that is not overloaded."""
+"""Largest lateness of an event loop that is not overloaded."""
 _MAX_EXTENSIONS = 3
 
 
 class Deadline:
-    """A context that cancels its task after `timeout_s` and raises TimeoutError then."""
+    """A context that cancels its task after `timeout_s`, and then raises TimeoutError."""
 
     def __init__(self, timeout_s: float) -> None:
         self.is_over = False
@@ -80,7 +80,7 @@ class Deadline:
             raise TimeoutError from error
 
     def _is_only_late(self) -> bool:
-        """Return whether nothing but this deadline has cancelled the task. Python 3.10 cannot distinguish them."""
+        """Return whether only this deadline has cancelled the task. Python 3.10 does not show it: True."""
         if sys.version_info >= (3, 11):
             return self._task.uncancel() <= self._cancelled_before
         return True
@@ -92,7 +92,7 @@ class Deadline:
             self._due_s = self._loop.time() + min(late_s, self._timeout_s)
             self._handle = self._loop.call_at(self._due_s, self._due)
             return
-        # Answers that this turn of the loop has read wake their tasks in the next one.
+        # Answers that the loop has read in this iteration wake their tasks in the next one.
         self._handle = self._loop.call_soon(self._after_reads)
 
     def _after_reads(self) -> None:
@@ -103,17 +103,16 @@ class Deadline:
         self._task.cancel()
 
 
-# A program is run from a list of arguments, never by a shell, and gets nothing to read. At the end its process group is
-# killed.
+# Programs are run with a list of arguments, never by a shell, and have no input. At the end the process group is killed.
 
 
 _MAX_OUTPUT_BYTES = 4096
 
 
 async def probe_exec(target: ExecTarget) -> str | None:
-    """Return why the program failed; None: status 0. Raises OSError when the program or namespace does not exist."""
+    """Return why the program failed; None for status 0. Raises OSError if the program or namespace does not exist."""
     namespace_inode(target.netns)
-    # The environment of the agent may hold secrets, so the program gets PATH alone.
+    # The environment of the agent may contain secrets, so the program inherits only PATH.
     env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", **dict(target.environment)}
     enter = [] if target.netns is None else ["nsenter", f"--net={namespace_path(target.netns)}", "--"]
     output = _Output()
@@ -128,7 +127,7 @@ async def probe_exec(target: ExecTarget) -> str | None:
                     try:
                         await exited.wait()
                     finally:
-                        # Killed before the leader is reaped: from then on its number may be that of another group.
+                        # Killed before the leader is reaped, after which its number may belong to another group.
                         _kill_group(process.pid)
                         await exited.wait()
             except OSError:
@@ -146,7 +145,7 @@ async def probe_exec(target: ExecTarget) -> str | None:
 
 @contextmanager
 def _exit_event(pid: int) -> Iterator[asyncio.Event]:
-    """Yield an event that is set when a child has ended and is not reaped yet."""
+    """Yield an event that is set when a child has exited and is not reaped yet."""
     loop, exited, descriptor = asyncio.get_running_loop(), asyncio.Event(), os.pidfd_open(pid)
     loop.add_reader(descriptor, exited.set)
     try:
@@ -175,7 +174,7 @@ def _signal_name(number: int) -> str:
 
 
 class _Output:
-    """A pipe for the output of a program, which never blocks on it. Only the first bytes are kept."""
+    """A pipe for the output of a program, read at once so that the program never blocks. Stores the first bytes."""
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -189,7 +188,7 @@ class _Output:
         return bytes(self._beginning).strip().split(b"\n")[0]
 
     def drain(self) -> None:
-        """Read what is there, without waiting."""
+        """Read all available output, without waiting."""
         while self._read():
             pass
 
@@ -215,17 +214,17 @@ class _Output:
 
 
 class Prober:
-    """Runs probes that share sockets and TLS contexts, within one event loop. The last probe closes what they share."""
+    """Runs probes that share sockets and TLS contexts, in one event loop. The last probe closes the shared sockets."""
 
     def __init__(self, *, exec_allowed: bool = False) -> None:
-        """With `exec_allowed` programs may be run; without it an exec probe fails with that reason."""
+        """`exec_allowed`: run the programs of exec probes; otherwise these fail."""
         self._exec_allowed = exec_allowed
         self._icmp: ChannelPool[IcmpChannel] = ChannelPool()
         self._arp: ChannelPool[ArpChannel] = ChannelPool()
         self._tls = TlsContexts()
 
     async def probe(self, target: Target, *, timeout_s: float) -> ProbeResult:
-        """Probe a target once. `timeout_s`: of the whole probe. Raises ResourceShortage: this host could not send
+        """Probe a target once. `timeout_s`: of the whole probe. Raises ResourceShortage if this host could not send
         it."""
         clock = asyncio.get_running_loop().time
         started_s = clock()
@@ -264,7 +263,7 @@ class Prober:
                 assert_never(target)
 
 
-# UDP and DNS probes: a datagram or a DNS query is answered.
+# UDP and DNS probes: a target answers a datagram or a DNS query.
 
 
 _MAX_DATAGRAM_BYTES = 65535
@@ -291,18 +290,18 @@ async def _next_datagram(sock: socket.socket) -> bytes:
     return await asyncio.get_running_loop().sock_recv(sock, _MAX_DATAGRAM_BYTES)
 
 
-# DNS: RFC 1035, with EDNS of RFC 6891. Answers with another id are passed over.
+# DNS: RFC 1035, with EDNS of RFC 6891. Answers with another id are ignored.
 
 
 _PAYLOAD_BYTES = 1232
-"""Largest answer asked for: fits any path without fragments (DNS Flag Day 2020)."""
+"""Largest answer that a query allows: it fits any path without fragments (DNS Flag Day 2020)."""
 
 _HEADER_BYTES = 12
-"""RFC 1035, section 4.1.1."""
+"""Size of a DNS header (RFC 1035, section 4.1.1)."""
 
 
 async def probe_dns(target: DnsTarget, expectation: Expectation) -> str | None:
-    """Return why the target failed; None if it answered. Raises OSError as probe_udp."""
+    """Return why the target failed; None if it answered. Raises OSError like probe_udp."""
     try:
         query = dns.message.make_query(target.query, "A", use_edns=0, payload=_PAYLOAD_BYTES)
     except dns.exception.DNSException as error:

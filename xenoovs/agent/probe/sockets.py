@@ -31,16 +31,16 @@ def namespace_path(netns: str) -> str:
 
 
 def namespace_inode(netns: str | None) -> int | None:
-    """Return the inode of a namespace: a later one of the same name has another. Raises OSError if it is absent."""
+    """Return the inode of a namespace, which differs if the name is used again. Raises OSError if it is absent."""
     return None if netns is None else _require_namespace(netns).stat().st_ino
 
 
 def in_namespace(netns: str | None, make: Callable[[], T]) -> T:
     """Call `make` in a network namespace. A socket stays in the namespace in which it was opened.
 
-    setns(2) moves the calling thread alone, which returns before anything else can run in it. `netns`: name or path;
-    None: the namespace of the calling thread. `make`: must not block, start a thread or call back into the event loop.
-    Raises OSError: there is no such namespace, or `make` raised it.
+    setns(2) moves only the calling thread, which is moved back before other code runs in it. `netns`: name or path;
+    None for the namespace of the calling thread. `make` must not block, start a thread or call into the event loop.
+    Raises OSError if there is no such namespace, and what `make` raises.
     """
     if netns is None:
         return make()
@@ -53,7 +53,7 @@ def in_namespace(netns: str | None, make: Callable[[], T]) -> T:
             try:
                 _set_namespace(own)
             except OSError as error:
-                # All that this thread did from now on would happen in a foreign namespace.
+                # This thread must not continue in the wrong namespace.
                 raise RuntimeError(f"cannot return from network namespace {netns}") from error
 
 
@@ -86,7 +86,7 @@ _READS_PER_EVENT = 256
 
 
 class Channel:
-    """A non-blocking socket, of which the event loop reads every packet."""
+    """A non-blocking socket from which the event loop reads every packet."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._loop = sock, asyncio.get_running_loop()
@@ -107,7 +107,7 @@ class Channel:
             self._received(packet, origin)
 
     def _received(self, packet: bytes, origin: tuple[Any, ...]) -> None:
-        """Take a packet, and the address from which it came, as recvfrom(2) returns it."""
+        """Handle a packet. `origin`: the address of its sender, as recvfrom(2) returns it."""
         raise NotImplementedError
 
 
@@ -122,14 +122,14 @@ class _SharedChannel(Generic[C]):
 
 class ChannelPool(Generic[C]):
     """Channels by key: opened for the first probe, closed after the last one. A channel that fails with OSError gets no
-    more probes: its device may be gone for good."""
+    more probes, because its device may no longer exist."""
 
     def __init__(self) -> None:
         self._channels: dict[Hashable, _SharedChannel[C]] = {}
 
     @contextmanager
     def use(self, key: Hashable, open_channel: Callable[[], C]) -> Iterator[C]:
-        """Yield the channel of a key, opened if no probe uses one. Raises what `open_channel` raises."""
+        """Yield the channel of a key; open it if no probe uses one. Raises what `open_channel` raises."""
         shared = self._channels.get(key)
         if shared is None:
             shared = self._channels[key] = _SharedChannel(open_channel())
@@ -150,7 +150,7 @@ class ChannelPool(Generic[C]):
             del self._channels[key]
 
 
-SO_RCVBUFFORCE = 33  # asm-generic/socket.h; Python does not name it
+SO_RCVBUFFORCE = 33  # asm-generic/socket.h; Python has no name for it
 RECEIVE_BYTES = 4 << 20
 """Receive buffer for the answers of thousands of targets at once."""
 
@@ -166,12 +166,12 @@ def host_of(address: IPAddress) -> str:
 
 
 def device_of(address: IPAddress, via: Via) -> str | None:
-    """Return the device to send by: that of the probe, else the scope of the address."""
+    """Return the device to send from: that of the probe, else the scope of the address."""
     return via.interface or (address.scope_id if isinstance(address, IPv6Address) else None)
 
 
 def open_socket(address: IPAddress, kind: socket.SocketKind, via: Via, *, protocol: int = 0) -> socket.socket:
-    """Return a socket from which an address is reached. Raises OSError if its device or namespace does not exist."""
+    """Return a socket for packets to an address. Raises OSError if its device or namespace does not exist."""
     family, device = family_of(address), device_of(address, via)
 
     def make() -> socket.socket:
@@ -186,7 +186,7 @@ def open_socket(address: IPAddress, kind: socket.SocketKind, via: Via, *, protoc
 
 @contextmanager
 def naming_device(device: str, sock: socket.socket) -> Iterator[None]:
-    """Close the socket if binding it fails, and name a device that does not exist in the OSError."""
+    """Close the socket if binding it within the `with` fails. The OSError names a device that does not exist."""
     try:
         yield
     except OSError as error:

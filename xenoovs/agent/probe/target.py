@@ -1,4 +1,4 @@
-"""What a probe sends to a backend, and its result. The config has validated all values; no name is resolved."""
+"""The targets of probes, and their results. The config has validated all values; no name is resolved."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class ProbeResult:
 
 
 class ResourceShortage(Exception):
-    """This host lacks descriptors or memory for a probe, so the probe proves nothing about the backend."""
+    """This host lacks descriptors or memory for a probe, so that the probe shows nothing about the backend."""
 
 
 @dataclass(slots=True)
 class Expectation:
-    """What a running probe lacks. If its time runs out, the probe fails for this reason."""
+    """What a running probe waits for: if its time is over, it fails with `missing` as the reason."""
 
     missing: str = "no answer"
     reply: str = ""
@@ -39,7 +39,7 @@ class Expectation:
 
 
 SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-"""Errors that prove nothing about a backend. ENOBUFS is none of them: a device without carrier gives it."""
+"""Errors that show nothing about a backend. ENOBUFS is not among them: a device without carrier returns it."""
 _REASONS = {
     errno.ECONNREFUSED: "connection refused",
     errno.ECONNRESET: "connection reset",
@@ -57,12 +57,12 @@ _REASONS = {
     errno.EADDRNOTAVAIL: "no address or port left here to send from",
     errno.EMSGSIZE: "too long for one datagram",
 }
-"""What the errors of connect(2), send(2) and socket(7) mean for a probe. For others the C library has a text."""
+"""Texts of errors of connect(2), send(2) and socket(7). For others, the text of the C library is used."""
 
 
 def failure_reason(error: OSError) -> str:
-    """Return why a probe failed by an error of the operating system. Raises ResourceShortage: this host is the reason,
-    and not the backend."""
+    """Return why a probe failed with an OSError. Raises ResourceShortage if this host is the reason, not the
+    backend."""
     if error.errno is None:
         return str(error) or type(error).__name__
     text = _REASONS.get(error.errno) or os.strerror(error.errno).lower()
@@ -72,17 +72,16 @@ def failure_reason(error: OSError) -> str:
 
 
 def quoted(data: bytes, *, most: int = 40) -> str:
-    """Return the first bytes that a peer sent, safe to print on one line."""
+    """Return the first bytes of a peer's data, safe to print on one line."""
     text = data[:most].decode("ascii", errors="backslashreplace")
     return ascii(text + ("..." if len(data) > most else "")).replace("\\\\x", "\\x")
 
 
 @dataclass(frozen=True, slots=True)
 class Via:
-    """Where a probe is sent from. `interface`: The device (SO_BINDTODEVICE, socket(7)). The scope of an address
-    (fe80::1%eth0, RFC 4007, section 11) counts as its interface. None: the kernel chooses. `netns`: The network
-    namespace (network_namespaces(7)), by its name below /run/netns (ip-netns(8)) or by a path. None: the namespace of
-    this process."""
+    """Where a probe is sent from. `interface`: the device (SO_BINDTODEVICE, socket(7)); None for the scope of the
+    address (fe80::1%eth0, RFC 4007, section 11), else for the kernel's choice. `netns`: the network namespace
+    (network_namespaces(7)), by its name below /run/netns (ip-netns(8)) or by a path; None for that of this process."""
 
     interface: str | None = None
     netns: str | None = None
@@ -93,7 +92,7 @@ ANYWHERE = Via()
 
 @dataclass(frozen=True, slots=True)
 class IcmpTarget:
-    """`address` answers an echo request (RFC 792, RFC 4443)."""
+    """A target that answers an echo request (RFC 792, RFC 4443)."""
 
     address: IPAddress
     via: Via = ANYWHERE
@@ -101,7 +100,7 @@ class IcmpTarget:
 
 @dataclass(frozen=True, slots=True)
 class AgentTarget:
-    """The agent of a server advertises its weight and state at `port`, after it was sent `send`."""
+    """The agent of a server, which advertises weight and state at `port` after it has received `send`."""
 
     address: IPAddress
     port: int
@@ -111,7 +110,7 @@ class AgentTarget:
 
 @dataclass(frozen=True, slots=True)
 class ArpTarget:
-    """The machine with this MAC, on the network of `interface`, answers ARP (RFC 826) for `address`."""
+    """A machine with this MAC, on the network of `interface`, that answers ARP (RFC 826) for `address`."""
 
     mac: Mac
     interface: str
@@ -121,7 +120,7 @@ class ArpTarget:
 
 @dataclass(frozen=True, slots=True)
 class TcpTarget:
-    """A TCP connection is accepted."""
+    """A target that accepts a TCP connection."""
 
     address: IPAddress
     port: int
@@ -130,7 +129,7 @@ class TcpTarget:
 
 @dataclass(frozen=True, slots=True)
 class UdpTarget:
-    """A datagram is answered. `expect`: bytes that the answer contains; empty if any answer is accepted."""
+    """A target that answers a datagram. `expect`: bytes that the answer must contain; empty if any answer will do."""
 
     address: IPAddress
     port: int
@@ -141,7 +140,7 @@ class UdpTarget:
 
 @dataclass(frozen=True, slots=True)
 class DnsTarget:
-    """A query for A records is answered with NOERROR and a record (RFC 1035)."""
+    """A target that answers a query for A records with NOERROR and a record (RFC 1035)."""
 
     address: IPAddress
     query: str
@@ -151,7 +150,7 @@ class DnsTarget:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How an HTTPS probe uses TLS. `name`: SNI (RFC 6066); None: the Host header, and without one the address."""
+    """TLS settings of an HTTPS probe. `name`: SNI (RFC 6066); None for the Host header, or without it the address."""
 
     verify: bool = True
     ca_file: str | None = None
@@ -160,7 +159,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """GET is answered by a status from the first to the last, with `body` in it. A redirection is an answer."""
+    """A target that answers GET with a status in the range and `body` in its body. Redirections are not followed."""
 
     address: IPAddress
     port: int
@@ -174,7 +173,7 @@ class HttpTarget:
 
 @dataclass(frozen=True, slots=True)
 class ExecTarget:
-    """A program ends with status 0. `environment`: beside PATH, the only variable that it inherits."""
+    """A program that exits with status 0. `environment`: its variables besides PATH, the only one that it inherits."""
 
     argv: tuple[str, ...]
     netns: str | None = None

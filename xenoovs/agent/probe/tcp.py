@@ -19,24 +19,24 @@ from xenoovs.agent.probe.sockets import device_of, host_of, open_socket
 from xenoovs.agent.probe.target import AgentTarget, Expectation, HttpTarget, TcpTarget, Tls, Via, failure_reason, quoted
 
 _RESET = struct.pack("ii", 1, 0)
-"""struct linger of socket(7): on, for 0 s, which makes close(2) send a reset."""
+"""struct linger of socket(7): on, with 0 s, so that close(2) sends a reset."""
 
 
 async def probe_tcp(target: TcpTarget) -> str | None:
-    """Return None: the target accepted a connection, which is reset, so that no TIME_WAIT is left. Raises OSError."""
+    """Return None if the target accepts a connection, which is reset, so that no TIME_WAIT is left. Raises OSError."""
     with open_socket(target.address, socket.SOCK_STREAM, target.via) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         await asyncio.get_running_loop().sock_connect(sock, (host_of(target.address), target.port))
     return None
 
 
-# HTTP (RFC 9110). Each probe has a connection of its own: a connection kept alive would hide a dead listener.
+# HTTP (RFC 9110). Each probe opens a new connection: a connection kept alive would hide a dead listener.
 
 
 _MAX_BODY_BYTES = 1 << 20
 _NO_LIMIT = ClientTimeout(total=None, sock_connect=None, sock_read=None)
 
-# x509_vfy.h of OpenSSL: the faults that an operator can fix. OpenSSL's own text stands for all others.
+# x509_vfy.h of OpenSSL: the faults that an operator can fix. For all others, the text of OpenSSL is used.
 _CERTIFICATE_FAULTS = {
     9: "certificate not valid yet",
     10: "certificate expired",
@@ -50,13 +50,13 @@ _CERTIFICATE_FAULTS = {
 
 
 class TlsContexts:
-    """TLS contexts of clients, each made once: reading the system's authorities takes milliseconds."""
+    """A cache of TLS contexts of clients, because reading the system's authorities takes milliseconds."""
 
     def __init__(self) -> None:
         self._contexts: dict[tuple[bool, str | None], tuple[int, ssl.SSLContext]] = {}
 
     def context(self, tls: Tls) -> ssl.SSLContext:
-        """Return a context; a new one after `ca_file` has changed. Raises OSError for a file without a CA."""
+        """Return the context, a new one after a change of `ca_file`. Raises OSError for a file without a CA."""
         modified_ns = Path(tls.ca_file).stat().st_mtime_ns if tls.ca_file else 0
         key = tls.verify, tls.ca_file
         known = self._contexts.get(key)
@@ -99,7 +99,7 @@ async def probe_http(target: HttpTarget, expectation: Expectation, contexts: Tls
 async def _get(
     session: ClientSession, target: HttpTarget, expectation: Expectation, context: ssl.SSLContext | None
 ) -> str | None:
-    # Not resolved against a base (RFC 3986, 5.2): a path could then name another server.
+    # Not resolved against a base URL (RFC 3986, 5.2), by which a path could name another server.
     path, _, query = target.path.partition("#")[0].partition("?")
     server = URL.build(scheme="http" if context is None else "https", host=host_of(target.address), port=target.port)
     url = URL.build(scheme=server.scheme, authority=server.raw_authority, path=path, query_string=query, encoded=True)
@@ -173,8 +173,8 @@ def _first_line(text: str) -> str:
 
 
 async def ask_agent(target: AgentTarget, expectation: Expectation) -> str | None:
-    """Return why there is no reply; None: `expectation.reply` has it. Raises OSError. The reply ends with the first CR
-    or LF, or with the connection."""
+    """Return why there is no reply; None if `expectation` has it. It ends with the first CR or LF, or with the
+    connection. Raises OSError."""
     loop, data = asyncio.get_running_loop(), b""
     with open_socket(target.address, socket.SOCK_STREAM, target.via) as sock:
         await loop.sock_connect(sock, (host_of(target.address), target.port))

@@ -1,4 +1,4 @@
-"""The status pages: files that the browser draws from the JSON of `now`, and what serves both."""
+"""The status pages: files that the browser renders with the JSON of `/now`, and the server of both."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from xenoovs.show.snapshot import BackendState, BackendView, BlockView, LazySnap
 
 _MAX_EVENTS = 30
 MAX_SERVICES = 40
-"""Of more services, those in trouble come first, and `xenoovs top` shows the rest."""
+"""If there are more services, those with problems come first, and `xenoovs top` shows the rest."""
 COLUMNS = 512
-"""The largest number of cells in a strip: a screen shows no more."""
+"""Most cells in a strip: a screen cannot show more."""
 _CELLS = {
     "state": BackendView.state_cell,
     "since": BackendView.since_cell,
@@ -36,11 +36,11 @@ _CELLS = {
     "in_hw": BackendView.hw_cell,
     "probe": BackendView.probe_cell,
 }
-"""Columns of a backend that the page shows as `status` does."""
+"""Columns of a backend that the page and `xenoovs status` render in the same way."""
 
 
 def agent_json(lazy_snapshot: LazySnapshot) -> str:
-    """Return what the page of an agent shows. Only the services that are shown have their blocks made."""
+    """Return the content of an agent's page. Blocks are computed only for the services that it shows."""
     snapshot, options = lazy_snapshot.snapshot(), lazy_snapshot.command_options
     shown = _shown(snapshot.services)
     left = f"{len(snapshot.services) - len(shown)} more services: see `xenoovs top`."
@@ -85,12 +85,12 @@ def _is_in_trouble(service: ServiceView) -> bool:
     )
 
 
-# The clients of a service as a strip: one cell for a block, or for a column where there are very many blocks.
+# The clients of a service as a strip: one cell for each block, or for each column if there are too many blocks.
 
 
 @record
 class Cell:
-    """Part of a strip."""
+    """A cell of a strip."""
 
     start: float = column("From 0 to 1.")
     size: float = column("From 0 to 1.")
@@ -100,14 +100,14 @@ class Cell:
 
 
 def cells(blocks: Sequence[BlockView]) -> tuple[Cell, ...]:
-    """Return what is drawn, in this order: later cells cover earlier ones."""
+    """Return the cells in the order of drawing: later cells cover earlier ones."""
     if len(blocks) <= COLUMNS:
         return tuple(Cell(b.start, b.size, b.backend, b.verdict, _tip(b)) for b in blocks)
     return tuple(_runs(blocks))
 
 
 def _runs(blocks: Sequence[BlockView]) -> Iterator[Cell]:
-    """Yield one cell for neighbouring columns that look the same."""
+    """Yield one cell for each run of columns with the same backend and verdict."""
     columns: list[BlockView | None] = [None] * COLUMNS
     for block in blocks:
         first = int(block.start * COLUMNS)
@@ -137,8 +137,8 @@ def _word(verdict: Verdict | None) -> str:
 
 @cache
 def page(script: str) -> tuple[str, dict[str, str]]:
-    """Return the whole document, and its headers. The browser may use this script, this style and this server only (CSP
-    Level 3)."""
+    """Return the whole document, and its headers, by which the browser may use only this script, this style and this
+    server (CSP Level 3)."""
     parts = {"style": _asset("style.css"), "script": _asset("page.js") + _asset(script)}
     document = _asset("page.html")
     for tag, text in parts.items():
@@ -169,8 +169,8 @@ def _asset(name: str) -> str:
 
 
 def mount_page(script: str, now: Callable[[], Callable[[], str]]) -> Callable[[web.Application], None]:
-    """Return what adds `/`, and `/now`: the JSON that the page fetches again and again. `now` returns what makes it in
-    a thread: with many services this takes long, and the event loop sends health checks."""
+    """Return a function that adds `/`, and `/now`: the JSON that the page fetches periodically. `now` returns a
+    function that makes it in a thread, because many services take long, and the event loop must send health checks."""
 
     async def document(_: web.Request) -> web.StreamResponse:
         text, headers = page(script)
