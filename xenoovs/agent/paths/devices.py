@@ -1,4 +1,4 @@
-"""The packet sockets of an agent by device: opened when they are needed, opened again after Open vSwitch restarted."""
+"""The packet sockets of an agent by device: opened on demand, and reopened after a restart of Open vSwitch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from xenoovs.agent.probe.sockets import RECEIVE_BYTES, SO_RCVBUFFORCE, in_namesp
 
 _RETRY_S = 0.5
 _RENEW_S = 10.0
-"""Between two looks at the MAC for a remote that does not answer."""
+"""Time between two refreshes of the MAC for a remote that does not answer."""
 
 OpenPort = Callable[..., "ProbePort"]
-"""ProbePort, with the network namespace of the devices."""
+"""Opens a ProbePort in the network namespace of the devices."""
 
 
 class Devices:
-    """Packet sockets. A device that vanishes is logged once, and tried again; `problems`: why, by its name."""
+    """Packet sockets. A device that cannot be opened is logged once, and retried. `problems`: the reason, by device."""
 
     def __init__(self, open_port: OpenPort) -> None:
         self.problems: dict[str, str] = {}
@@ -56,7 +56,7 @@ class Devices:
         self.problems[device] = reason
 
     def received(self, now_s: float) -> Iterator[Frame]:
-        """Yield the frames that have come by any device."""
+        """Yield the frames that all devices have received."""
         for device, port in tuple(self._ports.items()):
             try:
                 yield from port.received()
@@ -76,10 +76,10 @@ class Devices:
 
 
 class NextHopMacs:
-    """The MACs of the routers to remotes, learned from the host's own tunnel packets.
+    """The MACs of the next hops of remotes, learned from the host's own tunnel packets.
 
-    The host encapsulates, so its neighbour table has them and ours has not. The first packet of each flow comes by the
-    datapath in software also where the others are offloaded.
+    The host encapsulates, so that only its neighbour table has these MACs. The first packet of each flow passes the
+    datapath in software even if later ones are offloaded.
     """
 
     def __init__(self, open_port: OpenPort) -> None:
@@ -90,14 +90,14 @@ class NextHopMacs:
         self._renewed_s: dict[tuple[str, IPv4Address], float] = {}
 
     def find(self, host_port: str, remote: IPv4Address, *, tunnel_port: int) -> bytes | None:
-        """Return the MAC, 6 bytes; None if no packet was seen yet."""
+        """Return the MAC, 6 bytes; None if no packet was received yet."""
         key = host_port, remote
         if key not in self._found:
             self._wanted[key] = tunnel_port
         return self._found.get(key)
 
     def renew(self, host_port: str, remote: IPv4Address, *, tunnel_port: int, now_s: float) -> None:
-        """Look at the host's next packet again: a router that was replaced has another MAC."""
+        """Learn the MAC again from the host's next packet: a replaced router has another MAC."""
         key = host_port, remote
         if key in self._found and now_s >= self._renewed_s.get(key, now_s):
             self._renewed_s[key] = now_s + _RENEW_S
@@ -110,7 +110,7 @@ class NextHopMacs:
                 del known[key]
 
     def listen(self) -> None:
-        """Read what the host has sent since. Sockets are open only while a MAC is missing."""
+        """Learn from the packets that the host has sent. Sockets are open only while a MAC is missing."""
         for device in {device for device, _ in self._wanted} - self._listeners.keys():
             try:
                 self._listeners[device] = self._open_port(device, is_listener=True)
@@ -143,23 +143,23 @@ class NextHopMacs:
 
 
 # The packet socket on one device: sends probes, and receives answers with the kernel's time stamps (packet(7)). The
-# kernel stamps a frame when it comes (SO_TIMESTAMPNS, socket(7)), so that an agent that is late reads the same times.
-# Times are those of CLOCK_REALTIME, which such stamps have. A clock that is set makes some probes of one round wrong,
-# and a score is a median.
+# kernel stamps a frame on arrival (SO_TIMESTAMPNS, socket(7)), so that a late agent reads the same times. Such stamps
+# are of CLOCK_REALTIME, so all times are. A change of the clock makes some probes of one round wrong, which does not
+# matter to a score, which is a median.
 
 
 _ETH_IPV4, _ETH_ALL = 0x0800, 0x0003
-"""linux/if_ether.h. A device of Open vSwitch shows its frames only to sockets for all protocols: the datapath takes
-them before others get them (__netif_receive_skb_core() in net/core/dev.c)."""
+"""linux/if_ether.h. Only sockets for all protocols receive the frames of a device of Open vSwitch, because the datapath
+takes these frames before other sockets (__netif_receive_skb_core() in net/core/dev.c)."""
 _SO_TIMESTAMPNS = 35
-"""asm-generic/socket.h: SO_TIMESTAMPNS_OLD; Python does not name it."""
+"""asm-generic/socket.h: SO_TIMESTAMPNS_OLD; Python has no name for it."""
 _TIMESPEC = Struct("@qq")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 _LARGEST_FRAME = 2048
 
 
 class Frame(NamedTuple):
-    """A frame from its Ethernet header on, and when the kernel received it, in microseconds."""
+    """A frame with its Ethernet header, and when the kernel received it, in microseconds."""
 
     data: bytes
     received_us: float
@@ -169,8 +169,8 @@ class ProbePort:
     """A packet socket on one device, and its MAC of 6 bytes. Its methods do not block."""
 
     def __init__(self, device: str, *, netns: str | None = None, is_listener: bool = False) -> None:
-        """Open it. `netns`: where it is, by name or path; None: here. `is_listener`: read all frames of a device that
-        the datapath has. Raises OSError: EPERM without CAP_NET_RAW, or there is no such device."""
+        """Open the socket. `netns`: of the device, by name or path; None for that of this process. `is_listener`:
+        receive all frames of a device in the datapath. Raises OSError: no such device, or EPERM without CAP_NET_RAW."""
         self._socket = in_namespace(netns, lambda: _open(device, _ETH_ALL if is_listener else _ETH_IPV4))
         self.mac: bytes = self._socket.getsockname()[4]
 
@@ -182,8 +182,8 @@ class ProbePort:
         self._socket.close()
 
     def send(self, frame: bytes) -> float | None:
-        """Send a frame and return when, in microseconds; None: the queue of the device is full, and it was not sent.
-        Raises OSError: the device is gone, or has no link."""
+        """Send a frame and return when, in microseconds; None if the queue of the device was full. Raises OSError if
+        the device does not exist, or has no link."""
         sent_us = now_us()
         try:
             self._socket.send(frame)
@@ -195,7 +195,7 @@ class ProbePort:
         return sent_us
 
     def received(self, *, most: int = 1024) -> Iterator[Frame]:
-        """Yield the frames that have come, at most so many. Raises OSError: the device is gone."""
+        """Yield the received frames, at most `most`. Raises OSError if the device does not exist."""
         for _ in range(most):
             try:
                 data, ancillary, _, origin = self._socket.recvmsg(_LARGEST_FRAME, _ANCILLARY_BYTES)

@@ -1,8 +1,7 @@
 """Probes, answers and quotes of probes as bytes of Ethernet frames. Pure.
 
-A probe is what the tunnel sends, as far as the fabric looks: UDP to the tunnel's port, with the TOS of data. Behind it
-stands a tunnel header with a VNI that no tunnel has, so that a remote without reflector drops it silently. An
-answer goes to REFLECTED_PORT.
+For the fabric a probe equals a tunnel packet: UDP to the tunnel's port, with the TOS of data. Its tunnel header has a
+VNI that no tunnel uses, so that a remote without reflector drops it silently. Answers are sent to REFLECTED_PORT.
 
 Formats: Ethernet II, IPv4 (RFC 791), UDP (RFC 768), VXLAN (RFC 7348, 5), Geneve (RFC 8926, 3.4), ICMP (RFC 792).
 """
@@ -18,7 +17,7 @@ from xenoovs.model.address import checksum
 from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS, REFLECTED_PORT
 
 UNUSED_VNI = 0xFFFFFE
-"""Of 24 bits. OVN uses VNIs from 1 up, and hosts rarely use more than some thousands."""
+"""A VNI, 24 bits. OVN uses VNIs from 1 up, and hosts rarely use more than some thousands."""
 
 _GENEVE_PORT = 6081
 _ETHERNET = Struct("!6s6sH")
@@ -42,7 +41,7 @@ _IP_AT = _ETHERNET.size
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """From where to where the probes of one remote go. MACs of 6 bytes; `tos`: of the data, 8 bits."""
+    """The addresses in the probes of one remote. MACs have 6 bytes. `tos`: of the data, 8 bits."""
 
     source_mac: bytes
     gateway_mac: bytes
@@ -54,7 +53,7 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a probe carries, and its answer too: 32 bits each, and 64 random ones, which nobody else can know."""
+    """The data in a probe and its answer: 32 bits each, and a random `nonce` of 64 bits, which others cannot know."""
 
     remote: int
     sequence: int
@@ -63,7 +62,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer to a probe. `tos`: as it came back; `source`: the remote's address."""
+    """An answer to a probe. `tos`: of the answer. `source`: the remote's address."""
 
     token: Token
     source: IPv4Address
@@ -72,7 +71,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A router's message that the TTL of a probe to `remote` has expired. `ident`: of its IPv4 header, 16 bits."""
+    """An ICMP error of a router: the TTL of a probe to `remote` has expired. `ident`: of its IPv4 header, 16 bits."""
 
     router: IPv4Address
     remote: IPv4Address
@@ -81,8 +80,7 @@ class Quote:
 
 
 def probe_head(addresses: Addresses, source_port: int, *, ttl: int = _DEFAULT_TTL, ident: int = 0) -> bytes:
-    """Return all of a probe's frame but what `payload` gives, 50 bytes. The UDP checksum is 0 (RFC 768), as
-    VXLAN has it (RFC 7348, 5)."""
+    """Return the frame of a probe without its `payload`, 50 bytes. The UDP checksum is 0, as in VXLAN (RFC 7348, 5)."""
     tunnel = _GENEVE if addresses.tunnel_port == _GENEVE_PORT else _VXLAN
     size = _UDP.size + len(tunnel) + _PAYLOAD.size
     fields = _VERSION_4 << 4 | _LEAST_HEADER, addresses.tos, _IPV4.size + size, ident, 0, ttl, _UDP_PROTOCOL
@@ -102,7 +100,7 @@ _GENEVE = _TUNNEL.pack(0, 0, _ETHERNET_IN_GENEVE, UNUSED_VNI << 8)
 
 
 def parse_answer(frame: bytes) -> Answer | None:
-    """Return the answer that a frame is; None if it is another frame, or is not whole."""
+    """Parse an answer; None if the frame is no answer, or is not complete."""
     ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
     if ip is None or len(frame) < ip.body + _UDP.size + _TUNNEL.size + _PAYLOAD.size:
         return None
@@ -116,8 +114,8 @@ def parse_answer(frame: bytes) -> Answer | None:
 
 
 def parse_returned(frame: bytes) -> frozenset[IPv4Address]:
-    """Return the two addresses of a packet of the host that a reflector took for a probe; empty if it is another frame.
-    It has the ports of an answer, and the VNI of a tunnel that is in use."""
+    """Return the two addresses of a host's packet that a reflector returned as if it were a probe; empty if it is
+    another frame. Such a packet has the ports of an answer, and the VNI of a tunnel."""
     ip = _ipv4(frame, _IP_AT, _UDP_PROTOCOL)
     if ip is None or ip.end < ip.body + _UDP.size + _TUNNEL.size:
         return frozenset()
@@ -129,8 +127,8 @@ def parse_returned(frame: bytes) -> frozenset[IPv4Address]:
 
 
 def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:
-    """Return the ICMP error of a router about a probe; None if it is another frame, or quotes no probe. A router quotes
-    the IPv4 header and at least 8 bytes of what follows, which is the UDP header (RFC 792, page 6)."""
+    """Parse the ICMP error of a router about a probe; None if the frame is another one. A router quotes the IPv4 header
+    and at least the next 8 bytes, which are the UDP header (RFC 792, page 6)."""
     outer = _ipv4(frame, _IP_AT, _ICMP_PROTOCOL)
     if outer is None or outer.end < outer.body + _ICMP.size:
         return None
@@ -148,7 +146,7 @@ def parse_quote(frame: bytes, *, tunnel_port: int) -> Quote | None:
 
 
 def destination_of(frame: bytes) -> IPv4Address | None:
-    """Return where an IPv4 frame goes, before the rest of it is looked at; None if it is another or cut one."""
+    """Return the destination of an IPv4 frame without validating it; None for another or a truncated frame."""
     if len(frame) < _IP_AT + _IPV4.size or _ETHERNET.unpack_from(frame)[2] != _ETH_IPV4:
         return None
     return IPv4Address(frame[_IP_AT + _IPV4.size - 4 : _IP_AT + _IPV4.size])
@@ -160,13 +158,13 @@ def parse_next_hop_mac(frame: bytes, remote: IPv4Address, *, tunnel_port: int) -
     if ip is None or ip.destination != remote or ip.end < ip.body + _UDP.size:
         return None
     is_tunnel = _UDP.unpack_from(frame, ip.body)[1] == tunnel_port
-    # The lowest bit marks a group (IEEE 802, 8.2.2).
+    # The lowest bit is set in group addresses (IEEE 802, 8.2.2).
     return frame[:6] if is_tunnel and not frame[0] & 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Ipv4:
-    """An IPv4 header. `body`, `end`: where its payload begins and ends in the frame."""
+    """An IPv4 header. `body`, `end`: offsets of its payload in the frame."""
 
     tos: int
     ident: int
@@ -177,7 +175,7 @@ class _Ipv4:
 
 
 def _ipv4(frame: bytes, at: int, protocol: int, *, is_quote: bool = False) -> _Ipv4 | None:
-    """Return the IPv4 header there; None if there is none of this protocol. A quote may be cut behind 8 bytes."""
+    """Return the IPv4 header at an offset; None if none of this protocol is there. `is_quote`: it may be truncated."""
     if len(frame) < at + _IPV4.size or (at == _IP_AT and _ETHERNET.unpack_from(frame)[2] != _ETH_IPV4):
         return None
     first, tos, length, ident, offset, _, found, _, source, destination = _IPV4.unpack_from(frame, at)
@@ -186,7 +184,7 @@ def _ipv4(frame: bytes, at: int, protocol: int, *, is_quote: bool = False) -> _I
         return None
     if len(frame) < body or at + length < body or (not is_quote and len(frame) < at + length):
         return None
-    # Routers change the TTL before they quote a header, and not all update its checksum.
+    # Routers change the TTL before they quote a header, and not all of them update its checksum.
     if not is_quote and checksum(frame[at:body]) != 0:
         return None
     return _Ipv4(tos, ident, IPv4Address(source), IPv4Address(destination), body, at + length)
@@ -194,31 +192,31 @@ def _ipv4(frame: bytes, at: int, protocol: int, *, is_quote: bool = False) -> _I
 
 # Source ports that the fabric hashes to different paths, found by probes whose TTL expires on the way.
 #
-# As traceroute does it, and CLOVE (N. Katta et al., "Clove", CoNEXT 2017, 3.1): a router that drops a probe says so by
+# As in traceroute and CLOVE (N. Katta et al., "Clove", CoNEXT 2017, 3.1): a router that drops a probe reports it by
 # ICMP, and quotes its source port. Two ports are on different paths if at some distance different routers answered for
-# them. A router that is silent, or limits its ICMP, therefore makes no difference that is none: it only hides some.
+# them. A router that is silent, or limits its ICMP, may hide a difference, but cannot make equal paths look different.
 
 
 CANDIDATES = 48
-"""Ports that are tried. One of four equal paths has none of them once in 250,000 searches, one of eight in 75."""
+"""Ports to try. One in 250,000 searches finds no port for one of four equal paths, one in 75 for one of eight."""
 
 DISTANCES = (1, 2, 3)
-"""TTLs: the leaf, the spine and the far leaf; with three tiers, the spine and two of them."""
+"""TTLs of probes: to the leaf, the spine and the far leaf; with three tiers, to the first three routers."""
 
 TRIES = 4
-"""How often a probe without a quote is sent again. Linux sends some six quotes at once and then one a second to one
-address (net.ipv4.icmp_ratelimit, icmp_global_allow() and inet_peer_xrlim_allow())."""
+"""How often a probe without a quote is sent. Linux sends some six quotes to one address at once, then one each second
+(net.ipv4.icmp_ratelimit, icmp_global_allow() and inet_peer_xrlim_allow())."""
 
 WAIT_S = (0.1, 0.3, 1.0, 2.0)
-"""How long answers are waited for after each try."""
+"""How long to wait for answers after each try."""
 
 Routers = Mapping[int, IPv4Address]
-"""The router that answered, by distance."""
+"""The routers that answered, by distance."""
 
 
 @dataclass(frozen=True, slots=True)
 class TtlProbe:
-    """A probe to send. `ident`: of its IPv4 header, which the quote has to have too."""
+    """A probe to send. `ident`: of its IPv4 header, which the quote must have too."""
 
     source_port: int
     ttl: int
@@ -229,7 +227,7 @@ class Search:
     """A search for the paths to one remote, or a check of ports in use."""
 
     def __init__(self, remote: IPv4Address, ports: Iterable[int], idents: Iterator[int]) -> None:
-        """Begin. `ports`: source ports to try; those in use first; `idents`: yields random numbers of 16 bits."""
+        """Begin. `ports`: source ports to try, those in use first. `idents`: yields random numbers of 16 bits."""
         self._remote = remote
         self._found: dict[int, dict[int, IPv4Address]] = {port: {} for port in ports}
         self._idents = idents
@@ -241,18 +239,18 @@ class Search:
 
     @property
     def has_gap(self) -> bool:
-        """Whether all routers at some distance are silent, so that paths that differ there look alike."""
+        """Return whether all routers at some distance are silent, so that paths that differ only there look equal."""
         return any(not any(ttl in found for found in self._found.values()) for ttl in self._distances)
 
     @property
     def _distances(self) -> set[int]:
-        """The distances up to the farthest router that answered."""
+        """Return the distances up to the farthest router that answered."""
         farthest = max((ttl for routers in self._found.values() for ttl in routers), default=0)
         return {ttl for ttl in DISTANCES if ttl <= farthest}
 
     @property
     def has_missing(self) -> bool:
-        """Whether probes of a distance at which some router answered have no quote yet."""
+        """Return whether a probe has no quote yet, of a distance at which some router answered."""
         answering = {ttl for routers in self._found.values() for ttl in routers}
         return any(answering - routers.keys() for routers in self._found.values()) or not answering
 
@@ -260,7 +258,7 @@ class Search:
         return self._found.get(port, {})
 
     def probes(self) -> Iterator[TtlProbe]:
-        """Yield the probes that have no quote yet. Those of one distance follow each other, as routers limit ICMP."""
+        """Yield the probes that have no quote yet, one distance after the other, because routers limit ICMP."""
         for ttl in DISTANCES:
             for port, routers in self._found.items():
                 if ttl not in routers:
@@ -269,7 +267,7 @@ class Search:
                     yield TtlProbe(port, ttl, ident)
 
     def quoted(self, quote: Quote) -> bool:
-        """Count a quote, if it is one of a probe that was sent. Return whether it is."""
+        """Count a quote of a probe of this search. Return whether it is one."""
         sent = self._sent.get(quote.source_port)
         if sent is None or quote.remote != self._remote:
             return False
@@ -280,7 +278,7 @@ class Search:
         return False
 
     def differing(self, most: int, *, keep: Iterable[int] = ()) -> tuple[int, ...]:
-        """Return ports that are on different paths, at most so many: those to keep, then those most often answered."""
+        """Return ports on different paths, at most `most`: first those to keep, then those with the most answers."""
         chosen, order = list(keep), {port: number for number, port in enumerate(self._found)}
         if not self.has_answers:
             return tuple(chosen)
@@ -290,7 +288,7 @@ class Search:
         return tuple(chosen)
 
     def same(self, ports: Iterable[int]) -> tuple[int, ...]:
-        """Return those of `ports` that take the path of an earlier one, as far as routers answered."""
+        """Return the ports that have the same path as an earlier one, as far as routers answered."""
         kept, doubled = list[int](), list[int]()
         for port in ports:
             routers = self.routers(port)
@@ -301,8 +299,8 @@ class Search:
 
 
 def in_places(before: Sequence[int], found: Sequence[int]) -> tuple[int, ...]:
-    """Return the ports that were found, those in use at their places, as blocks belong to the path of a place; new ones
-    take free places. 0 if there is none for a place."""
+    """Return the found ports in the order of the paths. Ports in use keep their positions, because blocks belong to
+    paths; new ones take free positions. 0 if there is none for a position."""
     new = [port for port in found if port not in before]
     kept = [port if port in found else 0 for port in before]
     filled = [port or (new.pop(0) if new else 0) for port in kept]
@@ -310,11 +308,11 @@ def in_places(before: Sequence[int], found: Sequence[int]) -> tuple[int, ...]:
 
 
 def differ(one: Routers, other: Routers) -> bool:
-    """Return whether different routers answered at some distance."""
+    """Return whether different routers answered at any distance."""
     return any(other.get(ttl, router) != router for ttl, router in one.items())
 
 
 def hops_text(routers: Routers) -> str:
-    """Return the routers in their order, `*` for one that did not answer; empty if none did."""
+    """Return the routers in order, with `*` for one that did not answer; empty if none did."""
     farthest = max(routers, default=0)
     return ",".join(str(routers.get(ttl, "*")) for ttl in range(1, farthest + 1))

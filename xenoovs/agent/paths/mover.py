@@ -1,7 +1,7 @@
-"""The loop of adaptive routing: probes all remotes of an agent, decides about their blocks, and places them.
+"""The loop of adaptive routing: probes all remotes of an agent, decides about their blocks, and moves them.
 
-A move is a change of what the bridge is to be, as any other: the agent's next round, an urgent one, makes it. So no
-round ever reverts a move, a pause holds it back, and it works by either way to the switch.
+A move changes the desired state, as any other change, and starts an urgent round. So no round reverts a move, a pause
+holds it back, and it works with and without a controller.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEAST_SLEEP_S = 0.0005
 
 
 class Mover:
-    """Adaptive routing of one agent, beside its rounds. `remotes`: those probed, by the names of their services."""
+    """Adaptive routing of one agent, in parallel to its rounds. `remotes`: by the names of their services."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Mover:
         is_deciding: Callable[[], bool],
         request_round: Callable[[], None],
     ) -> None:
-        """Bind it to the parts of an agent. `open_port`: opens a packet socket where the devices of the bridge are.
-        `is_deciding`: returns whether this agent, and no other controller, decides about the bridge."""
+        """Bind it to the parts of an agent. `open_port`: opens a packet socket in the namespace of the bridge's
+        devices. `is_deciding`: returns whether this agent decides about the bridge, and not another controller."""
         self.remotes: dict[str, ProbedRemote] = {}
         self.devices, self.macs, self.pace = Devices(open_port), NextHopMacs(open_port), ProbeBudget()
         self.lookout = Lookout(self.devices, self.gateway, source_ports, request_round)
@@ -63,7 +63,7 @@ class Mover:
 
     @property
     def now_s(self) -> float:
-        """The time of the agent's clock."""
+        """Return the time on the agent's clock."""
         return self._store.now_s()
 
     async def run(self) -> None:
@@ -78,12 +78,12 @@ class Mover:
             self.macs.close()
 
     def placement(self, remote: ProbedRemote) -> Placement | None:
-        """Return where the blocks of a remote are, or are about to be; None if the bridge has none yet, or others."""
+        """Return the current or pending placement of a remote's blocks; None if there is none for these paths."""
         decided = self._engine.decided
         if decided is None or not remote.paths:
             return None
         service, names = remote.service, [path.name for path in remote.paths]
-        # Sorted by id; of a hundred remotes each asks twenty times a second.
+        # Sorted by id. With a hundred remotes this is called 2,000 times a second.
         index = bisect_left(decided.services, (remote.service_id,), key=lambda pair: pair[:1])
         if index == len(decided.services) or decided.services[index][0] != remote.service_id:
             return None
@@ -95,7 +95,7 @@ class Mover:
         return Placement(owners, home, tuple(pin not in names or name == pin for name in names))
 
     def discover(self, service: str) -> bool:
-        """Look for the paths of a remote soon. Return whether it has paths that are looked for."""
+        """Search for the paths of a remote soon. Return whether the config requests such searches."""
         remote = self.remotes.get(service)
         if remote is None or not is_sought(remote.tunnel):
             return False
@@ -103,7 +103,7 @@ class Mover:
         return True
 
     def interval_s(self, remote: ProbedRemote) -> float:
-        """Return the time between two rounds of a remote."""
+        """Return the time between two rounds of probes to a remote."""
         return remote.probe.interval_ms / 1000 * self.pace.factor
 
     def gateway(self, remote: ProbedRemote) -> bytes | None:
@@ -130,7 +130,7 @@ class Mover:
             self.macs.listen()
             self.lookout.look(self.remotes, now_s)
             if self.state.placed and not self._is_deciding():
-                # The controller that decides now may move them: to be master again is no reason to move them back.
+                # Another controller decides and may move them. This agent must not move them back when it is master again.
                 for name in tuple(self.state.placed):
                     self._place(name, None)
             for remote in self.remotes.values():
@@ -139,12 +139,12 @@ class Mover:
         return next_s - self.now_s
 
     def _follow(self, now_s: float) -> None:
-        """Probe the remotes of the last round. Those whose paths stay the same keep their record."""
+        """Probe the remotes of the config on the bridge. Remotes with the same paths as before keep their records."""
         balancer = self._engine.balancer
         if balancer is None or balancer is self._seen:
             return
         self._seen = balancer
-        # Claims: two services with one hash would exchange their ids.
+        # Claims are compared too, because the ids of services depend on all claims.
         claims = tuple(service.claim for service in balancer.services)
         what = balancer.tunnels, balancer.source_ports, balancer.uplinks, claims
         if what == self._followed:
@@ -155,14 +155,14 @@ class Mover:
             if tunnel.probe is None:
                 continue
             paths, old = paths_of(tunnel, remote, service), before.get(service.name)
-            # Remotes of one tunnel come and go, and the others keep what is known of their paths.
+            # When remotes of a tunnel are added or removed, the others keep their records.
             alone = replace(tunnel, remotes=(remote,))
             if old is not None and (old.tunnel, old.paths) == (alone, paths):
                 probed = old
             else:
-                # A number is never given twice: answers to former remotes may be on their way.
+                # Numbers are not reused, because answers for former remotes may still arrive.
                 probed = ProbedRemote(next(self._next_number), alone, remote, service, paths)
-                # The search that found these paths knows their routers, and the next one is a minute later.
+                # The routers are known from the search that found these paths; the next search is a minute later.
                 probed.note_hops(old.hops if old is not None and old.remote.address == remote.address else {})
                 if old is not None and _units(old.tunnel, old.paths) != _units(tunnel, paths):
                     self._place(service.name, None)
@@ -176,7 +176,7 @@ class Mover:
         self.macs.keep({(remote.tunnel.host_port, remote.remote.address) for remote in self.remotes.values()})
         probed_ones = [remote for remote in self.remotes.values() if remote.paths]
         self.pace.plan((len(remote.paths), remote.probe.interval_ms / 1000) for remote in probed_ones)
-        # Spread over an interval, so that not all remotes are probed at one moment.
+        # Spread over an interval, so that remotes are not all probed at the same time.
         parts = ((number / len(probed_ones), remote) for number, remote in enumerate(probed_ones))
         self._due = [(now_s + part * self.interval_s(remote), remote.service.name) for part, remote in parts]
         heapify(self._due)
@@ -197,7 +197,7 @@ class Mover:
                 remote.note_returned(ends)
 
     def _probe_due(self, now_s: float) -> Iterator[int]:
-        """Send the rounds that are due, and yield the number of probes of each. What is late is not made up for."""
+        """Send the rounds of probes that are due, and yield the probes of each. Missed rounds are not made up for."""
         while self._due and self._due[0][0] <= now_s:
             due_s, name = self._due[0]
             remote = self.remotes[name]
@@ -242,28 +242,28 @@ class Mover:
 
 
 def _units(tunnel: HostTunnel, paths: Sequence[ProbedPath]) -> tuple[int, list[str]]:
-    """Return what a placement of blocks is made of: their number, and the names of paths."""
+    """Return the number of blocks and the names of paths, for which a placement is valid."""
     return tunnel.blocks, [path.name for path in paths]
 
 
-# How often remotes are probed: as configured, as long as that is within the budget.
+# How often remotes are probed: as configured, if that is within the limits.
 
 
 PROBES_PER_S = 20_000
-"""Of one agent, to all remotes together: 11 Mbit/s each way."""
+"""Limit of one agent, for all remotes together: 11 Mbit/s in each direction."""
 
 MAX_SHARE = 0.3
-"""Part of a processor that probes may take; the rest of the agent shares it with them."""
+"""Part of a processor that probes may take, which they share with the rest of the agent."""
 
 _BATCH = 200
-"""Probes that are measured together: answers are read later than their probes are sent."""
+"""Number of probes that are measured together, because answers are read later than probes are sent."""
 
 _NEW_PART = 0.25
 """Weight of the newest batch in the cost of a probe."""
 
 
 class ProbeBudget:
-    """Stretches the intervals of all remotes by one factor, to keep the budget of probes and of processor time."""
+    """Extends the intervals of all remotes by one factor, to keep within the limits of probes and of processor time."""
 
     def __init__(self) -> None:
         self.cost_s = 0.0
@@ -271,12 +271,12 @@ class ProbeBudget:
         self._probes, self._busy_s = 0, 0.0
 
     def plan(self, rounds: Iterable[tuple[int, float]]) -> None:
-        """Take over what is configured: for each remote the probes of a round and the seconds between two rounds."""
+        """Set the configured rate. `rounds`: for each remote the probes of a round, and the seconds to the next."""
         self._configured_per_s = sum(probes / interval_s for probes, interval_s in rounds)
 
     def measured(self, *, probes: int, busy_s: float) -> None:
-        """Count probes and the processor time of sending them, or of reading answers. What decisions cost does not
-        depend on the rate: the fewer the probes, the more each would seem to cost."""
+        """Count probes, and the processor time of sending them and of reading answers. The time of decisions is not
+        counted, because it does not depend on the number of probes."""
         self._probes, self._busy_s = self._probes + probes, self._busy_s + busy_s
         if self._probes >= _BATCH:
             cost_s = self._busy_s / self._probes
@@ -285,6 +285,6 @@ class ProbeBudget:
 
     @property
     def factor(self) -> float:
-        """By how much intervals are longer than configured, 1 or more."""
+        """Return how many times intervals are longer than configured, 1 or more."""
         rate = self._configured_per_s
         return max(1.0, rate / PROBES_PER_S, rate * self.cost_s / MAX_SHARE)

@@ -1,4 +1,4 @@
-"""Looks for source ports on different paths: at once where they are not known, later whether those in use differ."""
+"""Searches for source ports on different paths if they are unknown, and later checks that those in use differ."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from xenoovs.model.tunnel import DYNAMIC_PORTS, Discover, HostTunnel, PathSelect
 _CHANCE = SystemRandom()
 _NO_TOKEN = Token(0, 0, 0)
 _GAP_S = 0.002
-"""Between two probes: 144 of them take a third of a second, and no router gets a burst."""
+"""Pause between two probes, so that no router gets a burst: 144 probes take a third of a second."""
 
 _LEAST_PATHS = 2
-"""One path is what silent spines look like; ports that may share a path do no harm."""
+"""With silent spines a search finds one path. Then other ports are used, which may share a path without harm."""
 
 Send = Callable[[bytes], object]
 
 
 class PathSearch:
-    """A search under way for one remote. Its answers come by `quoted`."""
+    """A running search for the paths of one remote."""
 
     def __init__(self, tunnel: HostTunnel, remote: Remote, addresses: Addresses, send: Send) -> None:
         self.tunnel, self.remote = tunnel, remote
@@ -54,8 +54,8 @@ class PathSearch:
             self._search.quoted(quote)
 
     async def find(self, *, keep: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Return source ports on different paths, those to keep first, at most as many as the tunnel has paths. Where
-        routers are silent, they are ports that no search has found."""
+        """Return source ports on different paths, those to keep first, at most as many as the tunnel has paths. If
+        routers are silent, ports are added without a search."""
         count = self.tunnel.paths.count
         search = await self._ask((*keep, *_candidates()), lambda asked: len(asked.differing(count, keep=keep)) >= count)
         found = search.differing(count, keep=keep)
@@ -71,7 +71,7 @@ class PathSearch:
         return found
 
     async def doubled(self, in_use: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the ports in use that take the path of another one."""
+        """Return the ports in use that have the same path as another one."""
         search = await self._ask(in_use, lambda asked: not asked.has_missing)
         return search.same(in_use)
 
@@ -98,12 +98,12 @@ def _idents() -> Iterator[int]:
         yield _CHANCE.randrange(1 << 16)
 
 
-# The source ports that were found. They need no file: the flows on the bridge name them, and the engine reads them
-# back (compile.read.with_paths).
+# The source ports that were found. They are not saved in a file, because the engine reads them from the flows on the
+# bridge (compile.read.with_paths).
 
 
 class SourcePorts:
-    """The source ports that were found, by tunnel and remote, in the order of the paths. From any thread."""
+    """The source ports that were found, by tunnel and remote, in the order of the paths. Any thread may use it."""
 
     def __init__(self) -> None:
         self._found: Mapping[RemoteName, tuple[int, ...]] = {}
@@ -119,25 +119,25 @@ class SourcePorts:
 
 
 def is_sought(tunnel: HostTunnel) -> bool:
-    """Return whether the agent looks for the source ports of a tunnel's paths."""
+    """Return whether the agent searches for the source ports of a tunnel's paths."""
     return tunnel.paths.by is PathSelector.SOURCE_PORT and tunnel.paths.discover is Discover.TTL
 
 
-# When paths are looked for.
+# When searches are made.
 
 
 _RETRY_S = 10.0
-"""After a search that could not be made."""
+"""Pause after a search that could not be made."""
 _CHECK_S = 60.0
-"""Between two checks whether the ports in use take different paths: after a change of routes they hash differently."""
+"""Time between two checks that the ports in use have different paths, because routes may change."""
 AFTER_FAILURE_S = 1.0
-"""After a path has failed: routes of the fabric may have changed by then."""
+"""Delay of a search after a path has failed, in which the routes of the fabric may change."""
 _MORE_S = 600.0
-"""Between two searches for paths that are missing."""
+"""Time between two searches for missing paths."""
 
 
 class Lookout:
-    """Searches of one agent, one after the other: a router answers all of them from one budget of ICMP."""
+    """Searches of one agent, one after the other, because a router limits its ICMP for all of them together."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Lookout:
         source_ports: SourcePorts,
         request_round: Callable[[], None],
     ) -> None:
-        """Bind them to an agent. `gateway`: returns the MAC that probes to a remote are sent to, 6 bytes."""
+        """Bind it to an agent. `gateway`: returns the MAC to which probes of a remote are sent, 6 bytes."""
         self._devices, self._gateway, self._source_ports = devices, gateway, source_ports
         self._request_round = request_round
         self._remotes: Mapping[str, ProbedRemote] = {}
@@ -156,7 +156,7 @@ class Lookout:
         self._search: PathSearch | None = None
 
     def request(self, name: str, *, at_s: float = 0.0) -> None:
-        """Search for the paths of a remote from this time on. `name`: of its service."""
+        """Request a search for the paths of a remote at this time. `name`: of its service."""
         self._due_s[name] = min(at_s, self._due_s.get(name, at_s))
         self._more_s[name] = 0.0
 
@@ -166,7 +166,7 @@ class Lookout:
             self._search.quoted(quote)
 
     def look(self, remotes: Mapping[str, ProbedRemote], now_s: float) -> None:
-        """Begin the next search that is due. `remotes`: all that are probed, by the names of their services."""
+        """Begin the next search that is due. `remotes`: those that are probed, by the names of their services."""
         self._remotes = remotes
         if self._task is not None and not self._task.done():
             return
@@ -177,7 +177,7 @@ class Lookout:
                 del known[name]
         for name, remote in sought.items():
             self._due_s.setdefault(name, now_s + _CHECK_S if remote.paths else now_s)
-        # Those that wait longest go first: where routers are silent a search takes seconds.
+        # Those that have waited longest go first, because a search with silent routers takes seconds.
         for name in sorted((name for name in sought if now_s >= self._due_s[name]), key=self._due_s.__getitem__):
             remote = sought[name]
             self._due_s[name] = now_s + (_CHECK_S if remote.paths else _RETRY_S)
@@ -187,14 +187,14 @@ class Lookout:
                 return
 
     async def stop(self) -> None:
-        """Cancel the search under way."""
+        """Cancel the running search."""
         if self._task is not None:
             self._task.cancel()
-            # Its own error, if it has failed, must not keep the sockets open.
+            # An error of the search must not keep the sockets open.
             await asyncio.wait([self._task])
 
     def _new_search(self, remote: ProbedRemote, now_s: float) -> PathSearch | None:
-        """Return a search; None: nothing can be sent to the remote now."""
+        """Return a search; None if no packet can be sent to the remote now."""
         gateway, port = self._gateway(remote), self._devices.port(remote.probe.port, now_s)
         if gateway is None or port is None:
             self._due_s[remote.service.name] = now_s + 0.5
@@ -217,5 +217,5 @@ class Lookout:
         except Exception as error:  # noqa: BLE001 - one search must not end the probes of all paths.
             reason = error.strerror or str(error) if isinstance(error, OSError) else fault_text(error)
             warn("search for paths failed", remote=name, reason=reason)
-        # A new value of the remote may have taken its place, with the ports that were found.
+        # The remote may have been replaced by a new value, with the ports that were found.
         self._remotes.get(name, remote).note_hops(search.hops)

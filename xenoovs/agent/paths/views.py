@@ -25,14 +25,14 @@ def remote_views(mover: Mover) -> tuple[RemoteView, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RemoteMoment:
-    """One remote at one moment: what the columns of `RemoteView` read."""
+    """One remote at one moment, with the attributes that the columns of `RemoteView` read."""
 
     mover: Mover
     remote: ProbedRemote
 
     @property
     def tos(self) -> tuple[int | None, int]:
-        """Type of service of the last answer, and of the probes."""
+        """Return the type of service of the last answer, and of the probes."""
         return self.remote.rounds.tos or (None, self.remote.way_back.tos)
 
     @property
@@ -47,7 +47,7 @@ class RemoteMoment:
 
 @dataclass(frozen=True, slots=True)
 class PathMoment:
-    """One path to a remote at one moment: what the columns of `PathView` read."""
+    """One path to a remote at one moment, with the attributes that the columns of `PathView` read."""
 
     remote: ProbedRemote
     path: ProbedPath
@@ -58,7 +58,7 @@ class PathMoment:
 
     @property
     def name(self) -> tuple[str, str]:
-        """Its names in an offload sample."""
+        """Return its names in an offload sample."""
         return self.remote.service.name, self.path.name
 
     @property
@@ -98,7 +98,7 @@ def problem_of(mover: Mover, remote: ProbedRemote) -> str:
 
 
 def planned_moves(mover: Mover) -> Iterator[PlannedMove]:
-    """Yield the blocks that the next decision would move, for each remote, path, target and reason together."""
+    """Yield the moves of the next decision, summed by remote, path, target and reason."""
     for remote in mover.remotes.values():
         placement = mover.placement(remote)
         if placement is None:
@@ -109,11 +109,11 @@ def planned_moves(mover: Mover) -> Iterator[PlannedMove]:
             yield PlannedMove(remote.service.name, names[old], names[new], blocks, reason.value)
 
 
-# Why a path has the blocks that it has, in sentences.
+# Reasons for the blocks of a path, in sentences.
 
 
 def path_reasons(mover: Mover, remote: ProbedRemote) -> tuple[PathReason, ...]:
-    """Return why each path is used as it is, in their order."""
+    """Return state, blocks and reason of each path, in order."""
     placement = mover.placement(remote)
     here, home = Counter[int](), Counter[int]()
     if placement is not None:

@@ -37,8 +37,7 @@ _MAX_REQUESTS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """The numbers of ICMP or ICMPv6. `errors`: texts by type and code. `filter_`: socket option that drops other
-    types."""
+    """The numbers of ICMP or ICMPv6. `errors`: texts by type and code. `filter_`: drops other types at the socket."""
 
     protocol: int
     request: int

@@ -103,7 +103,7 @@ class Deadline:
         self._task.cancel()
 
 
-# Programs are run with a list of arguments, never by a shell, and have no input. At the end the process group is killed.
+# Programs are run with a list of arguments, never by a shell, and without input. At the end their group is killed.
 
 
 _MAX_OUTPUT_BYTES = 4096
