@@ -1,4 +1,4 @@
-"""Ranks the paths of a DPU by a criterion and combines them in turn until the DPU is saturated.
+"""Ranks the paths of a DPU by a criterion, and combines them in this order until the DPU is saturated.
 
 The guideline is that of the path study of BlueField-2 (X. Wei and others, "Characterizing Off-path SmartNIC for
 Accelerating Distributed Systems", OSDI 2023): enumerate, rank, combine. All numbers are exact.
@@ -17,11 +17,11 @@ from xenoovs.dataclass import dataclass, replace
 MAX_PATHS = 64
 MAX_RESOURCES = 64
 MAX_WEIGHT = 10_000
-"""Of a split whose exact proportions need larger numbers: a hundredth of a percent is finer than any measurement."""
+"""Largest weight of a split, which is rounded if necessary: a hundredth of a percent is finer than any measurement."""
 
 
 class Criterion(Enum):
-    """By what paths are ranked."""
+    """The criterion of a ranking."""
 
     THROUGHPUT = "throughput"
     LATENCY = "latency"
@@ -29,7 +29,7 @@ class Criterion(Enum):
 
 
 class PathKind(Enum):
-    """Where a path goes from the wire."""
+    """Where a path from the wire ends."""
 
     WIRE = "wire"
     HOST = "host"
@@ -39,7 +39,8 @@ class PathKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What paths share: NIC cores, a PCIe switch, Arm cores, a link. `capacity`: of a duplex one, in each direction."""
+    """A resource that paths share: NIC cores, a PCIe switch, Arm cores, a link. `capacity`: of each direction, if
+    duplex."""
 
     name: str
     capacity: Fraction
@@ -48,7 +49,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """What one unit of load on a path costs a resource, in each direction; in sum where it is not duplex."""
+    """The cost of one unit of load on a path for a resource, in each direction. Both are added if it is not duplex."""
 
     resource: str
     inward: Fraction = Fraction(0)
@@ -57,10 +58,9 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class DpuPath:
-    """One way through a DPU. `capacity`: alone; None: only its resources limit it. Others None if not known.
-
-    `latency_us`: without load. `cpu`: cores that a unit of load keeps busy. `backend`: in the config; None: as the
-    path.
+    """A path through a DPU. `capacity`: of the path alone; None if only its resources limit it. `latency_us`: without
+    load. `cpu`: cores that a unit of load keeps busy. Both are None if not known. `backend`: its name in the config;
+    None if that of the path.
     """
 
     name: str
@@ -74,7 +74,7 @@ class DpuPath:
 
 @dataclass(frozen=True, slots=True)
 class RankedPath:
-    """A path with what it carries alone."""
+    """A path, and the load that it carries alone."""
 
     path: DpuPath
     alone: Fraction
@@ -82,7 +82,8 @@ class RankedPath:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Use of a resource, a direction of it, or a path. `price`: growth of the sum by a unit; above 0: a bottleneck."""
+    """The use of a resource, of a direction of it, or of a path. `price`: growth of the total if the capacity grows by
+    1; above 0 for a bottleneck."""
 
     name: str
     capacity: Fraction
@@ -96,7 +97,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The best use of some paths together. `loads`: of each path, in the order of the ranking."""
+    """The best split of load over some paths. `loads`: of each path, in the order of the ranking."""
 
     paths: tuple[DpuPath, ...]
     loads: tuple[Fraction, ...]
@@ -108,13 +109,13 @@ class Combination:
 
     @property
     def bottlenecks(self) -> tuple[Usage, ...]:
-        """The limits without which the sum would be greater."""
+        """Return the limits without which the total would be greater."""
         return tuple(usage for usage in self.usages if usage.price)
 
 
 @dataclass(frozen=True, slots=True)
 class PathPlan:
-    """The ranking, and the best use of its first path, first two, and so on. `demand`: None: as much as the DPU can."""
+    """The ranking, and the best split over its first path, its first two, and so on. `demand`: None if unlimited."""
 
     criterion: Criterion
     ranking: tuple[RankedPath, ...]
@@ -123,18 +124,18 @@ class PathPlan:
 
     @property
     def split(self) -> Combination:
-        """The best use of all paths."""
+        """Return the best split over all paths."""
         return self.steps[-1]
 
     @property
     def gain(self) -> Fraction:
-        """How much more all paths carry than the best one alone, relative to it."""
+        """Return how much more all paths carry than the best one alone, relative to the latter."""
         best = max(ranked.alone for ranked in self.ranking)
         best = best if self.demand is None else min(best, self.demand)
         return self.split.total / best - 1 if best else Fraction(0)
 
     def weights(self) -> dict[str, int]:
-        """Return a weight of each backend in the proportions of the loads; those without a load get 0."""
+        """Return the weight of each backend in proportion to the loads; 0 for backends without load."""
         loads = dict[str, Fraction]()
         for path, load in zip(self.split.paths, self.split.loads, strict=True):
             name = path.backend or path.name
@@ -155,11 +156,11 @@ def plan_paths(
     criterion: Criterion = Criterion.THROUGHPUT,
     demand: Fraction | None = None,
 ) -> PathPlan:
-    """Rank paths, and combine them in turn until they are saturated or `demand` is met.
+    """Rank paths, and combine them in this order until they are saturated or `demand` is met.
 
-    Of all splits with the greatest sum, the result loads the first path of the ranking as much as possible, then the
-    second, and so on. So the order of the input does not matter. Raises ValueError: there is no path, or nothing limits
-    one, with a sentence that names it.
+    Among all splits with the greatest total, the result loads the first path of the ranking as much as possible, then
+    the second, and so on, so that the order of the input does not matter. Raises ValueError, with a sentence for users,
+    if the input is unusable.
     """
     if not paths:
         raise ValueError("there is no path; list at least one")
@@ -178,7 +179,7 @@ def plan_paths(
 
 
 def rank(paths: Iterable[DpuPath], resources: Iterable[Resource], criterion: Criterion) -> tuple[RankedPath, ...]:
-    """Return the paths, the best one first; of equal ones, by the other criteria and then by name."""
+    """Return the paths, the best one first. Equal ones are ordered by the other criteria, then by name."""
     known = {resource.name: resource for resource in resources}
     ranked = [RankedPath(path, _combine([path], known, None).total) for path in paths]
     order = [criterion, *(other for other in Criterion if other is not criterion)]
@@ -186,7 +187,7 @@ def rank(paths: Iterable[DpuPath], resources: Iterable[Resource], criterion: Cri
 
 
 def _badness(ranked: RankedPath, criterion: Criterion) -> tuple[bool, Fraction]:
-    """Return what sorts better paths first, and those without a figure last."""
+    """Return a sort key: better paths come first, and those with an unknown value last."""
     values = {
         Criterion.THROUGHPUT: -ranked.alone,
         Criterion.LATENCY: ranked.path.latency_us,
@@ -197,7 +198,7 @@ def _badness(ranked: RankedPath, criterion: Criterion) -> tuple[bool, Fraction]:
 
 
 def _combine(paths: Sequence[DpuPath], resources: dict[str, Resource], demand: Fraction | None) -> Combination:
-    """Return the split of the greatest sum in which earlier paths carry as much as they can."""
+    """Return the split with the greatest total in which earlier paths carry as much as they can."""
     limits = _limits(paths, resources)
     rows, capacities = [row for _, row, _ in limits], [capacity for _, _, capacity in limits]
     everything = [Fraction(1)] * len(paths)
@@ -213,7 +214,7 @@ def _combine(paths: Sequence[DpuPath], resources: dict[str, Resource], demand: F
 
 
 def _limits(paths: Sequence[DpuPath], resources: dict[str, Resource]) -> list[tuple[str, list[Fraction], Fraction]]:
-    """Return the name, the cost of each path, and the capacity of every limit."""
+    """Return each limit: its name, the cost of a unit of load on each path, and its capacity."""
     limits = list[tuple[str, list[Fraction], Fraction]]()
     for resource in resources.values():
         uses = [_use_of(path, resource.name) for path in paths]
@@ -235,15 +236,15 @@ def _use_of(path: DpuPath, resource: str) -> ResourceUse:
     return ResourceUse(resource, inward, outward)
 
 
-# Shared bottlenecks from measurements of pairs.
+# Shared bottlenecks, from measurements of pairs.
 
 
 TOLERANCE = Fraction(1, 20)
-"""What counts as noise of the measurement of a pair, relative."""
+"""Relative noise of the measurement of a pair."""
 
 
 class PairVerdict(Enum):
-    """Whether two paths share a bottleneck: by the repeats of a measurement, as far as they show it."""
+    """Whether two paths share a bottleneck, as far as the repeats of a measurement show it."""
 
     SHARED = "shared"
     APART = "apart"
@@ -252,7 +253,7 @@ class PairVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPair:
-    """Two paths under full load at once, and the rate that each still had. `verdict`: None: the rates decide."""
+    """Two paths under full load together, and the rate of each. `verdict`: None if the rates decide."""
 
     one: str
     other: str
@@ -264,13 +265,12 @@ class MeasuredPair:
 def share_bottlenecks(
     paths: Sequence[DpuPath], pairs: Iterable[MeasuredPair], *, tolerance: Fraction = TOLERANCE
 ) -> tuple[tuple[DpuPath, ...], tuple[Resource, ...]]:
-    """Return the paths and the resources that explain why pairs carry less together than the sum of each alone.
+    """Return the paths and the resources that explain why pairs carry less together than the sum of both alone.
 
-    A path alone fills a resource of capacity 1. Two paths together reach s = a'/a + b'/b of what they have alone: 2 if
-    they share nothing, 1 if they share all. Below 2 by more than `tolerance` they share a resource of capacity s. A
-    pair is measured at one point; that one path can have more where the other has less is an assumption. A pair that is
-    undecided counts as what it reached: a plan promises no sum that was not measured. The capacity of a path is its
-    rate alone.
+    A path alone (rate a, its capacity) fills a resource of capacity 1. Two paths together reach s = a'/a + b'/b: 2 if
+    they share nothing, 1 if they share all. If s is below 2 by more than `tolerance`, they share a resource of capacity
+    s. A pair is measured at one point; it is an assumption that one path can have more if the other has less. For an
+    undecided pair s counts too, so that a plan promises no total that was not measured.
     """
     by_name = {path.name: path for path in paths}
     resources = list[Resource]()
@@ -282,7 +282,7 @@ def share_bottlenecks(
         reached = pair.one_rate * costs[0] + pair.other_rate * costs[1]
         if pair.verdict is PairVerdict.APART or reached >= 2 * (1 - tolerance):
             continue
-        # One of them alone fills it by 1, whatever the noise.
+        # One path alone fills 1 of it, so its capacity is at least 1 despite noise.
         resource = Resource(f"{pair.one} with {pair.other}", max(Fraction(1), reached))
         resources.append(resource)
         for name, cost in zip((pair.one, pair.other), costs, strict=True):
@@ -292,7 +292,7 @@ def share_bottlenecks(
 
 
 def advice(plan: PathPlan) -> tuple[str, ...]:
-    """Return what the split means for the choice of hardware, in sentences."""
+    """Return advice on the choice of hardware by the split, in sentences."""
     used = [path for path, load in zip(plan.split.paths, plan.split.loads, strict=True) if load]
     sentences = list[str]()
     if used and all(path.kind is PathKind.HOST for path in used):
@@ -311,7 +311,7 @@ Row = list[Fraction]
 
 
 class Optimum(NamedTuple):
-    """The best x, and of each constraint how much the first objective gains by a unit more of its limit."""
+    """The best x. `prices`: for each constraint, how much the first objective gains if its limit grows by 1."""
 
     x: list[Fraction]
     prices: list[Fraction]
@@ -320,10 +320,10 @@ class Optimum(NamedTuple):
 def maximise(
     objectives: Sequence[Sequence[Fraction]], rows: Sequence[Sequence[Fraction]], limits: Sequence[Fraction]
 ) -> Optimum:
-    """Return the x >= 0 with `rows` x <= `limits` that is best by the first objective, then by the second, and so on.
+    """Return the x >= 0 with `rows` x <= `limits` that maximises the first objective, then the second, and so on.
 
-    Bland's rule makes it end (R. Bland, New finite pivoting rules for the simplex method, 1977). `limits`: none below
-    0, so that x = 0 is a first solution. Raises ValueError: an objective can grow without a limit.
+    It ends by Bland's rule (R. Bland, New finite pivoting rules for the simplex method, 1977). `limits`: 0 or more, so
+    that x = 0 is a first solution. Raises ValueError if an objective has no upper limit.
     """
     size = len(objectives[0]) if objectives else 0
     # Columns: the variables, a slack of each constraint, the right side.
@@ -338,7 +338,7 @@ def maximise(
         costs = _reduced([*objective, *([Fraction(0)] * (len(rows) + 1))], table, basis)
         while (entering := min((c for c in usable if costs[c] > 0), default=None)) is not None:
             costs = _pivot(table, basis, costs, entering)
-        # The reduced costs of the slacks are the dual solution, with the sign turned.
+        # The negated reduced costs of the slacks are the dual solution.
         prices = prices or [-cost for cost in costs[size:-1]]
         # A column that would lower this objective stays at 0 for all later ones.
         usable -= {column for column in usable if costs[column] < 0}
@@ -349,7 +349,7 @@ def maximise(
 
 
 def _reduced(costs: Row, table: list[Row], basis: list[int]) -> Row:
-    """Return the costs without the columns of the basis."""
+    """Return the reduced costs, which are 0 in the columns of the basis."""
     for row, column in zip(table, basis, strict=True):
         if factor := costs[column]:
             costs = [cost - factor * value for cost, value in zip(costs, row, strict=True)]
@@ -357,7 +357,7 @@ def _reduced(costs: Row, table: list[Row], basis: list[int]) -> Row:
 
 
 def _pivot(table: list[Row], basis: list[int], costs: Row, entering: int) -> Row:
-    """Bring a column into the basis, and return the costs without it."""
+    """Bring a column into the basis, and return the new reduced costs."""
     steps = [(row[-1] / row[entering], basis[index], index) for index, row in enumerate(table) if row[entering] > 0]
     if not steps:
         raise ValueError(f"variable {entering} has no limit")
@@ -372,11 +372,11 @@ def _pivot(table: list[Row], basis: list[int], costs: Row, entering: int) -> Row
     return [cost - factor * value for cost, value in zip(costs, table[leaving], strict=True)]
 
 
-# The paths through a bridge, as a file to which measured capacities are to be added.
+# The paths through a bridge, as a file to which users add measured capacities.
 
 
 DUPLEX = "pcie-switch"
-"""The resource whose two directions have a capacity each."""
+"""The resource with a capacity in each direction."""
 
 _RESOURCES = {
     "nic-cores": "the NIC's packet processing, shared by all paths in hardware",
@@ -387,7 +387,7 @@ _RESOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class BridgePort:
-    """A port of a bridge, and what is behind it. `is_offloadable`: the NIC itself can forward to it."""
+    """A port of a bridge, and the kind of path behind it. `is_offloadable`: the NIC can forward to it in hardware."""
 
     name: str
     kind: PathKind
@@ -396,7 +396,7 @@ class BridgePort:
 
 @dataclass(frozen=True, slots=True)
 class ListedPath:
-    """A path from an uplink of a bridge to another port of it. `resources`: those that it uses, by name."""
+    """A path from an uplink of a bridge to one of its ports. `resources`: those that it uses, by name."""
 
     name: str
     kind: PathKind
@@ -412,7 +412,7 @@ def listed_paths(bridges: Iterable[Iterable[BridgePort]]) -> tuple[ListedPath, .
 
 
 def paths_file(bridges: Iterable[Iterable[BridgePort]]) -> Iterator[str]:
-    """Yield the lines of a file of paths through bridges. Capacities are empty: the planner names what to measure."""
+    """Yield the lines of a file of paths through bridges. Capacities are left empty, for measured values."""
     paths = listed_paths(bridges)
     yield "# Add the measured capacities, in one unit; latency_us and cpu of a path, if you rank by them."
     yield "# Remove the paths and resources that you do not use."
@@ -432,7 +432,7 @@ def paths_file(bridges: Iterable[Iterable[BridgePort]]) -> Iterator[str]:
 
 
 def used_resources(paths: Iterable[ListedPath]) -> tuple[str, ...]:
-    """Return the resources that the paths use, in the order of a packet's way."""
+    """Return the resources that the paths use, in the order in which packets use them."""
     used = {resource for path in paths for resource in path.resources}
     return tuple(name for name in _RESOURCES if name in used)
 
@@ -441,7 +441,7 @@ def _paths(ports: list[BridgePort]) -> Iterator[ListedPath]:
     uplinks = [port for port in ports if port.kind is PathKind.WIRE]
     for uplink in uplinks:
         for port in ports:
-            # Back to the wire only where a NIC has one uplink: a port of a lab has no machine behind it twice.
+            # Only a single offloadable uplink has a path back to itself: a port of a lab has no machine behind it twice.
             if port is uplink and (len(uplinks) > 1 or not uplink.is_offloadable):
                 continue
             name = f"{uplink.name}-{port.name}"

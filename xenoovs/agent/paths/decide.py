@@ -1,8 +1,8 @@
-"""Which blocks of a remote move to which path. Pure: time and chance are handed in.
+"""Decides which blocks of a remote move to which path. Pure: time and random choices are arguments.
 
-Constants are those of measurements in a network of 40 Mbit/s links with 20 ms of buffer, and of a simulation
-(docs/explanation/adaptive-routing.md). Choosing the best path makes a herd: here a block goes to the emptier of two
-random good paths, by the blocks that this sender has there ("power of two choices", M. Mitzenmacher, 2001).
+The constants come from measurements in a network of 40 Mbit/s links with 20 ms of buffer, and from a simulation
+(docs/explanation/adaptive-routing.md). If all blocks moved to the best path, they would congest it. So a block moves to
+one of two random good paths, that with fewer blocks of this sender ("power of two choices", M. Mitzenmacher, 2001).
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.show.paths import PathState
 
 DECIDE_S = 0.05
-"""Between two decisions: five rounds at 10 ms, half of a window."""
+"""Time between two decisions: five rounds at 10 ms, half of a window."""
 
 RISE = 2
-"""Decisions in a row above the limit until a path is bad. One alone is often a burst of the senders themselves."""
+"""Decisions in a row above the limit until a path is bad. A single one is often a burst of the senders themselves."""
 
 _AT_ONCE = 3
-"""Margins above which one decision is enough."""
+"""Number of margins above the best path from which one decision is enough."""
 
 HOLD_S = 0.3
-"""A block moves at most once in this time: what it does to a queue is seen only after a window and a decision."""
+"""A block moves at most once in this time: its effect on a queue is visible only after a window and a decision."""
 
 RESTORE_S = 1.0
-"""How long a path is good until blocks come back."""
+"""How long a path must be good until blocks are restored."""
 
 MAX_RESTORE_S = 60.0
-"""To which that time is doubled, each time a path turns bad soon after blocks came back."""
+"""Limit of that time, which is doubled each time a path becomes bad soon after blocks were restored."""
 
 PROBATION_S = 10.0
-"""How soon that is: within it, the path turned bad because of the blocks."""
+"""If a path becomes bad within this time, the restored blocks are the reason."""
 
 _RESTORE_PARTS = 8
-"""The part of the difference in blocks, between the fullest path and this one, that comes back in one decision."""
+"""One decision restores 1/8 of the difference in blocks between the fullest path and this one."""
 
 _BUDGET_S = 60.0
-"""The time in which a remote moves no more blocks than it has. Those of dead paths and of operators do not count."""
+"""In this time a remote moves at most as many blocks as it has, without those of failed paths and of operators."""
 
 
 class Chance(Protocol):
@@ -62,12 +62,12 @@ class MoveReason(Enum):
 
 
 _UNCOUNTED = (MoveReason.FAILED, MoveReason.OPERATOR)
-"""Why blocks move also beyond the budget."""
+"""Reasons of moves that do not count for the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockShift:
-    """A block (its number) that goes from one path to another (their indices)."""
+    """A move of a block (its number) from one path to another (their indices)."""
 
     block: int
     old: int
@@ -77,9 +77,8 @@ class BlockShift:
 
 @dataclass(frozen=True, slots=True)
 class PathVerdict:
-    """What is decided about one path. `is_lossy`: it is bad as it loses packets on the way out. `over`: decisions in a
-    row in which it was above the limit. `restore_s`: how long it has to be good until blocks come back. `was_out`: it
-    was bad or failed before it became good."""
+    """The verdict on one path. `is_lossy`: bad because it loses packets on the way out. `over`: decisions in a row
+    above the limit. `restore_s`: how long it must be good to get blocks back. `was_out`: bad or failed before."""
 
     state: PathState = PathState.UNKNOWN
     is_lossy: bool = False
@@ -90,25 +89,25 @@ class PathVerdict:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether it is neither bad nor failed."""
+        """Return whether the path is neither bad nor failed."""
         return self.state not in (PathState.BAD, PathState.FAILED)
 
     def is_waiting(self, now_s: float) -> bool:
-        """Return whether it is good, and not for long enough to get blocks back."""
+        """Return whether the path is good, but not for long enough to get blocks back."""
         return self.good_since_s is not None and now_s < self.good_since_s + self.restore_s
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteVerdict:
-    """What is decided about a remote. `moved_s`: when each block moved last, by its number, without those that never
-    did. `counted_s`: when the blocks moved that count for the budget, the newest last."""
+    """The verdict on a remote. `moved_s`: when each block moved last, by its number. `counted_s`: the times of moves
+    that count for the budget, the newest last."""
 
     paths: tuple[PathVerdict, ...]
     moved_s: dict[int, float] = field(default_factory=dict)
     counted_s: tuple[float, ...] = ()
 
     def moves_in_budget(self, now_s: float) -> int:
-        """Return how many of the counted moves are in the time of the budget."""
+        """Return the number of counted moves within the last `_BUDGET_S`."""
         return sum(now_s < at_s + _BUDGET_S for at_s in self.counted_s)
 
     @classmethod
@@ -118,13 +117,13 @@ class RemoteVerdict:
 
     @property
     def is_calm(self) -> bool:
-        """Whether no path is bad or failed."""
+        """Return whether no path is bad or failed."""
         return all(path.is_in_use for path in self.paths)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the blocks of a remote are, and where they belong; `usable`: by operators."""
+    """The path of each block of a remote: now, and at home. `usable`: for each path, whether operators allow it."""
 
     owners: tuple[int, ...]
     home: tuple[int, ...]
@@ -132,8 +131,8 @@ class Placement:
 
 
 def judge(verdict: RemoteVerdict, record: Record, *, margin_us: float | None, now_s: float) -> RemoteVerdict:
-    """Return the new state of each path, by the last rounds. `margin_us`: by how much a path may be slower than the
-    best one; None: by what the rounds say (`auto`)."""
+    """Return the new state of each path, by the last rounds. `margin_us`: how much slower than the best one a path may
+    be; None if the rounds determine it (`auto`)."""
     if record.is_silent:
         paths = tuple(_with_state(replace(path, over=0), PathState.UNKNOWN, now_s) for path in verdict.paths)
         return replace(verdict, paths=paths)
@@ -151,13 +150,13 @@ def judge(verdict: RemoteVerdict, record: Record, *, margin_us: float | None, no
 
 
 def limit_us(record: Record, *, margin_us: float | None) -> float:
-    """Return the score above which a path is congested, in microseconds. `margin_us`: as of `judge`."""
+    """Return the score above which a path is congested, in microseconds. `margin_us`: as in `judge`."""
     return _Limits.of(record, margin_us).most
 
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """The least score of the remote and the margin, in microseconds. Where all are slow, more is allowed."""
+    """The least score of the remote and the margin, in microseconds. If all paths are slow, the limit is higher."""
 
     least: float
     margin: float
@@ -200,7 +199,7 @@ def _with_state(path: PathVerdict, state: PathState, now_s: float) -> PathVerdic
 
 
 def _next_restore_s(path: PathVerdict, now_s: float) -> float:
-    """Return how long a path that turns bad has to be good next time: twice as long if blocks came back just now."""
+    """Return how long a path that becomes bad must be good next time: twice as long if blocks were just restored."""
     since_s = path.good_since_s
     is_soon = path.was_out and since_s is not None and now_s < since_s + path.restore_s + PROBATION_S
     return min(MAX_RESTORE_S, 2 * path.restore_s) if is_soon else RESTORE_S
@@ -209,8 +208,7 @@ def _next_restore_s(path: PathVerdict, now_s: float) -> float:
 def shifts(
     verdict: RemoteVerdict, record: Record, placement: Placement, chance: Chance, *, now_s: float
 ) -> tuple[BlockShift, ...]:
-    """Return the blocks that move now; at most one shift a block. Without a good path, or with all paths alike, no
-    block moves."""
+    """Return the moves of this decision, at most one for each block. Without a good path only operators cause some."""
     is_well = all(path.state is PathState.GOOD for path in verdict.paths) and all(placement.usable)
     if is_well and placement.owners == placement.home:
         return ()
@@ -222,7 +220,7 @@ def shifts(
 
 
 def moved(verdict: RemoteVerdict, found: Sequence[BlockShift], now_s: float) -> RemoteVerdict:
-    """Return the verdict after these shifts, which hold their blocks for a while."""
+    """Return the verdict after these moves, which hold their blocks for a while."""
     recent = {block: at_s for block, at_s in verdict.moved_s.items() if now_s < at_s + HOLD_S}
     counted = sum(shift.reason not in _UNCOUNTED for shift in found)
     return replace(
@@ -249,7 +247,7 @@ class _BlockTable:
         self._budget = len(self._owners) - verdict.moves_in_budget(now_s)
 
     def leave(self) -> Iterator[BlockShift]:
-        """Yield the blocks that leave bad, failed and unusable paths."""
+        """Yield the moves of blocks from bad, failed and unusable paths."""
         states = zip(self._verdict.paths, self._placement.usable, strict=True)
         for path, (found, is_usable) in enumerate(states):
             mine = self._blocks_of(path)
@@ -266,7 +264,7 @@ class _BlockTable:
                 yield from self._spread(leaving, MoveReason.LOSSY if found.is_lossy else MoveReason.CONGESTED)
 
     def restore(self) -> Iterator[BlockShift]:
-        """Yield the blocks that come back to paths that are good for long enough, one path after the other."""
+        """Yield the moves of blocks back to paths that are good for long enough, one path after the other."""
         for path, found in enumerate(self._verdict.paths):
             if not self._placement.usable[path] or found.state is not PathState.GOOD or found.is_waiting(self._now_s):
                 continue
@@ -278,7 +276,8 @@ class _BlockTable:
                 yield shift
 
     def _restored(self, path: int) -> BlockShift | None:
-        """Return a block of the fullest path for one that has fewer than at home: rather one whose home is here."""
+        """Return the move of a block from the fullest path to one with fewer than at home; if possible of one of its
+        own."""
         donor, most = max(self._counts.items(), key=lambda pair: (pair[1], -pair[0]))
         if self._counts[path] >= self._placement.home.count(path) or most - self._counts[path] < 2:
             return None
@@ -287,7 +286,7 @@ class _BlockTable:
         return self._shift(self._chance.choice(own or free), path, MoveReason.RESTORED) if free else None
 
     def _spread(self, blocks: Sequence[int], reason: MoveReason) -> Iterator[BlockShift]:
-        """Yield each block with the emptier of two random good paths; none without a good path."""
+        """Yield the moves of blocks, each to the emptier of two random good paths; none without a good path."""
         targets = self._targets(is_forced=reason is MoveReason.OPERATOR)
         for block in blocks:
             others = [path for path in targets if path != self._owners[block]]
@@ -297,8 +296,8 @@ class _BlockTable:
             yield self._shift(block, min(pair, key=self._fullness), reason)
 
     def _targets(self, *, is_forced: bool) -> list[int]:
-        """Return the paths that may get blocks: good ones, those first that do not wait for their blocks. An operator's
-        order is obeyed without a good path too."""
+        """Return the paths that may get blocks: good ones, if possible those that do not wait for their own. If
+        `is_forced` and no path is good, return all that operators allow."""
         usable = [path for path, is_usable in enumerate(self._placement.usable) if is_usable]
         good = [path for path in usable if self._verdict.paths[path].state is PathState.GOOD]
         settled = [path for path in good if not self._verdict.paths[path].is_waiting(self._now_s)]

@@ -130,7 +130,7 @@ class Mover:
             self.macs.listen()
             self.lookout.look(self.remotes, now_s)
             if self.state.placed and not self._is_deciding():
-                # Another controller decides and may move them. This agent must not move them back when it is master again.
+                # The controller that decides now may move them, and they must stay there when this one is master again.
                 for name in tuple(self.state.placed):
                     self._place(name, None)
             for remote in self.remotes.values():

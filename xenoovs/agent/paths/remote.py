@@ -29,14 +29,14 @@ _ONE_PORT = DYNAMIC_PORTS.first
 """Source port of all probes whose path is selected by their address."""
 
 _REMEMBERED = 4
-"""Cached block placements: those at home, and the current ones."""
+"""Number of cached block placements: those at home, and the current ones."""
 
 _CHANCE = Random()  # noqa: S311 - it balances load
 
 
 @dataclass(frozen=True, slots=True)
 class ProbedPath:
-    """A path, by what its probes have that others have not. `name`: of the backend that it is."""
+    """A path, with the source port and address of its probes. `name`: of its backend."""
 
     name: str
     source_port: int
@@ -45,27 +45,27 @@ class ProbedPath:
 
 @dataclass(frozen=True, slots=True)
 class LastMove:
-    """The last blocks that moved together. `at_s`: UTC."""
+    """The last move of blocks. `text`: for operators. `at_s`: UTC."""
 
     text: str
     at_s: float
 
 
 class ProbedRemote:
-    """Rounds, scores and blocks of one remote. For one thread.
+    """The rounds, scores and blocks of one remote. For one thread.
 
     Attributes:
         service_id: Of its service on the bridge.
         moves: Blocks that moved, by reason.
-        shifted: How and when (UTC) each block moved last, by its number.
-        hops: The routers of each path by its source port, as text, where they are known.
-        returned: Packets of the host that the remote's reflector took for probes.
+        shifted: The last move of each block, and when (UTC), by the number of the block.
+        hops: The known routers of each path, as text, by its source port.
+        returned: Number of the host's packets that the remote's reflector returned as if they were probes.
     """
 
     def __init__(
         self, number: int, tunnel: HostTunnel, remote: Remote, service: Service, paths: Sequence[ProbedPath]
     ) -> None:
-        """Begin without rounds. `number`: identifies the answers of this remote, 32 bits."""
+        """Begin without rounds. `number`: identifies answers of this remote, 32 bits."""
         if tunnel.probe is None:
             raise ValueError(f"tunnel {tunnel.name} is not probed")
         self.number, self.tunnel, self.remote, self.service = number, tunnel, remote, service
@@ -93,22 +93,22 @@ class ProbedRemote:
 
     @property
     def source_ports(self) -> tuple[int, ...]:
-        """The source port of each path that has one, 0 where it is not known."""
+        """Return the source ports of the paths that are selected by it, 0 for an unknown one."""
         hops = (backend.next_hop for backend in self.service.backends)
         return tuple(hop.source_port for hop in hops if isinstance(hop, SourcePort))
 
     @property
     def way_back(self) -> WayBack:
-        """How the answers to the next round return."""
+        """Return the way back of the answers to the next round."""
         return self._ways_back[self._way.number]
 
     @property
     def margin_us(self) -> float:
-        """By how much a path may be slower than the best one."""
+        """Return how much slower than the best one a path may be, in microseconds."""
         return self.record.auto_margin_us if self.tunnel.margin_us is None else float(self.tunnel.margin_us)
 
     def owners(self, blocks: Blocks) -> tuple[int, ...] | None:
-        """Return the path (index) of each block, as `owners_of`; the last few values are cached."""
+        """Return what `owners_of` returns for these paths; the last few results are cached."""
         known = self._owners.get(id(blocks))
         if known is None or known[0] is not blocks:
             if len(self._owners) > _REMEMBERED:
@@ -118,11 +118,9 @@ class ProbedRemote:
         return known[1]
 
     def send_round(self, port: ProbePort, gateway: bytes) -> None:
-        """Send one probe on each path, in random order.
+        """Send one probe on each path, in random order. Raises OSError if the device does not exist.
 
-        A round that cannot be sent whole counts as one without answers: what was not sent is not lost on a path.
-
-        Raises OSError: the device is gone.
+        A round that cannot be sent completely counts as one without answers, so that no path is blamed for it.
         """
         heads = self._heads_for(port.mac, gateway)
         self.rounds.begin(len(self.paths), tos=self.way_back.tos, now_us=now_us())
@@ -144,12 +142,12 @@ class ProbedRemote:
         self.count_silence()
 
     def count_rounds(self) -> None:
-        """Take the rounds that are finished into the record, and the next way back if this one loses answers. A dead or
-        lossy path of the fabric can be the way back too: then all paths lose answers, and none is to blame."""
+        """Add finished rounds to the record, and switch to the next way back if this one loses answers. The way back
+        can be a dead or lossy path of the fabric too: then all paths lose answers, and none is to blame."""
         for tos, answers in self.rounds.finished(now_us=now_us()):
             by_this_way = tos == self.way_back.tos
             if not by_this_way and all(answer is None for answer in answers):
-                # It was sent before the change.
+                # The round was sent before the change of the way back.
                 continue
             self.record = self.record.after(answers, is_calm=self.verdict.is_calm)
             if by_this_way:
@@ -160,7 +158,7 @@ class ProbedRemote:
         self.record = self.record.after((None,) * len(self.paths))
 
     def decide(self, placement: Placement | None, *, is_paused: bool, now_s: float) -> tuple[BlockShift, ...]:
-        """Return the blocks that move now. `placement`: where they are; None if the bridge has none yet."""
+        """Judge the paths after new rounds, and return the moves. `placement`: None if the bridge has no blocks yet."""
         if self.record.rounds == self._decided_rounds:
             return ()
         self._decided_rounds = self.record.rounds
@@ -170,11 +168,11 @@ class ProbedRemote:
         return self.planned(placement, now_s=now_s)
 
     def planned(self, placement: Placement, *, now_s: float) -> tuple[BlockShift, ...]:
-        """Return the blocks that would move by the states of now."""
+        """Return the moves of blocks by the current states of the paths."""
         return shifts(self.verdict, self.record, placement, _CHANCE, now_s=now_s)
 
     def note_moves(self, found: Sequence[BlockShift], *, now_s: float) -> None:
-        """Hold the blocks that have moved, and log those that leave paths together."""
+        """Record the moves, hold their blocks for a while, and log them by path."""
         self.verdict = moved(self.verdict, found, now_s)
         self.moves.update(shift.reason.value for shift in found)
         names, parts, utc_s = [path.name for path in self.paths], list[str](), time.time()
@@ -188,12 +186,12 @@ class ProbedRemote:
             figures = self._departure_text(old, reason)
             text = f"{counted(blocks, 'block')} left to {', '.join(targets)}: {reason.value}"
             self.departures[names[old]] = LastMove(f"{text} ({figures})" if figures else text, utc_s)
-        # They come back a few in each decision; one event is for all of them.
+        # Blocks are restored a few in each decision, and logged together.
         self._restored.update(names[shift.new] for shift in found if shift.reason is MoveReason.RESTORED)
         self.last_move = LastMove("; ".join(parts), utc_s)
 
     def log_restored(self) -> None:
-        """Log the blocks that have come back, when no more do."""
+        """Log the blocks that were restored, when no more are."""
         for path, blocks in self._restored.items():
             info("blocks came back", remote=self.service.name, path=path, blocks=blocks)
         self._restored.clear()
@@ -225,7 +223,7 @@ class ProbedRemote:
         return has_failed
 
     def _departure_text(self, path: int, reason: MoveReason) -> str:
-        """Return the figures by which blocks leave a path now; empty if none."""
+        """Return the measurements that make blocks leave a path; empty if there are none."""
         record = self.record.paths[path]
         match reason:
             case MoveReason.FAILED:
@@ -238,28 +236,28 @@ class ProbedRemote:
                 return ""
 
     def note_hops(self, hops: Mapping[int, str]) -> None:
-        """Note the routers of paths by their source ports, as text."""
+        """Record the routers of paths, as text, by their source ports."""
         self.hops.update(hops)
 
     def lost_text(self, path: int) -> str:
-        """Return what part of the last probes of a path (index) was lost."""
+        """Return a text with the part of a path's last probes that was lost. `path`: index."""
         return f"{percent(self.record.loss(path))} of its last {LOSS_WINDOW} probes"
 
     def late_text(self, score_us: float | None) -> str:
-        """Return how late answers are, and how late they may be."""
+        """Return a text with the lateness of answers, and its limit."""
         score = "-" if score_us is None else span(score_us / 1e6)
         limit = limit_us(self.record, margin_us=self.tunnel.margin_us)
         return f"{score} later than the fastest, and {span(limit / 1e6)} is the limit"
 
     def note_returned(self, ends: Collection[IPv4Address]) -> None:
-        """Count a packet of the host between two addresses if the reflector of this remote took it for a probe."""
+        """Count a packet of the host between these two addresses if the reflector of this remote has returned it."""
         self.returned += self.remote.address in ends
 
     def identify(self, service_id: int) -> None:
         self.service_id = service_id
 
     def addresses(self, source_mac: bytes, gateway: bytes, path: IPv4Address) -> Addresses:
-        """Return from where to where the probes of a path go. `path`: its address."""
+        """Return the addresses in the probes of a path. `path`: its address."""
         tunnel = self.tunnel
         return Addresses(source_mac, gateway, tunnel.local, path, tunnel.dst_port, self.way_back.tos)
 
@@ -273,7 +271,7 @@ class ProbedRemote:
 
 
 def owners_of(blocks: Blocks, paths: Sequence[str], count: int) -> tuple[int, ...] | None:
-    """Return the path (index) of each of `count` blocks, a power of two; None: some block has none of these paths."""
+    """Return the path (index) of each of `count` blocks, a power of two; None if a block has another path."""
     numbers = {name: number for number, name in enumerate(paths)}
     found: list[int | None] = [None] * count
     for block, owner in blocks.rows:
@@ -286,13 +284,13 @@ def owners_of(blocks: Blocks, paths: Sequence[str], count: int) -> tuple[int, ..
 
 
 def blocks_of(owners: Sequence[int], paths: Sequence[str]) -> Blocks:
-    """Return the blocks of these owners, in the fewest flows; the inverse of `owners_of`."""
+    """Return the blocks of these owners, with the fewest flows; the inverse of `owners_of`."""
     depth = len(owners).bit_length() - 1
     return Blocks.of((Block(value, depth), paths[owner]) for value, owner in enumerate(owners))
 
 
 def paths_of(tunnel: HostTunnel, remote: Remote, service: Service) -> tuple[ProbedPath, ...]:
-    """Return the paths of a remote that are known, as they are probed."""
+    """Return the known paths of a remote, for probes."""
     by_uplink = iter(probe_source_ports(tunnel)) if tunnel.paths.by is PathSelector.UPLINK else iter(())
     found = list[ProbedPath]()
     for backend in service.backends:

@@ -1,8 +1,8 @@
-"""Rounds of probes, and the score of each path of a remote by the last of them. Pure: time is handed in.
+"""Rounds of probes, and the score of each path of a remote by the last rounds. Pure: time is an argument.
 
-A round is one probe on each path, back to back. Answer times themselves are worth nothing: all answers share the way
-back and the two hosts. The difference to the least answer time of the same round, the excess, is what the way out adds.
-Lost answers likewise: a path is to blame only for what random loss of the shared way back cannot explain.
+A round is one probe on each path, back to back. An answer time alone shows nothing, because all answers share the way
+back and the two hosts. Its difference to the least answer time of the round, the *excess*, is the delay that the way
+out adds. Likewise a path is to blame for lost answers only if random loss on the shared way back cannot explain them.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from xenoovs.dataclass import dataclass, field, replace
 from xenoovs.model.tunnel import ANSWER_SOURCE_PORTS
 
 Answers = Sequence[float | None]
-"""The answer time of each path in one round, in microseconds; None: lost, or later than the time-out."""
+"""The answer time of each path in one round, in microseconds; None if lost, or later than the time-out."""
 
 WINDOW = 9
-"""Answers that a score is the median of. Up to four late ones of a busy machine do not count."""
+"""A score is the median of this many answers, so that up to four late ones of a busy machine do not count."""
 
 FAILED_AFTER = 8
-"""Lost probes in a row from which on a path can have failed. Beside three paths that answer, these are enough."""
+"""Least number of lost probes in a row of a failed path. It is enough if three other paths answer."""
 
 LOSS_WINDOW = 256
 """Rounds in which lost probes are counted. 10 % of loss on one of four paths is certain after half of them."""
 
 _CERTAIN = log(1e-7)
-"""Logarithm of the probability of chance at which loss is that of a path: once in hours, with 400 probes a second."""
+"""Logarithm of the probability of chance below which a path is lossy: one error in hours, with 400 probes a second."""
 
 _CLEARED = log(1e-3)
-"""The same until a path that was left for its loss is good again, so that it does not come and go."""
+"""The same for a path that is lossy already: it stays so below this probability, so that it does not flap."""
 
 _LOSSY_ROUNDS, _LOSSY_PART = 64, 1 / 16
-"""Rounds after which, and loss of every path from which on, answers are asked for by the next way back."""
+"""If every path loses this part in this number of rounds, the next way back is tried."""
 
 _WAY_STAYS = 1024
-"""Rounds for which the best way back stays where every one loses answers."""
+"""Number of rounds for which the best way back stays if all ways back lose answers."""
 
 NEXT_WAY_AFTER = 4
-"""Rounds in a row without any answer until answers are asked for by the next way back."""
+"""Rounds in a row without any answer until the next way back is tried."""
 
 UNKNOWN_AFTER = NEXT_WAY_AFTER * len(ANSWER_SOURCE_PORTS)
-"""Rounds in a row without any answer until every way back was tried: the remote, its reflector or all ways back are
-gone, and no path is to blame."""
+"""Rounds in a row without any answer until every way back was tried. No path is to blame then, but the remote, its
+reflector, or all ways back."""
 
 _CALM_ROUNDS = 64
 _DEVIATIONS = 8
 _LEAST_MARGIN_US = 20.0
-"""Some ten packets of 9 kB at 100 Gbit/s; noise of time stamps of the kernel is below it on an idle machine."""
+"""The time of some ten packets of 9 kB at 100 Gbit/s, above the noise of kernel time stamps on an idle machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +67,21 @@ class PathRecord:
 
     @property
     def score(self) -> float | None:
-        """The median of the last excesses, in microseconds; None if there were too few rounds."""
+        """Return the median of the last excesses, in microseconds; None after too few rounds."""
         return median(self.excesses) if len(self.excesses) == WINDOW else None
 
     @property
     def lost_in_row(self) -> int:
-        """Lost probes since its last answer, LOSS_WINDOW at most."""
+        """Return the number of lost probes since the last answer, LOSS_WINDOW at most."""
         return (~self.losses & self.losses + 1).bit_length() - 1
 
     def lost_of(self, rounds: int) -> int:
-        """Return how many of the probes of the last rounds were lost."""
+        """Return the number of lost probes in the last `rounds`."""
         return (self.losses & (1 << rounds) - 1).bit_count()
 
     @property
     def worst(self) -> float | None:
-        """The largest of the last excesses, in microseconds; None if there were too few rounds."""
+        """Return the largest of the last excesses, in microseconds; None after too few rounds."""
         return max(self.excesses) if len(self.excesses) == WINDOW else None
 
 
@@ -101,32 +101,32 @@ class Record:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing is known of any path."""
+        """Return whether the state of all paths is unknown."""
         return self.silent_rounds >= UNKNOWN_AFTER
 
     def has_failed(self, path: int) -> bool:
-        """Return whether a path (index) has lost so many probes in a row that no loss of the way back explains it."""
+        """Return whether a path (index) has lost more probes in a row than loss on the way back can explain."""
         in_row = self.paths[path].lost_in_row
         return in_row >= FAILED_AFTER and self._chance(path, in_row) < _CERTAIN
 
     def is_lossy(self, path: int, *, was_out: bool) -> bool:
-        """Return whether a path (index) loses more than the way back. `was_out`: whether it was left for that."""
+        """Return whether a path (index) loses more than the way back. `was_out`: whether it is lossy already."""
         return self._chance(path, min(self.rounds, LOSS_WINDOW)) < (_CLEARED if was_out else _CERTAIN)
 
     def loss(self, path: int) -> float:
-        """Return the part of the probes of a path (index) that were lost in the last rounds, 0..1."""
+        """Return the part of lost probes of a path (index) in the last rounds, 0..1."""
         rounds = min(self.rounds, LOSS_WINDOW)
         return self.paths[path].lost_of(rounds) / rounds if rounds else 0.0
 
     def shared_loss(self, rounds: int) -> float:
-        """Return the part of the probes that every path has lost in the last rounds, 0..1: loss of the way back."""
+        """Return the part of the probes that every path has lost in the last rounds, 0..1: the loss of the way back."""
         return min((path.lost_of(rounds) / rounds for path in self.paths), default=0.0)
 
     def _chance(self, path: int, rounds: int) -> float:
         """Return the logarithm of the probability that a path loses so much more than others by chance.
 
-        That of both counts under one rate of loss, which fits them best; against the best other path, the best two, and
-        so on: some of them may be dead too.
+        It is the probability of both counts under the one rate of loss that fits them best, against the best other
+        path, the best two, and so on, because some of them may be dead too. The least one counts.
         """
         lost = self.paths[path].lost_of(rounds)
         others = sorted(each.lost_of(rounds) for index, each in enumerate(self.paths) if index != path)
@@ -143,19 +143,18 @@ class Record:
 
     @property
     def auto_margin_us(self) -> float:
-        """The margin of `margin: auto`: eight times the median change of excesses while all paths were good."""
+        """Return the margin of `margin: auto`: eight times the median change of excesses while all paths were good."""
         found = median(self.deviations) if self.deviations else 0.0
         return max(_LEAST_MARGIN_US, _DEVIATIONS * found)
 
     def after(self, answers: Answers, *, is_calm: bool = True) -> Record:
-        """Return the record after a round; it counts for the automatic margin only if `is_calm`: no path is
-        congested."""
+        """Return the record after a round. `is_calm`: no path is bad, so that it counts for the automatic margin."""
         got = [answer for answer in answers if answer is not None]
         if not got:
             silent = self.silent_rounds + 1
             paths = tuple(replace(path, losses=_losses(path, is_lost=True)) for path in self.paths)
             if silent % NEXT_WAY_AFTER == 0:
-                # The way back was dead. Such rounds show nothing about a single path.
+                # The way back was dead, so that these rounds show nothing about a single path.
                 paths = tuple(replace(path, losses=path.losses >> NEXT_WAY_AFTER) for path in paths)
             return replace(self, paths=paths, silent_rounds=silent, rounds=self.rounds + 1)
         least = min(got)
@@ -167,7 +166,7 @@ class Record:
 
 
 def _log_ways(of: int, chosen: int) -> float:
-    """Return the logarithm of the number of ways to choose some of so many."""
+    """Return the logarithm of the binomial coefficient."""
     return lgamma(of + 1) - lgamma(chosen + 1) - lgamma(of - chosen + 1)
 
 
@@ -184,7 +183,7 @@ def _losses(path: PathRecord, *, is_lost: bool) -> int:
 
 
 def _change(before: Sequence[PathRecord], after: Sequence[PathRecord]) -> float | None:
-    """Return the median change of the excess of those paths that answered twice; None for none."""
+    """Return the median change of the excess of the paths that answered in both rounds; None if there are none."""
     pairs = zip(before, after, strict=True)
     changes = [
         abs(new.excesses[-1] - old.excesses[-1])
@@ -195,21 +194,20 @@ def _change(before: Sequence[PathRecord], after: Sequence[PathRecord]) -> float 
 
 
 def median(values: Iterable[float]) -> float:
-    """Return the middle value, of an even number the upper one. Raises IndexError where there is none."""
+    """Return the middle value, or the upper one of an even number. Raises IndexError if there are no values."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2]
 
 
 class WaysBack:
-    """By which of the ways back answers are asked for: by the next one where the fabric loses answers of all paths.
-    `number`: of the way in use, from 0."""
+    """Selects the way back of answers: the next one if answers of all paths are lost. `number`: from 0."""
 
     def __init__(self, count: int) -> None:
         self.number = self._rounds = 0
         self._count, self._losses = count, dict[int, float]()
 
     def count_round(self, record: Record) -> None:
-        """Choose after a round by the way in use. `record`: with this round."""
+        """Select the way after a round by the way in use. `record`: with this round."""
         self._rounds += 1
         if record.silent_rounds:
             if record.silent_rounds % NEXT_WAY_AFTER == 0:
@@ -230,13 +228,13 @@ class WaysBack:
         self.number, self._rounds = way, 0
 
 
-# Rounds under way: probes that wait for their answers. An answer counts if it carries what was sent, from the remote it
-# was sent to, once, and in time. Times are those of one clock, in microseconds.
+# Open rounds: probes that wait for their answers. An answer counts once, if it has the token of the probe, is from its
+# remote, and is in time. All times are of one clock, in microseconds.
 
 
 @dataclass(slots=True)
 class _Round:
-    """A round under way. `missing`: how many probes wait; `probes`: the sequence numbers of all."""
+    """An open round. `missing`: number of probes without an answer. `probes`: the sequence numbers of all."""
 
     tos: int
     ends_us: float
@@ -247,7 +245,7 @@ class _Round:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A probe under way. `path`: its index."""
+    """A probe without an answer yet. `path`: its index."""
 
     round: _Round
     path: int
@@ -256,12 +254,12 @@ class _Waiting:
 
 
 class Rounds:
-    """The rounds of one remote. `forged`: answers that do not carry what was sent, or come from elsewhere. `late`:
-    answers to probes that no longer wait: repeated, or after the time-out. `tos`: the TOS of the last answer, and that
+    """The open rounds of one remote. `forged`: number of answers with another token than was sent, or from another
+    address. `late`: number of answers that were repeated, or after the time-out. `tos`: the TOS of the last answer, and
     of its probe; None if there was none."""
 
     def __init__(self, number: int, source: IPv4Address, *, timeout_us: float) -> None:
-        """Begin without rounds. `number`: of the remote, 32 bits; `source`: the address that answers come from."""
+        """Begin without rounds. `number`: of the remote, 32 bits. `source`: the source address of answers."""
         self.forged = self.late = 0
         self.tos: tuple[int, int] | None = None
         self._number, self._source, self._timeout_us = number, source, timeout_us
@@ -270,11 +268,11 @@ class Rounds:
         self._sequence = 0
 
     def begin(self, paths: int, *, tos: int, now_us: float) -> None:
-        """Begin a round of so many probes with this TOS, each of which `probe` has to name."""
+        """Begin a round of a probe for each of so many paths, with this TOS. Call `probe` for each."""
         self._open.append(_Round(tos, now_us + self._timeout_us, [None] * paths, paths))
 
     def probe(self, path: int, *, nonce: int) -> Token:
-        """Return what the probe of a path carries in the newest round. It waits for its answer from `sent` on."""
+        """Return the token for the probe of a path in the newest round. Call `sent` when it was sent."""
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         newest = self._open[-1]
         newest.probes.append(self._sequence)
@@ -282,18 +280,18 @@ class Rounds:
         return Token(self._number, self._sequence, nonce)
 
     def abandon(self) -> None:
-        """End the newest round, of which some probe could not be sent: it proves nothing about any path."""
+        """Drop the newest round, because a probe could not be sent: it shows nothing about any path."""
         for sequence in self._open.pop().probes:
             self._waiting.pop(sequence, None)
 
     def sent(self, token: Token, *, sent_us: float) -> None:
-        """Note when a probe was sent, before its answer is read."""
+        """Record when a probe was sent. Call it before its answer is read."""
         waiting = self._waiting[token.sequence]
         waiting.sent_us = sent_us
         waiting.round.ends_us = max(waiting.round.ends_us, sent_us + self._timeout_us)
 
     def answered(self, answer: Answer, *, received_us: float) -> bool:
-        """Count an answer, if it is one to a probe that waits. Return whether it is."""
+        """Count an answer to a waiting probe. Return whether it is one."""
         waiting = self._waiting.get(answer.token.sequence)
         if waiting is None and answer.token.sequence <= self._sequence:
             self.late += 1
@@ -305,13 +303,13 @@ class Rounds:
         self.tos = answer.tos, waiting.round.tos
         took_us = received_us - waiting.sent_us
         waiting.round.missing -= 1
-        # Below 0 a clock was set meanwhile.
+        # It is below 0 if the clock was set back.
         if 0 <= took_us <= self._timeout_us:
             waiting.round.answers[waiting.path] = took_us
         return True
 
     def finished(self, *, now_us: float) -> Iterator[tuple[int, Answers]]:
-        """Yield, in their order, TOS and answers of the rounds of which all probes are answered or too late."""
+        """Remove the rounds whose probes are all answered or too late, and yield their TOS and answers in order."""
         while self._open and (not self._open[0].missing or now_us > self._open[0].ends_us):
             done = self._open.pop(0)
             for sequence in done.probes:
