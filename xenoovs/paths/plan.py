@@ -441,7 +441,7 @@ def _paths(ports: list[BridgePort]) -> Iterator[ListedPath]:
     uplinks = [port for port in ports if port.kind is PathKind.WIRE]
     for uplink in uplinks:
         for port in ports:
-            # Only a single offloadable uplink has a path back to itself: a port of a lab has no machine behind it twice.
+            # Only a single offloadable uplink has a path back to itself; ports of a lab have no machine behind them.
             if port is uplink and (len(uplinks) > 1 or not uplink.is_offloadable):
                 continue
             name = f"{uplink.name}-{port.name}"
