@@ -1,7 +1,7 @@
-"""The program that sends as the clients: `python -m xenoovs.lab.client`, flights on stdin, counts on stdout.
+"""The program that sends packets as the clients: `python -m xenoovs.lab.client`, flights on stdin, counts on stdout.
 
-It prints a line of counts each second, until all is sent or its time is over, SIGINT, or the end of its reader. Needs
-nothing but the standard library, as it starts often.
+It prints a line of counts each second, until all packets are sent, its time is over, it gets SIGINT, or its reader
+exits. It imports only the standard library, as it starts often.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from xenoovs.model.address import checksum
 @dataclass(frozen=True, slots=True)
 class Flight:
     """Packets to one destination. `protocol`: `udp`, `tcp` (a connection for each packet) or `icmp`. `fresh_ports`:
-    Whether each UDP packet comes from a port of its own, as each TCP connection does."""
+    whether each UDP packet has a new source port, as each TCP connection has."""
 
     protocol: str
     destination: str
@@ -43,8 +43,8 @@ class Flight:
 
 @dataclass(slots=True)
 class AnswerCounts:
-    """What came of some flights. `answers`: Packets by flight, source and responder: the label of a machine, or for
-    ICMP its MAC. `failures`: Packets by the reason for which the kernel refused to send them."""
+    """Results of flights. `answers`: packets by flight, source and responder, which is a machine's label, or its MAC
+    for ICMP. `failures`: packets that the kernel refused to send, by reason."""
 
     sent: list[int]
     answers: Counter[tuple[int, str, str]] = field(default_factory=Counter)
@@ -53,11 +53,11 @@ class AnswerCounts:
 
     @property
     def lost(self) -> int:
-        """Packets sent and not answered."""
+        """Return how many packets were sent and not answered."""
         return sum(self.sent) - self.answers.total()
 
     def add(self, other: AnswerCounts, numbers: Sequence[int]) -> None:
-        """Add the counts of other packets. `numbers`: Of its flights here."""
+        """Add the counts of other packets. `numbers`: for each flight of `other`, its index here."""
         for number, sent in zip(numbers, other.sent, strict=True):
             self.sent[number] += sent
         for (number, source, responder), packets in other.answers.items():
@@ -68,7 +68,7 @@ class AnswerCounts:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A steady rate. `for_s`: How long; the packets are sent again and again. None: each packet once."""
+    """A steady rate in packets/s. `for_s`: how long to repeat the packets; None to send each packet once."""
 
     rate: float
     for_s: float | None
@@ -97,7 +97,7 @@ def parse_counts(text: str) -> AnswerCounts:
 
 @dataclass(slots=True)
 class SendWindow:
-    """Limits unanswered packets, so that no socket buffer overflows. `short_timeout_s`: After two lost windows."""
+    """Limits unanswered packets, so that no socket buffer overflows. `short_timeout_s`: used after two lost windows."""
 
     size: int
     timeout_s: float
@@ -114,15 +114,15 @@ class SendWindow:
         return self.short_timeout_s if self.lost > 2 * self.size else self.timeout_s
 
     def add(self, key: int, *, now_s: float) -> None:
-        """A packet leaves at the monotonic time `now_s`; times never fall from call to call."""
+        """Note a packet that is sent at the monotonic time `now_s`, which must not decrease from call to call."""
         self.under_way[key] = now_s
 
     def remove(self, key: int) -> None:
-        """Its answer came; nothing happens when it has expired."""
+        """Note that a packet was answered. Does nothing if it has expired."""
         self.under_way.pop(key, None)
 
     def expire(self, *, now_s: float) -> list[int]:
-        """Remove and return the packets whose time is over, oldest first."""
+        """Remove and return the packets whose timeout has passed, oldest first."""
         expired = []
         for key, sent_s in self.under_way.items():
             if now_s - sent_s < self.current_timeout_s:
@@ -134,7 +134,7 @@ class SendWindow:
         return expired
 
     def wait_s(self, *, now_s: float) -> float:
-        """Return how long the oldest may still take; 0 when nothing is under way."""
+        """Return the time until the oldest packet expires; 0 if none is unanswered."""
         oldest = next(iter(self.under_way.values()), None)
         return 0.0 if oldest is None else max(0.0, oldest + self.current_timeout_s - now_s)
 
@@ -143,14 +143,14 @@ _LINGER_S = 0.05
 _COLLECT_EVERY = 16
 _REPORT_S = 1.0
 _MOST_UNANSWERED = 500
-"""Fewer than select(2) can wait for, as each TCP connection is a socket."""
+"""Fewer than the descriptors that select(2) can wait for, as each TCP connection is a socket."""
 _MOST_MISSING = 100_000
-"""Packets whose late answers count; an answer to an earlier one counts as a duplicate."""
+"""How many of the last unanswered packets may still be answered; an answer to an older one counts as a duplicate."""
 _NO_ARP = "packets pile up in the kernel; does anything answer ARP for the destination?"
 
 
 class TrafficChannel(Protocol):
-    """A way to send packets, each under a key, and to get their answers."""
+    """Sends packets, each with a key, and receives their answers."""
 
     def new_window(self) -> SendWindow: ...
 
@@ -158,17 +158,17 @@ class TrafficChannel(Protocol):
         """Return the sockets that become readable when answers come."""
 
     def send(self, key: int, flight: Flight, source: str) -> None:
-        """Send a packet of a flight. Raises OSError when the kernel refuses."""
+        """Send a packet of a flight. Raises OSError if the kernel refuses."""
 
     def receive(self) -> Iterable[tuple[int, str, str]]:
-        """Yield the answers that are there: key, client, responder (empty: it failed). Never blocks."""
+        """Yield the answers that have arrived: key, client, responder (empty if it failed). Never blocks."""
 
     def expire(self, key: int) -> None:
-        """Stop to wait for the answer to a packet."""
+        """Stop waiting for the answer to a packet."""
 
 
 class TrafficExchange:
-    """Sends the packets of some flights by a channel, and counts."""
+    """Sends the packets of some flights through a channel, and counts the answers."""
 
     def __init__(self, channel: TrafficChannel, flights: Sequence[Flight]) -> None:
         self._channel, self._flights = channel, flights
@@ -181,8 +181,8 @@ class TrafficExchange:
         self.is_stopped = False
 
     def run(self, pace: Pace | None, report: Callable[[AnswerCounts], None]) -> None:
-        """Send at a pace, the flights in turn; without one each packet once, as quickly as answers come. `report` gets
-        the counts of each second."""
+        """Send at a pace, the flights in turn; without a pace each packet once, as fast as answers arrive. `report` is
+        called with the counts of each second."""
         rate, for_s = (math.inf, None) if pace is None else (pace.rate, pace.for_s)
         if pace is not None:
             # Where servers do not answer, the pace stays the same.
@@ -253,7 +253,7 @@ class TrafficExchange:
         self._window.add(key, now_s=time.monotonic())
 
     def _collect(self, timeout_s: float) -> bool:
-        """Count what comes within the time; return whether anything did."""
+        """Count the answers that arrive within the time. Return whether there were any."""
         ready, _, _ = select.select(self._channel.sockets(), [], [], timeout_s)
         if ready:
             for key, client, responder in self._channel.receive():
@@ -276,7 +276,7 @@ class TrafficExchange:
 _HEADER = struct.Struct("!8sI")
 
 _MOST_OPEN = 256
-"""Sockets of single packets: more than can be under way at once, and few enough for select(2)."""
+"""Sockets of single packets: more than can be unanswered at once, and few enough for select(2)."""
 
 
 class _DatagramChannel:
@@ -289,9 +289,7 @@ class _DatagramChannel:
 
 
 class UdpChannel(_DatagramChannel):
-    """UDP through one socket or many. Each request carries a number of this run and its key, which the answer repeats
-    before the label of the machine.
-    """
+    """UDP. Each request has the run's number and its key, and the answer repeats both before the machine's label."""
 
     def __init__(self) -> None:
         self._run = os.urandom(8)
@@ -390,7 +388,7 @@ _SO_RCVBUFFORCE = 33
 
 
 class EchoChannel(_DatagramChannel):
-    """Sends by raw sockets (raw(7)), listens by packet sockets (packet(7)), which know the MAC of the sender."""
+    """Sends through raw sockets (raw(7)), receives from packet sockets (packet(7)), which return the sender's MAC."""
 
     def __init__(self) -> None:
         self._run = os.urandom(8)
@@ -419,7 +417,7 @@ class EchoChannel(_DatagramChannel):
 
 
 def echo_request(family: socket.AddressFamily, run: bytes, key: int) -> bytes:
-    """Return the message behind the IP header; for IPv6 the kernel adds the checksum (RFC 3542, section 3.1)."""
+    """Return the ICMP message without IP header; for IPv6 the kernel adds the checksum (RFC 3542, section 3.1)."""
     fields = (int.from_bytes(run[:2], "big"), key & 0xFFFF, run, key)
     message = _ECHO.pack(_REQUEST[family], 0, 0, *fields)
     if family == socket.AF_INET6:
@@ -428,7 +426,7 @@ def echo_request(family: socket.AddressFamily, run: bytes, key: int) -> bytes:
 
 
 def parse_echo_reply(family: socket.AddressFamily, packet: bytes) -> tuple[bytes, int, str] | None:
-    """Return number of the run, key and client from an IP packet without extension headers; None if it is no reply."""
+    """Return run number, key and client from an IP packet without extension headers; None if it is no echo reply."""
     start, protocol, client = _header(family, packet)
     if protocol != _PROTOCOL[family] or len(packet) < start + _ECHO.size:
         return None

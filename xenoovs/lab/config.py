@@ -1,4 +1,4 @@
-"""The config of a lab: the one that it was built for, or that the last agent in it ran with."""
+"""The config of a lab: the one that the lab was built for, or the one of the last agent that ran in it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from xenoovs.model.include import ConfigSources
 
 
 class FollowedConfig:
-    """Parses the config of an agent in a lab, and lets the backends answer the health checks in it."""
+    """Parses the config of an agent in a lab, and makes the backends answer its health checks."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._is_warned = False
 
     def __call__(self, text: bytes, sources: ConfigSources) -> Balancer:
-        """Return the config, as ConfigParser. Raises ConfigError, LabError."""
+        """Return the config, as `ConfigParser` does. Raises ConfigError, LabError."""
         from xenoovs.model.load import parse_config
 
         written = parse_config(text, file=str(sources.main), sources=sources, for_lab=True)
@@ -44,7 +44,7 @@ def write_config(directory: Path, balancer: Balancer) -> None:
 
 
 def link_config(directory: Path, config: Path) -> None:
-    """Link the file of its config from the directory of a lab, atomically: commands without FILE follow it."""
+    """Link the lab's config file into the lab's directory, atomically. Commands without FILE use the link."""
     draft = directory / f"{CONFIG_SOURCE}.new"
     draft.unlink(missing_ok=True)
     draft.symlink_to(config.resolve())

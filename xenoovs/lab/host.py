@@ -1,4 +1,4 @@
-"""What a lab uses of its host: network namespaces, processes, programs that must be there."""
+"""What a lab uses of its host: network namespaces, processes and required programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IPV6 = Path("/proc/sys/net/ipv6")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Facts of a machine. `missing`: tools that are not installed. `ipv6`: whether the kernel has it switched on."""
+    """Facts about a host. `missing`: tools that are not installed. `has_ipv6`: whether the kernel has IPv6 enabled."""
 
     is_root: bool
     missing: tuple[str, ...]
@@ -47,13 +47,13 @@ def probe_host() -> Host:
 
 
 def check_root(*, is_root: bool | None = None) -> None:
-    """Raises LabError unless this process is root. `is_root`: None: it looks."""
+    """Raise LabError unless this process is root. `is_root`: None to check it here."""
     if not (os.geteuid() == 0 if is_root is None else is_root):
         raise LabError("a lab is made of network namespaces, which takes root: run the same command with `sudo`")
 
 
 def check_host(host: Host, *, needs_ipv6: bool) -> None:
-    """Raises LabError with the first thing that is missing and the command that adds it."""
+    """Raise LabError with the first missing requirement and the command that adds it."""
     check_root(is_root=host.is_root)
     if host.missing:
         packages = " ".join(sorted({PACKAGES.get(tool, tool) for tool in host.missing}))
@@ -74,7 +74,7 @@ _PROC = Path("/proc")
 
 
 def environment_of(pid: int) -> Mapping[str, str]:
-    """Return the environment with which a process was started; empty when it has ended or cannot be read."""
+    """Return the environment with which a process was started; empty if it has exited or cannot be read."""
     with suppress(OSError):
         pairs = (_PROC / str(pid) / "environ").read_bytes().decode(errors="surrogateescape").split("\0")
         return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
@@ -82,13 +82,13 @@ def environment_of(pid: int) -> Mapping[str, str]:
 
 
 def marked_processes(name: str, value: str) -> tuple[int, ...]:
-    """Return every other process whose environment has `name=value`, in order of process id."""
+    """Return the ids of all other processes whose environment has `name=value`, sorted."""
     pids = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
     return tuple(pid for pid in pids if pid != os.getpid() and environment_of(pid).get(name) == value)
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process has a thread that has not ended; the parent may not have read its status yet."""
+    """Return whether a process has a thread that has not exited. A zombie counts as exited."""
     with suppress(OSError):
         return any(_has_not_ended(thread) for thread in (_PROC / str(pid) / "task").iterdir())
     return False
@@ -101,12 +101,12 @@ def _has_not_ended(thread: Path) -> bool:
 
 
 def stop_and_wait(pids: Iterable[int]) -> bool:
-    """Send SIGTERM; return False when some are alive after a few seconds."""
+    """Send SIGTERM. Return False if some processes still run after 30 s."""
     return _signal_and_wait(pids, signal.SIGTERM)
 
 
 def kill_and_wait(pids: Iterable[int]) -> bool:
-    """Send SIGKILL; return False when some hang in the kernel."""
+    """Send SIGKILL. Return False if some processes still hang in the kernel after 30 s."""
     return _signal_and_wait(pids, signal.SIGKILL)
 
 
@@ -123,12 +123,12 @@ def _signal_and_wait(pids: Iterable[int], number: signal.Signals) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LabNetns:
-    """Runs ip(8) with the marks of a lab in the environment, so that a crash leaves no unknown process."""
+    """Runs ip(8) with the marks of a lab in the environment, so that `down` also finds processes left by a crash."""
 
     marks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def batch(self, lines: Iterable[str], *, namespace: str | None = None, is_ipv6: bool = False) -> None:
-        """Run commands of ip(8) in one process; `is_ipv6`: by `ip -6`. Raises CommandFailed at the first that fails."""
+        """Run commands of ip(8) in one process (`ip -6` if `is_ipv6`). Raises CommandFailed at the first that fails."""
         text = "".join(f"{line}\n" for line in lines)
         if text:
             options = [*(["-6"] if is_ipv6 else []), *(["-n", namespace] if namespace else [])]
@@ -140,7 +140,7 @@ class LabNetns:
         return run(["ip", "netns", "exec", namespace, *argv], stdin=stdin, timeout_s=timeout_s, env=self.marks)
 
     def write_sysctls(self, namespace: str, paths: Iterable[str], *, value: int) -> None:
-        """Set kernel parameters below /proc/sys/net of a namespace, without needing sysctl(8)."""
+        """Set kernel parameters below /proc/sys/net of a namespace, without sysctl(8)."""
         self.execute(namespace, ["tee", *(f"/proc/sys/net/{path}" for path in paths)], stdin=f"{value}\n")
 
 
@@ -152,10 +152,10 @@ def namespaces_of(name: str) -> tuple[str, ...]:
 
 
 def processes_in(namespace: str) -> tuple[int, ...]:
-    """Return the processes in a namespace; none when it is missing or incomplete."""
+    """Return the ids of the processes in a namespace; empty if it is missing or incomplete."""
     return tuple(int(word) for word in try_run(["ip", "netns", "pids", namespace]).stdout.split())
 
 
 def delete_namespace(namespace: str) -> None:
-    """Remove a namespace and every device inside, if it exists."""
+    """Remove a namespace, with every device in it, if it exists."""
     try_run(["ip", "netns", "del", namespace])

@@ -1,6 +1,6 @@
-"""The program that asks backend machines for their names: `python -m xenoovs.lab.inquiry`, addresses on stdin as JSON.
+"""Queries backend machines for their names: `python -m xenoovs.lab.inquiry`, addresses on stdin as JSON.
 
-It is run where health checks go out. Needs nothing but the standard library.
+It runs in the namespace that sends health checks. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from xenoovs.display import span
 from xenoovs.lab.responder import STATUS_PORT
 
 TIMEOUT_S = 2.5
-"""Longer than a slow backend takes."""
+"""Longer than the delay of a backend that `lab fail --how slow` made slow."""
 
 
 def ask(addresses: Sequence[str]) -> dict[str, tuple[float | None, str]]:
-    """Return for each address the seconds until its answer, and the answer; None: no answer, and why."""
+    """Return the latency in seconds and the answer of each address; without an answer, None and the reason."""
     answers: dict[str, tuple[float | None, str]] = {}
     begun_s = time.monotonic()
     with selectors.DefaultSelector() as selector:

@@ -29,7 +29,7 @@ DIRECTORY_VARIABLE = "XENOOVS_LAB_DIRECTORY"
 DEFAULT_DIRECTORY = Path("/run/xenoovs/lab")
 
 CONFIG = "config.yaml"
-"""The config that a lab was built for, or that the last agent in it ran with; in its directory."""
+"""The file in a lab's directory with its config: the one of `up`, or of the last agent that ran in the lab."""
 
 CONFIG_SOURCE = "config.link"
 """A link to the file of that config, if there is one."""
@@ -41,13 +41,13 @@ _LOCK_STEP_S = 0.01
 
 
 class UnreadableLab(LabError):
-    """A lab whose file cannot be used."""
+    """A lab whose state file cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabState:
-    """The content of the file. `nic`: Whether its ports are those of an emulated NIC. Such a lab is in a virtual
-    machine, which has a file of its own with `nic` False."""
+    """The content of the state file. `nic`: whether the lab's ports are those of an emulated NIC. Such a lab is in a
+    virtual machine, in which another state file has `nic` False."""
 
     complete: bool
     topology: Topology | Fabric
@@ -56,7 +56,7 @@ class LabState:
 
 @dataclass(frozen=True, slots=True)
 class FabricLab:
-    """A fabric lab. Below `directory` are the config and the Open vSwitch of each DPU."""
+    """A fabric lab. `directory` holds the config and the Open vSwitch of each DPU."""
 
     directory: Path
     fabric: Fabric
@@ -78,9 +78,9 @@ class FabricLab:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """A lab, as `xenoovs.terminal.defaults.LabTarget` too.
+    """A lab; it implements `xenoovs.terminal.defaults.LabTarget`.
 
-    `directory` is its own one, mode 0700: state, logs, and below `ovs` what the private OVS keeps.
+    `directory` (mode 0700) has the state, the logs, and the private Open vSwitch in `ovs`.
     """
 
     directory: Path
@@ -130,14 +130,14 @@ def marks_of(directory: Path) -> dict[str, str]:
 
 def directory_of(name: str, directory: Path | None) -> Path:
     """Return the directory of lab `name`: below `directory`, else $XENOOVS_LAB_DIRECTORY, else /run/xenoovs/lab. Raises
-    LabError when the name is not usable."""
+    LabError if the name is not usable."""
     check_name(name)
     base = directory if directory is not None else Path(os.environ.get(DIRECTORY_VARIABLE) or DEFAULT_DIRECTORY)
     return base.absolute() / name
 
 
 def lab_names(directory: Path | None = None) -> tuple[str, ...]:
-    """Return the names of the labs here, sorted. Raises LabError when they may not be listed."""
+    """Return the names of the labs on this host, sorted. Raises LabError without permission to list them."""
     base = directory_of("any", directory).parent
     try:
         return tuple(sorted(entry.name for entry in base.iterdir() if (entry / _STATE).exists()))
@@ -152,13 +152,13 @@ def machine_directory(place: Path) -> Path:
 
 
 def check_built(name: str, state: LabState) -> None:
-    """Raise LabError where `lab up` did not finish."""
+    """Raise LabError if `lab up` did not finish."""
     if not state.complete:
         raise LabError(f"lab {name} was never completed; remove it with `xenoovs lab down --lab {name}`")
 
 
 def open_lab(name: str, *, directory: Path | None = None) -> Lab:
-    """Return a lab that is up. Raises LabError when there is none, or it is incomplete."""
+    """Return a lab that is up. Raises LabError if it is missing, incomplete, a fabric or in a virtual machine."""
     place = directory_of(name, directory)
     state = read_state(place)
     if state is None:
@@ -178,7 +178,7 @@ def open_lab(name: str, *, directory: Path | None = None) -> Lab:
 
 
 def fabric_of(name: str, *, directory: Path | None = None) -> FabricLab | None:
-    """Return a fabric lab; None if there is no lab of that name, or it is another one. Raises LabError: incomplete."""
+    """Return a fabric lab; None if no lab has that name, or it is no fabric. Raises LabError if it is incomplete."""
     place = directory_of(name, directory)
     state = read_state(place)
     if state is None or not isinstance(state.topology, Fabric):
@@ -188,7 +188,7 @@ def fabric_of(name: str, *, directory: Path | None = None) -> FabricLab | None:
 
 
 def open_fabric(name: str, *, directory: Path | None = None) -> FabricLab:
-    """Return a fabric lab that is up. Raises LabError."""
+    """Return a fabric lab that is up. Raises LabError if there is none of that name."""
     if lab := fabric_of(name, directory=directory):
         return lab
     made = f"make one with `xenoovs lab up --topology fabric --lab {name}`"
@@ -198,7 +198,7 @@ def open_fabric(name: str, *, directory: Path | None = None) -> FabricLab:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """Return a value of the file as a field of this type has it. Raises ValueError, TypeError."""
+    """Convert a value of the state file to the type of a field. Raises ValueError, TypeError."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is tuple and isinstance(value, list):
         kinds = parts[:1] * len(value) if parts[-1] is ... else parts
@@ -215,7 +215,7 @@ def _read(kind: Any, value: Any) -> Any:
 
 
 def read_state(place: Path) -> LabState | None:
-    """Read the file of the lab in `place`; None when there is no lab. Raises UnreadableLab, LabError (without root)."""
+    """Read the state of the lab in `place`; None if there is no lab. Raises UnreadableLab, LabError (without root)."""
     try:
         state: LabState = _read(LabState, json.loads((place / _STATE).read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
@@ -234,7 +234,7 @@ def write_state(place: Path, state: LabState) -> None:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file, so that others see what it was before or the whole new one. Raises OSError; no draft stays then."""
+    """Write a file atomically. Raises OSError, and then leaves no temporary file."""
     draft = path.with_name(f".{path.name}.new")
     try:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -245,8 +245,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def sole_owner(place: Path) -> Iterator[None]:
-    """Hold the lock of a lab's directory; the kernel lets go of it when the holder dies (flock(2)). Raises LabError
-    when another process builds, changes or removes this lab now."""
+    """Hold the lock of a lab's directory; the kernel releases it when the process exits (flock(2)). Raises LabError if
+    another process builds, changes or removes this lab."""
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if not _lock(descriptor):

@@ -54,9 +54,8 @@ from xenoovs.model.balancer import Balancer
 
 
 def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress: Progress = no_progress) -> Lab:
-    """Build lab `name` for a balancer; its bridge has no flows yet. Raises LabError when the machine cannot hold a lab,
-    when the lab exists, or when a name does not fit; whatever goes wrong on the way, also Ctrl-C, everything that was
-    made is removed again."""
+    """Build lab `name` for a config; its bridge has no flows yet. Raises LabError if the host lacks something, the lab
+    exists, or a name does not fit. After any error, also Ctrl-C, everything is removed again."""
     topology = plan_topology(name, balancer)
     check_userspace(balancer)
     check_host(probe_host(), needs_ipv6=Family.IPV6 in families_of(balancer))
@@ -68,7 +67,8 @@ def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress
 
 @contextmanager
 def new_lab(topology: Topology | Fabric, *, directory: Path | None = None, nic: bool = False) -> Iterator[Path]:
-    """Make a lab's directory, complete at the end of the block; an error removes all. Raises LabError: there is one."""
+    """Make a lab's directory, and mark it complete after the block; an error removes it. Raises LabError if it
+    exists."""
     name = topology.name
     place = directory_of(name, directory)
     _make_directory(name, place)
@@ -103,7 +103,7 @@ def _make_directory(name: str, place: Path) -> None:
 _GATEWAYS = {False: ("169.254.0.1", "0.0.0.0/0"), True: ("fe80::1", "::/0")}
 
 _ANSWER_GATEWAYS = {False: "169.254.0.{}", True: "fe80::{:x}"}
-"""The same for answers that have another one, from number 2."""
+"""The next hops of answers with a route of their own, counted from 2."""
 
 _IPV4_OFF = tuple(f"ipv4/conf/{scope}/{key}" for scope in ("all", "default") for key in ("rp_filter", "forwarding"))
 
@@ -134,7 +134,7 @@ class LabBuilder:
         self.add_new_namespaces(self.topology.namespaces)
 
     def add_new_namespaces(self, namespaces: Iterable[str]) -> None:
-        """Create hosts that neither forward nor check the return path, whatever the settings of the machine outside."""
+        """Create hosts without forwarding and return path filter, independent of the settings of this host."""
         add_namespaces(self.netns, namespaces)
         isolate(self.netns, self.topology.namespaces)
 
@@ -155,7 +155,7 @@ class LabBuilder:
             self.netns.batch((f"link set dev {device} {options}" for device in devices), namespace=namespace)
 
     def compute_checksums(self, ends: Iterable[End]) -> None:
-        """Let senders compute checksums, which packets that stay inside the machine lack otherwise (ethtool(8))."""
+        """Make senders compute checksums, which packets within one host lack by default (ethtool(8))."""
         for end in ends:
             if end.namespace != self.topology.switch_namespace or end.bridge is None:
                 self.netns.execute(end.namespace, ["ethtool", "-K", end.interface, "tx", "off"])
@@ -180,16 +180,16 @@ class LabBuilder:
 
     @property
     def fabrics(self) -> list[str]:
-        """The bridges that stand for the switches in front of the machines."""
+        """Return the bridges that emulate the switches in front of the machines."""
         return [bridge.name for bridge in self.topology.bridges[1:]]
 
     @property
     def underlay_device(self) -> str:
-        """The device with the local addresses of tunnels."""
+        """Return the device with the local addresses of tunnels."""
         return UNDERLAY_BRIDGE
 
     def _add_tunnels(self, underlay: Underlay) -> None:
-        """Give the switch the local addresses of tunnels, and the tunnel ports."""
+        """Add the local addresses of tunnels and the tunnel ports to the switch."""
         switch = self.topology.switch_namespace
         # Else the kernel answers for a local address at every device: also at those that are ports of bridges.
         self.netns.write_sysctls(switch, ["ipv4/conf/all/arp_ignore"], value=1)
@@ -199,14 +199,14 @@ class LabBuilder:
         self.add_ipsec()
 
     def learn_remotes(self) -> None:
-        """Let the switch know the MACs of machines behind tunnels."""
+        """Set the MACs of machines behind tunnels in the switch."""
         learn_remotes(self.lab)
 
     def add_ipsec(self) -> None:
-        """Encrypt tunnels with `ipsec`. In userspace there are none (`check_userspace`)."""
+        """Encrypt tunnels with `ipsec`. The userspace datapath has none (`check_userspace`)."""
 
     def _configure_clients(self) -> None:
-        """Make every address of the clients' nets local (`ip route add local`), so that none needs a set-up."""
+        """Make every address of the clients' nets local with one route (`ip route add local`)."""
         clients, dev = self.topology.clients, self.topology.clients.interface
         to = clients.device_to
         known = {*clients.arp_vips, *(vip for vip, _ in clients.fixed_vips)}
@@ -226,7 +226,7 @@ class LabBuilder:
         self.netns.batch(lines, namespace=clients.namespace)
 
     def _configure_probes(self) -> None:
-        """Let the namespace of the switch reach the backends' own addresses, as a host in their network would."""
+        """Let the switch's namespace reach the backends' own addresses, as a host in their network does."""
         switch = self.topology.switch_namespace
         for device in self.topology.probe_devices:
             if any(":" in address for address in self.topology.probe_addresses):
@@ -240,9 +240,9 @@ class LabBuilder:
             self.netns.batch(lines, namespace=switch)
 
     def _start_machine(self, machine: Machine) -> None:
-        """Configure a backend for direct server return: VIPs on its loopback, which it does not announce by ARP. The
-        values are those of ip-sysctl.rst of the kernel: arp_ignore 1 answers only for addresses of the asked interface,
-        arp_announce 2 never asks in the name of an address of another one."""
+        """Configure a backend for direct server return: VIPs on its loopback, which it does not announce by ARP. With
+        arp_ignore 1 it answers only for addresses of the receiving interface, with arp_announce 2 its requests have no
+        source address of another interface (ip-sysctl.rst of the kernel)."""
         self.netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_ignore"], value=1)
         self.netns.write_sysctls(machine.namespace, ["ipv4/conf/all/arp_announce"], value=2)
         vips = map(_vip_line, machine.addresses)
@@ -259,7 +259,7 @@ class LabBuilder:
         follow_config(self.lab, self.balancer, [machine])
 
     def _probe_lines(self, machine: Machine, dev: str) -> Iterator[str]:
-        """Yield the commands for a backend's own addresses, and for the way of its answers to health checks."""
+        """Yield the commands for a backend's own addresses, and for the routes of its answers to health checks."""
         families = {":" in address for address in machine.own_addresses}
         place = machine.egress, machine.vlan
         (device,) = (device for device in self.topology.probe_devices if (device.egress, device.vlan) == place)
@@ -279,7 +279,7 @@ def take_steps(steps: Sequence[tuple[str, Callable[[], None]]], progress: Progre
 
 
 def add_namespaces(netns: LabNetns, namespaces: Iterable[str]) -> None:
-    """Create network namespaces. Raises LabError where that is not possible."""
+    """Create network namespaces. Raises LabError if that is not possible."""
     try:
         netns.batch(f"netns add {namespace}" for namespace in namespaces)
     except CommandFailed as error:
@@ -290,7 +290,7 @@ def add_namespaces(netns: LabNetns, namespaces: Iterable[str]) -> None:
 
 
 def isolate(netns: LabNetns, namespaces: Iterable[str]) -> None:
-    """Let hosts neither forward nor check the return path, whatever the settings of the machine outside."""
+    """Disable forwarding and the return path filter of hosts, whatever the settings of this host."""
     for namespace in namespaces:
         netns.write_sysctls(namespace, _IPV4_OFF, value=0)
         netns.batch(["link set dev lo up"], namespace=namespace)
@@ -319,7 +319,7 @@ def _route_lines(dev: str, gateway_mac: str, *, nets: Iterable[str], families: I
 
 
 def _way_lines(dev: str, gateway_mac: str, destination: str) -> list[str]:
-    """Return commands for a route by the next hop of everything."""
+    """Return commands for a route through the common next hop."""
     gateway, _ = _GATEWAYS[":" in destination]
     return [
         f"neigh replace {gateway} lladdr {gateway_mac} dev {dev} nud permanent",
@@ -328,11 +328,11 @@ def _way_lines(dev: str, gateway_mac: str, destination: str) -> list[str]:
 
 
 _FIRST_TABLE = 100
-"""Tables of routes that no distribution names (/etc/iproute2/rt_tables)."""
+"""The first routing table; no distribution names it (/etc/iproute2/rt_tables)."""
 
 
 def _answer_lines(paths: Iterable[AnswerPath]) -> Iterator[str]:
-    """Yield the commands for answers by the sources of which they have routes of their own (ip-rule(8))."""
+    """Yield the commands that route answers by their source address (ip-rule(8))."""
     for number, path in enumerate(paths):
         if not number:
             # Routes to health checks go first, the default route of the machine last.
@@ -349,7 +349,7 @@ _PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class RemovedLab:
-    """How much `down` removed; all zero: there was no lab."""
+    """How much `down` removed; all 0 if there was no lab."""
 
     namespaces: int
     processes: int
@@ -362,7 +362,7 @@ class RemovedLab:
 
 def down(name: str, *, directory: Path | None = None) -> RemovedLab:
     """Remove lab `name`, complete or not: processes, namespaces with their devices, files. Raises LabError without
-    root, while another process builds the lab, or when a process cannot be killed."""
+    root, while another process builds the lab, or if a process cannot be killed."""
     place = directory_of(name, directory)
     check_root()
     with sole_owner(place) if place.is_dir() else nullcontext():

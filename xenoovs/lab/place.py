@@ -1,7 +1,7 @@
-"""Other machines: commands are started there, fed and read, and end with this process, however that ends.
+"""Runs commands on other machines. They end when this process ends, even if it is killed.
 
-A machine is reached by a child process (this machine, ssh) or by a port of a lab's virtual machine (nic/call.py). What
-runs there is runner.py.
+The connection is a child process (this machine, ssh) or a port of a lab's virtual machine (nic/call.py). The program at
+the other end is runner.py.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class PlaceTransport(Protocol):
     def write(self, data: bytes) -> None: ...
 
     def read(self, timeout_s: float) -> bytes | None:
-        """Return what has come, empty after the timeout; None when the runner has ended."""
+        """Return the bytes that have arrived; empty after the timeout, None if the runner has exited."""
 
     def last_words(self) -> str:
-        """Return why it ended, from its error output."""
+        """Return why the runner exited, from its stderr."""
 
     def close(self) -> None:
-        """End the input of the runner, which ends it, and wait for that."""
+        """Close the input of the runner and wait until it has exited."""
 
 
 def _text(data: bytes | bytearray) -> str:
@@ -53,7 +53,7 @@ def _text(data: bytes | bytearray) -> str:
 
 
 class RemoteCommand:
-    """A command that runs on a machine. `output`, `error`: what it wrote and nobody has read yet."""
+    """A command that runs on a machine. `output`, `error`: its stdout and stderr that have not been read yet."""
 
     def __init__(self, place: Place, number: int, argv: tuple[str, ...]) -> None:
         self._place, self._number, self.argv = place, number, argv
@@ -73,12 +73,13 @@ class RemoteCommand:
         self._place.send({"close": self._number})
 
     def pump(self, timeout_s: float) -> None:
-        """Wait for output, or its end, at most so long."""
+        """Wait for output or the exit of the command, at most `timeout_s`."""
         if self.exit_code is None:
             self._place.pump(timeout_s)
 
     def lines(self, timeout_s: float) -> Iterator[str]:
-        """Yield the lines of its stdout until it ends or the time is over; a later call goes on."""
+        """Yield lines of stdout until the command exits or the time is over. A later call continues with the next
+        line."""
         deadline = time.monotonic() + timeout_s
         while True:
             while b"\n" in self.output or (self.output and self.exit_code is not None):
@@ -89,7 +90,7 @@ class RemoteCommand:
             self.pump(left_s)
 
     def wait(self, timeout_s: float) -> Completed:
-        """Wait for its end, and return its output since the last `lines`. Raises CommandTimeout."""
+        """Wait until the command exits, and return its output since the last `lines`. Raises CommandTimeout."""
         deadline = time.monotonic() + timeout_s
         while self.exit_code is None:
             if (left_s := deadline - time.monotonic()) <= 0:
@@ -103,21 +104,21 @@ class RemoteCommand:
             self._place.send({"signal": self._number, "number": number})
 
     def interrupt(self) -> None:
-        """Send it SIGINT, as Ctrl-C does, after which programs still print what they counted."""
+        """Send SIGINT, as Ctrl-C does: programs then print their counts before they exit."""
         self.signal(signal.SIGINT)
 
     def resize(self, rows: int, columns: int) -> None:
         self._place.send({"size": self._number, "terminal": (rows, columns)})
 
     def end(self, timeout_s: float = _END_TIMEOUT_S) -> Completed:
-        """End it with SIGTERM, after two seconds with SIGKILL. Raises CommandTimeout when it hangs in the kernel."""
+        """End the command with SIGTERM, after 2 s with SIGKILL. Raises CommandTimeout if it hangs in the kernel."""
         if self.exit_code is None:
             self._place.send({"end": self._number})
         return self.wait(timeout_s)
 
 
 class Place:
-    """A machine. `name`: as in a bed file, for messages."""
+    """A machine that runs commands. `name`: its name in a bed file, for messages."""
 
     def __init__(self, name: str, transport: PlaceTransport, *, timeout_s: float = _READY_TIMEOUT_S) -> None:
         self.name, self._transport = name, transport
@@ -146,13 +147,14 @@ class Place:
         self.close()
 
     def close(self) -> None:
-        """End every command there, and undo what `undone_at_end` still holds."""
+        """End every command on the machine, and run the pending commands of `undone_at_end`."""
         self._transport.close()
 
     def start(
         self, argv: Sequence[str], *, stdin: str | None = None, env: Mapping[str, str] | None = None, **more: object
     ) -> RemoteCommand:
-        """Start a command. `stdin`: what it is fed first; None if it has no input. `more`: as the guest knows it."""
+        """Start a command. `stdin`: its first input; None if it has none. `more`: keys that nic/guest/agent.py
+        reads."""
         number = next(self._numbers)
         command = self._commands[number] = RemoteCommand(self, number, tuple(argv))
         variables = {"LC_ALL": "C", **(env or {})}
@@ -164,7 +166,7 @@ class Place:
     def try_run(
         self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0, env: Mapping[str, str] | None = None
     ) -> Completed:
-        """Run a command to its end; any exit status is an answer. Raises CommandMissing, CommandTimeout."""
+        """Run a command to its end, and return any exit status. Raises CommandMissing, CommandTimeout."""
         command = self.start(argv, stdin=stdin, env=env)
         command.close_input()
         try:
@@ -179,7 +181,7 @@ class Place:
     def run(
         self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0, env: Mapping[str, str] | None = None
     ) -> Completed:
-        """As `try_run`; raises CommandFailed too."""
+        """Run a command as `try_run` does. Raises CommandFailed, and what `try_run` raises."""
         done = self.try_run(argv, stdin=stdin, timeout_s=timeout_s, env=env)
         if done.exit_code != 0:
             raise CommandFailed(argv=done.argv, exit_code=done.exit_code, stdout=done.stdout, stderr=done.stderr)
@@ -187,7 +189,7 @@ class Place:
 
     @contextmanager
     def undone_at_end(self, argv: Sequence[str], *, stdin: str = "") -> Iterator[None]:
-        """Run a command at the end of the block; also when this process is killed in it. Its failure is an error."""
+        """Run a command at the end of the block, even if this process is killed. Raises what `run` raises."""
         number = next(self._numbers)
         self.send({"at_end": number, "argv": list(argv), "text": stdin.encode().decode("latin-1")})
         try:
@@ -197,21 +199,21 @@ class Place:
             self.send({"forget": number})
 
     def lock(self, name: str, *, timeout_s: float = 30.0) -> bool:
-        """Hold a lock of the machine until all is undone there; False: another program holds it."""
+        """Hold a lock of the machine until all changes there are undone. Return False if another program holds it."""
         number = next(self._numbers)
         command = self._commands[number] = RemoteCommand(self, number, ("lock", name))
         self.send({"lock": number, "name": name})
         return command.wait(timeout_s).exit_code == 0
 
     def send(self, order: Mapping[str, object]) -> None:
-        """Send an order to the runner. Raises MeasureError when it has ended."""
+        """Send an order to the runner. Raises MeasureError if the runner has exited."""
         try:
             self._transport.write(f"{json.dumps(order)}\n".encode())
         except OSError:
             raise self._lost() from None
 
     def pump(self, timeout_s: float) -> None:
-        """Wait for output of any command, at most so long, and hand it on. Raises MeasureError."""
+        """Wait for output of any command, at most `timeout_s`, and add it to that command. Raises MeasureError."""
         piece = self._transport.read(timeout_s)
         if piece is None:
             raise self._lost()
@@ -243,7 +245,7 @@ class Place:
 
 
 class _Pipes:
-    """The streams of a child: python here, or ssh."""
+    """The streams of a child process: python3 on this machine, or ssh."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._program, self._child = argv[0], start_piped(argv)
@@ -300,7 +302,7 @@ class _Pipes:
 
 
 def this_machine() -> Place:
-    """Return this machine itself."""
+    """Return the machine on which this process runs."""
     return Place("this machine", _Pipes([sys.executable, "-I", "-c", _SOURCE.read_text()]))
 
 
@@ -308,12 +310,12 @@ _SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
     *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
-"""One connection carries everything for a machine. A machine that is gone is noticed within 15 s."""
+"""All commands of a machine share one connection. The loss of a machine is detected within 15 s."""
 
 
 def machine_by_ssh(name: str, *, target: str, port: int | None, options: Sequence[str] = ()) -> Place:
-    """Return a machine to which ssh(1) connects, with the keys and settings that the user has for it; `port` None: that
-    of the settings. Raises MeasureError when it cannot be reached, or has no python3."""
+    """Return a machine to which ssh(1) connects, with the user's keys and settings. `port`: None for that of the
+    settings. Raises MeasureError if the machine cannot be reached or has no python3."""
     program = f"python3 -I -c {shlex.quote(_SOURCE.read_text())}"
     # Devices and Open vSwitch need root: sudo where it asks for no password.
     elevated = f"sudo -n true 2>/dev/null && exec sudo -n {program}"

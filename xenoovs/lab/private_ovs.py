@@ -1,4 +1,4 @@
-"""A private Open vSwitch with directory, database and daemons of its own, beside that of the host."""
+"""A private Open vSwitch with its own directory, database and daemons, separate from that of the host."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _DAEMONS = ("ovs-vswitchd", "ovsdb-server")
 
 
 class Datapath(Enum):
-    """DUMMY: no root, no devices, packets by `netdev-dummy/receive`. USERSPACE: real packets on veth ends, as root.
-    KERNEL: that of Linux, of which a network namespace has one."""
+    """DUMMY: without root and devices, packets by `netdev-dummy/receive`. USERSPACE: real packets on veth pairs, as
+    root. KERNEL: that of Linux, one in each network namespace."""
 
     DUMMY = "dummy"
     USERSPACE = "netdev"
@@ -37,30 +37,30 @@ class Datapath(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PrivateOvs:
-    """Where a private Open vSwitch lives. `directory` holds sockets, pid files, logs and the database. `marks`: further
-    environment of its daemons, by which their owner finds them."""
+    """A private Open vSwitch. `directory` has its sockets, pid files, logs and database. `marks`: environment variables
+    of its daemons, by which `marked_processes` finds them."""
 
     directory: Path
     marks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def db(self) -> str:
-        """The `--db` of ovs-vsctl(8)."""
+        """Return the argument for `--db` of ovs-vsctl(8)."""
         return f"unix:{self.directory / 'db.sock'}"
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment in which the OVS tools use this one (ovs-appctl(8), "ENVIRONMENT")."""
+        """Return the environment with which the OVS tools use this Open vSwitch (ovs-appctl(8), "ENVIRONMENT")."""
         here = str(self.directory)
         return {"OVS_RUNDIR": here, "OVS_LOGDIR": here, "OVS_DBDIR": here}
 
     @property
     def datapath(self) -> Datapath:
-        """The datapath with which ovs-vswitchd was started last."""
+        """Return the datapath with which ovs-vswitchd was last started."""
         return Datapath(json.loads((self.directory / _STARTED).read_text())["datapath"])
 
     def vsctl(self, *arguments: str, timeout_s: float = 30.0) -> str:
-        """Run ovs-vsctl(8). Raises LabError when it writes an error to stderr, also when it exits with 0."""
+        """Run ovs-vsctl(8). Raises LabError if it writes an error to stderr, even if it exits with 0."""
         # It waits for ovs-vswitchd forever, also after the process that started it was killed.
         patience = f"--timeout={ceil(timeout_s) + _ORPHANED_S}"
         argv = ["ovs-vsctl", patience, f"--db={self.db}", *arguments]
@@ -79,7 +79,7 @@ class PrivateOvs:
         run(argv, stdin="".join(f"{flow}\n" for flow in flows), env={**self.env, **self.marks})
 
     def add_bridge(self, name: str, ports: Iterable[str], *, datapath: Datapath, secure: bool = True) -> None:
-        """Add a bridge with `ports` as OpenFlow ports 1, 2, ...; `secure`: without flows it forwards nothing."""
+        """Add a bridge with `ports` as OpenFlow ports 1, 2, ...; `secure`: whether it drops packets without flows."""
         mode = "secure" if secure else "standalone"
         argv = ["add-br", name, "--", "set", "bridge", name, f"datapath_type={datapath.value}", f"fail_mode={mode}"]
         for ofport, port in enumerate(ports, start=1):
@@ -87,7 +87,7 @@ class PrivateOvs:
         self.vsctl(*argv, timeout_s=_START_TIMEOUT_S)
 
     def pids(self) -> tuple[int, ...]:
-        """Return the process ids of the daemons that run: ovs-vswitchd, then ovsdb-server."""
+        """Return the process ids of the running daemons: ovs-vswitchd, then ovsdb-server."""
         found = (_read_pid(self.directory / f"{daemon}.pid") for daemon in _DAEMONS)
         return tuple(pid for pid in found if pid is not None and self._owns(pid))
 
@@ -97,14 +97,14 @@ class PrivateOvs:
 
 
 LAB_MAX_IDLE_MS = 300_000
-"""A person who types the next command finds the megaflows of the traffic just sent (ovs-vswitchd.conf.db(5): 10 s)."""
+"""Keeps megaflows until the user's next command. The default of 10 s is too short (ovs-vswitchd.conf.db(5))."""
 
 
 def start_private_ovs(
     directory: Path, *, datapath: Datapath, netns: str | None = None, marks: Mapping[str, str] | None = None
 ) -> PrivateOvs:
-    """Start ovsdb-server and ovs-vswitchd in `directory` (mode 0700), inside network namespace `netns`. Raises LabError
-    when Open vSwitch is not installed or does not start; nothing stays running then."""
+    """Start ovsdb-server and ovs-vswitchd in `directory` (mode 0700) and network namespace `netns`. Raises LabError if
+    Open vSwitch is not installed or does not start; then no process is left."""
     if not (schema := _schema()).exists():
         raise LabError(f"{schema} is missing: install Open vSwitch (Debian: `apt-get install openvswitch-switch`)")
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def start_database(ovs: PrivateOvs, *, netns: str | None = None) -> None:
 
 
 def start_vswitchd(ovs: PrivateOvs, *, datapath: Datapath, netns: str | None = None) -> None:
-    """Start ovs-vswitchd. The userspace datapath needs its own namespace: each has room for one tap `ovs-netdev`."""
+    """Start ovs-vswitchd. Each userspace datapath needs its own namespace, because of its tap `ovs-netdev`."""
     dummy = ["--enable-dummy=system"] if datapath is Datapath.DUMMY else []
     system = [] if datapath is Datapath.KERNEL else ["--disable-system"]
     options = [ovs.db, *system, *dummy, *_daemon_options(ovs, "ovs-vswitchd")]
@@ -156,7 +156,7 @@ def stop_private_ovs(ovs: PrivateOvs) -> None:
 
 
 def stop_process(pid: int) -> None:
-    """Send SIGTERM, and SIGKILL after some seconds."""
+    """Send SIGTERM, and SIGKILL after 30 s."""
     if not stop_and_wait([pid]):
         kill_and_wait([pid])
 
@@ -178,7 +178,7 @@ def _daemon_options(ovs: PrivateOvs, daemon: str) -> list[str]:
 
 
 def _wait_until_released(pid_file: Path) -> None:
-    """A daemon that was killed keeps the lock on its pid file (ovs-vswitchd(8), --pidfile) for a moment."""
+    """Wait until a killed daemon has released the lock on its pid file (ovs-vswitchd(8), --pidfile)."""
     deadline_s = time.monotonic() + _LOCK_PATIENCE_S
     with suppress(FileNotFoundError), pid_file.open("r+") as file:
         while time.monotonic() < deadline_s:

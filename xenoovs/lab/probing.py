@@ -1,4 +1,4 @@
-"""Health checks inside a lab: what a config means there, and what the machines must answer."""
+"""Health checks inside a lab: how the config changes for the lab, and what the machines answer."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from xenoovs.lab.topology import Machine, Topology, mac_in_lab, parse_address, v
 from xenoovs.model.balancer import Backend, Balancer, Health, ProbeKind, Service, probe_port
 
 _ANSWERED = (ProbeKind.UDP, ProbeKind.DNS, ProbeKind.HTTP, ProbeKind.HTTPS)
-"""Probes that expect more than a connection; the others are answered by the kernel."""
+"""Probes that the responder must answer; the kernel answers the others."""
 
 
 def in_lab(balancer: Balancer, topology: Topology) -> Balancer:
-    """Return the config as it is in a lab: probes and agent checks go out inside of it.
+    """Return the config for use in a lab: probes and agent checks are sent inside the lab.
 
-    Backends without an address have the lab's.
+    Backends without an address get one from the lab.
 
-    `interface` and `netns` of the config are replaced, and any certificate is accepted. No VIP is announced: its route
-    would be on the host, whose clients then lose the VIP to a network that they do not reach.
+    `interface` and `netns` of the config are replaced, and any certificate is accepted. No VIP is announced: the route
+    would be on this host, and lead its clients to a network that they cannot reach.
     """
     services = tuple(_service_in_lab(service, topology) for service in balancer.services)
     return replace(balancer, services=services, announce=None)
@@ -82,7 +82,7 @@ def job_of(
 
 
 def _healths(machine: Machine, balancer: Balancer, topology: Topology) -> Iterator[tuple[Health, int]]:
-    """Yield the health checks of a machine that have a port, and that port."""
+    """Yield the health checks of a machine that have a port, with that port."""
     for service in balancer.services:
         for backend in service.backends if service.health is not None else ():
             port = probe_port(service, backend)

@@ -1,9 +1,9 @@
 """The program that answers in a backend machine: `python -m xenoovs.lab.responder`, its job on stdin.
 
-To clients, who ask for a VIP: by UDP it returns the request with the machine's label and names behind it, by TCP it
-sends label and names and closes. To health checks, which ask for the machine's own address: what they expect; where
-clients' packets are translated to that address, health checks are those from where the lab sends them. The kernel
-answers ICMP and ARP. It goes to the background once it listens. Needs nothing but the standard library.
+Clients send to a VIP: over UDP the program returns the request followed by the machine's label and names, over TCP it
+sends label and names and closes. Health checks go to the machine's own address, and get the answer that they expect. If
+clients' packets are translated to that address, health checks are recognized by their source address. The kernel
+answers ICMP and ARP. The program goes to the background once it listens. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import ssl
 
 STATUS_PORT = 7
-"""Port at which a machine answers with its names, by UDP at its own address: echo (RFC 862)."""
+"""UDP port of a machine's own address at which it answers with its names: echo (RFC 862)."""
 
 _BURST = 64
 _MAX_REQUEST_BYTES = 16384
@@ -39,7 +39,7 @@ _DNS_HEADER_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """The answer that one kind of health check expects. `kind`: `udp`, `dns`, `http` or `https`."""
+    """The answer to one health check. `kind`: `udp`, `dns`, `http` or `https`."""
 
     kind: str
     port: int
@@ -50,8 +50,8 @@ class CheckAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a machine answers. `own_addresses`: where health checks are answered. `translated`: those of `listen` at
-    which clients ask for an own address. `probe_addresses`: from which health checks come."""
+    """What a machine answers. `own_addresses`: the destinations of health checks. `translated`: ports of `listen` at
+    which clients' packets arrive for an own address. `probe_addresses`: the sources of health checks."""
 
     label: str
     names: tuple[str, ...]
@@ -105,7 +105,7 @@ def open_sockets(listen: Iterable[tuple[str, int]]) -> list[socket.socket]:
 
 
 def detach(log: str) -> None:
-    """Become a process of its own session, which writes errors to a file."""
+    """Begin a new session, and write errors to a file."""
     os.setsid()
     os.chdir("/")
     with open(os.devnull, "rb") as nothing, open(log, "ab") as file:  # noqa: PTH123
@@ -149,7 +149,7 @@ class Responder:
         return max(0.0, self._late[0][0] - time.monotonic()) if self._late else None
 
     def _answer(self, send: Callable[[], object]) -> None:
-        """Send an answer, after the delay of the job."""
+        """Send an answer after the delay of the job."""
         if self.job.delay_s:
             heapq.heappush(self._late, (time.monotonic() + self.job.delay_s, next(self._numbers), send))
         else:
@@ -197,13 +197,13 @@ class Responder:
             connection.close()
 
     def _is_check(self, protocol: str, port: int, asked: str, client: str) -> bool:
-        """Return whether packets from an address to another one are a health check."""
+        """Return whether packets from `client` to the address `asked` are a health check."""
         is_translated = (protocol, port) in self.job.translated and client not in self.job.probe_addresses
         return asked in self.job.own_addresses and not is_translated
 
 
 def http_answer(request: bytes, checks: Iterable[CheckAnswer], greeting: bytes) -> bytes:
-    """Return the answer to an HTTP request: that of the check of its path, else 404."""
+    """Return the answer to an HTTP request: that of the check with its path, else 404."""
     words = request.split(b"\r\n", 1)[0].split()
     path = words[1].decode("ascii", errors="replace") if len(words) > 1 else ""
     check = next((check for check in checks if check.path == path), None)

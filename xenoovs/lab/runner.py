@@ -1,7 +1,7 @@
 """The program that starts commands on another machine, and ends all of them when its input ends.
 
-Its source is sent to the machine (`python3 -I -c SOURCE`), so it needs Python 3.7 and nothing else there. In the
-virtual machine of a lab it is part of the first program (nic/guest/agent.py). It reads and writes lines of JSON:
+place.py sends its source to the machine (`python3 -I -c SOURCE`), which needs only Python 3.7. In the virtual machine
+of a lab it is part of the first program (nic/guest/agent.py). It reads and writes lines of JSON:
 
     {"hello": TOKEN}                                             answered by "ready"; what came before it is void
     {"start": ID, "argv": [...], "env": {...}, "stdin": true}    a command; "stdin": whether it will be fed
@@ -43,12 +43,12 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Let the kernel kill the command when this program is killed."""
+    """Make the kernel kill the command when this program is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Runner:
-    """Runs commands; `undo`: those to run at the end, `locks`: held until they have run."""
+    """Runs commands. `undo`: the commands to run at the end. `locks`: held until those have run."""
 
     def __init__(self, inlet: int = 0, outlet: int = 1) -> None:
         self.inlet, self.outlet = inlet, outlet
@@ -62,7 +62,7 @@ class Runner:
         self.locks: list[socket.socket] = []
 
     def serve(self) -> None:
-        """Obey until the input ends."""
+        """Execute orders until the input ends."""
         self.selector.register(self.inlet, selectors.EVENT_READ, None)
         pending = bytearray()
         while True:
@@ -109,7 +109,7 @@ class Runner:
             self.say({"id": order["lock"], "exit": 0 if self.lock(order["name"]) else 1})
 
     def lock(self, name: str) -> bool:
-        """Hold a lock of this name. It is an abstract socket (unix(7)): no file stays of it, and no root is needed."""
+        """Hold a lock; return False if it is taken. An abstract socket (unix(7)) leaves no file, and needs no root."""
         lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             lock.bind("\0xenoovs-" + hashlib.sha256(name.encode()).hexdigest())
@@ -133,7 +133,7 @@ class Runner:
                 self.selector.register(stream, selectors.EVENT_READ, (number, is_error))
 
     def child(self, order: dict[str, Any]) -> Any:
-        """Start a command. Raises OSError where there is none of that name."""
+        """Start a command. Raises OSError if it cannot be started."""
         return subprocess.Popen(
             order["argv"],
             stdin=subprocess.PIPE if order["stdin"] else subprocess.DEVNULL,
@@ -145,7 +145,7 @@ class Runner:
         )
 
     def feed(self, number: int, data: bytes) -> None:
-        """Queue input of a command; it is written when the command reads, so that nothing waits for that."""
+        """Queue input of a command. It is written when the command reads, so this never blocks."""
         child = self.children.get(number)
         if child is None or child.stdin is None or child.stdin.closed or number in self.closing:
             return
@@ -173,7 +173,7 @@ class Runner:
             self.selector.unregister(self.children[number].stdin)
 
     def close(self, number: int) -> None:
-        """End the input of a command, behind all that is queued."""
+        """Close the input of a command after all queued input is written."""
         child = self.children.get(number)
         if child is None or child.stdin is None:
             return
@@ -212,7 +212,7 @@ class Runner:
                 self.signal(number, signal.SIGKILL)
 
     def finish(self) -> None:
-        """End every command, and run those that undo changes, the last change first."""
+        """End every command, then run the commands that undo changes, the last change first."""
         for child in self.children.values():
             send(child.pid, signal.SIGTERM)
         deadline = time.monotonic() + PATIENCE_S

@@ -1,4 +1,4 @@
-"""The backend machines of a lab: the program that answers in each, and how they fail and recover."""
+"""The backend machines of a lab: their responders, and how they are made to fail and work again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from xenoovs.model.balancer import Balancer, ProbeKind
 from xenoovs.switch.process import run
 
 SLOW_S = 2.0
-"""How late a slow backend answers."""
+"""The delay of a slow backend's answers."""
 
 _FAILURES = "failures.json"
 _CERTIFICATE = "https.pem"
@@ -42,7 +42,7 @@ class Failure(Enum):
 
     @property
     def unnoticed_by(self) -> frozenset[ProbeKind]:
-        """Probes that the kernel of the machine still answers."""
+        """Return the probes that do not detect the failure, as the machine's kernel still answers them."""
         return _UNNOTICED.get(self, frozenset())
 
 
@@ -57,7 +57,7 @@ _UNNOTICED = {Failure.PORT: _KERNEL, Failure.SLOW: _KERNEL | {ProbeKind.TCP}}
 
 
 def check_complete(lab: Lab) -> None:
-    """Raise LabError unless all namespaces of a lab are there."""
+    """Raise LabError unless all namespaces of a lab exist."""
     if missing := set(lab.topology.namespaces) - set(namespaces_of(lab.name)):
         names = ", ".join(sorted(missing))
         raise LabError(
@@ -67,7 +67,7 @@ def check_complete(lab: Lab) -> None:
 
 
 def find_machine(lab: Lab, backend: str) -> Machine:
-    """Return the machine of a backend, by a name that it has in the config or by its label. Raises LabError."""
+    """Return the machine of a backend, by its name in the config or by the machine's label. Raises LabError."""
     machines = lab.topology.machines
     named = [machine for machine in machines if backend in machine.names or backend == machine.label]
     if len(named) == 1:
@@ -82,7 +82,7 @@ def find_machine(lab: Lab, backend: str) -> Machine:
 
 
 def failures_of(lab: Lab) -> dict[str, Failure]:
-    """Return how machines were made to fail, by their labels."""
+    """Return the failures that `fail` has set, by machine label."""
     try:
         return {label: Failure(how) for label, how in json.loads((lab.directory / _FAILURES).read_text()).items()}
     except (FileNotFoundError, ValueError):
@@ -90,7 +90,7 @@ def failures_of(lab: Lab) -> dict[str, Failure]:
 
 
 def fail(lab: Lab, machine: Machine, how: Failure, balancer: Balancer) -> None:
-    """Make a backend fail in one way; an earlier failure of it ends."""
+    """Make a backend fail. This replaces an earlier failure of it."""
     check_complete(lab)
     with sole_owner(lab.directory):
         # Written first: after a crash `heal` repairs whatever was done.
@@ -99,7 +99,7 @@ def fail(lab: Lab, machine: Machine, how: Failure, balancer: Balancer) -> None:
 
 
 def heal(lab: Lab, machines: Iterable[Machine], balancer: Balancer) -> tuple[Machine, ...]:
-    """Make backends work again, whatever they lack. Return those that had failed."""
+    """Make backends work again, also after their responder exited. Return those that had failed."""
     check_complete(lab)
     with sole_owner(lab.directory):
         failures = failures_of(lab)
@@ -130,7 +130,7 @@ def _set_state(lab: Lab, machine: Machine, failure: Failure | None, balancer: Ba
 def follow_config(
     lab: Lab, balancer: Balancer, machines: Iterable[Machine], *, failures: dict[str, Failure] | None = None
 ) -> None:
-    """Let machines answer the health checks of a config: restart programs that do something else. Raises LabError."""
+    """Make machines answer the health checks of a config; restart responders whose job changed. Raises LabError."""
     failures = failures_of(lab) if failures is None else failures
     for machine in machines:
         failure = failures.get(machine.label)
@@ -147,7 +147,7 @@ def follow_config(
 
 
 def _run_responder(lab: Lab, machine: Machine, job: Job | None) -> None:
-    """Make a machine's program do this job; None: end it."""
+    """Run a machine's responder with this job; None to end it."""
     file = lab.directory / f"{machine.label}.json"
     wanted = "" if job is None else render_job(job)
     if wanted and file.exists() and file.read_text() == wanted and _is_running(lab, machine):
@@ -174,7 +174,7 @@ def _is_running(lab: Lab, machine: Machine) -> bool:
 
 
 def _certificate(lab: Lab) -> Path:
-    """Return the certificate of all machines, which does not identify them; made at the first call."""
+    """Return the certificate that all machines share. The first call makes it."""
     file = lab.directory / _CERTIFICATE
     if not file.exists():
         draft, subject = file.with_suffix(".new"), f"/CN=lab {lab.name}"

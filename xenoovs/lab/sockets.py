@@ -1,6 +1,6 @@
-"""Sockets that name the address a packet goes from or came to (ip(7) and ipv6(7): IP_PKTINFO, IPV6_PKTINFO).
+"""Sockets that set a packet's source and return its destination (IP_PKTINFO of ip(7), IPV6_PKTINFO of ipv6(7)).
 
-Needs nothing but the standard library, for the helper programs of the lab start often.
+It imports only the standard library, as the helper programs of the lab start often.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 Ancillary = list[tuple[int, int, bytes]]
 
 ECHOED_BYTES = 64
-"""How many bytes of a UDP request the answer repeats."""
+"""How many bytes of a UDP request the answer repeats at most."""
 
 # linux/in.h and linux/in6.h; Python 3.11 does not name these.
 _IP_PKTINFO = 8
@@ -28,7 +28,7 @@ _PKTINFO6 = struct.Struct("=16sI")
 
 
 def udp_socket(family: socket.AddressFamily) -> socket.socket:
-    """Return a UDP socket that does not block, for packets from and to any local address."""
+    """Return a nonblocking UDP socket for packets from and to any local address."""
     sock = socket.socket(family, socket.SOCK_DGRAM)
     if family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -37,7 +37,7 @@ def udp_socket(family: socket.AddressFamily) -> socket.socket:
 
 
 def prepare(sock: socket.socket) -> None:
-    """Prepare a datagram or raw socket for `from_address`: with large buffers, not blocking."""
+    """Prepare a datagram or raw socket for `from_address`: nonblocking, with a large receive buffer."""
     sock.settimeout(0)
     sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
     allow_any_local(sock)
@@ -48,7 +48,7 @@ def prepare(sock: socket.socket) -> None:
 
 
 def allow_any_local(sock: socket.socket) -> None:
-    """Let a socket use addresses that are local by a route alone; IPv6 requires them on an interface otherwise."""
+    """Let a socket use addresses that only a local route has; IPv6 otherwise requires them on an interface."""
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_FREEBIND, 1)
     else:
@@ -56,14 +56,14 @@ def allow_any_local(sock: socket.socket) -> None:
 
 
 def from_address(source: bytes) -> Ancillary:
-    """Return the control message of sendmsg(2) to send from this address (4 or 16 bytes)."""
+    """Return the control message with which sendmsg(2) sends from this address (4 or 16 bytes)."""
     if len(source) == 4:
         return [(socket.IPPROTO_IP, _IP_PKTINFO, _PKTINFO4.pack(0, source, bytes(4)))]
     return [(socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, _PKTINFO6.pack(source, 0))]
 
 
 def destination_of(ancillary: Iterable[tuple[int, int, bytes]]) -> bytes:
-    """Return the address a packet came to, from the control messages of recvmsg(2). Raises OSError without any."""
+    """Return the destination of a packet from the control messages of recvmsg(2). Raises OSError if they have none."""
     for level, kind, data in ancillary:
         if (level, kind) == (socket.IPPROTO_IP, _IP_PKTINFO):
             return bytes(_PKTINFO4.unpack(data)[2])

@@ -1,4 +1,4 @@
-"""The health of a lab: its Open vSwitch, its namespaces, and what each backend answers."""
+"""The health of a lab: its Open vSwitch, its namespaces, and the answers of its backends."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from xenoovs.switch.process import try_run
 
 @dataclass(frozen=True, slots=True)
 class MachineStatus:
-    """A backend machine. `answer`: What it answers when it is asked for its names, or why there is no answer.
-    `received`: Packets that reached it since the lab is up; None: its namespace is missing."""
+    """The health of a backend machine. `answer`: its answer to a query for its names, or why there is none. `received`:
+    packets that reached it since `up`; None if its namespace is missing."""
 
     label: str
     names: tuple[str, ...]
@@ -32,13 +32,13 @@ class MachineStatus:
 
     @property
     def is_up(self) -> bool:
-        """Whether it answers, and is not made to fail."""
+        """Return whether the machine answers, and `fail` has not made it fail."""
         return self.latency_s is not None and self.failure is None
 
 
 @dataclass(frozen=True, slots=True)
 class LabStatus:
-    """The health of a lab. `ovs_pids`: ovs-vswitchd, then ovsdb-server. `missing`: namespaces."""
+    """The health of a lab. `ovs_pids`: ovs-vswitchd, then ovsdb-server. `missing`: missing namespaces."""
 
     name: str
     directory: str
@@ -55,14 +55,14 @@ class LabStatus:
 
     @property
     def state(self) -> str:
-        """`up`; `failing`: only backends that `lab fail` made fail do not work; else `damaged`."""
+        """Return `up`, `failing` if only backends that `lab fail` made fail are down, else `damaged`."""
         if len(self.ovs_pids) < 2 or self.missing or any(not m.is_up and m.failure is None for m in self.machines):
             return "damaged"
         return "up" if all(machine.is_up for machine in self.machines) else "failing"
 
 
 def lab_status(lab: Lab) -> LabStatus:
-    """Return what of a lab works. Raises LabError without root."""
+    """Return the health of a lab. Raises LabError without root."""
     check_root()
     topology, failures = lab.topology, failures_of(lab)
     present = namespaces_of(lab.name)

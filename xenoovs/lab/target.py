@@ -1,4 +1,4 @@
-"""Labs as commands of other rooms use them (terminal/defaults.py), and commands in the virtual machine of one."""
+"""Labs for the commands of other rooms (terminal/defaults.py), and commands in a lab's virtual machine."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _FORWARDED = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG", "LC_ALL")
 
 
 def target_of(lab: str) -> Lab:
-    """Return a lab. Raises LabError: there is none."""
+    """Return a lab. Raises what `open_lab` raises."""
     return open_lab(lab)
 
 
 def config_of_lab(lab: str) -> Path:
-    """Return the file that the lab was built for, or the copy in the lab's directory where that is gone."""
+    """Return the config file that the lab was built for; if it no longer exists, the copy in the lab's directory."""
     directory = directory_of(lab, None)
     source = directory / CONFIG_SOURCE
     return source.resolve() if os.path.exists(source) else directory / CONFIG  # noqa: PTH110 (it raises nothing)

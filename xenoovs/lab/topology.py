@@ -1,4 +1,4 @@
-"""What a lab for a balancer consists of: names, addresses, machines, cables, bridges. Builds nothing."""
+"""The plan of a lab for a config: names, addresses, machines, cables and bridges. Builds nothing."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from random import Random
 
 MAX_NAME_LENGTH = 16
-"""Keeps the sockets below the run directory within the 107 characters of a Unix socket's path (unix(7))."""
+"""Keeps socket paths within the 107 characters of a Unix socket (unix(7))."""
 
 MAX_INTERFACE_LENGTH = 15
 """IFNAMSIZ is 16 with the closing zero (netdevice(7))."""
 
 RESERVED_PREFIX = "xo-"
-"""Devices and bridges that the lab adds beside those of the config."""
+"""First characters of the devices and bridges that the lab adds to those of the config."""
 
 _NAME = regex(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", re.ASCII)
 _ROLE = r"(sw|clients|b[0-9]+|(host|dpu)[ab][0-9]+|leaf[ab]|spine[0-9]+|elephant)"
 
 
 def check_name(name: str) -> None:
-    """Raises LabError unless `name` is 1 to 16 characters of a-z, 0-9 and inner `-`."""
+    """Raise LabError unless `name` has 1 to 16 characters of a-z, 0-9 and inner `-`."""
     if len(name) > MAX_NAME_LENGTH:
         raise LabError(
             f"lab name {name!r} has {len(name)} characters, at most {MAX_NAME_LENGTH} are possible: it becomes part of "
@@ -54,12 +54,12 @@ def clients_namespace(name: str) -> str:
 
 
 def backend_namespace(name: str, number: int) -> str:
-    """Namespace of the backend machine `number`, counted from 1."""
+    """Return the namespace of backend machine `number`, counted from 1."""
     return f"xo-{name}-b{number}"
 
 
 def is_namespace_of(namespace: str, name: str) -> bool:
-    """Return whether the namespace belongs to lab `name`; roles hold no `-`, so that labs `a` and `a-b` differ."""
+    """Return whether the namespace belongs to lab `name`. Roles have no `-`, so labs `a` and `a-b` differ."""
     return re.fullmatch(rf"xo-{re.escape(name)}-{_ROLE}", namespace) is not None
 
 
@@ -78,7 +78,7 @@ _PROBE_NETS: dict[Family, tuple[str, ...]] = {
 }
 
 _WHOLE = {Family.IPV4: "0.0.0.0/0", Family.IPV6: "2000::/3"}
-"""All unicast addresses that clients of the Internet have (RFC 4291, section 2.4, for IPv6)."""
+"""All unicast addresses of the Internet (RFC 4291, section 2.4, for IPv6)."""
 
 _OWN_MACS = 0x02786F000000
 """Locally administered (IEEE 802-2014, section 8.4)."""
@@ -88,12 +88,12 @@ _TRIES = 1000
 
 
 def client_net(family: Family, used: Collection[Vip]) -> IPNetwork:
-    """Return the net whose addresses all belong to the lab's clients. Raises LabError when no candidate is free."""
+    """Return the net whose addresses all belong to the lab's clients. Raises LabError if no candidate is free."""
     return _free_net(_CLIENT_NETS[family], used, purpose="clients")
 
 
 def probe_net(family: Family, vips: Collection[Vip]) -> IPNetwork:
-    """Return the net of the addresses that health checks use in a lab. Raises LabError when no candidate is free."""
+    """Return the net of the addresses that health checks use in a lab. Raises LabError if no candidate is free."""
     return _free_net(_PROBE_NETS[family], vips, purpose="health checks")
 
 
@@ -110,19 +110,19 @@ def server_net(family: Family) -> IPNetwork:
 
 
 def whole_space(family: Family) -> IPNetwork:
-    """Return the net of clients for a service that splits by bits which are constant in `client_net`."""
+    """Return the clients' net for a service whose key has bits that are constant in `client_net`."""
     return ip_network(_WHOLE[family])
 
 
 def own_macs(used: Collection[Mac]) -> Iterator[Mac]:
-    """Yield MACs for the lab's own devices, in order, without those in use."""
+    """Yield MACs for the lab's own devices, in order, except those in `used`."""
     return (mac for number in range(1, 1 << 24) if (mac := Mac(_OWN_MACS + number)) not in used)
 
 
 def draw_clients(nets: Iterable[IPNetwork], *, count: int, seed: int, excluded: Collection[Vip]) -> list[IPAddress]:
-    """Return `count` different addresses, uniformly from all nets together, the same ones for the same seed. Addresses
-    that cannot be a client's are left out: network, broadcast, multicast, loopback, reserved ones, those in `excluded`
-    and in the lab's server nets. Raises LabError when the nets hold too few."""
+    """Return `count` different addresses, uniformly from all nets together, the same ones for the same seed. Network,
+    broadcast, multicast, loopback and reserved addresses are left out, and those in `excluded` and in the lab's server
+    nets. Raises LabError if the nets have too few."""
     # Imported here: most commands about a lab draw no clients.
     from random import Random
 
@@ -143,14 +143,14 @@ def draw_clients(nets: Iterable[IPNetwork], *, count: int, seed: int, excluded: 
 
 
 def _numbers(size: int, *, count: int, chance: Random) -> Iterable[int]:
-    """Return random numbers below `size`: each once where there are few, else enough to choose from."""
+    """Return random numbers below `size`: all of them if `size` is small, else enough for `count` clients."""
     if size <= _FEW:
         return chance.sample(range(size), size)
     return (chance.randrange(size) for _ in range(_TRIES + 100 * count))
 
 
 def _is_client(address: IPAddress, net: IPNetwork) -> bool:
-    """Return whether a host in `net` may have the address."""
+    """Return whether a client in `net` may have the address."""
     if isinstance(address, IPv4Address) and net.prefixlen < 31 and address in (net[0], net[-1]):
         return False
     special = address.is_multicast or address.is_loopback or address.is_unspecified or address.is_link_local
@@ -167,24 +167,24 @@ def parse_net(text: str) -> IPNetwork:
 
 
 def parse_address(text: str) -> IPAddress:
-    """An address that this package itself has written."""
+    """Parse an address that this package has written."""
     return ip_address(text)
 
 
 MAX_MACHINES = 100
-"""Each is a namespace with a process of its own, of about 10 MB."""
+"""Each machine is a namespace with a process of about 10 MB."""
 
 ANY_PORT = 7
-"""Where services without ports are tried: echo (RFC 862)."""
+"""The port at which services without ports are tried: echo (RFC 862)."""
 
 _LISTED_PORTS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class MachineTunnelEnd:
-    """The end of a tunnel in a machine: a device, behind which clients reach it. `mac`: its MAC: the inner destination
-    of packets. `local`: address of the switch, from which packets come. `remote`: address of the machine, where they
-    arrive."""
+    """The end of a tunnel in a machine: a device that receives the clients' packets. `mac`: its MAC, the inner
+    destination of packets. `local`: the switch's address, their outer source. `remote`: the machine's address, their
+    outer destination."""
 
     interface: str
     mac: str
@@ -198,7 +198,7 @@ class MachineTunnelEnd:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPath:
-    """The way of answers from `source`, an address or a net, unlike that of other packets. `mac`: The next hop."""
+    """The route of answers from `source` (an address or a net) if it is not the default route. `mac`: the next hop."""
 
     source: str
     interface: str
@@ -207,14 +207,14 @@ class AnswerPath:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A backend machine: one for each MAC behind a port, or for each remote of tunnels, whichever services it serves.
+    """A backend machine: one for each MAC behind a port, or for each remote of tunnels. It may serve several services.
 
-    `egress`: the port towards it: of the bridge, or UNDERLAY where it is behind tunnels. `addresses`: VIPs on its
-    loopback. `nets`: nets of which it has every address (services without VIP). `gateway_mac`: the next hop of its
-    answers. `own_addresses`: its own addresses, to which health checks go, and packets that the switch translates.
-    `answer_paths`: for addresses whose answers do not go to `gateway_mac`. `translated`: those of `listen` at which
-    clients arrive by address translation: at an own address. `vlan`: of its port on the switch in front of it, which
-    adds and removes the tag; NO_TAG: none.
+    `egress`: the bridge's port towards it, or UNDERLAY if it is behind tunnels. `addresses`: VIPs on its loopback.
+    `nets`: nets of which it has every address (services without VIP). `gateway_mac`: the next hop of its answers.
+    `own_addresses`: its own addresses, which get health checks and packets that the switch translates. `answer_paths`:
+    routes of answers that do not go to `gateway_mac`. `translated`: ports of `listen` that get packets translated to an
+    own address. `vlan`: that of its port on the switch in front of it, which adds and removes the tag; NO_TAG if it has
+    none.
     """
 
     label: str
@@ -235,12 +235,12 @@ class Machine:
 
     @property
     def macs(self) -> frozenset[str]:
-        """The MACs that its answers have."""
+        """Return the source MACs of the machine's answers."""
         return frozenset((self.mac, *(end.mac for end in self.ends)))
 
     @property
     def ports(self) -> frozenset[str]:
-        """The ports of the config's bridge that lead to it."""
+        """Return the ports of the config's bridge that lead to the machine."""
         return frozenset(end.port for end in self.ends) or frozenset((self.egress,))
 
     @property
@@ -249,17 +249,17 @@ class Machine:
 
 
 _Role = tuple[Service, Backend]
-"""A service that a machine serves, as which backend."""
+"""A service, and the backend of it that a machine is."""
 
 
 def vlan_in_lab(service: Service, backend: Backend) -> int:
-    """Return the VLAN in which a backend's machine is; NO_TAG: none."""
+    """Return the VLAN of a backend's machine; NO_TAG if it has none."""
     written = vlan_of(backend.next_hop)
     return (service.claim.vlan or NO_TAG) if written is None else written
 
 
 def mac_in_lab(service: Service, backend: Backend, *, gateway_mac: str) -> str:
-    """Return the MAC of a backend's machine; `gateway_mac`: to which clients send what has no VIP with a MAC."""
+    """Return the MAC of a backend's machine. `gateway_mac`: the clients' next hop without `vip_mac`."""
     mac, _ = mac_and_port(backend.next_hop)
     if mac != UNCHANGED:
         return mac
@@ -269,9 +269,9 @@ def mac_in_lab(service: Service, backend: Backend, *, gateway_mac: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LabMacs:
-    """MACs of the lab's own devices, as the machines need them. `gateway`: the next hop of clients, to which they send
-    what has no VIP with a MAC. `answers`: the next hop of machines, by their egress. `through_switch`: the next hop of
-    answers that go back through the bridge, by egress; UNDERLAY: by tunnels."""
+    """MACs of the lab's own devices. `gateway`: the clients' next hop without `vip_mac`. `answers`: the machines' next
+    hop, by egress. `through_switch`: the next hop of answers that go back through the bridge, by egress (UNDERLAY for
+    tunnels)."""
 
     gateway: str
     answers: Mapping[str, str]
@@ -280,8 +280,8 @@ class LabMacs:
 
 
 def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, ...]:
-    """Return the machines of lab `name` in the order of the config. Raises LabError: there are more than MAX_MACHINES,
-    or two that one machine of the lab cannot be."""
+    """Return the machines of lab `name` in the order of the config. Raises LabError for more than MAX_MACHINES, and for
+    backends with different MACs behind one tunnel."""
     served: dict[tuple[str, str, int], list[_Role]] = {}
     found_macs: dict[tuple[IPAddress | None, int], str] = {}
     for service in balancer.services:
@@ -334,7 +334,7 @@ def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, 
 
 
 def _ends(roles: Iterable[_Role], balancer: Balancer) -> Iterator[MachineTunnelEnd]:
-    """Yield the ends of the tunnels that lead to one machine. Raises LabError where a kernel cannot have them all."""
+    """Yield the ends of the tunnels that lead to one machine. Raises LabError if a kernel cannot have them all."""
     found = dict[tuple[str, int, int], RemoteEnd]()
     for _, backend in roles:
         end = remote_end_of(backend.next_hop, balancer.switch_tunnels)
@@ -356,24 +356,24 @@ def _ends(roles: Iterable[_Role], balancer: Balancer) -> Iterator[MachineTunnelE
 
 
 def free_addresses(balancer: Balancer) -> Iterator[IPAddress]:
-    """Yield the IPv4 addresses for backends that have none in the config."""
+    """Yield IPv4 addresses for backends without an address in the config."""
     used = used_addresses(balancer)
     return (address for address in probe_net(Family.IPV4, vips_of(balancer)).hosts() if address not in used)
 
 
 def tried_ports(claim: Claim) -> tuple[int, ...]:
-    """Return the destination ports at which a service is tried: short ranges whole, of long ones the first and last."""
+    """Return the destination ports at which a service is tried: of long ranges only the first and the last."""
     return tuple(port for ports in claim.ports for port in _tried(ports)) or (ANY_PORT,)
 
 
 def tried_protocols(claim: Claim) -> tuple[Protocol, ...]:
-    """Return the protocols by which the lab can try a service; none for SCTP, which many kernels lack."""
+    """Return the protocols with which the lab can try a service; empty for SCTP, which many kernels lack."""
     possible = (Protocol.UDP, Protocol.TCP, Protocol.ICMP) if not claim.ports else (Protocol.UDP, Protocol.TCP)
     return tuple(protocol for protocol in possible if claim.protocol in (None, protocol))
 
 
 def _listened(service: Service, backend: Backend) -> Iterator[tuple[str, int]]:
-    """Yield protocols and ports at which a machine serves as a backend."""
+    """Yield the protocols and ports at which a backend's machine listens."""
     claim, port = service.claim, l4_port_of(backend.next_hop)
     for protocol in tried_protocols(claim):
         if protocol.has_ports:
@@ -381,7 +381,7 @@ def _listened(service: Service, backend: Backend) -> Iterator[tuple[str, int]]:
 
 
 def _answer_paths(roles: Iterable[_Role], ends: Iterable[MachineTunnelEnd], mac: str) -> Iterator[AnswerPath]:
-    """Yield the ways of answers that have to go back through the bridge."""
+    """Yield the routes of answers that must go back through the bridge."""
     interfaces = {(end.port, end.mac): end.interface for end in ends}
     for service, backend in roles:
         inner, port = mac_and_port(backend.next_hop)
@@ -401,8 +401,8 @@ def _tried(ports: PortRange) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of a veth pair (veth(4)). `mac` None: the kernel chooses. `bridge` None: not a port of a bridge. `vlan`:
-    That of a port which adds and removes its tag; NO_TAG: it carries all frames as they are."""
+    """One end of a veth pair (veth(4)). `mac`: None if the kernel chooses it. `bridge`: None if it is no port of a
+    bridge. `vlan`: the tag that the port adds and removes; NO_TAG if it forwards frames unchanged."""
 
     namespace: str
     interface: str
@@ -413,7 +413,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A veth pair; `near` is in the switch's namespace. `mtu` None: 1500."""
+    """A veth pair. `near` is in the switch's namespace. `mtu`: None for 1500."""
 
     near: End
     far: End
@@ -421,21 +421,21 @@ class Link:
 
 
 HOST_PORT = "pf0hpf"
-"""The port to the host on a DPU (BlueField names it so); on the bridge even when the config does not name it."""
+"""The port to the host on a DPU (BlueField's name). The bridge has it even if the config does not name it."""
 
 UNDERLAY = f"{RESERVED_PREFIX}ul"
-"""The port by which packets leave in tunnels. It is on no bridge of the config, as NICs require."""
+"""The port through which tunnel packets leave. It is on no bridge of the config, as NICs require."""
 
 TRUNK = f"{RESERVED_PREFIX}tr"
-"""The bridge that stands for the switch between clients in VLANs and the first ingress port."""
+"""The bridge that emulates the switch between clients in VLANs and the first ingress port."""
 
 UNDERLAY_MTU = 1600
-"""Room for packets of 1500 bytes in any tunnel: Geneve with options, or ESP around it, adds less than 100 bytes."""
+"""Fits packets of 1500 bytes in any tunnel: Geneve with options, or ESP around it, adds less than 100 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Underlay:
-    """The network of the outer packets of tunnels, behind the port UNDERLAY. `addresses`: Local addresses of tunnels,
+    """The network of the outer packets of tunnels, behind the port UNDERLAY. `addresses`: local addresses of tunnels,
     each with the length of a prefix that all its remotes share."""
 
     mac: str
@@ -449,7 +449,7 @@ class Underlay:
 
 @dataclass(frozen=True, slots=True)
 class LabBridge:
-    """A bridge of the private OVS. `secure`: without flows it forwards nothing, else it is a learning switch."""
+    """A bridge of the private OVS. `secure`: whether it drops packets without flows; else it is a learning switch."""
 
     name: str
     ports: tuple[str, ...]
@@ -458,9 +458,9 @@ class LabBridge:
 
 @dataclass(frozen=True, slots=True)
 class ClientHost:
-    """The namespace that sends as all clients. `gateway_mac`: The next hop for all destinations but the VIPs below.
-    `arp_vips`: VIPs whose MAC it finds by ARP. `vlans`: VLANs of which it has a device, each with the destinations
-    there."""
+    """The namespace that sends as all clients. `gateway_mac`: the next hop to all destinations except these VIPs.
+    `arp_vips`: VIPs whose MAC it finds by ARP. `fixed_vips`: VIPs with fixed MACs. `vlans`: VLANs in which it has a
+    device, each with its destinations."""
 
     namespace: str
     interface: str
@@ -471,13 +471,13 @@ class ClientHost:
     vlans: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
     def device_to(self, destination: str) -> str:
-        """Return the device by which packets to a VIP leave."""
+        """Return the device through which packets to a VIP leave."""
         return tagged(self.interface, next((vlan for vlan, there in self.vlans if destination in there), NO_TAG))
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeDevice:
-    """A device in the namespace of the switch, on the network behind port `egress`, from which health checks go out."""
+    """A device in the switch's namespace that sends health checks into the network behind port `egress`."""
 
     egress: str
     interface: str
@@ -487,7 +487,7 @@ class ProbeDevice:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A whole lab, as text and tuples only, so that it can be saved as JSON."""
+    """The plan of a lab, of text and tuples only, so that it can be saved as JSON."""
 
     name: str
     namespaces: tuple[str, ...]
@@ -509,7 +509,7 @@ class Topology:
 
     @property
     def nic_ports(self) -> tuple[str, ...]:
-        """The ports that a NIC has in this lab."""
+        """Return the ports that an emulated NIC has in this lab."""
         return (*self.bridges[0].ports, *(() if self.underlay is None else (UNDERLAY,)))
 
     @property
@@ -527,7 +527,7 @@ def vips_of(balancer: Balancer) -> frozenset[Vip]:
 
 
 def used_addresses(balancer: Balancer) -> frozenset[Vip]:
-    """Return all addresses that the config names: no client may have one."""
+    """Return all addresses in the config, which no client may have."""
     backends = (backend for service in balancer.services for backend in service.backends)
     tunnels = {end.remote for end in balancer.remote_ends} | {tunnel.local for tunnel in balancer.switch_tunnels}
     return vips_of(balancer) | {backend.address for backend in backends if backend.address is not None} | tunnels
@@ -542,13 +542,13 @@ def _underlay(balancer: Balancer, macs: Iterator[str]) -> Underlay | None:
 
 
 def _common_prefix(addresses: Iterable[IPv4Address]) -> int:
-    """Return the length of the longest prefix that addresses share, of at most 30 bits as those of networks."""
+    """Return the length of the longest prefix that addresses share, at most 30 bits."""
     first, *others = map(int, addresses)
     return min(30, *(32 - (first ^ other).bit_length() for other in others))
 
 
 def plan_topology(name: str, balancer: Balancer) -> Topology:
-    """Return the lab `name` for a balancer. Raises LabError when a name does not fit or there are too many backends."""
+    """Return the plan of lab `name` for a config. Raises LabError if the lab cannot have its names or backends."""
     check_name(name)
     switch, clients, uplinks = switch_namespace(name), clients_namespace(name), balancer.uplinks
     tunnel_ports = balancer.tunnel_ports
@@ -637,7 +637,7 @@ def _mtu(egress: str) -> int | None:
 
 
 def _router_mac(balancer: Balancer) -> str | None:
-    """Return the MAC of the router to the clients that services with NAT name. Raises LabError: they name several."""
+    """Return the `return_mac` of the services with NAT, if any. Raises LabError if they have different ones."""
     found = {service.nat.return_mac for service in balancer.services if service.nat and service.nat.return_mac}
     if len(found) > 1:
         named = ", ".join(sorted(map(str, found)))
@@ -654,12 +654,12 @@ def _probe_addresses(balancer: Balancer, machines: Iterable[Machine]) -> Iterato
 
 
 def tagged(interface: str, vlan: int) -> str:
-    """Return the name of the interface beside another one that is in a VLAN; NO_TAG: that itself."""
+    """Return the name of an interface's subinterface in a VLAN; for NO_TAG that of the interface itself."""
     return f"{interface}.{vlan}" if vlan else interface
 
 
 def _destinations(service: Service, balancer: Balancer) -> Iterator[str]:
-    """Yield the destinations of a service to which clients have routes, as `ClientHost` names them."""
+    """Yield the destinations of a service, as the routes of `ClientHost` name them."""
     if not service.claim.vips:
         yield from map(str, map(server_net, sorted(service.claim.families, key=str)))
     yield from map(prefix_text, service.claim.vips_of(Family.IPV4))

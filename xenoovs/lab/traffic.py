@@ -1,4 +1,4 @@
-"""Real packets of many clients to the services of a lab, and which backends answered them."""
+"""Sends real packets of many clients to the services of a lab, and counts the answers by backend."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ from xenoovs.switch.process import open_conversation
 class Load:
     """How much traffic to send.
 
-    `packets`: in all, > 0; for TCP connections. They are split evenly over the services, VIPs, ports and IP versions.
-    `protocol`: None for that of each service, UDP where it serves any. Services of another protocol are left out.
-    `sources`: addresses or nets to draw clients from; empty: the lab's client net, or, for a service that splits by
-    bits which are constant there, all unicast addresses.
+    `packets`: the total, > 0; with TCP the number of connections. They are split evenly over services, VIPs, ports and
+    IP versions. `protocol`: None for that of each service, UDP if it serves any; services of another protocol are left
+    out. `sources`: addresses or nets of the clients; empty for the lab's client net, or for all unicast addresses if a
+    service's key has bits that are constant in that net.
     """
 
     clients: int = 2000
@@ -62,7 +62,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The traffic of one service. `clients`: how many source addresses send."""
+    """The traffic of one service. `clients`: the number of source addresses."""
 
     service: Service
     protocol: Protocol
@@ -74,7 +74,8 @@ class Trial:
 
 
 def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tuple[tuple[str, str], ...]]:
-    """Return the trials of the services, and name and reason of those left out. Raises LabError: nothing to try."""
+    """Return the trials of the services, and the name and reason of services left out. Raises LabError if none is
+    left."""
     if load.clients < 1 or load.packets < 1:
         raise LabError(f"cannot send {load.packets} packets of {load.clients} clients; use 1 or more of each")
     reasons = {service.name: _reason_to_skip(service, load) for service in balancer.services}
@@ -147,7 +148,7 @@ def _vips(balancer: Balancer, service: Service, family: Family) -> Sequence[IPAd
 
 
 MOST_LOST = Fraction(1, 100)
-"""Fraction of the packets of a service: a busy machine drops some where buffers are full."""
+"""The fraction of a service's packets that may be lost: a busy machine drops some when buffers are full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +168,8 @@ class BackendAnswers:
 
 @dataclass(frozen=True, slots=True)
 class ServiceTraffic:
-    """What the backends of one service answered; sent = answered + lost. `foreign_answers`: Packets by name of the
-    machine that answered though it is no backend of the service."""
+    """The answers of a service's backends; sent = answered + lost. `foreign_answers`: packets that other machines
+    answered, by name."""
 
     service: str
     protocol: Protocol
@@ -188,13 +189,13 @@ class ServiceTraffic:
 
     @property
     def is_served(self) -> bool:
-        """Whether only its own backends answered, and nearly all packets."""
+        """Return whether only the service's own backends answered, and at most MOST_LOST was lost."""
         return not self.foreign_answers and self.lost <= MOST_LOST * self.sent
 
 
 @dataclass(frozen=True, slots=True)
 class LabReport:
-    """The result of one run of traffic. `failures`: Reasons for which packets were not sent, each with their number."""
+    """The result of one run of traffic. `failures`: packets that were not sent, by reason."""
 
     services: tuple[ServiceTraffic, ...]
     skipped: tuple[tuple[str, str], ...]
@@ -204,19 +205,19 @@ class LabReport:
 
     @property
     def is_sent(self) -> bool:
-        """Whether there was anything to answer."""
+        """Return whether any packet was sent."""
         return any(service.sent for service in self.services)
 
     @property
     def is_served(self) -> bool:
-        """Whether all packets were sent, and answered once by the right backends."""
+        """Return whether all packets were sent, and answered once, by the right backends."""
         return all(service.is_served for service in self.services) and not self.failures and not self.duplicates
 
 
 def service_traffic(
     trial: Trial, machines: Sequence[Machine], *, sent: int, answers: Counter[tuple[str, str]]
 ) -> ServiceTraffic:
-    """Return the result of a service; `answers`: (client, label of a machine or its MAC) -> packets."""
+    """Return the result of a service. `answers`: packets by client and by label or MAC of the machine."""
     service, named = trial.service, Counter[tuple[str, str]]()
     names = {responder: _name(service, machines, responder) for _, responder in answers}
     for (client, responder), packets in answers.items():
@@ -244,7 +245,8 @@ def _backends(service: Service, per_backend: Counter[str]) -> Iterable[BackendAn
 
 
 def _name(service: Service, machines: Sequence[Machine], responder: str) -> str:
-    """Return the service's name for the machine with this label or MAC; in parentheses unless it is one backend."""
+    """Return the backend's name for the machine with this label or MAC; in parentheses unless it is exactly one
+    backend."""
     matching = [machine for machine in machines if responder == machine.label or responder in machine.macs]
     own = [
         backend.name
@@ -271,7 +273,7 @@ def send(
     pace: Pace | None = None,
     progress: Progress = no_progress,
 ) -> LabReport:
-    """Send as the clients, and count the answers by service and backend. Raises LabError, also for another config."""
+    """Send as the clients, and count the answers by service and backend. Raises LabError if the config does not fit."""
     load = load or Load()
     check_root()
     _check_fit(lab, balancer)
@@ -310,9 +312,8 @@ _Program = Popen[bytes]
 
 
 def _exchange(lab: Lab, flights: Sequence[Flight], pace: Pace | None, progress: Progress) -> AnswerCounts:
-    """Send by one program for each protocol, until all is sent, the time is over, or SIGINT or SIGTERM comes. Raises
-    LabError: a program ends by itself, as when the lab is removed; KeyboardInterrupt: a second signal comes before the
-    last answers."""
+    """Run one sender for each protocol, until all is sent, the time is over, or SIGINT or SIGTERM arrives. Raises
+    LabError if a sender exits early, as when the lab is removed, and KeyboardInterrupt at a second signal."""
     counts, begun_s = AnswerCounts([0] * len(flights)), time.monotonic()
     packets = sum(len(flight.sources) for flight in flights)
     lines: Queue[tuple[list[int], bytes | None]] = Queue()
@@ -358,7 +359,8 @@ def _by_protocol(flights: Sequence[Flight]) -> Iterable[list[int]]:
 
 @contextmanager
 def _stopping(programs: Sequence[_Program]) -> Iterator[list[int]]:
-    """Let the first SIGINT or SIGTERM end the programs, which then count their last answers. Yields the signals."""
+    """End the senders, which then count their last answers, at the first SIGINT or SIGTERM. Yield the signals
+    received."""
     stopped: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:

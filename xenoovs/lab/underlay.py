@@ -1,7 +1,7 @@
 """Tunnels in a lab: the network of their outer packets, and their ends in the backend machines.
 
-The kernel of a machine ends a tunnel if it has devices of that type. Kernels without geneve or gre are common; there an
-Open vSwitch of the machine's own does it, as that of a DPU in front of a server would.
+The kernel of a machine terminates a tunnel if it has devices of that type. Kernels without geneve or gre are common;
+then the machine gets its own Open vSwitch, as a DPU in front of a server has.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from xenoovs.openflow.flow import LOCAL
 from xenoovs.openflow.text import render_flow_to_send
 
 UNDERLAY_BRIDGE = f"{RESERVED_PREFIX}br-ul"
-"""The bridge with UNDERLAY and the local addresses, where Open vSwitch encapsulates packets in userspace: it sends them
-by the bridge that has the route (Documentation/howto/userspace-tunneling.rst of Open vSwitch)."""
+"""The bridge with UNDERLAY and the local addresses. Open vSwitch in userspace sends encapsulated packets through the
+bridge that has the route (Documentation/howto/userspace-tunneling.rst of Open vSwitch)."""
 
 _MACHINE_BRIDGE, _ENDS_BRIDGE = "br-ul", "br-tun"
 
 _CABLE_PREFIX = "06"
-"""Locally administered (IEEE 802-2014, section 8.4), and no MAC of the lab begins so."""
+"""First byte of MACs: locally administered (IEEE 802-2014, section 8.4), and unused by the lab's other MACs."""
 
 INNER_MTU = 1500
 
 
 def add_underlay_bridge(ovs: PrivateOvs, underlay: Underlay) -> None:
-    """Add the bridge of the outer packets to an Open vSwitch in userspace."""
+    """Add the bridge for the outer packets to an Open vSwitch in userspace."""
     ovs.add_bridge(UNDERLAY_BRIDGE, [UNDERLAY], datapath=Datapath.USERSPACE, secure=False)
     ovs.vsctl("set", "bridge", UNDERLAY_BRIDGE, f"other_config:hwaddr={underlay.mac}")
 
 
 def underlay_lines(underlay: Underlay, device: str) -> Iterator[str]:
-    """Yield the commands of ip(8) that give the device of the outer packets its addresses."""
+    """Yield the commands of ip(8) that configure the device of the outer packets."""
     yield f"link set dev {device} address {underlay.mac} mtu {UNDERLAY_MTU} up"
     yield from (f"addr add {address} dev {device}" for address in underlay.addresses)
 
@@ -54,19 +54,19 @@ def add_tunnel_ports(ovs: PrivateOvs, balancer: Balancer) -> None:
 
 
 def learn_remotes(lab: Lab) -> None:
-    """Let Open vSwitch in userspace know the machines behind tunnels: it drops what it asks for by ARP first."""
+    """Set the MACs of machines behind tunnels. Open vSwitch in userspace drops packets until ARP is answered."""
     for machine in lab.topology.machines:
         if machine.outer_address is not None:
             lab.ovs.appctl("tnl/neigh/set", UNDERLAY_BRIDGE, machine.outer_address, machine.mac)
 
 
 def machine_ovs(lab: Lab, machine: Machine) -> PrivateOvs:
-    """Return the Open vSwitch of a machine, which runs only where the kernel cannot end its tunnels or has no BFD."""
+    """Return the Open vSwitch of a machine. It runs only if the kernel cannot terminate the tunnels, or for BFD."""
     return PrivateOvs(lab.directory / machine.label, lab.marks)
 
 
 def add_tunnel_ends(lab: Lab, machine: Machine, underlay: Underlay, balancer: Balancer) -> str:
-    """Make the ends of a machine's tunnels. Return the device that has its outer address."""
+    """Make the ends of a machine's tunnels. Return the device with the outer address."""
     netns = LabNetns(lab.marks)
     device = "eth0"
     # The kernel has no BFD.
@@ -90,7 +90,7 @@ def add_tunnel_ends(lab: Lab, machine: Machine, underlay: Underlay, balancer: Ba
 
 
 def _add_kernel_devices(netns: LabNetns, machine: Machine) -> bool:
-    """Make the devices of all tunnels of a machine; return False, and make none, if the kernel lacks a type."""
+    """Make the devices of all tunnels of a machine. Return False, and make none, if the kernel lacks a type."""
     for number, end in enumerate(machine.ends):
         try:
             netns.batch([_kernel_line(end)], namespace=machine.namespace)
@@ -104,7 +104,7 @@ def _add_kernel_devices(netns: LabNetns, machine: Machine) -> bool:
 
 
 _NO_TYPE = "Unknown device type"
-"""The error of ip(8) about a type that neither the kernel nor a module of it has."""
+"""The error of ip(8) for a device type that the kernel and its modules lack."""
 
 
 def _kernel_line(end: MachineTunnelEnd) -> str:
@@ -120,7 +120,8 @@ def _kernel_line(end: MachineTunnelEnd) -> str:
 
 
 def _start_ovs(lab: Lab, machine: Machine, balancer: Balancer) -> PrivateOvs:
-    """Start the Open vSwitch of a machine, with what `xenoovs tunnels --far-end` prints for a DPU."""
+    """Start the Open vSwitch of a machine, with the ports and flows that `xenoovs tunnels --far-end` prints for a
+    DPU."""
     ovs = machine_ovs(lab, machine)
     # Else the kernel would find outer packets addressed to itself at this cable too.
     cable = f"link set dev eth0 address {_CABLE_PREFIX}{machine.mac[2:]}"
@@ -143,9 +144,9 @@ def _start_ovs(lab: Lab, machine: Machine, balancer: Balancer) -> PrivateOvs:
 
 
 def _receivers(machine: Machine, balancer: Balancer) -> Iterator[Receiver]:
-    """Yield what `xenoovs tunnels --far-end` prints for each backend at the remote of a machine. Answers that do not
-    return leave by a cable of the machine, so that no packet meets the flows that would send them by LOCAL. These flows
-    come first: where services share a VIP and a backend, those of `return: switch` replace them."""
+    """Yield what `xenoovs tunnels --far-end` prints for each backend at the remote of a machine. Without `return:
+    switch`, answers leave by the machine's own cable, and no packet matches the flows that send them to LOCAL. Such
+    services come first: where services share a VIP and a backend, the flows with `return: switch` replace theirs."""
     interfaces = {(end.type, end.key, end.dst_port): end.interface for end in machine.ends}
     for service in sorted(balancer.services, key=lambda service: service.returns is Returns.SWITCH):
         for backend in service.backends:
@@ -164,7 +165,7 @@ def _receivers(machine: Machine, balancer: Balancer) -> Iterator[Receiver]:
 
 
 MODULES = ("xfrm_user", "esp4", "gcm", "ctr", "ghash_generic", "seqiv", "drbg")
-"""What the kernel needs for it. Without drbg, seqiv cannot begin."""
+"""The kernel modules for IPsec. Without drbg, seqiv does not start."""
 
 _KEY_BYTES, _ICV_BITS = 36, 128
 """AES-256-GCM with its salt, and a tag of 16 bytes (RFC 4106, 6, 8.1), as ovs-monitor-ipsec(8) uses it."""
@@ -173,9 +174,8 @@ _FIRST_SPI = 0x1000
 
 @dataclass(frozen=True, slots=True)
 class LabAssociations:
-    """What two ends of a tunnel have in common: an SA each way. `selector`: the protocol and port of the tunnel's
-    packets, as ip-xfrm(8) writes them. `number`: `reqid` of both, unlike that of others. `keys`: from the switch to the
-    machine, and back."""
+    """The SAs of a tunnel, one for each direction. `selector`: protocol and port of the tunnel's packets in the form of
+    ip-xfrm(8). `number`: the unique `reqid` of both. `keys`: from the switch to the machine, and back."""
 
     local: str
     remote: str
@@ -216,7 +216,7 @@ def check_userspace(balancer: Balancer) -> None:
 
 
 def associations_of(balancer: Balancer) -> tuple[LabAssociations, ...]:
-    """Return the ends of the tunnels with `ipsec`, with new keys."""
+    """Return the SAs of all tunnels with `ipsec`, with new keys."""
     wanted = dict.fromkeys(_ends(balancer.remote_ends))
     return tuple(
         LabAssociations(*end, number, (secrets.token_hex(_KEY_BYTES), secrets.token_hex(_KEY_BYTES)))
