@@ -67,8 +67,7 @@ def up(name: str, balancer: Balancer, *, directory: Path | None = None, progress
 
 @contextmanager
 def new_lab(topology: Topology | Fabric, *, directory: Path | None = None, nic: bool = False) -> Iterator[Path]:
-    """Make a lab's directory, and mark it complete after the block; an error removes it. Raises LabError if it
-    exists."""
+    """Make a lab's directory, mark it complete after the block; an error removes it. Raises LabError if it exists."""
     name = topology.name
     place = directory_of(name, directory)
     _make_directory(name, place)

@@ -78,8 +78,7 @@ class RemoteCommand:
             self._place.pump(timeout_s)
 
     def lines(self, timeout_s: float) -> Iterator[str]:
-        """Yield lines of stdout until the command exits or the time is over. A later call continues with the next
-        line."""
+        """Yield lines of stdout until the command exits or the time is over. A later call continues there."""
         deadline = time.monotonic() + timeout_s
         while True:
             while b"\n" in self.output or (self.output and self.exit_code is not None):
@@ -153,8 +152,7 @@ class Place:
     def start(
         self, argv: Sequence[str], *, stdin: str | None = None, env: Mapping[str, str] | None = None, **more: object
     ) -> RemoteCommand:
-        """Start a command. `stdin`: its first input; None if it has none. `more`: keys that nic/guest/agent.py
-        reads."""
+        """Start a command. `stdin`: its first input; None if it has none. `more`: keys for nic/guest/agent.py."""
         number = next(self._numbers)
         command = self._commands[number] = RemoteCommand(self, number, tuple(argv))
         variables = {"LC_ALL": "C", **(env or {})}

@@ -213,8 +213,7 @@ class Machine:
     `nets`: nets of which it has every address (services without VIP). `gateway_mac`: the next hop of its answers.
     `own_addresses`: its own addresses, which get health checks and packets that the switch translates. `answer_paths`:
     routes of answers that do not go to `gateway_mac`. `translated`: ports of `listen` that get packets translated to an
-    own address. `vlan`: that of its port on the switch in front of it, which adds and removes the tag; NO_TAG if it has
-    none.
+    own address. `vlan`: of its port on the switch in front of it, which adds and removes the tag, or NO_TAG.
     """
 
     label: str
@@ -270,8 +269,7 @@ def mac_in_lab(service: Service, backend: Backend, *, gateway_mac: str) -> str:
 @dataclass(frozen=True, slots=True)
 class LabMacs:
     """MACs of the lab's own devices. `gateway`: the clients' next hop without `vip_mac`. `answers`: the machines' next
-    hop, by egress. `through_switch`: the next hop of answers that go back through the bridge, by egress (UNDERLAY for
-    tunnels)."""
+    hop, by egress. `through_switch`: the next hop of answers that go back through the bridge, by egress."""
 
     gateway: str
     answers: Mapping[str, str]

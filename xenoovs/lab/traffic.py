@@ -74,8 +74,7 @@ class Trial:
 
 
 def plan_trials(balancer: Balancer, load: Load) -> tuple[tuple[Trial, ...], tuple[tuple[str, str], ...]]:
-    """Return the trials of the services, and the name and reason of services left out. Raises LabError if none is
-    left."""
+    """Return the trials of the services, and name and reason of those left out. Raises LabError if none is left."""
     if load.clients < 1 or load.packets < 1:
         raise LabError(f"cannot send {load.packets} packets of {load.clients} clients; use 1 or more of each")
     reasons = {service.name: _reason_to_skip(service, load) for service in balancer.services}
@@ -169,7 +168,7 @@ class BackendAnswers:
 @dataclass(frozen=True, slots=True)
 class ServiceTraffic:
     """The answers of a service's backends; sent = answered + lost. `foreign_answers`: packets that other machines
-    answered, by name."""
+    answered."""
 
     service: str
     protocol: Protocol
@@ -245,8 +244,7 @@ def _backends(service: Service, per_backend: Counter[str]) -> Iterable[BackendAn
 
 
 def _name(service: Service, machines: Sequence[Machine], responder: str) -> str:
-    """Return the backend's name for the machine with this label or MAC; in parentheses unless it is exactly one
-    backend."""
+    """Return the backend's name for the machine with this label or MAC; in parentheses unless it is one backend."""
     matching = [machine for machine in machines if responder == machine.label or responder in machine.macs]
     own = [
         backend.name
@@ -359,8 +357,7 @@ def _by_protocol(flights: Sequence[Flight]) -> Iterable[list[int]]:
 
 @contextmanager
 def _stopping(programs: Sequence[_Program]) -> Iterator[list[int]]:
-    """End the senders, which then count their last answers, at the first SIGINT or SIGTERM. Yield the signals
-    received."""
+    """End the senders, which then count their last answers, at the first SIGINT or SIGTERM. Yield the signals."""
     stopped: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Builds a fabric lab. `lifecycle.down` removes it, as any lab."""
+"""Builds a fabric lab. `lifecycle.down` removes it, like any lab."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from xenoovs.lab.private_ovs import LAB_MAX_IDLE_MS, Datapath, start_private_ovs
 from xenoovs.lab.topology import HOST_PORT, End, Link
 
 TUNNEL = "vxlan0"
-"""The device of the tunnel in each host."""
+"""The tunnel device in each host."""
 
 _MTU, _OVERHEAD_BYTES = 1500, 50
-"""IPv4, UDP, VXLAN and the inner Ethernet header (RFC 7348, section 5)."""
+"""The overhead: IPv4, UDP, VXLAN and the inner Ethernet header (RFC 7348, section 5)."""
 
 _ACCESS_BUFFER_BYTES = 4_000_000
-"""Of a sender's own link: it slows the sender down before anything is lost there, as the queue of a socket does."""
+"""The queue of a sender's own link, long enough to slow the sender down before it loses packets."""
 
 _BURST_S, _LEAST_BURST_BYTES = 0.002, 3_100
-"""What a late timer of tc-tbf(8) may make up for; at least two frames."""
+"""The burst of tc-tbf(8), which makes up for late timers; at least two frames."""
 
 _OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 
@@ -55,11 +55,11 @@ _ROUTER = {
     "ipv4/icmp_errors_use_inbound_ifaddr": 1,
 }
 _KEEP_NO_METRICS = "ipv4/tcp_no_metrics_save"
-"""A connection must not begin with what an earlier one has learnt on another path (ip-sysctl.rst of the kernel)."""
+"""Keeps a connection from starting with metrics that an earlier one measured on another path (ip-sysctl.rst)."""
 
 
 def up(name: str, shape: FabricShape, *, directory: Path | None = None, progress: Progress = no_progress) -> FabricLab:
-    """Build fabric lab `name`; its bridges have no flows yet. Raises LabError as `lifecycle.up`; errors undo all."""
+    """Build fabric lab `name`; its bridges have no flows yet. Raises what `lifecycle.up` raises; errors undo all."""
     fabric = plan_fabric(name, shape)
     check_host(probe_host(), needs_ipv6=False)
     with new_lab(fabric, directory=directory) as place:
@@ -69,7 +69,7 @@ def up(name: str, shape: FabricShape, *, directory: Path | None = None, progress
 
 
 class FabricBuilder:
-    """Builds what a fabric describes: veth pairs, routers of Linux, an Open vSwitch in user space for each DPU."""
+    """Builds a fabric from veth pairs, Linux routers, and an Open vSwitch in user space for each DPU."""
 
     def __init__(self, lab: FabricLab, progress: Progress) -> None:
         self.lab, self.fabric, self.progress = lab, lab.fabric, progress
@@ -107,7 +107,7 @@ class FabricBuilder:
         )
 
     def _device_lines(self, machine: str) -> Iterator[str]:
-        """Yield the commands for the devices of a machine, whose neighbours are fixed: an ARP is never lost."""
+        """Yield the commands for a machine's devices. Neighbour entries are permanent, so no ARP can be lost."""
         for here, _ in self.fabric.ports_of(machine):
             yield f"link set dev {here.interface} address {here.mac} mtu {_MTU} addrgenmode none up"
             if here.address:
@@ -116,7 +116,7 @@ class FabricBuilder:
             yield f"neigh replace {there.ip} lladdr {there.mac} dev {here.interface} nud permanent"
 
     def _without_offloads(self, machine: str, device: str) -> None:
-        """Let every packet be one frame of its own: queues count bytes, and Open vSwitch moves frames."""
+        """Disable segmentation offloads, so that every packet is one frame in queues and in Open vSwitch."""
         options = [word for offload in _OFFLOADS for word in (offload, "off")]
         self.netns.execute(self.fabric.namespace(machine), ["ethtool", "-K", device, *options])
 
@@ -176,7 +176,7 @@ def peers_of(fabric: Fabric, site: Site) -> tuple[Site, ...]:
 
 
 def _neighbours(fabric: Fabric, machine: str) -> Iterator[tuple[FabricPort, FabricPort]]:
-    """Yield the devices of a machine with an address, each with the next one behind it that has one."""
+    """Yield the devices of a machine that have an address, each with the nearest device behind it that has one."""
     for here, there in fabric.ports_of(machine):
         if here.address and there.address:
             yield here, there

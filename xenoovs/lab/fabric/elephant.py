@@ -1,8 +1,8 @@
 """The program that sends an elephant: `python -m xenoovs.lab.fabric.elephant ADDRESS RATE [SECONDS]`.
 
-UDP frames at a steady rate (in bit/s), to an address whose packets the far leaf drops without an answer. The socket is
-not connected, so that an ICMP error would not end it. It prints "ready", reads a time of the monotonic clock from
-stdin, and begins then; where stdin ends without a time, at once. Needs nothing but the standard library.
+It sends UDP frames at a steady rate (in bit/s) to an address whose packets the far leaf drops without an answer. The
+socket is not connected, so an ICMP error does not end it. It prints "ready", reads a time of the monotonic clock from
+stdin, and begins at that time, or at once without one. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from contextlib import suppress
 
 PAYLOAD_BYTES = 1400
 FRAME_BYTES = PAYLOAD_BYTES + 42
-"""With the headers that tc-tbf(8) counts: Ethernet without FCS, IPv4, UDP."""
+"""Bytes of a frame as tc-tbf(8) counts them: with Ethernet (without FCS), IPv4 and UDP headers."""
 
 DISCARD_PORT = 9
-"""RFC 863."""
+"""Discard (RFC 863)."""
 
 _STEP_S = 0.001
 _MOST_LATE_S = 0.02
-"""After a longer pause of the machine the lost time is not made up for, which would be a burst."""
+"""After a longer pause of the process the missed frames are not sent, as they would be a burst."""
 
 
 def send(address: str, rate_bps: float, seconds_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What a fabric lab consists of: hosts with DPUs at two leaves, and a spine for each path. Builds nothing.
+"""The plan of a fabric lab: hosts with DPUs at two leaves, and a spine for each path. Builds nothing.
 
     hosta1 -- dpua1 -- leafa ==== spine1..N ==== leafb -- dpub1 -- hostb1        elephant: at both leaves
 
@@ -17,7 +17,7 @@ from xenoovs.lab.topology import HOST_PORT, check_name, own_macs
 BRIDGE = "ovsbr1"
 UPLINK = "p0"
 PROBE_PORT = "xoar0"
-"""Internal port of the bridge from which the agent of a DPU sends its probes."""
+"""The bridge's internal port from which the agent of a DPU sends its probes."""
 
 VNI, VXLAN_PORT = 42, 4789
 SOURCE_PORTS = (49152, 49215)
@@ -29,8 +29,8 @@ _LEAST_RATE_BPS, _LEAST_BUFFER_BYTES = 1_000_000, 3_000
 
 @dataclass(frozen=True, slots=True)
 class FabricShape:
-    """The size of a fabric. `rate_bps`: Of each link between leaf and spine, and of each sender's link. `buffer_bytes`:
-    Queue of a leaf before each spine."""
+    """The size of a fabric. `rate_bps`: rate of each link between leaf and spine, and of each sender's link.
+    `buffer_bytes`: queue of a leaf towards each spine."""
 
     paths: int = 4
     senders: int = 1
@@ -40,7 +40,7 @@ class FabricShape:
 
 @dataclass(frozen=True, slots=True)
 class FabricPort:
-    """A device of a machine. `address`: with the length of its prefix; empty: a port of a bridge."""
+    """A device of a machine. `address`: with its prefix length; empty if the device is a port of a bridge."""
 
     machine: str
     interface: str
@@ -54,7 +54,7 @@ class FabricPort:
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """A veth pair. `is_path`: between leaf and spine, with the rate and the queue of the fabric in both directions."""
+    """A veth pair. `is_path`: whether it joins leaf and spine, with the fabric's rate and queue in both directions."""
 
     near: FabricPort
     far: FabricPort
@@ -64,7 +64,7 @@ class Cable:
 @dataclass(frozen=True, slots=True)
 class Site:
     """A host and its DPU. `port`: the host's device, whose address is the tunnel's end. `gateway`: the leaf's device
-    towards it. `overlay`: the host's address inside of the tunnel, with the length of its prefix."""
+    towards it. `overlay`: the host's address inside the tunnel, with its prefix length."""
 
     host: str
     dpu: str
@@ -85,7 +85,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A fabric lab, as text, numbers and tuples only, to be saved as JSON. `sites`: Senders first, then receiver."""
+    """The plan of a fabric lab, of text, numbers and tuples only, as JSON. `sites`: the senders, then the receiver."""
 
     name: str
     shape: FabricShape
@@ -115,14 +115,14 @@ class Fabric:
 
     @property
     def bridge(self) -> str:
-        """The bridge of every DPU."""
+        """Return the name of every DPU's bridge."""
         return BRIDGE
 
     def namespace(self, machine: str) -> str:
         return f"xo-{self.name}-{machine}"
 
     def ports_of(self, machine: str) -> Iterator[tuple[FabricPort, FabricPort]]:
-        """Yield the devices of a machine, each with that at the other end of its cable."""
+        """Yield the devices of a machine, each with the device at the other end of its cable."""
         for cable in self.cables:
             for here, there in ((cable.near, cable.far), (cable.far, cable.near)):
                 if here.machine == machine:
@@ -130,7 +130,7 @@ class Fabric:
 
 
 def spine(path: int) -> str:
-    """Return the machine that path number `path` goes over, counted from 1."""
+    """Return the spine of path number `path`, counted from 1."""
     return f"spine{path}"
 
 
@@ -139,13 +139,13 @@ def site_net(leaf: str) -> str:
 
 
 def elephant_net(leaf: str, path: int | None = None) -> str:
-    """Return the net that the elephant at `leaf` sends to over one path; without `path` over all."""
+    """Return the net to which the elephant at `leaf` sends over one path; without `path` that of all paths."""
     second = 8 if leaf == "leafa" else 9
     return f"10.{second}.0.0/16" if path is None else f"10.{second}.{path}.0/24"
 
 
 def plan_fabric(name: str, shape: FabricShape) -> Fabric:
-    """Return the fabric lab `name`. Raises LabError when a number is out of range."""
+    """Return the plan of fabric lab `name`. Raises LabError if a number is out of range."""
     check_name(name)
     check_shape(shape)
     macs = map(str, own_macs(set()))
@@ -167,7 +167,7 @@ def plan_fabric(name: str, shape: FabricShape) -> Fabric:
 
 
 def check_shape(shape: FabricShape) -> None:
-    """Raises LabError when a number is out of range."""
+    """Raise LabError if a number is out of range."""
     for what, value, least, most in (
         ("--paths", shape.paths, 2, MAX_PATHS),
         ("--senders", shape.senders, 1, MAX_SENDERS),

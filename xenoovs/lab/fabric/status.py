@@ -1,4 +1,4 @@
-"""What of a fabric lab works: its machines, the Open vSwitch of each DPU, the spines; and how a spine fails."""
+"""The health of a fabric lab: its machines, the Open vSwitch of each DPU, the spines; and how a spine fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xenoovs.lab.lab import FabricLab, sole_owner
 @dataclass(frozen=True, slots=True)
 class FabricMachine:
     """A machine of a fabric lab. `state`: `up`, `missing`, `Open vSwitch does not run` or `swallows all packets`. `db`:
-    Database of a DPU's Open vSwitch; empty if it is no DPU."""
+    database of a DPU's Open vSwitch; empty if it is no DPU."""
 
     name: str
     namespace: str
@@ -36,7 +36,7 @@ class FabricStatus:
 
     @property
     def state(self) -> str:
-        """`up`; `failing`: only spines that `lab fail` made fail do not work; else `damaged`."""
+        """Return `up`, `failing` if only spines that `lab fail` made fail are down, else `damaged`."""
         states = {machine.state for machine in self.machines}
         if states <= {"up"}:
             return "up"
@@ -47,7 +47,7 @@ _SILENT = "swallows all packets"
 
 
 def fabric_status(lab: FabricLab) -> FabricStatus:
-    """Return what of a fabric lab works. Raises LabError without root."""
+    """Return the health of a fabric lab. Raises LabError without root."""
     check_root()
     present = namespaces_of(lab.name)
     machines = tuple(_machine(lab, name, is_there=lab.fabric.namespace(name) in present) for name in _in_order(lab))
@@ -55,7 +55,7 @@ def fabric_status(lab: FabricLab) -> FabricStatus:
 
 
 def _in_order(lab: FabricLab) -> list[str]:
-    """Return the machines in the order of a packet's way."""
+    """Return the machines in the order in which a packet passes them."""
     fabric, far = lab.fabric, lab.fabric.receiver
     near = [name for site in fabric.senders for name in (site.host, site.dpu)]
     return [*near, "leafa", *fabric.spines, "leafb", far.dpu, far.host, "elephant"]
@@ -85,12 +85,12 @@ _SILENT_QUEUE = "pfifo"
 
 
 def silence_lines(fabric: Fabric, spine: str) -> str:
-    """Return the input of `tc -batch -` in a spine that silences it: queues of no packets drop all (tc-pfifo(8))."""
+    """Return the input of `tc -batch -` that makes a spine drop all packets: queues with limit 0 (tc-pfifo(8))."""
     return _queue_lines(fabric, spine, f"{_SILENT_QUEUE} limit 0")
 
 
 def forward_lines(fabric: Fabric, spine: str) -> str:
-    """Return the input of `tc -batch -` in a spine that lets it forward again."""
+    """Return the input of `tc -batch -` that makes a spine forward again."""
     return _queue_lines(fabric, spine, "noqueue")
 
 
@@ -100,12 +100,12 @@ def _queue_lines(fabric: Fabric, spine: str, queue: str) -> str:
 
 
 def silence(lab: FabricLab, spine: str) -> None:
-    """Let a spine swallow every packet. Raises LabError for a name that is none of a spine."""
+    """Make a spine drop every packet. Raises LabError if there is no such spine."""
     _set_queues(lab, spine, silence_lines(lab.fabric, find_spine(lab, spine)))
 
 
 def restore(lab: FabricLab, spines: tuple[str, ...]) -> tuple[str, ...]:
-    """Let spines forward again. Return those that did not. Raises LabError for a name that is none of a spine."""
+    """Make spines forward again. Return those that did not forward. Raises LabError if there is no such spine."""
     silent = tuple(name for name in spines if _is_silent(lab, find_spine(lab, name)))
     for name in silent:
         _set_queues(lab, name, forward_lines(lab.fabric, name))
@@ -118,7 +118,7 @@ def _set_queues(lab: FabricLab, spine: str, lines: str) -> None:
 
 
 def find_spine(lab: FabricLab, spine: str) -> str:
-    """Return the name of a spine. Raises LabError where the lab has none of that name."""
+    """Return the name of a spine. Raises LabError if the lab has no such spine."""
     if spine not in lab.fabric.spines:
         raise LabError(f"lab {lab.name} has no spine {spine!r}; it has {', '.join(lab.fabric.spines)}")
     return spine

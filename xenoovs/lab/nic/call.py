@@ -1,4 +1,4 @@
-"""The virtual machine of a lab as a place for commands: by one of its ports, also with the terminal of this process."""
+"""Runs commands in a lab's virtual machine through one of its ports, if needed with the terminal of this process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PIECE_BYTES = 65536
 
 
 class _GuestPort:
-    """A port of a guest that no other process uses, as transport of a place."""
+    """The transport of a place through a free port of a guest."""
 
     def __init__(self, machine: VirtualMachine) -> None:
         self._machine, self._stack = machine, ExitStack()
@@ -52,7 +52,7 @@ class _GuestPort:
                     left = left[self._socket.send(left) :]
 
     def read(self, timeout_s: float) -> bytes:
-        """Return what has come. Raises LabError when the guest has ended."""
+        """Return the bytes that have arrived. Raises LabError if the guest has stopped."""
         if not self._unread and select.select([self._socket], [], [], timeout_s)[0]:
             self._unread += self._receive()
         elif self._machine.pid is None:
@@ -96,7 +96,7 @@ class _GuestPort:
 def guest_place(
     machine: VirtualMachine, *, name: str = "the virtual machine", timeout_s: float = BEGIN_TIMEOUT_S
 ) -> Place:
-    """Return the guest. Raises LabError when it is dead, or does not answer in time."""
+    """Return the guest. Raises LabError if it has stopped, or does not answer in time."""
     try:
         return Place(name, _GuestPort(machine), timeout_s=timeout_s)
     except MeasureError:
@@ -113,7 +113,7 @@ def run_inside(
     timeout_s: float = 60.0,
     begin_timeout_s: float = BEGIN_TIMEOUT_S,
 ) -> Completed:
-    """Run a command in the guest to its end. Any exit status is an answer. Raises LabError, CommandTimeout."""
+    """Run a command in the guest to its end, and return any exit status. Raises LabError, CommandTimeout."""
     with guest_place(machine, timeout_s=begin_timeout_s) as place:
         return place.try_run(argv, stdin=stdin, timeout_s=timeout_s)
 
@@ -132,12 +132,12 @@ def attach(
     environment: Mapping[str, str] | None = None,
     files: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a command to its end and return its exit status; on a terminal it gets the keys and the size of that.
+    """Run a command to its end and return its exit status. On a terminal it gets that terminal's keys and size.
 
-    `directory`: where it starts; it is created if needed. `files`: text of files by absolute path, which are written
-    before the command starts.
+    `directory`: its working directory, created if needed. `files`: text by absolute path of files to write before the
+    command starts.
 
-    Raises LabError when the guest ends meanwhile.
+    Raises LabError if the guest stops before that.
     """
     on_terminal = all(os.isatty(number) for number in range(3))
     sys.stdout.flush()
@@ -154,7 +154,7 @@ def _size() -> tuple[int, int]:
 
 
 Orders = deque[Callable[[], None]]
-"""What signals of this process ask for. Their handlers must not write in the middle of another order."""
+"""Orders that signal handlers have queued. Handlers must not write in the middle of another order."""
 
 
 def _converse(command: RemoteCommand, orders: Orders) -> int:
@@ -183,7 +183,7 @@ def _converse(command: RemoteCommand, orders: Orders) -> int:
 
 @contextmanager
 def _raw_terminal(command: RemoteCommand) -> Iterator[Orders]:
-    """Send every key to the guest, whose terminal knows what Ctrl-C means there."""
+    """Send every key to the guest, whose terminal handles Ctrl-C."""
     orders, before = Orders(), termios.tcgetattr(0)
     old = signal.signal(signal.SIGWINCH, lambda *_: orders.append(lambda: command.resize(*_size())))
     tty.setraw(0)

@@ -1,4 +1,4 @@
-"""The virtual machine: what it needs, its kernel and files, its start in the background, its end with its process."""
+"""The virtual machine: required programs, its kernel and files, its start in the background."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ PORT_NAME = "xenoovs."
 """Ports are called xenoovs.0, xenoovs.1, ... in /sys/class/virtio-ports."""
 
 COMPILER = "gcc-12"
-"""The compiler of Debian's kernel 6.1, as modules need it."""
+"""The compiler of Debian's kernel 6.1, with which modules must be built."""
 
 PROGRAMS = (
     *("apt-get", "apt-cache", "dpkg", "qemu-system-x86_64", "busybox", "modprobe", "depmod", COMPILER, "make"),
     *("ovs-vswitchd", "ovsdb-server", "ovs-vsctl", "ip", "tc", "ethtool"),
 )
-"""What building and booting needs. The guest uses the same files."""
+"""The programs for building and booting. The guest uses the same files."""
 
 
 def check_needs() -> None:
-    """Raises LabError with all missing programs and the command that installs them."""
+    """Raise LabError with all missing programs and the command that installs them."""
     if platform.machine() != "x86_64":
         raise LabError(f"the emulated NIC runs on x86_64 alone, this machine is {platform.machine()}")
     missing = missing_programs(PROGRAMS)
@@ -52,41 +52,41 @@ _DOWNLOAD_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class GuestKernel:
-    """A kernel unpacked below `root`. `release` is what `uname -r` prints in the guest."""
+    """A kernel unpacked below `root`. `release`: the output of `uname -r` in the guest."""
 
     root: Path
     release: str
 
     @property
     def image(self) -> Path:
-        """What QEMU boots."""
+        """Return the kernel image that QEMU boots."""
         return self.root / "boot" / f"vmlinuz-{self.release}"
 
     @property
     def headers(self) -> Path:
-        """The directory to build modules in."""
+        """Return the directory in which modules are built."""
         return self.root / "usr" / "src" / f"linux-headers-{self.release}"
 
     def modules(self, names: Sequence[str]) -> list[Path]:
-        """Return the files of these modules and of all they need, in the order in which to load them."""
+        """Return the files of these modules and of their dependencies, in the order of loading."""
         argv = ["modprobe", "--show-depends", "-d", str(self.root), "-S", self.release, "-a", *names]
         lines = run(argv).stdout.splitlines()
         return list(dict.fromkeys(Path(line.split()[1]) for line in lines if line.startswith("insmod ")))
 
 
 def cache_directory() -> Path:
-    """Return `$XDG_CACHE_HOME/xenoovs/nic`; all of it may be deleted at any time."""
+    """Return `$XDG_CACHE_HOME/xenoovs/nic`. Users may delete it at any time."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xenoovs" / "nic"
 
 
 def cached_kernel() -> GuestKernel | None:
-    """Return the newest kernel that an earlier call has unpacked."""
+    """Return the newest kernel in the cache; None if there is none."""
     cached = sorted(cache_directory().glob("kernel-*"))
     return GuestKernel(cached[-1], cached[-1].name.removeprefix("kernel-")) if cached else None
 
 
 def unpacked_kernel() -> GuestKernel:
-    """Return the kernel in the cache; else download and unpack Debian's current one, about 100 MB. Raises LabError."""
+    """Return the kernel in the cache, or download Debian's current one (about 100 MB). Raises LabError."""
     with _cache_lock():
         if kernel := cached_kernel():
             return kernel
@@ -101,7 +101,7 @@ def unpacked_kernel() -> GuestKernel:
 
 @contextmanager
 def _cache_lock() -> Iterator[None]:
-    """Let one process at a time fill the cache: apt-get refuses to run twice."""
+    """Let only one process at a time fill the cache, as apt-get refuses to run twice."""
     cache_directory().mkdir(parents=True, exist_ok=True)
     with (cache_directory() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -138,7 +138,7 @@ def _download(release: str) -> GuestKernel:
 
 @contextmanager
 def _new_directory(path: Path) -> Iterator[Path]:
-    """Yield an empty directory that becomes `path` at the end; after an error there is nothing."""
+    """Yield an empty directory, which becomes `path` at the end of the block. After an error `path` does not exist."""
     work = path.with_name("unfinished")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -160,7 +160,7 @@ _LOCAL = (
 
 
 def build_module(kernel: GuestKernel) -> Path:
-    """Return `eswitch.ko`, built if its source has changed. Raises LabError with the message of the compiler."""
+    """Return `eswitch.ko`, built if its source has changed. Raises LabError with the compiler's message."""
     sources = sorted(file for file in _ESWITCH.iterdir() if file.suffix in (".c", ".h") or file.name == "Kbuild")
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     directory = cache_directory() / f"eswitch-{kernel.release}-{digest}"
@@ -208,7 +208,7 @@ def build_initrd(kernel: GuestKernel, directory: Path, *, start: str) -> Path:
 
 
 def _local_files() -> set[Path]:
-    """Return the files of the programs in `_LOCAL` that are here, and of their libraries (ldd(1))."""
+    """Return the files of the installed programs in `_LOCAL`, and of their libraries (ldd(1))."""
     programs = [path for path in map(shutil.which, _LOCAL) if path]
     # The status is 1 where one of them is a static program.
     libraries = re.findall(r"(/\S+) \(0x", try_run(["ldd", *programs]).stdout)
@@ -233,18 +233,18 @@ MACHINE_MARK = "XENOOVS_MACHINE"
 
 @dataclass(frozen=True, slots=True)
 class VirtualMachine:
-    """A virtual machine. `directory` holds its sockets, its process id and its console's text."""
+    """A virtual machine. `directory` has its sockets, its process id and its console's output."""
 
     directory: Path
 
     @property
     def console(self) -> Path:
-        """The output of the guest's kernel and its first process."""
+        """Return the file with the output of the guest's kernel and its first process."""
         return self.directory / "console.log"
 
     @property
     def pid(self) -> int | None:
-        """The process; None when it does not run."""
+        """Return the process id of QEMU; None if it does not run."""
         with suppress(FileNotFoundError, ValueError):
             pid = int((self.directory / "pid").read_text())
             if is_alive(pid) and environment_of(pid).get(MACHINE_MARK) == str(self.directory):
@@ -255,7 +255,7 @@ class VirtualMachine:
         return self.directory / f"{port}.sock"
 
     def last_words(self) -> str:
-        """Return the end of the console's text, for a message."""
+        """Return the last lines of the console, for a message."""
         try:
             lines = self.console.read_text(errors="replace").splitlines()
         except OSError:
@@ -269,9 +269,9 @@ class VirtualMachine:
 
 
 def boot(kernel: GuestKernel, directory: Path, *, start: str, marks: Mapping[str, str] | None = None) -> VirtualMachine:
-    """Start a machine whose root is this machine's, read-only under a scratch layer; it is booting when this returns.
+    """Start a machine that uses this host's root, read-only under a scratch layer. It is still booting at the return.
     `directory`: for its sockets, process id and console; it must exist. `start`: text of the program that the guest
-    executes once it has its root. Raises LabError: QEMU does not start."""
+    executes once it has its root. Raises LabError if QEMU does not start."""
     machine = VirtualMachine(directory)
     if len(os.fsencode(machine.socket(0))) > _SOCKET_PATH_BYTES:
         raise LabError(f"{directory} is too long a name for sockets: choose a shorter one")

@@ -1,4 +1,4 @@
-"""`lab up --nic emulated`: a lab inside a virtual machine, built by the same code as any other."""
+"""`lab up --nic emulated`: a lab inside a virtual machine, built by the same code as any lab."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xenoovs.model.balancer import Balancer
 from xenoovs.model.emit import render_config
 
 MAX_PORTS = 8
-"""MAX_PORTS of eswitch/ports.c."""
+"""The same as MAX_PORTS in eswitch/ports.c."""
 
 MAX_PORT_NAME = 13
 """The wire end of a port has its name and `-w`; IFNAMSIZ is 16 with the closing zero (netdevice(7))."""
@@ -31,10 +31,10 @@ def up(
 ) -> VirtualMachine:
     """Boot a machine and build lab `name` in it; its bridge has no flows yet.
 
-    The first time it downloads a kernel and builds a module for it, which stay in `machine.cache_directory`.
+    The first call downloads a kernel and builds a module for it, which stay in `machine.cache_directory`.
 
-    `guest`: the module that is the first program in the machine, and calls `guest/agent.py` with commands of its own.
-    Raises LabError: something is missing or fails. After any error, also Ctrl-C, the machine is removed again.
+    `guest`: the first Python module of the machine, which calls `run_guest` of guest/agent.py with its commands. Raises
+    LabError if something is missing or fails. After any error, also Ctrl-C, the machine is removed again.
     """
     topology = plan_topology(name, balancer)
     check_ports(topology)
@@ -45,7 +45,7 @@ def up(
 
 
 def check_ports(topology: Topology) -> None:
-    """Raises LabError when the NIC cannot have these ports."""
+    """Raise LabError if the NIC cannot have these ports."""
     if topology.clients.vlans:
         raise LabError("the switches beside the emulated NIC know no VLANs; build the lab without --nic")
     ports = topology.nic_ports
@@ -79,5 +79,5 @@ def _build(balancer: Balancer, lab: Lab, *, guest: str, progress: Progress) -> V
 
 
 def wait_until_ready(machine: VirtualMachine, *, timeout_s: float = BOOT_TIMEOUT_S) -> None:
-    """Wait until the guest runs commands. Raises LabError when it ends, or is not ready in time."""
+    """Wait until the guest runs commands. Raises LabError if it stops, or is not ready in time."""
     run_inside(machine, ["true"], timeout_s=timeout_s, begin_timeout_s=timeout_s)

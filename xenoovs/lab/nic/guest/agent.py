@@ -1,7 +1,7 @@
-"""The first program of the guest after `init.sh`: prepares it, then runs the commands that the host sends.
+"""The first program of the guest after `init.sh`: prepares the guest, then runs the commands that the host sends.
 
-Emulated, a new Python takes seconds to start and to import; so commands of the program that calls this, and Python
-modules, run in forks of this process, which has imported what they need.
+In an emulated machine Python takes seconds to start and to import modules. So `Commands` and Python modules run in
+forks of this process, which has imported what they need.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from xenoovs.lab.nic.machine import PORT_NAME, PORTS
 from xenoovs.lab.runner import Runner
 
 Commands = Mapping[str, Callable[[list[str]], int]]
-"""Functions by name that run in place of a program; each gets the arguments and returns the exit status."""
+"""Functions by the name of the program that they replace. Each gets the arguments and returns the exit status."""
 
 _STEP_S = 0.01
 
 
 class GuestChild:
-    """A running command: a fork of this process for Python, another program otherwise."""
+    """A running command: a fork of this process for Python, else another program."""
 
     def __init__(self, order: Mapping[str, Any], commands: Commands) -> None:
         if order.get("terminal"):
@@ -66,7 +66,7 @@ class GuestChild:
         fcntl.ioctl(self.stdout, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Return the exit status, negative for a signal. Raises TimeoutExpired, as Popen."""
+        """Return the exit status, negative for a signal. Raises TimeoutExpired, as Popen does."""
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while deadline_s is not None and not (found := os.waitpid(self.pid, os.WNOHANG))[0]:
             if time.monotonic() > deadline_s:
@@ -76,11 +76,11 @@ class GuestChild:
 
 
 class NewHost(Exception):
-    """Another process of the host has come, and the end of the one before was not seen."""
+    """Another process of the host has connected, and the guest did not notice that the last one disconnected."""
 
 
 class GuestRunner(Runner):
-    """The runner at a port of the guest: commands may have a terminal, a directory, and files of the host."""
+    """The runner at a port of the guest. Its commands may have a terminal, a directory, and files from the host."""
 
     def __init__(self, port: int, commands: Commands) -> None:
         super().__init__(port, port)
@@ -108,7 +108,7 @@ class GuestRunner(Runner):
 
 
 def _become(order: Mapping[str, Any], commands: Commands) -> None:
-    """Run a command in this process, and end it."""
+    """Run a command in this process, and exit."""
     status = 1
     try:
         os.closerange(3, 4096)
@@ -168,7 +168,7 @@ _LONGEST_WAIT_S = 5.0
 
 
 def serve(device: Path, commands: Commands) -> None:
-    """Run the commands that come by a port, of one host after the other, forever."""
+    """Run the commands that arrive at a port, of one host process after the other, forever."""
     port = os.open(device, os.O_RDWR)
     # As long as no host is connected, reading returns at once; SIGIO says that one has connected (virtio_console.c).
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
@@ -199,8 +199,8 @@ _PORTS = Path("/sys/class/virtio-ports")
 
 
 def run_guest(kernel_root: str, *, modules: Sequence[str], commands: Commands) -> None:
-    """Never returns: the kernel panics when its first process ends, and the machine stops. modules: what commands
-    import sooner or later. None of them may start a thread: forks would lose it."""
+    """Run commands forever: if its first process exits, the kernel panics and the machine stops. `modules`: those that
+    commands import. None of them may start a thread, as forks would not have it."""
     try:
         serving = _start(kernel_root, modules, commands)
     except Exception:  # noqa: BLE001 (the host shows the console when the machine stops)
@@ -214,7 +214,7 @@ def run_guest(kernel_root: str, *, modules: Sequence[str], commands: Commands) -
 
 
 def _start(kernel_root: str, modules: Sequence[str], commands: Commands) -> dict[int, Path]:
-    """The processes that serve a port each, and its device."""
+    """Start a process for each port. Return the devices of the ports by process id."""
     preparing = _fork(partial(prepare, kernel_root))
     for module in modules:
         importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Builds a lab inside the guest: its ports are those of the NIC, and its datapath is the kernel's.
+"""Builds a lab inside the guest, with the ports of the NIC and the kernel's datapath.
 
 `python -m xenoovs.lab.nic.guest.lab NAME MODULE`, the config on stdin; a line of JSON on stdout for each step.
 """
@@ -96,7 +96,7 @@ class GuestLabBuilder(LabBuilder):
 
 
 def _wire_lines(link: Link, *, home: str) -> list[str]:
-    """Return the commands of ip(8) that give a port's wire end the name, MAC and namespace of the far end."""
+    """Return the commands of ip(8) that set a port's wire end to the name, MAC and namespace of the far end."""
     port, far = link.near.interface, link.far
     wire = f"{port}-w"
     lines = [f"link set dev {wire} address {far.mac}"] if far.mac else []

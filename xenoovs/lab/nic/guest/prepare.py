@@ -1,4 +1,4 @@
-"""Prepares a fresh guest for Open vSwitch with the kernel's datapath, and starts it."""
+"""Prepares a new guest for Open vSwitch with the kernel's datapath, and starts Open vSwitch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _made(directory: str) -> str:
 
 
 def start_kernel_ovs(ovs: PrivateOvs, *, settings: Sequence[str]) -> PrivateOvs:
-    """Start `ovs`. `settings`: other_config of Open_vSwitch from the first moment, as `key=value`."""
+    """Start `ovs`. `settings`: other_config of Open_vSwitch, as `key=value`, set before ovs-vswitchd starts."""
     ovs.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     start_database(ovs)
     ovs.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{setting}" for setting in settings))
