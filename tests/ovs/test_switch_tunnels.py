@@ -209,7 +209,7 @@ def test_doctor_names_options_that_cost_megaflows_or_overrule_others(
     for option in ("in_key", "out_key"):
         near.bridge.ovs.vsctl("set", *interface, f"options:{option}=7")
         state, seen, _ = rows(on_near, file)["tun0"]
-        assert (state, seen.endswith(f"{option}=7, which the config has not")) == ("wrong", True)
+        assert (state, seen.endswith(f"{option}=7, which the config does not have")) == ("wrong", True)
         on_near("doctor", file, "--fix", "--yes")
         assert option not in near.bridge.ovs.vsctl("get", *interface, "options")
 

@@ -48,7 +48,7 @@ _Group = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Total:
-    """The sum of the judged hops of a group: only of those with packets, if there are any."""
+    """The sum of a group's judged hops; only of those with packets, if there are any."""
 
     verdict: Verdict
     packets: int

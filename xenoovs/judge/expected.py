@@ -44,8 +44,8 @@ class ExpectedBlock:
         key: the bits that choose the block; mask 0 for all clients.
         hops: next hops of its packets; several only if the block moves.
         is_moving: whether a drain keeps its open connections with their backends; each has its own megaflow.
-        has_answers: whether its backend's answers pass the bridge and belong to the service; those of a remote are
-            another tunnel.
+        has_answers: whether its backend's answers pass the bridge and belong to the service; those of a remote belong
+            to another tunnel.
         megaflows: number for each entry of its service; more than 1 only if paths rewrite source ports.
         locals: port -> local address of the tunnel to a next hop. Several ports share one device.
     """
@@ -106,7 +106,7 @@ def _expected_service(
         entries=tuple(flow.match for flow in service.classify),
         blocks=tuple(_blocks(service, tunnels, live)),
         priority=min(flow.priority for flow in service.classify),
-        # Answers of a remote are another tunnel.
+        # Answers of a remote belong to another tunnel.
         ports=frozenset()
         if service.service.is_remote
         else frozenset(backend.next_hop.port for backend in service.service.backends),
@@ -530,7 +530,7 @@ class AnswerFinder:
         self._cache: dict[tuple[object, ...], tuple[str, ...]] = {}
 
     def find(self, megaflow: Megaflow, internal_ports: Set[str] = frozenset()) -> tuple[str, ...]:
-        """Return the names of these services for a megaflow outside all blocks; empty for ARP, drops and the like."""
+        """Return the names of these services for any megaflow outside all blocks; empty for ARP, drops and the like."""
         fields = match_of(megaflow)
         return self.services(megaflow, fields) if outside_kind_of(megaflow, internal_ports, fields).is_judged else ()
 

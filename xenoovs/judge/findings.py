@@ -468,7 +468,7 @@ def carry_over(earlier: OffloadFindings | None, later: OffloadFindings) -> Offlo
 def part_of(
     findings: OffloadFindings, *, services: Container[str] | None = None, verdicts: Container[Verdict] | None = None
 ) -> OffloadFindings:
-    """Return the findings about some services, with their answers and without other traffic; or with some verdicts."""
+    """Return the findings about some services and their answers, or with some verdicts; None for no restriction."""
     part = findings
     if services is not None:
         part = replace(

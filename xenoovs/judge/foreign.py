@@ -140,7 +140,7 @@ class OverrideCounter:
     def _counters_of(self, megaflow: Megaflow, fields: Fields, service: ExpectedService) -> _OverrideCounters:
         key = service.name, megaflow.in_port, megaflow.actions
         if key not in self._counters and len(self._counters) >= _MAX_OVERRIDES:
-            # Drops stay separate, as they alone are no failure.
+            # Drops stay separate, as only they are no failure.
             key = service.name, None, megaflow.actions if megaflow.actions == ("drop",) else (OTHER_ACTIONS,)
         counters = self._counters.get(key)
         if counters is None:
@@ -175,7 +175,7 @@ def _by_next_hops(blocks: Iterable[ExpectedBlock]) -> _Groups:
 
 
 ExtraBits = tuple[tuple[str, int], ...]
-"""Field name and the bits that none of our flows matches; sorted, none 0."""
+"""Field name and the bits that none of our flows matches; sorted, without fields that have none."""
 
 OwnMask = Callable[[Megaflow], Mapping[str, int] | None]
 """Field -> mask that a megaflow would have with our flows alone; None if unknown."""
@@ -426,7 +426,8 @@ class PreemptingRule:
 def preempting_rules(
     services: Sequence[ExpectedService], filters: Iterable[tuple[str, TcFilter]]
 ) -> tuple[PreemptingRule, ...]:
-    """Return the rules of other programs that packets of blocks meet first. `filters`: of all ingress ports."""
+    """Return the rules of other programs that packets of blocks meet first. `filters`: (device, filter) of all ingress
+    ports."""
     listed = tuple(filters)
     others = [(device, one, one.foreign) for device, one in listed if one.foreign is not None and one.chain == 0]
     if not others:

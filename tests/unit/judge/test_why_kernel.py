@@ -52,7 +52,7 @@ VETH = replace(device("p0", switch_id=None), hw_tc_offload=Feature(is_on=False, 
 ANSWERS = {
     "about the preference of the trial": (
         _answered(95, "requested priority is not supported", is_about_trial=True),
-        "refused-by-driver, possible: the driver refuses preference or chain of the trial...",
+        "refused-by-driver, possible: the driver refuses the preference or chain of the trial...",
     ),
     # Bug: `not-retried`, confirmed: "the NIC accepts the rule now".
     "held as another rule": (

@@ -137,8 +137,8 @@ def _key(host: _Host, certificate: str, path: str) -> CheckResult:
     if isinstance(found, Certificate) and found.public_key != key.public_key:
         return _CERTIFICATE.wrong(f"is not the key of {certificate}", path)
     if host.is_strongswan and not key.is_rsa:
-        # config_tunnel() of its StrongSwanHelper writes `: RSA FILE`.
-        return _CERTIFICATE.wrong("is no RSA key, and ovs-monitor-ipsec gives strongSwan no other ones", path)
+        # config_tunnel() of StrongSwanHelper in ovs-monitor-ipsec writes `: RSA FILE`.
+        return _CERTIFICATE.wrong("is no RSA key, and ovs-monitor-ipsec gives strongSwan no other kind", path)
     if key.is_readable_by_all:
         fix = Fix((("chmod", "600", path),), is_safe=True)
         return _CERTIFICATE.wrong("other users of this host can read it", path, fix)
@@ -153,7 +153,8 @@ def _authority(host: _Host, ports: list[PortState]) -> CheckResult:
     problem, found = _problem(host, path), host.files.certificates.get(path)
     is_trusted = isinstance(found, Certificate) and found.public_key in host.files.authorities
     if problem is None and host.is_strongswan and not is_trusted:
-        # Its section `ca` has no `auto=add`, and the default is `ignore` (ipsec.conf(5)).
+        # The section `ca` that ovs-monitor-ipsec writes has no `auto=add`, and the default is `ignore`
+        # (ipsec.conf(5)).
         copy = ("install", "-m", "644", path, f"{AUTHORITIES}/ovs-cacert.pem")
         fix = Fix((copy, ("ipsec", "rereadcacerts")))
         seen = f"is not in {AUTHORITIES}, and strongSwan ignores the entry of ovs-monitor-ipsec"

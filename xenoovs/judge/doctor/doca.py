@@ -86,7 +86,7 @@ def check_gone_ports(case: DoctorCase) -> Iterator[CheckResult]:
     if case.required is not None and not isinstance(foreign, Unknown) and foreign.gone:
         show = Fix((("ovs-ofctl", "--names", "dump-flows", case.required.bridge),))
         names = first_names(foreign.gone, most=3)
-        yield check.wrong(f"flows of others name port {names}, which it lacks", case.required.bridge, show)
+        yield check.wrong(f"foreign flows name port {names}, which the bridge lacks", case.required.bridge, show)
 
 
 # Connections or hashes: OVS-DOCA offloads the one or the other (NVIDIA DOCA documentation, OVS-DOCA).

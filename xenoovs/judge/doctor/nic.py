@@ -31,7 +31,7 @@ def check_modules(case: DoctorCase) -> Iterator[CheckResult]:
     elif missing := [module for module in TC_MODULES if kernel.modules.get(module) is False]:
         yield check.wrong(f"kernel {kernel.release} lacks {', '.join(missing)}", fix=_modules_fix(kernel.release))
     elif unknown := [module for module in TC_MODULES if module not in kernel.modules]:
-        yield check.unknown(f"it could not be found out whether the kernel has {', '.join(unknown)}")
+        yield check.unknown(f"unknown whether the kernel has {', '.join(unknown)}")
     else:
         yield check.ok(", ".join(TC_MODULES))
 
@@ -62,7 +62,7 @@ def check_same_eswitch(case: DoctorCase) -> Iterator[CheckResult]:
     known = [device for device in devices.values() if not isinstance(device, Unknown)]
     for device in known:
         if device.switch_id is None:
-            yield check.wrong("a port of no eSwitch: no NIC in switchdev mode has it", device.name)
+            yield check.wrong("not on an eSwitch: no NIC in switchdev mode has it", device.name)
     switches = sorted({device.switch_id for device in known if device.switch_id is not None})
     if len(switches) > 1:
         groups = ("/".join(device.name for device in known if device.switch_id == switch) for switch in switches)
@@ -270,7 +270,7 @@ def check_up(case: DoctorCase) -> Iterator[CheckResult]:
         elif link is True:
             yield check.ok("link up", port)
         elif found is not None:
-            yield check.unknown("Open vSwitch does not say whether it has a link", port)
+            yield check.unknown("Open vSwitch reports no link state", port)
 
 
 def check_provider(case: DoctorCase) -> Iterator[CheckResult]:

@@ -51,7 +51,7 @@ def check_running(case: DoctorCase) -> Iterator[CheckResult]:
     if silent:
         check = HostCheck(
             RUNS,
-            "megaflows of the kernel and the NIC go on, a userspace datapath stops, and no new connection is forwarded",
+            "the kernel and the NIC forward by existing megaflows, a userspace datapath stops, new connections fail",
         )
         commands = tuple(dict.fromkeys(command for one in silent for command in one.fix))
         yield check.wrong("; ".join(one.reason for one in silent), fix=Fix(commands))
@@ -74,7 +74,7 @@ def check_settings(case: DoctorCase) -> Iterator[CheckResult]:
 
 def check_leftovers(case: DoctorCase) -> Iterator[CheckResult]:
     """Check for temporary changes that killed runs left behind; each run records them before it makes them."""
-    check = HostCheck("leftovers", "they cost CPU or an entry of the NIC, or are half of a change")
+    check = HostCheck("leftovers", "they cost CPU or a hardware entry, or are a half-finished change")
     if not case.host.is_local or case.database is None:
         return
     fix = Fix((UNDO_LEFTOVERS,), is_safe=True)
@@ -370,9 +370,9 @@ def check_mirrors(case: DoctorCase) -> Iterator[CheckResult]:
 
 def _mirror(case: DoctorCase, mirror: Mirror) -> tuple[CheckState, str]:
     if mirror.snaplen is not None:
-        return CheckState.WRONG, f"copies are shortened to {mirror.snaplen} bytes, which traffic control cannot"
+        return CheckState.WRONG, f"copies are shortened to {mirror.snaplen} bytes, which traffic control cannot do"
     if mirror.output is None:
-        seen = f"copies go to VLAN {mirror.output_vlan}; many drivers cannot add a tag to copies alone"
+        seen = f"copies go to VLAN {mirror.output_vlan}; many drivers cannot add a tag only to copies"
         return CheckState.UNKNOWN, seen
     device = case.device(mirror.output)
     switches = {one.switch_id for one in case.known_devices if one.switch_id is not None}
@@ -387,7 +387,7 @@ def check_fail_mode(case: DoctorCase) -> Iterator[CheckResult]:
     """Check fail_mode (ovs-vswitchd.conf.db(5)): with standalone a learning switch replaces silent controllers."""
     check = HostCheck(
         "fail-mode",
-        "it decides over packets while no controller answers, and after a restart before flows are installed",
+        "it decides about packets while no controller answers, and after a restart until flows are installed",
     )
     for bridge in case.bridges:
         if bridge.fail_mode == "secure":
@@ -404,7 +404,7 @@ def check_fail_mode(case: DoctorCase) -> Iterator[CheckResult]:
 def check_foreign_flows(case: DoctorCase) -> Iterator[CheckResult]:
     """Check the cost of foreign flows that our packets pass."""
     check = HostCheck(
-        "foreign flows", "those that packets of services meet first un-wildcard bits of megaflows, or override blocks"
+        "foreign flows", "flows that packets meet before ours un-wildcard bits of megaflows, or override blocks"
     )
     if case.required is None or not case.bridges:
         return

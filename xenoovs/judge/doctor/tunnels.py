@@ -15,7 +15,7 @@ from xenoovs.judge.doctor.check import WRITE_KEYS, CheckResult, CheckState, Doct
 from xenoovs.judge.doctor.nic import judge_ingress
 from xenoovs.model.tunnel import LINUX_SOURCE_PORTS
 
-_ANSWERS = HostCheck("reflector answers", "without answers nothing is known of the paths, and no block moves")
+_ANSWERS = HostCheck("reflector answers", "without answers the state of the paths is unknown, and no block moves")
 _PROBE_PORT = HostCheck("probe port", "the agent sends probes and receives answers by it")
 _HOST_TOS = HostCheck("TOS of host", "the reflector sends packets with the TOS of probes back, so the remote gets none")
 _TOS = HostCheck("TOS kept", "a fabric with classes would queue probes elsewhere than data")
@@ -55,9 +55,9 @@ def check_reflectors(case: DoctorCase) -> Iterator[CheckResult]:
                 yield _ANSWERS.wrong(remote.problem, remote.name)
                 continue
             if remote.tos is None:
-                yield _ANSWERS.unknown("there was no answer yet", remote.name)
+                yield _ANSWERS.unknown("no answer yet", remote.name)
                 continue
-            yield _ANSWERS.ok("by some path at least", remote.name)
+            yield _ANSWERS.ok("on at least one path", remote.name)
             seen = f"{remote.tos:#04x} came back"
             sent = "as it was sent" if remote.tos == remote.tos_sent else f"{remote.tos_sent:#04x} was sent"
             yield _TOS.judge(remote.tos == remote.tos_sent, f"{seen}, {sent}", remote.name)
@@ -88,7 +88,7 @@ _COPIED = ("tos", "ttl")
 """Options whose value `inherit` copies a field of the inner IP header (ovs-vswitchd.conf.db(5), "Tunnel Options"). Open
 vSwitch matches what it copies (tnl_port_send() of ofproto/tunnel.c)."""
 _SESSION = HostCheck("tunnel BFD", "a remote whose session has gone down gets no clients")
-_UNUSED = HostCheck("tunnel port unused", "who reaches it can send packets to the bridge, whose flows drop them")
+_UNUSED = HostCheck("tunnel port unused", "hosts that reach it can send packets to the bridge, whose flows drop them")
 _LOSING = HostCheck("tunnel port unused", "answers from its remote are lost, as Open vSwitch gives them to this port")
 
 _FLOW = "flow"
@@ -155,17 +155,16 @@ def _check_session(state: PortState) -> CheckResult:
         case "down":
             why = f"no message comes from {remote}; what its bridge needs: `xenoovs tunnels FILE --far-end BACKEND`"
         case "init":
-            why = f"messages come from {remote}, and ours do not reach it: is there a firewall, or a route of one way?"
+            why = f"messages come from {remote}, but ours do not reach it: check firewalls and the route to it"
         case "admin_down":
             why = "another program has switched it off here"
         case _:
-            why = f"{remote} says that it cannot forward"
+            why = f"{remote} reports that it cannot forward"
     return _SESSION.wrong(f"{state.bfd_state}: {why}", state.name)
 
 
 def _interrupts(bridge: BridgeState, wanted: WantedPort) -> str:
-    """Return what a new port interrupts until its flows exist; empty unless a port to all remotes has its answers
-    now."""
+    """Return what is lost until a new port has flows; empty unless a port to all remotes gets those answers now."""
     options = dict(wanted.options)
     if not any(_takes_from(wanted.type, options, port.type, port.options) for port in bridge.ports):
         return ""
@@ -184,7 +183,7 @@ def _check_port(bridge: BridgeState, wanted: WantedPort, state: PortState | None
         if found.get(key) != value
     ]
     surplus = wanted.surplus(found)
-    differs += [f"{key}={found[key]}, which the config has not" for key in surplus]
+    differs += [f"{key}={found[key]}, which the config does not have" for key in surplus]
     if state.type != wanted.type:
         differs.insert(0, f"type {state.type} instead of {wanted.type}")
     if differs:
@@ -210,7 +209,7 @@ _QDISC = HostCheck("tunnel qdisc", "Open vSwitch attaches rules for received tun
 _CHECKSUM = HostCheck("tunnel checksum", "not every NIC makes the outer UDP checksum that the CPU makes")
 _POLICY = HostCheck("IPsec policy", "without it packets of the tunnel leave unencrypted")
 _KEYS = HostCheck("IPsec SA", "without one each way no packet of the tunnel passes")
-_OFFLOAD = HostCheck("IPsec offload", "the NIC encrypts what it encapsulates by an SA with `offload packet` alone")
+_OFFLOAD = HostCheck("IPsec offload", "the NIC encrypts what it encapsulates only by an SA with `offload packet`")
 _PROGRAMS = HostCheck("IPsec programs", "ovs-monitor-ipsec(8) writes the policies, an IKE daemon makes the keys")
 
 _CLIENT_MTU = 1500
@@ -265,7 +264,7 @@ def _check_route(case: DoctorCase, end: TunnelEnd, route: RouteTo, subject: str)
         return _ROUTE.wrong("it is an address of this host", subject)
     if end.is_userspace:
         if home is None:
-            seen = f"by {route.device}, which is no port of a bridge: a userspace datapath sends by its bridges alone"
+            seen = f"by {route.device}, which is no port of a bridge: a userspace datapath sends only by its bridges"
             return _ROUTE.wrong(seen, subject)
         port = case.interface(route.device)
         if port is not None and port.type != "internal" and route.device != home.name:
@@ -306,7 +305,7 @@ def _check_mtu(case: DoctorCase, facts: TunnelFacts, end: TunnelEnd, route: Rout
     need, needs = _needed_mtu(case, facts, end, route)
     if mtu >= need:
         return _MTU.ok(f"{mtu} of {route.device}, needed {need} ({needs})", subject)
-    # Commands of several rows must not undo each other.
+    # All rows of a device set one MTU, so that their commands do not undo each other.
     most = max(
         _needed_mtu(case, facts, other, way)[0]
         for other in facts.ends
@@ -354,7 +353,7 @@ def _check_neighbour(facts: TunnelFacts, end: TunnelEnd, route: RouteTo, subject
     elif end.is_userspace:
         yield _NEIGHBOUR.unknown(f"{hop}: ovs-vswitchd has no MAC yet and loses the first packet", subject)
     elif found is None or found.state in ("INCOMPLETE", "NONE"):
-        yield _NEIGHBOUR.unknown(f"{hop}: not known yet; the first packets go by the CPU", subject, ping)
+        yield _NEIGHBOUR.unknown(f"{hop}: no MAC yet; the CPU forwards the first packets", subject, ping)
     else:
         yield _NEIGHBOUR.judge(found.is_valid, f"{hop}: {found.mac or 'no answer'} ({found.state})", subject, ping)
 
@@ -392,7 +391,7 @@ def _check_programs(facts: TunnelFacts) -> Iterator[CheckResult]:
     missing = [name for name, runs in ((_MONITOR, _MONITOR in facts.programs), ("an IKE daemon", ike)) if not runs]
     seen, restart = f"{' and '.join(missing)} not running on this host", ("systemctl", "restart", "openvswitch-ipsec")
     if ike is None and "charon-systemd" in facts.programs:
-        # It reads swanctl.conf(5); StrongSwanHelper of ovs-monitor-ipsec writes ipsec.conf(5).
+        # charon-systemd reads swanctl.conf(5); StrongSwanHelper of ovs-monitor-ipsec writes ipsec.conf(5).
         fix = Fix((("apt-get", "install", "strongswan-charon"), restart))
         yield _PROGRAMS.wrong(f"{seen}; charon-systemd does not read what {_MONITOR} writes", fix=fix)
     else:

@@ -128,8 +128,7 @@ class _Translation:
         self.actions.append(copy.port or "NORMAL")
 
     def enters_tunnel(self, port: str, headers: Headers) -> None:
-        """Add mask and action of a tunnel port; ECN goes into its outer header (tnl_port_send() of
-        ofproto/tunnel.c)."""
+        """Add mask and action of a tunnel port, which copies ECN outwards (tnl_port_send() of ofproto/tunnel.c)."""
         remote = remote_of_port(port) or IPv4Address(headers.get(Field.TUN_DST))
         self.wildcards.add(Field.NW_TOS, _ECN)
         self.actions.append(f"set(tunnel(tun_id={headers.get(Field.TUN_ID):#x},dst={remote}))")

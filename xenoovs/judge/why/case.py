@@ -53,7 +53,7 @@ MINIFLOW = "dp-extra-info"
 
 
 OFFLOAD_INFO = "dp-offload-info"
-"""A remark of OVS-DOCA, and only of it: why the megaflow is not offloaded."""
+"""A remark that only OVS-DOCA writes: why the megaflow is not offloaded."""
 
 DOCA_LAYER = "doca"
 """Layer (`dp:`) of megaflows that OVS-DOCA offloads; its others have `dp:ovs`."""

@@ -238,7 +238,7 @@ def _chain(case: Case) -> Iterator[Reason]:
 
 
 def _with_reasons(case: Case, listed: Iterable[Reason]) -> Case:
-    # Commands reach the Open vSwitch in question from any shell.
+    # The commands work from any shell, also for an Open vSwitch elsewhere.
     shown = (replace(one, fix=tuple(map(case.evidence.target.text, one.fix))) for one in listed)
     return replace(case, reasons=tuple(shown))
 
@@ -310,7 +310,7 @@ def _comes_from(megaflow: Megaflow, source: IPAddress) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisGroup:
-    """Megaflows with the same verdict for the same reasons: all of blocks, all of answers, or all of no service."""
+    """Megaflows with the same verdict for the same reasons; all are of blocks, of answers, or of no service."""
 
     verdict: Verdict
     reasons: tuple[Reason, ...]
@@ -524,11 +524,11 @@ _CONTRADICTED = (
     "tc -s filter show dev {port} ingress",
     "# `prog/xdp` is a program that gets packets before Open vSwitch:",
     "ip link show dev {port}",
-    "# what reaches the CPU:",
+    "# packets that reach the CPU:",
     "tcpdump -c 20 -ni {port}",
     "# if these are packets of the megaflow and no other program is there, let Open vSwitch install the rules again:",
     "xenoovs why FILE --reinstall",
-    "# if it stays so, report it to the vendor of the driver",
+    "# if that does not help, report it to the vendor of the driver",
 )
 
 
@@ -540,7 +540,7 @@ def _evidence(case: Case, held: HeldRule) -> Iterator[str]:
     else:
         yield f"{counted(state.packets, 'packet')} since the rule was installed, {state.hw_packets} of them in hardware"
     if held.filter is not None:
-        # Imported here: the rest of the tree is not needed.
+        # Imported here, as most runs do not need it.
         from xenoovs.judge.tree import filter_text
 
         yield filter_text(held.filter, case.in_port or "-")

@@ -83,7 +83,7 @@ def _without_entry(case: Case, refusal: Refusal) -> Reason:
     text = f"the kernel did not find what the rule needs: {port} has no ingress qdisc, or the kernel {lacks}"
     first = (
         f"tc qdisc show dev {port}",
-        "# without `ingress` or `clsact`: find out what removed it (NetworkManager, a bond), then:",
+        "# if it has neither `ingress` nor `clsact`, find out what removed it (NetworkManager, a bond), then:",
     )
     fix = (*first, *case.evidence.target.restart, f"modprobe -a {' '.join(_MODULES)}", REVALIDATOR_PURGE)
     return Reason(Cause.NO_INGRESS_QDISC, likelihood, text, (refusal.line,), fix, refusal.source)

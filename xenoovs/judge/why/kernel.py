@@ -59,7 +59,7 @@ def chain_reasons(case: Case) -> Iterator[Reason]:
     if case.verdict is Verdict.SW and is_hop(case.megaflow) and case.is_of_kernel:
         text = (
             "the kernel is built without CONFIG_NET_TC_SKB_EXT: Open vSwitch offloads no megaflow that recirculates "
-            "packets, so neither connection tracking nor hashing by OVN"
+            "packets, as for connection tracking or hashing by OVN"
         )
         seen, fix = f"the config of kernel {kernel.release} does not set it", _OTHER_KERNEL
         source = "lib/dpif-netlink.c, dpif_netlink_set_features()"
@@ -129,7 +129,7 @@ def _unanswered(answer: DriverAnswer, case: Case) -> Reason:
     if answer.error is None:
         text = "the trial proves nothing: the kernel took it as another rule than the one of this megaflow"
     else:
-        text = "the driver refuses preference or chain of the trial, and does not say what it has against the rule"
+        text = "the driver refuses the preference or chain of the trial, and reports nothing about the rule"
     return Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, text, (*_reports(answer), *_rule(case)))
 
 

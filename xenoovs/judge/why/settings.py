@@ -85,7 +85,7 @@ def _datapath(case: Case) -> Iterator[Reason]:
         of_port = f"interface {port.name}: type={port.type}"
         yield Reason(Cause.SOFTWARE_DATAPATH, Likelihood.CERTAIN, text, (*seen, of_port))
         return
-    # A tunnel, whose packets arrive by a port of the same datapath.
+    # Packets of a tunnel arrive by another port of the same datapath.
     bridges = () if case.evidence.database is None else case.evidence.database.bridges
     if not _NIC_TYPES & {port.type for each in bridges if each.datapath_type == kind for port in each.ports}:
         why = f"is a tunnel of datapath {kind}, in which no port is of type dpdk or doca"
@@ -200,7 +200,7 @@ def _main_output(case: Case) -> str:
 
 def _egress(case: Case) -> Iterator[Reason]:
     ingress, bridge = case.evidence.device(case.in_port), case.bridge
-    # The offload table covers the bridge's own port.
+    # The offload table has a reason for the bridge's own port.
     for name in (port for port in case.egress if bridge is None or port != bridge.name):
         device = case.evidence.device(name)
         if device is None or ingress is None or ingress.switch_id is None or device.switch_id == ingress.switch_id:

@@ -135,7 +135,7 @@ ROWS: list[tuple[Mapping[str, str], Mapping[str, Any], str | None, str]] = [
         "wrong: other users of this host can read it => ...",
     ),
     # strongSwan gets RSA keys alone, and takes authorities from its own directory.
-    (BY_NAME, {"files": EC}, KEY, "wrong: is no RSA key, and ovs-monitor-ipsec gives strongSwan no other ones"),
+    (BY_NAME, {"files": EC}, KEY, "wrong: is no RSA key, and ovs-monitor-ipsec gives strongSwan no other kind"),
     (BY_NAME, {"files": EC, "programs": PLUTO}, KEY, "ok: ..."),
     (
         BY_NAME,

@@ -105,7 +105,7 @@ ROWS: Table = {
     (doca.check_gone_ports, "ovsbr1"): {
         "of flows": (
             with_wanted(foreign=ForeignFlows(others=2, gone=("9",))),
-            "wrong: flows of others name port 9, which it lacks -> ...",
+            "wrong: foreign flows name port 9, which the bridge lacks -> ...",
         ),
     },
 }

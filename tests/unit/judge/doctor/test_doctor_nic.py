@@ -103,7 +103,7 @@ ROWS: Table = {
         "up": (GOOD, "ok: link up"),
         "set down": (with_device("p0", is_up=False), "wrong: set down -> ip link set dev p0 up"),
         "no cable": (with_bridge(ports=(interface("p0", 1, link_up=False),)), "wrong: no link: check the cable..."),
-        "unknown": (with_bridge(ports=(interface("p0", 1, link_up=None),)), "unknown: Open vSwitch does not say..."),
+        "unknown": (with_bridge(ports=(interface("p0", 1, link_up=None),)), "unknown: Open vSwitch reports no..."),
         "ovs-vswitchd is dead": (STALE, "unknown: link up, as ovs-vswitchd last reported"),
     },
     (nic.check_on_bridge, "p0"): {
@@ -188,7 +188,7 @@ ROWS: Table = {
     },
     (nic.check_same_eswitch, None): {
         "one": (GOOD, "ok: all ports on a2084c0003ebc008"),
-        "a port of none": (with_device("p1", switch_id=None), "wrong: a port of no eSwitch: no NIC in switchdev..."),
+        "a port of none": (with_device("p1", switch_id=None), "wrong: not on an eSwitch: no NIC in switchdev mo..."),
         "two": (with_device("p1", switch_id="ffff"), "wrong: 2 different ones: p0, p1"),
         "no device": (with_host(devices={"p0": DEVICES["p0"]}), "unknown: p1: the kernel has no device p1"),
     },
@@ -238,7 +238,7 @@ ROWS: Table = {
         "one is missing": (_kernel(ALL | {"cls_flower": False}), "wrong: kernel 6.1 lacks cls_flower"),
         "not found out": (
             _kernel({"cls_flower": True}),
-            "unknown: it could not be found out whether the kernel has act_mirred, act_pedit, act_csum, sch_ingress",
+            "unknown: unknown whether the kernel has act_mirred, act_pedit, act_csum, sch_ingress",
         ),
         "no list": (_kernel(Unknown("no /proc/modules")), "unknown: no /proc/modules"),
         # Bug: Debian has no package of further modules.

@@ -242,7 +242,7 @@ ROWS: Table = {
         "not on it": (_mirror(output="x0"), "wrong: m: copies leave by x0, a second output, which is not on the..."),
         "gone": (_mirror(output="gone"), "unknown: m: copies leave by gone: the kernel has no device gone ->..."),
         "shortened": (_mirror(output="p1", snaplen=64), "wrong: m: copies are shortened to 64 bytes, which..."),
-        "to a VLAN": (_mirror(output_vlan=7), "unknown: m: copies go to VLAN 7; many drivers cannot add a tag to..."),
+        "to a VLAN": (_mirror(output_vlan=7), "unknown: m: copies go to VLAN 7; many drivers cannot add a tag..."),
     },
 }
 

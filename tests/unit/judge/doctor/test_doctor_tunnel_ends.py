@@ -166,7 +166,7 @@ ROWS: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"neighbours": _known(None, "INCOMPLETE")}, "unknown: ..."),
         (
             {"route": RouteTo("p1", LOCAL, gateway="192.0.2.254")},
-            "unknown: 192.0.2.254: not known yet; the first packets go by the CPU -> ...",
+            "unknown: 192.0.2.254: no MAC yet; the CPU forwards the first packets -> ...",
         ),
         # A backend whose MAC changed is a black hole in userspace.
         (
