@@ -145,10 +145,10 @@ def test_what_others_have_changed_and_what_was_removed_is_undone(place: Place, p
     """Without a number it goes back to the last apply, as the bridge has other flows than that."""
     place.bridge.ofctl("del-flows", "table=1")
     said = place.run("history")
-    assert "Bridge ovsbr1 has other flows than 3 applied" in said.out
+    assert "Bridge ovsbr1 does not have the flows of entry 3" in said.out
     assert "`xenoovs apply --rollback 3`" in said.out
     assert place.back() == points[3]
-    assert "Bridge ovsbr1 has what 4 applied." in place.listed()
+    assert "Bridge ovsbr1 has the flows of entry 4." in place.listed()
     place.config.write_text(THIRD)
     assert place.run("remove", place.config, "--yes").status == 0
     assert place.back() == points[3]
@@ -220,7 +220,7 @@ def test_what_was_there_before_the_first_change_is_a_point(place: Place) -> None
     engine = Engine(ManagementSwitch(Endpoint(place.bridge.ovs.db, place.bridge.ovs.directory)))
     engine.apply(engine.plan(parse_config(SMALL_CONFIG, file="my.yaml"), PlanOptions()))
     first = place.apply(SMALL_CONFIG)
-    assert "nothing; it was there" in place.listed()
+    assert "nothing differed" in place.listed()
     place.apply(SMALL_CONFIG)
     place.apply(SECOND)
     assert len(place.entries()) == 2
@@ -271,7 +271,7 @@ def test_a_change_that_is_rolled_back_is_no_entry(place: Place, points: Points) 
     assert (said.status, "was not confirmed within 500ms" in said.err) == (1, True)
     assert place.flows() == points[3]
     assert len(place.entries()) == 3
-    assert "Bridge ovsbr1 has what 3 applied." in place.listed()
+    assert "Bridge ovsbr1 has the flows of entry 3." in place.listed()
 
 
 def test_beside_a_change_that_waits_another_one_is_refused(place: Place, points: Points) -> None:
@@ -324,7 +324,7 @@ def test_weights_of_operators_are_undone_and_named(place: Place, points: Points)
         eventually(lambda: place.run("drain", "dns", "fips3").status == 0, "the agent")
         eventually(lambda: place.flows() != points[3], "the drain")
     drained = place.flows()
-    assert "Bridge ovsbr1 has other flows than 3 applied" in place.listed()
+    assert "Bridge ovsbr1 does not have the flows of entry 3" in place.listed()
     said = place.rollback()
     assert said.out.startswith("rollback to 3: ")
     assert "an agent that starts sets again what operators have set: dns/fips3 drained" in said.err
@@ -341,7 +341,7 @@ def test_a_drain_under_way_is_undone_and_not_finished(place: Place) -> None:
     eventually(lambda: len(place.entries()) == 2, "the change")
     process.kill()
     process.communicate(timeout=PATIENCE_S)
-    assert "Bridge ovsbr1 has what 2 applied." in place.listed()
+    assert "Bridge ovsbr1 has the flows of entry 2." in place.listed()
     said = place.rollback("--no-drain")
     assert said.out.startswith("rollback to 1: ")
     assert place.flows() == first
@@ -365,7 +365,7 @@ def test_killed_before_the_entry_was_written_it_goes_back_to_the_last_one(
         patched.setattr(History, "record", killed)
         assert place.run("apply", place.config, "--yes").status == 130
     assert place.flows() == points[1]
-    assert "Bridge ovsbr1 has other flows than 3 applied" in place.listed()
+    assert "Bridge ovsbr1 does not have the flows of entry 3" in place.listed()
     (place.directory / ".4.json.k2jx").write_text('{"xenoovs_history": 1, ')
     assert place.back() == points[3]
     assert sorted(path.name for path in place.directory.iterdir()) == ["1.json", "2.json", "3.json", "4.json"]

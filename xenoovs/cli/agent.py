@@ -1,4 +1,4 @@
-"""`xenoovs agent` and `xenoovs controller`: health checks, and a bridge that is reconciled; their options."""
+"""The commands `xenoovs agent` and `xenoovs controller`, and their options."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Options:
             )
 
     def check_several(self, bridges: int) -> None:
-        """Check options that are for one bridge. Raises click.UsageError."""
+        """Check the options that need a single bridge. Raises click.UsageError."""
         if bridges > 1 and self.control is not None:
             raise click.UsageError("--control names one socket, but each of several bridges has its own.")
         if bridges > 1 and self.xenoflow_api is not None:
@@ -113,13 +113,13 @@ def control_of(options: dict[str, object]) -> Control:
     """Return the options of a controller, from the values of its parameters."""
     values = {name: options[name] for name in Control.__dataclass_fields__}
     if options["fleet"] and str(options["listen"] or "punix:").startswith("punix:"):
-        # It is that of the store: bridges connect at a unix socket without TLS.
+        # --tls-ca is for the store: bridges connect at a unix socket without TLS.
         values["tls_ca"] = None
     return Control(**values)  # type: ignore[arg-type]
 
 
 def parse_datapath_id(text: str) -> int:
-    """16 hexadecimal digits, as `ovs-vsctl get bridge BR datapath_id` prints them. Raises click.BadParameter."""
+    """Return the number of a datapath id: 16 hexadecimal digits, as ovs-vsctl prints it. Raises click.BadParameter."""
     digits = text.strip('"').removeprefix("0x")
     try:
         number = int(digits, 16)
@@ -181,7 +181,7 @@ def parse_datapath_id(text: str) -> int:
     "--fleet",
     metavar="REMOTES",
     help="Install the services and blocks of the fleet's store at REMOTES, such as ssl:192.0.2.1:6662 or "
-    "unix:/run/xenoovs/fleet.sock, divided by commas; FILE then has no services. `ssl:` needs --tls-key, "
+    "unix:/run/xenoovs/fleet.sock, separated by commas; FILE then has no services. `ssl:` needs --tls-key, "
     "--tls-cert and --tls-ca.",
 )
 @click.option(
@@ -192,7 +192,7 @@ def parse_datapath_id(text: str) -> int:
 @click.option(
     "--dpu",
     metavar="NAME",
-    help="With --fleet: the name of this DPU, with TLS the CN of its certificate; left out: the name of the host.",
+    help="With --fleet: the name of this DPU, with TLS the CN of its certificate; default: the name of the host.",
 )
 @click.option("--metrics-blocks", is_flag=True, help="Export metrics of every block too: thousands of series.")
 @click.option(
@@ -212,8 +212,8 @@ def agent_command(**given: Any) -> None:
     last good one stays in use. With several FILEs each keeps its bridge until a restart. SIGTERM ends the
     agent; the flows stay. Events are logged to stderr.
 
-    With --fleet the agent decides nothing: it installs the blocks of the fleet's store, exactly. Without the store it
-    keeps what it has, also after a reboot, and `xenoovs status` says so.
+    With --fleet the agent decides nothing: it installs exactly the blocks of the fleet's store. While it cannot reach
+    the store, it keeps its flows, also after a reboot, and `xenoovs status` reports that.
 
     `xenoovs status`, `drain`, `weight`, `pause`, `logs` and others talk to it over a unix socket.
     """
@@ -252,9 +252,9 @@ def _run(given: dict[str, Any], control: Control | None) -> None:
 def controller_command(**given: Any) -> None:
     """Run as OpenFlow controller and reconcile the bridge of the config FILE, or those of several FILEs.
 
-    The same as `xenoovs agent`, but the bridge connects to it by OpenFlow 1.4; all other bridges are refused. Health
-    checks where the config has some, the same flows, in atomic bundles, read back. Backends behind a port without link
-    are ejected at once. SIGTERM ends it; the flows stay where the bridge has fail_mode=secure (--attach sets it).
+    Works as `xenoovs agent` does, but the bridge connects to it by OpenFlow 1.4; all other bridges are refused.
+    Backends behind a port without link are ejected at once. SIGTERM ends it; the flows stay if the bridge has
+    fail_mode=secure (--attach sets it).
     """
     _run(given, control_of(given))
 

@@ -1,4 +1,4 @@
-"""`xenoovs agent --fleet`: the connections with the store of a fleet, and the config that an agent begins with."""
+"""`xenoovs agent --fleet`: the connections to the store of a fleet, and the config that the agent starts with."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PATIENCE_S = 2.0
 
 
 class JoinedFleet(NamedTuple):
-    """What an agent begins with. `attach`: makes it a member, within its event loop."""
+    """The config that an agent starts with. `attach`: makes the agent a member of the fleet, within its event loop."""
 
     config: FleetConfig
     attach: Callable[[Agent], None]
@@ -39,7 +39,7 @@ class JoinedFleet(NamedTuple):
 
 @contextmanager
 def joined_fleet(options: Options, places: AgentPaths | None) -> Iterator[JoinedFleet]:
-    """Connect with the store. Without a usable cached view, wait for the first one, for as long as it takes. Raises
+    """Connect to the store. Without a usable cached view, wait for the first one, for as long as it takes. Raises
     ConfigError, ConfigUnreadable, StoreError."""
     assert options.fleet is not None  # noqa: S101  # or nothing is to be joined
     (path,) = options.configs

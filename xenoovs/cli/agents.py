@@ -1,4 +1,4 @@
-"""Runs the agents of one process: their configs, locks, sockets, and what is served beside them."""
+"""Runs the agents of one process, with their configs, locks, sockets and TCP ports."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from xenoovs.controller.mastership import Mastership
 
 _START_GC_THRESHOLD = 2_000_000
-"""A thousand services are more than a million values."""
+"""Above the number of objects of a thousand services, more than a million."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredBridge:
-    """A bridge and its config file. `read`: returns its config. Raises ConfigError, ConfigUnreadable, OtherBridge.
-    `name`: names its socket, lock and run-time state; `--bridge` takes it."""
+    """A bridge and its config file. `read`: returns its config; raises ConfigError, ConfigUnreadable, OtherBridge.
+    `name`: names its socket, lock and run-time state, and is the value of `--bridge`."""
 
     read: Callable[[], ConfigFile]
     path: Path
@@ -82,14 +82,14 @@ def configured_bridges(
     fleet: ConfigFile | None = None,
     check: Callable[[Balancer], None] = lambda _balancer: None,
 ) -> tuple[ConfiguredBridge, ...]:
-    """Return the bridges of one process, each with its config. Of several files only the bridge is read, if possible.
+    """Return the bridges of one process, each with its config. Of several files, only the bridge is read, if possible.
 
     `switch`: the Open vSwitch of this host. `is_controller`: whether bridges connect to this process, also from other
     hosts. `lab`: the lab whose Open vSwitch this is. `fleet`: the config of a member of a fleet, in place of those of
     the files. `check`: called with each config that was read. Raises click.UsageError, ConfigError, ConfigUnreadable,
     LabError, SameBridge.
     """
-    # By OpenFlow, a config that names another bridge later is refused by the controller.
+    # A controller refuses a config that later names another bridge.
     is_bound = len(files) > 1 and not is_controller
     if datapath_id is not None and len(files) > 1:
         raise click.UsageError("--datapath-id is for one bridge: with several, write `datapath_id` in the config.")
@@ -113,7 +113,7 @@ _SWITCH = regex(rb"^switch:.*?(?=^[^\s#]|\Z)", MULTILINE | DOTALL)
 
 
 def _peeked(file: Path) -> Uplinks | None:
-    """Return the bridge of a config without the rest, which may take seconds; None: read all."""
+    """Return the bridge of a config without the rest, which may take seconds; None if all must be read."""
     if not file.is_file() or (found := _SWITCH.search(read_config(file))) is None:
         return None
     with suppress(ConfigError):
@@ -122,7 +122,7 @@ def _peeked(file: Path) -> Uplinks | None:
 
 
 def _config(file: Path, lab: str | None, check: Callable[[Balancer], None], *, bridge: str | None = None) -> ConfigFile:
-    """Return the config in a file. `bridge`: the one that it must keep; None for any."""
+    """Return the config in a file. `bridge`: the only one that it may name; None for any."""
     if lab is not None:
         config = ConfigFile(file, labs().target_of(lab).config_parser())
     else:
@@ -149,7 +149,7 @@ def _may_be_one(one: Uplinks, other: Uplinks) -> bool:
 
 
 def _name(uplinks: Uplinks, switch: ManagementSwitch) -> str:
-    """Return the bridge's own name if it is on this host, so that two agents cannot have it, and commands find it."""
+    """Return the bridge's own name if it is on this host, so that two agents cannot use it, and commands find it."""
     if uplinks.datapath_id is None:
         return uplinks.bridge
     try:
@@ -201,7 +201,7 @@ def run(options: Options, control: Control | None) -> None:
 
 
 def _starting() -> Callable[[], None]:
-    """Search for cycles rarely until the returned function runs; what was made by then is not searched again."""
+    """Collect garbage rarely until the returned function is called; objects made by then are not searched again."""
     usual = gc.get_threshold()[0]
     gc.set_threshold(_START_GC_THRESHOLD)
 
@@ -214,7 +214,7 @@ def _starting() -> Callable[[], None]:
 
 
 def _check_programs(balancer: Balancer, options: Options) -> None:
-    """Refuse programs that may not run: with such probes healthy backends would be down. Raises click.UsageError."""
+    """Refuse programs without --allow-exec: their probes would fail healthy backends. Raises click.UsageError."""
     for service in () if options.allow_exec else balancer.services:
         what = "runs a program when a state changes (notify)" if service.notify is not None else ""
         if service.health is not None and service.health.probe is ProbeKind.EXEC:
@@ -258,8 +258,8 @@ async def run_agents(
     *,
     made: Callable[[Agent], None] = lambda _agent: None,
 ) -> None:
-    """Run agents, and serve each at its own socket, and all of them at the TCP ports of the API and the page, which
-    they share. `made`: called with each."""
+    """Run agents. Serve each at its own socket, and all of them at the TCP ports of the API and the page, which they
+    share. `made`: called with each agent."""
     shown, is_one = dict[str, ServedAgent](), len(opened) == 1
 
     # All agents of this process share its descriptors.
@@ -285,7 +285,7 @@ async def run_agents(
 async def _agent(
     one: OpenedAgent, config: ConfigFile, reach: Reach, switch: ManagementSwitch, options: Options, *, max_probes: int
 ) -> Agent:
-    """Return an agent with all its parts: this is the page that names each of them."""
+    """Return an agent with all its parts, each of which is created here."""
     neighbours, source_ports = Neighbours(), SourcePorts()
     await asyncio.to_thread(neighbours.settle, config.balancer)
     # The engine compares the bridge with the desired state, and changes it.
@@ -313,7 +313,7 @@ async def _agent(
     agent = Agent(config, reached.engine, probe=probe, settings=settings)
     if master is not None:
         share_runtime(agent, master, control=one.control)
-    # Ports and links, by the database of Open vSwitch or by the connection of the bridge.
+    # Ports and links, from the database of Open vSwitch or from the connection of the bridge.
     if reached.ports is None:
         agent.watch_bridge(switch.endpoint.db)
     changed = partial(_changed, agent, reached.ports)
@@ -331,14 +331,14 @@ async def _agent(
         agent.add_task(partial(follow_ipsec, locate, events, wanted=wanted, request_round=again))
         # Paths of tunnels: probes them, and moves blocks between them.
         agent.probe_paths(source_ports, partial(_open_probe_port, switch.endpoint))
-        # Routes of VIPs, and what the BGP speaker makes of them.
+        # Routes of VIPs, and whether the BGP speaker advertises them.
         announcer = Announcer(agent.store, VipRoutes(device_of(one.bridge.name, switch.endpoint)), read_bgp_routes)
         agent.add_task(announcer.run, announcer.follow_bgp)
     return agent
 
 
 def _changed(agent: Agent, read: Callable[[], dict[str, PortState] | None] | None) -> None:
-    """Start a round, as something has changed at the bridge. `read`: its ports, by its connection."""
+    """Start a round after a change of the bridge. `read`: returns its ports, from its connection."""
     if read is not None:
         bridges = None if (ports := read()) is None else {agent.bridge: ports}
         agent.store.dispatch(BridgePorts(bridges))
@@ -357,7 +357,7 @@ def _switch_namespace(endpoint: Endpoint) -> str | None:
 
 
 def _mounts(agent: Agent, options: Options, endpoint: Endpoint) -> tuple[Mount, ...]:
-    """Return what is served beside the API: metrics, page, offload."""
+    """Return what is served besides the API: metrics, page, offload."""
     # The fleet compares the megaflows in hardware during roll-outs.
     is_read = options.fleet is not None or any(where is not None for _, where in options.served)
     pace = SamplePace(options.offload_interval_s)
@@ -367,7 +367,7 @@ def _mounts(agent: Agent, options: Options, endpoint: Endpoint) -> tuple[Mount, 
 
 
 def local_places(switch: ManagementSwitch, options: Options) -> AgentPaths | None:
-    """Return where sockets and locks are; None if there is no place and --once needs none. Raises ListenError."""
+    """Return where sockets and locks are; None if there is no directory and --once needs none. Raises ListenError."""
     try:
         return agent_paths(switch.endpoint, env=os.environ, is_root=os.geteuid() == 0)
     except ListenError:
@@ -383,7 +383,7 @@ def open_sockets(
     options: Options, places: AgentPaths | None, bridges: tuple[ConfiguredBridge, ...], *, is_shared: bool
 ) -> Iterator[tuple[list[OpenedAgent], list[ApiListener]]]:
     """Lock the bridges and open the sockets. Controllers that share a bridge agree by OpenFlow roles, without a lock.
-    With --once nothing is opened and no lock is made, but a lock that another agent holds is an error."""
+    With --once nothing is opened and no lock is made, but it is an error if another agent holds the lock."""
     with ExitStack() as stack:
         agents, ports = list[OpenedAgent](), list[ApiListener]()
         for bridge in bridges:
@@ -413,22 +413,22 @@ def _listen(options: Options, option: str, where: str) -> Listen:
     return Listen(host, port, tls, options.token_file, option, is_readable)
 
 
-# Run-time state that controllers of one bridge share: the lease on the bridge has it, and a file of each of them.
+# Run-time state that controllers of one bridge share: it is in the lease on the bridge, and in a file of each of them.
 
 
 _ADOPT_TIMEOUT_S, _ROUND_TIMEOUT_S = 30.0, 2.0
-"""A bridge that hangs may delay a round for longer, but not that the state is adopted."""
+"""A bridge that hangs may delay a round for longer, but not the adoption of the state."""
 
 
 class SharedRuntimeFile(RuntimeFile):
-    """The file of one controller. What is saved is published; what was published goes before what was saved."""
+    """The run-time state of one controller. Saving it also publishes it; a published state goes before the file."""
 
     def __init__(self, path: Path, mastership: Mastership) -> None:
         super().__init__(path)
         self._mastership = mastership
 
     def load(self) -> Runtime:
-        """Return what was published, else what was saved. Raises StateUnusable."""
+        """Return the published state, or else that of the file. Raises StateUnusable."""
         state = self._mastership.state
         if not state:
             runtime = super().load()
@@ -441,13 +441,13 @@ class SharedRuntimeFile(RuntimeFile):
             raise StateUnusable(path="the lease on the bridge", reason=str(error), renamed=None) from None
 
     def save(self, runtime: Runtime) -> None:
-        """Save and publish it. Blocks; raises OSError, and publishes nothing then."""
+        """Save and publish the state. Blocks. Raises OSError, and then publishes nothing."""
         super().save(runtime)
         self._mastership.publish(render_runtime(runtime).encode())
 
 
 def share_runtime(agent: Agent, mastership: Mastership, *, control: Path | None) -> None:
-    """Let an agent adopt what other controllers publish. `control`: its socket, for the messages of others."""
+    """Make an agent adopt the state that other controllers publish. `control`: its socket, which they name to users."""
     loop = asyncio.get_running_loop()
 
     def adopt(state: bytes) -> None:
@@ -460,7 +460,7 @@ def share_runtime(agent: Agent, mastership: Mastership, *, control: Path | None)
             asyncio.run_coroutine_threadsafe(agent.adopt(runtime), loop).result(_ADOPT_TIMEOUT_S)
             asyncio.run_coroutine_threadsafe(agent.next_round(), loop).result(_ROUND_TIMEOUT_S)
         except (LateError, CancelledError, RuntimeError):
-            # It is adopted, or the agent ends: only the end of its last round was not seen.
+            # The state is adopted, or the agent ends. Only the end of the round was not awaited.
             return
 
     where = "" if control is None else f", --control {control}"

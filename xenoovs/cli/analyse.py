@@ -1,4 +1,4 @@
-"""`xenoovs decision --clients`: how evenly would real clients spread?"""
+"""`xenoovs decision --clients`: how evenly real clients would spread over backends."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _conclusion(spread: Spread) -> tuple[str, str]:
         return "the clients spread worse than by chance, but no other bits are clearly better", "yellow"
     better = f"suggested bits: match: {{bits: [{', '.join(map(str, found.positions))}]}}"
     gain = f"spread {percent(found.after)} instead of {percent(found.before)}"
-    return f"{better}; {gain} for clients that they were not chosen for", "yellow"
+    return f"{better}; {gain} for clients that were not used to choose them", "yellow"
 
 
 def _document(clients: Clients, spreads: tuple[Spread, ...]) -> dict[str, object]:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """How a change is made: the options of `apply`, with --rollback too."""
+    """The options of `apply` that also go with --rollback."""
 
     yes: bool
     dry_run: bool
@@ -165,8 +165,8 @@ def apply_command(
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The description of a change in the history and in messages. `again`: the command that plans again where the
-    bridge has changed meanwhile. `instead`: what to do beside an agent."""
+    """The description of a change in the history and in messages. `again`: the command that plans again if the bridge
+    has changed. `instead`: what to do if an agent reconciles the bridge."""
 
     command: str
     file: str
@@ -176,8 +176,8 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A change that is planned, and what it takes to make it. `where`: how an agent of the bridge is found. `history`:
-    None where no directory for it can be found."""
+    """A planned change, and what is needed to make it. `where`: the options that find an agent of the bridge.
+    `history`: None if there is no directory for it."""
 
     switch: ManagementSwitch
     engine: Engine
@@ -189,7 +189,7 @@ class Work:
 
     @classmethod
     def planned(cls, balancer: Balancer, options: PlanOptions, *, db: str | None, lab: str | None) -> Work:
-        """Plan a change of the bridge of a config. Raises as Engine.plan."""
+        """Plan a change of the bridge of a config. Raises what Engine.plan raises."""
         switch, bridge = reach(db, lab), balancer.uplinks.bridge
         engine = Engine(switch)
         with hinting_partial():
@@ -207,9 +207,9 @@ class Work:
         introduce: Callable[[], None] = lambda: None,
         facts: Mapping[str, object] | None = None,
     ) -> None:
-        """Show the change, ask, make it, write it into the history, and wait for its drains. Beside an agent it is
-        refused before it is shown. `introduce`: prints what comes before the plan. `facts`: what the JSON document has
-        besides the plan."""
+        """Show the change, ask for confirmation, make it, write it into the history, and wait for its drains. If an
+        agent reconciles the bridge, refuse the change before it is shown. `introduce`: prints lines before the plan.
+        `facts`: keys of the JSON document besides the plan."""
         if self.is_due(how) and how.has_rollback:
             refuse_beside_agent(find_places(self.where.db, self.where.lab), self.change.bridge)
         elif self.is_due(how):
@@ -224,12 +224,12 @@ class Work:
             print_json({**plan_document(self.change), **result, **(facts or {})})
 
     def is_due(self, how: ApplyOptions) -> bool:
-        """Return whether the change is to be made, and is none that does nothing."""
+        """Return whether the change must be made: it is not a dry run, and something differs."""
         return not how.dry_run and not self.change.difference.is_empty
 
     def make(self, how: ApplyOptions, output: OutputFormat, words: Words) -> dict[str, object]:
-        """Make the change if it is due, write it into the history, and wait for its drains. `output`: With TEXT, what
-        was done is printed. Returns what the JSON document has of it, besides the plan."""
+        """Make the change if it is due, write it into the history, and wait for its drains. Print what was done if
+        `output` is TEXT. Return the keys of the JSON document besides the plan."""
         change, is_text, is_applied = self.change, output is OutputFormat.TEXT, self.is_due(how)
         later = replace(self.options, rebalance=False, decision=None)
         rounds = DrainRounds(self.engine, self.balancer, later, change)
@@ -241,7 +241,7 @@ class Work:
                 mods = counted(change.difference.flow_mods, "flow-mod")
                 echo(f"done: {mods} in one bundle, read back and verified{recorded}")
         elif not how.dry_run and self.history is not None and not self.history.numbers:
-            # What is there before the first change is a point to go back to.
+            # The state before the first change is an entry too, to go back to.
             with suppress(XenoovsError, OSError):
                 if (entry := self._entry(words)) is not None:
                     self.history.record(entry)
@@ -252,7 +252,7 @@ class Work:
         return {"applied": is_applied, "drained_s": round(waited_s, 3), "history": number}
 
     def _make(self, how: ApplyOptions, rounds: DrainRounds, words: Words) -> int | None:
-        """Make the change and return its number in the history; None: it could not be written there."""
+        """Make the change and return its number in the history; None if it could not be written there."""
         from xenoovs.cli.saved import require_unchanged
 
         change, history, entry = self.change, self.history, None
@@ -266,7 +266,7 @@ class Work:
                 except XenoovsError as error:
                     reason = str(error)
                 now = replace(change, dump=reading.result())
-            # While the user was asked, or another command held the bridge, it may have changed.
+            # The bridge may have changed while the user was asked, or while another command held it.
             require_unchanged(now, change.dump, since="the plan above was made", again=words.again)
             self._send(how, rounds)
             try:
@@ -283,7 +283,7 @@ class Work:
         return None
 
     def _entry(self, words: Words) -> HistoryEntry | None:
-        """Return what the history will have of the change; None without a history. Raises FileUnusable."""
+        """Return the entry of the change for the history; None without a history. Raises FileUnusable."""
         if self.history is None:
             return None
         return self.history.entry(self.change, command=words.command, file=words.file, partial=self.options.partial)
@@ -311,7 +311,7 @@ class Work:
 
 
 _PATIENCE_S = 60.0
-"""How long a round may fail with errors that pass: a busy Open vSwitch answers later, and nothing is lost meanwhile."""
+"""How long rounds may fail with retryable errors: a busy Open vSwitch answers later, and nothing is lost until then."""
 
 
 class DrainRounds:
@@ -331,8 +331,8 @@ class DrainRounds:
         return (self._change.next_s or 1.0) if self.drains else None
 
     def run_next(self) -> None:
-        """Plan again and apply the difference. An error that passes is ignored for a minute. Raises as Engine.plan and
-        Engine.apply."""
+        """Plan again and apply the difference. A retryable error is ignored for a minute. Raises what Engine.plan and
+        Engine.apply raise."""
         try:
             self._run_next()
             self._failed_s = None
@@ -347,11 +347,11 @@ class DrainRounds:
         # Another process may change other services meanwhile, so the flows are read again.
         self._engine.forget()
         self._change = self._engine.plan(self._balancer, self._options, now_s=time.monotonic())
-        # Also where nothing differs: the engine counts the packets of drains that it has applied.
+        # Also if nothing differs: the engine counts the packets of drains that it has applied.
         self._engine.apply(self._change)
 
     def wait(self) -> float:
-        """Run all rounds, with the progress on the terminal. Returns the seconds that it took."""
+        """Run all rounds, with the progress on the terminal. Return the seconds that they took."""
         begun_s = time.monotonic()
         try:
             while (next_s := self.next_s) is not None:
@@ -371,7 +371,7 @@ def _progress(drain: Draining) -> str:
     return f"{drain.service}: {shown_duration(drain.left_s)} left, {drain.connections} new connections"
 
 
-# Back to what was applied earlier, with the same clients at the same backends.
+# Rollback to an earlier change, with the same clients at the same backends.
 
 
 def roll_back(
@@ -386,8 +386,8 @@ def roll_back(
     output: OutputFormat,
 ) -> None:
     """Go back to what an earlier `apply` installed on a bridge: every client gets the backend that it had then.
-    `number`: that of the entry; None: the newest one that differs from what the bridge has. `bridge`: None: the only
-    one that has a history."""
+    `number`: of the entry; None for the newest that differs from the bridge. `bridge`: None for the only one that has a
+    history."""
     history = find_history(bridge=bridge, db=db, lab=lab)
     number = _previous(history, reach(db, lab)) if number is None else number
     entry = history.load(number)
@@ -404,8 +404,8 @@ def roll_back(
 
 
 def _previous(history: History, switch: Switch) -> int:
-    """Return the number of the newest entry that the bridge does not have. Raises click.UsageError: there is none;
-    XenoovsError, OSError: the newest cannot be read, the hint names the next."""
+    """Return the number of the newest entry that differs from the bridge. Raises click.UsageError if there is none;
+    XenoovsError or OSError if the newest cannot be read, with a hint that names the next."""
     damaged: XenoovsError | OSError | None = None
     for number in reversed(history.numbers):
         try:
@@ -429,7 +429,7 @@ def _previous(history: History, switch: Switch) -> int:
 
 
 def _naming(problem: XenoovsError | OSError, hint: str) -> XenoovsError | OSError:
-    """Return the problem with a hint, where it can have one."""
+    """Return the problem, with the hint if it can have one."""
     if isinstance(problem, XenoovsError):
         problem.hint = hint
     return problem

@@ -35,7 +35,7 @@ _SAMPLE_INTERVAL_S = 1.0
 _REQUEST_TIMEOUT_S = 2.0
 _MAX_REQUEST_BYTES = 65_536
 _SLACK_S = 65.0
-"""More than a dump of the datapath may take; until then the guard leaves the decision to this process."""
+"""More than a dump of the datapath may take. The guard waits that much longer, so that this process decides."""
 
 
 def apply_with_rollback(
@@ -55,7 +55,7 @@ def apply_with_rollback(
 
     `rounds`: the drains of the change, which continue meanwhile. `places`: where the socket for `xenoovs confirm` is.
     `confirm_s`: time for the confirmation; None if none is needed. `offloaded_s`: time until all blocks with traffic
-    have to be in hardware; None: they need not. Raises NotConfirmed, NotOffloaded, RolledBack, SwitchError."""
+    have to be in hardware; None if they need not. Raises NotConfirmed, NotOffloaded, RolledBack, SwitchError."""
     # Checked again, as an agent may have started while the user was asked.
     refuse_beside_agent(places, change.bridge)
     before = take_checkpoint(switch, change.bridge)
@@ -72,12 +72,12 @@ def apply_with_rollback(
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal. Not an Exception: click.echo suppresses those, and the change would stay."""
+    """A signal was received. Not an Exception: click.echo suppresses those, and the change would stay."""
 
 
 @contextmanager
 def rolled_back_on_error(guard: RollbackWatchdog) -> Iterator[None]:
-    """Roll back at any end but a normal one, also by a signal. Raises RolledBack after a signal."""
+    """Roll back if the `with` ends by an exception or a signal. Raises RolledBack after a signal."""
 
     def interrupted(number: int, _frame: FrameType | None) -> None:
         raise Interrupted(signal.Signals(number).name)
@@ -100,7 +100,7 @@ def rolled_back_on_error(guard: RollbackWatchdog) -> Iterator[None]:
 
 def require_offload(balancer: Balancer, switch: ManagementSwitch, guard: RollbackWatchdog, *, within_s: float) -> str:
     """Sample the datapath until all blocks are in hardware, or time is up; return the result as a sentence. Raises
-    NotOffloaded: a block with traffic is not in hardware at the end, or the datapath could not be read."""
+    NotOffloaded if a block with traffic is not in hardware at the end, or the datapath could not be read."""
     guard.limit(within_s + _SLACK_S)
     deadline = time.monotonic() + within_s
     try:
@@ -128,7 +128,7 @@ def require_offload(balancer: Balancer, switch: ManagementSwitch, guard: Rollbac
 
 
 def _checked(checker: BlockChecker, deadline: float) -> OffloadFindings:
-    """Check the datapath, again and again until the deadline where it cannot be read. Raises SwitchError."""
+    """Check the datapath; while it cannot be read, retry until the deadline. Raises SwitchError."""
     while True:
         try:
             return checker.check().findings
@@ -143,7 +143,7 @@ def wait_for_confirmation(guard: RollbackWatchdog, sock: socket, rounds: DrainRo
 
     The guard keeps the time, also while this process is stopped (Ctrl-Z).
 
-    Raises NotConfirmed: time is up; RolledBack: the terminal was closed.
+    Raises NotConfirmed if time is up, RolledBack if the terminal was closed.
     """
     guard.limit(within_s)
     has_terminal = sys.stdin.isatty()
@@ -170,7 +170,7 @@ def wait_for_confirmation(guard: RollbackWatchdog, sock: socket, rounds: DrainRo
 
 
 def _answer(sock: socket, guard: RollbackWatchdog) -> bool:
-    """Answer one request as an agent does (`POST /v1/confirm`); return whether it was for that route."""
+    """Answer one request as an agent does; return whether it was `POST /v1/confirm`."""
     paths: list[str] = []
 
     class ConfirmHandler(BaseHTTPRequestHandler):

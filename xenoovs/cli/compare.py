@@ -29,8 +29,8 @@ _DRIVER = regex(r"^(driver|firmware-version): (.+)$", MULTILINE)
 def compare_command(*, before: Path, after: Path, output: OutputFormat) -> int:
     """Compare two records of a host (`xenoovs record`): does the NIC still forward what it did?
 
-    By class of traffic (bridge, port in, ports out, kinds of actions) it shows verdict, share in hardware and packets
-    between the two looks of a record, and reasons that are new. Below are settings, versions and devices that changed,
+    For each class of traffic (bridge, port in, ports out, kinds of actions) it shows verdict, share in hardware and
+    packets between the two samples of a record, and new reasons. Below are settings, versions and devices that changed,
     the most likely causes first. Send the same traffic for both: a class that had packets and has none now is worse,
     unless a new class of its port has some.
 
@@ -38,7 +38,7 @@ def compare_command(*, before: Path, after: Path, output: OutputFormat) -> int:
     """
     records = tuple(map(open_record, (before, after)))
     versions = tuple(map(_versions, records))
-    # Of a record that was cut, or of a port that is gone, there is none to compare.
+    # A record lacks versions if it was cut or a port is gone; only those in both are compared.
     both = versions[0].keys() & versions[1].keys()
     known = ({name: found for name, found in each.items() if name in both} for each in versions)
     comparison = Comparison(*map(_side, records, known))

@@ -27,8 +27,8 @@ from xenoovs.terminal.output import SarifResult, echo, print_table, print_text
 
 @click.command("new")
 @click.argument("template", required=False, metavar="[TEMPLATE|FILE]", shell_complete=complete_template)
-@click.option("--from", "source", metavar="SOURCE", help="Convert FILE, of another load balancer; `-`: standard input.")
-@click.option("--bridge", metavar="BRIDGE", help="With --from: the bridge, where FILE names none.  [default: ovsbr1]")
+@click.option("--from", "source", metavar="SOURCE", help="Convert FILE of another load balancer; `-` for stdin.")
+@click.option("--bridge", metavar="BRIDGE", help="With --from: the bridge, if FILE names none.  [default: ovsbr1]")
 @click.option(
     "--ingress", metavar="PORT", multiple=True, help="With --from: a port where clients enter.  [default: p0]"
 )
@@ -46,7 +46,7 @@ def new_command(
       ovn         the output of `ovn-nbctl lb-list`
       flows       the output of `ovs-ofctl dump-flows`, or flows for `add-flows`
 
-    Every word of FILE is used, or a comment of the result names it with the reason. No config of
+    Every word of FILE is converted, or a comment in the result names it with the reason. No config of
     a load balancer names bridge and ports: give them here, or edit the result. Then `xenoovs validate` checks it.
 
     Exit status 1: FILE cannot be read, or has no service.

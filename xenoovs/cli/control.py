@@ -31,16 +31,14 @@ if TYPE_CHECKING:
     from xenoovs.agent.control.files import AgentPaths
 
 
-_for_option = time_option(
-    "--for", help="End it by itself after TIME, such as 30m, also when the agent was restarted meanwhile."
-)
+_for_option = time_option("--for", help="Revert it after TIME, such as 30m, also if the agent restarts in between.")
 
 
 @agent_command("drain")
 @backend_argument
 @_for_option
 @click.option(
-    "--now", is_flag=True, help="Put it in maintenance: no clients at once, also as the last backend, and no probes."
+    "--now", is_flag=True, help="Put it in maintenance at once: no clients, even as the last backend, and no probes."
 )
 def drain_command(*, words: tuple[str, ...], for_s: float | None, now: bool, where: Where, output: OutputFormat) -> int:
     """Drain BACKEND of SERVICE: its clients go to the other backends, by weight.
@@ -161,7 +159,7 @@ def confirm_command(*, where: Where, output: OutputFormat) -> int:
 
 
 def _may_answer(path: Path) -> bool:
-    """Return whether a process listens there, or whether the user may not find out."""
+    """Return whether a process listens at a socket, or the user has no permission to find out."""
     from xenoovs.switch.endpoint import answers
 
     return path.exists() and (answers(path) or not os.access(path, os.W_OK))
@@ -205,7 +203,7 @@ def logs_command(*, follow: bool, lines: int | None, where: Where, output: Outpu
 
 
 def _follow(client: Client, position: tuple[float, int], output: OutputFormat) -> tuple[float, int]:
-    """Show events after a position until the agent ends. Return the new one: its start, and the number of the last."""
+    """Show events after a position until the agent ends. Return the new position: start of the agent, last number."""
     started_s, last = position
     try:
         now_s = client.ask("events", query={"since": last})["started_s"]

@@ -61,7 +61,7 @@ def decision_command(
     if all were its clients.
     SHARE is the share of the address space, which is exact; LOAD is the share of the listed clients. SPREAD is the
     standard deviation of the load of a block, relative to the mean; BY CHANCE is that of a perfect hash, which cannot
-    split a client either. Other bits are suggested if they also split clients better that they were not chosen for.
+    split a client either. Other bits are suggested if they also suit clients that were not used to choose them.
     Services that balance by source port are skipped: addresses do not contain ports.
 
     Exit status with --diff 0: every client has the same backend, 2: some have another one; with --clients 1: there was
@@ -104,7 +104,7 @@ def decision_command(
 
 
 def _load(path: str) -> Decision:
-    """Raises DecisionMalformed, OSError."""
+    """Return the decision in a file. Raises DecisionMalformed, OSError."""
     from xenoovs.decision.document import parse_decision
 
     try:

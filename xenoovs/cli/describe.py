@@ -46,7 +46,7 @@ _SHOWN_BLOCKS, _SHOWN_EVENTS = 8, 5
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One backend of a server. `override`: what operators have set for it; `events`: the last ones that name it."""
+    """One backend of a server. `override`: of an operator, None without one. `events`: the last that name it."""
 
     row: Row[BackendView]
     blocks: tuple[BlockView, ...]
@@ -67,7 +67,7 @@ def describe_command(*, words: tuple[str, ...], where: Where, config: Path | Non
     Without SERVICE, BACKEND is a name, or the MAC or the address of the server. SERVICE/BACKEND is the same as SERVICE
     BACKEND.
 
-    From the running agent: health, weights, overrides, the last reply of `agent_check`, the last changes, blocks with
+    From the running agent: health, weights, overrides, the last reply of `agent_check`, the last changes, blocks and
     where their megaflows run, traffic, and events. Without an agent, from the bridge and its config: shares, blocks and
     megaflows.
     """
@@ -115,7 +115,7 @@ def _only_agent(where: Where) -> Client | None:
 
 
 def _described(lazy: LazySnapshot, request: dict[str, object]) -> Iterator[Described]:
-    """Yield the backends that are asked for. Raises RequestRefused."""
+    """Yield the requested backends. Raises RequestRefused."""
     snapshot = lazy.snapshot()
     chosen = _chosen(_backends_of(snapshot), request)
     overrides = {one.name: one for one in snapshot.overrides}
@@ -128,7 +128,7 @@ def _described(lazy: LazySnapshot, request: dict[str, object]) -> Iterator[Descr
 
 
 def _chosen(backends: list[tuple[str, Backend]], request: dict[str, object]) -> set[tuple[str, str]]:
-    """Return the names of the backends that are asked for. Raises RequestRefused."""
+    """Return the names of the requested backends. Raises RequestRefused."""
     from xenoovs.agent.servers import find_server, unknown
 
     if "service" not in request:
@@ -143,7 +143,7 @@ def _chosen(backends: list[tuple[str, Backend]], request: dict[str, object]) -> 
 
 
 def _backends_of(snapshot: Snapshot) -> list[tuple[str, Backend]]:
-    """Return the backends of a snapshot as those of a config, as far as it takes to find one server among them."""
+    """Return the backends of a snapshot as those of a config, with the values by which a server is found."""
     from xenoovs.model.balancer import Backend
     from xenoovs.model.next_hop import UNCHANGED, UNKNOWN_MAC, parse_next_hop
 
@@ -162,7 +162,7 @@ def _is_about(event: Event, service: str, backend: str) -> bool:
     return f"{service}/{backend}" in str(facts.get("backends", "")).split(",")
 
 
-# What is known.
+# The facts, from the agent or from the bridge.
 
 
 def _from_agent(client: Client) -> LazySnapshot:
@@ -191,11 +191,11 @@ def _from_bridge(
     from xenoovs.evidence.collector import Collector
 
     checker = block_checker(balancer, Collector(switch, target=target))
-    # Not as the config says, but as the bridge is: an agent that was killed may have drained a backend.
+    # From the bridge, not from the config: an agent that was killed may have drained a backend.
     observed = switch.dump_flows(balancer.uplinks.bridge)
     decision, transition = read(observed, balancer)
     if {made.service_id for made in checker.program.services} <= {service_id for service_id, _ in decision.services}:
-        # Without it where blocks are with a server that the config does not have any more.
+        # It fails if a server that the config no longer has still has blocks; then the checker's program stays.
         with suppress(CompileError):
             program = compile_program(balancer, decision, transition, ofports=drain_ports(observed))
             checker = replace(checker, program=program)

@@ -1,4 +1,4 @@
-"""`xenoovs doctor`: is this host ready for hardware offload, and what would make it so?"""
+"""`xenoovs doctor`: checks whether this host is ready for hardware offload, and fixes what is not."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def doctor_command(
     rules are back. A datapath in user space forwards nothing from the end of the old ovs-vswitchd until then. Meters
     are not restored. Bridges of OVN are left to ovn-controller. It is completed also if this command is killed.
 
-    --set asks too, and refuses where a restart could lose more than some packets. If it is interrupted or killed, the
+    --set asks too, and refuses if a restart could lose more than some packets. If it is interrupted or killed, the
     restart is completed.
 
     Exit status 0: nothing is wrong, 2: something is, 1: it could not check, or a fix failed. With --set, 0: offload is
@@ -202,7 +202,7 @@ def _fix(
     from xenoovs.switch.planned_restart import RESTART_WARNING
 
     document: dict[str, Any] = {}
-    # First of all, as nothing is begun if a restart is impossible.
+    # First of all, so that nothing is changed if a restart is impossible.
     order = restart_order(question.endpoint, question.lab) if restart_ovs else None
     if fixes := safe_fixes(checks):
         show("\nsafe to do now:\n" + "\n".join(f"  {each.command(question.target)}" for each in fixes))
@@ -238,7 +238,7 @@ def _set_offload(question: Question, show: Callable[[str], None], *, wanted: boo
     if setting.is_as(wanted=wanted):
         show(f"offload is {word} already: set, and in effect")
         return {"offload": word, "restarted": None}
-    # First of all, as nothing is begun if a restart is impossible.
+    # First of all, so that nothing is changed if a restart is impossible.
     order = restart_order(question.endpoint, question.lab)
     setting.require_safe(wanted=wanted)
     value = "true" if wanted else "false"
@@ -295,7 +295,7 @@ def _show_checks(checks: tuple[CheckResult, ...], target: CommandTarget) -> None
                 echo("       (--fix does it)")
 
 
-# What the checks need to know: of the config, of the switch, of the lab and of the agent.
+# The facts that the checks need, from the config, the switch, the lab and the agent.
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,7 @@ class Question:
         return replace(case, required=self._wanted(program, foreign, host))
 
     def _on_bridge(self, balancer: Balancer, host: HostFacts) -> tuple[Program, Fact[ForeignFlows]]:
-        """Return the program of the config on its bridge, where drains may go on, and the flows of others there."""
+        """Return the program of the config with the drains of its bridge, and the foreign flows there."""
         bridge = balancer.uplinks.bridge
         try:
             if isinstance(host.daemon, Unresponsive):
@@ -372,7 +372,7 @@ class Question:
             yield RequiredTunnel(tunnel.name, remotes if tunnel.probe else (), has_source_ports, probe_port)
 
     def _keys(self, balancer: Balancer) -> tuple[RequiredKey, ...]:
-        # The files with keys are of the host itself.
+        # A record has no files with keys: they are on the host itself.
         if is_replaying() or all(tunnel.ipsec is None for tunnel in balancer.switch_tunnels):
             return ()
         from xenoovs.cli.ipsec import required_keys
@@ -386,7 +386,7 @@ class Question:
         from xenoovs.agent.control.files import agent_paths
 
         if is_replaying():
-            return Unknown("a record does not have what the agent says")
+            return Unknown("a record has no answers of the agent")
         try:
             places = agent_paths(self.endpoint, env=os.environ, is_root=os.geteuid() == 0)
             path = places.running(balancer.uplinks.label)
@@ -394,7 +394,7 @@ class Question:
                 return Unknown("no agent runs, which would probe the paths")
             found = Client(path).ask("paths")["remotes"]
         except XenoovsError as error:
-            return Unknown(f"the agent does not say: {error}")
+            return Unknown(f"the state of the remotes is unknown: {error}")
         keys = ("name", "problem", "tos", "tos_sent", "returned")
         return tuple(RemoteAnswers(*(each[key] for key in keys)) for each in found)
 
@@ -415,7 +415,7 @@ class Question:
 
 
 def _ends(host: HostFacts, balancer: Balancer | None) -> tuple[TunnelEnd, ...]:
-    """Return the tunnels of Open vSwitch: those of the config's bridge, else of all bridges."""
+    """Return the tunnels of Open vSwitch: those of the config's bridge, or without a config of all bridges."""
     if isinstance(host.database, Unknown):
         return ()
     remotes = {} if balancer is None else remotes_of(balancer)
@@ -428,7 +428,7 @@ def _ends(host: HostFacts, balancer: Balancer | None) -> tuple[TunnelEnd, ...]:
 
 
 def _preempting(program: Program, host: HostFacts) -> tuple[PreemptingRule, ...]:
-    """Return the rules of other programs that packets of services meet before those of Open vSwitch."""
+    """Return the rules of other programs that match packets of services before Open vSwitch's rules do."""
     devices = () if isinstance(host.devices, Unknown) else host.devices.values()
     rules = ((device.name, device.rules) for device in devices if not isinstance(device.rules, Unknown))
     filters = [(name, one) for name, found in rules for one in found.filters]

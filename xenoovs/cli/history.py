@@ -1,4 +1,4 @@
-"""`xenoovs history`: what commands have applied to a bridge, and when; the files that hold it."""
+"""`xenoovs history`: what commands have applied to a bridge, and when; the files of the history."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PATIENCE_S, _STEP_S = 3.0, 0.05
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What commands have applied to one bridge, as a directory with one file an entry; the newest 20 stay."""
+    """The changes that commands have applied to one bridge: a directory with one file per entry, the newest 20."""
 
     bridge: str
     directory: Path
@@ -60,13 +60,13 @@ class History:
             raise NotInHistory(bridge=self.bridge, number=number, present=self.numbers) from None
 
     def names(self) -> Mapping[int, str]:
-        """Return the names of services, by id, when a command last changed the bridge."""
+        """Return the names of services by id, as of the last change by a command."""
         with suppress(XenoovsError, OSError):
             return self.load(max(self.numbers, default=0)).names
         return {}
 
     def entry(self, change: Change, *, command: str, file: str, partial: bool) -> HistoryEntry:
-        """Return the next entry, for a change that is to be applied. Raises FileUnusable."""
+        """Return the next entry, for a change that will be applied. Raises FileUnusable."""
         from xenoovs.cli.saved import entry_of
 
         number = max(self.numbers, default=0) + 1
@@ -81,14 +81,14 @@ class History:
         for old in self.numbers[:-MAX_ENTRIES]:
             self._path(old).unlink(missing_ok=True)
         for unfinished in self.directory.glob(".*.json.*"):
-            # Of a command that was killed while it wrote.
+            # Left by a command that was killed while it wrote.
             unfinished.unlink(missing_ok=True)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other commands from changing the bridge within a `with`. The kernel ends that however the process ends.
+        """Lock the bridge against changes by other commands. The kernel releases the lock however the process ends.
 
-        Where no directory can be made, as on a full disk, nothing is held.
+        If the directory cannot be made, as on a full disk, there is no lock.
 
         Raises ChangeUnderWay.
         """
@@ -105,7 +105,7 @@ class History:
                 os.close(descriptor)
 
     def _make_directory(self) -> None:
-        # One by one, as `mode` is for the last directory alone.
+        # One by one, as `mode` applies only to the last directory.
         self.directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.directory.mkdir(mode=0o700, exist_ok=True)
 
@@ -126,7 +126,7 @@ class History:
 
 
 def history_of(where: Where, bridge: str) -> History | None:
-    """Return the history of a bridge; None where no directory for it can be found."""
+    """Return the history of a bridge; None if there is no directory for it."""
     try:
         return History(bridge, find_places(where.db, where.lab).history(bridge))
     except ListenError:
@@ -134,7 +134,7 @@ def history_of(where: Where, bridge: str) -> History | None:
 
 
 def find_history(*, bridge: str | None, db: str | None, lab: str | None) -> History:
-    """Return the history of a bridge; without a name, that of the only one that has a history. Raises click.UsageError,
+    """Return the history of a bridge; without a name, that of the only bridge with a history. Raises click.UsageError,
     LabError, ListenError."""
     places = find_places(db, lab)
     if bridge is not None:
@@ -155,7 +155,7 @@ def histories(places: AgentPaths) -> list[History]:
 
 
 def is_installed(switch: Switch, entry: HistoryEntry) -> bool:
-    """Return whether a bridge has what an entry of its history has applied; drains may still go on. Raises
+    """Return whether a bridge has the flows of an entry of its history, except those of drains that still go on. Raises
     XenoovsError."""
     from xenoovs.compile.read import is_of_drain
     from xenoovs.decision.decision import Decision, compare
@@ -186,7 +186,7 @@ PREVIOUS = "the last change"
 
 
 class EntryNumber(click.IntRange):
-    """The type of a number of an entry; PREVIOUS, which an option without a value has, becomes 0."""
+    """The type of an entry's number. PREVIOUS, the value of an option without one, becomes 0."""
 
     name = "number of an entry"
 
@@ -198,7 +198,7 @@ number_argument = click.argument(
     "number", required=False, type=EntryNumber(min=1), shell_complete=complete_history_number
 )
 bridge_option = click.option(
-    "--bridge", metavar="NAME", shell_complete=complete_history_bridge, help="The bridge, where several have a history."
+    "--bridge", metavar="NAME", shell_complete=complete_history_bridge, help="The bridge, if several have a history."
 )
 
 
@@ -217,7 +217,7 @@ def history_command(
 ) -> int:
     """Show what `apply` did to a bridge, or to each one: when, by whom, and what changed.
 
-    With NUMBER: print the config of that entry in normal form, as YAML; with -o json all that is stored of it.
+    With NUMBER, print the config of that entry as YAML, in normal form; with -o json, the whole entry.
 
     The newest 20 entries are stored, readable only by the user who applied them. Changes that an agent makes
     are in its log (`xenoovs logs`).
@@ -234,7 +234,7 @@ def history_command(
 
 
 def _show_history(history: History, db: str | None, lab: str | None, output: OutputFormat) -> int:
-    """Print the entries of a bridge, and whether it has what the last one applied. Return the exit status."""
+    """Print the entries of a bridge, and whether it has the flows of the last one. Return the exit status."""
     entries: list[HistoryEntry] = []
     unusable: list[str] = []
     for each in history.numbers:
@@ -266,12 +266,12 @@ def _show_history(history: History, db: str | None, lab: str | None, output: Out
 
 
 def _standing(bridge: str, last: int, *, is_there: bool) -> str:
-    """Return whether the bridge has what was applied last, as a sentence."""
+    """Return, as a sentence, whether the bridge has the flows of the last entry."""
     if is_there:
-        return f"Bridge {bridge} has what {last} applied."
+        return f"Bridge {bridge} has the flows of entry {last}."
     return (
-        f"Bridge {bridge} has other flows than {last} applied: an agent, another program, or a command that did not "
-        f"end, has changed them. `xenoovs apply --rollback {last}` goes back to {last}."
+        f"Bridge {bridge} does not have the flows of entry {last}: an agent, another program, or a command that did "
+        f"not finish has changed them. `xenoovs apply --rollback {last}` goes back to entry {last}."
     )
 
 

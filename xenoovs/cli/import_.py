@@ -13,7 +13,7 @@ from xenoovs.migrate.draft import Draft, DraftSwitch, render
 from xenoovs.terminal.output import echo
 
 _LARGEST = 16 << 20
-"""Bytes of a source; no config of people is larger."""
+"""Most bytes of a source; configs that people write are smaller."""
 
 
 class Source(Enum):

@@ -1,4 +1,4 @@
-"""IPsec of the tunnels in a config: the keys that Open vSwitch gets."""
+"""The IPsec keys of a config's tunnels, which Open vSwitch gets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xenoovs.switch.ovsdb import has_options, write_options
 
 
 def key_options(ipsec: Ipsec) -> dict[str, str]:
-    """Return the options of an interface for its remote. Raises FileUnusable."""
+    """Return the options for IPsec of a tunnel's interface. Raises FileUnusable."""
     if ipsec.psk_file is not None:
         return {"psk": _read_key(Path(ipsec.psk_file))}
     found = {"remote_cert": ipsec.remote_cert, "remote_name": ipsec.remote_name}
@@ -35,7 +35,7 @@ def _read_key(path: Path) -> str:
 
 
 def required_keys(balancer: Balancer, endpoint: Endpoint) -> Iterator[RequiredKey]:
-    """Yield what the ports of tunnels with IPsec need, and whether Open vSwitch has it."""
+    """Yield the key that each tunnel port with IPsec needs, and whether Open vSwitch has it."""
     for port, ipsec in _ports_with_ipsec(balancer):
         has_key: Fact[bool]
         try:
@@ -48,7 +48,7 @@ def required_keys(balancer: Balancer, endpoint: Endpoint) -> Iterator[RequiredKe
 
 
 def write_keys(balancer: Balancer, endpoint: Endpoint) -> None:
-    """Give Open vSwitch the keys that it lacks. Raises FileUnusable, SwitchError."""
+    """Write the keys that Open vSwitch lacks. Raises FileUnusable, SwitchError."""
     for port, ipsec in _ports_with_ipsec(balancer):
         options = key_options(ipsec)
         if not has_options(endpoint, port, options):

@@ -1,4 +1,4 @@
-"""`xenoovs lint`: can the NIC take these flows, and what will they cost?"""
+"""`xenoovs lint`: checks whether the NIC can offload flows, and what they cost."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Lint:
         return any(finding.cost is CostKind.TABLE_FULL for finding in self.costs)
 
     def results(self) -> Iterator[ProgramOffload]:
-        """Yield what was checked."""
+        """Yield the results for the config and for --flows."""
         yield from (result for result in (self.program, self.dump) if result is not None)
 
 
@@ -154,7 +154,7 @@ def lint_command(
     Answers to ARP and neighbour discovery are software by design and not counted. Nor are flows of other programs that
     drop tagged packets, as OVN has them.
 
-    Exit status 0: the NIC can take all flows, but those whose tunnel the CPU encrypts as the config says, 2: not all,
+    Exit status 0: the NIC can take all flows except those whose tunnel the CPU encrypts as the config says, 2: not all,
     or its table is too small, 1: it could not check.
     """
     if flows is None:
@@ -198,7 +198,7 @@ def lint_command(
 def _foreign_cost(
     balancer: Balancer, program: Program, foreign: tuple[Flow, ...], version: Version
 ) -> tuple[CostFinding, ...]:
-    """Return what foreign flows cost that our packets pass, predicted with and without them."""
+    """Return the entries that foreign flows cost, predicted for packets of the services with and without them."""
     from xenoovs.judge.doctor.foreign_flows import ForeignCost, foreign_flows
 
     found = foreign_flows(balancer, program, foreign, version=render_version(version))
@@ -214,7 +214,7 @@ def _foreign_cost(
 
 
 def _recorded(bridge: str | None) -> tuple[tuple[Flow, ...], Mapping[int, OpenFlowGroup], str | None]:
-    """Return the flows and groups of a bridge of the record, None: of its only one, and the version of Open vSwitch."""
+    """Return flows, groups and the version of Open vSwitch from the record. `bridge`: None for its only one."""
     from xenoovs.switch.management import Ofctl
     from xenoovs.switch.vswitchd import read_version
 
@@ -303,7 +303,7 @@ def _show_evidence(result: Offloadability) -> None:
 
 
 def _findings(lint: Lint, at_least: Offload, file: str) -> Iterator[SarifResult]:
-    """Yield what is wrong, or would be; `file`: the config or the dump that is checked."""
+    """Yield the findings for SARIF. `file`: the config or the dump that was checked."""
     for result in lint.results():
         for reason in reasons(result.flows, at_least=at_least):
             offload = reason.result.offload
@@ -328,7 +328,7 @@ def _conclusion(lint: Lint) -> str:
         parts.append(f"foreign flows: {describe(lint.dump) if lint.dump.flows else 'none'}")
     elif lint.dump is not None:
         parts.append(f"dump: {describe(lint.dump)}")
-    # NVIDIA's fork has version numbers of its own, and the table has none of them.
+    # NVIDIA's fork has its own version numbers, which the table does not have.
     version = "" if lint.profile.is_doca else f", Open vSwitch {render_version(lint.version)}"
     return f"{lint.profile.value}{version}: {'; '.join(parts)}"
 

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _JSON = regex(r"(?:^| )(?:-[a-zA-Z]*o ?|--output[ =])json(?: |$)")
-"""`-o json`, in all its spellings; wrong usage is found before click reads it."""
+"""`-o json` in all its spellings: click may find wrong usage before it has read the option."""
 
 _REDELIVERY_S = 0.01
 
-# As `--help` shows them, each with its one line, so that help imports no command.
+# The lines of `--help`, here so that help imports no command.
 GROUPS = {
     "Config": {
         "new": "Print a template, or convert another balancer's config.",
@@ -53,7 +53,7 @@ GROUPS = {
         "verify-offload": "Check for each block whether the NIC forwards its packets.",
         "why": "Explain why megaflows are not in hardware; how to fix it.",
         "doctor": "Check and fix the host for offload; restart Open vSwitch.",
-        "record": "Record what the host says about offload, in one file.",
+        "record": "Record the state of offload on this host, in one file.",
         "compare": "Compare two records: which traffic left the NIC, and why.",
         "measure": "Measure packet rate, latency and loss; draw reports.",
         "lab": "Run a whole test network on this machine, without a NIC.",
@@ -87,7 +87,7 @@ _MODULES = {name: f"xenoovs.cli.{name.replace('-', '_')}" for name in COMMANDS} 
 
 
 class _Root(LazyGroup):
-    """Has help of one screen; `help`, with the environment and the exit statuses, is that of the man page."""
+    """The group of all commands. Its --help fits on one screen; the man page has all of `help`."""
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)
@@ -132,7 +132,7 @@ def cli() -> None:
 
     \b
     Environment:
-      XENOOVS_CONFIG  the config FILE of commands that need one and get none; else it is that of the lab, or
+      XENOOVS_CONFIG  the config FILE if a command needs one and none is given; without it, that of the lab, or
                       /etc/xenoovs/config.yaml
       XENOOVS_LAB     the lab of commands without --lab and --db
 
@@ -157,14 +157,14 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the console script; never returns."""
     status = run(list(sys.argv[1:] if arguments is None else arguments))
-    # Else the interpreter searches all that was imported for cycles as it ends: an eighth of a command's time.
+    # Without it, the interpreter searches all imported objects for cycles as it ends: an eighth of a command's time.
     gc.freeze()
     sys.exit(status)
 
 
 @contextmanager
 def _redelivering_interrupts() -> Iterator[None]:
-    """Send SIGINT again where Python drops a KeyboardInterrupt: in a `__del__`, as of Popen, or a callback."""
+    """Send SIGINT again if Python drops a KeyboardInterrupt, as in Popen's `__del__` or in a callback."""
     before = sys.unraisablehook
 
     def hook(dropped: sys.UnraisableHookArgs) -> None:
@@ -195,7 +195,7 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
-        # Blocked since the start of the process; a Ctrl-C that came meanwhile is raised here.
+        # Blocked since the start of the process; a Ctrl-C since then is raised here.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
         status = cli.main(args=arguments, prog_name="xenoovs", standalone_mode=False, obj=tuple(arguments))
         sys.stdout.flush()
@@ -216,7 +216,7 @@ def _run(arguments: list[str]) -> int:
         return fail(problem, EXIT_INTERRUPTED, text="interrupted")
     except OSError as error:
         if error.filename is None:
-            # It takes no more, so nothing may be flushed to it at the end (Python docs, signal module).
+            # The output is closed, so nothing may be flushed to it at the end (Python docs, signal module).
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):

@@ -28,7 +28,7 @@ PRELOADED = (
     "xenoovs.cli.saved",
     "xenoovs.agent.runtime_file",
 )
-"""What commands import when they run."""
+"""Modules that commands import when they run."""
 
 
 def read_first_config() -> None:

@@ -56,8 +56,8 @@ _EXPIRED = (
 @dataclass(frozen=True, slots=True)
 class DatapathCheck:
     """The result of one check. `remarks`: what could not be read, and what explains the findings. `origins`: the flows
-    behind anomalous megaflows, by ufid. `expired`: why there is no megaflow although the flows counted packets; empty:
-    they counted none."""
+    behind anomalous megaflows, by ufid. `expired`: why there is no megaflow although the flows counted packets; empty
+    if they counted none."""
 
     findings: OffloadFindings
     remarks: tuple[str, ...] = ()
@@ -67,14 +67,14 @@ class DatapathCheck:
 
 @dataclass(frozen=True, slots=True)
 class BlockChecker:
-    """Checks the blocks of one bridge repeatedly. `remarks`: on its flows."""
+    """Checks the blocks of one bridge repeatedly. `remarks`: about its flows."""
 
     collector: Collector
     program: Program
     remarks: tuple[str, ...] = ()
 
     def check(self, *, is_listing: bool = False) -> DatapathCheck:
-        """Check the megaflows of this moment; with `is_listing` list them all. Raises SwitchError."""
+        """Check the current megaflows. `is_listing`: whether the findings list all of them. Raises SwitchError."""
         from xenoovs.switch.vswitchd import read_version
 
         balancer, services = self.program.balancer, expected_services(self.program)
@@ -129,14 +129,14 @@ class BlockChecker:
 
 
 def block_checker(balancer: Balancer, collector: Collector) -> BlockChecker:
-    """Read the flows of the bridge and compile the config. Raises SwitchError, CompileError."""
+    """Return a checker of the config, compiled onto the flows of the bridge. Raises SwitchError, CompileError."""
     observed = collector.switch.dump_flows(balancer.uplinks.bridge)
     program = compile_onto(balancer, observed)
     return BlockChecker(collector, program, missing_remarks(program, observed, collector.target))
 
 
 def missing_remarks(program: Program, observed: Iterable[ObservedFlow], target: CommandTarget) -> tuple[str, ...]:
-    """Return a remark if flows are missing on the bridge, as then traffic does not lead to the expected megaflows."""
+    """Return a remark if the bridge lacks flows of the config: traffic then does not make the expected megaflows."""
     from xenoovs.judge.traffic import missing_flows
 
     missing = missing_flows(program, observed)
@@ -216,9 +216,9 @@ _MAX_TRACING_S = 20.0
 def _traced(
     findings: BridgeFindings, state: BridgeState, collector: Collector, ports: Set[str] | None
 ) -> tuple[BridgeFindings, list[tuple[Megaflow, str]]]:
-    """Trace the links that are judged, those in software first. Return their flows, and what each trace prints. At most
-    100 links and 20 s, as ovs-vswitchd traces in its main thread. `ports`: only links that leave by one of these; None:
-    all. Raises SwitchError."""
+    """Trace the judged links, those in software first. Return the findings with their flows, and the text of each
+    trace. At most 100 links and 20 s, as ovs-vswitchd traces in its main thread. `ports`: trace only links that leave
+    by one of these; None for all. Raises SwitchError."""
     from xenoovs.judge.trace import parse_visited
 
     texts = list[tuple[Megaflow, str]]()
@@ -241,7 +241,7 @@ def _traced(
             links[number] = replace(links[number], flows=parse_visited(text))
         traced += 1
     if gone:
-        # It has ended meanwhile, or this version cannot trace its fields.
+        # The megaflow no longer exists, or this version cannot trace its fields.
         remarks.append(f"ofproto/trace failed for {counted(gone, 'megaflow')}, so their flows are not named")
     if traced < len(judged):
         remarks.append(f"{counted(len(judged) - traced, 'more megaflow')} not traced; those in software were first")
@@ -249,7 +249,7 @@ def _traced(
 
 
 def _with_logical_flows(findings: BridgeFindings, state: BridgeState) -> BridgeFindings:
-    """Ask OVN about the cookies of the flows. Raises SwitchError."""
+    """Return the findings with OVN's logical flows, by the cookies of the flows. Raises SwitchError."""
     from xenoovs.switch.ovsdb import read_logical_flows
 
     if state.ovn is None or not state.ovn.is_owner:
@@ -262,7 +262,7 @@ def _with_logical_flows(findings: BridgeFindings, state: BridgeState) -> BridgeF
 
 
 def wanted_encryption(ends: Iterable[RemoteEnd], findings: OffloadFindings) -> tuple[EncapsulationUse, ...]:
-    """Return what leaves for these ends of tunnels, with the megaflows of blocks in the NIC and in software."""
+    """Return the encapsulations to these tunnel ends, with their megaflows and packets, in the NIC or in software."""
     uses: dict[Encapsulation, EncapsulationUse] = {}
     for end in ends:
         blocks = [
@@ -281,8 +281,8 @@ def wanted_encryption(ends: Iterable[RemoteEnd], findings: OffloadFindings) -> t
 def _cleartext(
     collector: Collector, uses: Sequence[EncapsulationUse], wanted: Sequence[EncapsulationUse] = ()
 ) -> tuple[tuple[Cleartext, ...], tuple[str, ...]]:
-    """Return the tunnels that leave unencrypted against a policy of IPsec or the config, and why that is not known.
-    `uses`: tunnels whose packets leave past the kernel's IPsec. `wanted`: tunnels that the config wants encrypted."""
+    """Return the tunnels whose packets leave unencrypted against a policy of IPsec or the config, and why that is
+    unknown. `uses`: tunnels whose packets bypass the kernel's IPsec. `wanted`: tunnels that the config encrypts."""
     if not (uses or wanted):
         return (), ()
     state = collector.switch.read_ipsec(tuple(use.encapsulation for use in (*uses, *wanted)))
@@ -292,9 +292,9 @@ def _cleartext(
 
 
 def check_recorded_bridge(bridge: str | None, dump: Path, *, is_listing: bool = False) -> BridgeFindings:
-    """Check all megaflows of a dump, which does not show which bridge has which port. Raises OSError. `bridge`: its
-    name, whose packets are for the host itself; None: every port that is named like a bridge. `dump`: the output of
-    `dpctl/dump-flows -m`, `-` for standard input. `is_listing`: whether the findings list every megaflow."""
+    """Check all megaflows of a dump, which does not show which bridge has which port. Raises OSError. `bridge`: name of
+    the port whose packets are for the host itself; None for every port that is named like a bridge. `dump`: the output
+    of `dpctl/dump-flows -m`, `-` for standard input. `is_listing`: whether the findings list every megaflow."""
     from xenoovs.judge.bridge import check_bridge
 
     hints, inferred = Hints(), NamedBridges()
@@ -314,8 +314,8 @@ def check_recorded_bridge(bridge: str | None, dump: Path, *, is_listing: bool = 
 
 
 def own_mask_of(program: Program, version: Callable[[], str | None]) -> OwnMask:
-    """Return what predicts the mask of a megaflow without foreign flows, by simulation of its key. `version`: returns
-    that of Open vSwitch; asked for once, when the first mask is predicted."""
+    """Return a function that predicts, by simulation, the mask that a megaflow would have without foreign flows.
+    `version`: returns that of Open vSwitch; called once, when the first mask is predicted."""
     built: list[Pipeline] = []
 
     def own_mask(megaflow: Megaflow) -> Mapping[str, int] | None:
@@ -372,7 +372,7 @@ def _recorded_remarks(hints: Hints) -> Iterator[str]:
 
 
 def recorded_remark(command: str) -> str:
-    """Return what a recorded dump of rules in hardware leaves unproven. `command`: proves it, on the host."""
+    """Return what a recorded dump of rules in hardware leaves unproven. `command`: proves it on the host."""
     return (
         f"a recorded dump shows what the NIC holds, not whether it forwards by it; `xenoovs {command}` on the host "
         "compares two samples"

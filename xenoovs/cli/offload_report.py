@@ -58,7 +58,7 @@ _MEANING = {
     Verdict.ABSENT: "no traffic yet, or idle: neither good nor bad",
 }
 _RARE = (Verdict.UNCONFIRMED, Verdict.IDLE_HW, Verdict.CONTRADICTED)
-"""Verdicts that have a column only if something has them."""
+"""Verdicts that have a column only if something has that verdict."""
 _ABSENT_OR_OVERRIDDEN = "no traffic yet, idle, or overridden by foreign flows (see below)"
 _CONCLUSION = {
     Conclusion.IN_HARDWARE: "every block that has had traffic is forwarded by the NIC",
@@ -90,7 +90,7 @@ _NO_CHAINS = (
 )
 _MAX_FLOWS = 5
 _MAX_PORTS = 10
-"""Other traffic from more ports is one row a kind."""
+"""Other traffic from more ports is summed up in one row per kind."""
 _MAX_NAMES = 2
 _UNPARSED = "cannot judge: the dump has no readable megaflow"
 _WITHOUT_M = "cannot judge: the dump does not show where megaflows run; make it with `ovs-appctl dpctl/dump-flows -m`"
@@ -120,15 +120,15 @@ class ReportOptions:
     target: CommandTarget = THIS_HOST
 
     def say(self, text: str) -> str:
-        """Return a sentence with its commands as they have to be typed."""
+        """Return a text with its commands as the user has to type them."""
         return self.target.message(text, _COMMANDS)
 
     def judged(self, findings: OffloadFindings) -> OffloadFindings:
-        """Return what the conclusion is about."""
+        """Return the findings that the conclusion is about."""
         return part_of(findings, services=self.services) if self.services else findings
 
     def part(self, judged: OffloadFindings) -> OffloadFindings | None:
-        """Return what of it is printed; None for all."""
+        """Return the findings that are printed; None for all."""
         return part_of(judged, verdicts=self.verdicts) if self.verdicts else None
 
 
@@ -219,7 +219,7 @@ def _is_failed(findings: OffloadFindings | BridgeFindings, conclusion: Conclusio
 
 
 def _unproven(findings: DumpFindings, judged: Iterable[BlockOffload | OutsideTraffic | BridgeRow]) -> str:
-    """Return why megaflows allow no conclusion, a sentence."""
+    """Return, as a sentence, why megaflows allow no conclusion."""
     if findings.is_filtered:
         return _FILTERED
     return _UNCONFIRMED if any(each.verdict is Verdict.UNCONFIRMED for each in judged) else _UNCOUNTED
@@ -281,7 +281,7 @@ def _show_meanings(findings: OffloadFindings, say: Callable[[str], str]) -> None
 
 
 def _show_unproven(findings: OffloadFindings) -> None:
-    """Print the blocks without a packet, those first of which most were expected."""
+    """Print the blocks without a packet, first those with the most expected packets."""
     unproven = sorted(findings.unproven, key=lambda each: -each.expected)
     for each in unproven[:_MAX_FLOWS]:
         echo(f"  {each}")
@@ -290,7 +290,7 @@ def _show_unproven(findings: OffloadFindings) -> None:
 
 
 def _show_cleartext(findings: DumpFindings) -> None:
-    """Print first what must not be overlooked."""
+    """Print the tunnels whose packets leave unencrypted and must not."""
     for found in findings.cleartext[:_MAX_FLOWS]:
         print_text(f"CLEARTEXT: {found}", indent="  ", fg="red", bold=True)
     if len(findings.cleartext) > _MAX_FLOWS:
@@ -359,7 +359,7 @@ def _port(name: str, findings: BridgeFindings) -> str:
 
 
 def _conclude(conclusion: Conclusion, sentence: str, *, findings: DumpFindings, required: float | None) -> None:
-    """Print the last line. With a requirement it is about shares alone."""
+    """Print the conclusion. With `required` it is about the share of the packets alone."""
     is_decided = conclusion in (Conclusion.IN_HARDWARE, Conclusion.NOT_ALL_IN_HARDWARE)
     if findings.cleartext:
         sentence = _CLEARTEXT

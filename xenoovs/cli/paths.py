@@ -1,4 +1,4 @@
-"""`xenoovs paths`: the paths of tunnels, what probes say of them, and where the blocks are."""
+"""`xenoovs paths`: the paths of tunnels, with their state by probes and their blocks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def paths_command() -> None:
 @time_option("--interval", "1s", help="Time between two refreshes with --watch.")
 @agent_command("list")
 def list_command(*, watch: bool, interval_s: float, where: Where, output: OutputFormat) -> int:
-    """Show each path, what probes say of it, and its blocks.
+    """Show each path with its state by probes and its blocks.
 
     EXCESS: how much later than the fastest path it answers, the median of the last nine rounds; WORST: the largest.
     LOST: share of probes without an answer since the agent started. PORT: source port that selects it. HOPS: routers.
@@ -57,7 +57,7 @@ def list_command(*, watch: bool, interval_s: float, where: Where, output: Output
 @click.argument("remote", metavar="[TUNNEL/REMOTE]", required=False)
 @agent_command("discover")
 def discover_command(*, remote: str | None, where: Where, output: OutputFormat) -> int:
-    """Look for the source ports of paths again, of one remote or of all.
+    """Search the source ports of paths again, for one remote or for all.
 
     Ports in use stay, unless two of them share a path. For tunnels with `discover: ttl`.
     """
@@ -139,7 +139,7 @@ def _is_well(remote: RemoteView) -> bool:
 
 
 def _show(remotes: list[RemoteView], found: Mapping[str, Any], *, options: str) -> None:
-    """Print a table of all paths, and below it what is wrong and what moved last. `options`: of suggested commands."""
+    """Print a table of all paths, and below it what is wrong and what moved last. `options`: for suggested commands."""
     if not remotes:
         echo("no remote is probed: the config has no `tunnels` with `probe`")
         return

@@ -1,4 +1,4 @@
-"""`xenoovs plan`: what would change."""
+"""`xenoovs plan`: shows what `apply` would change."""
 
 from __future__ import annotations
 
@@ -110,18 +110,18 @@ def _save(path: Path, change: Change, *, config: Path, options: PlanOptions) -> 
     try:
         save(path, plan_of(change, file=str(config), options=options))
     except OSError as error:
-        # Not the name of the temporary file.
+        # Without the name of the temporary file.
         raise OSError(error.errno, f"the plan was not saved: {error.strerror}", str(path)) from None
 
 
-# What a change does, in one sentence: for a plan, and for what is saved of it.
+# The summary of a change, for plans and for the history.
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a change does to a bridge: services by name, and numbers of flows. `moved`: services of which clients move,
-    with the share of these, the largest first. `shared`: flows to add, change or remove that belong to no service.
-    `groups`: how many there are `before` and `after`, and to `add` and `remove`; none is ever changed."""
+    """What a change does to a bridge: services by name, and numbers of flows. `moved`: services whose clients move,
+    with the share of these clients, the largest first. `shared`: flows to add, change or remove that belong to no
+    service. `groups`: how many there are `before` and `after`, and to `add` and `remove`; none is ever changed."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -136,7 +136,7 @@ class Summary:
 def summarise(change: Change) -> Summary:
     difference, flow_mods = change.difference, change.difference.flow_mods_by_service()
     new = change.new
-    # Of many services that are all new, nothing is computed but their names.
+    # There may be many new services: only their names are needed.
     names = {ChangeKind.NEW: [each.service.name for each in change.program.services if each.service_id in new]}
     moved = list[tuple[str, Fraction]]()
     for service in change.services(but=new):
@@ -158,7 +158,7 @@ def summarise(change: Change) -> Summary:
 
 
 def _groups(change: Change) -> dict[str, int]:
-    """Return how many groups of the bridge the flows of a change need."""
+    """Return how many groups the flows of the bridge need before and after a change."""
     difference = change.difference
     old = [*(each.before for each in difference.changed), *difference.removed]
     new = [*difference.added, *(each.after for each in difference.changed)]
@@ -269,7 +269,7 @@ def _service_row(service: ServiceChange, flow_mods: int) -> list[str]:
     is_kept = service.kind in (ChangeKind.CHANGED, ChangeKind.SAME)
     return [
         service.name,
-        # Also where the blocks are the same, and packets come to them in another way.
+        # Also if only flows other than those of the blocks change.
         (ChangeKind.CHANGED if service.kind is ChangeKind.SAME else service.kind).value,
         percent(service.moved) if is_kept else "-",
         percent(service.least_moved) if is_kept else "-",

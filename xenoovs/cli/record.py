@@ -1,4 +1,4 @@
-"""`xenoovs record`: what the host answers, in a file for a judgement later or elsewhere."""
+"""`xenoovs record`: records the state of a host in a file, to be judged later or elsewhere."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from xenoovs.agent.control.files import AgentPaths
 
 _ASKING_S = 60.0
-"""Besides the time between the two looks."""
+"""Time limit, besides the time between the two samples."""
 
 
 def _ask_for_services(places: AgentPaths, bridge: str | None) -> None:
-    """Ask for the services of a fleet that agents have saved: the file of a DPU has none."""
+    """Record the services of a fleet that agents have saved: the config of a DPU has none."""
     from xenoovs.agent.fleet_config import FleetCache
 
     for path in places.state.glob(f"{bridge or ''}*.fleet"):
@@ -45,9 +45,9 @@ def _ask_for_services(places: AgentPaths, bridge: str | None) -> None:
     "--for",
     "10s",
     type=some_minutes,
-    help="Time between the two looks at megaflows and counters: their growth shows where packets go.",
+    help="Time between the two samples of megaflows and counters: their growth shows where packets go.",
 )
-@click.option("--anonymous", is_flag=True, help="Write other addresses and names of hosts in place of all.")
+@click.option("--anonymous", is_flag=True, help="Replace all addresses and host names.")
 @output_option
 def record_command(
     *,
@@ -61,15 +61,15 @@ def record_command(
 ) -> None:
     """Record everything about offload in one FILE, a tar.gz of text files with a manifest.
 
-    It has two looks at the megaflows with their rules of traffic control; flows, groups and meters; settings, counters,
+    It has two samples of the megaflows and their rules of traffic control; flows, groups, meters; settings, counters,
     devices and versions; and the end of the log. It works on any bridge, needs no config and changes nothing. Options
     with keys and passwords are hidden; names of ports are not, addresses only with --anonymous: look into it before you
     send it.
 
     `xenoovs verify-offload`, `why`, `doctor`, `lint` and `trace` judge it with --record FILE, with or without a config,
-    on any machine, and say what they would have said here.
+    on any machine, and print what they would have printed here.
 
-    It asks for at most a minute, besides --for; the manifest says what was left out. FILE is complete or does not
+    It takes at most a minute besides --for; the manifest lists what was left out. FILE is complete or does not
     change.
     """
     target = file_behind(file, option="FILE")

@@ -1,4 +1,4 @@
-"""`xenoovs remove`: take our flows away, and only ours."""
+"""`xenoovs remove`: removes the flows of xenoovs, and no others."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def remove_command(
 
 
 def _remove(bridge: str, flows: list[Flow], switch: ManagementSwitch, *, yes: bool) -> int:
-    """Return the number of flows removed. Raises click.UsageError, Declined, SwitchError."""
+    """Remove the flows and return their number. Raises click.UsageError, Declined, SwitchError."""
     if flows:
         confirm(f"Remove {counted(len(flows), 'flow')} of xenoovs from {bridge}?", yes=yes)
     VipRoutes(device_of(bridge, switch.endpoint)).close()

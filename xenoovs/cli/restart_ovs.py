@@ -1,4 +1,4 @@
-"""`xenoovs doctor --restart-ovs`: a planned restart of Open vSwitch after which all flows are there again."""
+"""`xenoovs doctor --restart-ovs`: a planned restart of Open vSwitch that restores all flows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATE_DIRECTORY = Path("/run/xenoovs")
 
 
 def restart_order(endpoint: Endpoint, lab: LabTarget | None) -> Callable[[], None]:
-    """Return what restarts this Open vSwitch. Raises SwitchError if only its owner can restart it."""
+    """Return the function that restarts this Open vSwitch. Raises SwitchError if only its owner can restart it."""
     if lab is not None:
         return lab.restart_vswitchd
     check_is_service(endpoint)
@@ -27,15 +27,15 @@ def restart_order(endpoint: Endpoint, lab: LabTarget | None) -> Callable[[], Non
 
 
 def restart(switch: ManagementSwitch, lab: LabTarget | None, order: Callable[[], None]) -> PlannedRestart:
-    """Restart Open vSwitch by `order`, with all flows and groups before and after. Raises SwitchError. When this
-    process is killed, the restart goes on to its end: without it no ovs-vswitchd would run, or no flow."""
+    """Restart Open vSwitch by `order` and restore all flows and groups. The restart is completed even if this process
+    is killed: otherwise ovs-vswitchd or its flows would be missing. Raises SwitchError."""
     return _detached(lambda: planned_restart(switch, switch.endpoint, order, directory=_directory(lab)))
 
 
 def set_offload(
     switch: ManagementSwitch, lab: LabTarget | None, order: Callable[[], None], *, wanted: bool
 ) -> PlannedRestart:
-    """Turn offload on or off by such a restart. Raises SwitchError, also if it is not in effect then."""
+    """Turn offload on or off and restart as `restart` does. Raises SwitchError, also if it then is not in effect."""
 
     def restart(set_it: Callable[[], None]) -> PlannedRestart:
         def set_and_restart() -> None:

@@ -80,8 +80,8 @@ class SavedDecision(_Stored):
     decision: dict[str, Any]
 
     def balancer(self) -> Balancer:
-        """Return the balancer, with the MACs of now where the config has addresses. Raises ConfigError, MacUnknown."""
-        # Addresses that a lab gave to backends are in it, and a lab checks less.
+        """Return the balancer, with the current MACs if the config has addresses. Raises ConfigError, MacUnknown."""
+        # It may have addresses that a lab gave to backends, which only the checks for a lab accept.
         return resolved(parse_config(self.config.text, file=f"<config saved from {self.config.file}>", for_lab=True))
 
     def options(self, *, drain: bool = True, partial: bool = False) -> PlanOptions:
@@ -103,12 +103,12 @@ class SavedDecision(_Stored):
         try:
             parse_decision(self.decision)
         except DecisionMalformed as error:
-            raise ValueError(f"the decision is none: {error.path}: {error.reason}") from None
+            raise ValueError(f"the decision is invalid: {error.path}: {error.reason}") from None
         return self
 
 
 class SavedPlan(SavedDecision):
-    """A plan, and the state of the bridge that it was made of. `sha256` is of all other values, as they were
+    """A plan, and the state of the bridge for which it was made. `sha256`: of all other values, as they were
     written."""
 
     xenoovs_plan: Literal[1] = 1
@@ -144,7 +144,7 @@ class SavedPlan(SavedDecision):
         return join(["xenoovs", "plan", self.config.file, "--out", str(path)])
 
     def check(self, change: Change, *, file: Path) -> None:
-        """Raise BridgeChanged, StalePlan or SavedMalformed unless the change, planned now, is the one of the file."""
+        """Raise BridgeChanged, StalePlan or SavedMalformed unless the change, planned now, is that of the file."""
         since = f"the plan in {file} was made at {self.local_time}"
         try:
             require_unchanged(change, "\n".join(self.before), since=since, again=self.again(file))
@@ -160,7 +160,7 @@ class SavedPlan(SavedDecision):
 
 
 class HistoryEntry(SavedDecision):
-    """What a command applied. `command`: which; `changed`: in words; `summary`: as `xenoovs plan -o json` has it."""
+    """A change that a command applied. `changed`: in words. `summary`: as in `xenoovs plan -o json`."""
 
     xenoovs_history: Literal[1] = 1
     number: Annotated[int, Field(ge=1)]
@@ -193,16 +193,16 @@ def facts_of(change: Change, *, file: str, partial: bool) -> dict[str, Any]:
 def entry_of(change: Change, *, file: str, partial: bool, number: int, command: str) -> HistoryEntry:
     summary = summarise(change)
     moved = "; clients moved: " + moved_text(summary) if summary.moved else ""
-    changed = f"{click.unstyle(headline(summary))}{moved}" if change.difference.flow_mods else "nothing; it was there"
+    changed = f"{click.unstyle(headline(summary))}{moved}" if change.difference.flow_mods else "nothing differed"
     facts = facts_of(change, file=file, partial=partial)
-    # Not checked, as it is made of what is at hand: to parse decision and config would take as long as to compile.
+    # Not validated, as its values come from a plan: to parse decision and config would take as long as to compile.
     return HistoryEntry.model_construct(
         **facts, number=number, command=_storable(command), changed=changed, summary=summary_document(summary)
     )
 
 
 def plan_of(change: Change, *, file: str, options: PlanOptions) -> SavedPlan:
-    """Return the file of a change that was planned with these options, for the config in `file`."""
+    """Return a change, planned with these options for the config in `file`, in the form that is saved."""
     before, flow_mods = sorted(_lines(change.dump)), _flow_mods(change)
     facts = facts_of(change, file=file, partial=options.partial)
     plan = SavedPlan.model_construct(**facts, drain=options.drain, before=before, flow_mods=flow_mods)
@@ -210,7 +210,7 @@ def plan_of(change: Change, *, file: str, options: PlanOptions) -> SavedPlan:
 
 
 def save(path: Path, document: SavedPlan | HistoryEntry) -> None:
-    """Write a file of mode 0600, all of it or nothing. Raises OSError, FileUnusable."""
+    """Write a file of mode 0600, completely or not at all. Raises OSError, FileUnusable."""
     values = document.model_dump(mode="json")
     # First, so that the kind of the file can be seen at its start.
     first = {key: values[key] for key in values if key.startswith("xenoovs_")}
@@ -221,8 +221,8 @@ def save(path: Path, document: SavedPlan | HistoryEntry) -> None:
 
 
 def load(path: Path, kind: type[S]) -> S:
-    """Return what `save` wrote. Raises SavedMalformed: it has another form; the error names line and column; OSError,
-    FileUnusable: it cannot be read, or is too long."""
+    """Return what `save` wrote. Raises SavedMalformed, with line and column, if it has another form; OSError or
+    FileUnusable if it cannot be read or is too long."""
     text = read_text(path)
     try:
         return kind.model_validate(json.loads(text, object_pairs_hook=_without_duplicates))
@@ -239,9 +239,9 @@ def load(path: Path, kind: type[S]) -> S:
 
 
 def require_unchanged(change: Change, before: str, *, since: str, again: str) -> None:
-    """Raise BridgeChanged if the flows that the bridge had when the change was planned differ from these. `since`: what
-    happened when it had them, for the message. `again`: the command that plans again."""
-    # Most often the texts are equal too.
+    """Raise BridgeChanged if the flows for which the change was planned differ from those in the dump `before`.
+    `since`: what happened when it had those, for the message. `again`: the command that plans again."""
+    # Most often the texts are equal, which is faster to find out.
     if before == change.dump or _lines(before) == _lines(change.dump):
         return
     old, new = ({seen.flow.key: seen.flow for seen in parse_dump(text)} for text in (before, change.dump))
@@ -290,7 +290,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _position(text: str, path: Sequence[int | str]) -> tuple[int, int]:
-    """Return line and column of the value at a path in JSON text, or of the innermost value around it that is there."""
+    """Return line and column of the value at a path in JSON text, or of the innermost value that contains it."""
     try:
         # JSON is YAML, but for some characters, and libyaml keeps positions.
         node: Any = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 
 def show_snapshot(snapshot: Snapshot, *, option: str = "", is_headed: bool = False) -> None:
-    """Print the backends, and below them what is wrong or temporary. `option`: what suggested commands need to reach
-    the agent, after a space. `is_headed`: whether a heading has named the bridge."""
+    """Print the backends, and below them what is wrong or temporary. `option`: the options that suggested commands need
+    to reach the agent, after a space. `is_headed`: whether a heading has named the bridge."""
     age, bridge = duration(snapshot.now_s - snapshot.started_s), "" if is_headed else f"bridge {snapshot.bridge}: "
     echo(f"{bridge}agent up {age}, config {snapshot.config_path} ({snapshot.config_digest})\n")
     if snapshot.services or not snapshot.remotes:
@@ -75,7 +75,7 @@ class StatusOptions:
     output: OutputFormat
 
     def repeated(self, show: Callable[[], int], *, pause_s: float | None = None) -> int:
-        """Show once, or again and again; return the exit status. `pause_s`: between two times, not the interval."""
+        """Show once, or repeatedly with --watch; return the exit status. `pause_s`: replaces the interval."""
         return repeat(show, self.interval_s if pause_s is None else pause_s) if self.watch else show()
 
 
@@ -88,7 +88,7 @@ class StatusOptions:
     "--interval",
     "1s",
     type=duration_or_zero,
-    help="Time between two reads. Rates of a bridge need two reads; 0: one read, no rates.",
+    help="Time between two reads. Rates of a bridge need two reads; 0 for one read without rates.",
 )
 @output_option
 @click.pass_context
@@ -144,7 +144,7 @@ def _of_config(config: Path, options: StatusOptions) -> int:
 
 
 def agent_document(status: Mapping[str, object]) -> dict[str, object]:
-    """Return what an agent answered to `status`, as commands print it with -o json."""
+    """Return an agent's answer to `status` as commands print it with -o json."""
     return {"from": "agent", **status}
 
 
@@ -174,7 +174,7 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
     def show() -> int:
         report = next(reports)
         dead, moved = _dead_ports(switch, balancer)
-        # After what may fail: it imports the engine.
+        # Imported after the reads that may fail, as it imports the engine.
         from xenoovs.cli.plan import drain_document
 
         options.output.show(
@@ -213,8 +213,8 @@ def _from_bridge(balancer: Balancer, options: StatusOptions, config: Path) -> in
 
 
 def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[dict[str, str], tuple[SwitchMove, ...]]:
-    """Return the ports of the config that carry nothing, with the reasons, and what groups do as ports are dead.
-    Missing ports are among flows that differ."""
+    """Return the ports of the config that carry no packets, with the reasons, and the blocks that groups send elsewhere
+    as ports are dead. Missing ports show as flows that differ."""
     from xenoovs.agent.bridge_watch import moved_by_switch, port_views
     from xenoovs.compile.program import compile_onto
 
@@ -230,7 +230,7 @@ def _dead_ports(switch: Switch, balancer: Balancer) -> tuple[dict[str, str], tup
 
 
 def _reports(balancer: Balancer, switch: Switch, *, interval_s: float) -> Iterator[TrafficReport]:
-    """Yield reports, each with rates since the read before it. `interval_s`: between two reads; 0: one read, no
+    """Yield reports, each with rates since the read before it. `interval_s`: between two reads; 0 for one read without
     rates."""
     from xenoovs.compile.program import compile_onto
     from xenoovs.judge.traffic import traffic_report
@@ -257,7 +257,7 @@ def _reports(balancer: Balancer, switch: Switch, *, interval_s: float) -> Iterat
 
 
 def _with_rates(now: BackendTraffic, before: BackendTraffic, apart_s: float) -> BackendTraffic:
-    # The counters begin again when the flows are replaced.
+    # The counters start again from 0 when the flows are replaced.
     if now.packets < before.packets:
         return now
     packets_s, bytes_s = (now.packets - before.packets) / apart_s, (now.bytes - before.bytes) / apart_s

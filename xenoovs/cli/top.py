@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 BackendRow = Row[BackendView]
 Item = BackendRow | ServiceView
-"""What has a line of its own."""
+"""A value with its own line."""
 Names = tuple[str, str]
 """A service and one of its backends."""
 
@@ -44,7 +44,7 @@ class Sort(Enum):
 
 
 class Task(Enum):
-    """A change that the agent is asked for; the value is the name of its route."""
+    """A change that is requested from the agent; the value is the name of its route."""
 
     DRAIN = "drain"
     RESET = "reset"
@@ -64,9 +64,9 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the user sees beside the snapshot. `question`: An order that waits for y or n. `silence`: Why the agent
-    does not answer, so that the snapshot is old; empty while it answers. `options`: What suggested commands need to
-    reach the agent, after a space."""
+    """What the user sees besides the snapshot. `question`: an order that waits for y or n. `silence`: why the agent
+    does not answer, so that the snapshot is old; empty while it answers. `options`: the options that suggested commands
+    need to reach the agent, after a space."""
 
     chosen: Names | None = None
     sort: Sort = Sort.CONFIG
@@ -90,7 +90,7 @@ def names_of(row: BackendRow) -> Names:
 
 
 def sorted_rows(snapshot: Snapshot, sort: Sort) -> tuple[BackendRow, ...]:
-    """Return all backends in the order asked for; equal ones stay in the order of the config."""
+    """Return all backends in this order; equal ones stay in the order of the config."""
     listed = [*backend_rows(snapshot)]
     if sort is Sort.PPS:
         listed.sort(key=lambda row: -(row.value.rate.pps if row.value.rate else -1.0))
@@ -107,7 +107,7 @@ def chosen_index(view: View, listed: Sequence[BackendRow]) -> int:
 
 
 def pressed(view: View, key: str, snapshot: Snapshot, *, page: int = 10) -> tuple[View, Order | Quit | None]:
-    """Return the view after a key, and what to do. `page`: number of rows that a page key moves by."""
+    """Return the view after a key, and the order or Quit of the key. `page`: rows that a page key moves by."""
     if view.question is not None:
         order = view.question if key in ("y", "Y") else None
         message = "" if order is not None else "nothing was changed"
@@ -138,7 +138,7 @@ def _asked(view: View, key: str, row: BackendRow) -> View:
         return replace(view, chosen=names, question=Order(Task.DRAIN, names), message="")
     if key in ("u", "U"):
         if not is_away and backend.weight == backend.weight_in_use:
-            return replace(view, message=f"{name} already has its weight of the config")
+            return replace(view, message=f"{name} already has its configured weight")
         return replace(view, chosen=names, question=Order(Task.RESET, names), message="")
     return view
 
@@ -149,7 +149,7 @@ def _asked(view: View, key: str, row: BackendRow) -> View:
 _MAX_REMOTES = 6
 """Remotes of tunnels that are shown; a line says how many more there are."""
 _FLAT = Column(of=lambda row: "/".join(names_of(row)), shown=text("BACKEND", live=12))
-"""In place of the name, where rows are not below the names of their services."""
+"""Replaces the name if rows are not below the names of their services."""
 
 
 def frame(snapshot: Snapshot, view: View, size: Size) -> list[str]:
@@ -225,7 +225,7 @@ def _foot(view: View, snapshot: Snapshot, width: int) -> str:
         if view.question.task is Task.DRAIN:
             question = f"drain {name} and move its {percent(share)} of the clients?"
         else:
-            question = f"return {name} to its weight of the config?"
+            question = f"return {name} to its configured weight?"
         return line(width, (fit(one_column(question), width - 8), "warn"), ("  y / n", "bold"))
     if view.silence and not view.message:
         return line(width, (fit(one_column(f"old data: {view.silence}"), width), "bad"))
@@ -238,10 +238,10 @@ def _foot(view: View, snapshot: Snapshot, width: int) -> str:
 
 
 _RATES_PATIENCE_S = 6.0
-"""For `--once`: an agent takes offload samples on request, and rates need two samples."""
+"""How long `--once` waits for rates: an agent samples on request, and rates need two samples."""
 _RETRY_S = 0.5
 _LINES_AROUND = 6
-"""Of a frame that are no rows."""
+"""Lines of a frame that are not rows."""
 
 
 @click.command("top")

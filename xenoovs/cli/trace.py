@@ -1,4 +1,4 @@
-"""`xenoovs trace`: the way of one client's packet."""
+"""`xenoovs trace`: the flows and the backend of one client's packet."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SOME_PORT = 80
 
 @dataclass(frozen=True, slots=True)
 class SwitchCheck:
-    """The answer of the switch. `agrees` None if unknown, and `text` has the reason."""
+    """The result from the switch. `agrees`: None if unknown; `text` then has the reason."""
 
     agrees: bool | None
     text: str
@@ -66,7 +66,7 @@ class SwitchCheck:
     "--vlan", type=click.IntRange(0, MAX_VLAN), help="VLAN of the packet, 0 for none. Default: that of the service."
 )
 @click.option("--in-port", metavar="PORT", help="Port where the packet enters. Default: the first ingress port.")
-@click.option("--offline", is_flag=True, help="Do not ask a switch.")
+@click.option("--offline", is_flag=True, help="Read no switch.")
 def trace_command(
     config: Path,
     *,
@@ -84,7 +84,7 @@ def trace_command(
 ) -> int:
     """Show which backend and which flows a client's packet meets.
 
-    The result is computed from the config FILE. If a switch can be reached, it is asked too (ofproto/trace).
+    The result is computed from the config FILE. If a switch can be reached, it is compared with ofproto/trace.
 
     Exit status 2: the switch gives another result.
     """
@@ -134,7 +134,7 @@ def _packet(
     vlan: int | None,
     in_port: str | None,
 ) -> Packet:
-    """Return the packet; what the user did not give fits a service. Raises click.UsageError for mixed IP versions."""
+    """Return the packet, with omitted values that fit a service. Raises click.UsageError for mixed IP versions."""
     family = family_of(src)
     service = _guess_service(_for_addresses(balancer, src, dst), protocol=protocol, dport=dport, vlan=vlan)
     claim = service.claim if service else None
@@ -194,7 +194,7 @@ def _check(packet: Packet, outcome: Outcome, end: RemoteEnd | None, answer: Trac
 def _check_recorded(
     packet: Packet, outcome: Outcome, flows: Iterable[ObservedFlow], *, live: Collection[str] | None
 ) -> SwitchCheck:
-    """Compare with what all flows of the bridge do in the simulator: a record answers no ofproto/trace."""
+    """Compare with a simulation of all flows of the bridge, as a record has no ofproto/trace."""
     try:
         copies = tables_of(seen.flow for seen in flows).run(packet, live=live).copies
     except SimulateError as error:
@@ -243,7 +243,7 @@ def _show(
 
 
 def _answering(balancer: Balancer, outcome: Outcome) -> Service | None:
-    """Return the service whose flow makes a packet of its VIP out of one from a backend; None if there is none."""
+    """Return the service of NAT whose flow translates an answer of its backend; None if there is none."""
     ids = service_ids(service.claim for service in every_service(balancer))
     met = {cookie_service(flow.cookie) for flow in outcome.flows}
     return next((service for service in balancer.services if service.nat and ids[service.claim] in met), None)

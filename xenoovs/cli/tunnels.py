@@ -1,4 +1,4 @@
-"""`xenoovs tunnels`: what both ends of a tunnel need, as text to run."""
+"""`xenoovs tunnels`: prints the commands that both ends of a tunnel need."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _device(_context: click.Context, _parameter: click.Parameter, text: str | No
 
 @bridge_command("tunnels")
 @click.option(
-    "--far-end", "backend", metavar="BACKEND", help="Print what the DPU needs behind which BACKEND is: port and flows."
+    "--far-end", "backend", metavar="BACKEND", help="Print the port and the flows for the DPU that BACKEND is behind."
 )
 @click.option(
     "--on", "target", metavar="BRIDGE", callback=_device, help="Far end: the bridge of that DPU; default: that of FILE."
@@ -64,9 +64,9 @@ def tunnels_command(
     `xenoovs doctor FILE --fix` runs them where a port is missing, and writes keys of IPsec, which no command shows.
     They delete no port. With --lab or --db they are for that Open vSwitch, which need not run.
 
-    With --far-end, print those for the DPU behind which BACKEND is: its tunnel port and its flows, which accept packets
-    of the tunnel from the balancer alone. `xenoovs remove` takes the flows away there. A server with a tunnel device of
-    its own needs none of this.
+    With --far-end, print those for the DPU that BACKEND is behind: its tunnel port and its flows, which accept packets
+    of the tunnel from the balancer alone. `xenoovs remove` removes the flows there. A server with its own tunnel device
+    needs none of this.
 
     \b
     Examples:
@@ -94,7 +94,7 @@ def tunnels_command(
 
 
 def _lines(port: WantedPort, bridge: str, needs: str | None, target: CommandTarget = THIS_HOST) -> Iterator[str]:
-    """Yield lines of a shell script. `needs`: without what it sends unencrypted; None: nothing."""
+    """Yield lines of a shell script. `needs`: what the port needs to send encrypted packets; None if nothing."""
     yield target.shell(port.command(bridge))
     if needs is not None:
         yield f"# {port.name} sends unencrypted until it has {needs}"

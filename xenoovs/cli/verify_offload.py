@@ -1,4 +1,4 @@
-"""`xenoovs verify-offload`: does the NIC do the work?"""
+"""`xenoovs verify-offload`: checks whether the NIC forwards the packets of each block."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def verify_offload_command(
     CONTRADICTED  the NIC counts the packets, but the CPU got them
     ABSENT        no megaflow: no traffic yet, or idle longer than max-idle (10 s)
 
-    Rows of their own, judged too: (answers) of backends to clients, and (other) traffic of no service. The columns HW
-    to ABSENT count blocks there, and here megaflows. MEGAFLOWS: found/predicted, for clients behind one MAC. IN HW:
+    (answers) of backends to clients, and (other) traffic of no service, have their own rows and are judged too. There
+    HW to ABSENT count megaflows, elsewhere blocks. MEGAFLOWS: found/predicted, for clients behind one MAC. IN HW:
     share of the packets. Do not compare bytes: traffic control in software does not count 14 bytes of each frame.
 
     Without FILE, with --bridge or --from-dump, it judges all megaflows by port.
@@ -198,7 +198,7 @@ def verify_offload_command(
         try:
             run()
         except SwitchError as error:
-            # The end of a restart is shown.
+            # As during a restart, whose end is shown.
             if not error.retryable:
                 raise
             address_commands(error, config=config, db=db, lab=lab)
@@ -237,7 +237,7 @@ def _show_bridge(findings: BridgeFindings, output: OutputFormat, shown: ReportOp
 
 
 def _check(checker: BlockChecker, shown: ReportOptions, *, wait_s: float) -> DatapathCheck:
-    """Sample once, or until every judged block had traffic; the last sample with a block counts for it."""
+    """Sample once, or until every judged block had traffic; for each block, the last sample that has it counts."""
     deadline = time.monotonic() + wait_s
     check = checker.check(is_listing=shown.tree)
     while _is_open(shown.judged(check.findings)) and (left_s := deadline - time.monotonic()) > 0:
@@ -248,5 +248,5 @@ def _check(checker: BlockChecker, shown: ReportOptions, *, wait_s: float) -> Dat
 
 
 def _is_open(findings: OffloadFindings) -> bool:
-    """Return whether traffic may still decide about a block."""
+    """Return whether more traffic may change the verdict on a block."""
     return bool(findings.absent) or any(block.verdict is Verdict.UNCONFIRMED for block in findings.blocks)

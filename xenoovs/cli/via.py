@@ -38,8 +38,8 @@ _SOCKET = "xenoovs.controller"
 def serving(
     control: Control, wanted: Mapping[Uplinks, ManagementSwitch | None], *, local: ManagementSwitch
 ) -> Iterator[Server]:
-    """Run a controller for these bridges, until the end of the `with`. `wanted`: by bridge the Open vSwitch of this
-    host, if it is there. Raises click.UsageError, CannotListen, CertificateUnusable, SwitchError."""
+    """Run a controller for these bridges, until the end of the `with`. `wanted`: for each bridge, the Open vSwitch of
+    this host if the bridge is there. Raises click.UsageError, CannotListen, CertificateUnusable, SwitchError."""
     address, log = _address(control.listen, local), ControllerLog(info, warn)
     with Server(address, _certificates(control, address), is_redundant=control.redundant, log=log) as server:
         # First of all, for a bridge may connect at any moment and would be refused.
@@ -51,7 +51,7 @@ def serving(
                 expected.hint = replace(expected.hint, target=server.local_target, db=db)
         if control.attach:
             _attach_all(control, server, wanted)
-        # Mostly they connect at once, and then no log line says that they are missing.
+        # Most bridges connect at once; then no log line reports them as missing.
         deadline = monotonic() + _CONNECT_TIMEOUT_S
         for expected in bridges:
             expected.wait(timeout_s=max(0.0, deadline - monotonic()))
@@ -94,8 +94,8 @@ def _address(text: str | None, local: ManagementSwitch) -> Address:
 
 
 def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, ManagementSwitch | None]) -> None:
-    """Attach the bridges of this host; one that fails is logged. Raises click.UsageError: an option is missing;
-    SwitchError: no bridge could be attached; of the last one."""
+    """Attach the bridges of this host; one that fails is logged. Raises click.UsageError if an option is missing,
+    SwitchError of the last bridge if none could be attached."""
     left = len(wanted)
     for uplinks, local in wanted.items():
         try:
@@ -109,7 +109,7 @@ def _attach_all(control: Control, server: Server, wanted: Mapping[Uplinks, Manag
 
 
 def _remedy(problem: SwitchError, control: Control, server: Server, uplinks: Uplinks) -> str:
-    """Return what to do, which never replaces another controller."""
+    """Return what an operator can do, which never replaces another controller."""
     if isinstance(problem, ControllerPresent):
         return f"start this with --redundant, to stand beside {', '.join(problem.present)}"
     if isinstance(problem, OtherDatapath) and not server.needs_same_namespace:
@@ -144,7 +144,7 @@ def _quicken(server: Server, wanted: Mapping[Uplinks, ManagementSwitch | None]) 
 
 
 def _require_same_namespace(local: ManagementSwitch, target: str) -> None:
-    """Check that the bridge can connect: else it would drop its flows and get no others. Raises click.UsageError."""
+    """Check that the bridge can connect: if not, it would lose its flows and get no others. Raises click.UsageError."""
     process = find_process(local.endpoint)
     if process is None or process.namespace is None or same_namespace(process):
         return
@@ -154,7 +154,7 @@ def _require_same_namespace(local: ManagementSwitch, target: str) -> None:
     )
 
 
-# The engines of agents, by either way to the switch, and what triggers their rounds.
+# The engines of agents, for both ways to reach the switch, and the triggers of their rounds.
 
 
 _ONCE_TIMEOUT_S = 30.0
@@ -164,18 +164,18 @@ _DB_TIMEOUT_S = 2.0
 """How long a round waits for the database, which it can do without."""
 
 OnChange = Callable[[Callable[[], None]], None]
-"""Takes what to call, in any thread, when something has happened at the switch."""
+"""Registers a function that is called, in any thread, when something changes at the switch."""
 
 Resolve = Callable[[Balancer], Balancer]
 
 Reach = Callable[[Uplinks, Resolve], "Reached"]
-"""Connects one bridge with an engine. `Resolve`: as of Engine."""
+"""Returns the engine of one bridge. `Resolve`: as for Engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The engine of one bridge, and what triggers its rounds. `ports`: ports by name, while the bridge reports them;
-    None if it does not. `mastership`: where other controllers share the bridge."""
+    """The engine of one bridge, and what triggers its rounds. `ports`: returns the ports that the bridge reports,
+    by name; None if it does not report them. `mastership`: None if controllers cannot share the bridge."""
 
     engine: Engine
     on_change: OnChange
@@ -185,7 +185,7 @@ class Reached:
 
 @contextmanager
 def reaching(wanted: tuple[Uplinks, ...], options: Options, control: Control | None) -> Iterator[Reach]:
-    """Connect bridges until the end of the `with`. `control`: None: at the management socket. Raises click.UsageError,
+    """Connect bridges until the end of the `with`. `control`: None for the management socket. Raises click.UsageError,
     CannotListen, CertificateUnusable, SwitchError."""
     local = replace(connect(options.db, options.lab), db_timeout_s=_DB_TIMEOUT_S)
     _check_ovn(local, wanted)
@@ -214,8 +214,8 @@ def reach_by(served: ServedBridge, switch: ControllerSwitch, resolve: Resolve) -
 
 
 def is_here(local: ManagementSwitch, uplinks: Uplinks, *, is_named: bool) -> bool:
-    """Return whether a bridge is assumed to be of this host. `is_named`: the user has named its Open vSwitch. The name
-    decides; another datapath id is found out when it connects."""
+    """Return whether a bridge is assumed to be on this host. `is_named`: whether the user has named its Open vSwitch.
+    The name decides; a different datapath id shows when it connects."""
     has_one = local.endpoint.rundir is not None and uplinks.bridge in local.endpoint.bridges_with_socket()
     return has_one or (is_named and uplinks.datapath_id is None)
 
@@ -225,7 +225,7 @@ def _check_ovn(local: ManagementSwitch, wanted: Iterable[Uplinks]) -> None:
     try:
         states = {state.name: state for state in local.bridges()}
     except SwitchError:
-        # Each round asks again.
+        # Each round checks again.
         return
     for uplinks in wanted:
         state = states.get(uplinks.bridge)
@@ -238,7 +238,7 @@ def _check_ovn(local: ManagementSwitch, wanted: Iterable[Uplinks]) -> None:
 
 
 def _check_fail_mode(here: ManagementSwitch | None, uplinks: Uplinks) -> None:
-    """Warn of flows that would vanish with the controller."""
+    """Warn if the bridge drops its flows when it loses the controller."""
     try:
         state = None if here is None else here.describe(uplinks.bridge)
     except SwitchError:
@@ -250,5 +250,5 @@ def _check_fail_mode(here: ManagementSwitch | None, uplinks: Uplinks) -> None:
 
 
 def is_of_datapath(state: BridgeState, uplinks: Uplinks) -> bool:
-    """Return whether it is that bridge, and not one of the same name on another host."""
+    """Return whether `state` is of this bridge, and not of one with the same name on another host."""
     return uplinks.datapath_id is None or state.datapath_id == f"{uplinks.datapath_id:016x}"

@@ -113,7 +113,7 @@ def _ufid(text: str) -> str:
     "--listen",
     "2s",
     type=some_minutes,
-    help="How long ovs-vswitchd logs at debug level why it does not offload; 0: do not change its log levels.",
+    help="How long ovs-vswitchd logs at debug level why it does not offload; 0 to leave its log levels alone.",
 )
 @click.option(
     "--reinstall",
@@ -141,7 +141,7 @@ def _ufid(text: str) -> str:
     "version",
     metavar="VERSION",
     callback=lambda _context, _parameter, value: None if value is None else version_of_option(value),
-    help="With --from-dump: the version of Open vSwitch, such as 2.17; default: as the log says.",
+    help="With --from-dump: the version of Open vSwitch, such as 2.17; default: from the log.",
 )
 @output_option
 def why_command(
@@ -174,7 +174,7 @@ def why_command(
     With --from-dump no switch and nothing of this host is read: the reasons come from the dump, from the offload table
     and, with --from-log, from the log of ovs-vswitchd.
 
-    Without FILE, with --bridge or --from-dump, every megaflow that belongs in hardware is explained, as of OVN. A chain
+    Without FILE, with --bridge or --from-dump, every megaflow that belongs in hardware is explained. A chain
     of recirculation is in hardware if all of its megaflows are: the first one that is not has the reason.
 
     Exit status 0: all selected megaflows are in hardware, 2: some are not, or a port contradicts the NIC, 1: it could
@@ -229,8 +229,8 @@ def why_command(
 
 @dataclass(frozen=True, slots=True)
 class WhyFindings:
-    """The result. `notes`: what was undone of an earlier run, and what could not be read. `is_filtered`: the dump may
-    lack megaflows in software: all of it is offloaded."""
+    """The result. `notes`: what was undone of an earlier run, and what could not be read. `is_filtered`: whether the
+    dump may lack megaflows in software, as all of it is offloaded."""
 
     selection: Selection
     diagnoses: tuple[Case, ...]
@@ -240,11 +240,11 @@ class WhyFindings:
 
 @dataclass(frozen=True, slots=True)
 class LiveQuestion:
-    """What to ask of a running Open vSwitch.
+    """Which megaflows of a running Open vSwitch are explained, and how.
 
-    `bridge`: whose megaflows are explained. `program`: of the config; None: every megaflow is judged by itself.
-    `listen_s`: how long to listen to ovs-vswitchd; 0: not at all. `reinstall`: whether Open vSwitch reinstalls all
-    megaflows meanwhile. `probe_driver`: whether to try refused rules with skip_sw.
+    `program`: of the config; None to judge every megaflow by itself. `listen_s`: how long to read the log of
+    ovs-vswitchd; 0 for not at all. `reinstall`: whether Open vSwitch reinstalls all megaflows during that time.
+    `probe_driver`: whether to try refused rules with skip_sw.
     """
 
     bridge: str
@@ -256,7 +256,7 @@ class LiveQuestion:
 
 
 def find_live(question: LiveQuestion, collector: Collector, notes: tuple[str, ...]) -> WhyFindings:
-    """Judge the megaflows of now. Raises SwitchError. `notes`: on what was done before."""
+    """Explain the current megaflows. `notes`: about what was done before. Raises SwitchError."""
     program = question.program
     services = () if program is None else expected_services(program)
     selection, evidence = _select(question, services, collector)
@@ -329,8 +329,8 @@ _MAX_UNDECIDED = 3
 def find_recorded(
     balancer: Balancer | None, selected: MegaflowFilter, dump: Path, flows: Path | None, evidence: Evidence
 ) -> WhyFindings:
-    """Judge files. Raises OSError, CompileError, ParseError for the flows and for a dump that has no megaflow. Without
-    a config every megaflow is judged by itself. `evidence`: what is known beside them."""
+    """Explain the megaflows of a dump. Without a config every megaflow is judged by itself. `evidence`: what is known
+    besides the files. Raises OSError, CompileError, ParseError for the flows and for a dump without a megaflow."""
     observed = read_flows(flows) if flows is not None else ()
     ours = [seen for seen in observed if is_ours(seen.flow.cookie)]
     program = None if balancer is None else compile_onto(balancer, ours)
@@ -340,7 +340,7 @@ def find_recorded(
     with open_dump(dump) as lines:
         megaflows = _judged_without_m(_read_whole(hints.watch(lines), unparsed), evidence.version, depends)
         selection = select_candidates(megaflows, services, selected.selects, evidence)
-    # With a config, what a filter left out shows as absent blocks.
+    # With a config, megaflows that a filter left out show as absent blocks.
     lacks = bool(selection.absent if services else selection.in_hardware or selection.unconfirmed)
     is_filtered = lacks and hints.is_filtered(is_complete=lines.is_complete)
     notes = (
@@ -365,8 +365,8 @@ def find_recorded(
 
 
 def _judged_without_m(megaflows: Iterable[Megaflow], version: str | None, depends: Counter[str]) -> Iterator[Megaflow]:
-    """Yield the megaflows; of a dump made without -m, those that no NIC forwards as megaflows in software. `depends`
-    counts what the place of others depends on, such as the offload of connection tracking."""
+    """Yield the megaflows. In a dump made without -m, mark those that no NIC can forward as in software. `depends`
+    counts the conditions that decide where others run, such as the offload of connection tracking."""
     known = version_or_default(version or "")
     for megaflow in megaflows:
         if verdict_of(megaflow) is not None:

@@ -92,13 +92,13 @@ def _about_agents(service: ServiceView) -> Iterator[str]:
     ]
     silent = [(name, agent) for name, agent in asked if agent.problem]
     for name, agent in silent[:_MAX_SERVICES]:
-        stays = f"its last reply {agent.reply!r} stays in effect" if agent.reply else "it has its weight of the config"
+        stays = f"its last reply {agent.reply!r} stays in effect" if agent.reply else "its configured weight is in use"
         yield f"{service.name}/{name}: the agent of its server does not reply: {agent.problem}; {stays}"
     if len(silent) > _MAX_SERVICES:
         yield f"{service.name}: agents of {len(silent) - _MAX_SERVICES} more servers do not reply"
     are_all = len(asked) == sum(1 for backend in service.backends if backend.weight)
     if asked and are_all and not any(agent.weight for _, agent in asked):
-        yield f"{service.name}: all servers advertise drain or 0%, so their weights of the config are in use"
+        yield f"{service.name}: all servers advertise drain or 0%, so their configured weights are in use"
 
 
 def _override(override: Override, now_s: float) -> str:
@@ -124,8 +124,8 @@ def _unanswered(snapshot: Snapshot) -> Iterator[str]:
     for service, share in found:
         silent, stopped = _silent_or_stopped(service)
         if share < 1:
-            why = "does not answer, or is down by its agent" if stopped else "does not answer"
-            why = why if silent else "is down by its agent"
+            why = "does not answer, or is reported down by its agent" if stopped else "does not answer"
+            why = why if silent else "is reported down by its agent"
             yield f"service {service.name}: {percent(share)} of its clients have a backend that {why}"
         elif silent or stopped:
             why = "every backend is down, some by their agents" if stopped else "no backend answers"

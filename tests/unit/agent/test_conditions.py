@@ -76,7 +76,7 @@ def test_backends_that_answer_probes_but_advertise_down_are_not_called_silent(se
 def test_a_part_of_the_clients_with_a_backend_that_is_down_by_its_agent() -> None:
     service = with_backends((UP, 0.25, False), (UP, 0.75, False))
     stopped = replace(service, backends=(replace(service.backends[0], agent=STOPPED), service.backends[1]))
-    assert texts(of(stopped)) == ["service web: 25% of its clients have a backend that is down by its agent"]
+    assert texts(of(stopped)) == ["service web: 25% of its clients have a backend that is reported down by its agent"]
 
 
 def test_clients_at_backups_are_a_warning() -> None:
