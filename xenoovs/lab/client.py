@@ -175,7 +175,7 @@ class TrafficExchange:
         self._counts = AnswerCounts([0] * len(flights))
         self._packets = [(number, source) for number, flight in enumerate(flights) for source in flight.sources]
         self._window = channel.new_window()
-        # In the order in which they were sent.
+        # Unanswered packets, in the order of sending.
         self._missing: dict[int, None] = {}
         self._sent = 0
         self.is_stopped = False
@@ -185,7 +185,7 @@ class TrafficExchange:
         called with the counts of each second."""
         rate, for_s = (math.inf, None) if pace is None else (pace.rate, pace.for_s)
         if pace is not None:
-            # Where servers do not answer, the pace stays the same.
+            # Keep the pace even if servers do not answer.
             size = max(self._window.size, int(rate * self._window.timeout_s * 2))
             self._window = SendWindow(min(size, _MOST_UNANSWERED), self._window.timeout_s, 0.1)
             self._interleave()
@@ -226,7 +226,7 @@ class TrafficExchange:
         while self._window.under_way:
             self._collect(self._window.wait_s(now_s=time.monotonic()))
             self._expire()
-        # Late answers to packets that do not count any more, and second ones to the last, may still be on their way.
+        # Late answers to expired packets, and duplicates of the last ones, may still arrive.
         while self._collect(self._window.timeout_s if self._missing else _LINGER_S):
             pass
 
@@ -326,7 +326,7 @@ class UdpChannel(_DatagramChannel):
         return sock
 
 
-# linux/in.h: choose the port at connect, so that each client address has all of them to itself.
+# linux/in.h: choose the port at connect, so that each client address can use all ports.
 _IP_BIND_ADDRESS_NO_PORT = 24
 
 
@@ -375,7 +375,7 @@ class TcpChannel:
 # Echo requests of many clients (RFC 792, RFC 4443); the source MAC of the answer identifies the machine.
 
 
-# Type, code, checksum, identifier, sequence number; then, as data, a number of this run and the packet's key.
+# Type, code, checksum, identifier, sequence number; then, as data, the run's number and the packet's key.
 _ECHO = struct.Struct("!BBHHH8sI")
 _REQUEST = {socket.AF_INET: 8, socket.AF_INET6: 128}
 _REPLY = {socket.AF_INET: 0, socket.AF_INET6: 129}

@@ -257,8 +257,8 @@ def sole_owner(place: Path) -> Iterator[None]:
 
 
 def _lock(descriptor: int) -> bool:
-    # A killed `up` may leave a child between fork and exec, which holds the lock for another moment. So the holder of
-    # the lock also knows that every child has its own environment by now, and with it the mark of the lab.
+    # A killed `up` may leave a child between fork and exec, which holds the lock a little longer. So once the lock is
+    # held, every child has executed its program, and has the mark of the lab in its environment.
     deadline = time.monotonic() + _LOCK_PATIENCE_S
     while True:
         try:

@@ -73,7 +73,7 @@ def new_lab(topology: Topology | Fabric, *, directory: Path | None = None, nic: 
     _make_directory(name, place)
     with sole_owner(place):
         try:
-            # Before the first thing is made, so that `down` finds everything after a crash.
+            # Written before anything is made, so that `down` finds everything after a crash.
             write_state(place, LabState(complete=False, topology=topology, nic=nic))
             yield place
             write_state(place, LabState(complete=True, topology=topology, nic=nic))
@@ -98,7 +98,7 @@ def _make_directory(name: str, place: Path) -> None:
         raise LabError(f"the lab's directory {place} cannot be made: {error.strerror}") from None
 
 
-# Next hop of everything, by a fixed neighbour entry: one instead of thousands (RFC 3927; RFC 4291, section 2.5.6).
+# One next hop with a permanent neighbour entry replaces thousands of entries (RFC 3927; RFC 4291, section 2.5.6).
 _GATEWAYS = {False: ("169.254.0.1", "0.0.0.0/0"), True: ("fe80::1", "::/0")}
 
 _ANSWER_GATEWAYS = {False: "169.254.0.{}", True: "fe80::{:x}"}
@@ -147,7 +147,7 @@ class LabBuilder:
         return [end for link in self.topology.links for end in (link.near, link.far)]
 
     def set_up(self, ends: Iterable[End]) -> None:
-        # Without a link-local address there are no router solicitations among the packets of the lab.
+        # Without a link-local address the kernel sends no router solicitations.
         options = "addrgenmode none up" if probe_host().has_ipv6 else "up"
         for namespace in self.topology.namespaces:
             devices = [end.interface for end in ends if end.namespace == namespace]
@@ -168,7 +168,7 @@ class LabBuilder:
         for end in self.ends:
             if end.vlan and end.bridge is not None:
                 ovs.vsctl("set", "Port", end.interface, f"tag={end.vlan}")
-        # What never sends would be unknown to these bridges, and answers to it would flood all machines.
+        # The bridges do not learn the MAC of a device that never sends, and would flood answers to it to all machines.
         for link in self.topology.links:
             if link.far.namespace == self.topology.clients.namespace and link.near.bridge in self.fabrics:
                 ovs.appctl(
@@ -190,7 +190,7 @@ class LabBuilder:
     def _add_tunnels(self, underlay: Underlay) -> None:
         """Add the local addresses of tunnels and the tunnel ports to the switch."""
         switch = self.topology.switch_namespace
-        # Else the kernel answers for a local address at every device: also at those that are ports of bridges.
+        # By default the kernel answers ARP for a local address at every device, also at ports of bridges.
         self.netns.write_sysctls(switch, ["ipv4/conf/all/arp_ignore"], value=1)
         self.netns.batch(underlay_lines(underlay, self.underlay_device), namespace=switch)
         add_tunnel_ports(self.lab.ovs, self.balancer)
@@ -233,7 +233,7 @@ class LabBuilder:
             lines = [_address_line(address, device.interface) for address in self.topology.probe_addresses]
             for machine in self.topology.machines:
                 if (machine.egress, machine.vlan) == (device.egress, device.vlan):
-                    # An own address that is the remote of a tunnel has a route, which is that of outer packets.
+                    # An own address that is the remote of a tunnel already has the route of the outer packets.
                     own = (address for address in machine.own_addresses if address != machine.outer_address)
                     lines += [f"route replace {address} dev {device.interface}" for address in own]
             self.netns.batch(lines, namespace=switch)
@@ -301,7 +301,7 @@ def _address_line(address: str, dev: str) -> str:
 
 def link_line(link: Link) -> str:
     """Return the command of ip(8) that makes a veth pair."""
-    # Both ends are made where they belong: none is ever seen in the host's namespace.
+    # Both ends are created in their namespaces, so neither is ever visible in the host's.
     near, far = link.near, link.far
     address = f"address {far.mac}" if far.mac else ""
     mtu = f"mtu {link.mtu}" if link.mtu else ""
@@ -334,7 +334,7 @@ def _answer_lines(paths: Iterable[AnswerPath]) -> Iterator[str]:
     """Yield the commands that route answers by their source address (ip-rule(8))."""
     for number, path in enumerate(paths):
         if not number:
-            # Routes to health checks go first, the default route of the machine last.
+            # Routes to the sources of health checks come first, the machine's default route last.
             yield "rule add pref 100 lookup main suppress_prefixlength 0"
         gateway, table = _ANSWER_GATEWAYS[":" in path.source].format(number + 2), _FIRST_TABLE + number
         yield f"neigh replace {gateway} lladdr {path.mac} dev {path.interface} nud permanent"
@@ -371,7 +371,7 @@ def down(name: str, *, directory: Path | None = None) -> RemovedLab:
 def _remove(name: str, place: Path) -> RemovedLab:
     processes = namespaces = 0
     for _ in range(_ROUNDS):
-        # A child of a killed `up` may still make things until it ends: repeat until a round finds nothing.
+        # A child of a killed `up` may create more until it exits: repeat until a round finds nothing.
         namespaces_left = namespaces_of(name)
         pids = {*marked_processes(MARK, str(place)), *(pid for there in namespaces_left for pid in processes_in(there))}
         if not namespaces_left and not pids:
@@ -391,7 +391,7 @@ def _remove(name: str, place: Path) -> RemovedLab:
 
 
 def _remove_empty(base: Path) -> None:
-    # A directory that the user has named stays.
+    # Keep a directory that the user chose.
     if base == DEFAULT_DIRECTORY:
         with suppress(OSError):
             base.rmdir()

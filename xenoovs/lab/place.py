@@ -125,7 +125,7 @@ class Place:
         self._commands: dict[int, RemoteCommand] = {}
         self._unread = bytearray()
         self.is_root = False
-        # A port may still carry what belongs to an earlier process.
+        # A port may still deliver output for an earlier process.
         self._token, self._is_ready = token_hex(), False
         deadline = time.monotonic() + timeout_s
         try:
@@ -256,7 +256,7 @@ class _Pipes:
     def write(self, data: bytes) -> None:
         left = memoryview(data)
         while left:
-            # Neither end may wait for the other to read first.
+            # Read while writing, so that the two ends cannot block each other.
             ready = self._ready(None, stdin=True)
             if self._stdout.fileno() in ready:
                 piece = os.read(self._stdout.fileno(), _PIECE_BYTES)
@@ -292,7 +292,7 @@ class _Pipes:
         with suppress(OSError):
             self._stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            # Its last output would block it.
+            # Read its last output, which would block it otherwise.
             self._child.stdin = None
             self._child.communicate(timeout=_END_TIMEOUT_S)
         self._child.kill()
@@ -315,7 +315,7 @@ def machine_by_ssh(name: str, *, target: str, port: int | None, options: Sequenc
     """Return a machine to which ssh(1) connects, with the user's keys and settings. `port`: None for that of the
     settings. Raises MeasureError if the machine cannot be reached or has no python3."""
     program = f"python3 -I -c {shlex.quote(_SOURCE.read_text())}"
-    # Devices and Open vSwitch need root: sudo where it asks for no password.
+    # Devices and Open vSwitch need root: use sudo if it needs no password.
     elevated = f"sudo -n true 2>/dev/null && exec sudo -n {program}"
     command = f'[ "$(id -u)" = 0 ] || {{ {elevated}; }}; exec {program}'
     where = [*options, *(["-p", str(port)] if port else []), "--", target]

@@ -61,7 +61,7 @@ class PrivateOvs:
 
     def vsctl(self, *arguments: str, timeout_s: float = 30.0) -> str:
         """Run ovs-vsctl(8). Raises LabError if it writes an error to stderr, even if it exits with 0."""
-        # It waits for ovs-vswitchd forever, also after the process that started it was killed.
+        # Without --timeout, ovs-vsctl waits for ovs-vswitchd forever, even after its parent was killed.
         patience = f"--timeout={ceil(timeout_s) + _ORPHANED_S}"
         argv = ["ovs-vsctl", patience, f"--db={self.db}", *arguments]
         done = run(argv, timeout_s=timeout_s, env={**self.env, **self.marks})
@@ -92,7 +92,7 @@ class PrivateOvs:
         return tuple(pid for pid in found if pid is not None and self._owns(pid))
 
     def _owns(self, pid: int) -> bool:
-        # A pid file outlives a crash, and then its number may be another process by now.
+        # After a crash the pid file remains, and the pid may belong to another process.
         return environment_of(pid).get("OVS_RUNDIR") == str(self.directory)
 
 

@@ -33,7 +33,7 @@ def _service_in_lab(service: Service, topology: Topology) -> Service:
 
 
 def _health_in_lab(service: Service, health: Health, topology: Topology) -> Health:
-    # Routes choose the device, but an ARP probe needs its name.
+    # Routes choose the device, except for an ARP probe, which needs its name.
     machines = [machine_of(service, backend, topology) for backend in service.backends]
     egresses = {(machine.egress, machine.vlan) for machine in machines if machine is not None}
     devices = (device.interface for device in topology.probe_devices if (device.egress, device.vlan) in egresses)

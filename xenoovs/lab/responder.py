@@ -124,7 +124,7 @@ class Responder:
 
     def __post_init__(self) -> None:
         if self.job.certificate is not None:
-            # Imported here: `lab --help` would wait for it.
+            # Imported here, as it would slow down `lab --help`.
             import ssl
 
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -137,7 +137,7 @@ class Responder:
                 selector.register(sock, selectors.EVENT_READ, partial(answer, sock))
             while True:
                 for key, _ in selector.select(self._pause_s()):
-                    # Until there is nothing more to read, or the client of this one has gone away.
+                    # Ends when nothing is left to read, or the client has disconnected.
                     with suppress(OSError):
                         for _ in range(_BURST):
                             key.data()
@@ -156,7 +156,7 @@ class Responder:
             send()
 
     def _receive(self, sock: socket.socket) -> None:
-        # The answer must come from the address that was asked, which is one of many on this machine.
+        # The source of the answer must be the destination of the request, one of many addresses of this machine.
         request, ancillary, _, client = sock.recvmsg(2048, 256)
         asked, port = destination_of(ancillary), sock.getsockname()[1]
         if self._is_check("udp", port, socket.inet_ntop(sock.family, asked), client[0]):
@@ -221,7 +221,7 @@ def dns_answer(query: bytes) -> bytes:
     while end < len(query) and query[end]:
         end += query[end] + 1
     question = query[_DNS_HEADER_BYTES : end + 5]
-    # QR, RD as in the query, RA, NOERROR; one question, one answer. The name is a pointer to that of the question.
+    # QR, RD as in the query, RA, NOERROR; one question, one answer. The name points to the question's.
     header = query[:2] + bytes([0x80 | (query[2] & 0x79 if len(query) > 2 else 0), 0x80, 0, 1, 0, 1, 0, 0, 0, 0])
     return header + question + b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04\xc0\x00\x02\x01"
 

@@ -243,7 +243,7 @@ def send(pid: int, number: int) -> None:
 
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # No SIG_IGN: commands would inherit it.
+        # Not SIG_IGN, which commands would inherit.
         signal.signal(number, lambda *_: None)
     runner = Runner()
     try:

@@ -93,7 +93,7 @@ def fail(lab: Lab, machine: Machine, how: Failure, balancer: Balancer) -> None:
     """Make a backend fail. This replaces an earlier failure of it."""
     check_complete(lab)
     with sole_owner(lab.directory):
-        # Written first: after a crash `heal` repairs whatever was done.
+        # Written first, so that `heal` can repair the machine after a crash.
         _write_failures(lab, {**failures_of(lab), machine.label: how})
         _set_state(lab, machine, how, balancer)
 
@@ -120,7 +120,7 @@ def _set_state(lab: Lab, machine: Machine, failure: Failure | None, balancer: Ba
     link = "down" if failure is Failure.LINK else "up"
     netns.batch([f"link set dev {machine.switch_interface} {link}"], namespace=lab.topology.switch_namespace)
     if failure is Failure.SILENT:
-        # A queue of no packets: whatever the machine sends is dropped, ARP too (tc-pfifo(8)).
+        # A queue of limit 0 drops everything that the machine sends, also ARP (tc-pfifo(8)).
         netns.execute(place, ["tc", "qdisc", "replace", "dev", "eth0", "root", "pfifo", "limit", "0"])
     elif "pfifo" in netns.execute(place, ["tc", "qdisc", "show", "dev", "eth0"]).stdout:
         netns.execute(place, ["tc", "qdisc", "del", "dev", "eth0", "root"])

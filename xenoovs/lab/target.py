@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["config_of_lab", "forward_to_vm", "lab_names", "run_in_vm", "target_of", "vm_of"]
 
-# Files that a command names are sent with it: the machine may have cached what they were before.
+# Files that a command names are sent with it, as the machine may have cached an older content.
 _LARGEST_FILE_BYTES = 16 << 20
 _FORWARDED = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG", "LC_ALL")
 
@@ -78,13 +78,13 @@ def run_in_vm(
     from xenoovs.lab.nic.call import attach
 
     environment = {key: os.environ[key] for key in _FORWARDED if key in os.environ} | dict(environment or {})
-    # The directory of Open vSwitch in there: `build` of lab/nic/guest/lab.py runs there without a directory of its own.
+    # The Open vSwitch directory in the machine, where lab/nic/guest/lab.py builds the lab in the default directory.
     rundir = f"/run/xenoovs/lab/{name}/ovs"
     environment |= {"OVS_RUNDIR": rundir, "OVS_LOGDIR": rundir, "OVS_DBDIR": rundir, LAB_VARIABLE: name}
     source = directory_of(name, None) / CONFIG_SOURCE
     config = os.environ.get(CONFIG_VARIABLE) or (str(source.resolve()) if source.exists() else "")
     if config:
-        # The lab in there has only a copy.
+        # The lab in the machine has only a copy.
         environment[CONFIG_VARIABLE] = config
     sys.stdout.flush()
     files = _files((*argv[1:], *config.split(os.pathsep)))
@@ -99,7 +99,7 @@ def _files(words: Sequence[str]) -> dict[str, str]:
 
 
 def _is_sent(path: Path) -> bool:
-    # The machine has the same programs, and a kernel and devices of its own.
+    # The machine has the same programs, but its own kernel and devices.
     try:
         return (
             path.is_file()

@@ -68,7 +68,7 @@ _CLIENT_NETS: dict[Family, tuple[str, ...]] = {
     Family.IPV4: ("198.18.0.0/15", "100.64.0.0/15"),
     Family.IPV6: ("2001:db8:c::/48", "fd00:c::/48"),
 }
-# RFC 5737 (TEST-NET-1) and RFC 3849: where services without a VIP are sought.
+# RFC 5737 (TEST-NET-1) and RFC 3849: destinations for services without a VIP.
 _SERVER_NETS = {Family.IPV4: "192.0.2.0/24", Family.IPV6: "2001:db8:5::/64"}
 
 # Private (RFC 1918) and shared (RFC 6598) addresses; RFC 4193 for IPv6.
@@ -262,7 +262,7 @@ def mac_in_lab(service: Service, backend: Backend, *, gateway_mac: str) -> str:
     mac, _ = mac_and_port(backend.next_hop)
     if mac != UNCHANGED:
         return mac
-    # Its machine has the MAC that clients send to.
+    # The packet's destination MAC stays, so the machine has the MAC that clients send to.
     return gateway_mac if service.vip_mac is None else str(service.vip_mac)
 
 
@@ -306,7 +306,7 @@ def machines_of(name: str, balancer: Balancer, macs: LabMacs) -> tuple[Machine, 
     for number, ((place, egress, vlan), roles) in enumerate(served.items(), start=1):
         own = tuple(dict.fromkeys(str(backend.address) for _, backend in roles if backend.address is not None))
         ends = tuple(_ends(roles, balancer))
-        # Packets to the VIP reach the machine as they are, or are translated to its own address.
+        # Without NAT, packets reach the machine with the VIP as destination, else with its own address.
         direct = [service.claim for service, _ in roles if service.nat is None]
         wild = {family for claim in direct if not claim.vips for family in claim.families}
         machines.append(
@@ -552,19 +552,19 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
     tunnel_ports = balancer.tunnel_ports
     ports = tuple(port for port in dict.fromkeys((*balancer.ports, HOST_PORT)) if port not in tunnel_ports)
     _check_devices((uplinks.bridge, *ports, *tunnel_ports))
-    # The bridge that emulates the switch behind each port towards backends, and that behind the port of tunnels.
+    # The bridges that emulate the switch behind each port towards backends, and behind the port of tunnels.
     towards = dict.fromkeys(UNDERLAY if port in tunnel_ports else port for port in balancer.egress_ports)
     fabrics = {port: f"{RESERVED_PREFIX}fabric{i}" for i, port in enumerate(towards, start=1)}
 
     macs = map(str, own_macs(_used_macs(balancer)))
     gateway_mac = next(macs)
     ingress_macs = {port: next(macs) for port in uplinks.ingress}
-    # Where the bridge forwards no answers, cables from each fabric lead them to the clients.
+    # If the bridge does not forward answers, cables lead them from each fabric to the clients.
     cabled = [
         port for port in fabrics if port == UNDERLAY or uplinks.other_traffic in (OtherTraffic.DROP, OtherTraffic.LEAVE)
     ]
     first_mac = _router_mac(balancer) or ingress_macs[uplinks.ingress[0]]
-    # Flows replace the address to which backends send, where there is a router.
+    # With a router, flows replace the destination MAC of answers.
     through_switch = dict.fromkeys(fabrics, gateway_mac if _router_mac(balancer) else first_mac) | {UNDERLAY: first_mac}
     ingress_macs[uplinks.ingress[0]] = first_mac
     return_macs = {port: next(macs) if port in cabled else first_mac for port in fabrics}
@@ -588,7 +588,7 @@ def plan_topology(name: str, balancer: Balancer) -> Topology:
             links.append(Link(inner, End(switch, f"{RESERVED_PREFIX}up{i}", bridge=fabric), _mtu(port)))
             inner = End(switch, f"{RESERVED_PREFIX}cl{i}", bridge=fabric)
         if port == uplinks.ingress[0] and vlans:
-            # Clients have a port on a switch for each VLAN; to the bridge it has a trunk.
+            # Clients have a port for each VLAN on a switch with a trunk to the bridge.
             links.append(Link(inner, End(switch, f"{TRUNK}-up", bridge=TRUNK)))
             for vlan in (NO_TAG, *(vlan for vlan, _ in vlans)):
                 near = End(switch, tagged(TRUNK, vlan) if vlan else f"{TRUNK}-cl", bridge=TRUNK, vlan=vlan)
@@ -691,7 +691,7 @@ def _clients(balancer: Balancer, *, namespace: str, interface: str, gateway_mac:
         interface,
         nets=tuple(str(client_net(family, used)) for family in families_of(balancer)),
         gateway_mac=gateway_mac,
-        # Neighbour discovery has no answer from flows: OVS cannot turn a solicitation into an advertisement.
+        # Flows cannot answer neighbour discovery: OVS cannot turn a solicitation into an advertisement.
         arp_vips=tuple(prefix_text(vip) for vip in vip_macs if family_of(vip) is Family.IPV4),
         fixed_vips=tuple(
             {

@@ -132,7 +132,7 @@ def _trial(
     destinations = [(vip, port, clients[family]) for vip, family in vips for port in ports]
     by_port, flights = service.key.field is KeyField.SOURCE_PORT, []
     for number, (vip, port, senders) in enumerate(destinations):
-        # Packet after packet goes to the next destination, and there to the next client.
+        # Each packet goes to the next destination, and comes from the next client of that destination.
         turns = range(len(range(number, packets, len(destinations))))
         sources = tuple(senders[turn % len(senders)] for turn in turns)
         if sources:
@@ -281,7 +281,7 @@ def send(
     nets = [parse_net(net) for net in clients.nets]
     outside = (source for source in sources if not any(parse_address(source) in net for net in nets))
     netns.batch((f"route replace local {source} dev lo" for source in outside), namespace=clients.namespace)
-    # Clients ask by ARP again; fixed entries stay (ip-neighbour(8), flush).
+    # Makes clients send ARP again; permanent entries stay (ip-neighbour(8), flush).
     netns.batch(["neigh flush all"], namespace=clients.namespace)
     if lab.ovs.datapath is Datapath.USERSPACE:
         learn_remotes(lab)

@@ -49,7 +49,7 @@ def underlay_lines(underlay: Underlay, device: str) -> Iterator[str]:
 def add_tunnel_ports(ovs: PrivateOvs, balancer: Balancer) -> None:
     for port in wanted_ports(balancer):
         _, *words = port.command(balancer.uplinks.bridge)
-        # No program reads it: the lab itself makes policies and SAs.
+        # No program reads the PSK, as the lab itself makes policies and SAs.
         ovs.vsctl(*words, *([] if port.psk_file is None else ["options:psk=lab"]))
 
 
@@ -123,7 +123,7 @@ def _start_ovs(lab: Lab, machine: Machine, balancer: Balancer) -> PrivateOvs:
     """Start the Open vSwitch of a machine, with the ports and flows that `xenoovs tunnels --far-end` prints for a
     DPU."""
     ovs = machine_ovs(lab, machine)
-    # Else the kernel would find outer packets addressed to itself at this cable too.
+    # With the same MAC, the kernel would also take outer packets at this cable as its own.
     cable = f"link set dev eth0 address {_CABLE_PREFIX}{machine.mac[2:]}"
     LabNetns(lab.marks).batch([cable], namespace=machine.namespace)
     start_private_ovs(ovs.directory, datapath=Datapath.USERSPACE, netns=machine.namespace, marks=lab.marks)

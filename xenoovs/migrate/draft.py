@@ -1,4 +1,4 @@
-"""The draft of a config: services as the YAML file will have them, and source lines that are not carried over."""
+"""The draft of a config: services as the YAML file will have them, and source lines that could not be converted."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ _NOT_IN_A_NAME = regex(r"[^A-Za-z0-9._-]+", ASCII)
 _LONGEST_NAME = 63
 _LONGEST_QUOTE = 100
 _NUMBERED = "ofport "
-"""So begins the name of a port whose number alone is known (openflow/text.py)."""
+"""The prefix of the names of ports of which only the number is known (openflow/text.py)."""
 
 NOTHING_LIKE_IT = "xenoovs has nothing like it"
-"""The reason for words without another one."""
+"""The default reason."""
 
 
 class Word(str):
-    """A word of the source. `is_used`: a value of the config comes from it. `reasons`: those of the comments that name
-    it."""
+    """A word of the source. `is_used`: whether the config has it. `reasons`: the reasons of comments that name it."""
 
     line: int
     is_used: bool
@@ -49,19 +48,19 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def reasons(by_words: Mapping[str, str]) -> dict[str, str]:
-    """Return the reason for each word of the keys."""
+    """Split keys of several words: return the reason of each word."""
     return {word: reason for words, reason in by_words.items() for word in words.split()}
 
 
 def use(words: Iterable[Word]) -> None:
-    """Note that values of the config come from these words."""
+    """Mark words from which the config has a value."""
     for word in words:
         word.is_used = True
 
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """Words of the source that the config does not have, on lines `line` to `last`. text: those of the first line."""
+    """Words of the source on lines `line` to `last` that the config lacks. `text`: the words on the first line."""
 
     line: int
     text: str
@@ -70,10 +69,10 @@ class Omission:
 
 
 class Omissions(list[Omission]):
-    """What the config does not have of the source."""
+    """The words of the source that the config does not have, with the reasons."""
 
     def add(self, words: Iterable[Word], reason: str, *, about: str = "") -> None:
-        """Name words with a reason, each once. Words of several lines are one block, named by its first line."""
+        """Add words with a reason, each once per reason. Words on several lines become one entry."""
         fresh = [word for word in words if reason not in word.reasons]
         if not fresh:
             return
@@ -90,14 +89,14 @@ class Omissions(list[Omission]):
         self.append(Omission(line, text, reason, last))
 
     def rest(self, words: Iterable[Word], reason: str = NOTHING_LIKE_IT, *, about: str = "") -> None:
-        """Name the words, line by line, that the config does not use and that no comment names yet."""
+        """Add, line by line, the words that neither the config nor an earlier entry has."""
         left = [word for word in words if not word.is_used and not word.reasons]
         for _, same in groupby(left, key=lambda word: word.line):
             self.add(same, reason, about=about)
 
     def one_check(self, kind: str, servers: Iterable[tuple[str, Sequence[Word], dict[str, str]]]) -> dict[str, str]:
-        """Return the check of a service: that of its first server with one. Name the servers that have another one.
-        `servers`: for each its name, what says so in the source, and its check; empty if it has none."""
+        """Return the check of a service: that of the first server that has one. Add the servers whose check differs.
+        `servers`: name, words in the source, and check of each; the check is empty if it has none."""
         checks = list(servers)
         first = next((check for _, _, check in checks if check), {})
         for name, words, check in checks:
@@ -110,9 +109,9 @@ class Omissions(list[Omission]):
 
 
 def targets(pairs: Iterable[tuple[IPAddress | None, PortRange | None]]) -> dict[PortRange | None, list[IPAddress]]:
-    """Return the addresses that share a port, by port: no service gets an address with the port of another one.
+    """Group addresses by port, so that no service gets an address with the port of another one.
 
-    None: every address; every port.
+    None stands for every address, and for every port.
     """
     found: dict[PortRange | None, list[IPAddress]] = {}
     for vip, port in pairs:
@@ -124,7 +123,7 @@ def targets(pairs: Iterable[tuple[IPAddress | None, PortRange | None]]) -> dict[
 
 @dataclass(slots=True)
 class DraftBackend:
-    """A backend. `egress`: None for that of the switch. `mac`: None if the agent looks it up, or it stays."""
+    """A backend. `egress`: None for that of the switch. `mac`: None if the agent looks it up, or it stays unchanged."""
 
     name: str
     weight: Fraction
@@ -138,9 +137,9 @@ class DraftBackend:
 
 @dataclass(slots=True)
 class DraftService:
-    """A service. health, agent_check: keys and values as YAML has them. omissions: lines of the source about it.
+    """A service. `health`, `agent_check`: keys and values as in the YAML. `omissions`: those about this service.
 
-    is_nat: packets get the addresses of backends, and their ports where they have `l4_port`.
+    `is_nat`: whether packets get the backend's address, and its port if it has `l4_port`.
     """
 
     name: str
@@ -156,7 +155,7 @@ class DraftService:
     vlan: int | None = None
 
     def why_no_nat(self, others: Iterable[DraftService]) -> str | None:
-        """Return why the config cannot have NAT for this service beside others; None if it can."""
+        """Return why this service cannot have NAT beside the other services; None if it can."""
         mine = self._answers()
         addresses = (*self.vips, *(backend.address for backend in self.backends if backend.address))
         if len(self.vips) != 1 or any(not isinstance(address, IPv4Address) for address in addresses):
@@ -170,14 +169,14 @@ class DraftService:
         return None
 
     def _answers(self) -> set[tuple[Protocol | None, IPAddress | None, int]]:
-        """Return from where its backends answer."""
+        """Return protocol, source address and source port of the backends' answers."""
         first = self.ports[0].first if self.ports else 0
         return {(self.protocol, backend.address, backend.l4_port or first) for backend in self.backends}
 
 
 @dataclass(slots=True)
 class DraftTunnel:
-    """A tunnel of the host, whose probes flows reflect. source_ports: None: not in the source."""
+    """A tunnel of the host whose probes are reflected by flows. `source_ports`: None if the source has none."""
 
     name: str
     kind: TunnelType
@@ -191,8 +190,8 @@ class DraftTunnel:
 
 @dataclass(slots=True)
 class DraftSwitch:
-    """The bridge and its ports; None: the source does not name them. `depth`: the most next hops that one takes over
-    from the other, by groups of the switch."""
+    """The bridge and its ports; None if the source does not name them. `depth`: the most next hops in a failover group
+    of the switch."""
 
     bridge: str | None = None
     ingress: tuple[str, ...] | None = None
@@ -203,9 +202,9 @@ class DraftSwitch:
 
 @dataclass(slots=True)
 class Draft:
-    """A foreign config, read. omissions: lines of no service. is_dsr: packets keep their destination there too.
+    """A converted config. `omissions`: those of no service. `is_dsr`: whether packets keep their destination there too.
 
-    own_flows: how many flows in it are of xenoovs itself. words: all words of the source.
+    `own_flows`: how many flows in it xenoovs itself installed. `words`: all words of the source.
     """
 
     words: list[Word] = field(default_factory=list)
@@ -217,7 +216,7 @@ class Draft:
     tunnels: list[DraftTunnel] = field(default_factory=list)
 
     def finish(self) -> Draft:
-        """Name the words that are left, and sort the comments by line. Returns the draft."""
+        """Add the remaining words to the omissions, and sort these by line. Return the draft."""
         self.omissions.rest(self.words)
         for omissions in (self.omissions, *(service.omissions for service in self.services)):
             omissions.sort(key=lambda omission: omission.line)
@@ -230,7 +229,7 @@ class Draft:
 
 
 def name_from(text: str, others: Iterable[str] = ()) -> str:
-    """Return a name for a service or backend that is as near to `text` as names may be, and none of `others`."""
+    """Return a valid name for a service or backend that resembles `text`, and is none of `others`."""
     base = _NOT_IN_A_NAME.sub("-", text).strip("-._")[:_LONGEST_NAME] or "unnamed"
     known, name, number = set(others), base, 2
     while name in known:
@@ -240,12 +239,12 @@ def name_from(text: str, others: Iterable[str] = ()) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """Return a time as the config has it, from 1 ms to 1 h."""
+    """Return a duration in the form of the config, limited to 1 ms to 1 h."""
     return str(duration_ms.write(round(min(LONGEST_MS, max(1, milliseconds)))))
 
 
 def set_key(found: dict[str, str], key: str, reads: Parser[Any], words: Iterable[Word], text: str) -> None:
-    """Set a key of a check and use its words, if `reads`, which reads the key in a config, accepts the text."""
+    """Set a key of a check and mark its words as used, if `reads`, the key's parser, accepts the text."""
     is_text = reads.schema.get("type") == "string"
     try:
         reads(str(text) if is_text else parse_plain_scalar(text))
@@ -256,7 +255,7 @@ def set_key(found: dict[str, str], key: str, reads: Parser[Any], words: Iterable
 
 
 def whole_weights(shares: Iterable[Fraction]) -> list[Fraction]:
-    """Return weights in the same ratio that the config can write: whole numbers."""
+    """Return whole weights in the same ratio."""
     given = list(shares)
     factor = Fraction(1)
     for share in given:
@@ -265,7 +264,7 @@ def whole_weights(shares: Iterable[Fraction]) -> list[Fraction]:
 
 
 def render(draft: Draft, *, source: str, switch: DraftSwitch) -> str:
-    """Return the config as YAML with comments, which name the `source`. `switch`: bridge and ports where that names
+    """Return the config as YAML, with comments that name the `source`. `switch`: bridge and ports if the draft has
     none."""
     return "".join(f"{line}\n" for line in _lines(draft, source, switch))
 
@@ -376,12 +375,12 @@ def _comments(omissions: Iterable[Omission], source: str, indent: str) -> Iterat
 
 
 def _port(name: str) -> str:
-    """Return the name of a port; the config has no numbers."""
+    """Return the name of a port, without a number, which the config cannot have."""
     return render_text(name.replace(_NUMBERED, "port-"))
 
 
 def _quote(text: str) -> str:
-    """Return the name of a source on one line, without control characters, and not too long."""
+    """Return the name of a source on one line, without control characters, at most _LONGEST_QUOTE characters."""
     shown = " ".join(_printable(text).split())
     return shown if len(shown) <= _LONGEST_QUOTE else shown[: _LONGEST_QUOTE - 3] + "..."
 

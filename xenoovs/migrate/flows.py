@@ -63,7 +63,7 @@ _OF_A_KEY = (Field.NW_SRC, Field.IPV6_SRC)
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A flow. `weight`: of a bucket of a select group, whose actions it has."""
+    """A flow. `weight`: that of the select group's bucket whose actions it has; None if it is no bucket."""
 
     word: Word
     flow: Flow
@@ -72,7 +72,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Delivery:
-    """What a flow does with a packet. macs, address, vlan: as the flow sets them; None: they stay."""
+    """How a flow changes and sends a packet. `mac`, `source_mac`, `address`, `vlan`: None if unchanged."""
 
     port: str
     mac: Mac | None
@@ -95,7 +95,7 @@ class _Group:
 
     @property
     def claim(self) -> Claim:
-        """The packets. Its conditions are those that a service can have."""
+        """Return the packets of the group as a claim. All its conditions must be ones that a service can have."""
         conditions = Match(None, self.conditions)
         address = conditions.get(Field.NW_DST) or conditions.get(Field.IPV6_DST)
         vip, protocol = None if address is None else _vip_of(address), conditions.get(Field.NW_PROTO)
@@ -109,8 +109,8 @@ class _Group:
         )
 
     def has_first(self, other: _Group) -> bool:
-        """Return whether the switch gives it packets that xenoovs would give the other one: of a VLAN, or a longer
-        prefix. Of flows with one priority the switch may take either."""
+        """Return whether this group gets packets on the switch that would go to `other` in xenoovs, as that has a VLAN
+        or a longer prefix. At the same priority the switch may use either, so this returns False."""
         mine, theirs = self.claim, other.claim
         if self.priority <= other.priority or not mine.vips or not theirs.vips:
             return False
@@ -122,8 +122,7 @@ class _Group:
 
 
 def read_flows(text: str) -> Draft:
-    """Return the draft of flows: those that set a MAC and send to a port become services. Raises ParseError: no line is
-    a flow."""
+    """Convert flows: those that set a MAC and send to a port become services. Raises ParseError without any flow."""
     draft = Draft(is_dsr=True)
     lines, links = list(_flows(text, draft)), list(_links(text))
     draft.words += [word for words in links for word in words]
@@ -194,7 +193,7 @@ def _flows(text: str, draft: Draft) -> Iterable[_Line]:
                 draft.switch.bridge = draft.switch.bridge or command[1]
             if _OVS_OFCTL.match(written) or (command and command[1] != draft.switch.bridge):
                 raise ValueError
-            # So a dump shows dl_vlan=0xffff of OpenFlow 1.0 (match_set_dl_vlan() of lib/match.c): no tag.
+            # A dump shows dl_vlan=0xffff of OpenFlow 1.0, untagged, like this (match_set_dl_vlan() of lib/match.c).
             flow = parse_flow(as_dumped(written.replace("vlan_tci=0x0000,", "dl_vlan=0xffff,")))
             group = groups.get(flow.actions[0]) if len(flow.actions) == 1 else None
             lines = [] if group is None else _bucket_lines(word, flow, group[2])
@@ -211,20 +210,20 @@ def _flows(text: str, draft: Draft) -> Iterable[_Line]:
 
 
 def _links(text: str) -> Iterator[list[Word]]:
-    """Yield the words of each command `ip link add` (ip-link(8))."""
+    """Yield the words of each `ip link add` command (ip-link(8))."""
     for number, line in enumerate(text.split("\n"), start=1):
         if _LINK.match(line.strip()):
             yield [Word(word, number) for word in line.split()]
 
 
 def script_flows(text: str) -> tuple[Flow, ...]:
-    """Return the flows that `ovs-ofctl add-flow` commands of a script add; none for another text."""
+    """Return the flows of `ovs-ofctl add-flow` commands in a script; empty for any other text."""
     draft = Draft()
     return tuple(line.flow for line in _flows(text, draft) if _COMMAND.match(line.word))
 
 
 def _reflected_tos(flow: Flow) -> int | None:
-    """Return the type of service of the probes that a flow sends back; None if it is no reflector."""
+    """Return the TOS of the probes that a flow reflects; None if it reflects none."""
     tos, port = flow.match.get(Field.NW_TOS), flow.match.get(Field.TP_DST)
     writes = {action.field for action in flow.actions if isinstance(action, SetField)}
     is_reflector = OutputInPort() in flow.actions and Field.TP_DST in writes and not flow.match.foreign
@@ -232,7 +231,7 @@ def _reflected_tos(flow: Flow) -> int | None:
 
 
 def _add_tunnels(draft: Draft, reflectors: Iterable[tuple[_Line, int]], links: Iterable[list[Word]]) -> None:
-    """Add the tunnel devices that commands make, if flows reflect probes for their port."""
+    """Add the tunnels of `ip link add` commands whose probes are reflected by flows."""
     devices = [(words, found) for words in links if (found := _device(words)) is not None]
     for line, tos in reflectors:
         port = line.flow.match.get(Field.TP_DST)
@@ -253,7 +252,7 @@ def _add_tunnels(draft: Draft, reflectors: Iterable[tuple[_Line, int]], links: I
 
 
 def _device(words: list[Word]) -> DraftTunnel | None:
-    """Return the tunnel of a command `ip link add NAME type vxlan ...` (ip-link(8)); None if it is none."""
+    """Return the tunnel of an `ip link add NAME type vxlan ...` command (ip-link(8)); None if it adds no tunnel."""
     values: dict[str, str] = dict(pairwise(words))
     try:
         kind = TunnelType(values["type"])
@@ -278,7 +277,7 @@ def _device(words: list[Word]) -> DraftTunnel | None:
 
 
 def _is_for_all(match: Match) -> bool:
-    """Return whether a flow is for all packets of a port, or for all of IP."""
+    """Return whether a match covers all packets of a port, or all its IPv4 or IPv6 packets."""
     return all(c.field is Field.DL_TYPE and c.value in (ETH_IPV4, ETH_IPV6) for c in match.masked)
 
 
@@ -289,7 +288,7 @@ def _is_flood_of_arp(flow: Flow) -> bool:
 
 
 def _bucket_lines(word: Word, flow: Flow, buckets: str) -> list[_Line]:
-    """Return the buckets of a group as flows; empty: one does more, or less, than to send to one port."""
+    """Return the buckets of a group as flows; empty if any bucket does anything but send to one port."""
     lines = []
     for text in buckets.split(",bucket=")[1:]:
         if (bucket := _BUCKET.fullmatch(text)) is None:
@@ -304,16 +303,16 @@ def _is_of_a_client(match: Match) -> bool:
 
 
 _PUSHED = -1
-"""Stands for a tag whose VLAN is not known yet."""
+"""A pushed tag whose VLAN is not set yet."""
 
 
 def _is_vlan(tag: int) -> bool:
-    """Return whether `Field.VLAN` is of no tag, or of a VLAN that a service can have: 0 is a priority alone."""
+    """Return whether `tag` is untagged, or a VLAN that a service can have. VLAN 0 is a priority tag."""
     return tag == UNTAGGED or 0 < tag & ~TAGGED <= MAX_VLAN
 
 
 def _delivery(flow: Flow) -> _Delivery | None:
-    """Return None for a flow that does more, or less, than set addresses or a tag and send to one port."""
+    """Return the delivery of a flow; None if it does not only set addresses or a tag, and send to one port."""
     macs, port, address = dict[Field, Mac](), None, None
     tag = flow.match.get(Field.VLAN)
     before = tag.value if tag is not None and tag.is_exact else None
@@ -349,7 +348,7 @@ def _may_tag_twice(flow: Flow) -> bool:
 
 
 def _policy(flow: Flow) -> OtherTraffic | None:
-    """Return the policy for other traffic that a flow without conditions on packets means."""
+    """Return the policy for other traffic that a flow without match conditions implies."""
     if flow.actions == (Normal(),):
         return OtherTraffic.NORMAL
     return OtherTraffic.DROP if not flow.actions else None
@@ -436,13 +435,13 @@ def _claim(service: DraftService) -> Claim:
 
 
 def _counted(rows: Iterable[tuple[_Line, _Delivery]]) -> dict[str, Fraction]:
-    """Return the shares of servers by buckets of a select group, or by flows of single clients; empty: by masks."""
+    """Return the servers' shares of buckets in a select group, or of flows for single clients; empty for masks."""
     found = defaultdict[str, Fraction](Fraction)
     for line, delivery in rows:
         if line.weight is None and (delivery.mac is None or not _is_of_a_client(line.flow.match)):
             return {}
         found[_owner(delivery)] += 1 if line.weight is None else line.weight
-    # What servers answer to one client has one way.
+    # Flows with a single destination are the answers of servers to clients.
     total = 0 if len(found) == 1 else sum(found.values())
     return {owner: count / total for owner, count in found.items()} if total else {}
 
@@ -493,7 +492,7 @@ def _set_source_mac(service: DraftService, rows: Iterable[tuple[_Line, _Delivery
 
 
 def _vip_of(condition: Masked) -> Vip | None:
-    """Return the address or the prefix that a config can have as a VIP; None if it can have none such."""
+    """Return a condition's address or prefix as a VIP; None if the config cannot have it."""
     address = IPv4Address if condition.field is Field.NW_DST else IPv6Address
     free = condition.mask ^ condition.field.all_ones
     try:
@@ -505,7 +504,7 @@ def _vip_of(condition: Masked) -> Vip | None:
 def _set_switch(
     draft: Draft, groups: Iterable[_Group], across: dict[str, tuple[_Line, str]], *, is_table_miss_known: bool
 ) -> None:
-    """Set the ports, and the policy for other traffic that flows from port to port mean."""
+    """Set the ports, and the policy for other traffic that flows between ports imply."""
     switch = draft.switch
     entered = sorted({port for group in groups for port in group.ports if port is not None} if draft.services else ())
     switch.ingress = tuple(entered) or tuple(sorted(across))[:1] or None

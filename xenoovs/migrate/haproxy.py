@@ -1,4 +1,4 @@
-"""haproxy.cfg: the proxies of HAProxy (its configuration manual, sections 2, 4 and 5) with their servers and checks."""
+"""haproxy.cfg: proxies with their servers and checks (configuration manual of HAProxy, sections 2, 4 and 5)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from xenoovs.model.address import IPAddress
 from xenoovs.model.balancer import PortRange, Protocol
 from xenoovs.regex import regex
 
-# The form of the file: sections of lines of words; quotes and backslashes as in section 2.2 of the manual.
+# Syntax: sections of lines of words; quotes and backslashes as in section 2.2 of the manual.
 
 Line = tuple[Word, ...]
 
@@ -64,7 +64,7 @@ _SECTIONS = words_of(
 
 
 def parse_sections(text: str) -> list[Section]:
-    """Return the sections of a file. Raises ParseError: a quote is open, or a line stands before the first section."""
+    """Return the sections of a file. Raises ParseError for an open quote, or a line before the first section."""
     sections: list[Section] = []
     for number, line in enumerate(text.split("\n"), start=1):
         words = tuple(Word(word, number) for word in _words(line, number))
@@ -102,13 +102,13 @@ def _unescaped(found: re.Match[str]) -> str:
     return chr(int(found[1], 16)) if found[1] else _UNPRINTABLE.get(found[2], found[2])
 
 
-# What it means.
+# Semantics.
 
 
 _INTER_MS = 2000
-"""Section 5.2 of the manual: inter 2s, agent-inter 2s, fall 3, rise 2, weight 1."""
+"""The default of inter and agent-inter (section 5.2 of the manual); those of fall, rise and weight are ours too."""
 _AGENT_TIMEOUT_MS = 1000
-"""Of `agent_check` in the config, where it has no other one."""
+"""The default timeout of `agent_check` in the config."""
 _HTTP = "xenoovs sees packets and no HTTP"
 _UNLIMITED = "xenoovs has no connections to limit"
 _LAYER_4 = "xenoovs forwards packets and does not end connections"
@@ -160,7 +160,7 @@ _SERVER_REASONS = reasons(
 _TIME = regex(r"([0-9]{1,9})(us|ms|s|m|h|d)?", re.ASCII)
 _UNIT_MS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
 _OF_A_RULE = {"hdr": 2, "string": 99} | dict.fromkeys(words_of("! default send-proxy via-socks4 ssl linger"), 0)
-"""How many values follow a word of `http-check` and `tcp-check` (section 4.2), where it is not one."""
+"""How many values follow a word of `http-check` and `tcp-check` (section 4.2), if it is not one."""
 _HOST = regex(r"HTTP/1\.1\r\n[Hh][Oo][Ss][Tt]:\s*(\S+)")
 _FAMILY = regex(r"(?:ip|ipv4|ipv6|tcp|tcp4|tcp6)@|stream\+(?:ip|ipv4|ipv6)@")
 _NO_NETWORK = regex(r"/|(?:unix|abnsz?|fd|sockpair|rhttp|rev|vsock)@")
@@ -168,7 +168,7 @@ _NO_NETWORK = regex(r"/|(?:unix|abnsz?|fd|sockpair|rhttp|rev|vsock)@")
 
 @dataclass(slots=True)
 class _Proxy:
-    """The settings of a section, with those of the defaults section that it begins with."""
+    """The settings of a section, including those inherited from its defaults section."""
 
     mode: str = "tcp"
     binds: list[Line] = field(default_factory=list)
@@ -185,8 +185,8 @@ class _Proxy:
 
 
 def read_haproxy(text: str) -> Draft:
-    """Return the draft of a haproxy.cfg: services for each listen section, and for each frontend with its backend.
-    Raises ParseError: the file has not the form of a HAProxy config."""
+    """Convert a haproxy.cfg: services for each listen section, and for each frontend with its backend. Raises
+    ParseError if the file does not have the form of a HAProxy config."""
     sections = parse_sections(text)
     draft = Draft([word for section in sections for word in section.words])
     last, named = _Proxy(), dict[str, tuple[Section, _Proxy]]()
@@ -250,7 +250,7 @@ def _read(section: Section, proxy: _Proxy) -> None:
 
 
 def _read_line(line: Line, proxy: _Proxy) -> bool:
-    """Return whether the config has all of this line. Lines of checks, binds and servers are used later."""
+    """Read a line. Return whether the config has all of it; lines of checks, binds and servers are marked later."""
     match line:
         case ("mode", mode):
             return mode == "tcp"
@@ -292,9 +292,9 @@ def _read_line(line: Line, proxy: _Proxy) -> bool:
 
 
 def _add_services(draft: Draft, section: Section, front: _Proxy, backs: dict[str, tuple[Section, _Proxy]]) -> str:
-    """Add a service for each set of addresses with the same ports. Returns the name of the section with its servers.
+    """Add a service for each set of addresses with the same ports. Return the name of the section with its servers.
 
-    Rules without a condition go before default_backend, the first one before the others (use_backend in section 4.2).
+    The first use_backend without a condition wins, before default_backend (use_backend in section 4.2).
     """
     omissions, behind = front.omissions, (section, front)
     for number, line in enumerate((*front.rules, *((front.default_backend,) if front.default_backend else ()))):
@@ -333,7 +333,7 @@ def _add_services(draft: Draft, section: Section, front: _Proxy, backs: dict[str
 
 
 def _binds(line: Line, omissions: Omissions) -> Iterator[tuple[IPAddress | None, PortRange]]:
-    """Yield the addresses of a bind line (section 4.2, bind) that packets of the network can have."""
+    """Yield the addresses of a bind line (section 4.2, bind) that can be reached from the network."""
     reason = ""
     for text in line[1].split(","):
         host, port = _endpoint(text)
@@ -360,7 +360,7 @@ def _binds(line: Line, omissions: Omissions) -> Iterator[tuple[IPAddress | None,
 
 
 def _endpoint(text: str) -> tuple[str, str]:
-    """Return address and port of `ipv6@[::1]:80`. What stands behind the last colon is the port (section 4.2, bind)."""
+    """Return address and port of `ipv6@[::1]:80`. The port is behind the last colon (section 4.2, bind)."""
     text = _FAMILY.sub("", text, count=1)
     host, colon, port = text.rpartition(":")
     if not colon or "]" in port or (not host.startswith("[") and ":" in host and not _is_address(host)):
@@ -376,18 +376,18 @@ def _is_address(text: str) -> bool:
 
 
 Settings = dict[str, Line]
-"""The settings of a server by name, each with its words; the words of a switch are its name alone."""
+"""The settings of a server by name, each with its words. A setting without an argument has only its name."""
 
 
 def _split(words: Iterable[Word], arities: Mapping[str, int]) -> Iterator[Line]:
-    """Yield names with the values that follow them: as many as `arities` has, else one; `no-...` has none."""
+    """Yield each name with the values that follow it: as many as `arities` has, else one, or none for `no-...`."""
     rest = iter(words)
     for word in rest:
         yield (word, *islice(rest, arities.get(word, 0 if word.startswith("no-") else 1)))
 
 
 def _add_servers(service: DraftService, proxy: _Proxy, ports: set[PortRange], omissions: Omissions) -> None:
-    """Add the servers of a section, and the checks that hold for all of them."""
+    """Add the servers of a section, and the checks that all of them get."""
     defaults = [setting for line in proxy.default_servers for setting in _split(line[1:], _NO_VALUE)]
     checks, agents, given = [], [], set[str]()
     probe: dict[str, str] | None = None
@@ -449,12 +449,12 @@ def _only(port: str) -> set[PortRange]:
 
 
 def _number(text: str, most: int) -> int:
-    """Return a whole number from 1 to `most`; 0 if it is none."""
+    """Return a whole number up to `most`; 0 if the text is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 and int(text) <= most else 0
 
 
 def _take(settings: Settings, name: str, *, of_ms: bool = False, most: int = 0xFFFF) -> int:
-    """Return the number, or the time in ms, of a setting, and use it; 0 if there is none that can be read."""
+    """Return the number, or time in ms, of a setting, and mark it as used; 0 if it is missing or unreadable."""
     line = settings.get(name, ())
     value = 0 if len(line) < 2 else _milliseconds(line[1]) if of_ms else _number(line[1], most)
     use(line if value else ())
@@ -479,7 +479,7 @@ def _add_backend(service: DraftService, line: Line, settings: Settings, proxy: _
 
 
 def _probe(proxy: _Proxy, omissions: Omissions) -> dict[str, str]:
-    """Return what the checks of a section send and accept; `tls`: over TLS, `connect`: on this port."""
+    """Return the requests and accepted answers of a section's checks. Key `tls`: use TLS; `connect`: the port."""
     found, method = {"probe": "tcp"}, proxy.check[:2]
     match proxy.check[1:]:
         case ("httpchk", *request):
@@ -488,7 +488,7 @@ def _probe(proxy: _Proxy, omissions: Omissions) -> dict[str, str]:
             method = tuple(request[:1]) if len(request) > 1 else method
             set_key(found, "path", values.path, uri, "".join(uri))
             for word in request[2:]:
-                # The host stood behind the version, as a header of its own, before there was an argument for it.
+                # Before there was an argument for it, the host was a header behind the version.
                 host = _HOST.search(word)
                 if word == "HTTP/1.1":
                     use((word,))
@@ -536,7 +536,7 @@ def _probe(proxy: _Proxy, omissions: Omissions) -> dict[str, str]:
 
 
 def _name_method(words: Line, omissions: Omissions) -> None:
-    """Name the method of a HTTP check if the http probe has another one; the words `option httpchk` mean OPTIONS."""
+    """Add an HTTP check's method to the omissions unless it is GET. `option httpchk` alone means OPTIONS."""
     method = "OPTIONS" if words[-1] == "httpchk" else words[-1]
     if method != "GET":
         omissions.add(words, f"HAProxy sends {method}, the http probe GET", about="check")
@@ -544,7 +544,7 @@ def _name_method(words: Line, omissions: Omissions) -> None:
 
 
 def _health(settings: Settings, probe: dict[str, str], port: str) -> dict[str, str]:
-    """Return the check of a server. TLS of the server is that of its check, unless it has a port of its own."""
+    """Return the check of a server. It uses TLS if the server does, unless the check has another port or address."""
     health = dict(probe)
     connect, tls = health.pop("connect", ""), health.pop("tls", None)
     is_tls = tls is not None or "check-ssl" in settings
@@ -575,7 +575,7 @@ def _health(settings: Settings, probe: dict[str, str], port: str) -> dict[str, s
 
 
 def _agent_check(settings: Settings, omissions: Omissions, about: str) -> dict[str, str]:
-    """Return the agent-check of a server (section 5.2); empty if it has none."""
+    """Return the agent-check of a server (section 5.2); empty without one."""
     if "agent-check" not in settings:
         return {}
     port = _take(settings, "agent-port")
@@ -594,6 +594,6 @@ def _agent_check(settings: Settings, omissions: Omissions, about: str) -> dict[s
 
 
 def _milliseconds(text: str) -> int:
-    """Return a time of HAProxy (section 2.5); 0 if there is none."""
+    """Return a time of HAProxy (section 2.5) in ms; 0 if the text is none."""
     found = _TIME.fullmatch(text)
     return round(int(found[1]) * _UNIT_MS[found[2]]) if found else 0

@@ -1,4 +1,4 @@
-"""keepalived.conf: the virtual servers of keepalived (keepalived.conf(5)) with their real servers and checks."""
+"""keepalived.conf: virtual servers with their real servers and checks (keepalived.conf(5))."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from xenoovs.model.balancer import PortRange, Protocol
 from xenoovs.model.values import Parser
 from xenoovs.regex import regex
 
-# The form of the file: words, and blocks in braces. `!` and `#` begin comments, quotes hold several words together.
+# Syntax: words, and blocks in braces. `!` and `#` begin comments, quotes hold several words together.
 
 
 @dataclass(slots=True)
 class Statement:
-    """One line, or the head of a block. body: None if it has no block."""
+    """A line, or the head of a block with its `body`, which is None for a line."""
 
     head: tuple[Word, ...]
     body: list[Statement] | None = None
@@ -60,7 +60,7 @@ _LONGEST_LINE = 100_000
 
 
 def parse_statements(text: str) -> list[Statement]:
-    """Return the statements of a file. Raises ParseError: a brace is missing or too many, or a quote is not closed."""
+    """Return the statements of a file. Raises ParseError for unbalanced braces or an open quote."""
     root: list[Statement] = []
     stack = [root]
     last: Statement | None = None
@@ -106,7 +106,7 @@ _PARAMETER = regex(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*)(?!\S))", re.ASCII)
 
 
 def _substituted(line: str, values: Mapping[str, Word]) -> str:
-    """Return a line with the values of its parameters (keepalived.conf(5), Parameter substitution)."""
+    """Replace the parameters in a line by their values (keepalived.conf(5), Parameter substitution)."""
 
     def value_of(found: re.Match[str]) -> str:
         definition = values.get(found[1] or found[2])
@@ -130,7 +130,7 @@ def _words(line: str, number: int) -> Iterator[tuple[str, int]]:
         yield next(group for group in found.groups() if group is not None), found.start()
 
 
-# What it means.
+# Semantics.
 
 
 _ELSEWHERE = {
@@ -180,15 +180,15 @@ _KEYS: Mapping[str, tuple[str, Parser[Any]]] = {
     "virtualhost": ("host", values.host),
     "name": ("query", values.query),
 }
-"""Of a check: the key of a config, and what reads it."""
+"""Keys of a check, each with the key of the config and its parser."""
 _ROOT = json.dumps(values.NO_QUERY)
-"""The default name of a DNS_CHECK (keepalived.conf(5)), as of a config."""
+"""The default name of a DNS_CHECK (keepalived.conf(5)), and of a config's dns probe."""
 _NEEDED = {
     "exec": ("command", "a MISC_CHECK without misc_path"),
     "dns": ("query", "a DNS_CHECK of the root; write `health: {probe: dns, query: NAME}` with a name to ask for"),
 }
 _TIMES_S = {"delay_loop": 60.0, "connect_timeout": 5.0, "delay_before_retry": 1.0, "retry": 1.0}
-"""keepalived.conf(5), Virtual server(s): the defaults, in seconds, and how often it tries again."""
+"""Defaults in seconds, and the number of retries (keepalived.conf(5), Virtual server(s))."""
 _TIMES_OF_S = {
     "HTTP_GET": {"delay_before_retry": 3.0},
     "SSL_GET": {"delay_before_retry": 3.0},
@@ -196,13 +196,13 @@ _TIMES_OF_S = {
     "MISC_CHECK": {"retry": 0.0, "connect_timeout": 3600.0},
 }
 _STATUS = "200-299"
-"""The same page, status_code: its default."""
+"""The default of status_code (keepalived.conf(5))."""
 _NUMBER = regex(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 
 
 def read_keepalived(text: str) -> Draft:
-    """Return the draft of a keepalived.conf: a service for each port of each virtual_server. Raises ParseError: the
-    file has not the form of keepalived.conf(5)."""
+    """Convert a keepalived.conf: a service for each port of each virtual_server. Raises ParseError if the file does not
+    have the form of keepalived.conf(5)."""
     statements = parse_statements(text)
     draft = Draft([word for statement in statements for word in statement.words], is_dsr=True)
     groups = {one.argument: one for one in statements if one.name == "virtual_server_group"}
@@ -268,7 +268,7 @@ def _targets(
 
 
 def _range_of(text: str) -> Iterator[IPAddress]:
-    """Yield the addresses of `10.0.0.1` or `10.0.0.3-10`, where the last part counts on. Raises ValueError."""
+    """Yield the addresses of `10.0.0.1`, or of the range `10.0.0.3-10`. Raises ValueError."""
     first, _, last = text.partition("-")
     begin = ip_address(first)
     yield begin
@@ -289,7 +289,7 @@ def _ports_of(text: str) -> PortRange | None:
 
 
 Settings = Mapping[str, Statement]
-"""What a virtual server, a real server and a check say: each is the default of the next (keepalived.conf(5))."""
+"""Settings by name. Real servers inherit those of the virtual server, checks those of both (keepalived.conf(5))."""
 
 
 def _inner(settings: Settings, statement: Statement) -> Settings:
@@ -316,7 +316,7 @@ def _fill(service: DraftService, statement: Statement) -> None:
 
 
 def _name_the_rest(statement: Statement, omissions: Omissions) -> None:
-    """Name what is left of a statement: as a whole if nothing of it is used, else by its parts."""
+    """Add the unused words of a statement to the omissions: the whole statement if no word is used, else its parts."""
     reason = _REASONS.get(statement.name, NOTHING_LIKE_IT)
     if not any(word.is_used or word.reasons for word in statement.words):
         omissions.add(statement.words, reason)
@@ -327,7 +327,7 @@ def _name_the_rest(statement: Statement, omissions: Omissions) -> None:
 
 
 def _set_kind(service: DraftService, statement: Statement, draft: Draft) -> None:
-    """Convert lb_kind, NAT by default, which is that of the servers' ports too: only NAT has others than the VIP."""
+    """Convert lb_kind, by default NAT. Only with NAT can servers have another port than the VIP."""
     kinds = [each for each in statement.body or () if each.name == "lb_kind"]
     words = kinds[-1].words if kinds else list(statement.head[:1])
     kind = kinds[-1].argument.upper() if kinds else "NAT"
@@ -356,7 +356,7 @@ def _port_of(backend: DraftBackend, statement: Statement) -> list[Word]:
 
 
 def _add_server(service: DraftService, statement: Statement) -> IPAddress | None:
-    """Add a real server or sorry server. Returns its address; None if it was left out."""
+    """Add a real server or sorry server. Return its address; None if it was left out."""
     try:
         address = ip_address(statement.argument)
     except ValueError:
@@ -385,7 +385,7 @@ def _add_server(service: DraftService, statement: Statement) -> IPAddress | None
 def _check_of(
     server: Statement, address: IPAddress, settings: Settings, omissions: Omissions
 ) -> tuple[Sequence[Word], dict[str, str]]:
-    """Return the first check of a real server, and what says so; the head of the server: it has none."""
+    """Return the words and the keys of a server's first check; without a check, the head of the server and no keys."""
     found = [each for each in server.body or () if each.name in _CHECKS]
     for other in found[1:]:
         omissions.add(other.words, "a service has one check, here the first of its first server; this one is another")
@@ -431,7 +431,7 @@ def _check_of(
 
 
 def _set_command(health: dict[str, str], statement: Statement, address: IPAddress) -> None:
-    """Set the program of an exec probe. Its own address is for each server another one, which the environment has."""
+    """Set the program of an exec probe. The server's own address in it is replaced by $XENOOVS_ADDRESS."""
     try:
         words = shlex.split(statement.argument)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The table that `ovn-nbctl lb-list` prints: load balancers of OVN with their VIPs and backends."""
+"""The output of `ovn-nbctl lb-list`: load balancers of OVN with their VIPs and backends."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _COLUMNS = ("LB", "PROTO", "VIP", "IPs")
 
 
 def read_lb_list(text: str) -> Draft:
-    """Return the draft of the output of `ovn-nbctl lb-list`, `ls-lb-list` or `lr-lb-list`.
+    """Convert the output of `ovn-nbctl lb-list`, `ls-lb-list` or `lr-lb-list`.
 
-    The name of a load balancer stands in the first of its lines only, cut to 19 characters. Raises ParseError: there is
-    no header line.
+    Only the first line of a load balancer has its name, cut to 19 characters. Raises ParseError without a header line.
     """
     lines = text.split("\n")
     header = next((number for number, line in enumerate(lines) if all(word in line.split() for word in _COLUMNS)), None)
@@ -69,7 +68,7 @@ def _add(draft: Draft, name: str, row: list[Word], lb: list[Word]) -> None:
 
 
 def _add_backends(service: DraftService, texts: list[Word], port: int | None, others: list[DraftService]) -> None:
-    """Add the servers; where one has another port than the VIP, with NAT if the config can have it."""
+    """Add the servers. If one has another port than the VIP, use NAT if the config can have it."""
     found = dict[tuple[IPAddress, int | None], tuple[Word, DraftBackend]]()
     for text in texts:
         try:

@@ -1,4 +1,4 @@
-"""XenoFlow's `backends.json`, and the answer of its `GET /api`."""
+"""XenoFlow's `backends.json`, and the response to its `GET /api`."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _BackendsFile(BaseModel):
 
 
 def read_xenoflow(text: str) -> Draft:
-    """Return the draft of `{"backends": [{"name": ..., "mac_address": ...}, ...]}`. Raises ParseError.
+    """Convert `{"backends": [{"name": ..., "mac_address": ...}, ...]}`. Raises ParseError.
 
-    The file names neither addresses nor ports: the service takes every IPv4 packet, as XenoFlow does. Its backends have
-    equal shares, also where XenoFlow's number of entries, a power of two, would leave some without a backend.
+    The file has neither addresses nor ports, so the service claims every IPv4 packet, as XenoFlow does. Its backends
+    have equal shares, even if XenoFlow's table, whose size is a power of two, would have entries without one.
     """
     try:
         document = _BackendsFile.model_validate(json.loads(text))

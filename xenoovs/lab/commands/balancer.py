@@ -469,7 +469,7 @@ def exec_command(context: click.Context, /, name: str, machine: str | None, argv
       xenoovs lab exec -- cat /sys/kernel/debug/eswitch/rules
       xenoovs lab exec --lab fabric --on dpua1 -- xenoovs apply
     """
-    # Without start-up files of the user, which may take long on an emulated processor.
+    # Without the user's start-up files, which may be slow on an emulated processor.
     prompt = f"PS1=lab {name if machine is None else f'{name} {machine}'}:\\w\\$ "
     words = argv or ("env", prompt, "bash", "--noprofile", "--norc")
     if machine is not None:

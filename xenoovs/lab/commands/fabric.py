@@ -115,7 +115,7 @@ def enter(name: str, machine: str, argv: Sequence[str]) -> NoReturn:
     if machine not in machines:
         guess = did_you_mean(machine, machines)
         raise LabError(f"lab {name} has no machine {machine!r}.{guess} `xenoovs lab status --lab {name}` lists them.")
-    # What the caller's shell names is another Open vSwitch, or another config, than those of the machine.
+    # The caller's variables may name another Open vSwitch, or another config, than those of the machine.
     named = (CONFIG_VARIABLE, LAB_VARIABLE, "OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR")
     environment = {key: value for key, value in os.environ.items() if key not in named} | lab.marks
     if any(site.dpu == machine for site in lab.fabric.sites):
@@ -149,7 +149,7 @@ def elephant_command(path: int, *, load: float, reverse: bool, for_s: float | No
     address = elephant_net("leafb" if reverse else "leafa", path).replace(".0/24", ".2")
     rate_bps = load * lab.fabric.shape.rate_bps
     program = [sys.executable, "-P", "-m", "xenoovs.lab.fabric.elephant", address, f"{rate_bps}"]
-    # It begins at once: a time to begin at is for measurements.
+    # Begins at once: only measurements set a start time.
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     enter(name, "elephant", [*program, *([f"{for_s}"] if for_s is not None else [])])

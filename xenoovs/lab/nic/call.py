@@ -43,7 +43,7 @@ class _GuestPort:
     def write(self, data: bytes) -> None:
         left = memoryview(data)
         while left:
-            # Neither end may wait for the other to read first.
+            # Read while writing, so that the two ends cannot block each other.
             readable, writable, _ = select.select([self._socket], [self._socket], [], _STEP_S)
             if readable:
                 self._unread += self._receive()

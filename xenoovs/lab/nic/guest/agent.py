@@ -87,7 +87,7 @@ class GuestRunner(Runner):
         self.commands, self.is_begun = commands, False
 
     def take(self, line: bytes | bytearray) -> None:
-        # An earlier host may have left half a line.
+        # An earlier host process may have left half a line.
         with suppress(ValueError):
             super().take(line)
 
@@ -163,7 +163,7 @@ def _status_of(leaving: SystemExit) -> int:
     return 1
 
 
-# Should a signal be lost.
+# In case a signal is lost.
 _LONGEST_WAIT_S = 5.0
 
 
@@ -218,7 +218,7 @@ def _start(kernel_root: str, modules: Sequence[str], commands: Commands) -> dict
     preparing = _fork(partial(prepare, kernel_root))
     for module in modules:
         importlib.import_module(module)
-    # Commands are short; looking for cycles among what was imported would cost them more than it brings.
+    # Commands are short: searching the imported modules for cycles would cost more than it frees.
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
     if os.waitpid(preparing, 0)[1] != 0:
