@@ -89,7 +89,7 @@ def parse_reply(line: str) -> AgentReply:
     for word in filter(None, re.split(r"[ \t,]+", words.strip(" \t,\r\n").lower())):
         kind, value = _parse_word(word)
         if found.setdefault(kind, value) != value:
-            raise ValueError(f"it says two things at once: {line[:60]!r}")
+            raise ValueError(f"its words contradict each other: {line[:60]!r}")
     if not found:
         raise ValueError(f"it has no word: {line[:60]!r}")
     found.pop("maxconn", None)
@@ -106,7 +106,7 @@ def _parse_word(word: str) -> tuple[str, object]:
     if re.fullmatch(r"maxconn:[0-9]{1,9}", word, re.ASCII):
         return "maxconn", word
     raise ValueError(
-        f"{word[:40]!r} is no word of an agent; these are up, down, fail, stopped, ready, drain, maint, 75%"
+        f"{word[:40]!r} is not a word of agent-check; those are up, down, fail, stopped, ready, drain, maint, 75%"
     )
 
 

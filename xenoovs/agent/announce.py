@@ -1,4 +1,4 @@
-"""Whether this host should get clients, and the announcement of VIPs while their services work.
+"""Decides whether this host should get clients, and announces VIPs while their services work.
 
 Pure functions decide: `not_ready` is the answer of `GET /ready` to the check of a BGP speaker, and `decide_vips`
 returns the VIPs that get a route. A task sets the routes.

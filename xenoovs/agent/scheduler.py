@@ -89,7 +89,7 @@ class ProbeQueue:
 
     @property
     def next_due_s(self) -> float | None:
-        """When the next probe is due; None if the queue is empty."""
+        """Return when the next probe is due; None if the queue is empty."""
         return self._heap[0][0] if self._heap else None
 
 

@@ -417,7 +417,7 @@ def after(state: AgentState, *events: Event, now_s: float) -> AgentState:
 
 
 def desired_state(state: AgentState, now_s: float) -> DesiredState:
-    """Return what the bridge should be, as of the last `Tick`. Raises CompileError: a service has no weight in use."""
+    """Return the desired state of the bridge, as of the last `Tick`. Raises CompileError if a service has no weight."""
     if state.in_use is not state.balancer:
         require_weights(state.balancer, state.in_use)
     return DesiredState(state.in_use, state.ejected, state.ramps(now_s), state.placed, state.stored, state.held)

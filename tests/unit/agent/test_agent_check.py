@@ -128,9 +128,9 @@ def test_servers_that_all_advertise_drain_keep_their_clients(world: World) -> No
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
-        ("fine", "the reply cannot be used: 'fine' is no word of an agent"),
+        ("fine", "the reply cannot be used: 'fine' is not a word of agent-check"),
         ("", "the reply cannot be used: it has no word"),
-        ("up down", "the reply cannot be used: it says two things at once"),
+        ("up down", "the reply cannot be used: its words contradict each other"),
         (None, "connection refused"),
     ],
 )

@@ -195,9 +195,11 @@ async def paths_discover(agent: Agent, asked: RemoteRequest) -> Done:
     found = [view.name for view in chosen if agent.mover is not None and agent.mover.discover(view.name)]
     if not found:
         raise RequestRefused(
-            "no paths are looked for: the config has no remote with `discover: ttl`", status=409, code="not_discovered"
+            "no paths are searched for: the config has no remote with `discover: ttl`",
+            status=409,
+            code="not_discovered",
         )
-    return Done(f"looking for the paths of {', '.join(found)}; `xenoovs logs` shows what was found")
+    return Done(f"searching for the paths of {', '.join(found)}; `xenoovs logs` shows the result")
 
 
 @_route("Pause moves of blocks between paths; keep probing.", 409, 507)

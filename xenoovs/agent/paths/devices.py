@@ -46,7 +46,7 @@ class Devices:
         return port
 
     def failed(self, device: str, error: OSError, now_s: float) -> None:
-        """Close the socket on a device, and try again later."""
+        """Log a failed device and close its socket; `port` opens it again later."""
         if (port := self._ports.pop(device, None)) is not None:
             port.close()
         self._retry_s[device] = now_s + _RETRY_S

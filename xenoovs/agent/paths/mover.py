@@ -107,7 +107,7 @@ class Mover:
         return remote.probe.interval_ms / 1000 * self.pace.factor
 
     def gateway(self, remote: ProbedRemote) -> bytes | None:
-        """Return the MAC that probes to a remote are sent to, 6 bytes; None if it is not known yet."""
+        """Return the MAC to which probes of a remote are sent, 6 bytes; None if it is not known yet."""
         configured = remote.probe.gateway
         if configured is not None:
             return configured.value.to_bytes(6, "big")

@@ -1,4 +1,4 @@
-"""What operators see of the remotes and paths of an agent, and why."""
+"""The views of an agent's remotes and paths for operators, and the reasons of their states."""
 
 from __future__ import annotations
 
