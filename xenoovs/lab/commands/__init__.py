@@ -64,7 +64,7 @@ def list_command(*, output: OutputFormat) -> None:
 
 
 def _summary(name: str) -> dict[str, str]:
-    """Return the cells of a lab, of one whose state cannot be read too. Raises LabError without root."""
+    """Return the table cells of a lab, also if its state file cannot be read. Raises LabError without root."""
     from xenoovs.lab.lab import UnreadableLab, directory_of, fabric_of, machine_directory, open_lab, read_state
     from xenoovs.lab.target import config_of_lab
 

@@ -1,4 +1,4 @@
-"""`xenoovs lab` for the bridge of a config: what builds, breaks and uses it."""
+"""The commands of `xenoovs lab` for a lab with the bridge of a config."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from xenoovs.terminal.output import echo, print_json, print_table
 from xenoovs.terminal.reach import connect
 
 _GUEST = "xenoovs.cli.nic_guest"
-"""The first program of a virtual machine: it has all commands, and so stands above the lab."""
+"""The first Python module of a virtual machine. It imports all commands, and so belongs to a room above the lab."""
 _HELP = "Name of the lab; several can coexist.  [env var: XENOOVS_LAB; default: {}]"
 _USUAL = "the only one, else `default`"
 Shares = Mapping[tuple[str, str], Fraction]
-"""By service and backend."""
+"""Shares of clients by service and backend."""
 
 _PACKETS = 20_000
 _USUAL_RATE = 200.0
@@ -82,7 +82,7 @@ def _forward_status(context: click.Context, parameter: click.Parameter, given: s
 
 
 def name_option(callback: Callable[..., str | None] = _existing, default: str = _USUAL) -> Callable[[Command], Command]:
-    """Declare --lab NAME of a command about one lab, which gets it as `name`."""
+    """Declare the option --lab NAME, which the command gets as `name`."""
     return lab_option("name", help=_HELP.format(default), callback=callback, is_eager=True)
 
 
@@ -103,16 +103,16 @@ def up_command(
 ) -> None:
     """Build a lab for the config FILE, or a fabric.
 
-    Without FILE, it is for the template quickstart. Its bridge has the ports of the config and no flows yet. Each
+    Without FILE, the lab is for the template quickstart. Its bridge has the ports of the config and no flows yet. Each
     backend is a namespace with the MAC of the config and the VIP on its loopback (direct server return). If anything
     fails, all of it is removed again.
 
-    Health checks work in it: `xenoovs agent --lab` probes inside the lab, whatever `interface` and `netns` say, and the
+    Health checks work: `xenoovs agent --lab` probes inside the lab, whatever `interface` and `netns` say, and the
     backends answer what the config expects. A backend without `address` gets one.
 
     With --nic emulated the lab is in a virtual machine, which takes half a minute to boot and up to 2 GB of memory. The
     first time, Debian's kernel is downloaded (100 MB) and a module is built for it; ~/.cache/xenoovs/nic caches both.
-    Commands with --lab, `lab status` and `lab traffic` are forwarded into it; `lab exec` runs anything.
+    Commands with --lab, `lab status` and `lab traffic` are forwarded into it; `lab exec` runs any command in it.
 
     With --topology fabric the lab has hosts that send VXLAN through DPUs, and two leaves that spread it over several
     spines. It takes no FILE: each DPU has a config with `tunnels`, and `lab exec --on DPU -- xenoovs ...` uses it.
@@ -219,7 +219,7 @@ def status_command(context: click.Context, /, name: str, *, output: OutputFormat
     type=click.Choice([how.value for how in Failure]),
     default=Failure.PORT.value,
     show_default=True,
-    help="What fails: the cable, the program, all answers, or only the speed.",
+    help="What fails: the link, the program, all answers, or only the speed.",
 )
 @name_option(_forwarded)
 @output_option
@@ -435,7 +435,7 @@ def _installed_shares(balancer: Balancer, lab: str) -> Shares:
 
 
 def _not_applied(balancer: Balancer, lab: str) -> list[str]:
-    """Return the services that are not on the bridge as in the config; none where an agent decides that."""
+    """Return the services whose flows on the bridge differ from the config; empty if an agent runs for the bridge."""
     bridge = balancer.uplinks.bridge
     if agent_of(Where(None, bridge, None, lab), bridge) is not None:
         return []
@@ -447,7 +447,7 @@ def _not_applied(balancer: Balancer, lab: str) -> list[str]:
         return [service.name for service in balancer.services]
 
 
-_machine_option = click.option("--on", "machine", metavar="MACHINE", help="Of a fabric: the machine, such as dpua1.")
+_machine_option = click.option("--on", "machine", metavar="MACHINE", help="Machine of a fabric, such as dpua1.")
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True})
@@ -482,7 +482,7 @@ def exec_command(context: click.Context, /, name: str, machine: str | None, argv
 
 
 def _is_foreground() -> bool:
-    """Return whether stderr is a terminal that shows this command; one that runs in the background draws nothing."""
+    """Return whether stderr is a terminal, and this command runs in its foreground."""
     try:
         return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
     except (OSError, ValueError):
@@ -491,7 +491,7 @@ def _is_foreground() -> bool:
 
 @contextmanager
 def _progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Draw a progress bar on stderr, if it is a terminal; yields a function of the step, steps done, all steps."""
+    """Draw a progress bar on stderr if it is a terminal. Yield a function of the step, the steps done and all steps."""
     if not _is_foreground():
         yield lambda _what, _done, _total: None
         return
@@ -530,7 +530,7 @@ def _label(machine: Machine) -> str:
 
 
 def _unaware(balancer: Balancer, machine: Machine, how: Failure) -> list[tuple[str, ProbeKind]]:
-    """Return the services of a backend whose health checks do not see this failure, with their probes."""
+    """Return the services of a backend whose health checks do not detect this failure, with their probes."""
     return [
         (service.name, service.health.probe)
         for service in balancer.services

@@ -1,4 +1,4 @@
-"""`xenoovs lab` for a fabric lab: its options, its status, commands on its machines, elephants."""
+"""The commands of `xenoovs lab` for a fabric lab: options, status, commands on its machines, elephants."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def fabric_options(command: Command) -> Command:
 
 
 def shape_of(topology: str, given: Mapping[str, Any]) -> FabricShape | None:
-    """Return the shape that the options give; None if the lab is no fabric. Raises click.UsageError."""
+    """Return the shape of a fabric from the options; None if the lab is no fabric. Raises click.UsageError."""
     named = {name: value for name, value in given.items() if value is not None}
     if topology == "fabric":
         return FabricShape(**named)
@@ -62,7 +62,7 @@ def shape_of(topology: str, given: Mapping[str, Any]) -> FabricShape | None:
 
 
 def up(name: str, shape: FabricShape, *, output: OutputFormat, progress: Progress) -> None:
-    """Build a fabric lab and say what to do next. Raises LabError."""
+    """Build a fabric lab and print the next step. Raises LabError."""
     lab = build.up(name, shape, progress=progress)
     configs = {site.dpu: str(lab.config(site.dpu)) for site in lab.fabric.sites}
     if output is OutputFormat.JSON:
@@ -88,7 +88,7 @@ def show_status(lab: FabricLab, *, output: OutputFormat) -> int:
 
 
 def fail(lab: FabricLab, spine: str, how: str, *, output: OutputFormat) -> None:
-    """Let a spine swallow every packet. `how` is what the user gave. Raises LabError."""
+    """Make a spine drop every packet. `how`: the option's value. Raises LabError."""
     check_root()
     if how != "silent":
         raise LabError(f"a spine of a fabric fails as `--how silent`, not {how}: its links stay up, and nothing passes")
@@ -100,7 +100,7 @@ def fail(lab: FabricLab, spine: str, how: str, *, output: OutputFormat) -> None:
 
 
 def heal(lab: FabricLab, spine: str | None, *, output: OutputFormat) -> None:
-    """Let one spine, or all of them, forward again. Raises LabError."""
+    """Make one spine, or all of them, forward again. Raises LabError."""
     check_root()
     healed = status.restore(lab, lab.fabric.spines if spine is None else (spine,))
     message = f"{', '.join(healed)} {'forward' if len(healed) > 1 else 'forwards'} again" if healed else "nothing to do"
@@ -108,7 +108,7 @@ def heal(lab: FabricLab, spine: str | None, *, output: OutputFormat) -> None:
 
 
 def enter(name: str, machine: str, argv: Sequence[str]) -> NoReturn:
-    """Become a command on a machine of a fabric lab; on a DPU it uses that DPU's Open vSwitch. Raises LabError."""
+    """Execute a command on a machine of a fabric lab; on a DPU it uses the DPU's Open vSwitch. Raises LabError."""
     check_root()
     lab = open_fabric(name)
     machines = lab.fabric.machines
