@@ -394,9 +394,9 @@ DPUS = Table(
                 only_if=lambda row: bool(row.value.groups),
             ),
         ),
-        rack=computed("Where it stands; empty: not known."),
+        rack=computed("Name of its rack; empty if not known."),
         state=computed(
-            "How a DPU stands to the newest generation.",
+            "How a DPU compares with the newest generation.",
             gauge("xenoovs_fleet_dpu_state", of=lambda dpu: _states(dpu.state), labels=("state",)),
             json=lambda state: state.name.lower(),
             shown=text(
@@ -425,12 +425,12 @@ DPUS = Table(
             shown=number("SEEN", duration, live=9, keep=4),
         ),
         version=computed(
-            "Of its agent.",
+            "Version of its agent.",
             of=lambda dpu: dpu.status.version,
             shown=text("VERSION", lambda version: version or "-", keep=2),
         ),
         certificate_left_s=computed(
-            "Time until its certificate ends; none: not known, or without TLS.",
+            "Time until its certificate expires; none if not known, or without TLS.",
             gauge("xenoovs_fleet_dpu_certificate_seconds"),
             json=_rounded(0),
             shown=_CERTIFICATE,
@@ -438,7 +438,7 @@ DPUS = Table(
         _note=computed("What is wrong.", of=lambda dpu: dpu.note, shown=text("NOTE", live=10)),
         error=computed("Why it does not follow the store.", of=lambda dpu: dpu.status.error),
         drift=computed(
-            "Services whose flows differ from the store, with what was read.",
+            "Services whose flows differ from the store, with the digests of their blocks.",
             gauge("xenoovs_fleet_dpu_drift_services", of=lambda dpu: len(dpu.status.drift)),
             of=lambda dpu: dict(dpu.status.drift),
         ),
@@ -476,9 +476,9 @@ TARGETS = Table(
     named(
         target=computed("What is probed."),
         backends=computed("The backends behind it.", json=list),
-        state=computed("By the votes of its witnesses.", of=lambda row: row.state.name.lower()),
-        since_s=computed("Since when.", json=_rounded(3)),
-        is_held=computed("Whether it is down and keeps its clients."),
+        state=computed("State by the votes of its witnesses.", of=lambda row: row.state.name.lower()),
+        since_s=computed("Time since its state changed.", json=_rounded(3)),
+        is_held=computed("Whether it is down and a backend behind it keeps its clients."),
         votes=computed(
             "Names of the DPUs by vote.",
             gauge(
@@ -565,7 +565,7 @@ SERVERS = Table(
             "", of=lambda server: "this host" if server.member is None else server.member.address, shown=text("SERVER")
         ),
         role=computed(
-            "What it is in its cluster.",
+            "Role in its cluster.",
             gauge(
                 "xenoovs_store_role",
                 "Role of the server of a database on this host; always 1.",
@@ -606,7 +606,7 @@ SERVERS = Table(
             shown=number("SIZE", _bytes, keep=1),
         ),
         free_bytes=computed(
-            "Room on the disk of the database.",
+            "Free space on the disk of the database.",
             gauge("xenoovs_store_free_bytes"),
             of=lambda server: _of_host(server, server.facts.free_bytes),
             shown=number(
@@ -624,7 +624,7 @@ SERVERS = Table(
             of=lambda server: None if server.cluster is None else bool(server.facts.gap),
         ),
         certificate_left_s=computed(
-            "Time until its certificate ends; none: without TLS.",
+            "Time until its certificate expires; none without TLS.",
             gauge("xenoovs_store_certificate_seconds"),
             of=lambda server: _of_host(server, server.facts.certificate_left_s),
             json=_rounded(0),
@@ -679,25 +679,25 @@ HISTORY = Table(
         at_ms=computed(
             "When, in milliseconds since 1970.", of=lambda one: one.action.at_ms, shown=text("WHEN", moment)
         ),
-        author=computed("Who did it, by the account of his host.", of=lambda one: one.action.author, shown=text("WHO")),
-        host=computed("Where.", of=lambda one: one.action.host, shown=text("AT", lambda host: host or "-", keep=1)),
+        author=computed("Who did it, as the host reported.", of=lambda one: one.action.author, shown=text("WHO")),
+        host=computed("Its host.", of=lambda one: one.action.host, shown=text("AT", lambda host: host or "-", keep=1)),
         certificate=computed(
-            "The name in the certificate of the connection; empty: it had none.",
+            "The CN in the certificate of the connection; empty if it had none.",
             of=lambda one: one.action.certificate,
             shown=text(
                 "CERTIFICATE", lambda name: name or "-", keep=2, only_if=lambda row: bool(row.value.action.certificate)
             ),
         ),
-        action=computed("In the words of the command.", of=lambda one: one.action.text, shown=text("ACTION")),
-        config=computed("Number of the config that it gave; 0: it gave none.", of=lambda one: one.action.config),
-        state=computed("What became of that config.", of=_fate),
+        action=computed("The command in words.", of=lambda one: one.action.text, shown=text("ACTION")),
+        config=computed("Number of the config that it wrote; 0 if none.", of=lambda one: one.action.config),
+        state=computed("State of that config.", of=_fate),
         _config=computed(
             "", of=lambda one: f"{one.action.config} {_fate(one)}" if one.action.config else "-", shown=text("CONFIG")
         ),
         changed=computed("What it changed.", of=lambda one: one.action.changed),
-        comment=computed("Why, by who did it.", of=lambda one: one.action.comment),
-        reason=computed("Why its config was refused; empty: it was not.", of=_refusal),
-        digest=computed("Of the text of its config.", of=lambda one: one.intent.digest if one.intent else ""),
+        comment=computed("The comment of the author.", of=lambda one: one.action.comment),
+        reason=computed("Why its config was refused; empty if it was not.", of=_refusal),
+        digest=computed("Digest of the text of its config.", of=lambda one: one.intent.digest if one.intent else ""),
         _details=computed(
             "",
             of=lambda one: "; ".join(filter(None, (one.action.changed, one.action.comment, _refusal(one)))),
@@ -711,11 +711,11 @@ OVERRIDES = Table(
     lambda view: (((), one) for _, one in sorted(view.overrides.items())),
     named(
         service=computed("Name of the service.", of=lambda one: split_site(one.service)[0]),
-        group=computed("Of whose DPUs it is; empty: of all.", of=lambda one: split_site(one.service)[1]),
+        group=computed("Group of DPUs that have it; empty for all.", of=lambda one: split_site(one.service)[1]),
         backend=computed("Name of the backend."),
-        weight=computed("In place of that of the config; 0 is a drain.", json=float),
+        weight=computed("Weight in place of that in the config; 0 for a drain.", json=float),
         author=computed("Who set it."),
-        until_ms=computed("When it ends by itself, in milliseconds since 1970; 0: never."),
+        until_ms=computed("When it ends by itself, in milliseconds since 1970; 0 if never."),
     ),
 )
 
@@ -725,7 +725,7 @@ DRIFTS = Table(
         dpu=computed("The DPU.", of=lambda drift: drift[0].name, shown=text("DPU")),
         service=computed("The service.", of=lambda drift: drift[1], shown=text("SERVICE")),
         digest=computed(
-            "Of the blocks on the bridge; empty: there are none.",
+            "Digest of the blocks on the bridge; empty if there are none.",
             of=lambda drift: drift[2],
             shown=text("BRIDGE HAS", lambda digest: "other blocks" if digest else "no blocks"),
         ),
@@ -735,7 +735,7 @@ DRIFTS = Table(
             shown=number("GENERATION", lambda applied: str(applied or "-")),
         ),
         seen_s=computed(
-            "Since the report.", of=lambda drift: drift[0].seen_s, json=_rounded(3), shown=number("REPORTED", duration)
+            "Age of the report.", of=lambda drift: drift[0].seen_s, json=_rounded(3), shown=number("REPORTED", duration)
         ),
     ),
 )
@@ -764,7 +764,7 @@ FLEET = Table(
             "xenoovs_fleet_config_refused",
             lambda at, _: at.is_refused,
         ),
-        _of_view("Wave of the roll-out; 0: there is none.", "xenoovs_fleet_wave", lambda _, view: view.wave),
+        _of_view("Wave of the roll-out; 0 if there is none.", "xenoovs_fleet_wave", lambda _, view: view.wave),
         _of_view(
             "1 while no controller writes what is due: the newest change, or a step of a roll-out.",
             "xenoovs_fleet_stalled",

@@ -18,7 +18,7 @@ _COMMANDS = {
     "server": ("servers", "Start or stop the servers of the store on this host."),
     "relay": ("servers", "Start or stop a relay, which serves many agents."),
     "plan": ("change", "Show what apply would change, and how many clients move."),
-    "apply": ("change", "Give a config to the DPUs, in waves."),
+    "apply": ("change", "Roll out a config to the DPUs, in waves."),
     "status": ("status", "Show the generation, and which DPUs have it."),
     "top": ("top", "Show the DPUs live."),
     "history": ("status", "Show who changed what, when and why; or one config."),
@@ -27,16 +27,16 @@ _COMMANDS = {
     "pause": ("hold", "Pause a roll-out: hold its next wave."),
     "resume": ("hold", "Resume a paused roll-out."),
     "freeze": ("hold", "Refuse changes until a time."),
-    "rollback": ("change", "Give an earlier config to the fleet again."),
+    "rollback": ("change", "Roll out an earlier config again."),
     "drain": ("change", "Drain a backend in the whole fleet."),
     "weight": ("change", "Override the weight of a backend in the whole fleet."),
-    "reset": ("change", "Return a backend to what the config says; end a drain."),
+    "reset": ("change", "Return a backend to its weight in the config; end a drain."),
     "add-dpu": ("dpus", "Add a DPU to the fleet."),
     "set-dpu": ("dpus", "Change the groups, the rack or the wave of a DPU."),
     "drain-dpu": ("dpus", "Take a DPU out of service: routers send it no clients."),
     "undrain-dpu": ("dpus", "Return a DPU to service."),
     "forget": ("dpus", "Remove a DPU from the fleet."),
-    "export": ("servers", "Write all that the store has to a file."),
+    "export": ("servers", "Export the store to a file."),
     "restore": ("servers", "Restore an exported fleet into a new store."),
     "serve": ("servers", "Run as controller: decide, and write what DPUs install."),
 }
@@ -51,8 +51,8 @@ _COMMANDS = {
 @click.option(
     "--remote",
     metavar="REMOTES",
-    help="The store is on other hosts: the port of its operators, such as ssl:192.0.2.1:6664,ssl:192.0.2.2:6664, or to "
-    "read, that of agents.",
+    help="Use a store on other hosts: its port for operators, such as ssl:192.0.2.1:6664,ssl:192.0.2.2:6664, or to "
+    "read only, that for agents.",
 )
 @click.option("--remote-states", metavar="REMOTES", help="The same for reports of DPUs.  [default: --remote]")
 @tls_options

@@ -113,23 +113,23 @@ _canary_option = click.option(
     "canaries",
     type=click.IntRange(min=1),
     metavar="N",
-    help="At least so many DPUs are canaries: those of `add-dpu --wave 1`, then others, of racks with the fewest; they "
-    "stay canaries. Default: 1 of 100.",
+    help="Least number of canaries: DPUs of `add-dpu --wave 1`, then others, of racks with the fewest; these stay "
+    "canaries. Default: 1 of 100.",
 )
 _second_option = click.option(
     "--second",
     type=click.IntRange(min=0),
     metavar="N",
-    help="At least so many DPUs are in wave 2, chosen likewise. Default: 1 of 10; none of fewer than 10, or with --by.",
+    help="Least number of DPUs in wave 2, chosen likewise. Default: 1 of 10; none of fewer than 10, or with --by.",
 )
 _by_option = click.option(
-    "--by", type=click.Choice(["rack", "group"]), help="Each wave after the second is of one rack, or of one group."
+    "--by", type=click.Choice(["rack", "group"]), help="Each wave after the second has DPUs of one rack or group."
 )
 _at_once_option = click.option(
     "--at-once",
     type=click.IntRange(min=1),
     metavar="N",
-    help="At most so many DPUs in each wave after the second. Default: a quarter; with --by all of the rack or group, "
+    help="Most DPUs in each wave after the second. Default: a quarter; with --by all of the rack or group, "
     "if it is known.",
 )
 _WAVE_OPTIONS = (
@@ -139,7 +139,7 @@ _WAVE_OPTIONS = (
 
 
 def _rolls_out(command: Command) -> Command:
-    """Add the options of a roll-out, and call a command with `roll_out`; None: all DPUs at once."""
+    """Add the options of a roll-out, and call a command with `roll_out`; None for all DPUs at once."""
     on_store = changes_fleet(command)
 
     @functools.wraps(on_store)
@@ -165,20 +165,20 @@ _overrides = _with(_group_option, _for_option, dry_run_option, yes_option, timeo
 @_file_argument
 @_rolls_out
 def apply_command(*, file: Path, roll_out: _RollOut | None, yes: bool, timeout_s: float, store: FleetStore) -> int:
-    """Give the config FILE to the DPUs, wave by wave.
+    """Roll out the config FILE to the DPUs, wave by wave.
 
     FILE is a config as for one DPU. Of its `switch` only the names of ports count: `egress` is the port `egress` of
     each DPU. Shows the plan, asks for confirmation (unless --yes), and writes FILE to the store. The controller
     decides about blocks, and DPUs install them: first the canaries, then wave 2, then all others, a quarter at once. A
     wave passes if after the soak time its DPUs have the blocks, without an error or drift, are fit, and have as large a
     part of their megaflows in hardware as before. No backend of the services that change may have gone down. When a
-    problem has lasted 10 s, the controller takes all back. `fleet pause` holds the next wave.
+    problem has lasted 10 s, the controller takes FILE back. `fleet pause` holds the next wave.
 
     Waits for the end of the roll-out; Ctrl-C ends only the wait. Then waits until all DPUs have the newest
-    generation, or says which have not.
+    generation, or prints which do not.
 
-    Exit status 0: all DPUs have it, 1: refused, 2: some have not yet, or no controller goes on; they follow by
-    themselves when they can, and when a controller runs again.
+    Exit status 0: all DPUs have it, 1: refused, 2: some do not have it yet, or no controller is active; they
+    follow when they can, and when a controller runs again.
     """
     text, services = _read(file)
     return _give(store, text, services, roll_out, action="apply", name=str(file), yes=yes, timeout_s=timeout_s)
@@ -190,10 +190,10 @@ def apply_command(*, file: Path, roll_out: _RollOut | None, yes: bool, timeout_s
 def rollback_command(
     *, number: int | None, roll_out: _RollOut | None, yes: bool, timeout_s: float, store: FleetStore
 ) -> int:
-    """Give an earlier config to the fleet again: that of config NUMBER of `fleet history`, or the one before.
+    """Roll out an earlier config again: config NUMBER of `fleet history`, or the one before.
 
-    It becomes a new config, in waves as with `fleet apply`, and as few clients move as can be, from where they are now.
-    Overrides stay.
+    It becomes a new config, in waves as with `fleet apply`. As few clients as possible move from their present
+    backends. Overrides stay.
     """
     view = store.view()
     past = [n for n, each in view.intents.items() if each.state is IntentState.PAST]
@@ -248,7 +248,7 @@ def weight_command(*, words: tuple[str, ...], timeout_s: float, store: FleetStor
 
 
 def _read(file: Path) -> tuple[str, FleetServices]:
-    """Return the text of a config, and what it says. Raises ConfigError, ConfigUnreadable, FleetRefused."""
+    """Return the text of a config, and its services. Raises ConfigError, ConfigUnreadable, FleetRefused."""
     name = "<stdin>" if str(file) == "-" else str(file)
     data = sys.stdin.buffer.read(MAX_SIZE_BYTES + 1) if str(file) == "-" else read_config(file)
     text = decode(data, file=name)
@@ -266,7 +266,7 @@ def _give(
     yes: bool,
     timeout_s: float,
 ) -> int:
-    """Plan, ask, write, and wait. `roll_out`: None: all DPUs at once."""
+    """Plan, ask for confirmation, write, and wait. `roll_out`: None for all DPUs at once."""
     view = store.changeable()
     _require_no_roll_out(view)
     if roll_out is not None and not view.intent:
@@ -352,7 +352,7 @@ def _after_roll_out(store: FleetStore, view: FleetView, number: int) -> Intent |
 
 
 def _stall(store: FleetStore, view: FleetView, progress: FleetProgress) -> str:
-    """Return why the roll-out does not go on; empty: a controller may yet write what is due."""
+    """Return why the roll-out does not continue; empty if a controller may still write what is due."""
     connection = store.fleet.connection
     if not connection.is_connected:
         is_long = time.time() - connection.since_s > SETTLE_S
@@ -373,7 +373,7 @@ def _override(
     yes: bool = True,
 ) -> int:
     """Show which clients move, ask, and write the overrides of a backend, or of a server in all services. `value`:
-    None: end them."""
+    None to end them."""
     verb = "reset" if value is None else f"weight {decimal(value)}" if value else "drain"
     names = tuple[BackendName, ...]()
 
@@ -383,7 +383,7 @@ def _override(
         made, now_ms = dict[BackendName, FleetOverride | None](), int(time.time() * 1000)
         for name in names:
             if not group and value is not None:
-                # What was said about one group ends with what is said about all.
+                # An override for all groups ends those for one group.
                 made |= dict.fromkeys(_of_groups(view, name))
                 view = replace(view, overrides={key: each for key, each in view.overrides.items() if key not in made})
             one = with_override(view, name, value, author=user_name(), now_ms=now_ms, memo=store.memo)
@@ -420,7 +420,7 @@ def _show_moves(view: FleetView, changes: Changes, memo: Memo) -> bool:
     _show_steps(view, steps)
     config = parse_intent(intent.text, file=f"config {intent.number}")
     configured, rows = {each.name: each for each in config.balancer.services}, list[list[str]]()
-    # One that is removed, or is of a roll-out alone, has no weights here.
+    # A service that is removed, or that only a roll-out has, has no weights here.
     for step in (each for each in steps if each.name in configured):
         weights = config.weights(configured[step.name], min(step.groups, default=""))
         backups = {each.name for each in configured[step.name].backends if each.is_backup}
@@ -445,7 +445,7 @@ def _of_groups(view: FleetView, name: BackendName) -> list[BackendName]:
 
 
 def _named(view: FleetView, words: tuple[str, ...], group: str, *, overridden: bool) -> tuple[BackendName, ...]:
-    """Return the named backends; with `overridden` those with one, if any. Raises FleetRefused, RequestRefused."""
+    """Return the named backends; if `overridden` those with overrides, if any. Raises FleetRefused, RequestRefused."""
     if len(words) == 2:
         found: tuple[BackendName, ...] = ((site_name(words[0], group), words[1]),)
     else:
@@ -463,7 +463,7 @@ def _named(view: FleetView, words: tuple[str, ...], group: str, *, overridden: b
 
 
 def _wait(store: FleetStore, timeout_s: float) -> int:
-    """Wait for the DPUs, and say which lack the newest generation."""
+    """Wait for the DPUs, and print which lack the newest generation."""
     view = store.settled()
     if not view.dpus:
         echo("the fleet has no DPUs yet: add each with `xenoovs fleet add-dpu NAME`")
@@ -479,12 +479,12 @@ def _wait(store: FleetStore, timeout_s: float) -> int:
 
 
 def _show(view: FleetView, change: FleetChange, services: FleetServices) -> None:
-    """Print what a change means."""
+    """Print the steps of a change, and its side effects."""
     for problem in change.unusable:
         echo(f"{problem}; its clients may move", err=True)
     for one in change.ended:
         echo(f"{one.service}/{one.backend}: the override {decimal(one.weight)} ends, the config has another weight")
-    # Each DPU would act by itself.
+    # With these, each DPU would decide for itself.
     ignored = [
         each.name
         for each in services.balancer.services
@@ -521,7 +521,7 @@ def _where(step: ServiceStep) -> str:
 
 
 def _show_steps(view: FleetView, steps: Sequence[ServiceStep]) -> None:
-    """Print what changes, a line for each site."""
+    """Print the changes, one line per site."""
     rows = [
         [
             *(each.name, _where(each), str(sum(not groups or bool(groups & dpu.groups) for dpu in view.dpus.values()))),
@@ -536,7 +536,7 @@ def _show_steps(view: FleetView, steps: Sequence[ServiceStep]) -> None:
 
 
 def _groups(view: FleetView, services: FleetServices) -> list[tuple[str, int, list[str]]]:
-    """Return each group that a config names, its number of DPUs, and its services; an empty name: all DPUs."""
+    """Return each group that a config names, its number of DPUs, and its services; an empty name is for all."""
     found = dict[str, list[str]]()
     for service, groups in services.groups.items():
         for group in groups or {""}:

@@ -1,4 +1,4 @@
-"""What the commands about a fleet share: where its store is, its newest view, and changes of it."""
+"""The access of commands to the store of a fleet: connections, the newest view, and changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from xenoovs.terminal.output import echo
 DIRECTORY = Path("/var/lib/xenoovs/fleet")
 CONNECT_S = 5.0
 END_FREEZE = "freeze --end"
-"""The action of the history."""
+"""The action in the history."""
 _POLL_S, _LOOK_S = 0.05, 0.005
 _ATTEMPTS = 10
 
@@ -61,8 +61,8 @@ timeout_option = click.option(
 
 
 def _answer(client: StoreClient | DpuStatusReader, read: Callable[[], T | None]) -> T | None:
-    """Return what a client reads, once it is connected; None if it does not answer within `CONNECT_S`. As long as
-    nothing has failed, the host may be busy: it has three times as long."""
+    """Return what a client reads, once it is connected; None if it does not answer within `CONNECT_S`. Until a
+    connection has failed, the host may be busy, so the limit is three times as long."""
     begun_s = time.monotonic()
     while (found := read() if client.connection.is_connected else None) is None:
         most_s = 3 * CONNECT_S if client.connection.reason == NO_ANSWER else CONNECT_S
@@ -74,9 +74,9 @@ def _answer(client: StoreClient | DpuStatusReader, read: Callable[[], T | None])
 
 @dataclass(frozen=True, slots=True)
 class FleetStore:
-    """Both databases of a fleet, while connected. `states`: what DPUs report. `directory`: of this host's servers;
-    None if they are on other hosts. `comment`: of the operator, for the history. `certificate`: the name in that of the
-    connection; empty if it has none."""
+    """Connections to both databases of a fleet. `states`: reads the reports of DPUs. `directory`: that of this host's
+    servers; None if they are on other hosts. `comment`: the operator's, for the history. `certificate`: the CN in the
+    certificate of the connection; empty if it has none."""
 
     fleet: StoreClient
     states: DpuStatusReader
@@ -99,15 +99,15 @@ class FleetStore:
         return self.fleet.connection.remote or "the host's socket (--directory names another one)"
 
     def statuses(self) -> Mapping[str, DpuStatus] | None:
-        """Return what DPUs report; None: the database of states does not answer."""
+        """Return the reports of DPUs; None if the database of states does not answer."""
         return _answer(self.states, self.states.statuses)
 
     def clocks_ms(self, view: FleetView) -> tuple[int, ...]:
-        """Return the time by the clock of this host, and that of most DPUs if it differs by minutes."""
+        """Return the time by the clock of this host, and that of most DPUs if they differ by minutes."""
         return clocks_ms(view, self.statuses(), now_ms=int(time.time() * 1000))
 
     def require_clock(self, view: FleetView, for_s: float | None) -> None:
-        """Raise FleetRefused if a time that is counted from now would end at another time than is meant."""
+        """Raise FleetRefused if a duration from now would end at a wrong time, because clocks differ."""
         if for_s is not None and len(self.clocks_ms(view)) > 1:
             raise FleetRefused(
                 "the clocks of this host and of most DPUs differ by minutes, so --for would end too early or too late: "
@@ -124,8 +124,8 @@ class FleetStore:
     def change(
         self, action: str, compute: Callable[[FleetView], Changes], *, changed: str = "", in_freeze: bool = False
     ) -> FleetView:
-        """Write what a function computes from the newest view; again while others were first. Return the view after.
-        `action`: for the history, signed by this caller. `changed`: of `with_entry`. `in_freeze`: also in a freeze.
+        """Write what a function computes from the newest view. Retry if others write first. Return the view after it.
+        `action`: for the history. `changed`: that of `with_entry`. `in_freeze`: whether to write also in a freeze.
         Raises StoreUnreachable, StoreRejected, FleetRefused, and what the function raises."""
         for _ in range(_ATTEMPTS):
             view = self.view() if in_freeze else self.changeable()
@@ -146,7 +146,7 @@ class FleetStore:
         raise FleetRefused("others change the fleet all the time; nothing was written: try again")
 
     def _commit(self, view: FleetView, changes: Changes, freezes: Mapping[str, Freeze] | None) -> CommitOutcome:
-        """After a freeze, also wait until a controller has given operators back what it has taken from them."""
+        """Write changes. After a freeze, retry until a controller has restored the permissions of operators."""
         end_s, newest = time.monotonic() + CONNECT_S, view.actions[max(view.actions)].text if view.actions else ""
         while True:
             try:
@@ -158,7 +158,7 @@ class FleetStore:
                 time.sleep(_POLL_S)
 
     def settled(self) -> FleetView:
-        """Wait until a controller has decided about the view. Raises FleetUndecided: none did."""
+        """Wait until a controller has decided about the view. Raises FleetUndecided if none has."""
         end_s, view = time.monotonic() + SETTLE_S, self.view()
         while not next_change(view, memo=self.memo).is_empty:
             before = view
@@ -171,7 +171,7 @@ class FleetStore:
         return view
 
     def lacking(self, view: FleetView, *, timeout_s: float) -> dict[str, str]:
-        """Wait until all DPUs have applied a generation. Return those that have not, each with a reason."""
+        """Wait until all DPUs have applied a generation. Return those that lack it, each with a reason."""
         end_s = time.monotonic() + timeout_s
         while True:
             statuses, newest = self.statuses(), self.fleet.view() or view
@@ -189,7 +189,7 @@ class FleetStore:
 
 @dataclass(frozen=True, slots=True)
 class FleetRemote:
-    """Where a store is on other hosts, as `xenoovs fleet --remote` says."""
+    """The remotes of a store on other hosts, by the options of `xenoovs fleet`."""
 
     fleet: str
     states: str
@@ -198,7 +198,7 @@ class FleetRemote:
 
 @contextmanager
 def fleet_store(directory: Path, remote: FleetRemote | None = None) -> Iterator[FleetStore]:
-    """Connect with both databases, for the time of a `with`. `remote`: None: of this host, in its directory."""
+    """Connect to both databases, for the time of a `with`. `remote`: None for the servers of `directory`."""
     fleet_remote, states_remote = (files_of(directory, each).remote for each in StoreDatabase)
     made = remote or FleetRemote(fleet_remote, states_remote)
     name = "" if made.tls is None else common_name(made.tls.certificate)
@@ -209,7 +209,7 @@ def fleet_store(directory: Path, remote: FleetRemote | None = None) -> Iterator[
 
 
 def changes_fleet(command: Command) -> Command:
-    """Add --comment to what `on_fleet` does, for the entry of the history."""
+    """Do what `on_fleet` does, and add --comment, for the entry of the history."""
 
     @functools.wraps(command)
     def run(*arguments: Any, store: FleetStore, comment: str, **options: Any) -> object:
@@ -220,12 +220,12 @@ def changes_fleet(command: Command) -> Command:
 
 
 def _is_forbidden(problem: StoreRejected) -> bool:
-    """Whether the role of this connection refuses the change (ovsdb(7), "RBAC"), not a constraint on its rows."""
+    """Return whether the role of this connection (ovsdb(7), "RBAC") refuses a change, not a constraint on rows."""
     return "RBAC" in problem.reason
 
 
 def on_fleet(command: Command) -> Command:
-    """Add --directory, and call a command with the `store` there. Where no controller decides, its exit status is 2."""
+    """Add --directory, and call a command with the `store` there. If no controller decides, it exits with 2."""
 
     @functools.wraps(command)
     def run(*arguments: Any, directory: Path, **options: Any) -> object:

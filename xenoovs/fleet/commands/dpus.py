@@ -31,20 +31,20 @@ _groups_option = click.option(
 @click.command("add-dpu")
 @click.argument("name")
 @_groups_option
-@click.option("--rack", default="", metavar="NAME", help="Where it stands.")
+@click.option("--rack", default="", metavar="NAME", help="Its rack.")
 @click.option(
     "--wave",
     type=click.IntRange(CANARY, LATER_WAVE),
     metavar="N",
     default=LATER_WAVE,
     show_default=True,
-    help="When it gets a new config in a roll-out: 1 (canary), 2, or 3: after these.",
+    help="Wave in which it gets a new config: 1 (canary), 2, or 3 for later.",
 )
 @changes_fleet
 def add_dpu_command(*, name: str, groups: str | None, rack: str, wave: int, store: FleetStore) -> None:
-    """Add the DPU NAME to the fleet. Its agent has that name by --dpu, or as the name of its host.
+    """Add the DPU NAME to the fleet. NAME is the --dpu of its agent, by default the name of its host.
 
-    With TLS, NAME must be the CN of its certificate: the store lets a DPU report in no other name.
+    With TLS, NAME must be the CN of its certificate: the store accepts its reports under no other name.
 
     Commands wait for the DPUs of the fleet, and `fleet status` shows which of them are behind or silent.
     """
@@ -65,13 +65,13 @@ def add_dpu_command(*, name: str, groups: str | None, rack: str, wave: int, stor
 @click.command("set-dpu")
 @click.argument("name")
 @_groups_option
-@click.option("--rack", metavar="NAME", help="Where it stands.")
-@click.option("--wave", type=click.IntRange(CANARY, LATER_WAVE), metavar="N", help="1 (canary), 2, or 3: after these.")
+@click.option("--rack", metavar="NAME", help="Its rack.")
+@click.option("--wave", type=click.IntRange(CANARY, LATER_WAVE), metavar="N", help="1 (canary), 2, or 3 for later.")
 @changes_fleet
 def set_dpu_command(*, name: str, groups: str | None, rack: str | None, wave: int | None, store: FleetStore) -> None:
-    """Change the groups, the rack or the wave of the DPU NAME; what is not given stays.
+    """Change the groups, the rack or the wave of the DPU NAME; other settings stay.
 
-    With other groups it serves other services at once; `--groups ""`: those without groups alone.
+    With other groups it serves other services at once; with `--groups ""` only those without groups.
     """
     if groups is None and rack is None and wave is None:
         raise click.UsageError("nothing to change: give --groups, --rack or --wave.")
@@ -111,7 +111,7 @@ def _groups(text: str) -> frozenset[str]:
 
 
 def _show_unused(view: FleetView, dpu: Dpu) -> None:
-    """Print a group of a DPU that no service names: it may be a typing error."""
+    """Print a group of a DPU that no service names, as it may be a typing error."""
     served = frozenset[str]().union(*(each.groups for each in (*view.services.values(), *view.staged.values())))
     if view.services and (unused := sorted(dpu.groups - served)):
         guess = did_you_mean(unused[0], served, " (did you mean {}?)")
@@ -119,7 +119,7 @@ def _show_unused(view: FleetView, dpu: Dpu) -> None:
 
 
 def _known(view: FleetView, name: str) -> Dpu:
-    """Return a DPU. Raises FleetRefused: the fleet has none of that name."""
+    """Return a DPU. Raises FleetRefused if the fleet has none of that name."""
     if name not in view.dpus:
         guess = did_you_mean(name, view.dpus, " (did you mean {}?)")
         raise FleetRefused(f"the fleet has no DPU {name}{guess}; `xenoovs fleet status` shows them all")
@@ -191,7 +191,7 @@ def _set_out(store: FleetStore, name: str, *, is_out: bool, now: bool) -> None:
 
 
 def _wait_for_drains(store: FleetStore) -> None:
-    """Wait until no drain runs; print which ones do."""
+    """Wait until no drain runs; print those that do."""
     shown, watch = frozenset[str](), DrainWatch()
 
     def left_of(view: FleetView) -> dict[str, float]:
@@ -209,7 +209,7 @@ def _wait_for_drains(store: FleetStore) -> None:
 @click.argument("name")
 @changes_fleet
 def forget_command(*, name: str, store: FleetStore) -> None:
-    """Remove the DPU NAME, and what it has reported. Its agent goes on until it is stopped; so stop it first."""
+    """Remove the DPU NAME and its reports. Stop its agent first: it goes on until it is stopped."""
     has_state = name in (store.statuses() or {})
 
     def compute(view: FleetView) -> Changes:

@@ -1,4 +1,4 @@
-"""`xenoovs fleet stop`, `pause`, `resume` and `freeze`: what ends or holds changes of a fleet."""
+"""`xenoovs fleet stop`, `pause`, `resume` and `freeze`: end or hold changes of a fleet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stop_command(*, store: FleetStore) -> None:
 def pause_command(*, store: FleetStore) -> None:
     """Pause a roll-out: its next wave waits for `fleet resume`.
 
-    DPUs of the waves so far keep the new config, and are watched: a problem that lasts still takes it back.
+    DPUs of the waves so far keep the new config, and are watched: a problem that lasts still ends the roll-out.
     """
     held = f"the roll-out of config {_hold(store, is_paused=True)} is paused"
     echo(f"{held}; `xenoovs fleet resume` goes on, `xenoovs fleet stop` takes it back")
@@ -46,12 +46,12 @@ def pause_command(*, store: FleetStore) -> None:
 @click.command("resume")
 @changes_fleet
 def resume_command(*, store: FleetStore) -> None:
-    """Resume a paused roll-out: the next wave begins once this one was watched for the soak time, also in the pause."""
+    """Resume a paused roll-out: the next wave begins after the soak time of this one, which includes the pause."""
     echo(f"the roll-out of config {_hold(store, is_paused=False)} goes on")
 
 
 def _hold(store: FleetStore, *, is_paused: bool) -> int:
-    """Pause or resume a roll-out, and return the number of its config. Raises FleetRefused: there is none, or it is."""
+    """Pause or resume a roll-out, and return the number of its config. Raises FleetRefused if it has no effect."""
 
     def held(intent: Intent) -> Intent:
         if intent.is_paused is is_paused:
@@ -63,7 +63,7 @@ def _hold(store: FleetStore, *, is_paused: bool) -> int:
 
 
 def _change(store: FleetStore, action: str, changed: Callable[[Intent], Intent], *, wave: int | None = None) -> int:
-    """Change the config that is rolled out, and return its number. Raises FleetRefused: there is none."""
+    """Change the config that is rolled out, and return its number. Raises FleetRefused if there is none."""
     numbers = list[int]()
 
     def compute(view: FleetView) -> Changes:
@@ -80,14 +80,14 @@ def _change(store: FleetStore, action: str, changed: Callable[[Intent], Intent],
 @click.option(
     "--until", type=click.DateTime(_TIMES), metavar="TIME", help="Until this local time, such as 2026-12-01T06:00."
 )
-@click.option("--for", "for_s", type=duration, metavar="TIME", help="For so long from now, such as 12h.")
+@click.option("--for", "for_s", type=duration, metavar="TIME", help="For this time from now, such as 12h.")
 @click.option("--end", is_flag=True, help="End the freeze.")
 @changes_fleet
 def freeze_command(*, until: datetime | None, for_s: float | None, end: bool, store: FleetStore) -> None:
-    """Freeze the fleet: commands are refused until then, with who froze it and the --comment.
+    """Freeze the fleet: until a time, commands are refused with the author of the freeze and the --comment.
 
-    `stop` and `pause` work, and the controller goes on with health checks, slow starts and the ends of drains. A
-    roll-out that runs has to be paused before.
+    `stop` and `pause` work, and the controller goes on with health checks, slow starts and the ends of drains. Pause
+    a running roll-out first.
 
     \b
     Example:

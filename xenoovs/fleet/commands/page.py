@@ -32,7 +32,7 @@ from xenoovs.show.column import Row, page_table
 
 
 def fleet_page(snapshot: FleetSnapshot) -> dict[str, object]:
-    """Return what the page shows, as values of JSON."""
+    """Return the contents of the page as JSON values."""
     view, newest, counts, rows = snapshot.view, snapshot.newest, snapshot.counts(), snapshot.rows
     passive = "controller passive: its server does not lead", "warn"
     refused = []

@@ -69,10 +69,10 @@ def init_command(*, directory: Path, name: str, servers: str, local: str, tls: C
 
     Without --servers they stand alone. With it they are a cluster: run the command on each host with the same --servers
     and its own --local. The first server makes the cluster, so start that one first; the other ones join it. A cluster
-    of three goes on without any one of them.
+    of three works without any one of them.
 
-    Servers talk to each other on the ports 6641 and 6651, beyond loopback with TLS only: the files are those that
-    `fleet server` gets. Block these ports for all others: every certificate of the authority is enough to join.
+    Servers talk to each other on the ports 6641 and 6651, beyond loopback only with TLS, and the same files
+    as `fleet server`. Block these ports for all others: every certificate of the authority is enough to join.
 
     \b
     Example (with the options of TLS):
@@ -120,7 +120,7 @@ def init_command(*, directory: Path, name: str, servers: str, local: str, tls: C
     "--operators-ca",
     type=_READ_FILE,
     metavar="FILE",
-    help="Certificate authority of operators, PEM: another one than --tls-ca, whose certificates DPUs have.",
+    help="Certificate authority of operators, PEM: not --tls-ca, which signs the certificates of DPUs.",
 )
 @click.option(
     "--only",
@@ -250,7 +250,7 @@ def _stop(*files: ServerFiles) -> int:
         try:
             echo(f"stopped {each.name}" if stop_server(each) else f"{each.name} was not running")
         except StoreError as error:
-            # The other one is stopped all the same.
+            # The others are stopped nevertheless.
             problem = problem or error
     if problem is not None:
         raise problem
@@ -277,10 +277,10 @@ _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 @click.argument("file", type=_FILE)
 @on_fleet
 def export_command(*, file: Path, store: FleetStore) -> None:
-    """Write all that the store has to FILE: services with their blocks, DPUs, overrides, configs (-: to the output).
+    """Export the store to FILE (-: the output): services with their blocks, DPUs, overrides, configs.
 
     `fleet restore` reads it. FILE gets mode 0600, and replaces an earlier one as a whole. It has no roll-out in waves
-    and no reports of DPUs: they report again by themselves.
+    and no reports of DPUs, which report again anyway.
 
     \b
     Example:
@@ -308,7 +308,7 @@ def restore_command(*, file: Path, yes: bool, store: FleetStore) -> None:
 
     The store must have no config yet. DPUs keep what they have until they reach the new store, and refuse older
     generations than theirs. So the fleet gets the time in milliseconds as its generation, or a million above that of
-    FILE and of all that DPUs have reported by then, if that is more. No restore gets a generation twice.
+    FILE and of all that DPUs have reported by then, if that is more. No two restores get the same generation.
 
     \b
     Example:
@@ -365,17 +365,17 @@ def _read(file: Path) -> bytes:
     metavar="TIME",
     default=f"{SWITCH_AFTER_S:g}s",
     show_default=True,
-    help="From a planned change until the DPUs switch to it, at the same moment; at most 5s. 0: each switches when it "
-    "learns of the change.",
+    help="Time from a planned change until all DPUs switch to it together; at most 5s. With 0 each switches when it "
+    "receives the change.",
 )
 @click.option(
     "--web",
     metavar="ADDRESS:PORT",
     help="Serve the status page and the metrics, such as 127.0.0.1:8080; beyond loopback it needs a token and TLS.",
 )
-@click.option("--tls-cert", type=_READ_FILE, metavar="FILE", help="Certificate chain of what is served, PEM.")
-@click.option("--tls-key", type=_READ_FILE, metavar="FILE", help="Private key of what is served, PEM.")
-@click.option("--token-file", type=_READ_FILE, metavar="FILE", help="Ask for this token.")
+@click.option("--tls-cert", type=_READ_FILE, metavar="FILE", help="Certificate chain for --web, PEM.")
+@click.option("--tls-key", type=_READ_FILE, metavar="FILE", help="Private key for --web, PEM.")
+@click.option("--token-file", type=_READ_FILE, metavar="FILE", help="Require the token in this file.")
 def serve_command(
     *,
     directory: Path,
@@ -389,13 +389,13 @@ def serve_command(
     """Run as controller: decide which backend has which blocks, and write them to the store.
 
     One runs beside each server of the store. It is active while its server leads the cluster; a server without a
-    cluster always leads. It has no state: it compares what operators want with what the store has, and writes the
-    difference in one transaction, which fails if another controller was first. SIGTERM ends it.
+    cluster always leads. It has no state: it compares config and overrides with the services in the store, and writes
+    the difference in one transaction, which fails if another controller was first. SIGTERM ends it.
 
     DPUs switch to a planned change (an `apply`, a drain, a weight, a wave) at one moment, by their clocks: keep them
     right by NTP or PTP. --switch-after is the time that they have to prepare.
 
-    With --web, `/` shows the fleet and the servers of this host, and `/metrics` is for Prometheus; also where the
+    With --web, `/` shows the fleet and the servers of this host, and `/metrics` is for Prometheus; also while the
     controller is passive.
     """
     if (tls_cert is None) != (tls_key is None):

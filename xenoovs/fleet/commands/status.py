@@ -1,4 +1,4 @@
-"""`xenoovs fleet status`, `diff`, `history` and `show`: what DPUs have, and which configs the fleet had."""
+"""`xenoovs fleet status`, `diff`, `history` and `show`: what DPUs have, and the configs of the fleet."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from xenoovs.terminal.options import OutputFormat, output_option
 from xenoovs.terminal.output import echo, print_columns, text_lines
 
 _DPUS_SHOWN = 6
-"""A fleet of more is shown on a screen of 24 lines: sums, and what needs an operator."""
+"""Larger fleets are shown on a screen of 24 lines: sums, and what needs an operator."""
 _SCREEN, _LEAST_DPUS, _LINES_BELOW = 18, 2, 8
-"""Of these lines, without headers, blank lines and what is left out."""
+"""Lines of that screen, without headers, blank lines and what is left out."""
 _ENTRIES_SHOWN = 40
 
 
@@ -54,13 +54,13 @@ def status_command(
 ) -> int:
     """Show the generation of the fleet, its overrides, and which DPUs have applied it.
 
-    Of more than six DPUs it lists what needs an operator, the worst first: so many DPUs, servers that lack entries and
-    sentences as fit on a screen. With --all, or with a filter, it lists all of them; the exit status and the problems
+    Of more than six DPUs it lists what needs an operator, the worst first: as many DPUs, servers that lack entries and
+    messages as fit on a screen. With --all, or with a filter, it lists all of them; the exit status and the problems
     are of the whole fleet.
 
     A DPU is `behind` with an older generation, `ahead of the store` with a newer one (the store was rolled back), `of
-    another store` with one of a store that this one replaced, `failed` with an error, `drifted` where its flows say
-    something else than the store, and `silent` three minutes after its last report, by the clock of the
+    another store` with one of a store that this one replaced, `failed` with an error, `drifted` if its flows differ
+    from the store, and `silent` three minutes after its last report, by the clock of the
     controller. HW is the share of its megaflows in hardware, as of its last report.
 
     Below are the servers of the store: those of this host, and for databases that it leads also the other ones. LAG

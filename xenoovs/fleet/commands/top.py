@@ -19,13 +19,13 @@ from xenoovs.terminal.options import live_interval_option, once_option
 from xenoovs.terminal.output import echo
 
 _MAX_NOTES = 24
-"""So many DPUs have their notes below the table, where there is room."""
+"""Most DPUs whose notes are below the table, if there is room."""
 _MAX_PROBLEMS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class FleetScreen:
-    """What the user chose. `only`: the state whose DPUs are shown; None for all. `first`: index of a row."""
+    """The choices of the user. `only`: the state whose DPUs are shown; None for all. `first`: index of a row."""
 
     only: DpuState | None = None
     first: int = 0
@@ -46,7 +46,7 @@ State = tuple[FleetSnapshot, FleetScreen]
 
 
 def fleet_frame(snapshot: FleetSnapshot, screen: FleetScreen, size: Size) -> list[str]:
-    """Return the lines from top to bottom, as `top.frame`."""
+    """Return the lines from top to bottom, like `top.frame`."""
     rows = [Row(row, None, snapshot.now_s) for row in _chosen(snapshot, screen.only)]
     head, height = _head(snapshot, size.width), len(rows) if size.height is None else size.height
     room = max(0, height - len(head) - 2) if size.height else len(rows)
@@ -62,7 +62,7 @@ def fleet_frame(snapshot: FleetSnapshot, screen: FleetScreen, size: Size) -> lis
 
 
 def _cut_notes(layout: Layout, rows: Sequence[Row[DpuRow]], width: int) -> list[str]:
-    """Return the notes that the column cuts off, as paragraphs for below the table."""
+    """Return the notes that the column cuts off, as paragraphs below the table."""
     lines = list[str]()
     for row in rows[:_MAX_NOTES]:
         if note := layout.cut(row):
@@ -71,7 +71,7 @@ def _cut_notes(layout: Layout, rows: Sequence[Row[DpuRow]], width: int) -> list[
 
 
 def head_height(snapshot: FleetSnapshot) -> int:
-    """Return the number of lines that are no DPU: those above the rows, and the line of keys."""
+    """Return the number of lines without a DPU: those above the rows, and the line of keys."""
     return len(_head(snapshot, 80)) + 2
 
 
@@ -108,9 +108,9 @@ def top_command(*, interval_s: float, once: bool, store: FleetStore) -> None:
     Columns are those of `fleet status`; GROUPS needs a terminal of 100 columns. Notes that the column cuts off are
     below the table, if there is room.
 
-    Keys: arrows and page keys scroll, f goes through the states that there are, q quits.
+    Keys: arrows and page keys scroll, f shows the DPUs of one state after the other, q quits.
     """
-    # Both databases have to answer first, or be known as unreachable.
+    # Both databases must answer first, or be known as unreachable.
     store.view()
     store.statuses()
     watch = FleetWatch(store.fleet, store.states, store.directory)
