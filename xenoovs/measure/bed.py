@@ -74,7 +74,7 @@ def first_line(program: RemoteCommand, timeout_s: float, failure: str) -> str:
     """Return the first line of a program. Raises MeasureError with `failure` and the reason if it prints none."""
     for line in program.lines(timeout_s):
         return line
-    raise MeasureError(f"{failure}: {' '.join(program.errors) or program.reason or 'it says nothing'}")
+    raise MeasureError(f"{failure}: {' '.join(program.errors) or program.reason or 'no output'}")
 
 
 class AnyBed(Interface):

@@ -218,7 +218,7 @@ class FlowGroup:
         for number, sender in enumerate(self._programs[1:]):
             lines = list(sender.lines(0))
             if sender.exit_code != 0 or not lines:
-                raise MeasureError(f"a sender of flows fails: {' '.join(sender.errors) or 'it says nothing'}")
+                raise MeasureError(f"a sender of flows fails: {' '.join(sender.errors) or 'no output'}")
             times = json.loads(lines[-1])["began_s"]
             began.update({number * _KEYS + flow: at_s for flow, at_s in enumerate(times)})
         return began

@@ -28,7 +28,7 @@ ANY_LAB = "the only one"
 CHANGING = (
     *("agent", "apply", "confirm", "controller", "doctor", "down", "drain", "fail", "heal", "pause"),
     *("remove", "reset", "resume", "weight"),
-    *("measure", "rate", "latency", "loss", "echo", "designs", "paths"),
+    *("measure", "load", "compare", "completion", "echo", "paths"),
 )
 """Commands that print which config or lab they use."""
 

@@ -6,12 +6,12 @@ import click
 
 from xenoovs.terminal.command import LazyGroup
 
-# Each command with the module that has it as `NAME_command`, and its one line, so that help imports no command.
+# Each command with the module that defines it as `NAME_command`, and its summary, so that help imports no command.
 _COMMANDS = {
-    "load": ("load", "Measure what passes of a load: rate, latency, or loss."),
+    "load": ("load", "Measure the packet rate, the latency or the loss of a load."),
     "compare": ("compare", "Compare designs, ways to backends, and numbers of entries."),
     "check": ("run", "Check what the machines of a bed file lack."),
-    "completion": ("completion", "Measure flow completion times beside an elephant, by several designs."),
+    "completion": ("completion", "Measure flow completion times during an elephant, with several designs."),
     "echo": ("echo", "Measure round trips of TCP messages through the bridge."),
     "paths": ("paths", "Measure the paths of a DPU, rank them, and combine them until it is saturated."),
     "report": ("report", "Write a report about runs: a page with pictures, verdicts and tables."),
@@ -29,7 +29,7 @@ def measure_command() -> None:
     """Measure packet rate, latency and loss, and store every sample.
 
     An experiment runs on a bed: a lab (--lab), or real machines that a file describes (--bed). Each run is a directory
-    in --out. What was measured stays there after Ctrl-C or a crash; the same command with --resume goes on.
+    in --out. Its samples remain after Ctrl-C or a crash; the same command with --resume continues the run.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`xenoovs measure compare`: what designs, ways to backends and numbers of entries cost the switch."""
+"""`xenoovs measure compare`: the cost of designs, ways to backends and numbers of entries for the switch."""
 
 from __future__ import annotations
 
@@ -95,27 +95,25 @@ TABLES = {
 @repeats_option("[default: 5, quick 1]")
 @yes_option
 def compare_command(settings: MeasureSettings, *, experiment: str, repeats: int | None, yes: bool) -> None:
-    """Compare designs, ways to backends, or numbers of entries by what they cost the switch.
+    """Compare the cost of designs, ways to backends, or numbers of entries for the switch.
 
-    CPU is the time of the switch for each packet: what offloading gives back to applications. All are measured in
-    random order.
+    CPU is the switch's time for a packet, which offloading frees for applications. All are measured in random order.
 
-    designs: masked blocks beside other ways to split clients: packets/s, CPU time, megaflows, upcalls, first packets.
-    The same load of 10, 1,000 and 100,000 clients goes through the same switch, with the flows of each design in turn.
-    For the time of a measurement they replace all flows of the bridge.
+    designs: packets/s, CPU time, megaflows, upcalls and first packets of masked blocks and of other ways to split
+    clients. The same load of 10, 1,000 and 100,000 clients goes through the same switch, with the flows of each design
+    in turn. During a measurement they replace all flows of the bridge.
 
-    next-hops: ways to backends, directly, by each tunnel, and with NAT. The same load goes to each UDP service of the
-    config, through the flows that are installed.
+    next-hops: ways to backends: direct, by each tunnel, and with NAT. The same load goes to each UDP service of the
+    config, through the installed flows.
 
     entries: packets/s, CPU time and the time of single packets over the number of active entries. 1 to 65,536 entries
-    have traffic at the same time: masked blocks, single clients (/32), or five-tuples, each with a flow and a megaflow
-    of its own. The load is that of as many clients. The curve shows what a NIC makes of many rules; without a NIC it is
-    that of Open vSwitch in software, and proves the method only.
+    have traffic at the same time: masked blocks, single clients (/32), or five-tuples, each with its own flow, megaflow
+    and client. The curve shows how a NIC copes with many rules; without a NIC it only shows that the method works.
 
-    insert: how fast new entries come. FIRST PACKET: of a new client, until it reached a backend. RULE: until its rule
-    was in the NIC, without one in the datapath; both in labs, whose machines share a clock. INSERTS/S: megaflows when
-    all clients come at once; of them OFFLOADS/S in the NIC. UPDATE: until all entries have another backend while
-    packets come, and what that lost.
+    insert: the rate of new entries. FIRST PACKET: time until a new client's packet reached a backend. RULE: time until
+    its rule was in the NIC, or in the datapath if there is no NIC; both only in labs, whose machines share a clock.
+    INSERTS/S: new megaflows when all clients start at once; OFFLOADS/S: those in the NIC. UPDATE: time to change the
+    backend of all entries under load; LOST: the loss meanwhile.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`xenoovs measure completion`: flow completion times in a fabric lab, by ECMP and by designs that route around it."""
+"""`xenoovs measure completion`: flow completion times in a fabric lab, with ECMP and with adaptive designs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Choice = TypeVar("Choice", CompletionCase, RoutingDesign)
 
 
 def _chosen(kind: type[Choice], given: str | None) -> tuple[Choice, ...]:
-    """Return the members that a list names, each once. Raises click.BadParameter."""
+    """Return the members in a list of names, each once. Raises click.BadParameter."""
     if given is None:
         return ()
     try:
@@ -49,7 +49,7 @@ def _chosen(kind: type[Choice], given: str | None) -> tuple[Choice, ...]:
     help="alone, elephant, later, dead, reverse, steady.  [default: all but steady; quick elephant]",
 )
 @click.option("--flows", type=click.IntRange(1, 1000), metavar="N", help="Flows of each sender; needs --bytes.")
-@click.option("--bytes", "size", type=data_size, metavar="SIZE", help="Of each flow, such as 50kb; needs --flows.")
+@click.option("--bytes", "size", type=data_size, metavar="SIZE", help="Size of each flow, such as 50kb; needs --flows.")
 @repeats_option("[default: 10]")
 @click.option(
     "--txrehash/--no-txrehash",
@@ -67,18 +67,18 @@ def completion_command(
     repeats: int | None,
     txrehash: bool,
 ) -> None:
-    """Measure how long flows take beside an elephant, in a lab of `lab up --topology fabric`.
+    """Measure flow completion times during an elephant, in a lab of `lab up --topology fabric`.
 
-    Some flows begin together, and the time of the slowest counts. All designs are measured in random order in one lab,
-    beside the undisturbed time. A spine or an elephant disturbs one path, chosen at random.
+    Several flows begin together, and the time of the slowest is measured. All designs run in random order in one lab.
+    The reference is the undisturbed time. A spine or an elephant disturbs one path, chosen at random.
 
     \b
-    alone     nothing disturbs
-    elephant  an elephant of 1.2 times the rate, from 1.2 s before the flows
-    later     the same, from 0.6 s after their start
-    dead      a spine swallows all packets, from 0.6 s after their start
+    alone     no disturbance
+    elephant  an elephant of 1.2 times the rate of a link, from 1.2 s before the flows
+    later     the same elephant, from 0.6 s after the start of the flows
+    dead      a spine drops all packets, from 0.6 s after the start of the flows
     reverse   an elephant on the way back of one path
-    steady    long flows, elephants of 0, 0.5, 0.9 and 1.0 times the rate: moves
+    steady    long flows, elephants of 0, 0.5, 0.9 and 1.0 times the rate: counts moves
 
     \b
     Example:

@@ -44,9 +44,9 @@ def echo_command(
 ) -> None:
     """Measure the round-trip time of TCP messages of 16 bytes to 16 MiB to the first backend of the service.
 
-    Each sample is one connection with up to 50 messages, which the backend echoes. For that time the bridge has a flow
-    that leads the packets of this connection to the backend. A bed file can give the dpu an address: then the messages
-    go to a program on the dpu too.
+    Each sample is one connection with up to 50 messages, which the backend echoes. During the sample the bridge has a
+    flow that sends the packets of this connection to the backend. If the bed file has an `address` of the dpu, messages
+    also go to a program on the dpu.
 
     \b
     Examples:

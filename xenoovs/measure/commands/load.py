@@ -1,4 +1,4 @@
-"""`xenoovs measure load`: what passes of a load to a service; `xenoovs measure trex-profile`."""
+"""`xenoovs measure load`: how much of a load to a service arrives; `xenoovs measure trex-profile`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _splits(_context: click.Context, _parameter: click.Parameter, given: str | N
 
 
 def _latency_of(share: float) -> PointColumn:
-    """Return the column with the time below which this share of the answers came."""
+    """Return the column with this quantile of the round-trip times."""
 
     def cell(_recorded: RecordedRun, samples: Sequence[Sample]) -> str:
         times = [time for sample in trusted(samples) for time in number_list(sample.values, "rtt_us")]
@@ -107,7 +107,7 @@ TABLES = {
     "--splits",
     metavar="A/B,...",
     callback=_splits,
-    help="Of latency: ratios in which the first two backends of the service share the load; 1/3 is the same as 25/75.  "
+    help="With latency: ratios of load for the first two backends of the service; 1/3 is the same as 25/75.  "
     f"[default: {','.join(SPLITS)}]",
 )
 @repeats_option("[default: 5, quick 2, latency 1]")
@@ -130,23 +130,22 @@ def load_command(
     trial_s: float | None,
     clients: int,
 ) -> None:
-    """Measure what passes of a load: the packet rate, the latency beside it, or the loss.
+    """Measure the packet rate, the latency or the loss of a load.
 
-    What was sent and received is read from the counters of the interfaces. In a lab the backends drop the load instead
-    of answering it. A size is that of the frame with its FCS: the shortest is 64 bytes.
+    Sent and received frames are read from the counters of the interfaces. In a lab the backends drop the load instead
+    of answering it. Sizes are those of frames with their FCS: the shortest is 64 bytes.
 
-    rate: the packet rate over the size of frames. For each size the highest rate without loss is searched by bisection
-    (RFC 2544, section 26.1). THROUGHPUT: that rate. AT 0.1% LOSS: the highest rate with so much loss at most.
-    FORWARDED: the highest rate that arrived in any trial. GENERATOR: the highest rate that was sent; where it equals
-    the throughput, the switch may be faster.
+    rate: the packet rate over frame size. THROUGHPUT: the highest rate without loss, searched by bisection (RFC 2544,
+    section 26.1). AT 0.1% LOSS: the highest rate with at most this loss. FORWARDED: the highest rate that arrived in
+    any trial. GENERATOR: the highest rate that was sent; if it equals the throughput, the switch may be faster.
 
-    latency: the round-trip time of DNS requests beside loads of 0 % to 90 % of the highest rate with a loss of at most
-    0.1 %, which is searched first. For each split the first two backends of the service share load and requests as it
-    says; the others get none. The flows of the bridge are restored at the end, also if this command is killed. End
-    agents of the bridge first, as they would revert the flows. Times are those of the kernel, or of the NIC where it
-    makes time stamps; the samples say which. A DNS or echo server has to answer at the VIP; those of a lab do.
+    latency: the round-trip time of DNS requests during loads of 0 % to 90 % of the highest rate with at most 0.1 %
+    loss, which is searched first. Each split divides load and requests between the first two backends of the service;
+    the others get none. The flows of the bridge are restored at the end, even if this command is killed. Stop agents of
+    the bridge first, as they would revert the flows. Time stamps are those of the NIC if it makes them, otherwise those
+    of the kernel; the samples name the source. A DNS or echo server must answer at the VIP; in a lab one does.
 
-    loss: 1 - received / sent, of loads of 10 % to 150 % of the same rate.
+    loss: 1 - received / sent, for loads of 10 % to 150 % of the same rate.
 
     \b
     Examples:
@@ -195,10 +194,10 @@ def _experiment(
     help="Net of the clients, one for each IP version; default: nets for benchmarks and documentation.",
 )
 def trex_profile_command(config: Path, sources: tuple[str, ...]) -> None:
-    """Print a profile for the packet generator TRex that meets every block of FILE in its share.
+    """Print a profile for the packet generator TRex, with packets for every block of FILE by its share.
 
-    The profile is Python source for TRex's stateless API. It has a stream for each block, whose rate is the size of the
-    block, and whose other address bits are random.
+    The profile is Python source for TRex's stateless API. It has a stream for each block, with the block's size as its
+    rate; the other address bits are random.
 
     \b
     Example:

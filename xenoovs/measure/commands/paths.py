@@ -1,4 +1,4 @@
-"""`xenoovs measure paths`: the paths of a DPU measured or listed, ranked, and combined."""
+"""`xenoovs measure paths`: measures or lists the paths of a DPU, ranks and combines them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from xenoovs.terminal.output import echo, print_table, print_text
 from xenoovs.terminal.reach import endpoint_of
 
 PATHS_FILE = "paths.yaml"
-"""Name of the file of paths in the directory of a run."""
+"""The file of paths in the directory of a run."""
 
 _DIRECTIONS = {"both": tuple(PathDirection), "in": (PathDirection.IN,)}
 _COLORS = {"apart": "green", "shared": "red", "undecided": "yellow"}
@@ -76,7 +76,7 @@ def _amount(_context: click.Context, _parameter: click.Parameter, given: str | N
 
 
 def _named_lab(context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
-    """Return the lab that the user named; that of the environment counts only where there is no FILE."""
+    """Return the lab that the user named; the lab of the environment counts only without a FILE."""
     if given is None or context.resilient_parsing:
         return given
     lab, origin = find_lab(given)
@@ -91,7 +91,7 @@ def _named_lab(context: click.Context, _parameter: click.Parameter, given: str |
     type=click.Choice([*_DIRECTIONS]),
     default="both",
     show_default=True,
-    help="Measure ways to the backends alone, or also those from them, which need tcpreplay on the backends.",
+    help="Measure the paths to the backends, or both directions, which needs tcpreplay on the backends.",
 )
 @repeats_option("[default: 5, quick: as many as fit, 5 at most]")
 @enum_option(
@@ -107,7 +107,7 @@ def _named_lab(context: click.Context, _parameter: click.Parameter, given: str |
     "--weights",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="JSON",
-    help="Write the plan there, from which a service takes its weights.",
+    help="Write the plan to this file, from which a service takes its weights.",
 )
 @click.option(
     "--list",
@@ -139,16 +139,16 @@ def paths_command(
 ) -> None:
     """Measure the paths of a DPU, rank them, and combine them in turn until the DPU is saturated.
 
-    With --lab or --bed, FILE is the config. A path leads through the bridge to a backend of the service. The rate and
-    the round trip of each path are measured alone, then rates of pairs at the same time, in the same and in opposite
-    directions: pairs that carry less together share a bottleneck. The run gets a file with what was found, paths.yaml.
+    With --lab or --bed, FILE is the config. A path leads through the bridge to a backend of the service. Rate and round
+    trip of each path are measured alone, then the rates of pairs at the same time, in the same and in opposite
+    directions: pairs that carry less together share a bottleneck. The figures are written to paths.yaml in the run.
 
-    Else FILE is such a file, measured or written by hand, or a run, and nothing is measured. It names the paths, what
-    each carries alone, and what they share. Of all splits with the greatest sum, the result loads the first path of the
-    ranking as much as possible, then the second. It is exact, whatever the order in the file.
+    Otherwise FILE is such a file, measured or written by hand, or a run, and nothing is measured. It has the paths, the
+    rate of each alone, and their shared resources. Of all splits with the greatest sum, the result loads the first path
+    of the ranking as much as possible, then the second. It is exact, and does not depend on the order in the file.
 
-    A service takes its weights from the file of --weights with `weights: {from: JSON}`. A run that lacks samples gives
-    no weights: backends without a sample would get nothing.
+    A service takes its weights from the file of --weights with `weights: {from: JSON}`. A run with missing samples
+    gives no weights: backends without a sample would get no clients.
 
     \b
     Examples:
@@ -178,7 +178,7 @@ def paths_command(
 
 
 def _with_usual_lab(settings: MeasureSettings) -> MeasureSettings:
-    """Return the settings with the lab of the environment where neither a file nor a bed is named."""
+    """Return the settings; without a file and a bed, with the lab of the environment."""
     if settings.config is not None or settings.lab is not None or settings.bed is not None:
         return settings
     lab, origin = find_lab(None)
@@ -198,7 +198,7 @@ class _Planner:
         return plan, unit, plan_document(plan, unit)
 
     def show_file(self, settings: MeasureSettings) -> None:
-        """Show the plan of a file that is there, or of a run."""
+        """Show the plan of an existing file, or of a run."""
         if settings.config is None:
             raise RuntimeError("neither a file nor a bed")
         if settings.config.is_dir():
@@ -210,7 +210,7 @@ class _Planner:
         settings.output.show(lambda: document, lambda: show_plan(plan, unit, self._weights))
 
     def show_run(self, settings: MeasureSettings, recorded: RecordedRun) -> None:
-        """Write the file of a run, and show what was measured and its plan."""
+        """Write the file of paths of a run, and show its figures and its plan."""
         require_libraries("numpy")
         file = recorded.directory / PATHS_FILE
         again = f"free space there, then `xenoovs measure paths {recorded.directory}`"
@@ -329,14 +329,14 @@ _DIGITS = 6
 
 
 def write_weights(out: Path, document: Mapping[str, object]) -> None:
-    """Write the document of a plan, from which a service takes its weights. Raises MeasureError."""
+    """Write a plan as JSON, from which a service takes its weights. Raises MeasureError."""
     write_file(out, json.dumps(document, indent=2) + "\n", instead="name another file with --weights")
 
 
 def write_file(out: Path, text: str, *, instead: str) -> None:
-    """Write a file, so that others see the text before or the whole new one.
+    """Write a file atomically.
 
-    Raises MeasureError; `instead`: What to do if it cannot be written.
+    Raises MeasureError with `instead`: what to do if it cannot be written.
     """
     try:
         write_whole(out, text)
@@ -389,7 +389,7 @@ def _show_limits(usages: tuple[Usage, ...]) -> None:
 
 
 def short(value: Fraction | None) -> str:
-    """Return a number for people: exact where that is short, else in some digits."""
+    """Return a number for display: exact if that is short, otherwise rounded."""
     if value is None:
         return "-"
     exact = decimal(value)
@@ -397,7 +397,7 @@ def short(value: Fraction | None) -> str:
 
 
 def plan_document(plan: PathPlan, unit: str) -> dict[str, object]:
-    """Return the plan for `-o json` and for the file of weights; amounts are exact, as text."""
+    """Return the plan for `-o json` and for the file of weights. Amounts are text, so that they are exact."""
     loads = dict(zip((path.name for path in plan.split.paths), plan.split.loads, strict=True))
     return {
         "version": 1,
@@ -431,9 +431,9 @@ def plan_document(plan: PathPlan, unit: str) -> dict[str, object]:
 
 
 def list_paths(db: str | None, uplinks: Collection[str], output: OutputFormat) -> None:
-    """Print the file of the paths of a host. Raises MeasureError, SwitchError."""
+    """Print a file with the paths of a host. Raises MeasureError, SwitchError."""
     text = "\n".join(paths_file(_bridges(db, uplinks)))
-    # Keys without a value are to be filled in: they are `null`.
+    # Keys without a value, for the user to fill in, are `null`.
     output.show(lambda: yaml.safe_load(text), lambda: echo(text))
 
 
@@ -445,7 +445,7 @@ def _bridges(db: str | None, uplinks: Collection[str]) -> list[list[BridgePort]]
         raise MeasureError(f"the ports of the bridges cannot be listed: {facts.database.reason}")
     if isinstance(facts.devices, Unknown):
         raise MeasureError(f"the ports of the bridges cannot be listed: {facts.devices.reason}")
-    # A bridge has a port of its own name, behind which is this host.
+    # The port with the bridge's name leads to this host.
     names = [[port.name for port in bridge.ports if port.name != bridge.name] for bridge in facts.database.bridges]
     every = [name for ports in names for name in ports]
     if unknown := sorted(set(uplinks) - set(every)):
@@ -458,7 +458,7 @@ def _bridges(db: str | None, uplinks: Collection[str]) -> list[list[BridgePort]]
 
 
 def _bridge_port(device: Device, uplinks: Collection[str]) -> BridgePort:
-    """Return what is behind a port; without an eSwitch only software serves it."""
+    """Return the kind of path behind a port: software if no eSwitch has the port."""
     if device.is_uplink or device.name in uplinks:
         return BridgePort(device.name, PathKind.WIRE, is_offloadable=device.is_uplink)
     kind = kind_of(device)

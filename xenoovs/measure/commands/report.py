@@ -1,4 +1,4 @@
-"""`xenoovs measure report`: what runs of `measure` found, as a page with pictures."""
+"""`xenoovs measure report`: the figures of runs of `measure`, as a page with pictures."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _COLORS = {"confirmed": "green", "refuted": "red", "undecided": "yellow"}
 def report_command(directories: tuple[Path, ...], *, out: Path | None, output: OutputFormat) -> None:
     """Write a report about the runs in the directories RESULTS: report.html, and each picture as PNG, SVG and CSV.
 
-    RESULTS is a run, or a directory of runs, of which the newest complete one of each experiment counts. Several stand
-    side by side, as before and after a change: the first is what others are compared with. Incomplete runs are drawn
-    as far as they came. The same samples always give the same report. It needs matplotlib:
-    `pip install 'xenoovs[measure]'`.
+    RESULTS is a run, or a directory of runs, of which the newest complete one of each experiment counts. Several
+    RESULTS are shown side by side, such as before and after a change; the others are compared with the first.
+    Incomplete runs are drawn with their samples so far. The same samples always give the same report. It needs
+    matplotlib: `pip install 'xenoovs[measure]'`.
 
-    A claim is confirmed or refuted where a confidence interval of 95 % lies wholly on one side, else undecided.
+    A claim is confirmed or refuted if a confidence interval of 95 % lies wholly on one side, otherwise undecided.
     """
     require_libraries("numpy", "matplotlib")
     from xenoovs.measure.report import make_report, read_sources, write_report

@@ -1,4 +1,4 @@
-"""What the commands of experiments share: the bed, the directory of a run, its table; `xenoovs measure check`."""
+"""Shared by the commands of experiments: the bed, the directory of a run, its table; `xenoovs measure check`."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 _BAR_COLUMNS = 20
 _QUICK_S = 52.0
-"""Leaves time of the minute for the start of the command and its end."""
+"""A minute, less the time to start and end the command."""
 _SHOWN_REASONS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureSettings:
-    """The options that every experiment has. `config`: File of the services under test; None: the bed's.
+    """The options of every experiment. `config`: File of the services under test; None for the bed's.
 
-    `service`: Of those under test; None: the first that serves UDP. `quick`: Whether the run has to end in a minute.
+    `service`: None for the first that serves UDP. `quick`: Whether the run must end within a minute.
     """
 
     config: Path | None
@@ -72,7 +72,7 @@ class MeasureSettings:
 
 
 def _chosen_lab(context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
-    # Commands run on the host, those in a lab's virtual machine too: the results have to be here.
+    # `measure` runs on the host even for a lab in a virtual machine, as the results must be on the host.
     if context.resilient_parsing:
         return given
     lab, origin = find_lab(given)
@@ -84,13 +84,13 @@ LabCallback = Callable[[click.Context, click.Parameter, str | None], str | None]
 
 
 def repeats_option(default: str) -> Callable[[Command], Command]:
-    """Return the option for the number of samples. `default`: as its help shows it."""
+    """Return the option for the number of samples. `default`: Text for the help."""
     samples = click.IntRange(1, 1000)
     return click.option("--repeats", type=samples, metavar="N", help=f"Samples of each point.  {default}")
 
 
 def sizes_option(default: str, *, least: int, most: int, noun: str) -> Callable[[Command], Command]:
-    """Return the option for sizes in bytes. `default`: as its help shows it. `noun`: what has the size."""
+    """Return the option for sizes in bytes. `default`: Text for the help. `noun`: What has the size."""
 
     def sizes(_context: click.Context, _parameter: click.Parameter, given: str | None) -> tuple[int, ...] | None:
         try:
@@ -107,9 +107,9 @@ def sizes_option(default: str, *, least: int, most: int, noun: str) -> Callable[
 
 
 def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) -> Command:
-    """Add the options of every experiment, which the command gets as `settings`, a MeasureSettings.
+    """Add the options of every experiment; the command gets them as `settings`, a MeasureSettings.
 
-    `choose_lab`: Returns the lab for what the user gave.
+    `choose_lab`: The callback of `--lab`.
     """
     services = [
         click.argument("config", metavar="[FILE]", required=False, type=FILE),
@@ -131,7 +131,7 @@ def measure_options(command: Command, *, choose_lab: LabCallback = _chosen_lab) 
 
 
 def lab_measure_options(command: Command) -> Command:
-    """Add the options of an experiment whose bed is a lab of its own kind; the settings have no config and no file."""
+    """Add the options of an experiment that needs a special lab: the settings have no config and no bed file."""
     return _with_settings(command, [_lab_option(_chosen_lab), *_run_options(), output_option])
 
 
@@ -168,9 +168,9 @@ def _run_options() -> list[Callable[..., Any]]:
         click.option(
             "--quick",
             is_flag=True,
-            help="Fewer repeats, shorter measurements; what does not fit into a minute is left to --resume.",
+            help="Measure fewer repeats, for shorter times; --resume adds what does not fit into a minute.",
         ),
-        click.option("--resume", is_flag=True, help="Go on with the newest run in --out that is not complete."),
+        click.option("--resume", is_flag=True, help="Continue the newest incomplete run in --out."),
         click.option(
             "--seed",
             type=int,
@@ -204,7 +204,7 @@ def _load(config: Path, *, for_lab: bool) -> Balancer:
 
 
 def run_on_bed(settings: MeasureSettings, bed: AnyBed, experiment: Experiment) -> RecordedRun:
-    """Measure what is missing on an open bed."""
+    """Measure the missing samples on an open bed."""
     with _writer(settings, bed, experiment) as writer:
         try:
             within_s = _QUICK_S if settings.quick else None
@@ -218,7 +218,7 @@ def run_on_bed(settings: MeasureSettings, bed: AnyBed, experiment: Experiment) -
 
 
 def show_result(settings: MeasureSettings, recorded: RecordedRun, show: Callable[[RecordedRun], None]) -> None:
-    """Print a run; `show`: prints its table."""
+    """Print a run. `show`: Prints its table."""
     settings.output.show(lambda: document_of(recorded), lambda: _show_run(recorded, show))
 
 
@@ -246,10 +246,10 @@ def in_nic(recorded: RecordedRun, samples: Sequence[Sample]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PointTable:
-    """How a terminal shows the points of a run. `names`: Keys of points by their headers, each with a form of values.
+    """The table of a run's points in a terminal. `names`: Keys of points by header, each with a format of its values.
 
-    `columns`: What was measured, by headers. `title`: Heads the rows of points for which it is the same. `note`: What
-    stands below all of them.
+    `columns`: Measured values by header. `title`: Returns the heading of a point; points with the same heading share a
+    table. `note`: Returns the text below all tables.
     """
 
     names: Mapping[str, tuple[str, Callable[[Any], str]]]
@@ -383,7 +383,7 @@ def _comparable(value: object) -> object:
 
 
 def _difference(what: str, before: object, now: object) -> str:
-    """Return what a run was begun with and what it is now; a whole config or bed is not shown."""
+    """Return a setting of the run and its value now, as text; a config or bed is not shown in full."""
     if what in ("config", "bed"):
         return f"another {what}"
     return f"{_described(what, before)}, now it is {_described(what, now)}"
@@ -408,8 +408,8 @@ def _described(what: str, value: object) -> str:
 def check_command(context: click.Context, /, bed: Path, *, experiment: str | None, output: OutputFormat) -> None:
     """Check what the machines of a bed lack, and print the command that fixes it.
 
-    It changes nothing. Exit status 2: something is missing, without which an experiment fails. Warnings are about
-    worse figures, and about what an experiment leaves out.
+    It changes nothing. Exit status is 2 if an experiment would fail. Warnings are about worse figures, and about parts
+    that an experiment leaves out.
 
     \b
     A bed file, with the names of the backends as in the config:
@@ -422,8 +422,8 @@ def check_command(context: click.Context, /, bed: Path, *, experiment: str | Non
         fips3: {host: ssh://root@fips3, interface: ens1f0}
 
     `host` is ssh://USER@HOST[:PORT], netns:NAME or lab:NAME. Keys and settings of ssh are those of `ssh HOST`, which
-    must not ask for anything. A user who is not root needs sudo without a password. `mac` of the dpu: where the packets
-    of services without a VIP's MAC go, if not to the first uplink.
+    must not prompt. A user other than root needs sudo without a password. `mac` of the dpu is the destination of
+    packets to VIPs without a MAC in the config; the default is the MAC of the first uplink.
 
     \b
     Examples:
