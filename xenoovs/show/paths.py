@@ -170,7 +170,7 @@ class RemoteView:
         read=lambda r: r.remote.rounds.forged,
     )
     returned: int = column(
-        "Packets of the host that the remote sent back because they have the TOS of probes.",
+        "Packets of the host with the TOS of probes, which the remote sent back for that reason.",
         counter("xenoovs_remote_returned_packets_total"),
         default=0,
         read=lambda r: r.remote.returned,

@@ -577,10 +577,10 @@ class SwitchMove:
     )
     text: str = column("The same as a sentence.")
     since_s: float | None = column(
-        "When the switch moved them; null without an agent, or if the agent did not know its ports yet.",
+        "When the switch moved the clients; null without an agent, or if the agent did not know its ports yet.",
         gauge(
             "xenoovs_switch_moved_timestamp_seconds",
-            "When the switch moved them, in seconds since 1970; absent if the agent did not know its ports yet.",
+            "When the switch moved the clients, in seconds since 1970; absent if the agent did not know its ports yet.",
         ),
         default=None,
     )

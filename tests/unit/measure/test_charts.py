@@ -266,7 +266,7 @@ main(sys.argv[1:])
     ("arguments", "message"),
     [
         (("paths", "--help"), "Measure the paths of a DPU"),
-        (("completion", "--help"), "the time of the slowest counts"),
+        (("completion", "--help"), "the time of the slowest is measured"),
         (("paths", "--lab", "none"), "error: this needs numpy, which is not installed: `"),
         (("report", "none"), "error: this needs numpy, which is not installed: `"),
     ],
