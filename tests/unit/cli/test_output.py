@@ -26,6 +26,7 @@ from xenoovs.openflow.flow import Match
 from xenoovs.openflow.text import parse_flow
 from xenoovs.switch.planned_restart import PlannedRestart
 from xenoovs.terminal import output
+from xenoovs.terminal.defaults import CHANGING
 from xenoovs.terminal.output import echo, echo_over, filtered, print_table, print_text
 
 HEADERS = ["CHECK", "N", "SEEN"]
@@ -247,3 +248,10 @@ def test_a_restart_is_told_to_people_and_to_programs() -> None:
         "groups": {"ovsbr1": 2, "ovsbr2": 0},
         "left_to_ovn": [],
     }
+
+
+def test_each_command_that_says_which_config_it_uses_exists() -> None:
+    """Bug: commands of `measure` that had got other names did not say it any more."""
+    page = Path(__file__).parents[3] / "docs" / "reference" / "cli.md"
+    found = {line.partition(" `")[0].split()[-1] for line in page.read_text().splitlines() if line.startswith("#")}
+    assert found.issuperset(CHANGING)

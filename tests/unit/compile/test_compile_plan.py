@@ -12,9 +12,10 @@ import pytest
 from tests.compiled import compiled, draining, observed
 from tests.flow_oracle import blocks_by_service, moved, pieces
 from tests.unit.balancer import backends, balancer, claim, program, service
+from xenoovs.compile.pipeline import Stage
 from xenoovs.compile.plan import ChangeKind, FlowChange, ServiceChange, bundle_of, plan, summarise
 from xenoovs.compile.program import Program
-from xenoovs.compile.read import read
+from xenoovs.compile.read import read, stage_number
 from xenoovs.decision.advance import Progress
 from xenoovs.errors import FlowConflict
 from xenoovs.model.address import Mac
@@ -141,6 +142,14 @@ def test_what_becomes_of_a_service(
     (change,) = changes(program(made), program(TWO).flows)
     assert (change.name, change.kind, change.moved) == (made.name, kind, moved)
     assert [(each.name, each.before, each.after) for each in change.backends] == shares
+
+
+def test_clients_that_nobody_served_do_not_count_as_moved() -> None:
+    *others, _ = (flow for flow in program(TWO).flows if stage_number(flow) == Stage.BALANCE.value)
+    classify = (flow for flow in program(TWO).flows if stage_number(flow) == Stage.CLASSIFY.value)
+    (change,) = changes(program(TWO), [*classify, *others])
+    assert (change.kind, change.moved, change.least_moved) == (CHANGED, NOTHING, NOTHING)
+    assert sorted(each.before for each in change.backends) == [NOTHING, HALF]
 
 
 def test_a_service_that_is_new_and_one_that_is_gone() -> None:
