@@ -65,7 +65,7 @@ GROUPS = {
         "describe": "Show everything about one server.",
         "drain": "Drain a backend, or a server in all services.",
         "weight": "Override the weight of a backend.",
-        "reset": "Return a backend to what the config says; end a drain.",
+        "reset": "Return a backend to its configured weight; end a drain.",
         "pause": "Pause reconciliation; keep monitoring.",
         "resume": "Resume reconciliation.",
         "paths": "Show and steer the paths of tunnels.",

@@ -42,7 +42,7 @@ class Certificate:
 
     @property
     def name(self) -> str | None:
-        """The common name, by which ovs-monitor-ipsec knows it; None: it finds none."""
+        """Return the common name, by which ovs-monitor-ipsec knows it; None if it finds none."""
         found = _COMMON_NAME.search(self.subject)
         return found[1] if found else None
 

@@ -62,7 +62,7 @@ class PortState:
 
     @property
     def offload_providers(self) -> tuple[str, ...] | None:
-        """The only offload providers that Open vSwitch tries for the port, in order; None: it tries all.
+        """Return the only offload providers that Open vSwitch tries for the port, in order; None if it tries all.
 
         `none` ends the list (dpif_offload_port_add() of lib/dpif-offload.c, since 3.7).
         """

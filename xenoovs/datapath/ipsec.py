@@ -88,7 +88,7 @@ def _contains(masked: MaskedValue, value: int) -> bool:
 @dataclass(frozen=True, slots=True)
 class SecurityAssociation:
     """One security association (SA). `source`, `destination`: outer addresses. `spi`: its number (RFC 4303, 2.1).
-    `device`: to which it is offloaded; None if it is not. `direction`: `in` or `out`; None: not offloaded, or ip does
+    `device`: to which it is offloaded; None if it is not. `direction`: `in` or `out`; None if not offloaded, or ip does
     not print it. `offload`: `crypto` or `packet`; None: likewise, as iproute2 before 6.2 prints no mode. `packets`:
     None: not printed."""
 
@@ -105,8 +105,8 @@ class SecurityAssociation:
 @dataclass(frozen=True, slots=True)
 class RouteTo:
     """The route to an address (ip-route(8), `get`). `source`: the address that they get; None if not printed.
-    `gateway`: the next hop; None: the address itself. `mtu`: of the route; None for that of the device. `is_local`: the
-    address is one of this host."""
+    `gateway`: the next hop; None for the address itself. `mtu`: of the route; None for that of the device. `is_local`:
+    the address is one of this host."""
 
     device: str
     source: int | None = None

@@ -197,7 +197,7 @@ _PUSH_VLAN = regex(r"push_vlan\(vid=([0-9]{1,4})[,)]", ASCII)
 
 
 def tag_written(action: str) -> int | None:
-    """Return the outer tag after an action that changes it, as `match_of` has it, 0 for none; None: another action."""
+    """Return the outer tag after an action that changes it, as in `match_of`, 0 for none; None for another action."""
     if action == "pop_vlan":
         return 0
     pushed = _PUSH_VLAN.match(action)
@@ -353,7 +353,7 @@ def fields_of(name: str, inner: str) -> Mapping[str, MaskedValue]:
 
 @lru_cache(maxsize=65536)
 def _attribute(key: str, text: str) -> tuple[str, MaskedValue] | None:
-    """Return a field and its value; None: the field is unknown, or its mask is 0."""
+    """Return a field and its value; None if the field is unknown, or its mask is 0."""
     name, _, value = text.partition("=")
     known = _ATTRIBUTES.get((key, name))
     if known is None:

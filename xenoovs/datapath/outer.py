@@ -82,7 +82,7 @@ class OuterHeader:
 
     @property
     def destination(self) -> int | None:
-        """Its destination address; None: not the whole of it is given."""
+        """Return the destination address; None if not the whole of it is given."""
         return self.exact("ipv6_dst" if self.is_ipv6 else "dst")
 
 

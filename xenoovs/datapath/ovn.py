@@ -90,7 +90,7 @@ class BridgeMarks:
 
 
 def use_of(marks: BridgeMarks, chassis: tuple[OvnChassis, ...]) -> OvnUse | None:
-    """Return what OVN has to do with a bridge; None: nothing."""
+    """Return how OVN uses a bridge; None if it does not."""
     name = marks.bridge
     owner = next((each for each in chassis if each.bridge == name), None)
     if owner is not None:

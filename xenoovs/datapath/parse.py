@@ -172,7 +172,7 @@ def _megaflow(
 
 
 def _usual(head: str, actions: tuple[str, ...], remarks: tuple[tuple[str, str], ...]) -> Megaflow | None:
-    """A line in the order that Open vSwitch has used so far; None: another, to be read item by item."""
+    """Parse a line in the usual order of Open vSwitch; None for another order, which is parsed item by item."""
     found = _USUAL.fullmatch(head)
     if found is None:
         return None

@@ -297,7 +297,7 @@ class TunnelValueError(ValueError):
 
 
 def outer_of(keys: Mapping[str, Any]) -> OuterHeader | None:
-    """Return the outer header that a filter matches; None: it matches none. Raises TunnelValueError."""
+    """Return the outer header that a filter matches; None if it matches none. Raises TunnelValueError."""
     fields = tuple(_outer_fields(keys))
     options = tuple(_geneve_options(keys)) if "geneve_opt_key" in keys else None
     return OuterHeader(fields, geneve=options) if fields or options is not None else None

@@ -86,7 +86,7 @@ def tunnel_owner(megaflow: Megaflow, ports: Iterable[tuple[str, TunnelPort]]) ->
 
 
 def _option(text: str | None) -> int | None:
-    """Return the address of an option; None: flows choose it, or it is a name."""
+    """Return the address of an option; None if flows choose it, or it is a name."""
     if text is None or text == _FLOW:
         return None
     try:

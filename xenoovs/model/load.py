@@ -143,7 +143,7 @@ _NOT_BOTH = regex(r"[\\\t\r\n]")
 
 
 def compose_json(text: str, *, file: str) -> Value:
-    """Return what `compose` reads in a text that is JSON as well, ten times as fast; None: read it as YAML. Raises
+    """Return what `compose` returns for a text that is also JSON, ten times as fast; None if it is YAML only. Raises
     ConfigError for text that YAML cannot hold."""
     decode(text, file=file)
     if _NOT_BOTH.search(text):
@@ -308,7 +308,7 @@ def read_config(path: Path) -> bytes:
 def parse_config(
     text: str | bytes, *, file: str, sources: ConfigSources | None = None, for_lab: bool = False
 ) -> Balancer:
-    """Read a config. `file`: its name in messages. `sources`: reads what it includes; None: it must not include
+    """Read a config. `file`: its name in messages. `sources`: reads what it includes; None if it must not include
     anything. `for_lab`: whether health checks need neither addresses of backends nor a device, which a lab has by
     itself. Raises ConfigError: with all findings."""
     return check_config(join_config(text, file=file, sources=sources), for_lab=for_lab)

@@ -206,7 +206,7 @@ def _parse_tunneled(what: str, port: str) -> Tunneled:
 
 
 def mac_of(hop: _Hop) -> Mac | None:
-    """Return the Ethernet address of the server, at which ARP finds it; None: packets keep theirs."""
+    """Return the Ethernet address of the server, for ARP; None if packets keep theirs."""
     return hop.mac if isinstance(hop, Direct | Translated | Tunneled) else None
 
 

@@ -173,7 +173,7 @@ include/openvswitch/ofp-port.h)."""
 
 
 def why_unusable(name: str) -> str | None:
-    """Return why no flow can name a port of this name, as the end of a sentence; None: flows can name it."""
+    """Return why no flow can name a port of this name, as the end of a sentence; None if flows can name it."""
     if name.isdigit():
         return "is a number, which OpenFlow reads as the number of a port"
     if name.lower() in _RESERVED_WORDS:
@@ -464,7 +464,7 @@ class FlowMod:
 @dataclass(frozen=True, slots=True)
 class Group:
     """A group of a bridge. `number`: 32 bits. `failover`: None if it is no group that xenoovs could have made.
-    `protocol`: That its actions set an L4 port of; None: they set none."""
+    `protocol`: whose L4 port its actions set; None if they set none."""
 
     number: int
     failover: Failover | None

@@ -38,7 +38,7 @@ class Process:
 
     @property
     def namespace(self) -> str | None:
-        """The network namespace, as the kernel names it (namespaces(7)); None: permission denied."""
+        """Return the kernel's name of the network namespace (namespaces(7)); None without permission."""
         return read_link(_PROC / str(self.pid) / "ns" / "net")
 
 
@@ -74,7 +74,7 @@ def netns_of(endpoint: Endpoint) -> Fact[Netns]:
 
 
 def log_position(process: Process) -> LogPosition | None:
-    """The end of the log at this moment; None: it writes none that we may read."""
+    """Return the present end of the log; None if it writes none that we may read."""
     path = _log(process)
     if path is None:
         return None

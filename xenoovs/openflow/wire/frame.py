@@ -315,7 +315,7 @@ class Error:
 
     @property
     def refused_xid(self) -> int | None:
-        """xid of the refused message; None where too little of it came."""
+        """Return the xid of the refused message; None if too little of it came."""
         return HEADER.unpack_from(self.refused)[3] if len(self.refused) >= HEADER.size else None
 
 
