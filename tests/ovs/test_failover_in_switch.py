@@ -79,21 +79,25 @@ def test_hardware_entries_are_those_of_plain_flows(
         stream.say("again")
 
 
+@pytest.fixture
+def place(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory for labs. Its name is short, as sockets of agents have at most 107 bytes (unix(7))."""
+    made = tmp_path_factory.mktemp("cut")
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(made / "labs"))
+    return made
+
+
 @pytest.mark.parametrize("kind", ["link", "port"])
-def test_each_client_of_a_cut_moves_once_and_returns_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_each_client_of_a_cut_moves_once_and_returns_once(place: Path, kind: str) -> None:
     """Without an agent, beside one, and where it is killed meanwhile."""
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "labs"))
-    found = list(cuts_of(kind, tmp_path / "my.yaml", CONFIG, [*WHEN]))
+    found = list(cuts_of(kind, place / "my.yaml", CONFIG, [*WHEN]))
     assert [cut for cut in found if cut.astray or not cut.moved] == []
 
 
 @pytest.mark.long
-def test_a_cut_costs_few_packets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_costs_few_packets(place: Path) -> None:
     """Of links, ports and remotes: the acceptance on real packets."""
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "labs"))
-    found = list(cuts(tmp_path))
+    found = list(cuts(place))
     assert len(found) == 20
     assert [cut for cut in found if cut.astray or not cut.moved] == []
     assert [cut for cut in found if cut.lost > MOST_LOST[cut.kind]] == []
