@@ -191,8 +191,7 @@ _LAYERS = {
     "ovs": "dp:ovs",
     "non-offloaded": "dp:non-offloaded",
 }
-"""A single `type=` -> the state of each megaflow (flow_passes_type_filter of lib/dpctl.c). A list is a union, and `tc`
-lists rules in hardware and others."""
+"""A single `type=` -> the state of each megaflow (flow_passes_type_filter of lib/dpctl.c). Lists and `tc` hide it."""
 _SELECTING = regex(r"\btype=(?!all\b)|\bfilter=|\|")
 """Parts of a command line that leave out megaflows: options, and a pipe, such as to grep(1)."""
 

@@ -41,7 +41,7 @@ _NOT_STORED = ("agent_check", "notify")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a fleet has a backend. `groups`: empty if wherever its service is. `weights`: by group."""
+    """Where a fleet has a backend. `groups`: empty for all groups of its service. `weights`: by group."""
 
     groups: frozenset[str] = frozenset()
     weights: Mapping[str, Fraction] = field(default_factory=dict)

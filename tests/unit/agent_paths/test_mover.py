@@ -488,6 +488,20 @@ def test_a_dead_way_back_is_left_before_the_paths_are_unknown() -> None:
     assert [path.state.value for path in remote.verdict.paths] == ["good", "good", "failed", "good"]
 
 
+def test_a_silent_round_by_an_earlier_way_back_counts_for_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    times_us = [0.0]
+    monkeypatch.setattr("xenoovs.agent.paths.remote.now_us", lambda: times_us[-1])
+    _, mover, _ = _followed(ONE)
+    (remote,) = mover.remotes.values()
+    for times in range(6):
+        times_us.append(1000.0 * times)
+        remote.send_round(_Port("xoar0"), bytes(6))  # type: ignore[arg-type]
+    times_us.append(1e9)
+    remote.count_rounds()
+    # Four silent rounds change the way; two more were sent by the way before.
+    assert (remote.record.rounds, remote.way_back.tos) == (4, 0x24)
+
+
 @pytest.mark.usefixtures("late")
 def test_a_remote_that_answers_by_no_way_is_unknown() -> None:
     _, mover, _ = _followed(ONE)

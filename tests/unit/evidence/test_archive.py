@@ -313,5 +313,14 @@ def test_an_address_is_found_wherever_it_is(before: str, address: str, after: st
     assert mapped.endswith(after)
 
 
+@pytest.mark.parametrize("address", ["2001:db8::1", "2001:db8:77::", "fd00::5e:10ff:fe00:2"])
+def test_halves_that_a_flow_writes_are_those_of_the_address(address: str) -> None:
+    """Bug: a half of 1, as in 2001:db8::1, stayed."""
+    anonymize, number = Anonymizer(bytes(32)), int(IPv6Address(address))
+    flow = f"load:{number >> 64:#x}->NXM_NX_IPV6_DST[64..127],load:{number & (1 << 64) - 1:#x}->NXM_NX_IPV6_DST[0..63]"
+    high, low = (int(half, 16) for half in re.findall("0x[0-9a-f]+", anonymize(flow)))
+    assert high << 64 | low == int(IPv6Address(anonymize(address)))
+
+
 def test_another_key_gives_another_address() -> None:
     assert len({Anonymizer()("192.0.2.77") for _ in range(8)}) > 1
