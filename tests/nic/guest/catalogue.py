@@ -30,6 +30,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "generated_more": partial(generated.generated, part="generated_more"),
     "failover": failing_over.failover,
     "tunnel_esp": encrypted.tunnel_esp,
+    "faulty": faulty.faulty,
     "fleet": fleet.fleet,
     "ovn": logical.ovn,
     "planned_restart": restarting.planned_restart,
@@ -47,8 +48,8 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "lost": beside.lost,
 }
 
-LONG = ("generated_more",)
-"""In `make test-long`."""
+LONG = ("generated_more", "faulty")
+"""In `make test-long`. The dumps of `tests/golden/verify/faulty` have the same faults."""
 
 GENERATED = ("generated", "generated_more")
 
@@ -59,5 +60,5 @@ BALANCED = tuple(
     name for name in SCENARIOS if name not in (*TUNNELS, "nat", "tunnel_esp", "ovn", "fleet", "failover", "lost")
 )
 
-JUDGED = ("failover", *(name for name in BALANCED if name not in (*GENERATED, "planned_restart")))
+JUDGED = ("failover", *(name for name in BALANCED if name not in (*GENERATED, "faulty", "planned_restart")))
 """Those with a look at which `verify-offload` judges (`bench.judge`)."""

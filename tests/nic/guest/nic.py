@@ -162,6 +162,9 @@ def unlimit() -> None:
 FAULTS: Mapping[str, str] = {
     "skip": "0",
     "bypass": "N",
+    "recount": "N",
+    "stale": "N",
+    "head_start": "0",
     "coarse": "0",
     "install_ms": "0",
 }

@@ -1,14 +1,56 @@
-"""A NIC that takes packets of one rule by another, and one that installs rules slowly."""
+"""The NIC holds rules and does not use them, or its driver counts packets that the NIC does not forward."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from ipaddress import IPv4Address
 from typing import Any
 
 from tests.nic.guest import nic
 from tests.nic.guest.bench import CLIENTS, Bench
 from tests.nic.guest.frames import Kind
+
+BEYOND_32_BITS = 5_760_767_000
+"""Packets of each rule: 43 s at 100 million a second are more than 32 bits hold."""
+
+_THIRD = "each third packet"
+PHASES: Mapping[str, tuple[dict[str, str], bool]] = {
+    "no fault": ({}, False),
+    "never used": ({"skip": "1"}, True),
+    "reset": ({"skip": "1"}, False),
+    _THIRD: ({"skip": "3"}, False),
+    "counted by the driver": ({"bypass": "Y"}, False),
+    "counted twice": ({"recount": "Y"}, False),
+    "no fault any more": ({}, True),
+    "not refreshed": ({"stale": "Y"}, False),
+    "beyond 32 bits": ({"head_start": str(BEYOND_32_BITS)}, True),
+}
+"""Faults by phase, and whether all megaflows are installed again with the fault."""
+
+
+def faulty(bench: Bench) -> None:
+    """One fault after the other, each judged while packets come."""
+    bench.begin("dns")
+    bench.prime()
+    bench.send(packets_each=5)
+    bench.look("before")
+    with bench.streaming() as stream:
+        for label, (faults, is_reinstalled) in PHASES.items():
+            nic.set_faults(faults)
+            if is_reinstalled:
+                bench.purge()
+                bench.wait_until(lambda: len(nic.rules().splitlines()) >= BLOCKS, "the rules are back")
+            stream.go_on(100)
+            stream.mark(f"{label}: begin")
+            # Of the smallest block, too, some packets have to be each third one.
+            with bench.between_samples(partial(stream.go_on, 500)) if label == _THIRD else nullcontext():
+                bench.xenoovs("verify-offload", "dns", "--output", "json")
+            stream.mark(f"{label}: end")
+    nic.set_faults({})
+
 
 COARSE_CLIENTS = 31 * 64
 """Packets in all, of the 64 clients equally often."""
