@@ -21,10 +21,6 @@ static unsigned int buckets;
 module_param(buckets, uint, 0644);
 MODULE_PARM_DESC(buckets, "Buckets of a hash table with room for one rule each; 0: no hash table");
 
-static bool chained;
-module_param(chained, bool, 0644);
-MODULE_PARM_DESC(chained, "Whether a full bucket is the error EEXIST with a message about its chain, not ENOSPC");
-
 static bool prefix_masks;
 module_param(prefix_masks, bool, 0644);
 MODULE_PARM_DESC(prefix_masks, "Whether addresses may be matched by prefixes only");
@@ -148,10 +144,6 @@ static int check_limits(const struct rule *rule, struct netlink_ext_ack *extack)
 	if (READ_ONCE(prefix_masks) && !(is_prefix(rule->mask.ipv4.src) && is_prefix(rule->mask.ipv4.dst))) {
 		NL_SET_ERR_MSG_MOD(extack, "only prefix masks are supported");
 		return -EOPNOTSUPP;
-	}
-	if (n && collides(rule, n) && READ_ONCE(chained)) {
-		NL_SET_ERR_MSG_MOD(extack, "bucket chain too long");
-		return -EEXIST;
 	}
 	if (n && collides(rule, n)) {
 		NL_SET_ERR_MSG_MOD(extack, "hash collision");
