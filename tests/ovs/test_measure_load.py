@@ -109,8 +109,15 @@ def test_a_small_load_arrives_in_the_shares_of_the_blocks(lab: Lab, config: Path
         )
         with load_bench(bed, profile) as bench:
             bench.learn(frame_bytes=64)
-            found = bench.trial(frame_bytes=64, offered_pps=2000, seconds_s=1.0)
-    assert 0 < found.frames.sent <= 2020
+            trials = []
+
+            def keeps_the_rate() -> bool:
+                trials.append(bench.trial(frame_bytes=64, offered_pps=2000, seconds_s=1.0))
+                return abs(trials[-1].frames.sent - 2000) <= 20
+
+            # A busy machine stops the generator now and then.
+            eventually(keeps_the_rate, "a load of the offered rate")
+    found = trials[-1]
     assert abs(found.frames.switched - found.frames.sent) <= 20
     received = found.frames.received_by_backend
     assert abs(received["heavy"] / found.frames.received - 0.75) < 0.05
