@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
 import shutil
@@ -115,11 +114,6 @@ class Tab:
                 return
             await asyncio.sleep(0.1)
         pytest.fail(f"this never came about: {condition}")
-
-    async def screenshot(self) -> bytes:
-        """The whole page as PNG."""
-        answer = await self.ask("Page.captureScreenshot", captureBeyondViewport=True)
-        return base64.b64decode(answer["data"])
 
     async def look(self, *, width: int, scheme: str = "light") -> None:
         """As in a window of that width, with that colour scheme."""

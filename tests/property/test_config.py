@@ -327,9 +327,7 @@ _A_KEY = st.sampled_from(NAMES_OF_KEYS.split())
 # JSON is YAML: shapes that are right in form and wrong in content.
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | PIECES.filter(str.isalnum),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES_OF_KEYS.split()), inner, max_size=5)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_A_KEY, inner, max_size=5),
     max_leaves=20,
 )
 
