@@ -123,7 +123,7 @@ def test_an_edited_file_is_refused_with_line_and_column(
         ('"user":', '"use":', "user: Field required"),
         ('"  bridge: ovsbr1"', '"  bridge: ovsbr2"', "config: the config does not match `sha256`"),
         ('"xenoovs_plan": 1', '"xenoovs_plan": 3', "xenoovs_plan: Input should be 1"),
-        ('"drain": true', '"drain": true, "drain": false', "the key 'drain' stands twice"),
+        ('"drain": true', '"drain": true, "drain": false', "the key 'drain' is twice in one object"),
         ('"drain": true', '"drain": true,, ', "Expecting property name"),
         ('"fips2"', '""', "the decision is invalid: services.0.home"),
         ("actions=", "nonsense actions=", "not as xenoovs wrote it: before: "),

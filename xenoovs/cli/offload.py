@@ -187,7 +187,7 @@ def check_live_bridge(
         groups |= parse_groups(Ofctl(collector.endpoint).run("dump-groups", state.name, version="OpenFlow15"))
     except (SwitchError, ParseError) as problem:
         unlisted = (f"groups were not read: {problem}",)
-    evidence = collector.chains(collector.megaflows(state.name), is_of_kernel=state.datapath_type == "system")
+    evidence = collector.chains(collector.megaflows(state.name), is_in_kernel=state.datapath_type == "system")
     if any(map(refuses_chains, evidence.logs)):
         evidence = replace(evidence, has_tc_chains=False)
     with uncollected():

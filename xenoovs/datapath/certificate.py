@@ -19,6 +19,8 @@ PRINT_CERTIFICATE = (
 )
 PRINT_PUBLIC_KEY = ("openssl", "pkey", "-pubout", "-passin", "pass:", "-in")
 """Prints the public key of a private one. With a passphrase it fails, as the IKE daemon would."""
+CERTIFICATE_WARNING_S = 14 * 86_400.0
+"""A certificate that expires sooner is a problem."""
 AUTHORITIES = "/etc/ipsec.d/cacerts"
 """Where strongSwan takes certificates of authorities from (ipsec.conf(5), CA SECTIONS)."""
 

@@ -149,7 +149,7 @@ class Collector:
 
         return Appctl(self.endpoint).run("ofproto/trace", datapath_type, key)
 
-    def chains(self, evidence: Evidence, *, is_of_kernel: bool) -> Evidence:
+    def chains(self, evidence: Evidence, *, is_in_kernel: bool) -> Evidence:
         """Return the evidence with the version, and whether the kernel can offload chains.
 
         This depends on the build of the kernel; if that is unknown, the log may show it.
@@ -158,7 +158,7 @@ class Collector:
         from xenoovs.switch.vswitchd import find_process, read_log, read_version
 
         evidence = replace(evidence, given_version=read_version(self.endpoint))
-        if self.endpoint.rundir is None or not is_of_kernel:
+        if self.endpoint.rundir is None or not is_in_kernel:
             return evidence
         found = read_tc_chains()
         if not isinstance(found, Unknown):

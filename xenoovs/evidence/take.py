@@ -56,7 +56,7 @@ def take(
     evidence = collector.megaflows(states[0].name if states else "", ingress=ports, is_whole=True)
     hints = Hints()
     megaflows = [each for each in scan_dump(hints.watch(evidence.lines)) if not isinstance(each, ParseError)]
-    evidence = collector.chains(evidence, is_of_kernel=any(state.datapath_type == "system" for state in states))
+    evidence = collector.chains(evidence, is_in_kernel=any(state.datapath_type == "system" for state in states))
     known = collector.host_of_megaflows(evidence, megaflows)
     collector.tunnels(known.host, [end for state in switch.bridges() for end in tunnel_ends(state, {})])
     switch.read_ipsec(tuple(outer for each in megaflows for outer in encapsulations(each.actions)))

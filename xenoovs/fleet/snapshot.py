@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from xenoovs.dataclass import dataclass
+from xenoovs.datapath.certificate import CERTIFICATE_WARNING_S
 from xenoovs.display import decimal, duration, moment, percent, quantity
 from xenoovs.errors import counted, first_names, worded
 from xenoovs.fleet.health import SILENT_S, VoteResult, Votes, fit_dpus, targets_of, votes_on
@@ -20,8 +21,8 @@ from xenoovs.fleet.rollout import hw_share, uncompared, waits_for
 from xenoovs.model.values import split_site
 from xenoovs.show.column import Column, Row, Table, computed, counter, gauge, named, number, text
 from xenoovs.store.servers import ClusterMember, ClusterStatus, ServerFacts
-from xenoovs.store.view import Dpu, DpuStatus, FleetView, Intent, IntentState, Standing, standing
-from xenoovs.switch.certificates import CERTIFICATE_WARNING_S, certificate_problem
+from xenoovs.store.view import Dpu, DpuStatus, FleetView, Intent, IntentState, SyncState, sync_state
+from xenoovs.switch.certificates import certificate_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +118,15 @@ def notices(snapshot: FleetSnapshot, drains: Mapping[str, float] = MappingProxyT
 class DpuState(Enum):
     """How a DPU compares with the newest generation; the worst first."""
 
-    OTHER_STORE = Standing.OTHER_STORE.value
-    AHEAD = Standing.AHEAD.value
+    OTHER_STORE = SyncState.OTHER_STORE.value
+    AHEAD = SyncState.AHEAD.value
     FAILED = "failed"
     DRIFTED = "drifted"
     SILENT = "silent"
     UNKNOWN = "never reported"
-    BEHIND = Standing.BEHIND.value
-    STRANGER = "not of the fleet"
-    APPLIED = Standing.APPLIED.value
+    BEHIND = SyncState.BEHIND.value
+    NOT_ADDED = "not of the fleet"
+    APPLIED = SyncState.APPLIED.value
 
 
 WORST_FIRST = tuple(DpuState)
@@ -212,12 +213,12 @@ def clocks_ms(view: FleetView, statuses: Mapping[str, DpuStatus] | None, *, now_
 
 def _state(view: FleetView, name: str, status: DpuStatus | None) -> DpuState:
     if name not in view.dpus:
-        return DpuState.STRANGER
+        return DpuState.NOT_ADDED
     if status is None:
         return DpuState.UNKNOWN
     if name in view.silent:
         return DpuState.SILENT
-    now = DpuState(standing(view, status).value)
+    now = DpuState(sync_state(view, status).value)
     if now in (DpuState.AHEAD, DpuState.OTHER_STORE):
         return now
     if status.error:
@@ -662,7 +663,7 @@ SERVER_LIST = Table(
 # What operators and agents wrote.
 
 
-def _fate(entry: HistoryEntry) -> str:
+def _status(entry: HistoryEntry) -> str:
     """Return the state of its config; empty if it has none."""
     return "" if entry.intent is None else entry.intent.state.value
 
@@ -690,9 +691,9 @@ HISTORY = Table(
         ),
         action=computed("The command in words.", of=lambda one: one.action.text, shown=text("ACTION")),
         config=computed("Number of the config that it wrote; 0 if none.", of=lambda one: one.action.config),
-        state=computed("State of that config.", of=_fate),
+        state=computed("State of that config.", of=_status),
         _config=computed(
-            "", of=lambda one: f"{one.action.config} {_fate(one)}" if one.action.config else "-", shown=text("CONFIG")
+            "", of=lambda one: f"{one.action.config} {_status(one)}" if one.action.config else "-", shown=text("CONFIG")
         ),
         changed=computed("What it changed.", of=lambda one: one.action.changed),
         comment=computed("The comment of the author.", of=lambda one: one.action.comment),

@@ -125,7 +125,7 @@ _REASONS = reasons(
         "retries": "packets go to the server directly: there is nothing to try again",
         "log": "xenoovs does not see single connections",
         "acl use_backend": f"{_HTTP}: a service is chosen by address, protocol and port alone",
-        "tcp-check": "the tcp probe connects and sends nothing; a udp, dns or exec probe may do",
+        "tcp-check": "the tcp probe only connects; use a udp, dns or exec probe if the server must answer",
         "stats": "use `xenoovs status`, the status page or /metrics",
         "option no": _LAYER_4,
         "description": "a config has comments for it",
@@ -495,7 +495,7 @@ def _probe(proxy: _Proxy, omissions: Omissions) -> dict[str, str]:
                 elif "host" not in found:
                     set_key(found, "host", values.host, (word,), host[1] if host else word)
         case (name, *_) if name != "tcp-check":
-            omissions.add(proxy.check, "the tcp probe connects and sends nothing; an exec probe may do")
+            omissions.add(proxy.check, "the tcp probe only connects; use an exec probe if the server must answer")
     use(proxy.check[:2])
     if proxy.check_timeout:
         found["timeout"] = proxy.check_timeout[2]

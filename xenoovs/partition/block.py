@@ -76,7 +76,7 @@ class Assignment:
         if any(block.depth > self.width for block, _ in self.blocks):
             raise ValueError(f"a block is deeper than the width {self.width}")
         if any(low >= high for low, high in pairwise(map(_block_order, self.blocks))):
-            raise ValueError("blocks are not sorted, or one stands twice")
+            raise ValueError("blocks are not sorted, or one is listed twice")
         self._check_cover()
         self._check_coalesced()
 

@@ -177,7 +177,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twin = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twin!r:.40} stands twice in one object")
+        raise ValueError(f"{twin!r:.40} is twice in one object")
     return found
 
 

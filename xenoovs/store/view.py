@@ -350,7 +350,7 @@ def _names(names: Iterable[str]) -> Iterator[str]:
     return (name for name in sorted(names) if len(name) <= MAX_NAME)
 
 
-class Standing(Enum):
+class SyncState(Enum):
     """How the generation of a DPU compares with that of the store."""
 
     APPLIED = "applied"
@@ -359,25 +359,25 @@ class Standing(Enum):
     OTHER_STORE = "of another store"
 
 
-def standing(view: FleetView, status: DpuStatus) -> Standing:
+def sync_state(view: FleetView, status: DpuStatus) -> SyncState:
     """Return how the report of a DPU compares with a view. For agents of earlier versions only the number counts."""
     if status.store and view.store_id and status.store != view.store_id:
-        return Standing.OTHER_STORE
+        return SyncState.OTHER_STORE
     if status.applied > view.generation:
-        return Standing.AHEAD
+        return SyncState.AHEAD
     is_same = status.applied == view.generation and status.commit in ("", view.commit)
-    return Standing.APPLIED if is_same else Standing.BEHIND
+    return SyncState.APPLIED if is_same else SyncState.BEHIND
 
 
 def lacks(view: FleetView, status: DpuStatus, *, least: int | None = None) -> str:
     """Return why a DPU does not have what the store has; empty if it has. `least`: a generation of this store that is
     enough; None if only the newest one is."""
-    now = standing(view, status)
-    if now is Standing.APPLIED or (
-        now is Standing.BEHIND and least is not None and least <= status.applied < view.generation
+    now = sync_state(view, status)
+    if now is SyncState.APPLIED or (
+        now is SyncState.BEHIND and least is not None and least <= status.applied < view.generation
     ):
         return ""
-    if now is Standing.BEHIND:
+    if now is SyncState.BEHIND:
         is_same = status.applied == view.generation
         return f"has generation {status.applied}{' of another commit' if is_same else ''}"
     return f"is {now.value}: it has generation {status.applied}, the store {view.generation}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from xenoovs.dataclass import dataclass
 from xenoovs.datapath.certificate import (
     AUTHORITIES,
+    CERTIFICATE_WARNING_S,
     PRINT_CERTIFICATE,
     PRINT_PUBLIC_KEY,
     Certificate,
@@ -63,10 +64,6 @@ def _reading(file: str) -> Iterator[None]:
         raise CertificateUnusable(file=file, reason=(error.reason or str(error)).lower().replace("_", " ")) from None
     except OSError as error:
         raise CertificateUnusable(file=file, reason=error.strerror or str(error)) from None
-
-
-CERTIFICATE_WARNING_S = 14 * 86_400.0
-"""A certificate that expires sooner is a problem."""
 
 
 def certificate_end_s(file: Path) -> float | None:

@@ -30,7 +30,7 @@ from xenoovs.fleet.snapshot import (
 from xenoovs.fleet.watch import FleetWatch
 from xenoovs.show.column import Row
 from xenoovs.show.terminal import STYLES
-from xenoovs.store.view import FleetView, Standing, lacks, standing
+from xenoovs.store.view import FleetView, SyncState, lacks, sync_state
 from xenoovs.terminal.command import EXIT_DIFFERS, EXIT_OK
 from xenoovs.terminal.options import OutputFormat, output_option
 from xenoovs.terminal.output import echo, print_columns, text_lines
@@ -162,7 +162,7 @@ def diff_command(*, dpu: str | None, output: OutputFormat, store: FleetStore) ->
             raise FleetRefused(f"the fleet has no DPU {dpu}{guess}; `xenoovs fleet status` shows them all")
     drifts = DRIFTS.shown(rows)
     unknown = [row.name for row in rows if row.state is DpuState.UNKNOWN]
-    older = [row for row in rows if standing(view, row.status) is not Standing.APPLIED and row.name not in unknown]
+    older = [row for row in rows if sync_state(view, row.status) is not SyncState.APPLIED and row.name not in unknown]
     output.show(
         lambda: {"drifts": DRIFTS.documents(rows), "unknown": unknown, "not_newest": [row.name for row in older]},
         lambda: _show_drifts(drifts, unknown, [f"{row.name} {lacks(view, row.status)}" for row in older]),

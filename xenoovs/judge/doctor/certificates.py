@@ -9,15 +9,13 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 
 from xenoovs.dataclass import dataclass
-from xenoovs.datapath.certificate import AUTHORITIES, Certificate, CertificateFiles
+from xenoovs.datapath.certificate import AUTHORITIES, CERTIFICATE_WARNING_S, Certificate, CertificateFiles
 from xenoovs.datapath.database import PortState
 from xenoovs.datapath.fact import Unknown
 from xenoovs.judge.doctor.check import CheckResult, DoctorCase, Fix, HostCheck, set_config
 
 _CERTIFICATE = HostCheck("IPsec certificate", "without SAs no packet of the tunnel passes")
 _DAY_S = 86400.0
-_SOON_DAYS = 14
-"""A certificate that expires sooner is wrong, as the next SAs need a new one."""
 _LIBRESWAN = "pluto"
 
 
@@ -81,13 +79,13 @@ def _problem(host: _Host, path: str) -> str | None:
     found = host.files.certificates.get(path, Unknown("not read"))
     if isinstance(found, Unknown):
         return found.reason
-    days = (found.ends - host.files.read_at) / _DAY_S
+    left_s = found.ends - host.files.read_at
     if host.files.read_at < found.begins:
         return f"not valid before {_date(found.begins)}: is the clock of this host right?"
-    if days < 0:
+    if left_s < 0:
         return f"ended on {_date(found.ends)}"
-    if days < _SOON_DAYS:
-        return f"ends in {int(days)} days, on {_date(found.ends)}"
+    if left_s < CERTIFICATE_WARNING_S:
+        return f"ends in {int(left_s / _DAY_S)} days, on {_date(found.ends)}"
     return None
 
 

@@ -138,13 +138,13 @@ class Case:
         return None if bridge is None or self.in_port is None else bridge.port(self.in_port)
 
     @property
-    def is_kernel(self) -> bool:
+    def is_in_kernel(self) -> bool:
         """Whether the kernel's datapath has it. If the bridge is unknown, True only for TC_SW."""
         bridge = self.bridge
         return bridge.datapath_type == "system" if bridge is not None else self.verdict is Verdict.TC_SW
 
     @property
-    def is_of_kernel(self) -> bool:
+    def may_be_in_kernel(self) -> bool:
         """Whether the kernel's datapath has it; if the bridge is unknown, True unless `is_userspace`."""
         bridge = self.bridge
         return bridge.datapath_type == "system" if bridge is not None else not self.is_userspace

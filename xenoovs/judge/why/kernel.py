@@ -56,7 +56,7 @@ def chain_reasons(case: Case) -> Iterator[Reason]:
     kernel = case.evidence.host.kernel
     if isinstance(kernel, Unknown) or kernel.has_tc_chains is not False:
         return
-    if case.verdict is Verdict.SW and is_hop(case.megaflow) and case.is_of_kernel:
+    if case.verdict is Verdict.SW and is_hop(case.megaflow) and case.may_be_in_kernel:
         text = (
             "the kernel is built without CONFIG_NET_TC_SKB_EXT: Open vSwitch offloads no megaflow that recirculates "
             "packets, as for connection tracking or hashing by OVN"

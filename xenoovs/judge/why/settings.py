@@ -32,7 +32,7 @@ def setting_reasons(case: Case) -> Iterator[Reason]:
         # Without offload, ports have neither providers nor qdiscs.
         return
     yield from _excluded(case)
-    if case.is_kernel:
+    if case.is_in_kernel:
         yield from _policy(case)
         yield from _provider(case)
         yield from _device(case)
