@@ -5,10 +5,9 @@ It covers what Open vSwitch and the kernel's traffic control can do with them. T
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -71,9 +70,9 @@ def check_megaflow(
     return judge(each_topic_once(megaflow_topics(megaflow, internal_ports=internal_ports)), profile, version)
 
 
-def overall(results: Iterable[Offloadability]) -> Offload:
-    """Return the worst verdict; HW if there is none."""
-    return max((result.offload for result in results), key=lambda offload: offload.badness, default=Offload.HW)
+def overall(results: Sequence[Offloadability]) -> Offload:
+    """Return the worst verdict; HW if there is none. `results`: the worst first."""
+    return results[0].offload if results else Offload.HW
 
 
 def judge(uses: Iterable[TopicUse], profile: Profile, version: Version) -> tuple[Offloadability, ...]:
@@ -167,7 +166,7 @@ def check_program(
     """Judge every flow. A block is judged together with the classify flows of its service, as they make one megaflow.
     Flows that differ only in values are judged once; the evidence is that of the first one."""
     judge_path = _PathJudge(profile, version)
-    judged = [JudgedFlow(flow, None, _role(flow), judge_path((flow,))) for flow in program.shared]
+    judged = [JudgedFlow(flow, None, _role(flow), judge_path(_by_shape((flow,)))) for flow in program.shared]
     for service in program.services:
         judged += _service(service, judge_path)
     return ProgramOffload(tuple(judged), encrypted)
@@ -197,30 +196,28 @@ class _PathJudge:
         self._profile, self._version = profile, version
         self._results: dict[tuple[_Shape, ...], tuple[Offloadability, ...]] = {}
 
-    def __call__(self, path: tuple[Flow, ...]) -> tuple[Offloadability, ...]:
-        shape = tuple(map(_shape, path))
-        if shape not in self._results:
-            self._results[shape] = judge(flow_topics(path), self._profile, self._version)
-        return self._results[shape]
+    def __call__(self, path: Mapping[_Shape, Flow]) -> tuple[Offloadability, ...]:
+        shapes = tuple(path)
+        if shapes not in self._results:
+            self._results[shapes] = judge(flow_topics(path.values()), self._profile, self._version)
+        return self._results[shapes]
 
 
 def _service(service: ServiceProgram, judge_path: _PathJudge) -> Iterator[JudgedFlow]:
     name = service.service.name
+    entries = defaultdict[Masked | None, dict[_Shape, Flow]](dict)
     for flow in service.classify:
-        yield JudgedFlow(flow, name, FlowRole.CLASSIFY, judge_path((flow,)))
+        entries[_family(flow)] |= _by_shape((flow,))
+        yield JudgedFlow(flow, name, FlowRole.CLASSIFY, judge_path(_by_shape((flow,))))
     for each in service.returns:
-        yield JudgedFlow(each.flow, name, FlowRole.RETURN, judge_path((each.flow,)))
-    entries = {
-        family: tuple({_shape(flow): flow for flow in flows}.values()) for family, flows in _by_family(service.classify)
-    }
+        yield JudgedFlow(each.flow, name, FlowRole.RETURN, judge_path(_by_shape((each.flow,))))
     for block in service.blocks:
-        path = (*entries.get(_family(block.flow), ()), block.flow)
+        path = entries[_family(block.flow)] | _by_shape((block.flow,))
         yield JudgedFlow(block.flow, name, FlowRole.BLOCK, judge_path(path))
 
 
-def _by_family(flows: Iterable[Flow]) -> Iterator[tuple[Masked | None, tuple[Flow, ...]]]:
-    ordered = sorted(flows, key=lambda flow: repr(_family(flow)))
-    return ((family, tuple(group)) for family, group in groupby(ordered, key=_family))
+def _by_shape(flows: Iterable[Flow]) -> dict[_Shape, Flow]:
+    return {_shape(flow): flow for flow in flows}
 
 
 def _family(flow: Flow) -> Masked | None:
