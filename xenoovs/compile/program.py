@@ -515,7 +515,7 @@ def _with_blocks(bare: ServiceProgram, ofports: Mapping[str, int]) -> ServicePro
     ]
     # Of a remote all: the source ports of paths without blocks are written nowhere else.
     displaced = decided.home.owners if service.is_remote else decided.displaced
-    numbered = {owner: (*_path_number(service, owner), *actions) for owner, actions in delivered.items()}
+    numbered = {owner: (*_path_number(service, owner), *delivered[owner]) for owner in displaced}
     away = ((rule_of(b, service.key), numbered[owner]) for b, owner in decided.home.rows if owner in displaced)
     home = sorted(away, key=lambda row: row[0])
     moving = [_drain_rule(bare, rule, owner, move, ofports) for rule, owner, move in rows if move is not None]
