@@ -128,6 +128,7 @@ def _cut(kind: str, when: str, lab: Lab, path: Path) -> Cut:
         if kind == "port" and not agents:
             assert finish(start("apply", path, "--lab", lab.topology.name, "--yes")).status == 0
         eventually(lambda: dump(lab) == before, "the flows are as before")
+        eventually(lambda: _is_live(lab), "all ports are live again")
         stream.say("again")
         for each in agents:
             each.send_signal(signal.SIGTERM)
