@@ -35,10 +35,10 @@ class DrivenAgent:
         """The checks to be probed now."""
         return self.queue.take_due(self.state, self.store.now_s())
 
-    def record(self, check: Check, *, ok: bool, sent_s: float, latency_s: float = 0.0) -> HealthChange | None:
+    def record(self, check: Check, *, ok: bool, sent_s: float, reply: str = "") -> HealthChange | None:
         """A result, and what it changed."""
         self._change = None
-        result = ProbeResult(ok=ok, latency_s=latency_s, reason="answered" if ok else "no answer")
+        result = ProbeResult(ok=ok, latency_s=0.0, reason="answered" if ok else "no answer", reply=reply)
         self.store.dispatch(Probed(check, result, sent_s))
         return self._change
 

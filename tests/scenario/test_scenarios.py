@@ -3,10 +3,11 @@
 Keys of a step: `dies`, `answers`, `restart_agent`, `restart_switch`, `delete_flows`, `weights` (null: the config lacks
 the backend), `overrides` (what operators have set: `weight`, 0 without it, `maintenance`, and `for_s`), `unlinked` (the
 ports without link from now on), `jump` (the clock leaps to this time), `busy` (whether old backends get packets in a
-drain) happen; `timed` (overrides that will end), `out`, `rounds` (that changed flows), `moved` and `shares` (percent),
-`foreign`, `probes`, `drains` (blocks that move), `settling` (those of them whose new connections still stay), `heard`
-(the ports whose other traffic goes on), `died` (dead ports and when they died), `same_flows_as_at_first` must be true.
-With `own_ports` each backend has a port of its own: b0 has p1. `switch`: further keys of the config's `switch`.
+drain), `replies` (of the agents of servers, from now on) happen; `timed` (overrides that will end), `out`, `rounds`
+(that changed flows), `moved` and `shares` (percent), `foreign`, `probes`, `drains` (blocks that move), `settling`
+(those of them whose new connections still stay), `heard` (the ports whose other traffic goes on), `died` (dead ports
+and when they died), `same_flows_as_at_first` must be true. With `own_ports` each backend has a port of its own: b0 has
+p1. `switch`: further keys of the config's `switch`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import yaml
 from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import blocks_by_service, is_pinned, pieces, shares
-from xenoovs.agent.probe.target import IcmpTarget
+from xenoovs.agent.health import AdvertisedChange
+from xenoovs.agent.probe.target import AgentTarget, IcmpTarget
 from xenoovs.agent.state import BridgePorts, Runtime
 from xenoovs.compile.pipeline import OTHER_PRIORITY, Stage
 from xenoovs.compile.read import read
@@ -50,6 +52,7 @@ def config_of(scenario: Mapping[str, Any], weights: list[int | None]) -> Balance
     switch = {"bridge": "ovsbr1", "ingress": ["p0"], "egress": "p1", **scenario.get("switch", {})}
     health = {"jitter": "0%", **scenario["health"]}
     service = {"name": "web", "health": health, "drain": scenario.get("drain", {}), "backends": backends}
+    service |= {"agent_check": scenario["agent_check"]} if "agent_check" in scenario else {}
     document = {"version": 1, "switch": switch, "services": [service]}
     return parse_config(yaml.safe_dump(document), file="scenario.yaml")
 
@@ -65,9 +68,11 @@ class World:
         self.scenario = scenario
         self.switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1", "p2"]))
         self.dead: set[str] = set(scenario.get("dead", []))
+        self.replies: dict[str, str] = {}
         self.balancer = config_of(scenario, scenario["weights"])
         self.now = Fraction(0)
         self.rounds: list[Change] = []
+        self.is_advertised = False
         self.probes = self.foreign = 0
         self.busy = False
         self.first_flows: set[Flow] = set()
@@ -82,8 +87,12 @@ class World:
     def start_agent(self) -> None:
         self.engine, self.next_sync = Engine(self.switch), self.now
         self.agent = DrivenAgent(self.balancer, self.now_s)
+        self.agent.store.subscribe(AdvertisedChange, self.advertised)
         self.ramps: Ramps = {}
         self.agent.follow(self.balancer, (), self.engine.known(self.balancer))
+
+    def advertised(self, _: AdvertisedChange) -> None:
+        self.is_advertised = True
 
     def now_s(self) -> float:
         return float(self.now)
@@ -95,15 +104,17 @@ class World:
         died = False
         for check in self.agent.take_due():
             self.probes += 1
-            assert isinstance(check.target, IcmpTarget)
+            assert isinstance(check.target, IcmpTarget | AgentTarget)
             name = f"b{int(check.target.address) % 256 - 1}"
-            outcome = self.agent.record(check, ok=name not in self.dead, sent_s=float(self.now))
+            reply = self.replies.get(name, "up") if isinstance(check.target, AgentTarget) else ""
+            outcome = self.agent.record(check, ok=name not in self.dead, sent_s=float(self.now), reply=reply)
             died = died or outcome is not None
-        changed = died or self.agent.state.ramps(float(self.now)) != self.ramps
+        changed = died or self.is_advertised or self.agent.state.ramps(float(self.now)) != self.ramps
         if changed or self.now >= self.next_sync or self.engine.is_lost("ovsbr1"):
             self.round(urgent=died)
 
     def round(self, *, urgent: bool = False) -> None:
+        self.is_advertised = False
         desired = self.agent.desired()
         self.ramps = desired.ramps
         self.engine.count_drains(now_s=float(self.now))
@@ -133,6 +144,7 @@ class World:
         self.dead |= set(step.get("dies", []))
         self.dead -= set(step.get("answers", []))
         self.busy = step.get("busy", self.busy)
+        self.replies |= step.get("replies", {})
         if step.get("restart_agent"):
             self.start_agent()
         if step.get("restart_switch"):

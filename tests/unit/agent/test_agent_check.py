@@ -1,4 +1,4 @@
-"""Servers advertise their weight and state: what becomes of good, wrong and missing replies."""
+"""Replies of servers' agents that are wrong or missing, and weights that cannot be; scenarios have the good ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.probe.target import AgentTarget, ProbeResult, Target
 from xenoovs.show.conditions import notices
-from xenoovs.show.snapshot import BackendView, Snapshot, parse_snapshot
+from xenoovs.show.snapshot import Snapshot, parse_snapshot
 
 CONFIG = """\
 version: 1
@@ -34,7 +34,7 @@ services:
 
 
 class World:
-    """An agent, and what the agents of its servers reply; None: nothing."""
+    """An agent, and what the agents of its servers reply; None if nothing."""
 
     agent: Agent
     client: Client
@@ -52,15 +52,6 @@ class World:
     @property
     def snapshot(self) -> Snapshot:
         return parse_snapshot(self.client.ask("status")["snapshot"])
-
-    @property
-    def a(self) -> BackendView:
-        return self.snapshot.services[0].backends[0]
-
-    def reply(self, text: str) -> None:
-        """Let a server advertise this, and wait until that is read."""
-        self.replies["a"] = text
-        eventually(lambda: (view := self.a.agent) is not None and view.reply == text, f"{text} is read")
 
     def wait(self, a: float, b: float) -> None:
         eventually(lambda: [one.share for one in self.snapshot.services[0].backends] == [a, b], f"shares {a} and {b}")
@@ -81,50 +72,6 @@ def running(scene: Scene, *, more: str = "") -> Iterator[World]:
         yield world
 
 
-@pytest.fixture
-def world(scene: Scene) -> Iterator[World]:
-    with running(scene) as made:
-        yield made
-
-
-def test_a_server_advertises_its_weight(world: World) -> None:
-    world.wait(0.5, 0.5)
-    world.replies["a"] = "50%"
-    eventually(lambda: 0.3 < world.a.share < 0.35, "the backend has half of its weight")
-    assert world.a.last_change == "50% advertised by its agent"
-    moved = dict(world.agent.state.round.moved)
-    world.reply("55%")
-    assert (world.a.weight_in_use, dict(world.agent.state.round.moved)) == (1, moved)
-    world.replies["a"] = "100%"
-    world.wait(0.5, 0.5)
-
-
-@pytest.mark.parametrize(("word", "more"), [("drain", "up"), ("maint", "50%"), ("down#disk full", "100%")])
-def test_a_server_that_advertises_drain_has_no_clients_until_it_is_ready(world: World, word: str, more: str) -> None:
-    world.replies["a"] = word
-    world.wait(0, 1)
-    world.reply(more)
-    assert world.a.share == 0
-    world.replies["a"] = "up ready 100%"
-    world.wait(0.5, 0.5)
-
-
-def test_an_operator_takes_precedence_over_an_agent(world: World) -> None:
-    world.client.ask("drain", {"service": "web", "backend": "a"})
-    world.reply("ready up 100%")
-    assert world.a.share == 0
-
-
-def test_servers_that_all_advertise_drain_keep_their_clients(world: World) -> None:
-    for word, text in (
-        ("drain", "all servers advertise drain or 0%"),
-        ("ready down", "advertise that they are down"),
-    ):
-        world.replies = dict.fromkeys("ab", word)
-        world.wait_for_notice(text)
-        world.wait(0.5, 0.5)
-
-
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
@@ -134,29 +81,34 @@ def test_servers_that_all_advertise_drain_keep_their_clients(world: World) -> No
         (None, "connection refused"),
     ],
 )
-def test_a_wrong_or_silent_agent_is_reported_and_changes_nothing(world: World, reply: str | None, problem: str) -> None:
-    world.replies["a"] = "50%"
-    eventually(lambda: world.a.weight_in_use == 1, "the backend has half of its weight")
-    world.replies["a"] = reply
-    world.wait_for_notice(f"web/a: the agent of its server does not reply: {problem}")
-    assert "; its last reply '50%' stays in effect" in world.notices
-    assert world.a.weight_in_use == 1
-    world.replies["a"] = "75%"
-    eventually(lambda: "does not reply" not in world.notices, "the agent replies again")
-    texts = [event["text"] for event in world.client.ask("events")["events"]]
-    assert "internal error" not in "".join(texts)
-    assert "agent of a server does not reply" in texts
+def test_a_wrong_or_silent_agent_is_reported_and_changes_nothing(scene: Scene, reply: str | None, problem: str) -> None:
+    with running(scene) as world:
+        world.replies["a"] = "50%"
+        eventually(lambda: world.snapshot.services[0].backends[0].weight_in_use == 1, "half of its weight is in use")
+        world.replies["a"] = reply
+        world.wait_for_notice(f"web/a: the agent of its server does not reply: {problem}")
+        assert "; its last reply '50%' stays in effect" in world.notices
+        backend = world.snapshot.services[0].backends[0]
+        assert (backend.weight_in_use, backend.last_change) == (1, "50% advertised by its agent")
+        world.replies["a"] = "75%"
+        eventually(lambda: "does not reply" not in world.notices, "the agent replies again")
+        texts = [event["text"] for event in world.client.ask("events")["events"]]
+        assert "internal error" not in "".join(texts)
+        assert "agent of a server does not reply" in texts
 
 
-def test_a_reply_that_makes_an_internal_error_is_a_failed_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_makes_an_internal_error_is_a_failed_one(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def mistaken(_line: str) -> NoReturn:
         raise ZeroDivisionError
 
-    world.wait(0.5, 0.5)
-    with monkeypatch.context() as patch:
-        patch.setattr(health, "parse_reply", mistaken)
-        world.wait_for_notice("internal error: ZeroDivisionError: , test_agent_check.py:")
-    eventually(lambda: "does not reply" not in world.notices, "the agents reply again")
+    with running(scene) as world:
+        world.wait(0.5, 0.5)
+        with monkeypatch.context() as patch:
+            patch.setattr(health, "parse_reply", mistaken)
+            world.wait_for_notice("internal error: ZeroDivisionError: , test_agent_check.py:")
+        world.replies = dict.fromkeys("ab", "drain")
+        world.wait_for_notice("all servers advertise drain or 0%")
+        assert "does not reply" not in world.notices
 
 
 def test_weights_that_cannot_be_installed_are_ignored_and_all_else_goes_on(scene: Scene) -> None:
