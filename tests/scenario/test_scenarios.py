@@ -7,7 +7,7 @@ drain), `replies` (of the agents of servers, from now on) happen; `timed` (overr
 (that changed flows), `moved` and `shares` (percent), `foreign`, `probes`, `drains` (blocks that move), `settling`
 (those of them whose new connections still stay), `heard` (the ports whose other traffic goes on), `died` (dead ports
 and when they died), `same_flows_as_at_first` must be true. With `own_ports` each backend has a port of its own: b0 has
-p1. `switch`: further keys of the config's `switch`.
+p1. `backups`: the backends that are backups. `switch`: further keys of the config's `switch`.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def config_of(scenario: Mapping[str, Any], weights: list[int | None]) -> Balance
     backends = [
         {"name": f"b{i}", "mac": f"02:00:00:00:00:0{i + 1}", "weight": weight, "address": f"192.0.2.{i + 1}"}
         | ({"egress": f"p{i + 1}"} if scenario.get("own_ports") else {})
+        | ({"backup": True} if f"b{i}" in scenario.get("backups", ()) else {})
         for i, weight in enumerate(weights)
         if weight is not None
     ]

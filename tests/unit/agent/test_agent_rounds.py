@@ -16,10 +16,11 @@ from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, HangingSwitch, fake_bridge
 from tests.patience import PATIENCE_S, eventually
 from tests.unit import balancer as small
-from xenoovs.agent import daemon, tasks
+from xenoovs.agent import daemon, neighbour, tasks
 from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent, AgentGroup, handle_signals
 from xenoovs.agent.log import warn
+from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import SamplePace
 from xenoovs.agent.probe.target import ProbeResult, Target
 from xenoovs.agent.rollback import roll_back, take_checkpoint
@@ -31,9 +32,15 @@ from xenoovs.compile.program import compile_config
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.engine import Engine
 from xenoovs.errors import CommandTimeout
-from xenoovs.model.balancer import Drain, DrainMode, Protocol, service_ids
+from xenoovs.model.balancer import Drain, DrainMode, Protocol, service_ids, sought
+from xenoovs.model.load import parse_config
 from xenoovs.openflow.flow import OURS, Cookies, ObservedFlow
 
+BY_ADDRESS = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+services: [{name: web, vip: 203.0.113.1, backends: [{name: b, address: 192.0.2.%s, weight: 1}]}]
+"""
 PIN = Drain(DrainMode.PIN)
 ONE = small.balancer(small.service(small.claim(), 3, 1))
 TWO = small.balancer(
@@ -126,6 +133,25 @@ def test_an_internal_error_beside_the_rounds_ends_no_agent(
     assert len(begun) == 2
     assert faults["a task failed; starting it again"].startswith("ZeroDivisionError: , test_agent_rounds.py:")
     assert faults["internal error in a listener"].startswith("TypeError: ")
+
+
+def test_addresses_that_the_config_lacks_now_are_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbour, "_POLL_S", 0.001)
+    monkeypatch.setattr(Neighbours, "poll", lambda _neighbours, *_balancers: {})
+    neighbours = Neighbours()
+    first, second = (parse_config(BY_ADDRESS % number, file="c.yaml") for number in (1, 2))
+    for each in (first, second):
+        neighbours.settle(each, timeout_s=0.0)
+    assert neighbours._waited_for == sought(first).keys() | sought(second).keys()
+
+    async def follow() -> None:
+        task = asyncio.create_task(neighbours.follow(lambda: (second,), on_change=lambda: None))
+        while len(neighbours._waited_for) > 1:
+            await asyncio.sleep(0.001)
+        task.cancel()
+
+    asyncio.run(follow())
+    assert neighbours._waited_for == sought(second).keys()
 
 
 class Exhausted(FakeSwitch):

@@ -16,7 +16,6 @@ from tests.command_line import SMALL_CONFIG
 from tests.compiled import compiled
 from tests.fake_switch import HangingSwitch
 from tests.patience import eventually
-from tests.snapshots import snapshot
 from tests.unit import balancer as small
 from xenoovs.agent import announce, daemon
 from xenoovs.agent.announce import Announcer, VipAction, decide_vips
@@ -28,8 +27,6 @@ from xenoovs.errors import SwitchError
 from xenoovs.model.address import Vip
 from xenoovs.model.balancer import Announce, Balancer, BgpSpeaker, Protocol
 from xenoovs.model.load import parse_config
-from xenoovs.show.conditions import headline, is_as_desired, notices, troubles
-from xenoovs.show.snapshot import AnnouncementView
 from xenoovs.switch.vip_routes import BgpRoute
 
 ONE, OTHER = ip_address("192.0.2.10"), ip_address("192.0.2.11")
@@ -91,38 +88,6 @@ def test_a_vip_is_announced_while_one_of_its_services_serves() -> None:
 def test_nothing_changes_while_the_state_is_unknown(state: AgentState, action: VipAction, reason: str) -> None:
     found = decide_vips(BOTH, state, NOW_S)[ONE]
     assert (found.action, found.reason) == (action, reason)
-
-
-CALM = replace(snapshot(), services=snapshot().services[1:])
-
-
-def test_status_names_what_is_announced() -> None:
-    good = replace(CALM, announcements=(AnnouncementView(str(ONE), is_announced=True, peers=2),))
-    assert is_as_desired(good)
-    assert ("announced: 192.0.2.10 to 2 neighbors", "note") in list(notices(good))
-
-
-@pytest.mark.parametrize(
-    ("view", "words", "how"),
-    [
-        ({"is_announced": True, "peers": 0, "problem": "no session"}, "no session", "bad"),
-        ({"is_announced": True, "problem": "vtysh did not answer"}, "vtysh did not answer", "warn"),
-        ({"is_announced": False, "problem": "refused"}, "not announced: refused", "bad"),
-        ({"is_announced": False, "reason": "no backend"}, "withdrawn: no backend", "warn"),
-    ],
-)
-def test_status_shows_why_a_vip_is_not_advertised(view: dict[str, Any], words: str, how: str) -> None:
-    found = replace(CALM, announcements=(AnnouncementView(str(ONE), **view),))
-    assert list(troubles(found)) == [(f"VIP 192.0.2.10: {words}", how)]
-    assert is_as_desired(found) == (how != "bad")
-    assert headline(found) == (("VIPs are not announced", "bad") if how == "bad" else ("as configured", "good"))
-
-
-def test_many_vips_with_one_problem_are_one_line() -> None:
-    views = tuple(AnnouncementView(f"192.0.2.{n}", is_announced=False, reason="no backend") for n in range(7))
-    (line,) = troubles(replace(CALM, announcements=views))
-    five = ", ".join(f"192.0.2.{n}" for n in range(5))
-    assert line == (f"VIPs {five} and 2 more: withdrawn: no backend", "warn")
 
 
 class FakeRoutes:

@@ -7,8 +7,9 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from xenoovs.cli.agents import ConfiguredBridge, OpenedAgent, configured_bridges
 from xenoovs.cli.via import Reached
 from xenoovs.datapath.database import PortState
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import BridgeMissing, ConfigError, OtherBridge, SwitchUnreachable
+from xenoovs.errors import BridgeMissing, ConfigError, OtherBridge
 from xenoovs.model.balancer import Balancer
 from xenoovs.model.include import ConfigSources
 from xenoovs.model.load import parse_config
@@ -162,20 +163,6 @@ def test_a_failure_of_one_does_not_stop_the_others(tmp_path: Path) -> None:
     assert len(good.all_flows("br2")) == 8
 
 
-def test_an_unreachable_switch_is_retried_and_the_other_continues(tmp_path: Path) -> None:
-    away, good = _switch("br1"), _switch("br2")
-    away.fail_next(SwitchUnreachable(target="x", reason="away"))
-    agents = {"br1": _agent(tmp_path, "br1", away), "br2": _agent(tmp_path, "br2", good)}
-
-    async def until_both_are_right() -> None:
-        while not (away.all_flows("br1") and good.all_flows("br2")):
-            await asyncio.sleep(0.01)
-        for agent in agents.values():
-            agent.stop()
-
-    asyncio.run(asyncio.wait_for(run_together(agents, beside=until_both_are_right), 20))
-
-
 def test_an_internal_error_in_a_round_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with one bridge: systemd restarts the process, and the flows stay."""
     agents = {bridge: _agent(tmp_path, bridge, _switch(bridge)) for bridge in ("br1", "br2")}
@@ -199,17 +186,16 @@ def test_logs_outside_of_an_agent_name_no_bridge(caplog: pytest.LogCaptureFixtur
 BALANCER = small.balancer(small.service(small.claim(), 1, 1))
 P0, P1 = PortState("p0", 1, "system", link_up=True), PortState("p1", 2, "system", link_up=True)
 BRIDGE = BALANCER.uplinks.bridge
-ALL: Ports = {BRIDGE: {"p0": P0, "p1": P1}, "other": {}}
 
 
-def with_p1(port: PortState | None) -> Ports:
-    return {BRIDGE: {"p0": P0, **({} if port is None else {"p1": port})}}
+def with_p1(*others: PortState, **changes: Any) -> Ports:
+    """The ports of the bridge, if p1 has these changes."""
+    return {BRIDGE: {port.name: port for port in (P0, replace(P1, **changes), *others)}, "other": {}}
 
 
-DOWN, RENUMBERED = with_p1(replace(P1, link_up=False)), with_p1(replace(P1, ofport=7))
-BROKEN, GONE = with_p1(replace(P1, ofport=None, error="no device")), with_p1(None)
-OTHER_OPTIONS = with_p1(replace(P1, options={"remote_ip": "192.0.2.9"}))
-FOREIGN: Ports = {**ALL, BRIDGE: {**ALL[BRIDGE], "vnet9": PortState("vnet9", 9, "system", link_up=False)}}
+ALL, DOWN, GONE = with_p1(), with_p1(link_up=False), {BRIDGE: {"p0": P0}}
+BROKEN = with_p1(ofport=None, error="no device")
+FOREIGN = with_p1(PortState("vnet9", 9, "system", link_up=False))
 # Before, after, the text, whether it is a problem, and whether it needs a round.
 EVENTS: list[tuple[Ports | None, Ports, str, bool, bool]] = [
     (None, ALL, "", False, False),
@@ -217,8 +203,8 @@ EVENTS: list[tuple[Ports | None, Ports, str, bool, bool]] = [
     (ALL, FOREIGN, "", False, False),
     (ALL, DOWN, "p1 link down", True, False),
     (DOWN, ALL, "p1 link up", False, False),
-    (ALL, RENUMBERED, "p1 port number changed", False, True),
-    (ALL, OTHER_OPTIONS, "p1 port has other options", False, True),
+    (ALL, with_p1(ofport=7), "p1 port number changed", False, True),
+    (ALL, with_p1(options={"remote_ip": "192.0.2.9"}), "p1 port has other options", False, True),
     (ALL, BROKEN, "p1 port does not work: no device", True, True),
     (ALL, GONE, "p1 port removed from the bridge", True, True),
     (GONE, ALL, "p1 port added to the bridge", False, True),
@@ -237,46 +223,30 @@ def test_changes_of_a_bridge_and_its_ports(
     assert port_events(before, now, BALANCER) == expected
 
 
-@pytest.fixture
-def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind(str(tmp_path / "notify"))
-        sock.setblocking(False)
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        yield sock
+def test_ready_is_sent_once_and_again_when_it_was_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manager that does not read for a while: its queue is full (unix(7), max_dgram_qlen)."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
 
-
-def received(systemd: socket.socket) -> list[str]:
-    messages = []
-    while True:
-        try:
-            messages.append(systemd.recv(4096).decode().partition("\n")[0])
-        except BlockingIOError:
+        def received() -> list[str]:
+            messages = []
+            with suppress(BlockingIOError):
+                while True:
+                    messages.append(systemd.recv(4096).decode().partition("\n")[0])
             return messages
 
-
-def test_ready_is_sent_once_and_after_each_reload(systemd: socket.socket) -> None:
-    readiness = Readiness()
-    readiness.reloading()
-    readiness.idle()
-    assert received(systemd) == [], "a reload while it starts does not make it ready"
-    for _ in range(2):
+        readiness = Readiness()
+        readiness.reloading()
+        readiness.idle()
+        assert received() == [], "a reload while it starts does not make it ready"
+        while notify("STATUS=much to say"):
+            pass
         readiness.ready()
         readiness.idle()
-    assert received(systemd) == ["READY=1"]
-    readiness.reloading()
-    readiness.idle()
-    readiness.idle()
-    assert received(systemd) == ["RELOADING=1", "READY=1"]
-
-
-def test_ready_is_sent_again_when_it_was_lost(systemd: socket.socket) -> None:
-    """A manager that does not read for a while: its queue is full (unix(7), max_dgram_qlen)."""
-    while notify("STATUS=much to say"):
-        pass
-    readiness = Readiness()
-    readiness.ready()
-    readiness.idle()
-    assert "READY=1" not in received(systemd)
-    readiness.idle()
-    assert received(systemd) == ["READY=1"]
+        assert "READY=1" not in received()
+        for _ in range(2):
+            readiness.ready()
+            readiness.idle()
+        assert received() == ["READY=1"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests import snapshots
 from tests.snapshots import NOW_S, snapshot, web
 from xenoovs.show.conditions import addressed, hardware_share, headline, is_as_desired, notices, troubles
-from xenoovs.show.snapshot import AgentView, BackendState, PortView, Rate, ServiceView, Snapshot
+from xenoovs.show.snapshot import AgentView, AnnouncementView, BackendState, PortView, Rate, ServiceView, Snapshot
 
 
 def texts(shown: Snapshot) -> list[str]:
@@ -51,32 +52,28 @@ def test_clients_without_a_working_backend_are_a_difference(service: ServiceView
 
 
 STOPPED = AgentView("down", 1.0, is_away=True, reply="down")
+KEPT = "its clients stay where they are"
 
 
 @pytest.mark.parametrize(
-    ("service", "words"),
+    ("backends", "is_first_alone", "words"),
     [
+        (((UP, 0.5, False),) * 2, False, f"all servers advertise that they are down; {KEPT}"),
+        (((UP, 0.5, False), (DOWN, 0.5, False)), False, f"every backend is down, some by their agents; {KEPT}"),
         (
-            with_backends((UP, 0.5, False), (UP, 0.5, False)),
-            "service web: all servers advertise that they are down; its clients stay where they are",
-        ),
-        (
-            with_backends((UP, 0.5, False), (DOWN, 0.5, False)),
-            "service web: every backend is down, some by their agents; its clients stay where they are",
+            ((UP, 0.25, False), (UP, 0.75, False)),
+            True,
+            "25% of its clients have a backend that is reported down by its agent",
         ),
     ],
 )
-def test_backends_that_answer_probes_but_advertise_down_are_not_called_silent(service: ServiceView, words: str) -> None:
-    stopped = replace(service, backends=tuple(replace(each, agent=STOPPED) for each in service.backends))
-    assert texts(of(stopped)) == [words]
-    assert [text for text, _ in notices(of(stopped)) if "stay where" in text] == [words]
-    assert headline(of(stopped)) == ("clients without a working backend", "bad")
-
-
-def test_a_part_of_the_clients_with_a_backend_that_is_down_by_its_agent() -> None:
-    service = with_backends((UP, 0.25, False), (UP, 0.75, False))
-    stopped = replace(service, backends=(replace(service.backends[0], agent=STOPPED), service.backends[1]))
-    assert texts(of(stopped)) == ["service web: 25% of its clients have a backend that is reported down by its agent"]
+def test_backends_that_answer_probes_but_advertise_down_are_not_called_silent(
+    backends: tuple[tuple[BackendState, float, bool], ...], words: str, *, is_first_alone: bool
+) -> None:
+    first, second = (replace(each, agent=STOPPED) for each in with_backends(*backends).backends)
+    service = replace(web(), backends=(first, replace(second, agent=None) if is_first_alone else second))
+    assert texts(of(service)) == [f"service web: {words}"]
+    assert headline(of(service)) == ("clients without a working backend", "bad")
 
 
 def test_clients_at_backups_are_a_warning() -> None:
@@ -95,6 +92,11 @@ def test_clients_at_backups_are_a_warning() -> None:
 
 THIRDS = with_backends(*[(UP, 1 / 3, False)] * 3)
 AS_CONFIGURED = ("as configured", "good")
+
+
+def vip(*last: int, **view: Any) -> Snapshot:
+    views = (AnnouncementView(f"192.0.2.{number}", **view) for number in last or (10,))
+    return replace(WELL, announcements=tuple(views))
 
 
 @pytest.mark.parametrize(
@@ -126,12 +128,22 @@ AS_CONFIGURED = ("as configured", "good")
             ["starting: the bridge has not been compared with the config yet"],
             ("starting", "warn"),
         ),
+        (vip(is_announced=True, problem="no vtysh"), ["VIP 192.0.2.10: no vtysh"], AS_CONFIGURED),
+        (vip(is_announced=False, reason="drained"), ["VIP 192.0.2.10: withdrawn: drained"], AS_CONFIGURED),
+        (
+            vip(*range(7), is_announced=False, reason="drained"),
+            ["VIPs 192.0.2.0, 192.0.2.1, 192.0.2.2, 192.0.2.3, 192.0.2.4 and 2 more: withdrawn: drained"],
+            AS_CONFIGURED,
+        ),
+        (vip(is_announced=True, peers=2), [], AS_CONFIGURED),
     ],
 )
 def test_what_is_no_difference(shown: Snapshot, words: list[str], head: tuple[str, str]) -> None:
     """Before the first round nothing is known to be as desired."""
     assert (texts(shown), headline(shown)) == (words, head)
     assert is_as_desired(shown) == (head[0] != "starting")
+    announced = any(view.is_announced and not view.problem for view in shown.announcements)
+    assert (("announced: 192.0.2.10 to 2 neighbors", "note") in [*notices(shown)]) == announced
 
 
 DIFFERS = {
@@ -148,6 +160,14 @@ DIFFERS = {
     "groups without a live port": (
         {"moved_by_switch": (replace(snapshots.MOVED, to="", text="web: 3 blocks of b2: packets are dropped"),)},
         "web: 3 blocks of b2: packets are dropped, for 12s",
+    ),
+    "a VIP without a session": (
+        {"announcements": vip(is_announced=True, peers=0, problem="no session").announcements},
+        "VIP 192.0.2.10: no session",
+    ),
+    "a VIP that is refused": (
+        {"announcements": vip(is_announced=False, problem="refused").announcements},
+        "VIP 192.0.2.10: not announced: refused",
     ),
     "an error": ({"last_error": "bridge ovsbr1 is not there"}, "bridge ovsbr1 is not there"),
     "changes held back": ({"is_paused": True, "pending_flow_mods": 3}, "3 flow-mods are pending"),

@@ -154,24 +154,6 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     assert (agent.state.runtime, scene.flows) == (runtime, flows)
 
 
-def test_the_last_backend_is_drained_to_a_backup(scene: Scene) -> None:
-    scene.edit("02:00:5e:10:00:03, weight: 1", "02:00:5e:10:00:03, weight: 1, backup: true")
-
-    def shares() -> list[float]:
-        return [backends(client)[f"web/{name}"].share for name in ("same", "web1", "web2")]
-
-    with scene.agent() as (_, client):
-        assert shares() == [0, 0.5, 0.5]
-        for name in ("web1", "web2"):
-            client.ask("drain", {"service": "web", "backend": name})
-        assert shares() == [1, 0, 0]
-        client.ask("undrain", {"service": "web", "backend": "web2"})
-        assert shares() == [0, 0, 1]
-        client.ask("drain", {"service": "web", "backend": "same"})
-        with pytest.raises(AgentRefused, match="every backend with a weight is drained"):
-            client.ask("drain", {"service": "web", "backend": "web2"})
-
-
 def test_a_paused_agent_reports_differences_and_changes_nothing(scene: Scene) -> None:
     with scene.agent(command_options=lambda: " --bridge ovsbr1") as (_, client):
         before = scene.flows
@@ -235,23 +217,18 @@ def test_a_response_reports_the_round_that_made_the_change(
     assert pair[1].ask("drain", WEB1)["clients_moved"].keys() == {"web"}
 
 
-def test_maintenance_is_at_once_and_ends_by_reset(pair: tuple[Agent, Client]) -> None:
+def test_maintenance_is_at_once_and_ends_by_reset_and_of_all_it_drops_packets(pair: tuple[Agent, Client]) -> None:
     _, client = pair
     done = client.ask("maintenance", {"backend": "web1"})
     assert done["message"].startswith("web/web1 is in maintenance, dns/dns1 is in maintenance: ")
     found = backends(client)["web/web1"]
     assert (found.state, found.share, found.is_ejected) == (BackendState.MAINTENANCE, 0, True)
-    client.ask("reset", {"backend": "web1"})
-    assert in_state(client, BackendState.UNCHECKED) == set(backends(client))
-    assert backends(client)["web/web1"].share > 0
-
-
-def test_maintenance_of_all_drops_packets_and_is_reported(pair: tuple[Agent, Client]) -> None:
-    _, client = pair
-    for name in ("web1", "web2", "same"):
+    for name in ("web2", "same"):
         done = client.ask("maintenance", {"service": "web", "backend": name})
         assert ("; no backend of web serves: packets are dropped" in done["message"]) == (name == "same")
     assert not any(each.share for name, each in backends(client).items() if name.startswith("web/"))
+    client.ask("reset", {"backend": "web1"})
+    assert backends(client)["web/web1"].share == 1
 
 
 def test_what_is_set_for_a_time_ends_by_itself_and_each_backend_shows_its_last_change(
@@ -319,18 +296,6 @@ def test_the_last_that_answers_is_not_drained(tmp_path: Path, route: str, more: 
             client.ask(route, {"service": "dns", "backend": "fips2", **more})
         assert (scene.flows, agent.state.runtime.overrides) == (before, ())
         assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]
-
-
-def test_a_backend_that_only_an_operator_gave_a_weight_shows_its_health(tmp_path: Path) -> None:
-    scene = checked_scene(tmp_path)
-    scene.edit("weight: 30", "weight: 0")
-    with scene.agent(probe=ONE_DOWN.probe) as (agent, client):
-        client.ask("weight", {"service": "dns", "backend": "fips3", "weight": 30})
-        eventually(lambda: bool(agent.desired.ejected), "fips3 is ejected")
-        assert {name: each.state.value for name, each in backends(client).items()} == {
-            "dns/fips2": "up",
-            "dns/fips3": "down",
-        }
 
 
 def test_the_response_reports_a_slow_start(tmp_path: Path) -> None:

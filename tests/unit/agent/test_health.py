@@ -38,10 +38,8 @@ from xenoovs.decision.ejection import (
 )
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import AgentCheck, AllDown, Backend, Balancer, Health, Initial, ProbeKind, Protocol, Service
-from xenoovs.model.load import parse_config
-from xenoovs.model.next_hop import Direct
+from xenoovs.model.next_hop import Direct, Translated
 from xenoovs.partition.change import STEPS
-from xenoovs.show.snapshot import Override
 
 HEALTH = Health(ProbeKind.ICMP, fall=1, jitter=Fraction(0))
 VIP = IPv4Address("192.0.2.1")
@@ -238,13 +236,6 @@ def test_a_server_of_several_services_begins_up_only_if_all_of_them_used_it(othe
     assert tracker.health[check].is_up is is_up
 
 
-def test_a_drained_backend_is_probed_and_one_in_maintenance_is_not() -> None:
-    drained = Override("web", "b0", Fraction(0), 0.0, Fraction(1))
-    away = replace(drained, backend="b1", is_maintenance=True)
-    balancer = small.balancer(service("web", 1, 1, 1, port=80))
-    assert checks_of(balancer, (drained, away)).by_backend.keys() == {("web", "b0"), ("web", "b2")}
-
-
 def test_a_reload_keeps_the_health_of_the_agents_of_servers() -> None:
     advertising = replace(service("web", 1, 1, port=80), agent_check=AgentCheck(9707))
     checks = checks_of(small.balancer(advertising), ())
@@ -268,23 +259,21 @@ def test_bounds(of: int, down: int, part: Fraction, policy: AllDown) -> None:
         assert out == set(fallen[: len(out)])
 
 
-def step(before: Ejection, one: Service, down: dict[str, float], *, now_s: float) -> Ejection:
+def decided(before: Ejection, one: Service, down: dict[str, float], *, now_s: float) -> Ejection:
     """Decide with these backends down, each since a time."""
     return decide_ejections(replace(before, down=down), one, {}, now_s=now_s)
 
 
-def test_a_held_backend_that_fails_anew_and_one_that_fails_later_are_ejected_when_the_limit_allows_it() -> None:
+def test_a_held_backend_that_fails_anew_is_ejected_as_one_that_fails_later() -> None:
     two, three = (
         replace(small.service(small.claim(), *[1] * n), health=replace(ICMP, max_down=Fraction(1, n))) for n in (2, 3)
     )
-    both, of_three = (step(Ejection(), one, {"b0": 0.0, "b1": 0.0}, now_s=0.0) for one in (two, three))
+    both, of_three = (decided(Ejection(), one, {"b0": 0.0, "b1": 0.0}, now_s=0.0) for one in (two, three))
     assert (sorted(both.ejected), sorted(both.held)) == (["b0"], ["b1"])
-    assert step(both, two, {"b1": 7.0}, now_s=7.0).ejected == {"b1"}
-    free = step(of_three, three, {"b1": 0.0}, now_s=1.0)
-    taken = step(free, three, {"b1": 0.0, "b2": 1.0}, now_s=2.0)
-    assert (sorted(free.ejected), sorted(taken.ejected)) == ([], ["b2"])
+    assert decided(both, two, {"b1": 7.0}, now_s=7.0).ejected == {"b1"}
+    taken = decided(decided(of_three, three, {"b1": 0.0}, now_s=1.0), three, {"b1": 0.0, "b2": 1.0}, now_s=2.0)
     # The limit is reached: b1 begins again when it allows one more.
-    assert taken.held["b1"].free_s is None
+    assert (sorted(taken.ejected), taken.held["b1"].free_s) == (["b2"], None)
 
 
 @pytest.mark.parametrize(
@@ -317,50 +306,34 @@ def test_backends_behind_ports_without_link_are_ejected_as_long_as_one_is_left(
     assert found == ({"web": frozenset(ejected)} if ejected else {})
 
 
-B0, B1 = ("s", "b0"), ("s", "b1")
-RAMPED = small.balancer(replace(small.service(small.claim(), 1, 1), health=Health(ProbeKind.ICMP, ramp_ms=7000)))
-FIRST_STEP = {B1: Fraction(1, STEPS)}
-
-
 def test_a_backend_that_was_out_before_a_restart_starts_slowly_when_it_answers() -> None:
     """If the switch did not answer at first, the backend got all clients at once."""
-    known = {B0: Fraction(1), B1: Fraction(0)}
-    slow = update_slow_starts(SlowStarts(), RAMPED, {}, known=known, now_s=5)
-    assert ramps(slow, RAMPED, now_s=5) == FIRST_STEP
-    slow = update_slow_starts(SlowStarts(), RAMPED, {"s": frozenset({"b1"})}, known=known, now_s=0)
-    assert ramps(slow, RAMPED, now_s=0) == {}
-    assert ramps(update_slow_starts(slow, RAMPED, {}, known={}, now_s=5), RAMPED, now_s=5) == FIRST_STEP
+    ramped = small.balancer(replace(small.service(small.claim(), 1, 1), health=Health(ProbeKind.ICMP, ramp_ms=7000)))
+    known = {("s", "b0"): Fraction(1), ("s", "b1"): Fraction(0)}
+    slow = update_slow_starts(SlowStarts(), ramped, {}, known=known, now_s=5)
+    assert ramps(slow, ramped, now_s=5) == {("s", "b1"): Fraction(1, STEPS)}
 
 
 def test_the_share_during_a_slow_start_is_one_that_blocks_can_give() -> None:
     one = small.balancer(small.service(small.claim(), 2, 1, 1))
-    (service,) = service_views(Moment(AgentState(one, one), {B1: Fraction(1, 2)}))
+    (service,) = service_views(Moment(AgentState(one, one), {("s", "b1"): Fraction(1, 2)}))
     shares = [backend.target_share for backend in service.backends]
     assert shares == pytest.approx([0.875 * 2 / 3, 0.125, 0.875 / 3])
     assert service.backends[1].weight_in_use == 0.5
 
 
-CONFIG = """\
-version: 1
-switch: {ingress: [p0], egress: p1}
-services:
-  - name: web
-    vip: 10.3.10.45
-    protocol: tcp
-    ports: [80]
-    mode: nat
-    health: {probe: PROBE}
-    backends:
-      - {name: one, mac: 02:00:5e:10:00:02, address: 10.3.20.11, port: 8080, weight: 1}
-      - {name: two, mac: 02:00:5e:10:00:03, address: 10.3.20.12, port: 8081, weight: 1}
-      - {name: six, mac: 02:00:5e:10:00:04, address: 10.3.20.13, weight: 1}
-"""
-
-
 @pytest.mark.parametrize(
-    ("probe", "ports"), [("tcp", [8080, 8081, 80]), ("tcp, port: 7", [7, 7, 7]), ("icmp", [None] * 3)]
+    ("health", "ports"),
+    [
+        (Health(ProbeKind.TCP), [8080, 8081, 80]),
+        (Health(ProbeKind.TCP, 7), [7, 7, 7]),
+        (Health(ProbeKind.ICMP), [None] * 3),
+    ],
+    ids=["tcp", "tcp with a port", "icmp"],
 )
-def test_each_backend_is_tried_where_it_serves(probe: str, ports: list[int | None]) -> None:
-    balancer = parse_config(CONFIG.replace("PROBE", probe), file="c.yaml")
-    found = checks_of(balancer, ()).by_backend.values()
+def test_each_backend_is_tried_where_it_serves(health: Health, ports: list[int | None]) -> None:
+    one = service("web", 1, 1, 1, port=80, health=health)
+    hops = (Translated(Mac(n), "p1", IPv4Address(n), port) for n, port in enumerate((8080, 8081, None)))
+    backends = tuple(replace(b, next_hop=hop) for b, hop in zip(one.backends, hops, strict=True))
+    found = checks_of(small.balancer(replace(one, backends=backends)), ()).by_backend.values()
     assert [getattr(check.target, "port", None) for check in found] == ports

@@ -129,7 +129,9 @@ def test_a_backend_that_goes_down_during_a_round_is_not_reported_as_held(
         assert logged(agent, "backends are down and keep their clients") == []
 
 
-def test_of_very_many_services_those_with_most_moved_clients_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_very_many_services_those_with_most_moved_clients_are_logged_and_those_that_are_gone_forgotten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def config(*weights: int) -> Balancer:
         claims = (small.claim(IPv4Address("10.0.0.0") + number) for number in range(100))
         return small.balancer(*(small.service(one, *weights, name=str(one.vips[0])) for one in claims))
@@ -145,6 +147,9 @@ def test_of_very_many_services_those_with_most_moved_clients_are_logged(caplog: 
         80,
     )
     assert len(facts.moved) == 100
+    (service, *_) = config(3, 1).services
+    done = engine.round(DesiredState(small.balancer(service)), now_s=2.0)
+    assert report.succeeded(facts, done, bridge="b", config="c", now_s=2.0).moved.keys() == {service.name}
 
 
 def test_json_is_one_object_a_line_and_takes_facts_of_any_type(capsys: pytest.CaptureFixture[str]) -> None:
