@@ -12,7 +12,7 @@ import pytest
 from tests.agent_support import Scene
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch
-from tests.fleet_support import EMPTY, given, settled
+from tests.fleet_support import EMPTY, MORE, given, settled
 from tests.patience import eventually
 from tests.unit import balancer as small
 from xenoovs.agent.control.client import Client
@@ -27,7 +27,6 @@ from xenoovs.openflow.text import parse_dump
 
 BEFORE = DesiredState(small.balancer(small.service(small.claim(), 3, 1)))
 AFTER = DesiredState(small.balancer(small.service(small.claim(), 1, 3)))
-MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
 LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n"
 
 

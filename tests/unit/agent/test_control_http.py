@@ -1,14 +1,19 @@
-"""No input by HTTP is trusted; every refusal has the same JSON form."""
+"""No input by HTTP is trusted: who may ask, every refusal in one JSON form, and what the OpenAPI document promises."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 import json
 import threading
+from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
@@ -17,10 +22,14 @@ from tests.agent_support import Scene
 from tests.patience import PATIENCE_S
 from tests.unix_http import ask
 from xenoovs.agent.control import app, handlers
+from xenoovs.agent.control.auth import TokenAuth, is_loopback, read_token
+from xenoovs.agent.control.client import READS
+from xenoovs.agent.control.handlers import ROUTES
+from xenoovs.agent.control.schemas import READY_PATH, openapi_document
 from xenoovs.agent.control.serve import ApiListener, Listen, open_port
 from xenoovs.agent.snapshot_builder import Moment, service_views
 from xenoovs.agent.state import Membership
-from xenoovs.errors import ListenError
+from xenoovs.errors import ListenError, RequestRefused
 from xenoovs.show.snapshot import FleetMembership, LazySnapshot, ServiceView
 
 
@@ -84,13 +93,8 @@ def test_mistakes_of_requests_are_refused_in_one_form(scene: Scene) -> None:
             assert f"{status} {found['code']}" == code, where
             assert words in found["message"], where
         assert agent.state.runtime.overrides == ()
-
-
-def test_a_refused_method_names_those_that_are_allowed(scene: Scene) -> None:
-    """RFC 9110, section 15.5.6: an answer of 405 must have `Allow`."""
-    with scene.agent() as (_, client):
-        refused = ask(client.path, "/v1/drain", method="PUT")
-        assert (refused.status, refused.headers["Allow"]) == (405, "POST")
+        # RFC 9110, section 15.5.6: an answer of 405 must have `Allow`.
+        assert ask(client.path, "/v1/drain", method="PUT").headers["Allow"] == "POST"
 
 
 def test_ready_answers_as_described_and_status_has_the_same_reason(scene: Scene) -> None:
@@ -126,36 +130,28 @@ def ask_port(opened: ApiListener, method: str, target: str, **headers: str) -> s
     return f"{response.status} {document.get('error', {}).get('code', '')}".strip()
 
 
-def test_a_port_of_this_machine_shows_and_changes_nothing(scene: Scene) -> None:
-    opened = open_port(Listen("127.0.0.1", 0))
-    with scene.agent(also=(opened,)) as (agent, _):
+def test_with_a_token_all_is_possible_and_without_it_a_port_of_this_machine_shows_and_changes_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is compared in constant time."""
+    compare = Mock(wraps=hmac.compare_digest)
+    monkeypatch.setattr("xenoovs.agent.control.auth.hmac.compare_digest", compare)
+    token = scene.directory / "token"
+    token.touch(mode=0o600)
+    token.write_text(f"{TOKEN}\n")
+    opened, locked = open_port(Listen("127.0.0.1", 0)), open_port(Listen("127.0.0.1", 0, token_file=token))
+    with scene.agent(also=(opened, locked)) as (agent, _):
         assert ask_port(opened, "GET", "/v1/status") == "200"
         assert ask_port(opened, "POST", "/v1/pause") == "403 read_only"
         assert ask_port(opened, "GET", "/v1/status", Host="evil.example") == "403 wrong_host"
+        for wrong in ({}, {"Authorization": f"Bearer {TOKEN}X"}, {"Authorization": "Bearer"}):
+            assert ask_port(locked, "GET", "/v1/status", **wrong) == "401 unauthorized"
+        assert [call.args[0] for call in compare.call_args_list] == [b"", f"{TOKEN}X".encode(), b""]
+        right = {"Authorization": f"Bearer {TOKEN}"}
+        assert ask_port(locked, "GET", "/v1/status", **right) == "200"
+        assert ask_port(locked, "POST", "/v1/pause", **right).startswith("415")
         assert not agent.state.runtime.is_paused
-
-
-def test_with_a_token_all_is_possible_and_without_it_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is compared in constant time."""
-    compared: list[bytes] = []
-
-    def noted(one: bytes, other: bytes) -> bool:
-        compared.append(one)
-        return one == other
-
-    monkeypatch.setattr("xenoovs.agent.control.auth.hmac.compare_digest", noted)
-    token = scene.directory / "token"
-    token.touch(mode=0o600)
-    token.write_text("0123456789abcdef\n")
-    opened = open_port(Listen("127.0.0.1", 0, token_file=token))
-    with scene.agent(also=(opened,)) as (agent, _):
-        for wrong in ({}, {"Authorization": "Bearer 0123456789abcdeX"}, {"Authorization": "Bearer"}):
-            assert ask_port(opened, "GET", "/v1/status", **wrong) == "401 unauthorized"
-        assert compared == [b"", b"0123456789abcdeX", b""]
-        right = {"Authorization": "Bearer 0123456789abcdef"}
-        assert ask_port(opened, "GET", "/v1/status", **right) == "200"
-        assert ask_port(opened, "POST", "/v1/pause", **right).startswith("415")
-        assert ask_port(opened, "POST", "/v1/pause", Content_Type="application/json", **right) == "200"
+        assert ask_port(locked, "POST", "/v1/pause", Content_Type="application/json", **right) == "200"
         assert agent.state.runtime.is_paused
 
 
@@ -202,3 +198,134 @@ def test_the_event_loop_of_the_probes_builds_no_status(scene: Scene, monkeypatch
         client.ask("status")
     assert (len(makers), len(loops)) == (1, 1)
     assert makers != loops
+
+
+TOKEN = "a-token-of-24-characters"
+OPEN, LOCKED = TokenAuth(), TokenAuth(TOKEN)
+JSON = {"Content-Type": "application/json; charset=utf-8"}
+
+
+def refusal(auth: TokenAuth, method: str, host: str, headers: Mapping[str, str]) -> tuple[int, str]:
+    with pytest.raises(RequestRefused) as refused:
+        auth.check(method, host, headers)
+    return refused.value.status, refused.value.code
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1:80", "localhost", "LocalHost:9090", "[::1]:9090", "::1"])
+def test_hosts_of_this_machine_may_read_and_change_nothing(host: str) -> None:
+    assert is_loopback(host)
+    OPEN.check("GET", host, {})
+    assert {refusal(OPEN, method, host, {}) for method in ("POST", "PUT", "DELETE", "OPTIONS")} == {(403, "read_only")}
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "0.0.0.0", "10.0.0.1:80", "localhost.evil.example", "127.0.0.1.evil.example", "[::]", "::", "a b", "@::1"],
+)
+def test_other_hosts(host: str) -> None:
+    assert not is_loopback(host)
+    assert refusal(OPEN, "GET", host, {}) == (403, "wrong_host")
+
+
+def basic(password: str) -> str:
+    return f"Basic {base64.b64encode(f'me:{password}'.encode()).decode()}"
+
+
+# Bytes of a header that are not UTF-8 come as surrogates.
+_WRONG = ("", "Bearer", f"Token {TOKEN}", "Basic %%%", "Bearer \u00e9", basic("x"), "Bearer \udcff", "Basic \udcff")
+
+
+def test_the_token_alone_opens_and_a_form_of_another_site_changes_nothing() -> None:
+    for right in (f"Bearer {TOKEN}", f"bearer {TOKEN}", basic(TOKEN)):
+        LOCKED.check("GET", "", {"Authorization": right})
+        LOCKED.check("POST", "", {"Authorization": right, **JSON})
+        assert refusal(LOCKED, "POST", "", {"Authorization": right, "Content-Type": "text/plain"})[0] == 415
+    assert {refusal(LOCKED, "GET", "", {"Authorization": wrong})[0] for wrong in _WRONG} == {401}
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "message"),
+    [
+        (f"{TOKEN}\n", 0o600, None),
+        (TOKEN, 0o644, "other users may read it"),
+        ("short", 0o600, "16 characters"),
+        (f"{TOKEN} {TOKEN}", 0o600, "one line"),
+        (None, 0, "cannot be read"),
+    ],
+)
+def test_a_token_file(tmp_path: Path, text: str | None, mode: int, message: str | None) -> None:
+    path = tmp_path / "token"
+    if text is not None:
+        path.write_text(text)
+        path.chmod(mode)
+    if message is None:
+        assert read_token(path) == TOKEN
+    else:
+        with pytest.raises(ListenError, match=message):
+            read_token(path)
+
+
+DOCUMENT = openapi_document(ROUTES)
+SCHEMAS = DOCUMENT["components"]["schemas"]
+
+
+def values(node: Any, key: str) -> Iterator[Any]:
+    if isinstance(node, dict):
+        if key in node:
+            yield node[key]
+        node = list(node.values())
+    if isinstance(node, list):
+        for item in node:
+            yield from values(item, key)
+
+
+def schema(name: str) -> dict[str, Any]:
+    """With everything it refers to, for jsonschema."""
+    text = json.dumps({"$ref": f"#/components/schemas/{name}", "components": {"schemas": SCHEMAS}})
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_every_route_is_in_it_with_answers_and_handlers() -> None:
+    described = {
+        (method.upper(), path): operation
+        for path, operations in DOCUMENT["paths"].items()
+        for method, operation in operations.items()
+    }
+    assert set(described.pop(("GET", READY_PATH))["responses"]) >= {"200", "503", "401", "403"}
+    assert set(described) == {(route.method, route.path) for route in ROUTES}
+    names = [operation["operationId"] for operation in described.values()]
+    assert len(set(names)) == len(ROUTES)
+    assert all({"200", "400", "401", "403"} <= set(operation["responses"]) for operation in described.values())
+    assert {route.name for route in ROUTES if route.method == "GET" and route.handler is not None} == READS
+
+
+def test_its_form_is_that_of_openapi() -> None:
+    """The required keys of OpenAPI 3.1.0, sections 4.8.1, 4.8.10, 4.8.12 and 4.8.17."""
+    assert DOCUMENT["openapi"] == "3.1.0"
+    assert {"title", "version"} <= set(DOCUMENT["info"])
+    for parameter in (one for found in values(DOCUMENT["paths"], "parameters") for one in found):
+        assert {"name", "in", "schema"} <= set(parameter)
+    for responses in values(DOCUMENT["paths"], "responses"):
+        assert all("description" in response for response in responses.values())
+    for body in values(DOCUMENT["paths"], "requestBody"):
+        assert list(body["content"]) == ["application/json"]
+
+
+def test_every_reference_leads_somewhere_and_every_schema_is_one_that_refuses_other_keys() -> None:
+    for reference in values(DOCUMENT, "$ref"):
+        assert reference.removeprefix("#/components/schemas/") in SCHEMAS
+    for one in SCHEMAS.values():
+        jsonschema.Draft202012Validator.check_schema(one)
+        assert one["description"]
+    for request in ({"service": "dns"}, {"service": "dns", "backend": "b", "more": 1}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(request, schema("BackendRequest"))
+
+
+def test_the_answers_of_an_agent_are_as_described(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        done = client.ask("drain", {"service": "dns", "backend": "fips2"})
+        jsonschema.validate(done, schema("Done"))
+        jsonschema.validate(client.ask("status"), schema("Status"))
+        jsonschema.validate(client.ask("events"), schema("EventList"))

@@ -17,7 +17,7 @@ import pytest
 
 from tests.command_line import SMALL_CONFIG
 from tests.compiled import compiled
-from tests.fleet_support import EMPTY, given, settled
+from tests.fleet_support import EMPTY, MORE, given, settled
 from tests.unit.store.test_cluster import LEADER, facts
 from xenoovs.agent import fleet
 from xenoovs.agent.fleet import FleetVoter, VerdictReports, verdict_counts
@@ -50,7 +50,7 @@ from xenoovs.judge.offload import check_dump
 from xenoovs.model.load import load_config, parse_config
 from xenoovs.store.client import DpuStatusReader, StoreClient, StoreConnection
 from xenoovs.store.servers import ServerFacts
-from xenoovs.store.view import Dpu, DpuStatus, FleetView, IntentState, Watch
+from xenoovs.store.view import Dpu, DpuStatus, FleetView, Watch
 
 VERIFY = Path(__file__).parents[2] / "golden" / "verify"
 SERVICES = expected_services(compiled(load_config(VERIFY / "dns.yaml")))
@@ -71,24 +71,18 @@ def test_megaflows_are_counted_by_verdict_and_blocks_without_one_as_absent() -> 
     assert (set(good), bad, set(idle)) == ({"HW"}, {"SW": good["HW"]}, {"ABSENT"})
 
 
-def test_only_a_sample_of_the_generation_is_reported_for_it() -> None:
+def test_a_sample_is_reported_for_its_generation_alone_and_outside_of_a_wave_with_the_periodic_report() -> None:
     reports = VerdictReports()
     for useless in (OffloadSample(None, 101), OffloadSample(GOOD, 99.9)):
         reports.add(useless)
         assert reports.reported(STATUS, is_due=True, ack=5) == STATUS
     reports.add(OffloadSample(GOOD, 100.1))
-    assert reports.reported(STATUS, is_due=True, ack=None) == replace(STATUS, verdicts=verdict_counts(GOOD), sampled=5)
-
-
-def test_outside_of_a_wave_verdicts_wait_for_the_periodic_report() -> None:
-    reports = VerdictReports()
-    reports.add(OffloadSample(GOOD, 101))
+    # The first ones of an agent are reported at once.
     first = reports.reported(STATUS, is_due=False, ack=None)
-    assert first.sampled == 5, "the first ones of an agent"
+    assert first == replace(STATUS, verdicts=verdict_counts(GOOD), sampled=5)
     later = replace(first, applied=6)
-    assert reports.reported(later, is_due=False, ack=None) == later
-    # The wave waits for a generation that this DPU does not have yet.
-    assert reports.reported(later, is_due=False, ack=7) == later
+    # None waits for it; or a wave waits for a generation that this DPU does not have yet.
+    assert reports.reported(later, is_due=False, ack=None) == reports.reported(later, is_due=False, ack=7) == later
     assert reports.reported(later, is_due=True, ack=None).sampled == 6
 
 
@@ -96,7 +90,6 @@ def test_in_a_wave_the_first_verdicts_are_reported_at_once_and_then_a_share_that
     reports = VerdictReports()
     reports.add(OffloadSample(GOOD, 101))
     first = reports.reported(STATUS, is_due=False, ack=5)
-    assert (first.verdicts, first.sampled) == (verdict_counts(GOOD), 5)
     # A count that wobbles is no other share.
     fewer = findings("".join(DUMP.splitlines(keepends=True)[:-1]))
     assert verdict_counts(fewer) != verdict_counts(GOOD)
@@ -114,7 +107,7 @@ def test_in_a_wave_the_first_verdicts_are_reported_at_once_and_then_a_share_that
     assert reports.reported(second, is_due=False, ack=5).verdicts == verdict_counts(IDLE)
 
 
-CONNECTED = StoreConnection(is_connected=True, remote="unix:store", since_s=0.0)
+REACHED = StoreConnection(is_connected=True, remote="unix:store", since_s=0.0)
 
 
 def refuse(*_: object) -> None:
@@ -143,8 +136,8 @@ async def reports_while(
     put = list[DpuStatus]()
     good = SimpleNamespace(view=view, balancer=SimpleNamespace(services=()), stored={})
     config: Any = SimpleNamespace(good=good, newest=FleetView("test", 1, 0, 0, 0), problem=None)
-    store: Any = SimpleNamespace(connection=CONNECTED, view=lambda: None)
-    states: Any = SimpleNamespace(connection=CONNECTED, put=put.append)
+    store: Any = SimpleNamespace(connection=REACHED, view=lambda: None)
+    states: Any = SimpleNamespace(connection=REACHED, put=put.append)
     engine: Any = SimpleNamespace(decided=None, decision=read)
     cache = FleetCache(tmp_path / "cache")
     member = fleet.FleetMember(agent, engine, config, "dpu1", store, states, cache, request_poll=lambda: None)
@@ -266,14 +259,8 @@ def test_checks_that_were_made_one_after_the_other_are_those_of_the_last_state()
     lighter = replace(service, backends=(replace(service.backends[0], weight=Fraction(9)), service.backends[1]))
     other = replace(service, name="other", claim=replace(service.claim, ports=()))
     moved = replace(service, backends=(service.backends[0], replace(service.backends[1], address=IPv4Address(1))))
-    for services in (
-        (lighter,),
-        (lighter, other),
-        (moved, other),
-        (moved,),
-        (replace(moved, health=None),),
-        (service,),
-    ):
+    unchecked = replace(moved, health=None)
+    for services in ((lighter,), (lighter, other), (moved, other), (moved,), (unchecked,), (service,)):
         for seen in (view(), view(witness_of=2), view(down=(0,))):
             watches, balancer = FleetWatches.of(seen, "d1"), replace(BALANCER, services=services)
             state = after(state, watches, ConfigFollowed(balancer, stored=STORED), now_s=0)
@@ -318,24 +305,18 @@ def test_it_votes_on_its_own_targets_and_moves_no_client() -> None:
 
 def test_a_dead_port_is_a_vote_as_a_failed_probe_is() -> None:
     state = after(following(view(witness_of=2)), PortsChanged(frozenset({"p2"})), now_s=1)
-    assert FleetVoter().down(state) == {TARGETS[1]}
-    assert not FleetVoter().is_cut_off(state)
+    assert (FleetVoter().down(state), FleetVoter().is_cut_off(state)) == ({TARGETS[1]}, False)
     assert FleetVoter().is_cut_off(after(state, PortsChanged(frozenset({"p1", "p2"})), now_s=2))
 
 
 def test_a_new_witness_votes_as_the_fleet_until_it_has_probed() -> None:
     state, voter = following(view(witness_of=2, down=(1,))), FleetVoter()
-    assert voter.down(state) == {TARGETS[1]}
-    answered = replace(FAILED, ok=True, reason="answered")
-    check = state.tracker.checks.by_backend["web", "b2"]
-    once = after(state, Probed(check, answered, 0.0), now_s=1)
-    assert voter.down(once) == {TARGETS[1]}
-    twice = after(once, Probed(check, answered, 0.0), now_s=1)
-    assert voter.down(twice) == frozenset()
-
-
-REACHED = StoreConnection(is_connected=True, remote="unix:fleet", since_s=0.0)
-MORE = SMALL_CONFIG + "      - {name: fips4, mac: 02:00:5e:10:00:04, weight: 30}\n"
+    answered = Probed(state.tracker.checks.by_backend["web", "b2"], replace(FAILED, ok=True), 0.0)
+    votes = []
+    for _ in range(3):
+        votes.append(voter.down(state))
+        state = after(state, answered, now_s=1)
+    assert votes == [{TARGETS[1]}, {TARGETS[1]}, frozenset()]
 
 
 class SeenStore:
@@ -371,53 +352,29 @@ def watch(store: SeenStore, tmp_path: Path) -> FleetWatch:
     return FleetWatch(cast(StoreClient, store), cast(DpuStatusReader, store), tmp_path)
 
 
-def stalls(watch: FleetWatch, store: SeenStore, times: range) -> list[int]:
-    found = []
-    for store.now_s in times:
-        if watch.snapshot().is_stalled:
-            found.append(int(store.now_s))
-    return found
+def stalls(watch: FleetWatch, store: SeenStore, times: range) -> list[float]:
+    return [store.now_s for store.now_s in times if watch.snapshot().is_stalled]
 
 
 def test_a_change_that_no_controller_decides_about_is_a_problem_once_it_is_overdue(
-    store: SeenStore, watch: FleetWatch
+    store: SeenStore, watch: FleetWatch, tmp_path: Path
 ) -> None:
     store.newest = given(store.newest, MORE)
     assert stalls(watch, store, range(0, 25, 5)) == [20]
-    assert watch.snapshot().problems == (
-        "no controller has decided about the newest change: is `xenoovs fleet serve` running?",
-    )
-    store.newest = settled(store.newest)
-    snapshot = watch.snapshot()
-    assert (snapshot.is_stalled, snapshot.problems) == (False, ())
-
-
-def test_a_wave_that_no_controller_ends_is_a_problem_and_a_lost_store_restarts_its_timer(
-    store: SeenStore, watch: FleetWatch
-) -> None:
-    store.newest = settled(given(store.newest, MORE, IntentState.ROLLING, soak_s=10))
-    assert store.newest.wave == 1
-    # Due at 10 s; a controller that took over then has watched for 10 s at 35 s.
-    assert stalls(watch, store, range(0, 40, 5)) == [35]
-    assert "no controller has written the next step of wave 1" in watch.snapshot().problems[0]
+    problem = "no controller has decided about the newest change: is `xenoovs fleet serve` running?"
+    assert watch.snapshot().problems == (problem,)
+    # A lost store restarts the timer.
     store.connection = replace(REACHED, is_connected=False, reason="gone")
-    assert stalls(watch, store, range(40, 45, 5)) == []
+    assert stalls(watch, store, range(25, 30, 5)) == []
     store.connection = REACHED
-    assert stalls(watch, store, range(45, 85, 5)) == [80]
-
-
-def test_a_server_that_leads_without_a_controller_is_a_problem_at_once(
-    store: SeenStore, watch: FleetWatch, tmp_path: Path
-) -> None:
-    sign = ActiveSign(tmp_path)
+    assert stalls(watch, store, range(30, 55, 5)) == [50]
+    store.newest = settled(store.newest)
+    assert (watch.snapshot().is_stalled, watch.snapshot().problems) == (False, ())
+    # On the host of the server that leads.
     store.connection = replace(REACHED, is_leader=True)
     assert "no controller is active on this host" in watch.snapshot().problems[0]
-    sign.show(is_active=True)
+    ActiveSign(tmp_path).show(is_active=True)
     assert watch.snapshot().problems == ()
-    sign.show(is_active=False)
-    # The role of the server before the connection was lost proves nothing.
-    store.connection = replace(REACHED, is_connected=False, is_leader=True, reason="gone")
-    assert [problem for problem in watch.snapshot().problems if "no controller" in problem] == []
 
 
 def test_a_gap_in_the_file_of_a_server_is_a_problem_and_files_are_read_once_a_minute(
