@@ -1,10 +1,10 @@
-"""Samples of hardware offload: totals that never fall, and blocks as they are shown."""
+"""Samples of hardware offload: totals, blocks as they are shown, and rules that the NIC does not use."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,14 @@ from xenoovs.agent.offload import FlowTotals, MegaflowCounters, OffloadSampler, 
 from xenoovs.agent.snapshot_builder import block_views
 from xenoovs.agent.state import OffloadSample
 from xenoovs.compile.program import Program
+from xenoovs.datapath.host import CpuCounter, PortPackets
 from xenoovs.datapath.megaflow import Verdict
-from xenoovs.errors import SwitchUnreachable
+from xenoovs.datapath.parse import scan_dump
+from xenoovs.datapath.tc import TcCounters, TcFilter, cookie_of_ufid
+from xenoovs.errors import ParseError, SwitchUnreachable
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.findings import BlockOffload, OffloadFindings
+from xenoovs.judge.offload import MegaflowState, state_of
 from xenoovs.model.balancer import Protocol
 from xenoovs.model.block_key import BlockKey, KeyField
 from xenoovs.model.load import load_config
@@ -31,45 +35,60 @@ VERIFY = Path(__file__).parents[2] / "golden" / "verify"
 DUMP = (VERIFY / "in_hardware.dump").read_text()
 
 
-class TurnedClock:
-    def __init__(self) -> None:
-        self.time_s = 100.0
+class Watched:
+    """A sampler, with a clock that the test turns. hung: how long the switch keeps each sample waiting."""
 
-    def now_s(self) -> float:
-        return self.time_s
+    def __init__(
+        self, megaflows: str = DUMP, program: Callable[[], Program | None] | None = None, *, is_always: bool = False
+    ) -> None:
+        self.time_s, self.switch, self.hung = 100.0, FakeSwitch(megaflows=megaflows), list[float]()
+        made, apart = compiled(load_config(VERIFY / "dns.yaml")), RuleUse(lambda ports, is_brief: {}, lambda _: {})
+        self.sampler = OffloadSampler(
+            self.switch,
+            program=program or (lambda: made),
+            now_s=lambda: self.time_s,
+            pace=SamplePace(),
+            rule_use=apart,
+            is_always=is_always,
+        )
+        self._sample, self._under_way = self.sampler.sample, 0
+        self.sampler.sample = self._counted  # type: ignore[method-assign]
 
+    def _counted(self) -> OffloadSample | None:
+        self._under_way += 1
+        self.time_s += self.hung.pop(0) if self.hung else 0.0
+        try:
+            return self._sample()
+        finally:
+            self._under_way -= 1
 
-def dns() -> Program:
-    return compiled(load_config(VERIFY / "dns.yaml"))
+    def judged(self) -> tuple[OffloadSample, OffloadFindings]:
+        """Take a sample that has findings, ten seconds after the last one."""
+        self.time_s += 10
+        sample = self.sampler.sample()
+        assert sample is not None
+        assert sample.findings is not None
+        return sample, sample.findings
 
+    def samples(self, *, asks: int, step_s: float = 1.0) -> int:
+        """Return the number of samples during `asks` requests, `step_s` of simulated time apart."""
+        shown: list[OffloadSample] = []
 
-@pytest.fixture
-def clock() -> TurnedClock:
-    return TurnedClock()
+        async def run() -> None:
+            task = asyncio.create_task(self.sampler.run(shown.append))
+            for turn in range(max(asks, 1)):
+                self.time_s += step_s if turn else 0.0
+                if asks:
+                    self.sampler.request()
+                quiet = 0  # All requested samples are done, however long a busy machine takes.
+                while quiet < 10:
+                    await asyncio.sleep(0.005)
+                    quiet = 0 if self._under_way else quiet + 1
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
-
-def watch_of(
-    switch: FakeSwitch,
-    clock: TurnedClock,
-    program: Callable[[], Program | None] | None = None,
-    *,
-    is_always: bool = False,
-) -> OffloadSampler:
-    made, apart = dns(), RuleUse(lambda ports, is_brief: {}, lambda _: {})
-    program, pace = program or (lambda: made), SamplePace()
-    return OffloadSampler(switch, program=program, now_s=clock.now_s, pace=pace, rule_use=apart, is_always=is_always)
-
-
-def hw_packets(sample: OffloadSample) -> int:
-    return sum(each.hw_packets for each in sample.traffic.values())
-
-
-def judged(watch: OffloadSampler) -> tuple[OffloadSample, OffloadFindings]:
-    """Take a sample that has findings."""
-    sample = watch.sample()
-    assert sample is not None
-    assert sample.findings is not None
-    return sample, sample.findings
+        asyncio.run(run())
+        return len(shown)
 
 
 def line(ufid: str, packets: int, size: int) -> str:
@@ -98,35 +117,30 @@ def test_what_a_megaflow_grows_by(dumps: list[list[str]], growth: str) -> None:
     assert [list(counters.increments(dump)) for dump in dumps][-1] == [growth]
 
 
-def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks(clock: TurnedClock) -> None:
+def test_the_totals_of_a_backend_outlive_that_it_has_no_blocks() -> None:
     """A backend that was down lost its counters, and they restarted from zero after its recovery."""
     balancer = load_config(VERIFY / "dns.yaml")
-    names = [backend.name for backend in balancer.services[0].backends]
-    programs = [compiled(balancer), compiled(balancer, ejected={"dns": frozenset(names[:1])})]
-    switch = FakeSwitch(megaflows=DUMP)
-    watch = watch_of(switch, clock, lambda: programs[0])
-    before, _ = judged(watch)
+    first = balancer.services[0].backends[0].name
+    programs = [compiled(balancer), compiled(balancer, ejected={"dns": frozenset({first})})]
+    watched = Watched(program=lambda: programs[0])
+    before, _ = watched.judged()
     programs.pop(0)
-    clock.time_s += 10
-    now, _ = judged(watch)
-    away = (balancer.services[0].name, names[0])
-    assert before.traffic[away].hw_packets > 0
-    assert now.traffic[away] == before.traffic[away]
-    assert now.rates[away].pps == 0
+    now, _ = watched.judged()
+    assert before.traffic["dns", first].hw_packets > 0
+    assert now.traffic["dns", first] == before.traffic["dns", first]
+    assert now.rates["dns", first].pps == 0
 
 
-def test_verdicts_and_rates_are_of_this_sample_and_totals_never_fall(clock: TurnedClock) -> None:
+def test_verdicts_and_rates_are_of_this_sample_and_totals_never_fall() -> None:
     """Counters are growth here: no packet since the last sample proves nothing about the rule of a block."""
-    switch = FakeSwitch(megaflows="")
-    watch = watch_of(switch, clock)
-    before, findings = judged(watch)
+    watched, totals = Watched(megaflows=""), list[int]()
+    before, findings = watched.judged()
     assert ({block.verdict for block in findings.blocks}, dict(before.rates)) == ({Verdict.ABSENT}, {})
-    totals = []
-    for switch.megaflows, verdict in ((DUMP, Verdict.HW), (DUMP, Verdict.HW), ("", Verdict.ABSENT), (DUMP, Verdict.HW)):
-        clock.time_s += 10
-        now, findings = judged(watch)
+    for dump, verdict in ((DUMP, Verdict.HW), (DUMP, Verdict.HW), ("", Verdict.ABSENT), (DUMP, Verdict.HW)):
+        watched.switch.megaflows = dump
+        now, findings = watched.judged()
         assert {block.verdict for block in findings.blocks} == {verdict}
-        totals.append(hw_packets(now))
+        totals.append(sum(each.hw_packets for each in now.traffic.values()))
         grown = totals[-1] - sum(totals[-2:-1])
         assert sum(rate.pps for rate in now.rates.values()) == grown / 10
         assert [rate.hw_pps for rate in now.rates.values()] == [rate.pps for rate in now.rates.values()]
@@ -134,13 +148,9 @@ def test_verdicts_and_rates_are_of_this_sample_and_totals_never_fall(clock: Turn
     assert totals[0] > 0
 
 
-def test_megaflows_of_other_ports_are_left_out(clock: TurnedClock) -> None:
-    watch = watch_of(FakeSwitch(megaflows=DUMP.replace("in_port(p0)", "in_port(other)")), clock)
-    assert judged(watch)[1].outside == ()
-
-
-def test_without_a_program_no_sample_is_taken(clock: TurnedClock) -> None:
-    assert watch_of(FakeSwitch(megaflows=DUMP), clock, lambda: None).sample() is None
+def test_megaflows_of_other_ports_are_left_out_and_without_a_program_no_sample_is_taken() -> None:
+    assert Watched(DUMP.replace("in_port(p0)", "in_port(other)")).judged()[1].outside == ()
+    assert Watched(program=lambda: None).sampler.sample() is None
 
 
 @pytest.mark.parametrize(
@@ -149,93 +159,37 @@ def test_without_a_program_no_sample_is_taken(clock: TurnedClock) -> None:
     ids=["no request", "one request", "with metrics", "requests each second"],
 )
 def test_samples_are_taken_on_request_and_for_metrics_and_at_most_every_two_seconds(
-    clock: TurnedClock, asks: int, samples: int, *, is_always: bool
+    asks: int, samples: int, *, is_always: bool
 ) -> None:
-    watch = watch_of(FakeSwitch(megaflows=DUMP), clock, is_always=is_always)
-    assert looks_within(watch, asks=asks, step_s=1.0, clock=clock) == samples
+    assert Watched(is_always=is_always).samples(asks=asks) == samples
 
 
-def test_pauses_differ_by_up_to_a_tenth(clock: TurnedClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_differ_by_up_to_a_tenth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jitter: agents that were started together do not sample at the same time for ever."""
+    pauses = list[float]()
 
     async def turn(timeout_s: float, waiting: Coroutine[object, object, object]) -> None:
         waiting.close()
-        clock.time_s += timeout_s
+        pauses.append(timeout_s)
+        watched.time_s += timeout_s
         raise asyncio.TimeoutError
 
     monkeypatch.setattr("xenoovs.agent.offload.within", turn)
-    watch, pauses = watch_of(FakeSwitch(megaflows=DUMP), clock), set[float]()
+    watched, interval_s = Watched(), SamplePace().interval_s
     for _ in range(200):
-        before_s = clock.time_s
-        asyncio.run(watch._pause(0.0))
-        pauses.add(round(clock.time_s - before_s, 6))
-    interval_s = SamplePace().interval_s
-    assert len(pauses) > 100
+        asyncio.run(watched.sampler._pause(0.0))
+    assert len({*pauses}) > 100
     assert 0.9 * interval_s <= min(pauses) < 0.95 * interval_s < max(pauses) <= interval_s
 
 
-def test_a_switch_that_is_away_ends_nothing(clock: TurnedClock) -> None:
-    switch = FakeSwitch(megaflows=DUMP)
-    switch.fail_next(SwitchUnreachable(target="x", reason="away"))
-    watch = watch_of(switch, clock, is_always=True)
-    assert looks_within(watch, asks=3, step_s=4.0, clock=clock) == 2
-
-
-def test_a_sample_that_waited_for_a_switch_delays_no_later_one(clock: TurnedClock) -> None:
+def test_a_switch_that_is_away_ends_nothing_and_delays_no_later_sample() -> None:
     """As when ovs-vswitchd was stopped for 20 seconds: to keep to a part of the time would take 400."""
-    switch = FakeSwitch(megaflows=DUMP)
-    watch, hung = watch_of(switch, clock, is_always=True), [0.0, 0.0, 20.0, 0.0]
-    take = watch.sample
-
-    def sample() -> OffloadSample | None:
-        clock.time_s += hung.pop(0) if hung else 0.0
-        return take()
-
-    watch.sample = sample  # type: ignore[method-assign]
-    assert looks_within(watch, asks=12, step_s=2.0, clock=clock) > 6
-
-
-def looks_within(watch: OffloadSampler, *, asks: int, step_s: float = 0.0, clock: TurnedClock | None = None) -> int:
-    """Return the number of samples during `asks` requests, `step_s` of simulated time apart."""
-    shown: list[OffloadSample] = []
-
-    async def run() -> None:
-        task = asyncio.create_task(watch.run(shown.append))
-        looking = under_way(watch)
-        for turn in range(max(asks, 1)):
-            if clock is not None and turn:
-                clock.time_s += step_s
-            if asks:
-                watch.request()
-            await at_rest(looking)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(run())
-    return len(shown)
-
-
-def under_way(watch: OffloadSampler) -> Callable[[], bool]:
-    """Return whether a sample has begun and has not ended."""
-    looks, look = [0], watch.sample
-
-    def counted() -> OffloadSample | None:
-        looks[0] += 1
-        try:
-            return look()
-        finally:
-            looks[0] -= 1
-
-    watch.sample = counted  # type: ignore[method-assign]
-    return lambda: looks[0] > 0
-
-
-async def at_rest(is_looking: Callable[[], bool]) -> None:
-    """Wait until all requested samples are done, however long a busy machine takes."""
-    quiet = 0
-    while quiet < 10:
-        await asyncio.sleep(0.005)
-        quiet = 0 if is_looking() else quiet + 1
+    watched = Watched(is_always=True)
+    watched.switch.fail_next(SwitchUnreachable(target="x", reason="away"))
+    assert watched.samples(asks=3, step_s=4.0) == 2
+    hanging = Watched(is_always=True)
+    hanging.hung = [0.0, 0.0, 20.0, 0.0]
+    assert hanging.samples(asks=12, step_s=2.0) > 6
 
 
 _PROGRAM = compiled(balancer(service(claim())))
@@ -265,10 +219,8 @@ def test_rates_are_since_the_last_sample_and_have_no_path() -> None:
     counts = FlowTotals()
     assert counts.add(_PROGRAM, _seen(_PROGRAM, packets=10), now_s=0.0)[1] == {}
     _, rates = counts.add(_PROGRAM, _seen(_PROGRAM, packets=30), now_s=10.0)
-    assert (sum(rate.pps for rate in rates.values()), sum(rate.bps for rate in rates.values())) == (
-        2 * BLOCKS,
-        1600 * BLOCKS,
-    )
+    sums = (sum(rate.pps for rate in rates.values()), sum(rate.bps for rate in rates.values()))
+    assert sums == (2 * BLOCKS, 1600 * BLOCKS)
     assert hw_share(rates.values()) is None
     known = Rate(10.0, 5.0, 0.0)
     assert hw_share((known, replace(known, hw_pps=None))) == 0.5
@@ -340,3 +292,120 @@ def test_the_kernel_has_no_such_counters_and_is_not_asked_for_them() -> None:
     assert use.insertion(DUMP.splitlines()) is use.insertion([]) is None
     assert not asked
     assert use.insertion(["..., dp:ovs, actions:p1, dp-extra-info:miniflow_bits(4,1)"]) is not None
+
+
+UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
+COOKIE = cookie_of_ufid(UFID) or ""
+
+
+@dataclass
+class Nic:
+    """One rule of p0, its counters, and the packets that the CPU got."""
+
+    packets: int = 0
+    hw_packets: int = 0
+    cpu: int = 0
+    entered: int = 0
+    reads: list[str] = field(default_factory=list)
+    counters: MegaflowCounters = field(default_factory=MegaflowCounters)
+
+    def ports(self, ports: Iterable[str], *, is_brief: bool) -> Mapping[str, PortPackets]:
+        entered = None if is_brief else self.entered
+        return {port: PortPackets(self.cpu, CpuCounter.CPU, "rx", entered) for port in ports}
+
+    def filters(self, devices: Iterable[str]) -> Mapping[str, TcFilter]:
+        self.reads += devices
+        counters = TcCounters(self.packets, 100 * self.packets, self.hw_packets, 100 * self.hw_packets)
+        return {COOKIE: TcFilter("ip", 2, 0, 1, COOKIE, in_hw=True, counters=counters)}
+
+    def sample(self, use: RuleUse) -> MegaflowState:
+        """Return the state of the rule in one sample."""
+        use.begin()
+        lines = [
+            f"ufid:{UFID}, in_port(p0),eth_type(0x0800), packets:{self.packets}, bytes:{100 * self.packets}, "
+            "used:0.1s, offloaded:yes, dp:tc, actions:p1"
+        ]
+        increments = tuple(self.counters.increments(lines))
+        context = use.evidence(lines, increments)
+        [megaflow] = scan_dump(increments)
+        assert not isinstance(megaflow, ParseError)
+        state = state_of(megaflow, context.filters, context.before, context.contradicted)
+        assert state is not None
+        return state
+
+
+def test_while_ports_agree_traffic_control_is_not_read() -> None:
+    nic, verdicts = Nic(), []
+    use = RuleUse(nic.ports, nic.filters)
+    for _ in range(4):
+        nic.packets += 1000
+        nic.hw_packets += 1000
+        verdicts.append(nic.sample(use).verdict)
+    assert (set(verdicts), nic.reads) == ({Verdict.HW}, [])
+
+
+def _sampled(times: int, **each: int) -> list[MegaflowState]:
+    """Return the states after a first sample; before each, these counters grow so much."""
+    nic = Nic(packets=1000, hw_packets=1000)
+    use = RuleUse(nic.ports, nic.filters)
+    nic.sample(use)
+    found = []
+    for _ in range(times):
+        for name, packets in each.items():
+            setattr(nic, name, getattr(nic, name) + packets)
+        found.append(nic.sample(use))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("each", "verdicts"),
+    [
+        # After a reset of the NIC, the page and the metrics still showed 100 % in hardware.
+        ({"packets": 224, "cpu": 224}, [Verdict.HW, Verdict.IDLE_HW, Verdict.IDLE_HW]),
+        # Half of the packets were shown as in hardware, and none was.
+        (
+            {"packets": 448, "hw_packets": 224, "cpu": 224, "entered": 224},
+            [Verdict.HW, Verdict.TC_SW, Verdict.CONTRADICTED, Verdict.CONTRADICTED],
+        ),
+        (
+            {"packets": 224, "hw_packets": 224, "cpu": 224},
+            [Verdict.HW, Verdict.CONTRADICTED, Verdict.CONTRADICTED],
+        ),
+    ],
+    ids=["not used", "counted by traffic control, and the wire contradicts", "counted, and the CPU contradicts"],
+)
+def test_rules_that_the_nic_does_not_use_are_found_from_the_second_sample_on(
+    each: dict[str, int], verdicts: list[Verdict]
+) -> None:
+    found = _sampled(len(verdicts), **each)
+    assert [state.verdict for state in found] == verdicts
+    if Verdict.IDLE_HW in verdicts:
+        assert [(state.packets, state.hw_packets) for state in found[1:]] == [(224, 0)] * 2
+
+
+def test_when_it_is_over_the_verdict_is_hardware_again() -> None:
+    nic = Nic()
+    use = RuleUse(nic.ports, nic.filters)
+    for _ in range(3):
+        nic.packets += 224
+        nic.cpu += 224
+        nic.sample(use)
+    nic.packets += 500
+    nic.hw_packets += 500
+    state = nic.sample(use)
+    assert (state.verdict, state.packets, state.hw_packets) == (Verdict.HW, 500, 500)
+    assert len(nic.reads) == 2
+
+
+def test_packets_of_32_bits_that_wrap_are_counted_on() -> None:
+    """Open vSwitch reads them in 32 bits; at 100 million packets a second they wrap each 43 s."""
+    counters = MegaflowCounters()
+
+    def increment(packets: int, size: int) -> str:
+        [line] = counters.increments([f"ufid:{UFID}, in_port(p0), packets:{packets}, bytes:{size}, used:0.1s"])
+        return line.partition(", packets:")[2].partition(", used")[0]
+
+    increment(4_294_967_290, 429_496_729_000)
+    assert increment(994, 429_496_829_000) == "1000, bytes:100000"
+    # Installed again, with larger packets.
+    assert increment(5, 500_000_000_000) == "5, bytes:500000000000"

@@ -16,7 +16,7 @@ import pytest
 from tests.patience import PATIENCE_S, eventually
 from tests.probe_support import ask, nothing_left, tcp_server, udp_answers
 from tests.processes import command_line
-from xenoovs.agent.probe.run import Deadline, Prober
+from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import DnsTarget, ExecTarget, HttpTarget, ProbeResult, Target, TcpTarget, Tls, UdpTarget
 from xenoovs.display import span
 
@@ -57,7 +57,7 @@ def test_cancelled(kind: str) -> None:
                         await asyncio.sleep(0.0001)
                     probe.cancel()
                     await asyncio.wait([probe], timeout=PATIENCE_S)
-                    assert probe.done()
+                    assert probe.cancelled() or (kind == "tcp" and probe.result().ok)
 
     asyncio.run(main())
     children = Path("/proc/thread-self/children").read_text().split()
@@ -110,21 +110,6 @@ def test_silence_is_still_a_failure() -> None:
         assert asyncio.run(main()).reason == "no answer within 100ms"
 
 
-def test_cancelling_from_outside_is_no_timeout() -> None:
-    async def wait() -> None:
-        async with Deadline(5.0):
-            await asyncio.sleep(10)
-
-    async def main() -> None:
-        task = asyncio.create_task(wait())
-        await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-
-
 def test_off_until_allowed(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     result = ask(ExecTarget(("touch", str(mark))))
@@ -134,21 +119,19 @@ def test_off_until_allowed(tmp_path: Path) -> None:
     assert mark.exists()
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("raise SystemExit('no disk')", "ended with status 1: 'no disk'"),
-        ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL"),
-        ("import os; os.kill(os.getpid(), 40)", "killed by signal 40"),
-        ("print('x' * 1_000_000)", "answered"),
-        (None, "/no/such: no such file or directory"),
-    ],
-    ids=["output", "signal", "signal without a name", "much output does not block", "no program"],
-)
-def test_how_a_program_ends(code: str | None, reason: str) -> None:
-    argv = ("/no/such",) if code is None else (sys.executable, "-c", code)
-    found = ask(ExecTarget(argv), exec_allowed=True)
-    assert (found.ok, found.reason) == (reason == "answered", reason)
+ENDS = {
+    "raise SystemExit('no disk')": "ended with status 1: 'no disk'",
+    "import os; os.kill(os.getpid(), 9)": "killed by SIGKILL",
+    "import os; os.kill(os.getpid(), 40)": "killed by signal 40",
+    "print('x' * 1_000_000)": "answered",  # Much output does not block.
+    "": "/no/such: no such file or directory",
+}
+
+
+@pytest.mark.parametrize("code", ENDS)
+def test_how_a_program_ends(code: str) -> None:
+    found = ask(ExecTarget((sys.executable, "-c", code) if code else ("/no/such",)), exec_allowed=True)
+    assert (found.ok, found.reason) == (ENDS[code] == "answered", ENDS[code])
 
 
 def test_deadline_kills_the_children_too(tmp_path: Path) -> None:

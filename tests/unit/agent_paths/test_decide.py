@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.path_rounds import Sender, always
+from tests.path_rounds import AnswersAt, Sender, always
 from xenoovs.agent.paths.decide import MAX_RESTORE_S, RESTORE_S, MoveReason, Placement
 from xenoovs.agent.paths.frame import DISTANCES, Answer, Quote, Search, Token, TtlProbe, hops_text, in_places
 from xenoovs.agent.paths.mover import MAX_SHARE, PROBES_PER_S, ProbeBudget
@@ -34,11 +34,6 @@ def test_half_of_the_blocks_leave_in_each_decision() -> None:
     assert [by_decision[at_s] for at_s in sorted(by_decision)] == [8, 4, 2, 1, 1]
 
 
-def test_equally_bad_paths_move_nothing() -> None:
-    sender = calm().run(2.0, always(FULL, FULL + 900, FULL, FULL + 400))
-    assert not sender.shifts
-
-
 def test_the_remote_is_unknown_after_16_rounds_without_answers_and_nothing_moves() -> None:
     sender = calm()
     sender.run((UNKNOWN_AFTER - 1) * 0.01, always(None, None, None, None))
@@ -51,10 +46,15 @@ def test_the_remote_is_unknown_after_16_rounds_without_answers_and_nothing_moves
     assert not sender.shifts
 
 
-def test_seven_lost_probes_in_a_row_do_not_count() -> None:
-    sender = calm()
-    sender.run(3.0, lambda now_s: (CLEAR, None if 2.0 < now_s < 2.075 else CLEAR, CLEAR, CLEAR))
-    assert not sender.shifts
+QUIET: dict[str, AnswersAt] = {
+    "equally bad paths": always(FULL, FULL + 900, FULL, FULL + 400),
+    "seven lost probes in a row": lambda now_s: (CLEAR, None if 2.0 < now_s < 2.075 else CLEAR, CLEAR, CLEAR),
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_what_moves_nothing(name: str) -> None:
+    assert not calm().run(3.0, QUIET[name]).shifts
 
 
 class Fabric:
@@ -135,7 +135,7 @@ def test_blocks_come_home_after_the_path_was_good_for_a_second() -> None:
     assert len(sender.shifts) == 32
 
 
-def test_the_wait_is_doubled_for_a_path_that_turns_bad_when_blocks_come_back() -> None:
+def test_the_wait_is_doubled_for_a_path_that_turns_bad_when_blocks_come_back_until_it_stays_good() -> None:
     sender = calm()
     waits = []
     for _ in range(8):
@@ -144,13 +144,8 @@ def test_the_wait_is_doubled_for_a_path_that_turns_bad_when_blocks_come_back() -
         waits.append(sender.verdict.paths[1].restore_s)
         sender.run(waits[-1] + 1.0, ALL_CLEAR)
     assert waits == [RESTORE_S, 2.0, 4.0, 8.0, 16.0, 32.0, MAX_RESTORE_S, MAX_RESTORE_S]
-
-
-def test_the_doubled_wait_is_reset_after_ten_good_seconds() -> None:
-    sender = calm()
-    for pause_s in (2.0, 15.0):
-        sender.run(1.0, ONE_FULL).run(pause_s, ALL_CLEAR)
-    sender.run(1.0, ONE_FULL)
+    # Ten good seconds after blocks came back, the next wait is the first one again.
+    sender.run(15.0, ALL_CLEAR).run(1.0, ONE_FULL)
     assert sender.verdict.paths[1].restore_s == RESTORE_S
 
 
@@ -255,16 +250,12 @@ def test_forged_quotes_do_not_count() -> None:
     assert search.quoted(Quote(LEAF, REMOTE, probe.source_port, probe.ident))
 
 
-def test_ports_in_use_that_share_a_path_are_reported() -> None:
+def test_ports_in_use_that_share_a_path_are_reported_and_the_others_stay() -> None:
     one, other = (port for port in PORTS if port % 4 == 0), (port for port in PORTS if port % 4 == 1)
     in_use = next(one), next(other), next(one)
     assert asked(lambda _: True, ports=in_use).same(in_use) == (in_use[2],)
-
-
-def test_ports_in_use_stay() -> None:
-    keep = PORTS[5], next(port for port in PORTS if port % 4 != PORTS[5] % 4)
-    found = asked(lambda _: True).differing(4, keep=keep)
-    assert found[:2] == keep
+    found = asked(lambda _: True).differing(4, keep=in_use[:2])
+    assert found[:2] == in_use[:2]
     assert len(set(map(spine, found))) == 4
 
 

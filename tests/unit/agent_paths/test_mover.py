@@ -161,24 +161,18 @@ def test_the_mac_of_a_router_that_was_replaced_is_learned_again() -> None:
     assert len(opened) == 2
 
 
-def test_no_socket_listens_for_a_remote_that_the_config_lacks() -> None:
-    """The socket stayed open and read every frame of the host."""
+def test_sockets_for_remotes_and_ports_that_the_config_lacks_are_closed() -> None:
+    """The socket that listened for a remote stayed open and read every frame of the host."""
     opened = _Ports()
-    macs = NextHopMacs(opened.open)
+    macs, devices = NextHopMacs(opened.open), Devices(opened.open)
     macs.find("pf0hpf", REMOTE, tunnel_port=4789)
     macs.listen()
     macs.keep(())
     macs.listen()
-    assert opened[0].is_closed
-
-
-def test_sockets_on_ports_that_the_config_lacks_are_closed() -> None:
-    opened = _Ports()
-    devices = Devices(opened.open)
     for device in ("xoar0", "xoar1"):
         devices.port(device, 0.0)
     devices.keep({"xoar1"})
-    assert [port.is_closed for port in opened] == [True, False]
+    assert [port.is_closed for port in opened] == [True, True, False]
 
 
 class _Socket:
@@ -413,10 +407,19 @@ def test_a_failed_search_does_not_keep_the_sockets_of_an_agent_open_that_ends(mo
         await mover.lookout.stop()
 
     monkeypatch.setattr(Lookout, "_run", search)
-    agent, mover, _ = _followed(
-        _tunnel("rack1", "192.168.201.1", paths=Paths(PathSelector.SOURCE_PORT, 4, Discover.TTL))
-    )
+    agent, mover, _ = _followed(replace(ONE, paths=_SOUGHT))
     asyncio.run(run_and_end())
+
+
+def test_the_times_of_searches_are_forgotten_with_their_remotes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lookout, "_new_search", lambda *_: None)
+    first, second = (replace(each, paths=_SOUGHT) for each in (ONE, TWO))
+    agent, mover, _ = _begun(first, second)
+    mover.discover("rack1/b")
+    agent.follow(_with(second))
+    agent.time_s += 1.0
+    mover._step()
+    assert (set(mover.lookout._due_s), set(mover.lookout._more_s)) == ({"rack2/b"}, set[str]())
 
 
 def test_packets_of_the_host_that_a_reflector_returns_are_counted_for_their_remote() -> None:
@@ -476,9 +479,9 @@ ONE_WAY_A_QUARTER = [0x20] * 4 + [0x24] * 4 + [0x2C] * 4 + [0x34] * 4
 
 
 @pytest.mark.usefixtures("late")
-def test_a_dead_way_back_is_left_before_the_paths_are_unknown() -> None:
-    agent, mover, _ = _followed(ONE)
-    (remote,) = mover.remotes.values()
+def test_a_dead_way_back_is_left_before_the_paths_are_unknown_and_they_are_if_none_answers() -> None:
+    agent, mover, _ = _followed(ONE, TWO)
+    remote, silent = mover.remotes.values()
     port = _Port("xoar0")
     assert [_answered_round(remote, port, ()) for _ in range(12)] == ONE_WAY_A_QUARTER[:12]
     assert not remote.record.is_silent
@@ -486,6 +489,9 @@ def test_a_dead_way_back_is_left_before_the_paths_are_unknown() -> None:
     assert [_answered_round(remote, port, (0, 1, 3)) for _ in range(9)] == [0x34] * 9
     remote.decide(None, is_paused=False, now_s=agent.time_s + 1.0)
     assert [path.state.value for path in remote.verdict.paths] == ["good", "good", "failed", "good"]
+    assert [_answered_round(silent, port, ()) for _ in range(16)] == ONE_WAY_A_QUARTER
+    assert silent.record.is_silent
+    assert _answered_round(silent, port, ()) == 0x20
 
 
 def test_a_silent_round_by_an_earlier_way_back_counts_for_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -500,25 +506,3 @@ def test_a_silent_round_by_an_earlier_way_back_counts_for_no_way(monkeypatch: py
     remote.count_rounds()
     # Four silent rounds change the way; two more were sent by the way before.
     assert (remote.record.rounds, remote.way_back.tos) == (4, 0x24)
-
-
-@pytest.mark.usefixtures("late")
-def test_a_remote_that_answers_by_no_way_is_unknown() -> None:
-    _, mover, _ = _followed(ONE)
-    (remote,) = mover.remotes.values()
-    port = _Port("xoar0")
-    assert [_answered_round(remote, port, ()) for _ in range(16)] == ONE_WAY_A_QUARTER
-    assert remote.record.is_silent
-    assert _answered_round(remote, port, ()) == 0x20
-
-
-def test_the_times_of_searches_are_forgotten_with_their_remotes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lookout, "_new_search", lambda *_: None)
-    sought = [replace(each, paths=_SOUGHT) for each in (ONE, TWO)]
-    agent, mover, _ = _begun(*sought)
-    mover.discover("rack1/b")
-    assert mover.lookout._due_s.keys() == {"rack1/b", "rack2/b"}
-    agent.follow(_with(sought[1]))
-    agent.time_s += 1.0
-    mover._step()
-    assert (set(mover.lookout._due_s), set(mover.lookout._more_s)) == ({"rack2/b"}, set[str]())
