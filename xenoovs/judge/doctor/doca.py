@@ -113,10 +113,10 @@ def check_ct_size(case: DoctorCase) -> Iterator[CheckResult]:
     if not lost:
         yield check.ok(f"{value}; {counted(other, 'megaflow')} {'with a hash' if is_off else 'with connections'}")
         return
-    what, size = ("track connections", DEFAULT_CT_SIZE) if is_off else ("hash packets for a select group", "0")
-    more = f"; {other} need it as it is, so one of both stays in software" if other else ""
+    what, size = ("connections", DEFAULT_CT_SIZE) if is_off else ("a hash for a select group", "0")
+    more = f"; it is right for {counted(other, 'other')}, so one of both stays in software" if other else ""
     fix = None if other else Fix((set_config(_CT_SIZE, size),), needs_restart=True)
-    yield check.wrong(f"{value}, but {counted(lost, 'megaflow')} {what}{more}", fix=fix)
+    yield check.wrong(f"{value}, but {counted(lost, 'megaflow')} with {what}{more}", fix=fix)
 
 
 BLUEFIELD_3, BLUEFIELD_4 = "0xa2dc", "0xa2df"

@@ -194,11 +194,9 @@ def check_tc_policy(case: DoctorCase) -> Iterator[CheckResult]:
         return
     value = database.config.get("tc-policy", "none")
     state, seen, needs_restart = _tc_policy(value, case.daemon)
-    yield check.row(
-        state,
-        seen,
-        fix=Fix((unset_config("tc-policy"),) if value == _NO_TC else (), is_safe=True, needs_restart=needs_restart),
-    )
+    commands = (unset_config("tc-policy"),) if value == _NO_TC else ()
+    fix = Fix(commands, is_safe=True, needs_restart=needs_restart) if commands or needs_restart else None
+    yield check.row(state, seen, fix=fix)
 
 
 def _tc_policy(value: str, daemon: Daemon | None) -> tuple[CheckState, str, bool]:
