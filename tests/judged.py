@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from xenoovs.compile.offloadable.check import NO_GROUPS, Offloadability, flow_topics, judge
 from xenoovs.compile.offloadable.openflow_topics import OpenFlowGroup
@@ -34,6 +35,15 @@ def check_flow(
 def assert_shown(text: str, wanted: str) -> None:
     """`wanted`: the text; `...` in it stands for any."""
     assert re.fullmatch(".*".join(map(re.escape, wanted.split("..."))), text), text
+
+
+def assert_recorded(name: str, sections: Mapping[str, str], *, update: bool) -> None:
+    """The sections are those of a file of tests/golden, each below its title; `--update-golden` records them."""
+    path = Path(__file__).parent / "golden" / name
+    text = "\n".join(f"# {title}\n{shown}\n" for title, shown in sections.items())
+    if update:
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
 
 
 def check_offload(

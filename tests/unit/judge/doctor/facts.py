@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from tests.judged import assert_shown
-from xenoovs.datapath.database import BridgeState, Controller, Database, PortState
+from xenoovs.datapath.database import BridgeState, Database, PortState
 from xenoovs.datapath.host import (
     Daemon,
     Device,
@@ -23,7 +20,8 @@ from xenoovs.datapath.host import (
 )
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.doctor.check import CheckResult, CheckState, DoctorCase, Requirements
-from xenoovs.judge.doctor.foreign_flows import ForeignCost, ForeignFlows
+from xenoovs.judge.doctor.examine import HOST_CHECKS, CheckFunction, examine
+from xenoovs.judge.doctor.foreign_flows import ForeignFlows
 from xenoovs.judge.doctor.nic import TC_MODULES
 
 PCI = "0000:03:00.0"
@@ -67,8 +65,6 @@ HOST = HostFacts(
 )
 WANTED = Requirements("ovsbr1", ("p0",), ("p1",), entries=9, foreign=ForeignFlows(others=1))
 GOOD = DoctorCase(Evidence(HOST), WANTED)
-CONTROLLER = Controller("tcp:192.0.2.1:6653", is_connected=True, role="master")
-COST = ForeignCost(packets=100, entries=9, entries_with_foreign=9, overridden=0)
 
 
 def with_host(**changes: Any) -> DoctorCase:
@@ -100,11 +96,6 @@ def with_wanted(**changes: Any) -> DoctorCase:
     return replace(GOOD, required=replace(WANTED, **changes))
 
 
-Check = Callable[[DoctorCase], Iterable[CheckResult]]
-Table = Mapping[tuple[Check, str | None], Mapping[str, tuple[DoctorCase, str]]]
-"""A check and the subject of its row (None: it has one row) -> name of a case -> the case, and the row as text."""
-
-
 def with_history(**changes: Any) -> DoctorCase:
     return with_daemon(history=replace(HISTORY, **changes))
 
@@ -114,32 +105,22 @@ def with_facts(case: DoctorCase, **changes: Any) -> DoctorCase:
     return replace(case, evidence=replace(case.evidence, host=replace(case.host, **changes)))
 
 
-def as_params(table: Table) -> list[Any]:
-    """Arguments of `assert_row` for parametrize."""
-    return [
-        pytest.param(check, subject, case, row, id=f"{check.__name__.removeprefix('check_')}: {name}")
-        for (check, subject), rows in table.items()
-        for name, (case, row) in rows.items()
-    ]
-
-
 def as_text(row: CheckResult) -> str:
-    """State, what was seen, and what fixes it: after `->` for the user, after `=>` by --fix."""
+    """State, name and subject, what was seen, and what fixes it: after `->` for the user, after `=>` by --fix."""
     fix = "" if row.fix is None or row.state is CheckState.OK else f" {'-='[row.has_safe_fix]}> {row.fix}"
-    return f"{row.state.value}: {row.seen}{fix}"
+    return f"{row.state.value} {' '.join(filter(None, [row.name, row.subject]))}: {row.seen}{fix}"
 
 
-def assert_row(check: Check, subject: str | None, case: DoctorCase, row: str) -> None:
-    assert_shown(as_text(only(check, case, subject)), row)
-
-
-def only(check: Check, case: DoctorCase, subject: str | None = None) -> CheckResult:
-    """The one row of a check, or the one about `subject`."""
-    rows = [row for row in check(case) if subject is None or row.subject == subject]
-    assert len(rows) == 1, rows
-    return rows[0]
-
-
-def states(check: Check, case: DoctorCase) -> dict[str | None, CheckState]:
-    """The state of each row by its subject."""
-    return {row.subject: row.state for row in check(case)}
+def changes_of(
+    usual: DoctorCase, cases: Mapping[str, DoctorCase], checks: Iterable[CheckFunction] = HOST_CHECKS
+) -> dict[str, str]:
+    """All rows of the usual case, and of each other one the rows that differ, and the names of those that it lacks."""
+    checks = tuple(checks)
+    before = {(row.name, row.subject): row for row in examine(usual, checks=checks)}
+    shown = {"usual": "\n".join(map(as_text, before.values()))}
+    for title, case in cases.items():
+        now = {(row.name, row.subject): row for row in examine(case, checks=checks)}
+        rows = [as_text(row) for key, row in now.items() if before.get(key) != row]
+        gone = ", ".join(" ".join(filter(None, key)) for key in before if key not in now)
+        shown[title] = "\n".join(rows + [f"no row: {gone}"] * bool(gone)) or "nothing changes"
+    return shown
