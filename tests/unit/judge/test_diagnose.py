@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from tests.unit.judge.programs import two_services
-from tests.unit.judge.why_cases import OFF, UFID, host, megaflow
-from xenoovs.datapath.host import HostFacts, OffloadHistory
+from tests.unit.judge.why_cases import UFID, host, megaflow
 from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.datapath.tc import DriverAnswer
-from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.why.diagnose import (
@@ -27,7 +25,7 @@ from xenoovs.judge.why.diagnose import (
     select_candidates,
     to_json,
 )
-from xenoovs.judge.why.reason import Cause, Likelihood, Reason, rank
+from xenoovs.judge.why.reason import Cause
 from xenoovs.openflow.flow import Flow
 from xenoovs.openflow.text import parse_flow
 
@@ -80,51 +78,9 @@ def test_megaflows_outside_all_blocks_are_selected_only_by_address_or_ufid(
     assert bool(_lineup(other, question=question).candidates) is is_asked
 
 
-UNREAD = OffloadHistory(has_started=True, tc_policy=None, providers={}, is_complete=False)
-
-
-@pytest.mark.parametrize(
-    ("seen", "cause", "likelihood"),
-    [(host(history=UNREAD), Cause.UNKNOWN, Likelihood.POSSIBLE), (host(), Cause.NOT_RETRIED, Likelihood.LIKELY)],
-    ids=["every candidate has a reason", "without a current reason it was installed too early"],
-)
-def test_a_megaflow_that_nothing_keeps_out(seen: HostFacts, cause: Cause, likelihood: Likelihood) -> None:
-    (found,) = diagnose(_lineup(megaflow("dp:ovs")), Evidence(seen, target=CommandTarget(config="my.yaml")))
-    (reason,) = found.reasons
-    assert (reason.cause, reason.likelihood) == (cause, likelihood)
-    assert reason.fix == ("xenoovs why my.yaml --reinstall",)
-
-
-def test_the_reason_of_the_datapath_comes_first() -> None:
-    remark = "match unsupported: ct_state=+new"
-    reported = parse_megaflow(
-        "ufid:43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32, recirc_id(0),in_port(p0),ipv4(src=10.0.0.1), packets:1, bytes:1, "
-        f"used:never, dp:ovs, actions:trunc(64),p1, dp-offload-info:{remark}"
-    )
-    (found,) = diagnose(_lineup(reported), Evidence(host(offload=OFF, config={})))
-    assert [reason.cause for reason in found.reasons] == [
-        Cause.REPORTED_BY_DATAPATH,
-        Cause.HW_OFFLOAD_OFF,
-        Cause.UNSUPPORTED_ACTION,
-    ]
-    assert remark in found.reasons[0].text
-
-
 def test_megaflows_of_the_same_shape_in_hardware_come_from_the_same_dump() -> None:
     (found,) = diagnose(_lineup(megaflow("offloaded:yes, dp:tc"), megaflow("dp:tc")), Evidence(host()))
     assert found.reasons[0].cause is Cause.TABLE_FULL
-
-
-def test_reasons_are_ranked_and_merged() -> None:
-    reasons = [
-        Reason(Cause.REFUSED_BY_DRIVER, Likelihood.POSSIBLE, "b", ("x",)),
-        Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.CERTAIN, "a", ("y",), ("fix",)),
-        Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.CONFIRMED, "a", ("z",)),
-    ]
-    assert rank(reasons) == (
-        Reason(Cause.HW_TC_OFFLOAD_OFF, Likelihood.CONFIRMED, "a", ("z", "y"), ("fix",)),
-        reasons[0],
-    )
 
 
 def test_megaflows_with_equal_reasons_are_one_group() -> None:
@@ -160,7 +116,7 @@ def test_bug_a_megaflow_from_before_a_change_of_flows_overrode_blocks(used: str,
         f"ufid:{UFID}, in_port(p0),eth(dst=02:00:5e:10:00:01),eth_type(0x0800),ipv4(dst=10.3.10.45,proto=17,frag=no),"
         f"udp(dst=53), packets:3, bytes:294, used:{used}, dp:tc, actions:p7"
     )
-    candidates = _lineup(old, question=MegaflowFilter(ufid=UFID)).candidates
+    candidates = _lineup(old, question=MegaflowFilter()).candidates
     assert [override.service.name for one in candidates for override in one.overrides] == overrides
 
 
@@ -217,22 +173,3 @@ def test_a_megaflow_outside_all_blocks_is_not_attributed() -> None:
 
 
 REFUSED = DriverAnswer(95, "Operation not supported", "eswitch: unsupported match key")
-
-
-@pytest.mark.parametrize(
-    ("layer", "driver", "causes"),
-    [
-        # The driver's `unsupported match key` named neither the key, nor the flow, nor a fix.
-        ("dp:tc", {UFID: REFUSED}, [Cause.REFUSED_BY_DRIVER, Cause.UNWILDCARDED]),
-        ("dp:tc", {}, [Cause.UNWILDCARDED, Cause.REFUSED_BY_DRIVER]),
-        ("dp:ovs", {}, [Cause.NOT_RETRIED, Cause.UNWILDCARDED]),
-    ],
-    ids=["beside the driver's refusal", "before a refusal without a reason", "behind what is more likely"],
-)
-def test_the_flow_that_brought_a_key_in_has_its_place_among_reasons(
-    layer: str, driver: dict[str, DriverAnswer], causes: list[Cause]
-) -> None:
-    (found,) = diagnose(_attributed([_line(layer=layer)], _Reader(TOS)), Evidence(host(), driver=driver))
-    assert [reason.cause for reason in found.reasons] == causes
-    (reason,) = (each for each in found.reasons if each.cause is Cause.UNWILDCARDED)
-    assert "ovs-ofctl --strict del-flows ovsbr1 table=0,priority=3000,udp,nw_tos=32" in reason.fix

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from xenoovs.datapath.database import BridgeState, Database, PortState
@@ -12,6 +11,7 @@ from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.evidence.command_target import CommandTarget
 from xenoovs.evidence.evidence import Evidence
 from xenoovs.judge.why.case import Case
+from xenoovs.judge.why.diagnose import Selection, diagnose
 from xenoovs.judge.why.reason import Reason
 
 UFID = "43d31ab9-4e39-4fcc-bd80-4aaf34dc5a32"
@@ -76,10 +76,15 @@ def case(found: Megaflow | None = None, *, seen: HostFacts | None = None, eviden
     return Case(found, verdict, None, replace(evidence, host=seen or evidence.host))
 
 
-def shown(reasons: Iterable[Reason]) -> str:
-    """Each reason as cause, likelihood, text, its evidence in brackets, and the commands behind an arrow."""
-    return " | ".join(
-        f"{each.cause.value}, {each.likelihood.name.lower()}: {each.text} [{'; '.join(each.evidence)}]"
-        + "".join(f" -> {command}" for command in each.fix)
-        for each in reasons
-    )
+def shown(found: Case) -> str:
+    """The reasons of its diagnosis: cause, likelihood and text, and below them the evidence, fixes and source."""
+    known = found.evidence
+    (diagnosed,) = diagnose(Selection((found,), 0, 0, known.in_hardware, layers=known.layers), known)
+    return "\n".join(map(_reason, diagnosed.reasons))
+
+
+def _reason(reason: Reason) -> str:
+    lines = [f"{reason.cause.value}, {reason.likelihood.name.lower()}: {reason.text}"]
+    lines += [f"  seen: {each}" for each in reason.evidence]
+    lines += [f"  fix: {each}" for each in reason.fix]
+    return "\n".join(lines + [f"  source: {reason.source}"] * bool(reason.source))

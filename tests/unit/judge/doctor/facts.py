@@ -108,7 +108,7 @@ def with_facts(case: DoctorCase, **changes: Any) -> DoctorCase:
 def as_text(row: CheckResult) -> str:
     """State, name and subject, what was seen, and what fixes it: after `->` for the user, after `=>` by --fix."""
     fix = "" if row.fix is None or row.state is CheckState.OK else f" {'-='[row.has_safe_fix]}> {row.fix}"
-    return f"{row.state.value} {' '.join(filter(None, [row.name, row.subject]))}: {row.seen}{fix}"
+    return f"{row.state.value} {_name(row)}: {row.seen}{fix}"
 
 
 def changes_of(
@@ -116,11 +116,16 @@ def changes_of(
 ) -> dict[str, str]:
     """All rows of the usual case, and of each other one the rows that differ, and the names of those that it lacks."""
     checks = tuple(checks)
-    before = {(row.name, row.subject): row for row in examine(usual, checks=checks)}
-    shown = {"usual": "\n".join(map(as_text, before.values()))}
+    before = examine(usual, checks=checks)
+    shown = {"usual": "\n".join(map(as_text, before))}
     for title, case in cases.items():
-        now = {(row.name, row.subject): row for row in examine(case, checks=checks)}
-        rows = [as_text(row) for key, row in now.items() if before.get(key) != row]
-        gone = ", ".join(" ".join(filter(None, key)) for key in before if key not in now)
+        now = examine(case, checks=checks)
+        names = set(map(_name, now))
+        gone = ", ".join(_name(row) for row in before if _name(row) not in names)
+        rows = [as_text(row) for row in now if row not in before]
         shown[title] = "\n".join(rows + [f"no row: {gone}"] * bool(gone)) or "nothing changes"
     return shown
+
+
+def _name(row: CheckResult) -> str:
+    return " ".join(filter(None, [row.name, row.subject]))
