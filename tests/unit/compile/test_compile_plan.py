@@ -10,10 +10,9 @@ from ipaddress import IPv4Address
 import pytest
 
 from tests.compiled import compiled, draining, observed
-from tests.flow_oracle import blocks_by_service, moved, pieces
 from tests.unit.balancer import backends, balancer, claim, program, service
 from xenoovs.compile.pipeline import Stage
-from xenoovs.compile.plan import ChangeKind, FlowChange, ServiceChange, bundle_of, plan, summarise
+from xenoovs.compile.plan import ChangeKind, ServiceChange, bundle_of, plan, summarise
 from xenoovs.compile.program import Program
 from xenoovs.compile.read import read, stage_number
 from xenoovs.decision.advance import Progress
@@ -47,23 +46,10 @@ def mods(desired: list[Flow], observed: list[Flow]) -> list[str]:
     ]
 
 
-def test_added_changed_removed_unchanged() -> None:
-    difference = plan([A, B_ELSEWHERE], [A, B, C])
-    assert (difference.added, difference.changed, difference.removed) == ((), (FlowChange(B, B_ELSEWHERE),), (C,))
-    assert (difference.unchanged, difference.flow_mods, difference.is_empty) == (1, 2, False)
-
-
 def test_flow_mods_are_counted_for_each_service() -> None:
     other = flow("priority=5,ip,reg0=0x2", cookie="cookie=0x786f010100000002")
     common = flow("priority=1,in_port=p0", cookie="cookie=0x786f010000000000", table=0)
     assert plan([A, B_ELSEWHERE, common], [A, B, C, other]).flow_mods_by_service() == {0: 1, 1: 2, 2: 1}
-
-
-def test_new_actions_are_a_modify_that_keeps_counters() -> None:
-    (mod,) = bundle_of(plan([B_ELSEWHERE], [B])).mods
-    assert render_flow_mod(mod) == (
-        "modify_strict table=1,priority=999,ip,reg0=0x1,nw_src=0.0.0.1/0.0.0.1 actions=output:p2"
-    )
 
 
 @pytest.mark.parametrize("cookie", ["cookie=0x1", "cookie=0x786e010100000001", "cookie=0x0"])
@@ -191,24 +177,6 @@ def test_a_drain_that_goes_on_or_ends_is_no_change() -> None:
         assert (change.kind, change.moved) == ((ChangeKind.SAME, NOTHING) if age_s else (ChangeKind.CHANGED, HALF))
         installed = made[-1].flows
     assert [len(each.services[0].moves) for each in made] == [1, 1, 0]
-
-
-def test_nested_rules_of_versions_before_0015_keep_their_clients() -> None:
-    """They stand in table 3: b1 has every eighth address."""
-    made = balancer(service(claim(), 7, 1))
-    (compiled_service,) = compiled(made).services
-    match = f"ip,reg0={compiled_service.service_id:#x}"
-    nested = [
-        parse_flow(f"cookie={0x786F_0103 << 32 | compiled_service.service_id:#x}, table=3, priority={text},output:p1")
-        for text in (
-            f"1000,{match} actions=mod_dl_dst:0a:00:00:00:00:00",
-            f"1003,{match},nw_src=0.0.0.5/0.0.0.7 actions=mod_dl_dst:0a:00:00:00:00:01",
-        )
-    ]
-    after = compiled(made, installed=nested).flows
-    (old,), (new,) = (blocks_by_service(flows).values() for flows in (nested, after))
-    assert moved(pieces(old), pieces(new)) == 0
-    assert set(plan(after, nested).removed) == set(nested)
 
 
 def test_a_budget_that_the_installed_blocks_exceed_gives_a_new_layout() -> None:

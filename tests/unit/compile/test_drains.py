@@ -40,21 +40,6 @@ def drain(*, drain: Drain = PIN, protocol: Protocol | None = Protocol.TCP) -> Pr
     return moving(before, pinning(1, 0, drain=drain, protocol=protocol))
 
 
-@pytest.mark.parametrize(
-    ("protocol", "priorities"),
-    [
-        (Protocol.TCP, [199, 299]),
-        (Protocol.UDP, [99]),
-        (Protocol.SCTP, [99]),
-        (Protocol.ICMP, [99]),
-        (None, [99, 199, 299]),
-    ],
-)
-def test_flows_of_each_protocol(protocol: Protocol | None, priorities: list[int]) -> None:
-    flows = drain(protocol=protocol).flows
-    assert sorted(flow.priority for flow in flows if flow.table == Stage.DRAIN.table) == priorities
-
-
 def test_a_plan_leaves_new_connections_where_they_are() -> None:
     """A plan only compares and changes nothing, however old the drain is."""
     flows = drain().flows

@@ -13,16 +13,10 @@ from tests.unit import balancer as small
 from tests.unit.balancer import claim, program, service
 from xenoovs.compile.encoding import (
     arrives,
-    bits_of,
     block_conditions,
     block_of,
     deliver,
     hop_of,
-    infer_key,
-    key_bits,
-    key_field,
-    key_match,
-    key_of,
     rule_of,
 )
 from xenoovs.compile.spread import Spread, check_spread
@@ -37,33 +31,13 @@ from xenoovs.model.next_hop import (
     Translated,
     Tunneled,
     Unchanged,
-    parse_next_hop,
 )
-from xenoovs.openflow.flow import Action, Field, Masked, match_of
+from xenoovs.openflow.flow import Action, Field, match_of
 from xenoovs.openflow.text import parse_flow, render_actions, render_match
 from xenoovs.partition.block import Block
 
 UDP = small.claim(protocol=Protocol.UDP)
 SOURCE = KeyField.SOURCE_ADDRESS
-
-
-@pytest.mark.parametrize("key", KeyField)
-@pytest.mark.parametrize("family", Family)
-def test_what_is_written_into_a_flow_is_read_out_of_it(key: KeyField, family: Family) -> None:
-    value, mask = bits_of(Block(5, 4), BlockKey(key, positions=(9, 0, 1, 2)))
-    condition = key_match(key, family, value, mask)
-    assert condition.field is key_field(key, family)
-    version = "ipv6" if family is Family.IPV6 else "ip"
-    flow = parse_flow(f"table=1, {version},{render_match(match_of([condition]))} actions=drop")
-    assert key_of(flow, key) == condition
-    assert key_bits(flow) == (value, mask)
-    assert block_of(value, mask, BlockKey(key, positions=(9, 0, 1, 2))) == Block(5, 4)
-
-
-def test_a_flow_for_all_clients() -> None:
-    flow = parse_flow("table=1, ipv6 actions=drop")
-    assert key_bits(flow) == (0, 0)
-    assert key_of(flow, SOURCE) == Masked(Field.IPV6_SRC, 0, 0)
 
 
 def test_bits_that_are_not_of_the_key_are_no_block() -> None:
@@ -85,24 +59,12 @@ def test_packets_without_ports_have_no_source_port(protocol: Protocol | None) ->
         block_conditions(of_port, Family.IPV4, rule_of(Block(1, 2), of_port.key))
 
 
-@pytest.mark.parametrize("key", KeyField)
-def test_the_key_is_inferred_from_the_masks_of_a_service_that_no_config_has(key: KeyField) -> None:
-    wanted = BlockKey(key, positions=(9, 0, 1))
-    masks = [bits_of(Block(0, depth), wanted)[1] for depth in (0, 3, 1)]
-    assert infer_key([*masks, bits_of(Block(0, 2), wanted)[1]]) == wanted
-
-
-def test_a_mask_of_nothing_is_one_of_the_address() -> None:
-    assert infer_key([0]).field is SOURCE
-
-
 HOP, SAME = Direct(Mac(2), "p1"), Unchanged("p1")
 REMOTE = IPv4Address("192.168.77.11")
 SHARED, OWN = Tunneled(Mac(2), "gnv0", REMOTE, 5001), Tunneled(Mac(2), "gnv0-c0a84d0b", REMOTE, 5001)
 SERVER = Translated(Mac(2), "p1", IPv4Address("10.3.20.11"), 8080)
 SAME_PORT = Translated(Mac(2), "p1", IPv4Address("10.3.20.11"))
 BY_PORT, BY_ADDRESS = SourcePort(50_001, "p1"), ToAddress(IPv4Address("192.168.201.1"), "p1")
-HOPS = [HOP, SAME, BY_PORT, BY_ADDRESS, SHARED, OWN, SERVER, SAME_PORT]
 
 
 def fields(**values: int) -> Callable[[Field], int]:
@@ -112,17 +74,6 @@ def fields(**values: int) -> Callable[[Field], int]:
 
 def actions_of(text: str) -> tuple[Action, ...]:
     return parse_flow(f"actions={text}").actions
-
-
-@pytest.mark.parametrize("hop", HOPS)
-@pytest.mark.parametrize("source_mac", [None, Mac(9)])
-def test_where_actions_deliver_is_read_out_of_them(hop: NextHop, source_mac: Mac | None) -> None:
-    assert hop_of(deliver(hop, source_mac)) == hop
-
-
-@pytest.mark.parametrize("hop", HOPS)
-def test_a_next_hop_is_read_from_its_text(hop: NextHop) -> None:
-    assert parse_next_hop(str(hop)) == hop
 
 
 @pytest.mark.parametrize("text", ["drop", "NORMAL", "mod_dl_dst:00:00:00:00:00:02", "resubmit(,2)"])
@@ -194,18 +145,9 @@ def spread_of(made: Service, family: Family, load: Mapping[int, int]) -> Spread:
 def test_clients_that_cover_the_space_get_the_shares_of_the_space() -> None:
     spread = spread_of(THREE, Family.IPV4, dict.fromkeys(range(1 << 16), 3))
     assert [backend.load for backend in spread.backends] == [backend.space for backend in spread.backends]
+    assert [backend.wanted for backend in spread.backends] == [Fraction(1, 2), Fraction(1, 4), Fraction(1, 4)]
     assert spread.load == 3 << 16
     assert spread.is_by_chance
-
-
-def test_one_client_is_on_one_backend() -> None:
-    spread = spread_of(THREE, Family.IPV4, {0x0A000001: 7})
-    assert sorted(backend.load for backend in spread.backends) == [0, 0, 1]
-
-
-def test_the_target_share_is_by_weight() -> None:
-    spread = spread_of(THREE, Family.IPV4, {1: 1})
-    assert [backend.wanted for backend in spread.backends] == [Fraction(1, 2), Fraction(1, 4), Fraction(1, 4)]
 
 
 def test_the_bits_of_the_config_are_judged() -> None:

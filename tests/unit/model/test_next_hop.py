@@ -14,7 +14,8 @@ from xenoovs.decision.decision import Blocks
 from xenoovs.model.address import Mac, PortRange
 from xenoovs.model.balancer import Service, claim_text
 from xenoovs.model.next_hop import (
-    MAX_VLAN,
+    MA    assert hop_of(deliver(hop, None)) == hop_of(deliver(hop, Mac(9))) == hop
+_VLAN,
     NO_TAG,
     UNKNOWN_MAC,
     Direct,
@@ -35,14 +36,19 @@ HOP = Direct(Mac(0x02005E100002), "p1")
 """A new kind of next hop is written here and nowhere else."""
 
 
-@pytest.mark.parametrize(
-    "what", ["02:00:5e:10:00:02", "unchanged", "02:00:5e:10:00:02>10.3.20.11", "02:00:5e:10:00:02>10.3.20.11:65535"]
-)
-@pytest.mark.parametrize(("tag", "vlan"), [("", None), ("+untagged", NO_TAG), ("+vlan1", 1), ("+vlan4094", MAX_VLAN)])
-def test_the_vlan_of_a_hop_is_read_back_from_its_text(what: str, tag: str, vlan: int | None) -> None:
-    hop = parse_next_hop(f"{what}{tag}@p+1")
-    assert (str(hop), vlan_of(hop)) == (f"{what}{tag}@p+1", vlan)
-    assert hop_of(deliver(hop, None)) == hop
+WHATS = ("02:00:5e:10:00:02", "unchanged", "02:00:5e:10:00:02>10.3.20.11", "02:00:5e:10:00:02>10.3.20.11:65535")
+TAGS = {"": None, "+untagged": NO_TAG, "+vlan1": 1, "+vlan4094": MA    assert hop_of(deliver(hop, None)) == hop_of(deliver(hop, Mac(9))) == hop
+_VLAN}
+TE    assert hop_of(deliver(hop, None)) == hop_of(deliver(hop, Mac(9))) == hop
+TS = {f"{what}{tag}@p+1": vlan for what in WHATS for tag, vlan in TAGS.items()}
+
+
+@pytest.mark.parametrize(("text", "vlan"), [*TE    assert hop_of(deliver(hop, None)) == hop_of(deliver(hop, Mac(9))) == hop
+TS.items(), ("50001@p+1", None), ("192.168.201.1@p+1", None)])
+def test_a_next_hop_and_its_vlan_are_read_back_from_its_text_and_from_its_actions(text: str, vlan: int | None) -> None:
+    hop = parse_next_hop(text)
+    assert (str(hop), vlan_of(hop)) == (text, vlan)
+    assert hop_of(deliver(hop, None)) == hop_of(deliver(hop, Mac(9))) == hop
 
 
 @pytest.mark.parametrize(
