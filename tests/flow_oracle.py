@@ -6,7 +6,7 @@ A second reading of what flows mean, to check the one of the product against.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -76,17 +76,16 @@ def _by_service(flows: Iterable[Flow]) -> dict[int, list[Flow]]:
 
 
 def pieces(flows: Iterable[Flow]) -> tuple[Piece, ...]:
-    """Disjoint pieces of the key space of one service; of two IP families the first stands for both."""
+    """The pieces of the key space of one service, which are disjoint; of two IP families the first stands for both."""
     by_family = defaultdict[int, list[Flow]](list)
     for flow in flows:
         dl_type = flow.match.get(Field.DL_TYPE)
         if dl_type is not None:
             by_family[dl_type.value].append(flow)
     first = by_family[min(by_family)] if by_family else []
-    rules = sorted(((flow.priority, *key_bits(flow), hop_of(flow.actions)) for flow in first), key=lambda r: -r[0])
-    made = tuple(Piece(value, mask, hop) for _, value, mask, hop in rules)
-    if any(one.meets(other) for one, other in combinations(made, 2)):
-        return tuple(_resolve_overlaps(made, value=0, mask=0))
+    ordered = sorted(first, key=lambda flow: -flow.priority)
+    made = tuple(Piece(*key_bits(flow), hop_of(flow.actions)) for flow in ordered)
+    assert not any(one.meets(other) for one, other in combinations(made, 2)), "blocks overlap"
     return made
 
 
@@ -108,24 +107,3 @@ def moved(before: Iterable[Piece], after: Iterable[Piece]) -> Fraction:
             same = (other for other in now if other.hop == piece.hop and other.meets(piece))
             found += piece.size - sum(Fraction(1, 1 << (piece.mask | other.mask).bit_count()) for other in same)
     return found
-
-
-def _resolve_overlaps(rules: Sequence[Piece], *, value: int, mask: int) -> Iterator[Piece]:
-    """Disjoint pieces of the space under (value, mask) for overlapping rules by falling priority.
-
-    The space is halved at the bit that most rules look at, until its first rule holds for all of it.
-    """
-    if not rules:
-        return
-    free = rules[0].mask & ~mask
-    if not free:
-        yield Piece(value, mask, rules[0].hop)
-        return
-    bit = max(_bits_of(free), key=lambda bit: sum(bool(rule.mask & bit) for rule in rules))
-    for side in (0, bit):
-        inside = [rule for rule in rules if not rule.mask & bit or rule.value & bit == side]
-        yield from _resolve_overlaps(inside, value=value | side, mask=mask | bit)
-
-
-def _bits_of(mask: int) -> list[int]:
-    return [1 << position for position in range(mask.bit_length()) if mask >> position & 1]

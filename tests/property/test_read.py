@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compiled import observed
-from tests.flow_oracle import blocks_by_service, moved, pieces, shares
+from tests.flow_oracle import blocks_by_service, pieces
 from tests.property.decisions import OFPORTS, decided
 from tests.property.rules import BITS, UNITS, nested_rules, owners, rules
 from tests.strategies import NESTED, balancers
@@ -75,9 +73,10 @@ def damaged(draw: st.DrawFn) -> tuple[Balancer, list[Flow]]:
 
 @given(damaged())
 def test_both_readers_agree_on_a_damaged_table(case: tuple[Balancer, list[Flow]]) -> None:
-    """Where one IP version has lost flows, those of the other give the owners of the clients."""
+    """Where one IP version has lost flows, those of the other give the owners of the clients, in any order."""
     balancer, flows = case
-    decision, _ = read(observed(flows), balancer)
+    decision, transition = read(observed(flows), balancer)
+    assert read(observed(reversed(flows)), balancer) == (decision, transition)
     ids = service_ids(service.claim for service in balancer.services)
     blocks = blocks_by_service(flows)
     for service in balancer.services:
@@ -89,12 +88,6 @@ def test_both_readers_agree_on_a_damaged_table(case: tuple[Balancer, list[Flow]]
             for piece in pieces(flow for flow in blocks.get(ids[service.claim], []) if is_of(flow, family))
         ]
         assert active.renamed({name: str(hop) for name, hop in hops.items()}) == Blocks.of(rows)
-
-
-@given(damaged())
-def test_the_order_of_flows_does_not_matter(case: tuple[Balancer, list[Flow]]) -> None:
-    balancer, flows = case
-    assert read(observed(flows), balancer) == read(observed(reversed(flows)), balancer)
 
 
 @st.composite
@@ -116,26 +109,3 @@ def test_moves_never_overlap_and_each_has_a_new_owner(case: tuple[Balancer, list
         cut = list(split(found.active, moves))
         assert {move for _, _, move in cut} - {None} == set(moves)
         assert Blocks.of((block, owner) for block, owner, _ in cut) == found.active
-
-
-@given(rules() | nested_rules())
-def test_shares_are_those_of_all_addresses(flows: tuple[Flow, ...]) -> None:
-    counts = Counter(mac for mac in owners(flows) if mac is not None)
-    wanted = {Direct(Mac(mac), "p1"): Fraction(count, len(UNITS)) for mac, count in counts.items()}
-    assert shares(pieces(flows)) == wanted
-
-
-@given(rules() | nested_rules())
-def test_pieces_are_disjoint(flows: tuple[Flow, ...]) -> None:
-    parts = pieces(flows)
-    for unit in UNITS:
-        assert sum(unit & piece.mask == piece.value for piece in parts) <= 1
-
-
-@given(rules() | nested_rules(), rules() | nested_rules())
-def test_moved_counts_clients_that_had_a_destination_and_get_another(
-    before: tuple[Flow, ...], after: tuple[Flow, ...]
-) -> None:
-    pairs = zip(owners(before), owners(after), strict=True)
-    wanted = sum(old is not None and old != new for old, new in pairs)
-    assert moved(pieces(before), pieces(after)) == Fraction(wanted, len(UNITS))

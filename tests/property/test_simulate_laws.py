@@ -9,16 +9,14 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.predicted import predict_megaflows
-from tests.property.programs import balance_flows, random_blocks, random_packets, random_program
+from tests.property.programs import random_packets, random_program
 from tests.strategies import share
 from xenoovs.decision.decision import Blocks
 from xenoovs.judge.simulate.megaflows import PredictedMegaflow, pipeline_of
 from xenoovs.judge.simulate.walk import Headers, headers_of, tables_of
 from xenoovs.measure.design_flows import nested_rules
 from xenoovs.model.packet import Packet
-from xenoovs.openflow.flow import Field, Flow
-from xenoovs.openflow.text import parse_flow
+from xenoovs.openflow.flow import Field
 from xenoovs.partition.block import Block
 
 _SEEDS = st.integers(0, 2**32)
@@ -28,22 +26,14 @@ _FREE = (*_ETHERNET, *_IPV4, *_IPV6, Field.TP_SRC, Field.TP_DST)
 
 @given(_SEEDS)
 @share(0.4)
-def test_the_classifier_finds_a_flow_of_the_priority_that_the_tables_mean(seed: int) -> None:
+def test_every_packet_of_a_megaflow_has_that_megaflow_and_the_flows_that_the_tables_mean(seed: int) -> None:
     random = Random(seed)
     flows = random_program(random)
     tables, pipeline = tables_of(flows), pipeline_of(flows)
     for packet in random_packets(random, count=20):
-        met, meant = pipeline.predict(packet)[1].flows, tables.run(packet).flows
-        assert [(flow.table, flow.priority) for flow in met] == [(flow.table, flow.priority) for flow in meant]
-
-
-@given(_SEEDS)
-@share(0.4)
-def test_every_packet_of_a_megaflow_has_that_megaflow(seed: int) -> None:
-    random = Random(seed)
-    pipeline = pipeline_of(random_program(random))
-    for packet in random_packets(random, count=20):
         megaflow, outcome = pipeline.predict(packet)
+        met, meant = outcome.flows, tables.run(packet).flows
+        assert [(flow.table, flow.priority) for flow in met] == [(flow.table, flow.priority) for flow in meant]
         other = _vary_outside(megaflow, packet, random)
         assert pipeline.predict(other)[0].match == megaflow.match
         assert pipeline.predict(other)[1].flows == outcome.flows
@@ -57,32 +47,6 @@ def _vary_outside(megaflow: PredictedMegaflow, packet: Packet, random: Random) -
             noise = random.getrandbits(field.width) & ~masks.get(field, 0)
             headers = headers.with_value(field, headers.get(field) ^ noise)
     return headers
-
-
-@given(_SEEDS, st.integers(1, 5))
-@share(0.4)
-def test_disjoint_blocks_with_falling_priorities_have_one_megaflow_each(seed: int, services: int) -> None:
-    random = Random(seed)
-    blocks = [random_blocks(random, max_depth=8) for _ in range(services)]
-    texts = [
-        flow
-        for identity, listed in enumerate(blocks, start=1)
-        for flow in balance_flows(identity, listed, positions=random.sample(range(32), 8))
-    ]
-    texts += [
-        f"table=0, priority=10,ip,in_port=p0,nw_dst=10.0.0.{i} actions=load:{i:#x}->NXM_NX_REG0[],resubmit(,1)"
-        for i in range(1, services + 1)
-    ]
-    flows = [parse_flow(text) for text in texts]
-    packets = [_packet(flow, service) for flow in flows for service in range(1, services + 1) if flow.table == 1]
-    assert len(predict_megaflows(flows, packets)) == sum(map(len, blocks))
-
-
-def _packet(flow: Flow, service: int) -> Headers:
-    """A packet to a service whose source is in the block of a flow, so that all blocks see one."""
-    source = flow.match.get(Field.NW_SRC)
-    values = {Field.DL_TYPE: 0x0800, Field.NW_PROTO: 17, Field.NW_DST: 0x0A000000 | service}
-    return Headers("p0", {**values, Field.NW_SRC: source.value if source else 0})
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=16, max_size=16))
