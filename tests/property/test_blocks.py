@@ -32,24 +32,16 @@ def owners_of(rows: Rows) -> list[Owner | None]:
 
 
 @given(some_rows)
-def test_of_blocks_that_overlap_the_last_one_has_the_client(rows: Rows) -> None:
-    assert owners_of(Blocks.of(rows).rows) == owners_of(rows)
-
-
-@given(some_rows, some_rows)
-def test_equal_are_those_that_send_every_client_to_the_same_owner(one: Rows, other: Rows) -> None:
-    assert (Blocks.of(one) == Blocks.of(other)) == (owners_of(one) == owners_of(other))
-
-
-@given(some_rows)
-def test_rows_are_prefix_free_sorted_and_as_few_as_can_be(rows: Rows) -> None:
+def test_the_last_of_blocks_that_overlap_has_the_client_and_rows_are_prefix_free_sorted_and_as_few_as_can_be(
+    rows: Rows,
+) -> None:
+    """So those are equal that send every client to the same owner."""
     found = Blocks.of(rows)
+    assert owners_of(found.rows) == owners_of(rows)
     assert list(found.rows) == sorted(found.rows, key=lambda row: (row[0].depth, row[0].value))
     assert all(sum(block.contains(client) for block, _ in found.rows) <= 1 for client in CLIENTS)
     by_block = dict(found.rows)
-    for block, owner in found.rows:
-        if block.depth:
-            assert by_block.get(block.buddy()) != owner
+    assert all(by_block.get(block.buddy()) != owner for block, owner in found.rows if block.depth)
 
 
 @given(some_rows)
@@ -146,17 +138,16 @@ def test_shifts_are_counts_of_clients(one: ServiceDecision, other: ServiceDecisi
     assert {(shift.old, shift.new): shift.share for shift in found} == counted
     assert [shift.share for shift in found] == sorted((shift.share for shift in found), reverse=True)
     assert moved(one, other) == sum((n for (old, _), n in counted.items() if old is not None), Fraction(0))
-    (difference,) = compare(Decision.of({1: one}), Decision.of({1: other}))
+    decision = Decision.of({1: one})
+    (difference,) = compare(decision, Decision.of({1: other}))
     assert (difference.share, difference.shifts) == (sum(counted.values(), Fraction(0)), found)
-
-
-@given(service_decisions())
-def test_a_service_that_one_decision_lacks_differs_for_all_clients(service: ServiceDecision) -> None:
-    decision = Decision.of({1: service})
+    # A service that one of them lacks differs for all clients.
     ((gone,), (new,)) = compare(decision, Decision()), compare(Decision(), decision)
     assert gone.share == new.share == 1
-    assert {shift.old: shift.share for shift in gone.shifts} == service.active.shares()
-    assert {shift.new: shift.share for shift in new.shifts} == service.active.shares()
+    shares = one.active.shares()
+    assert (
+        {shift.old: shift.share for shift in gone.shifts} == {shift.new: shift.share for shift in new.shifts} == shares
+    )
 
 
 @given(service_decisions())

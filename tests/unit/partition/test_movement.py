@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from scripts.movement import LIKE, UNLIKE, at_price
+from scripts.movement import LIKE, UNLIKE
 from scripts.movement_streams import CONFIG, Kind, Step, measure, measure_health
-from xenoovs.partition.block import Assignment, moved
+from xenoovs.partition.block import moved
 from xenoovs.partition.change import Goal, start, update
 from xenoovs.partition.solve import partition
 
@@ -80,19 +80,3 @@ def test_backends_that_leave_one_after_the_other_leave_no_more_blocks_than_the_c
         counts.append(len(live.blocks))
     assert counts[-1] == 1
     assert any(later < earlier for earlier, later in pairwise(counts))
-
-
-def test_a_price_chooses_another_point_between_movement_and_blocks() -> None:
-    default = measure(UNLIKE, TOLERANCES[1], seeds=SEEDS, events=40)
-    cost = measure(UNLIKE, TOLERANCES[1], seeds=SEEDS, events=40, change=at_price(Fraction(1, 4)))
-    assert default.movement() < cost.movement() <= Fraction(135, 100)
-    assert cost.mean_blocks <= Fraction(140, 100) < default.mean_blocks
-
-
-def test_a_fresh_optimum_would_move_most_clients() -> None:
-    def afresh(_: Assignment, goal: Goal, __: object) -> Assignment:
-        return partition(goal.weights, tolerance=goal.tolerance).assignment
-
-    cost = measure(UNLIKE, TOLERANCES[1], seeds=SEEDS, events=40, change=afresh)
-    assert cost.movement() > 4
-    assert cost.mean_blocks == 1
