@@ -52,10 +52,8 @@ def after(before: Advertised, *percents: int) -> Advertised:
 
 @given(st.integers(10, 100), st.lists(st.integers(-9, 9), max_size=30))
 def test_a_load_that_changes_a_little_changes_no_weight(start: int, steps: list[int]) -> None:
-    first = after(UNADVERTISED, start)
-    assert first.part == Fraction(start, 100)
     noise = [percent for step in steps if (percent := start + step) not in (0, 100)]
-    assert after(first, *noise).part == first.part
+    assert after(UNADVERTISED, start, *noise).part == Fraction(start, 100)
 
 
 @given(st.lists(PERCENTS, min_size=1, max_size=20), PERCENTS)
@@ -67,12 +65,8 @@ def test_a_lasting_load_takes_effect_almost_completely(history: list[int], last:
 
 @given(PERCENTS.filter(bool), PERCENTS.filter(bool), st.integers(1, 20))
 def test_a_load_that_goes_to_and_fro_moves_clients_once_at_most(low: int, high: int, times: int) -> None:
-    weights = []
-    found = UNADVERTISED
-    for percent in [low, high] * times:
-        found = after(found, percent)
-        weights.append(found.part)
-    assert len({*weights}) == 1
+    loads = [low, high] * times
+    assert len({after(UNADVERTISED, *loads[:count]).part for count in range(1, len(loads) + 1)}) == 1
 
 
 @given(st.lists(st.lists(WORDS, max_size=3, unique=True).map(" ".join), max_size=12))
@@ -107,45 +101,34 @@ def overrides(weights: list[int], chosen: dict[int, int]) -> tuple[Override, ...
     )
 
 
-@given(Weights, Weights, Chosen, st.booleans())
-def test_exactly_the_changed_keys_end(old: list[int], new: list[int], chosen: dict[int, int], knows_old: bool) -> None:
-    """So without a change all stay, a second time changes nothing, and keys are independent."""
-    before = overrides(old, chosen)
-    merged = merge(before, of(new), old=of(old) if knows_old else None)
-    assert merged.remaining == tuple(o for o in before if old[int(o.backend[1:])] == new[int(o.backend[1:])])
-    assert {ended.override for ended in merged.ended} == set(before) - set(merged.remaining)
+@given(Weights, Weights, Chosen, st.permutations(range(BACKENDS)), st.data())
+def test_exactly_the_changed_keys_end_whatever_the_order_and_the_names(
+    old: list[int], new: list[int], chosen: dict[int, int], order: list[int], data: st.DataObject
+) -> None:
+    """A backend that is removed takes its override along. Maintenance stays, with the weight of the new config."""
+    is_away, before = data.draw(st.booleans()), overrides(old, chosen)
+    if is_away:
+        before = tuple(replace(one, weight=one.configured, is_maintenance=True) for one in before)
+    left = order[: data.draw(st.integers(1, BACKENDS))]
+    (service,) = of(new).services
+    renamed = tuple(replace(service.backends[i], name=f"new{i}") for i in left)
+    changed = replace(of(new), services=(replace(service, name="other", backends=renamed),))
+    merged = merge(before, changed, old=of(old))
+    stays = {i for i in chosen if i in left and (is_away or old[i] == new[i])}
+    assert {(o.service, o.backend, o.weight) for o in merged.remaining} == {
+        ("other", f"new{i}", Fraction(new[i] if is_away else chosen[i])) for i in stays
+    }
+    assert {ended.override.backend for ended in merged.ended} == {f"b{i}" for i in {*chosen} - stays}
 
 
 @given(Weights, Weights, Chosen)
-def test_maintenance_stays_and_has_the_weight_of_the_new_config(
+def test_without_the_old_config_weights_that_differ_from_those_of_then_end(
     old: list[int], new: list[int], chosen: dict[int, int]
 ) -> None:
-    before = tuple(replace(one, weight=one.configured, is_maintenance=True) for one in overrides(old, chosen))
-    merged = merge(before, of(new), old=of(old))
-    assert merged.ended == ()
-    assert [one.weight for one in merged.remaining] == [new[int(one.backend[1:])] for one in before]
-
-
-@given(Weights, Chosen, st.permutations(range(BACKENDS)))
-def test_order_and_names_are_no_change(weights: list[int], chosen: dict[int, int], order: list[int]) -> None:
-    old = of(weights)
-    (service,) = old.services
-    renamed = tuple(replace(service.backends[i], name=f"new{i}") for i in order)
-    new = replace(old, services=(replace(service, name="other", backends=renamed),))
-    merged = merge(overrides(weights, chosen), new, old=old)
-    assert {(o.service, o.backend, o.weight) for o in merged.remaining} == {
-        ("other", f"new{i}", Fraction(weight)) for i, weight in chosen.items()
-    }
-
-
-@given(Weights, Chosen, st.integers(0, BACKENDS - 1))
-def test_a_removed_backend_takes_its_override_along(weights: list[int], chosen: dict[int, int], gone: int) -> None:
-    old = of(weights)
-    (service,) = old.services
-    left = tuple(backend for backend in service.backends if backend.name != f"b{gone}")
-    new = replace(old, services=(replace(service, backends=left),))
-    merged = merge(overrides(weights, chosen), new, old=old)
-    assert [ended.override.backend for ended in merged.ended] == ([f"b{gone}"] if gone in chosen else [])
+    before = overrides(old, chosen)
+    merged = merge(before, of(new), old=None)
+    assert merged.remaining == tuple(o for o in before if old[int(o.backend[1:])] == new[int(o.backend[1:])])
+    assert {ended.override for ended in merged.ended} == set(before) - set(merged.remaining)
 
 
 KINDS = (BackendRequest, WeightRequest, EmptyRequest)

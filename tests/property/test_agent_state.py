@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from ipaddress import IPv4Address
@@ -129,17 +129,16 @@ def test_the_same_events_lead_to_the_same_state_whatever_is_queried_between(data
 
 
 @given(st.data())
-def test_results_of_checks_that_the_config_does_not_have_are_ignored(data: st.DataObject) -> None:
+def test_a_second_tick_and_results_of_checks_that_the_config_does_not_have_change_nothing(data: st.DataObject) -> None:
+    """And a backend in maintenance is not probed."""
     for state, _, now_s in history(data):
         result = ProbeResult(ok=data.draw(st.booleans()), latency_s=0.0, reason="")
         assert step(state, Probed(FOREIGN, result, sent_s=now_s), now_s) == (state, ())
-
-
-@given(st.data())
-def test_a_second_tick_changes_nothing(data: st.DataObject) -> None:
-    for state, _, now_s in history(data):
         once = after(state, Tick(), now_s=now_s)
         assert after(once, Tick(), now_s=now_s) == once
+        out = in_maintenance(state.runtime.overrides)
+        away = {(service, name) for service, names in out.items() for name in names}
+        assert not away & {*state.tracker.checks.by_backend}
 
 
 @given(st.data())
@@ -175,23 +174,11 @@ def test_what_is_over_ends_with_the_round_and_maintenance_has_no_clients(data: s
         assert not now.is_due(now_s)
         out = in_maintenance(now.runtime.overrides)
         assert all(names <= now.ejected[service] for service, names in out.items())
-        assert set(now.runtime.overrides) <= {*state.runtime.overrides, *unending(state.runtime.overrides)}
+        unending = {replace(override, until_s=None) for override in state.runtime.overrides}
+        assert set(now.runtime.overrides) <= {*state.runtime.overrides, *unending}
         # The end of an override leaves no service without a weight.
         try:
             desired_state(state, now_s)
         except CompileError:
             continue
         desired_state(now, now_s)
-
-
-def unending(overrides: Iterable[Override]) -> set[Override]:
-    return {replace(override, until_s=None) for override in overrides}
-
-
-@given(st.data())
-def test_a_backend_in_maintenance_is_not_probed(data: st.DataObject) -> None:
-    for state, _, _ in history(data):
-        out = in_maintenance(state.runtime.overrides)
-        assert not {(service, name) for service, names in out.items() for name in names} & {
-            *state.tracker.checks.by_backend
-        }
