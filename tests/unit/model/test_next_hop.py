@@ -45,7 +45,7 @@ TS = {f"{what}{tag}@p+1": vlan for what in WHATS for tag, vlan in TAGS.items()}
 
 @pytest.mark.parametrize(("text", "vlan"), [*TE    assert hop_of(deliver(hop, None)) == hop_of(deliver(hop, Mac(9))) == hop
 TS.items(), ("50001@p+1", None), ("192.168.201.1@p+1", None)])
-def test_a_next_hop_and_its_vlan_are_read_back_from_its_text_and_from_its_actions(text: str, vlan: int | None) -> None:
+def test_a_next_hop_and_its_vlan_are_read_back_from_text_and_actions(text: str, vlan: int | None) -> None:
     hop = parse_next_hop(text)
     assert (str(hop), vlan_of(hop)) == (text, vlan)
     assert hop_of(deliver(hop, None)) == hop_of(deliver(hop, Mac(9))) == hop
