@@ -216,6 +216,8 @@ def test_a_roll_out_ends_current_or_refused_wherever_its_controller_is_killed(
         after = fleet_support.committed(view, taken)
         assert ("refused" in kinds(after)) is (failing in begun)
         installed = {name: installed_by(view, name) for name in names}
+        if override_of is None:
+            assert installed == {name: installed_by(at_once if name in begun else before, name) for name in names}
         if "rolling" not in kinds(after) and "refused" not in kinds(after):
             assert all(installed_by(after, name) == blocks for name, blocks in installed.items())
         view = after
@@ -229,7 +231,10 @@ def test_a_roll_out_ends_current_or_refused_wherever_its_controller_is_killed(
 
 
 def installed_by(view: FleetView, dpu: str) -> dict[str, object]:
-    return {name: (each.config, each.active) for name, each in view.of_dpu(dpu).services.items()}
+    own = view.of_dpu(dpu)
+    # An agent saves that, and reads it when it boots without the store.
+    assert own.of_dpu(dpu) == own
+    return {name: (each.config, each.active) for name, each in own.services.items()}
 
 
 LOCALS = [NEUTRAL, NEUTRAL.replace("egress: egress", "egress: p1"), "version: 1\nswitch: {ingress: p0, egress: p0}\n"]

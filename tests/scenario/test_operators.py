@@ -2,11 +2,12 @@
 
 DPUs install what is stored at once, and report it. Who waits moves the clock. Keys of a step: `run` (a command, whose
 status, 0 without `exit`, and texts of its output, `says`, must be true), `report` (what DPUs report from then on, by
-name: columns of their reports, of which `down` names backends), `dies` (DPUs that report no more), `edit` (texts of
-`probed.yaml`, and what `edited.yaml` has instead), `off_s` (how far the clock of the host is ahead), `controller`
-(`killed`: another one takes over), and what must be true then: `wave`, `state` (of the newest config), `begun` (DPUs
-that have what is rolled out), `history` (the newest actions), `frozen` (roles of operators so far), `owners` (backends
-with clients). `more.yaml` is the config of the fleet with one backend more, `weights.yaml` that with other weights,
+name: columns of their reports, of which `down` names backends), `dies` (DPUs that report no more), `unread` (whether
+the controller can read no reports), `edit` (texts of `probed.yaml`, and what `edited.yaml` has instead), `off_s` (how
+far the clock of the host is ahead), `controller` (`killed`: another one takes over), and what must be true then:
+`wave`, `state` (of the newest config), `begun` (DPUs that have what is rolled out), `history` (the newest actions),
+`frozen` (roles of operators so far), `owners` (backends with clients), `has` (percent of the clients by DPU and
+backend). `more.yaml` is the config of the fleet with one backend more, `weights.yaml` that with other weights,
 `probed.yaml` and `heavier.yaml` those with health checks, `pinned.yaml` that with a drain, `mail.yaml` that with health
 checks and one service more, `sites.yaml` that with a backend at each of two sites, `elsewhere.yaml` the same with
 another VIP.
@@ -80,7 +81,7 @@ class World:
         self._steps: Iterator[dict[str, Any]] = iter(scenario["steps"])
         self._next: dict[str, Any] | None = next(self._steps)
         self._reports, self._last = dict[str, dict[str, Any]](), dict[str, DpuStatus]()
-        self._turns, self._frozen = 0, list[bool]()
+        self._turns, self._frozen, self._unread = 0, list[bool](), False
         self.now_s = self.off_s = 0.0
         self._controller = self._started()
 
@@ -112,7 +113,10 @@ class World:
             self.sleep(TICK_S)
         return self._view
 
-    def statuses(self) -> dict[str, DpuStatus]:
+    def statuses(self) -> dict[str, DpuStatus] | None:
+        return None if self._unread else self._statuses()
+
+    def _statuses(self) -> dict[str, DpuStatus]:
         at, seen_ms = self._view.generation, int((NOW_S + self.now_s) * 1000)
         status = DpuStatus("", applied=at, sampled=at, voted=at, seen_ms=seen_ms)
         found = {name: replace(status, name=name, **self._reports.get(name, {})) for name in self._view.dpus}
@@ -153,7 +157,8 @@ class World:
     def _do(self, step: dict[str, Any]) -> None:
         self.off_s = step.get("off_s", self.off_s)
         self._reports |= step.get("report", {})
-        self._last |= {name: self.statuses()[name] for name in step.get("dies", ())}
+        self._last |= {name: self._statuses()[name] for name in step.get("dies", ())}
+        self._unread = step.get("unread", self._unread)
         if "edit" in step:
             text = CONFIGS["probed.yaml"]
             for old, new in step["edit"].items():
@@ -179,6 +184,7 @@ class World:
             "history": [each.text for _, each in sorted(view.actions.items(), reverse=True)],
             "frozen": self._frozen,
             "owners": sorted({owner for each in view.services.values() for owner in each.active.owners}),
+            "has": {dpu: _shares(view.of_dpu(dpu)) for dpu in step.get("has", ())},
         }
         for key in shown.keys() & step.keys():
             found = shown[key][: len(step[key])] if key == "history" else shown[key]
@@ -199,6 +205,10 @@ class World:
             if (row.service, ", ".join(sorted(row.groups)) or "all") == (service, groups)
         )
         return percent(row.active.shares().get(backend, Fraction(0)))
+
+
+def _shares(view: FleetView) -> dict[str, int]:
+    return {name: round(100 * share) for each in view.services.values() for name, share in each.active.shares().items()}
 
 
 @pytest.mark.parametrize("file", SCENARIOS, ids=lambda file: file.stem)

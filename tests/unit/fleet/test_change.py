@@ -11,67 +11,25 @@ from types import SimpleNamespace
 import pytest
 
 from tests.command_line import SMALL_CONFIG
-from tests.fleet_support import EMPTY, MORE, committed, given, overridden, settled
+from tests.fleet_support import EMPTY, committed, given, settled
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import ConfigError, FleetRefused
 from xenoovs.fleet.commands.change import _read as read_text_of
 from xenoovs.fleet.history import MAX_COMMENT, MAX_ENTRIES, history, oldest_entries, with_entry
-from xenoovs.fleet.plan import MAX_INTENTS, ViewReader, next_change, parse_intent, with_override
+from xenoovs.fleet.plan import MAX_INTENTS, ViewReader, concerned, next_change, parse_intent, with_intent, with_override
 from xenoovs.model.include import MAX_SIZE_BYTES
+from xenoovs.model.load import parse_config
 from xenoovs.partition.block import Block
-from xenoovs.store.view import Action, Changes, Dpu, FleetView, IntentState
+from xenoovs.store.view import Action, Changes, Dpu, IntentState
 
 
-def states(view: FleetView) -> dict[int, str]:
-    return {number: intent.state.value for number, intent in view.intents.items()}
-
-
-def drained(view: FleetView, backend: str = "fips2") -> FleetView:
-    return settled(overridden(view, ("dns", backend)))
-
-
-def test_an_empty_fleet_needs_nothing() -> None:
-    assert next_change(EMPTY).is_empty
-
-
-def test_an_intent_becomes_services_with_blocks_and_is_current() -> None:
-    view = settled(given(EMPTY, SMALL_CONFIG))
-    (dns,) = view.services.values()
-    assert dns.active == dns.home
-    assert dns.active.shares() == {"fips2": Fraction(11, 16), "fips3": Fraction(5, 16)}
-    assert (view.intent, states(view), view.generation) == (1, {1: "current"}, 2)
-
-
-def test_a_wrong_intent_is_refused_and_the_one_before_stays() -> None:
-    view = settled(given(EMPTY, SMALL_CONFIG))
-    after = settled(given(view, SMALL_CONFIG.replace("weight: 30", "weight: no")))
-    assert (after.intent, states(after)) == (1, {1: "current", 2: "refused"})
-    assert after.services == view.services
+@pytest.mark.parametrize("state", [IntentState.STAGED, IntentState.ROLLING])
+def test_a_wrong_intent_is_refused_and_the_one_before_stays(state: IntentState) -> None:
+    view = settled(given(replace(EMPTY, dpus={"dpu1": Dpu("dpu1", frozenset(), wave=1)}), SMALL_CONFIG))
+    after = settled(given(view, SMALL_CONFIG.replace("weight: 30", "weight: no"), state))
+    assert (after.intent, after.wave, after.services) == (1, 0, view.services)
+    assert (after.intents[1].state, after.intents[2].state) == (IntentState.CURRENT, IntentState.REFUSED)
     assert "is not a number" in after.intents[2].comment
-
-
-def test_a_drain_takes_all_clients_and_the_config_ends_it() -> None:
-    view = drained(settled(given(EMPTY, SMALL_CONFIG)))
-    assert view.services["dns"].active.owners == {"fips3"}
-    assert settled(view) == view
-    same = settled(given(view, MORE))
-    assert same.services["dns"].active.owners == {"fips3", "fips4"}
-    other = settled(given(view, SMALL_CONFIG.replace("weight: 70", "weight: 50")))
-    assert not other.overrides
-    assert other.services["dns"].active.owners == {"fips2", "fips3"}
-
-
-def test_the_last_backend_is_not_drained_and_unknown_ones_are_named() -> None:
-    view = drained(settled(given(EMPTY, SMALL_CONFIG)))
-    for name, reason in (
-        (("dns", "fips3"), "every backend with a weight would be drained"),
-        (("dns", "fips4"), r"no backend fips4; it has fips2, fips3 \(did you mean fips3\?\)"),
-        (("dsn", "fips3"), r"no service dsn; it has dns \(did you mean dns\?\)"),
-    ):
-        with pytest.raises(FleetRefused, match=reason):
-            with_override(view, name, Fraction(0), author="", now_ms=0)
-    with pytest.raises(FleetRefused, match="has no override"):
-        with_override(view, ("dns", "fips3"), None, author="", now_ms=0)
 
 
 def test_a_service_whose_row_is_damaged_is_written_again() -> None:
@@ -132,6 +90,9 @@ def test_bug_a_dpu_whose_switch_fails_over_alone_had_votes_that_move_other_clien
         assert balancer.uplinks.buckets == buckets
 
 
+HOST = "tunnels: [{name: h, local: 192.0.2.1, host_port: p2, remotes: [{name: b, address: 192.0.2.2}]}]\nservices:"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -140,19 +101,14 @@ def test_bug_a_dpu_whose_switch_fails_over_alone_had_votes_that_move_other_clien
         ("egress: gnv0", "egress: gnv1", "far is behind no tunnel; name one as `egress`, such as gnv0"),
         ("protocol: udp", "protocol: udp\n    mode: nat", "through which there is no NAT"),
         ("type: geneve", "type: geneve, host_port: p2", "remotes: this key is required"),
+        (TUNNELED, SMALL_CONFIG.replace("services:", HOST), "tunnels of hosts .* belong to each DPU"),
+        (TUNNELED, SMALL_CONFIG + "announce: {bgp: frr}\n", "`announce` belongs to each DPU"),
     ],
 )
-def test_mistakes_of_tunnels_are_found_before_any_dpu_reads_them(old: str, new: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_mistakes_are_found_before_any_dpu_reads_them(old: str, new: str, message: str) -> None:
+    assert old in TUNNELED
+    with pytest.raises((ConfigError, FleetRefused), match=message):
         parse_intent(TUNNELED.replace(old, new), file="my.yaml")
-
-
-def test_tunnels_of_hosts_and_announcements_are_of_each_dpu() -> None:
-    host = "tunnels: [{name: h, local: 192.0.2.1, host_port: p2, remotes: [{name: b, address: 192.0.2.2}]}]\n"
-    with pytest.raises(FleetRefused, match=r"tunnels of hosts .* belong to each DPU"):
-        parse_intent(host + SMALL_CONFIG, file="my.yaml")
-    with pytest.raises(FleetRefused, match="`announce` belongs to each DPU"):
-        parse_intent(SMALL_CONFIG + "announce: {bgp: frr}\n", file="my.yaml")
 
 
 def test_the_history_loses_its_oldest_entries_a_hundred_at_a_time() -> None:
@@ -183,3 +139,42 @@ def test_bug_apply_read_a_pipe_without_an_end(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ConfigError, match="the config is larger than"):
         read_text_of(Path("-"))
     assert endless.tell() == MAX_SIZE_BYTES + 1
+
+
+WEB = """\
+  - name: web
+    groups: [edge]
+    vip: 10.3.10.80
+    protocol: tcp
+    ports: [80]
+    backends:
+      - {name: web1, mac: 02:00:5e:10:00:12, weight: 1}
+      - {name: web2, mac: 02:00:5e:10:00:13, weight: 1}
+"""
+BOTH = SMALL_CONFIG + WEB
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (BOTH.replace("name: web2, mac: 02:00:5e:10:00:13", "name: web2, mac: 02:00:5e:10:00:14"), "dpu2 dpu3"),
+        (BOTH.replace("weight: 30", "weight: 50"), "dpu1 dpu2 dpu3"),
+        (BOTH.replace("[edge]", "[core]"), "dpu2 dpu3"),
+        (SMALL_CONFIG, "dpu2 dpu3"),
+        (BOTH.replace("    groups: [edge]\n", ""), "dpu1 dpu2 dpu3"),
+    ],
+    ids=["of a group", "of all", "groups", "removed", "no groups"],
+)
+def test_a_roll_out_concerns_the_dpus_that_serve_what_changes(text: str, names: str) -> None:
+    groups = {"dpu1": (), "dpu2": ("edge",), "dpu3": ("core", "edge")}
+    dpus = {name: Dpu(name, frozenset(each)) for name, each in groups.items()}
+    view = settled(given(replace(EMPTY, dpus=dpus), BOTH))
+    change = with_intent(view, text, parse_intent(text, file="my.yaml"))
+    assert sorted(concerned(view, change.changes)) == names.split()
+
+
+def test_groups_are_for_the_config_of_a_fleet() -> None:
+    with pytest.raises(ConfigError, match="`groups` is for the config of a fleet"):
+        parse_config(BOTH, file="my.yaml")
+    with pytest.raises(ConfigError, match="write `groups` in each service"):
+        parse_intent("defaults: {services: {groups: [edge]}}\n" + SMALL_CONFIG, file="my.yaml")

@@ -27,8 +27,6 @@ from xenoovs.fleet.snapshot import roll_out_lines
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
 SOAK_S = 60
-OTHER_CLAIM = SMALL_CONFIG.replace("10.3.10.45", "10.3.10.46")
-OTHER_NAME = SMALL_CONFIG.replace("name: dns", "name: names")
 
 
 def fleet(*waves: int) -> FleetView:
@@ -55,27 +53,6 @@ def passed(view: FleetView) -> FleetView:
 def state(view: FleetView) -> tuple[str, str]:
     intent = view.intents[max(view.intents)]
     return intent.state.value, intent.comment
-
-
-@pytest.mark.parametrize("text", [MORE, OTHER_CLAIM, OTHER_NAME], ids=["blocks", "claim", "name"])
-def test_dpus_get_the_new_services_wave_by_wave(text: str) -> None:
-    """Also services that are added, removed, or for other packets."""
-    view = fleet(1, 2, 3, 3)
-    new = settled(given(view, text))
-    view = rolling(view, text)
-    for wave, begun in ((1, 1), (2, 2), (3, 4)):
-        assert view.wave == wave
-        own = [view.of_dpu(name) for name in sorted(view.dpus)]
-        configs = [{each.config for each in one.services.values()} for one in own]
-        # An agent saves that, and reads it when it boots without the store.
-        assert [one.of_dpu(name) for one, name in zip(own, sorted(view.dpus), strict=True)] == own
-        wanted = {each.config for each in new.services.values()}
-        assert [each == wanted for each in configs] == [number < begun for number in range(4)]
-        view = passed(view)
-    assert (state(view), view.intent, view.wave, view.staged) == (("current", ""), 2, 0, {})
-    assert {name: each.active for name, each in view.services.items()} == {
-        name: each.active for name, each in new.services.items()
-    }
 
 
 def test_waves_without_dpus_are_left_out_and_a_fleet_without_dpus_changes_at_once() -> None:
@@ -111,11 +88,6 @@ def test_a_new_dpu_does_not_begin_the_wave_again() -> None:
     view = rolling(fleet(1, 3))
     after = committed(view, Changes(dpus={"dpu9": Dpu("dpu9", frozenset())}))
     assert next_change(after).is_empty
-
-
-def test_a_config_that_cannot_be_is_refused_without_a_wave() -> None:
-    view = rolling(fleet(1, 3), SMALL_CONFIG.replace("weight: 30", "weight: no"))
-    assert (state(view)[0], view.wave) == ("refused", 0)
 
 
 def planned(waves: tuple[int, ...], **how: Any) -> dict[str, int]:
