@@ -7,11 +7,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from ipaddress import IPv4Address
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.judged import assert_recorded
 from xenoovs.datapath.ipsec import (
     EncapsulationUse,
     IpsecState,
@@ -65,14 +67,15 @@ src 192.0.2.12 dst 192.0.2.1
 	replay-window 32 seq 0x00000000 flag  (0x00000000)
 """
 
-OUTER = Encapsulation("", REMOTE, None, UDP, 6081)
+OUTER = Encapsulation("", REMOTE, LOCAL, UDP, 6081)
 USE = EncapsulationUse(OUTER, megaflows=2, packets=40)
 
 
 def _state(offload: str = "", *, policies: str = POLICIES, has_sa: bool = True) -> IpsecState:
     line = f"crypto offload parameters: {offload}\n\t" if offload else ""
     associations = parse_associations(STATE.format(offload=line)) if has_sa else ()
-    return IpsecState(parse_policies(policies), associations, {"192.0.2.12": RouteTo("p1", LOCAL)})
+    routes = {remote: RouteTo("p1", LOCAL) for remote in ("192.0.2.12", "192.0.2.13")}
+    return IpsecState(parse_policies(policies), associations, routes)
 
 
 def test_policies_and_associations_of_a_tunnel() -> None:
@@ -85,101 +88,67 @@ def test_policies_and_associations_of_a_tunnel() -> None:
     assert (found.device, found.direction, found.offload, found.packets) == ("p1", "out", "packet", 3)
 
 
-@pytest.mark.parametrize(
-    ("offload", "reason"),
-    [
-        ("", "only the CPU encrypts"),
-        ("dev p1 dir out mode crypto", "offload crypto"),
-        ("dev p1 dir out", "without a mode"),
-        ("dev p0 dir out mode packet", "offloaded to p1"),
-        ("dev p1 dir in mode packet", "offloaded to p1"),
-    ],
-)
-def test_a_tunnel_in_hardware_leaves_unencrypted(offload: str, reason: str) -> None:
-    (found,) = cleartext([USE], _state(offload))
-    assert reason in found.reason
-    assert str(found).startswith(
-        "UDP port 6081 from 192.0.2.1 to 192.0.2.12 leaves by p1 unencrypted (2 megaflows, 40 packets), although a "
-        "policy of IPsec covers it (src 192.0.2.1/32 dst 192.0.2.12/32 proto udp dport 6081): "
-    )
+IN_NIC = "dev p1 dir out mode packet"
+ANY = "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority {} ptype main \n"
+TO_NET = "src 0.0.0.0/0 dst 192.0.2.0/24{} \n\tdir out {}priority 1 ptype main \n"
+OPTIONAL = "\ttmpl src 0.0.0.0 dst 0.0.0.0\n\t\tproto esp reqid 1 mode transport\n\t\tlevel use \n"
 
 
-def test_an_association_with_packet_offload_encrypts_what_the_nic_encapsulates() -> None:
-    assert cleartext([USE], _state("dev p1 dir out mode packet")) == ()
-    (found,) = cleartext([USE], _state(has_sa=False))
-    assert found.reason == "there is no SA from here to there"
+def _bound(device: str) -> str:
+    """ip prints the device behind the ports (xfrm_selector_print() of ip/ipxfrm.c)."""
+    return re.sub(r"(?m)^(src .*[^ ]) *$", rf"\1 dev {device} ", POLICIES)
 
 
-@pytest.mark.parametrize(
-    "outer",
-    [
-        replace(OUTER, dst_port=4789),
-        replace(OUTER, remote=REMOTE + 1),
-        replace(OUTER, local=LOCAL + 1),
-        replace(OUTER, protocol=GRE, dst_port=None),
-    ],
-)
-def test_a_policy_of_another_tunnel_concerns_nothing(outer: Encapsulation) -> None:
-    state = replace(_state(), routes={"192.0.2.12": RouteTo("p1", LOCAL), "192.0.2.13": RouteTo("p1", LOCAL)})
-    assert cleartext([replace(USE, encapsulation=outer)], state) == ()
+def _use(**outer: Any) -> EncapsulationUse:
+    return replace(USE, encapsulation=replace(OUTER, **outer))
 
 
-def test_a_userspace_datapath_sends_past_the_kernel_also_with_packet_offload() -> None:
-    outer = replace(OUTER, local=LOCAL, out_port="br-ul")
-    (found,) = cleartext([EncapsulationUse(outer, 1, 9, is_userspace=True)], _state("dev p1 dir out mode packet"))
-    assert (found.device, found.reason) == ("br-ul", "a userspace datapath bypasses the kernel's IPsec")
+CASES: dict[str, tuple[EncapsulationUse, IpsecState]] = {
+    "only the CPU encrypts": (USE, _state()),
+    "from the source address of the route": (_use(local=None), _state()),
+    **{
+        f"offload {parameters}": (USE, _state(parameters))
+        for parameters in (
+            "dev p1 dir out mode crypto",
+            "dev p1 dir out",
+            "dev p0 dir out mode packet",
+            "dev p1 dir in mode packet",
+            IN_NIC,
+        )
+    },
+    "no SA": (USE, _state(has_sa=False)),
+    "another UDP port": (_use(dst_port=4789), _state()),
+    "another remote": (_use(remote=REMOTE + 1), _state()),
+    "another local address": (_use(local=LOCAL + 1), _state()),
+    "GRE": (_use(protocol=GRE, dst_port=None), _state()),
+    "userspace": (
+        EncapsulationUse(replace(OUTER, out_port="br-ul"), 1, 9, is_userspace=True),
+        _state(IN_NIC),
+    ),
+    # The policy with the lowest priority number decides: an exemption before it, and a template that is optional.
+    "an exemption before the policy": (USE, _state(policies=POLICIES + ANY.format(1))),
+    "an exemption behind the policy": (USE, _state(policies=POLICIES + ANY.format(400000))),
+    "an exemption for GRE": (USE, _state(policies=POLICIES + TO_NET.format(" proto gre", ""))),
+    "a block": (USE, _state(policies=POLICIES + TO_NET.format("", "action block "))),
+    "an optional template": (USE, _state(policies=POLICIES + TO_NET.format("", "") + OPTIONAL)),
+    # Unencrypted packets were only found if a policy existed. Without the key, and without its daemon: the policies of
+    # sockets alone, and none.
+    "policies of sockets alone": (USE, _state(policies=POLICIES[POLICIES.index("src 0.0.0.0/0") :])),
+    "no policies": (USE, _state(policies="")),
+    "a policy of the port of another tunnel": (USE, _state(policies=POLICIES.replace(" dport 6081", " dport 4789"))),
+    "a policy of the other way": (USE, _state(policies=POLICIES.replace("dir out", "dir in"))),
+    # Policies with a device were ignored.
+    "a policy bound to the device of the route": (USE, _state(policies=_bound("p1"))),
+    "a policy bound to another device": (USE, _state(policies=_bound("p2"))),
+}
 
 
-@pytest.mark.parametrize(
-    ("more", "is_found"),
-    [
-        ("src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 1 ptype main \n", False),
-        ("src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 400000 ptype main \n", True),
-        ("src 0.0.0.0/0 dst 192.0.2.0/24 proto gre \n\tdir out priority 1 ptype main \n", True),
-        ("src 0.0.0.0/0 dst 192.0.2.0/24 \n\tdir out action block priority 1 ptype main \n", True),
-        (
-            "src 0.0.0.0/0 dst 192.0.2.0/24 \n\tdir out priority 1 ptype main \n"
-            "\ttmpl src 0.0.0.0 dst 0.0.0.0\n\t\tproto esp reqid 1 mode transport\n\t\tlevel use \n",
-            False,
-        ),
-    ],
-)
-def test_the_policy_with_the_lowest_priority_number_decides(more: str, *, is_found: bool) -> None:
-    """An exemption before the policy lets packets leave unencrypted, as does a template that is optional."""
-    assert bool(cleartext([USE], _state(policies=POLICIES + more))) is is_found
-
-
-@pytest.mark.parametrize(
-    ("policies", "is_found"),
-    [
-        (POLICIES, False),
-        (POLICIES + "src 0.0.0.0/0 dst 0.0.0.0/0 \n\tdir out priority 1 ptype main \n", True),
-        # Without the key, and without its daemon: the policies of sockets alone, and none.
-        (POLICIES[POLICIES.index("src 0.0.0.0/0") :], True),
-        ("", True),
-        # The port of another tunnel, and the other way.
-        (POLICIES.replace(" dport 6081", " dport 4789"), True),
-        (POLICIES.replace("dir out", "dir in"), True),
-    ],
-)
-def test_bug_a_tunnel_of_the_config_without_a_policy_was_not_reported(policies: str, *, is_found: bool) -> None:
-    """Unencrypted packets were only found if a policy existed."""
-    use = replace(USE, encapsulation=replace(OUTER, local=LOCAL))
-    found = uncovered([use], _state(policies=policies, has_sa=False))
-    assert [str(each) for each in found] == is_found * [
-        "UDP port 6081 from 192.0.2.1 to 192.0.2.12 leaves by p1 unencrypted (2 megaflows, 40 packets): the config "
-        "wants IPsec for packets to 192.0.2.12, and no policy covers them"
-    ]
-
-
-@pytest.mark.parametrize(("device", "is_found"), [("p1", True), ("p2", False)])
-def test_bug_a_policy_bound_to_the_device_of_the_route_covers_the_tunnel(device: str, *, is_found: bool) -> None:
-    """Policies with a device were ignored. ip prints it behind the ports (xfrm_selector_print() of ip/ipxfrm.c)."""
-    policies = re.sub(r"(?m)^(src .*[^ ]) *$", rf"\1 dev {device} ", POLICIES)
-    assert {policy.device for policy in parse_policies(policies)} == {device}
-    assert bool(cleartext([USE], _state(policies=policies))) is is_found
-    use = replace(USE, encapsulation=replace(OUTER, local=LOCAL))
-    assert [found.policy for found in uncovered([use], _state(policies=policies))] == ([] if is_found else [None])
+def test_what_leaves_unencrypted_although_a_policy_or_the_config_wants_it(*, update_golden: bool) -> None:
+    shown = {
+        title: "\n".join(map(str, (*cleartext([use], state), *uncovered([use], state)))) or "nothing"
+        for title, (use, state) in CASES.items()
+    }
+    assert_recorded("ipsec.txt", shown, update=update_golden)
 
 
 @pytest.mark.parametrize(
