@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from ipaddress import ip_address
 
 from tests.compiled import compiled
 from xenoovs.compile.program import Program
-from xenoovs.datapath.megaflow import Megaflow
+from xenoovs.datapath.megaflow import Megaflow, Verdict
 from xenoovs.datapath.parse import parse_megaflow
 from xenoovs.judge.expected import ExpectedBlock, expected_services
+from xenoovs.judge.findings import BlockOffload, OffloadFindings
 from xenoovs.model.address import Family, Mac
 from xenoovs.model.balancer import Backend, Balancer, Claim, OtherTraffic, PortRange, Protocol, Service, Uplinks
 from xenoovs.model.next_hop import Direct, mac_and_port
@@ -49,3 +51,37 @@ def megaflow_of(block: ExpectedBlock, *, where: str = IN_HARDWARE, packets: int 
         f"ufid:1, recirc_id(0),in_port(p0),eth(dst=c4:70:bd:a0:56:ac),eth_type(0x0800),ipv4(src={source},{l4}, "
         f"packets:{packets}, bytes:{packets * 100}, used:0.100s{where}, actions:{actions or deliver}"
     )
+
+
+def shown(found: OffloadFindings) -> str:
+    """Blocks with megaflows, overridden blocks, what is outside, and what is concluded, also with required shares."""
+    lines = [
+        f"{_block(one.block)}: {one.verdict.value}, {one.hw_packets} of {one.packets} packets in hardware, "
+        f"{one.hw_bytes} of {one.bytes} bytes; {_counted(one.verdicts)}{_anomalies(one)}"
+        for one in found.blocks
+        if one.megaflows
+    ]
+    lines += [f"  {one}" for one in found.unproven]
+    for over in found.overrides:
+        keys = ", ".join(str(block.key.value) for block in over.blocks)
+        lines.append(f"overridden: {over.service} {keys}, {over.megaflows} megaflows -> {over.actions}")
+    for other in found.outside:
+        where = f" from {other.in_port}" * bool(other.in_port) + f" of {', '.join(other.services)}" * bool(
+            other.services
+        )
+        lines.append(f"{other.kind.value}{where}: {other.verdict.value} {other.megaflows}")
+    lines.append(f"all: {found.conclusion_for(None).name}")
+    lines += [f"{required:.0%}: {found.conclusion_for(required).name}" for required in (0.01, 0.5, 0.9)]
+    return "\n".join(lines[:-3]) + "; " + "; ".join(lines[-3:])
+
+
+def _block(block: ExpectedBlock) -> str:
+    return f"{block.service} {block.backend} {block.key.value}/{block.key.mask}"
+
+
+def _counted(verdicts: Iterable[tuple[Verdict, int]]) -> str:
+    return ", ".join(f"{count} {verdict.value}" for verdict, count in verdicts)
+
+
+def _anomalies(found: BlockOffload) -> str:
+    return "".join(f"; {count} {anomaly.value}" for anomaly, count in found.anomalies)
