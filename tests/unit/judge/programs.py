@@ -66,10 +66,9 @@ def shown(found: OffloadFindings) -> str:
         keys = ", ".join(str(block.key.value) for block in over.blocks)
         lines.append(f"overridden: {over.service} {keys}, {over.megaflows} megaflows -> {over.actions}")
     for other in found.outside:
-        where = f" from {other.in_port}" * bool(other.in_port) + f" of {', '.join(other.services)}" * bool(
-            other.services
-        )
-        lines.append(f"{other.kind.value}{where}: {other.verdict.value} {other.megaflows}")
+        where = f" from {other.in_port}" if other.in_port else ""
+        of = f" of {', '.join(other.services)}" if other.services else ""
+        lines.append(f"{other.kind.value}{where}{of}: {other.verdict.value} {other.megaflows}")
     lines.append(f"all: {found.conclusion_for(None).name}")
     lines += [f"{required:.0%}: {found.conclusion_for(required).name}" for required in (0.01, 0.5, 0.9)]
     return "\n".join(lines[:-3]) + "; " + "; ".join(lines[-3:])
