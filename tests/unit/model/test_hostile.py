@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,64 +34,6 @@ def test_a_bomb_of_aliases() -> None:
     assert peak < 10 * MEGABYTE
 
 
-@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? ", "{", "[{a: ", "!", "&a ", '"', ":", "%", "|\n ", "\t"])
-def test_ten_megabytes_of_one_sign(opening: str) -> None:
-    refused(opening * (10 * MEGABYTE // len(opening)))
-
-
-def test_deep_nesting_below_a_duplicate_key() -> None:
-    error = refused("a: 1\na: " + "[" * MEGABYTE)
-    assert "nested deeper" in str(error)
-
-
-def test_ten_megabytes_of_random_bytes() -> None:
-    assert len(refused(random.Random(1).randbytes(10 * MEGABYTE)).findings) == 1
-
-
-def test_ten_megabytes_of_random_letters() -> None:
-    letters = random.Random(1).choices(b"abcdefgh: -\n", k=10 * MEGABYTE)
-    refused(bytes(letters))
-
-
-@pytest.mark.parametrize("before", ["", "a: 1\n"], ids=["", "hidden under a duplicate key"])
-def test_more_values_than_any_config_has(before: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xenoovs.model.load.MAX_VALUES", 1_000)
-    assert "more than 1000 values" in str(refused(f"{before}a: [{'1,' * 1_001}]"))
-
-
-def test_more_keys_than_any_mapping_has() -> None:
-    assert "more than 100 keys" in str(refused("".join(f"k{i}: 1\n" for i in range(100_000))))
-
-
-def test_thousands_of_duplicate_keys() -> None:
-    assert len(refused("k: 1\n" * 100_000).findings) == 100
-
-
-def test_larger_than_any_config() -> None:
-    assert "larger than 32 MiB" in str(refused(b"#" * (MAX_SIZE_BYTES + 1)))
-
-
-def test_an_endless_file() -> None:
-    with pytest.raises(ConfigError, match="larger than 32 MiB"):
-        load_config(Path("/dev/zero"))
-
-
-def test_thousands_of_mistakes_are_counted_not_listed() -> None:
-    backends = "".join(f"      - {{nam: b{i}}}\n" for i in range(1000))
-    error = refused(f"{PREFIX}  - name: web\n    backends:\n{backends}")
-    assert len(error.findings) == 101
-    assert error.findings[-1].message.startswith("and 2900 more mistakes")
-
-
-def test_a_number_with_a_million_digits() -> None:
-    weights = f"[{{name: a, mac: 02:00:00:00:00:01, weight: 0.{'1' * MEGABYTE}}}]"
-    assert "more than 9 decimals" in str(refused(f"{PREFIX}  - name: web\n    backends: {weights}\n"))
-
-
-def test_a_lone_surrogate() -> None:
-    assert "U+D800" in str(refused("version: \ud800"))
-
-
 BACKEND = "{name: a, mac: 02:00:00:00:00:01, weight: 1}"
 
 
@@ -106,19 +49,45 @@ def backends(count: int) -> str:
     )
 
 
-def test_a_thousand_services() -> None:
+MISTAKES = "".join(f"      - {{nam: b{i}}}\n" for i in range(1000))
+SIGNS = ("[", "{a: ", "- ", "? ", "{", "[{a: ", "!", "&a ", '"', ":", "%", "|\n ", "\t")
+HOSTILE: dict[str, tuple[Callable[[], str | bytes], int, str]] = {
+    **{sign: (lambda sign=sign: sign * (10 * MEGABYTE // len(sign)), 1, "") for sign in SIGNS},  # type: ignore[misc]
+    "random bytes": (lambda: random.Random(1).randbytes(10 * MEGABYTE), 1, ""),
+    "random letters": (lambda: bytes(random.Random(1).choices(b"abcdefgh: -\n", k=10 * MEGABYTE)), 1, ""),
+    "a larger file": (lambda: b"#" * (MAX_SIZE_BYTES + 1), 1, "larger than 32 MiB"),
+    "deep nesting below a duplicate key": (lambda: "a: 1\na: " + "[" * MEGABYTE, 2, "nested deeper"),
+    "many keys": (lambda: "".join(f"k{i}: 1\n" for i in range(100_000)), 1, "more than 100 keys"),
+    "many duplicate keys": (lambda: "k: 1\n" * 100_000, 100, ""),
+    "many mistakes": (lambda: f"{PREFIX}  - name: web\n    backends:\n{MISTAKES}", 101, "and 2900 more mistakes"),
+    "many digits": (lambda: backends(1).replace("weight: 1", f"weight: 0.{'1' * MEGABYTE}"), 1, "more than 9 decimals"),
+    "a lone surrogate": (lambda: "version: \ud800", 1, "U+D800"),
+    "many services": (lambda: services(1001), 1, "1001 items are more than the 1000 that are supported"),
+    "many backends": (lambda: backends(1001), 1, "1001 items are more than the 1000 that are supported"),
+}
+
+
+@pytest.mark.parametrize(("text", "findings", "message"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_text_is_refused(text: Callable[[], str | bytes], findings: int, message: str) -> None:
+    error = refused(text())
+    assert len(error.findings) == findings
+    assert message in str(error)
+
+
+@pytest.mark.parametrize("before", ["", "a: 1\n"], ids=["", "hidden under a duplicate key"])
+def test_more_values_than_any_config_has(before: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xenoovs.model.load.MAX_VALUES", 1_000)
+    assert "more than 1000 values" in str(refused(f"{before}a: [{'1,' * 1_001}]"))
+
+
+def test_an_endless_file() -> None:
+    with pytest.raises(ConfigError, match="larger than 32 MiB"):
+        load_config(Path("/dev/zero"))
+
+
+def test_a_thousand_services_and_a_thousand_backends() -> None:
     assert len(parse_config(services(1000), file="c.yaml").services) == 1000
-
-
-def test_a_thousand_backends() -> None:
-    (service,) = parse_config(backends(1000), file="c.yaml").services
-    assert len(service.backends) == 1000
-
-
-@pytest.mark.parametrize("text", [services(1001), backends(1001)])
-def test_one_more(text: str) -> None:
-    with pytest.raises(ConfigError, match="1001 items are more than the 1000 that are supported"):
-        parse_config(text, file="c.yaml")
+    assert len(parse_config(backends(1000), file="c.yaml").services[0].backends) == 1000
 
 
 def test_no_services_is_a_bridge_that_only_passes_traffic() -> None:
