@@ -29,30 +29,37 @@ def health(service: str = "", *, file: str = "") -> Health | None:
     return parse_config(CONFIG.format(service=service, file=file), file="c.yaml").services[0].health
 
 
-def test_the_port_is_the_first_of_the_service() -> None:
-    assert health("health: {probe: tcp}") == Health(ProbeKind.TCP, 8080)
-    assert health("health: {probe: exec, command: [/bin/a]}") == Health(ProbeKind.EXEC, 8080, command=("/bin/a",))
-
-
-def test_a_probe_without_ports_has_none() -> None:
-    assert health("health: {probe: icmp, port: 7}") == Health(ProbeKind.ICMP)
-
-
-def test_fast_interval_and_timeout_follow_the_interval() -> None:
-    assert health("health: {probe: icmp, interval: 8s}") == Health(
-        ProbeKind.ICMP, interval_ms=8000, fast_interval_ms=2000, timeout_ms=4000
-    )
-
-
-def test_the_service_overrides_the_file_key_by_key() -> None:
-    file = "health: {probe: tcp, port: 22, rise: 7, on_all_down: drop}"
-    assert health("health: {port: 23, rise: 1}", file=file) == Health(
-        ProbeKind.TCP, 23, rise=1, on_all_down=AllDown.DROP
-    )
-
-
-def test_a_service_can_do_without_the_check_of_the_file() -> None:
-    assert health("health: {probe: none}", file="health: {probe: tcp}") is health() is None
+@pytest.mark.parametrize(
+    ("service", "file", "expected"),
+    [
+        ("{probe: tcp}", "{}", Health(ProbeKind.TCP, 8080)),
+        ("{probe: exec, command: [/bin/a]}", "{}", Health(ProbeKind.EXEC, 8080, command=("/bin/a",))),
+        ("{probe: icmp, port: 7}", "{}", Health(ProbeKind.ICMP)),
+        (
+            "{probe: icmp, interval: 8s}",
+            "{}",
+            Health(ProbeKind.ICMP, interval_ms=8000, fast_interval_ms=2000, timeout_ms=4000),
+        ),
+        (
+            "{port: 23, rise: 1}",
+            "{probe: tcp, port: 22, rise: 7, on_all_down: drop}",
+            Health(ProbeKind.TCP, 23, rise=1, on_all_down=AllDown.DROP),
+        ),
+        ("{probe: none}", "{probe: tcp}", None),
+        ("{}", "{}", None),
+    ],
+    ids=[
+        "the first port of the service",
+        "the first port for a program too",
+        "no port for a probe without ports",
+        "fast interval and timeout follow the interval",
+        "a service overrides the file key by key",
+        "a service without the check of the file",
+        "no check",
+    ],
+)
+def test_defaults(service: str, file: str, expected: Health | None) -> None:
+    assert health(f"health: {service}", file=f"health: {file}") == expected
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), [("1ms", 1), ("1.5s", 1500), ("2m", 120_000), ("1h", 3_600_000)])

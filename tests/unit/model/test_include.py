@@ -64,11 +64,6 @@ def test_services_of_all_files_in_the_order_in_which_they_are_read(load: Load) -
     assert names(load(files)) == ["own", "first", "second", "last"]
 
 
-def test_an_empty_directory_has_no_service(load: Load, tmp_path: Path) -> None:
-    (tmp_path / "conf.d").mkdir()
-    assert names(load({"my.yaml": f"{HEAD}include: conf.d\n"})) == []
-
-
 def test_paths_count_from_the_file_that_names_them_also_through_a_link(load: Load, tmp_path: Path) -> None:
     (tmp_path / "mounted").mkdir()
     (tmp_path / "elsewhere").mkdir()
@@ -135,21 +130,21 @@ def test_a_wrong_default_is_one_mistake_where_it_stands(load: Load) -> None:
     ]
 
 
-def test_what_a_default_makes_wrong_is_found_at_the_service(load: Load) -> None:
-    text = f"{HEAD}defaults: {{services: {{ports: [80]}}}}\nservices:\n{service('web', 1)}"
-    assert mistakes(load, {"my.yaml": text}) == [
-        "my.yaml:5:5: services[0].ports: ports need a protocol; add `protocol: tcp`, udp or sctp"
-    ]
-
-
-def test_names_defaults_cannot_have(load: Load) -> None:
-    text = (
-        f"{HEAD}defaults: {{services: {{name: a}}, backends: {{address: 192.0.2.1}}}}\nservices:\n{service('web', 1)}"
-    )
-    assert [line.partition(": ")[2].partition(":")[0] for line in mistakes(load, {"my.yaml": text})] == [
-        "defaults.services.name",
-        "defaults.backends.address",
-    ]
+@pytest.mark.parametrize(
+    ("defaults", "found"),
+    [
+        # What a default makes wrong is found at the service.
+        ("{services: {ports: [80]}}", ["my.yaml:5:5: services[0].ports: ports need a protocol"]),
+        (
+            "{services: {name: a}, backends: {address: 192.0.2.1}}",
+            ["my.yaml:3:23: defaults.services.name: ", "my.yaml:3:44: defaults.backends.address: "],
+        ),
+    ],
+)
+def test_defaults_that_cannot_be(load: Load, defaults: str, found: list[str]) -> None:
+    text = f"{HEAD}defaults: {defaults}\nservices:\n{service('web', 1)}"
+    lines = mistakes(load, {"my.yaml": text})
+    assert [line[: len(start)] for line, start in zip(lines, found, strict=True)] == found
 
 
 def test_mistakes_point_into_their_files_and_name_the_other_one(load: Load) -> None:
@@ -203,10 +198,7 @@ def test_what_only_the_first_file_has(load: Load) -> None:
         ),
         ("7", "my.yaml:3:10: include: 7 is not a path; write one such as conf.d or web.yaml"),
         ('""', "my.yaml:3:10: include: '' is not a path; write one such as conf.d or web.yaml"),
-        (
-            "[]",
-            "my.yaml:3:10: include: an empty list says nothing; write a value",
-        ),
+        ("[]", "my.yaml:3:10: include: an empty list says nothing; write a value"),
         ("a.yaml: {}", "my.yaml:3:16: not valid YAML: mapping values are not allowed"),
     ],
 )

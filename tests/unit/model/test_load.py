@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -44,24 +43,26 @@ def test_defaults() -> None:
     assert (service.vip_mac, service.source_mac) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("text", "tolerance"), [("5%", "1/20"), ("0.05", "1/20"), ("100%", "1"), ("1", "1"), ("'2.5 %'", "1/40")]
-)
-def test_forms_of_tolerance(text: str, tolerance: str) -> None:
-    assert minimal(f"    tolerance: {text}\n").tolerance == Fraction(tolerance)
+FORMS: list[tuple[str, str, object]] = [
+    *((f"tolerance: {text}", "tolerance", Fraction(1, 20)) for text in ("5%", "0.05")),
+    *((f"tolerance: {text}", "tolerance", Fraction(1)) for text in ("100%", "1")),
+    ("tolerance: '2.5 %'", "tolerance", Fraction(1, 40)),
+    ("match: {bits: auto}", "key", BlockKey()),
+    ("match: {bits: 3}", "key", BlockKey(width=3)),
+    ("match: {bits: [9]}", "key", BlockKey(positions=(9,))),
+    ("match: {field: ipv6_source}", "claim", Claim(frozenset({Family.IPV6}))),
+    ("rewrite_source_mac: 02:00:00:00:00:09", "source_mac", parse_mac("02:00:00:00:00:09")),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "value"), FORMS)
+def test_forms_of_values(text: str, name: str, value: object) -> None:
+    assert getattr(minimal(f"    {text}\n"), name) == value
 
 
 @pytest.mark.parametrize(("text", "weight"), [("0.1", "1/10"), ("1e3", "1000"), ("1000000000", "1000000000")])
 def test_weights_are_exact(text: str, weight: str) -> None:
     assert minimal(weight=text).weights == (Fraction(weight),)
-
-
-@pytest.mark.parametrize(
-    ("match", "bits"),
-    [("{bits: auto}", BlockKey()), ("{bits: 3}", BlockKey(width=3)), ("{bits: [9]}", BlockKey(positions=(9,)))],
-)
-def test_forms_of_bits(match: str, bits: BlockKey) -> None:
-    assert minimal(f"    match: {match}\n").key == bits
 
 
 @pytest.mark.parametrize(
@@ -78,21 +79,9 @@ def test_the_lowest_bit_of_a_tcp_port_comes_last(bits: str, of_udp: BlockKey, of
         assert minimal(f"    protocol: {protocol}\n    match: {{field: source_port, bits: {bits}}}\n").key == key
 
 
-def test_a_service_without_vip_for_ipv6() -> None:
-    assert minimal("    match: {field: ipv6_source}\n").claim == Claim(frozenset({Family.IPV6}))
-
-
-def test_a_source_mac_of_its_own() -> None:
-    assert minimal("    rewrite_source_mac: 02:00:00:00:00:09\n").source_mac == parse_mac("02:00:00:00:00:09")
-
-
 def test_the_same_mac_on_two_ports_is_two_servers() -> None:
-    text = (
-        "version: 1\nswitch: {ingress: p0, egress: p1}\nservices:\n  - name: web\n    backends:\n"
-        "      - {name: a, mac: 02:00:00:00:00:01, weight: 1}\n"
-        "      - {name: b, mac: 02:00:00:00:00:01, weight: 1, egress: pf0hpf}\n"
-    )
-    assert len(parse_config(text, file="c.yaml").services[0].backends) == 2
+    text = of_weights("5%", 4, (1, 1)).replace(":00:01, weight: 1}", ":00:00, weight: 1, egress: pf0hpf}")
+    assert len({backend.next_hop for backend in parse_config(text, file="c.yaml").services[0].backends}) == 2
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", ".", "a\0b"])
@@ -119,6 +108,7 @@ def uplinks(datapath_id: str) -> Uplinks:
 def test_datapath_ids(written: str, number: int) -> None:
     assert uplinks(written).datapath_id == number
     assert uplinks(written).label == f"ovsbr1@{number:016x}"
+    assert parse_config(SMALL_CONFIG, file="c.yaml").uplinks.label == "ovsbr1"
 
 
 @pytest.mark.parametrize(
@@ -139,10 +129,6 @@ def test_invalid_datapath_ids_are_numbers_to_yaml_or_no_16_digits(written: str, 
     assert message in str(caught.value)
 
 
-def test_without_a_datapath_id_the_name_is_enough() -> None:
-    assert parse_config(SMALL_CONFIG, file="c.yaml").uplinks.label == "ovsbr1"
-
-
 def of_weights(tolerance: str, bits: int, weights: tuple[int, ...]) -> str:
     backends = "".join(
         f"      - {{name: b{i}, mac: 02:00:00:00:00:{i:02x}, weight: {weight}}}\n" for i, weight in enumerate(weights)
@@ -156,21 +142,15 @@ def of_weights(tolerance: str, bits: int, weights: tuple[int, ...]) -> str:
 WEIGHTS = [(4, (70, 20, 10)), (3, (1, 1, 1)), (8, (997, 101, 53, 7)), (16, (1000, 1000, 1)), (2, (5, 1, 1, 1))]
 
 
-def least(bits: int, weights: tuple[int, ...]) -> Fraction:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(of_weights("0.0001%", bits, weights), file="c.yaml")
-    (finding,) = caught.value.findings
-    assert finding.path == "services[0].tolerance"
-    written = re.search(r"write ([0-9.]+)%, the lowest possible", finding.message)
-    assert written
-    return Fraction(written[1])
-
-
 @pytest.mark.parametrize(("bits", "weights"), WEIGHTS)
 def test_the_least_tolerance_works_when_typed_in_and_a_hundredth_of_a_percent_less_does_not(
     bits: int, weights: tuple[int, ...]
 ) -> None:
-    percent = least(bits, weights)
+    with pytest.raises(ConfigError, match="the lowest possible") as caught:
+        parse_config(of_weights("0.0001%", bits, weights), file="c.yaml")
+    (finding,) = caught.value.findings
+    assert finding.path == "services[0].tolerance"
+    percent = Fraction(finding.message.partition("write ")[2].partition("%")[0])
     (service,) = parse_config(of_weights(f"{float(percent)}%", bits, weights), file="c.yaml").services
     assert partition(service.weights, tolerance=service.tolerance, width=bits).deviation <= service.tolerance
     with pytest.raises(ConfigError):

@@ -22,6 +22,7 @@ services:
       - {name: fips2, mac: "02:00:5e:10:00:02"}
 """
 THIRD = '      - {name: fips3, mac: "02:00:5e:10:00:03"}\n'
+OWN = THIRD.replace("}", ", weight: 2}")
 
 Load = Callable[..., list[tuple[str, float]]]
 
@@ -47,14 +48,10 @@ def mistakes(load: Load, config: str, weights: object) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_weights_come_from_the_file(load: Load) -> None:
+def test_weights_come_from_the_file_and_where_it_lacks_a_backend_from_the_config(load: Load) -> None:
     document = {"version": 1, "total": "12.5", "weights": {"fips2": 3, "fips3": 0.5, "unused": 0}}
     assert load(HEAD + THIRD, document) == [("fips2", 3), ("fips3", 0.5)]
-
-
-def test_a_backend_that_the_file_lacks_has_its_own_weight(load: Load) -> None:
-    own = THIRD.replace("}", ", weight: 2}")
-    assert load(HEAD + own, {"weights": {"fips2": 3}}) == [("fips2", 3), ("fips3", 2)]
+    assert load(HEAD + OWN, {"weights": {"fips2": 3}}) == [("fips2", 3), ("fips3", 2)]
 
 
 def test_a_default_weight_is_no_weight_of_its_own(load: Load) -> None:
@@ -66,18 +63,31 @@ def test_a_default_weight_is_no_weight_of_its_own(load: Load) -> None:
     ]
 
 
-def test_a_weight_in_both_places_is_an_error(load: Load) -> None:
-    own = THIRD.replace("}", ", weight: 2}")
-    assert mistakes(load, HEAD + own, {"weights": {"fips2": 3, "fips3": 1}}) == [
-        "my.yaml:9:57: services[0].backends[1].weight: paths.json has a weight of fips3 too; remove one of them"
-    ]
-
-
-def test_a_share_of_a_backend_that_is_not_there_is_an_error(load: Load) -> None:
-    assert mistakes(load, HEAD, {"weights": {"fips2": 3, "fips9": 1}}) == [
-        "my.yaml:6:21: services[0].weights.from: paths.json has a weight of fips9, which is no backend here; "
-        "add it, or give it the weight 0 there"
-    ]
+@pytest.mark.parametrize(
+    ("config", "weights", "mistake"),
+    [
+        (
+            HEAD + OWN,
+            {"weights": {"fips2": 3, "fips3": 1}},
+            "my.yaml:9:57: services[0].backends[1].weight: paths.json has a weight of fips3 too; remove one of them",
+        ),
+        (
+            HEAD,
+            {"weights": {"fips2": 3, "fips9": 1}},
+            "my.yaml:6:21: services[0].weights.from: paths.json has a weight of fips9, which is no backend here; "
+            "add it, or give it the weight 0 there",
+        ),
+        (HEAD, None, "my.yaml:6:21: services[0].weights.from: paths.json cannot be read: No such file or directory"),
+        (
+            HEAD,
+            '{"weights": [1]}',
+            'paths.json:1:13: weights: it has no weights; write such as {"weights": {"fips2": 3, "fips3": 1}}',
+        ),
+    ],
+    ids=["in both places", "of no backend", "no file", "no weights"],
+)
+def test_a_wrong_weight_is_one_mistake(load: Load, config: str, weights: object, mistake: str) -> None:
+    assert mistakes(load, config, weights) == [mistake]
 
 
 def test_mistakes_in_the_file_name_their_line(load: Load) -> None:
@@ -86,16 +96,7 @@ def test_mistakes_in_the_file_name_their_line(load: Load) -> None:
         "paths.json:3:14: weights.fips2: -3 is below 0; write 0 for a backend that gets nothing",
         "paths.json:4:14: weights.fips3: 'x' is not a number; write one from 0 to 1000000000",
     ]
-    assert mistakes(load, HEAD, '{"weights": [1]}') == [
-        'paths.json:1:13: weights: it has no weights; write such as {"weights": {"fips2": 3, "fips3": 1}}'
-    ]
     assert mistakes(load, HEAD, "[")[0].startswith("paths.json:2:1: not valid YAML")
-
-
-def test_a_file_that_is_not_there_is_one_mistake(load: Load) -> None:
-    assert mistakes(load, HEAD, None) == [
-        "my.yaml:6:21: services[0].weights.from: paths.json cannot be read: No such file or directory"
-    ]
 
 
 @pytest.mark.parametrize(
