@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.compiled import Ejected, compiled
@@ -127,53 +127,32 @@ def test_an_unknown_backend_name_is_ignored() -> None:
 Ramps = Mapping[BackendName, Fraction]
 
 
-def started(balancer: Balancer, name: str, part: Fraction) -> Ramps:
-    """Every backend of this name has that part of its clients by now."""
-    return {(service.name, name): part for service in balancer.services}
-
-
 def held(table: Table, service_id: int) -> dict[NextHop, Fraction]:
     return dict(shares(pieces(blocks_by_service(table.values()).get(service_id, []))))
 
 
-@st.composite
-def returns(draw: st.DrawFn) -> tuple[Balancer, str]:
-    """A balancer, and a backend of its first service that was out."""
-    balancer = draw(balancers(most=1))
-    assume(balancer.services)
-    first = balancer.services[0]
-    return balancer, draw(st.sampled_from([backend.name for backend in first.backends]))
-
-
 @share(0.4)
-@given(returns())
-def test_steps_move_only_borrowed_clients_and_end_at_the_first_table(case: tuple[Balancer, str]) -> None:
-    balancer, name = case
+@given(balancers(most=1).filter(lambda balancer: balancer.services), st.data())
+def test_steps_move_only_borrowed_clients_and_end_at_the_first_table(balancer: Balancer, data: st.DataObject) -> None:
+    """And a repeated step changes nothing."""
     program = compiled(balancer)
-    first = table_of(program.flows)
-    table = after(first, balancer, {balancer.services[0].name: frozenset({name})})
     (service,) = program.services
-    backend = next(b for b in service.service.backends if b.name == name)
-    mine = backend.next_hop
-    none_ejected: Ejected = {service.service.name: frozenset()}
+    backend = data.draw(st.sampled_from(service.service.backends))
+    name, mine = backend.name, backend.next_hop
+    first = table_of(program.flows)
+    table = after(first, balancer, {service.service.name: frozenset({name})})
+    none_ejected = all_clients_in(balancer)
+    repeated = data.draw(st.integers(1, STEPS - 1))
     for step in range(1, STEPS):
         before = held(table, service.service_id)
-        table = after(table, balancer, none_ejected, started(balancer, name, Fraction(step, STEPS)))
+        slow = {(service.service.name, name): Fraction(step, STEPS)}
+        table = after(table, balancer, none_ejected, slow)
+        if step == repeated:
+            assert after(table, balancer, none_ejected, slow) == table
+            # `xenoovs apply` makes no slow start: it reads its progress from the switch.
+            assert after(table, balancer, None) == table
         now = held(table, service.service_id)
         assert now.get(mine, 0) >= before.get(mine, 0)
         if any(b.weight for b in service.service.backends if b.name != name):
             assert all(now.get(place, 0) <= share for place, share in before.items() if place != mine)
     assert after(table, balancer, none_ejected) == first
-
-
-@share(0.4)
-@given(returns(), st.integers(1, STEPS - 1))
-def test_a_repeated_step_changes_nothing_for_any_program(case: tuple[Balancer, str], step: int) -> None:
-    balancer, name = case
-    (service,) = balancer.services
-    table = after(table_of(compiled(balancer).flows), balancer, {service.name: frozenset({name})})
-    slow, none_ejected = started(balancer, name, Fraction(step, STEPS)), {service.name: frozenset[str]()}
-    table = after(table, balancer, none_ejected, slow)
-    assert after(table, balancer, none_ejected, slow) == table
-    # `xenoovs apply` makes no slow start: it reads its progress from the switch.
-    assert after(table, balancer, None) == table

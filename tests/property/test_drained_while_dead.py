@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.property.agent_world import AgentWorld, Rules
 from tests.unit import balancer as small
-from xenoovs.compile.read import is_block
 from xenoovs.decision.decide import decide, undisturbed
 from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
 from xenoovs.engine.change import PlanOptions
@@ -33,9 +32,8 @@ class Case:
 def cases(draw: st.DrawFn) -> Case:
     weights = draw(st.lists(st.integers(1, 9), min_size=2, max_size=8))
     tolerance = draw(st.sampled_from([Fraction(1, 100), Fraction(1, 20), Fraction(1, 4)]))
-    service = replace(
-        small.service(small.claim(), *weights), tolerance=tolerance, churn=draw(st.sampled_from(list(Churn)))
-    )
+    plain, churn = small.service(small.claim(), *weights), draw(st.sampled_from(list(Churn)))
+    service = replace(plain, tolerance=tolerance, churn=churn)
     names = [backend.name for backend in service.backends]
     away = st.frozensets(st.sampled_from(names), min_size=1, max_size=len(names) - 1)
     dead = draw(away)
@@ -70,31 +68,29 @@ def begun(case: Case) -> tuple[Decision, Decision]:
 
 
 @given(cases())
-def test_neither_the_drain_of_a_dead_backend_nor_its_reset_moves_a_client(case: Case) -> None:
+def test_neither_the_drain_of_dead_backends_nor_its_reset_moves_a_client(case: Case) -> None:
+    """Of all of them in turn, from the one that is drained first."""
+    well, dead = begun(case)
+    service, drained = case.service, dead
+    for name in (case.drained, *sorted(case.dead - {case.drained})):
+        service = with_weight(service, name, 0)
+        drained = decide(drained, desired(service, case.dead))
+        assert moved_between(dead, drained) == 0
+        if name == case.drained:
+            assert decide(drained, desired(case.service, case.dead)) == dead
+    assert decide(drained, desired(case.service, frozenset())) == well
+
+
+@given(cases())
+def test_a_drained_backend_that_answers_again_gets_no_clients_until_the_reset(case: Case) -> None:
     well, dead = begun(case)
     service = with_weight(case.service, case.drained, 0)
     drained = decide(dead, desired(service, case.dead))
-    assert moved_between(dead, drained) == 0
-    assert decide(drained, desired(case.service, case.dead)) == dead
-    assert decide(dead, desired(case.service, frozenset())) == well
-    # It stays so when health checks find that the drained backend answers again, until the reset.
     answers = decide(drained, desired(service, case.dead - {case.drained}))
     assert moved_between(drained, answers) == 0
     others = decide(drained, desired(service, frozenset()))
     assert case.drained not in found_in(others).active.owners
     assert decide(others, desired(case.service, frozenset())) == well
-
-
-@given(cases())
-def test_all_dead_backends_that_are_drained_in_turn_move_no_client(case: Case) -> None:
-    well, dead = begun(case)
-    service, now = case.service, dead
-    for name in sorted(case.dead):
-        service = with_weight(service, name, 0)
-        then = decide(now, desired(service, case.dead))
-        assert moved_between(now, then) == 0
-        now = then
-    assert decide(now, desired(case.service, frozenset())) == well
 
 
 @given(cases())
@@ -175,14 +171,3 @@ def test_a_drained_backend_is_not_called_ejected_in_a_plan() -> None:
         planned = Engine(switch).plan(small.balancer(with_weight(service, "b1", weight)), PlanOptions())
         assert planned.difference.is_empty
         assert [each.ejected for each in planned.services()] == [ejected]
-
-
-def test_clients_of_a_flow_that_was_lost_had_no_backend_and_do_not_move() -> None:
-    service = small.service(small.claim(), 1, 1)
-    switch = FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]))
-    Engine(switch).round(desired(service, frozenset()), now_s=0.0)
-    lost = next(seen.flow for seen in switch.dump_flows("ovsbr1") if is_block(seen.flow))
-    switch.remove_flow("ovsbr1", lost.key)
-    (planned,) = Engine(switch).plan(small.balancer(service), PlanOptions()).services()
-    assert (planned.moved, planned.least_moved) == (Fraction(0), Fraction(0))
-    assert planned.blocks_before == 1
