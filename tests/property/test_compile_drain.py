@@ -145,7 +145,7 @@ def later(packets: Iterable[Packet]) -> list[Packet]:
 @share(0.4)
 @given(changes())
 def test_open_connections_stay_and_new_ones_move_and_the_plain_program_is_left(case: Case) -> None:
-    """Connections that open while a block settles stay, also when their first packet comes again. A repeat changes nothing."""
+    """Connections that open while a block settles stay too, also if their first packet is repeated."""
     (before, after, _), packets = case
     switch = Switch(table_of(before.flows))
     early, openings = opening(packets, port=6000), opening(packets, port=5000)

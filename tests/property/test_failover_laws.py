@@ -9,14 +9,12 @@ from fractions import Fraction
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tests.compiled import observed
 from tests.strategies import balancers, with_backends
 from tests.unit.balancer import balancer as small_balancer
 from tests.unit.balancer import claim
 from xenoovs.compile.encoding import block_of, hop_of
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program, compile_program
-from xenoovs.compile.read import read
 from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import BackendName, Blocks, Decision, DesiredState, Owner, next_hops
 from xenoovs.decision.ejection import with_dead_ports
@@ -136,12 +134,6 @@ def test_clients_return_with_the_port(moment: Moment) -> None:
     desired = replace(desired, held={})
     decision = decide(Decision(), desired)
     assert decide(decide(decision, after(desired, dead)), desired) == decision
-
-
-@given(moments())
-def test_flows_with_groups_are_read_back_as_the_decision(moment: Moment) -> None:
-    desired, decision, _ = moment
-    assert read(observed(compiled(desired, decision).flows), desired.balancer)[0] == decision
 
 
 @given(in_switch())

@@ -14,7 +14,6 @@ from tests.unit import balancer as small
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.plan import hardware_entries
 from xenoovs.compile.program import Program
-from xenoovs.compile.read import read
 from xenoovs.decision.advance import Progress
 from xenoovs.judge.simulate.megaflows import pipeline_of
 from xenoovs.judge.simulate.walk import Copy, headers_of, tables_of
@@ -33,7 +32,6 @@ from xenoovs.model.balancer import (
 from xenoovs.model.next_hop import Translated
 from xenoovs.model.packet import Packet
 from xenoovs.openflow.flow import Field, Flow
-from xenoovs.openflow.text import parse_flow, render_flow
 
 CLIENTS = (IPv4Network("10.9.0.0/16"), IPv4Network("10.12.0.0/14"))
 SERVERS = [IPv4Address(f"10.3.20.{number}") for number in range(11, 15)]
@@ -148,14 +146,6 @@ def test_an_answer_returns_as_from_the_vip(data: st.DataObject, balancer: Balanc
         original = headers_of(request).get
         hops = [backend.next_hop for backend in service.backends if backend.weight]
         assert any(arrives(hop, port=copy.port, sent=copy.headers.get, original=original) for hop in hops)
-
-
-@given(balancers())
-def test_flows_read_back_as_text_and_as_a_decision(balancer: Balancer) -> None:
-    program = compiled(balancer)
-    assert len({flow.key for flow in program.flows}) == len(program.flows)
-    assert [parse_flow(render_flow(flow)) for flow in program.flows] == list(program.flows)
-    assert read(observed(program.flows), balancer)[0] == program.decision
 
 
 @given(st.data(), balancers())

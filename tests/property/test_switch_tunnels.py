@@ -9,28 +9,17 @@ from hypothesis import given
 
 from tests.strategies import balancers, share
 from tests.switch_tunnels import LOCAL, behind_tunnels, moved_behind_tunnels
-from xenoovs.compile.offloadable.cost import CostKind, check_clients
-from xenoovs.compile.program import compile_config, compile_onto
+from xenoovs.compile.program import compile_config
 from xenoovs.engine.change import Ends, texts_of
 from xenoovs.judge.expected import expected_services
 from xenoovs.judge.foreign import minimum_mask
 from xenoovs.model.balancer import Balancer, OtherTraffic, Returns
 from xenoovs.model.next_hop import parse_next_hop
 from xenoovs.model.tunnel import SwitchTunnel, TunnelPorts, TunnelType
-from xenoovs.openflow.flow import Match, ObservedFlow
-from xenoovs.openflow.text import parse_flow, render_flow
+from xenoovs.openflow.flow import Match
+from xenoovs.openflow.text import render_flow
 
 TUNNELED = balancers(most=2).flatmap(moved_behind_tunnels)
-
-
-@given(TUNNELED)
-@share(0.6)
-def test_flows_are_read_back_as_what_was_decided(balancer: Balancer) -> None:
-    program = compile_config(balancer)
-    texts = [render_flow(flow) for flow in program.flows]
-    assert tuple(parse_flow(text) for text in texts) == program.flows
-    again = compile_onto(balancer, [ObservedFlow(parse_flow(text), 0, 0, 1.0) for text in texts])
-    assert again.flows == program.flows
 
 
 @given(TUNNELED)
@@ -78,12 +67,6 @@ def test_services_that_share_a_vip_share_the_flows_of_its_answers() -> None:
     one = behind_tunnels()
     other = replace(one.services[0], name="dns")
     assert _from_tunnels(replace(one, services=(*one.services, other))) == _from_tunnels(one)
-
-
-def test_ecn_multiplies_the_entries_of_blocks_behind_tunnels() -> None:
-    (finding,) = check_clients(compile_config(behind_tunnels()))
-    assert (finding.cost, finding.entries) == (CostKind.ECN, 8)
-    assert finding.text.startswith("2 entries, or up to 8 if packets use ECN")
 
 
 def test_the_copies_of_a_block_for_ecn_are_no_wider_than_planned() -> None:
