@@ -24,6 +24,7 @@ from xenoovs.openflow.flow import (
     exact,
     match_of,
 )
+from xenoovs.openflow.text import parse_flow
 from xenoovs.openflow.wire.flow import encode_flow_mod
 from xenoovs.openflow.wire.frame import (
     BARRIER_REQUEST,
@@ -35,6 +36,7 @@ from xenoovs.openflow.wire.frame import (
     Frames,
     decode_error,
     decode_hello,
+    encode_hello,
     message,
     name_versions,
 )
@@ -42,6 +44,7 @@ from xenoovs.openflow.wire.message import (
     PacketOut,
     Port,
     PortReason,
+    Role,
     decode_count,
     decode_features,
     decode_flows,
@@ -50,6 +53,7 @@ from xenoovs.openflow.wire.message import (
     decode_ports,
     decode_role,
     encode_packet_out,
+    encode_role_request,
     names_of,
     numbers_of,
 )
@@ -57,6 +61,38 @@ from xenoovs.openflow.wire.message import (
 
 def _flow(*actions: Action, match: Match = Match(), priority: int = 1, options: tuple[str, ...] = ()) -> FlowMod:  # noqa: B008
     return FlowMod(Command.ADD, Flow(FlowKey(0, priority, match), 0, actions, options))
+
+
+_FLOW_MOD = bytes.fromhex("""
+05 0e 0090 00000009
+786f010100000005 0000000000000000
+01 00 0000 0000 03e7 ffffffff ffffffff ffffffff 0000 0000
+0001 0026
+80000004 00000001
+00010004 00000005
+80000a02 0800
+80001708 00000001 00000003
+0000
+0004 0038 00000000
+0019 0010 80000606 020000000001 0000
+0000 0010 00000002 0000 000000000000
+ffff 0010 00002320 000e fff8 04 000000
+""")
+
+
+def test_a_flow_of_xenoovs() -> None:
+    flow = parse_flow(
+        "cookie=0x786f010100000005, table=1, priority=999,ip,reg0=0x5,in_port=p0,nw_src=0.0.0.1/0.0.0.3 "
+        "actions=mod_dl_dst:02:00:00:00:00:01,output:p1,resubmit(,4)"
+    )
+    assert encode_flow_mod(FlowMod(Command.ADD, flow), xid=9, ofports={"p0": 1, "p1": 2}) == _FLOW_MOD
+
+
+def test_hello_and_role() -> None:
+    assert encode_hello((4, 5), xid=1) == bytes.fromhex("05000010 00000001 00010008 00000030")
+    assert encode_role_request(Role.MASTER, 3, xid=2) == bytes.fromhex(
+        "05180018 00000002 00000002 00000000 0000000000000003"
+    )
 
 
 @pytest.mark.parametrize(
