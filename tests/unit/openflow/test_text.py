@@ -50,6 +50,7 @@ from xenoovs.openflow.text import (
         *("ipv6,ipv6_src=::1/::ff", "ipv6,ipv6_src=fd00::/64", "ipv6,ipv6_src=::1/::0.15.255.255"),
         *("ip,nw_src=0.0.0.1/0.0.0.3", "ip,nw_src=0.5.0.1/0.255.0.1", "ip,nw_src=10.0.0.0/24"),
         *("tcp,tp_dst=0x50/0xfff0", "tcp,tp_src=0x0/0x1", "metadata=0/0x1", "metadata=0x5/0xff"),
+        "vlan_tci=0x0004/0x000c",
         *("dl_dst=00:00:00:00:00:05/00:00:00:00:00:ff", "reg0=0", "dl_type=0x0600", "rarp"),
         # Marks stand before the keyword, registers after it.
         "pkt_mark=0x3,ip,reg0=0x1,in_port=p0",

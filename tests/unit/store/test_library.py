@@ -1,18 +1,23 @@
-"""The library `ovs`, which is an extra."""
+"""The library `ovs`, which is an extra, and what it sends and receives."""
 
 from __future__ import annotations
 
 import errno
+import socket
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.patience import eventually
 from xenoovs.errors import StoreError, StoreUnreachable
 from xenoovs.store.client import StoreClient
-from xenoovs.store.replica import Replica, StoreSession, open_session
+from xenoovs.store.replica import Replica, StoreSession, WholeCharacters, open_session
 from xenoovs.store.rows import StoreDatabase
 from xenoovs.store.view import Changes
 
@@ -91,3 +96,56 @@ assert before == (ovs.json.Parser, ovs.poller.SelectPoll, "eventlet" in sys.modu
 
 def test_another_user_of_the_library_in_this_process_has_it_as_it_is() -> None:
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", _OTHERS], check=False).returncode == 0
+
+
+def test_bug_a_character_that_arrives_in_two_parts_broke_the_connection_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "store.sock"
+    data = '{"id":null,"method":"update","params":["Zürich"]}'.encode()
+    middle = data.index("ü".encode()) + 1
+    received: list[object] = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        session = open_session([f"unix:{path}"])
+
+        def has_received() -> bool:
+            session.run()
+            message = session.recv()
+            received.extend(() if message is None else message.params)
+            return bool(received)
+
+        assert not has_received()
+        peer, _ = listener.accept()
+        with peer:
+            peer.sendall(data[:middle])
+            eventually(lambda: has_received() or session.rpc.get_received_bytes() > 0, "the first part")
+            peer.sendall(data[middle:])
+            eventually(has_received, "the message")
+            session.close()
+    assert received == ["Zürich"]
+
+
+@given(st.text(), st.lists(st.integers(1, 9)))
+def test_pieces_of_any_text_are_whole_characters(text: str, sizes: list[int]) -> None:
+    data, found = text.encode(), b""
+    stream = _Pieces(data, sizes)
+    while stream.left:
+        error, piece = stream.recv(4096)
+        assert error == 0 or (error, piece) == (errno.EAGAIN, b"")
+        piece.decode()
+        found += piece
+    assert found == data
+
+
+class _Source:
+    def __init__(self, data: bytes, sizes: list[int]) -> None:
+        self.left, self._sizes = data, [*sizes]
+
+    def recv(self, size: int) -> tuple[int, bytes]:
+        size = self._sizes.pop() if self._sizes else size
+        piece, self.left = self.left[:size], self.left[size:]
+        return 0, piece
+
+
+class _Pieces(WholeCharacters, _Source):
+    """A stream whose bytes come in pieces."""

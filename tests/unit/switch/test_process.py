@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -47,15 +47,10 @@ def _python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def test_stdout_and_stderr_are_kept_apart() -> None:
-    done = run(_python("import sys; print('out'); print('err', file=sys.stderr)"))
-    assert (done.stdout, done.stderr, done.exit_code) == ("out\n", "err\n", 0)
-
-
 def test_a_failure_shows_the_stderr_of_the_program() -> None:
     with pytest.raises(CommandFailed, match="failed with status 3: the reason") as caught:
-        run(_python("import sys; print('the reason', file=sys.stderr); sys.exit(3)"))
-    assert caught.value.exit_code == 3
+        run(_python("import sys; print('out'); print('the reason', file=sys.stderr); sys.exit(3)"))
+    assert (caught.value.exit_code, caught.value.stdout, caught.value.stderr) == (3, "out\n", "the reason\n")
 
 
 def test_a_program_that_does_not_end() -> None:
@@ -257,25 +252,25 @@ def test_a_result_comes_back() -> None:
     assert run_detached(lambda: {"pid": os.getpid()})["pid"] != os.getpid()
 
 
-def test_an_error_comes_back_with_its_hint_and_commands() -> None:
-    def fail() -> None:
-        error = SwitchError("no such bridge")
-        error.hint, error.commands = "try another", ("ovs-vsctl show",)
-        raise error
-
-    with pytest.raises(SwitchError, match="no such bridge") as raised:
-        run_detached(fail)
-    assert (raised.value.hint, raised.value.commands) == ("try another", ("ovs-vsctl show",))
+def _fail() -> None:
+    error = SwitchError("no such bridge")
+    error.hint, error.commands = "try another", ("ovs-vsctl show",)
+    raise error
 
 
-def test_an_error_of_the_system_comes_back() -> None:
-    with pytest.raises(SwitchError, match="No such file or directory: '/nowhere/file'"):
-        run_detached(lambda: Path("/nowhere/file").write_text(""))
-
-
-def test_the_end_of_the_second_process_is_an_error() -> None:
-    with pytest.raises(SwitchError, match="was killed"):
-        run_detached(lambda: os.kill(os.getpid(), signal.SIGKILL))
+@pytest.mark.parametrize(
+    ("work", "message", "hint", "commands"),
+    [
+        (_fail, "no such bridge", "try another", ("ovs-vsctl show",)),
+        (lambda: Path("/nowhere/file").write_text(""), "No such file or directory: '/nowhere/file'", "", ()),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed", "", ()),
+    ],
+    ids=["of ours", "of the system", "a kill"],
+)
+def test_an_error_comes_back(work: Callable[[], object], message: str, hint: str, commands: tuple[str, ...]) -> None:
+    with pytest.raises(SwitchError, match=message) as raised:
+        run_detached(work)
+    assert (raised.value.hint, raised.value.commands) == (hint, commands)
 
 
 def test_a_change_beside_the_rollback_of_the_watchdog_is_rolled_back_too(tmp_path: Path) -> None:
@@ -291,22 +286,14 @@ def test_a_change_beside_the_rollback_of_the_watchdog_is_rolled_back_too(tmp_pat
     assert flows.read_text() == "before"
 
 
-def test_a_confirmed_change_is_not_rolled_back(tmp_path: Path) -> None:
-    flows = tmp_path / "flows"
-    watchdog = RollbackWatchdog(lambda: flows.write_text("before"))
-    flows.write_text("change")
-    assert watchdog.keep()
-    watchdog.undo()
-    assert flows.read_text() == "change"
-
-
 PARENT = """\
 import asyncio, sys
 from xenoovs.agent.probe.run import Prober
 from xenoovs.agent.probe.target import ExecTarget
 async def main():
-    prober = Prober(exec_allowed=True)
-    await asyncio.gather(*(prober.probe(ExecTarget(("sh", "-c", each)), timeout_s=600) for each in sys.argv[1:]))
+    prober, running = Prober(exec_allowed=True), []
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        running.append(asyncio.create_task(prober.probe(ExecTarget(("sh", "-c", line)), timeout_s=600)))
 asyncio.run(main())
 """
 
@@ -318,15 +305,19 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-@contextmanager
-def parent_of(*scripts: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with a session of others that runs these scripts as exec probes."""
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, *scripts])
-    try:
-        yield parent
-    finally:
-        parent.kill()
-        parent.wait()
+@pytest.fixture
+def parent() -> Iterator[subprocess.Popen[str]]:
+    """A process with a session of others that runs each line of its input as an exec probe."""
+    made = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, text=True)
+    yield made
+    made.kill()
+    made.communicate()
+
+
+def run_in(parent: subprocess.Popen[str], *scripts: str) -> None:
+    assert parent.stdin is not None
+    parent.stdin.writelines(f"{script}\n" for script in scripts)
+    parent.stdin.flush()
 
 
 def pids_in(*files: Path) -> list[int]:
@@ -337,17 +328,19 @@ def pids_in(*files: Path) -> list[int]:
     return [int(each.read_text()) for each in files]
 
 
-def test_programs_and_what_they_started_die_with_a_process_that_is_killed(tmp_path: Path) -> None:
+def test_programs_and_what_they_started_die_with_a_process_that_is_killed(
+    parent: subprocess.Popen[str], tmp_path: Path
+) -> None:
     leader, child, quiet, apart, *others = files = [tmp_path / str(number) for number in range(12)]
     script = (
         f"echo $$ > {leader}; sleep 600 & echo $! > {child}; sleep 600 > /dev/null 2>&1 & echo $! > {quiet}; "
         f"setsid sh -c 'echo $$ > {apart}; exec sleep 600' & wait"
     )
-    with parent_of(script, *(f"echo $$ > {each}; exec sleep 600" for each in others)) as parent:
-        pids = pids_in(*files)
-        parent.kill()
-        parent.wait()
-        eventually(lambda: all(map(is_gone, pids)), "the end of all of them")
+    run_in(parent, script, *(f"echo $$ > {each}; exec sleep 600" for each in others))
+    pids = pids_in(*files)
+    parent.kill()
+    parent.wait()
+    eventually(lambda: all(map(is_gone, pids)), "the end of all of them")
 
 
 def guards_of(parent: int) -> list[int]:
@@ -356,48 +349,29 @@ def guards_of(parent: int) -> list[int]:
     return [int(pid) for pid in children if b"orphans.py" in command_line(pid)]
 
 
-def test_a_killed_guard_is_replaced_by_one_with_all_running_programs(tmp_path: Path) -> None:
-    first, second, go = tmp_path / "first", tmp_path / "second", tmp_path / "go"
-    begun = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import os, sys, time\n"
-            "from xenoovs.switch.process import killed_with_this_process, start\n"
-            "entered = []\n"
-            "def run(path):\n"
-            "    _, out = os.pipe()\n"
-            "    entered.append(killed_with_this_process(out))\n"
-            "    entered[-1].__enter__()\n"
-            "    start(['sh', '-c', f'echo $$ > {path}; exec sleep 600'], output=out, env={'PATH': '/usr/bin:/bin'})\n"
-            "run(sys.argv[1])\n"
-            "while not os.path.exists(sys.argv[3]): time.sleep(0.01)\n"
-            "run(sys.argv[2])\n"
-            "time.sleep(600)\n",
-            *map(str, (first, second, go)),
-        ]
-    )
-    try:
-        pids = pids_in(first)
-        (guard,) = guards_of(begun.pid)
-        os.kill(guard, signal.SIGKILL)
-        eventually(lambda: is_gone(guard), "the end of the guard")
-        go.touch()
-        pids += pids_in(second)
-    finally:
-        begun.kill()
-        begun.wait()
+def test_a_killed_guard_is_replaced_by_one_with_all_running_programs(
+    parent: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    run_in(parent, f"echo $$ > {first}; exec sleep 600")
+    pids_in(first)
+    (guard,) = guards_of(parent.pid)
+    os.kill(guard, signal.SIGKILL)
+    eventually(lambda: is_gone(guard), "the end of the guard")
+    run_in(parent, f"echo $$ > {second}; exec sleep 600")
+    pids = pids_in(first, second)
+    parent.kill()
+    parent.wait()
     eventually(lambda: all(map(is_gone, pids)), "the end of both")
 
 
-def test_a_process_that_ends_leaves_no_guard(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    with parent_of(f"echo $$ > {pid}; exec sleep 600") as parent:
-        pids_in(pid)
-        (guard,) = guards_of(parent.pid)
-        parent.send_signal(signal.SIGINT)
-        parent.wait()
-        eventually(lambda: is_gone(guard), "the end of the guard")
+def test_a_process_that_ends_leaves_no_guard(parent: subprocess.Popen[str], tmp_path: Path) -> None:
+    run_in(parent, f"echo $$ > {tmp_path / 'pid'}; exec sleep 600")
+    pids_in(tmp_path / "pid")
+    (guard,) = guards_of(parent.pid)
+    parent.send_signal(signal.SIGINT)
+    parent.communicate()
+    eventually(lambda: is_gone(guard), "the end of the guard")
 
 
 def test_no_group_of_the_killed_process_itself_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
