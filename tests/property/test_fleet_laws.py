@@ -69,21 +69,6 @@ def views(draw: st.DrawFn) -> tuple[FleetView, Balancer]:
 
 @share(0.4)
 @given(st.data(), views())
-def test_a_refused_change_is_recomputed_from_what_the_other_writer_left(
-    data: st.DataObject, drawn: tuple[FleetView, Balancer]
-) -> None:
-    """Two controllers read one view; the second write is refused, and after a read there is nothing to do."""
-    view, balancer = drawn
-    later = fleet_support.given(view, text_of(data.draw(edits(balancer))))
-    change = next_change(later)
-    assert next_change(later) == change
-    first = committed(later, change.changes)
-    assert first.generation == later.generation + 1
-    assert next_change(first).is_empty
-
-
-@share(0.4)
-@given(st.data(), views())
 def test_no_more_clients_move_than_on_one_bridge(data: st.DataObject, drawn: tuple[FleetView, Balancer]) -> None:
     view, balancer = drawn
     text = text_of(data.draw(edits(balancer)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ from tests.strategies import damaged as damaged_text
 from xenoovs.errors import ParseError, WireError
 from xenoovs.openflow.flow import Bundle, Command, Flow, FlowMod, ObservedFlow
 from xenoovs.openflow.text import parse_dump, parse_flow, render_flow
-from xenoovs.openflow.wire.flow import encode_flow_mod, note_action, note_of
+from xenoovs.openflow.wire.flow import encode_flow_mod
 from xenoovs.openflow.wire.frame import HEADER, Frames
 from xenoovs.openflow.wire.message import decode_flows, encode_bundle, has_more
 
@@ -71,15 +70,6 @@ def _read(text: str) -> tuple[list[Flow], ParseError | None]:
         return [], error
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_an_option_is_content_and_not_identity(option: str) -> None:
-    """Flags were part of the match, so a plan would have added the flow and deleted it again."""
-    separator = ", " if "=" in option else " "
-    flow = parse_flow(f"{option}{separator}priority=5,ip actions=drop")
-    assert flow.options == (option,)
-    assert flow.key == parse_flow("priority=5,ip actions=drop").key
-
-
 @given(seen=st.lists(observed(), max_size=4), more=st.booleans())
 def test_a_dump_lists_the_flows_that_were_encoded(seen: list[ObservedFlow], more: bool) -> None:
     reply = flows_reply(seen, OFPORTS, more=more)
@@ -107,15 +97,6 @@ def test_a_bundle_is_its_flow_mods_between_open_and_commit(wanted: list[Flow]) -
     for xid, mod, message in zip(xids[1:], mods, sent[1:-1], strict=False):
         assert message[8:16] == bytes.fromhex("00000009 0000 0003")
         assert message[16:] == encode_flow_mod(mod, xid=xid, ofports=OFPORTS)
-
-
-@given(data=st.binary(max_size=100))
-def test_a_note_is_read_back_with_zeros_behind_it(data: bytes) -> None:
-    read = note_of(note_action(data))
-    assert read is not None
-    assert read.startswith(data)
-    assert not any(read[len(data) :])
-    assert (10 + len(read)) % 8 == 0
 
 
 @given(data=st.binary(max_size=64) | any_message() | damaged())

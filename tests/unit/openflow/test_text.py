@@ -101,14 +101,13 @@ _LEARN = (
 _CT = "ct(commit,zone=5,exec(load:0x1->NXM_NX_CT_MARK[],nat(src=10.0.0.1-10.0.0.9:1-20)))"
 
 
-def test_timeouts_flags_and_importance_are_content() -> None:
+def test_bug_options_of_a_flow_were_taken_for_its_match() -> None:
+    """So a plan would have added the flow and deleted it again."""
     seen = parse_observed(
         f"{_OF14}idle_timeout=60, hard_timeout=70, send_flow_rem check_overlap importance=7, priority=103 actions=drop"
     )
-    assert seen.flow.options == (
-        *("idle_timeout=60", "hard_timeout=70", "send_flow_rem", "check_overlap", "importance=7"),
-    )
-    assert seen.flow.match == parse_flow("priority=103 actions=drop").match
+    options = ("idle_timeout=60", "hard_timeout=70", "send_flow_rem", "check_overlap", "importance=7")
+    assert (seen.flow.options, seen.flow.key) == (options, parse_flow("priority=103 actions=drop").key)
     assert (seen.packets, seen.bytes, seen.duration_s) == (3, 294, 0.009)
 
 

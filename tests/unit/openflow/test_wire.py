@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.ovs.scripted_switch import packet_in
 from xenoovs.errors import NotEncodable, ParseError, WireError
@@ -169,21 +167,6 @@ def test_a_condition_is_read_to_its_end_only() -> None:
     whole[31] = 0x7F
     with pytest.raises(WireError, match="a condition and its whole value"):
         decode_packet_in(bytes(whole), {})
-
-
-_messages = st.lists(st.binary(max_size=40), max_size=8).map(
-    lambda bodies: [HEADER.pack(5, 2, HEADER.size + len(body), 7) + body for body in bodies]
-)
-
-
-@given(sent=_messages, cuts=st.lists(st.integers(1, 50)))
-def test_messages_come_out_as_they_went_in(sent: list[bytes], cuts: list[int]) -> None:
-    frames, stream, received = Frames(), b"".join(sent), list[bytes]()
-    for cut in cuts:
-        received += frames.feed(stream[:cut])
-        stream = stream[cut:]
-    received += frames.feed(stream)
-    assert received == sent
 
 
 @pytest.mark.parametrize("header", [HEADER.pack(5, 0, 7, 0), HEADER.pack(0, 0, 8, 0), HEADER.pack(0x47, 0, 8, 0)])
