@@ -20,7 +20,7 @@ import pytest
 from scripts.bench.fleet import monitor_request
 from tests.ovs.stores import Proxy, StoreServer, first_view, running_cluster, running_store, service, wait_generation
 from tests.patience import PATIENCE_S, eventually
-from tests.unit.store.test_reports import HUGE
+from tests.unit.store.test_export import HUGE
 from xenoovs.decision.decision import Blocks
 from xenoovs.errors import StoreError, StoreMalformed, StoreRejected
 from xenoovs.store import servers

@@ -286,6 +286,15 @@ def test_a_change_beside_the_rollback_of_the_watchdog_is_rolled_back_too(tmp_pat
     assert flows.read_text() == "before"
 
 
+def test_a_confirmed_change_is_not_rolled_back(tmp_path: Path) -> None:
+    flows = tmp_path / "flows"
+    watchdog = RollbackWatchdog(lambda: flows.write_text("before"))
+    flows.write_text("change")
+    assert watchdog.keep()
+    watchdog.undo()
+    assert flows.read_text() == "change"
+
+
 PARENT = """\
 import asyncio, sys
 from xenoovs.agent.probe.run import Prober
