@@ -60,7 +60,10 @@ def _assert_total(text: str) -> list[Megaflow]:
         else:
             match_of(found)
             assert parse_megaflow(render_megaflow(found)) == found
-            assert (found.eth_type, found.ipv4_src, found.ipv6_src, found.recirc_id) is not None
+            assert found.recirc_id >= 0
+            assert found.eth_type is None or 0 <= found.eth_type < 1 << 16
+            for address, width in ((found.ipv4_src, 32), (found.ipv6_src, 128)):
+                assert address is None or 0 <= address.value == address.value & address.mask < 1 << width
     return [found for found in every if isinstance(found, Megaflow)]
 
 
