@@ -103,50 +103,54 @@ def _use(**outer: Any) -> EncapsulationUse:
     return replace(USE, encapsulation=replace(OUTER, **outer))
 
 
-CASES: dict[str, tuple[EncapsulationUse, IpsecState]] = {
-    "only the CPU encrypts": (USE, _state()),
-    "from the source address of the route": (_use(local=None), _state()),
-    **{
-        f"offload {parameters}": (USE, _state(parameters))
-        for parameters in (
-            "dev p1 dir out mode crypto",
-            "dev p1 dir out",
-            "dev p0 dir out mode packet",
-            "dev p1 dir in mode packet",
-            IN_NIC,
-        )
-    },
-    "no SA": (USE, _state(has_sa=False)),
-    "another UDP port": (_use(dst_port=4789), _state()),
-    "another remote": (_use(remote=REMOTE + 1), _state()),
-    "another local address": (_use(local=LOCAL + 1), _state()),
-    "GRE": (_use(protocol=GRE, dst_port=None), _state()),
-    "userspace": (
-        EncapsulationUse(replace(OUTER, out_port="br-ul"), 1, 9, is_userspace=True),
-        _state(IN_NIC),
-    ),
-    # The policy with the lowest priority number decides: an exemption before it, and a template that is optional.
-    "an exemption before the policy": (USE, _state(policies=POLICIES + ANY.format(1))),
-    "an exemption behind the policy": (USE, _state(policies=POLICIES + ANY.format(400000))),
-    "an exemption for GRE": (USE, _state(policies=POLICIES + TO_NET.format(" proto gre", ""))),
-    "a block": (USE, _state(policies=POLICIES + TO_NET.format("", "action block "))),
-    "an optional template": (USE, _state(policies=POLICIES + TO_NET.format("", "") + OPTIONAL)),
-    # Unencrypted packets were only found if a policy existed. Without the key, and without its daemon: the policies of
-    # sockets alone, and none.
-    "policies of sockets alone": (USE, _state(policies=POLICIES[POLICIES.index("src 0.0.0.0/0") :])),
-    "no policies": (USE, _state(policies="")),
-    "a policy of the port of another tunnel": (USE, _state(policies=POLICIES.replace(" dport 6081", " dport 4789"))),
-    "a policy of the other way": (USE, _state(policies=POLICIES.replace("dir out", "dir in"))),
-    # Policies with a device were ignored.
-    "a policy bound to the device of the route": (USE, _state(policies=_bound("p1"))),
-    "a policy bound to another device": (USE, _state(policies=_bound("p2"))),
-}
+def _cases() -> dict[str, tuple[EncapsulationUse, IpsecState]]:
+    return {
+        "only the CPU encrypts": (USE, _state()),
+        "from the source address of the route": (_use(local=None), _state()),
+        **{
+            f"offload {parameters}": (USE, _state(parameters))
+            for parameters in (
+                "dev p1 dir out mode crypto",
+                "dev p1 dir out",
+                "dev p0 dir out mode packet",
+                "dev p1 dir in mode packet",
+                IN_NIC,
+            )
+        },
+        "no SA": (USE, _state(has_sa=False)),
+        "another UDP port": (_use(dst_port=4789), _state()),
+        "another remote": (_use(remote=REMOTE + 1), _state()),
+        "another local address": (_use(local=LOCAL + 1), _state()),
+        "GRE": (_use(protocol=GRE, dst_port=None), _state()),
+        "userspace": (
+            EncapsulationUse(replace(OUTER, out_port="br-ul"), 1, 9, is_userspace=True),
+            _state(IN_NIC),
+        ),
+        # The policy with the lowest priority number decides: an exemption before it, and a template that is optional.
+        "an exemption before the policy": (USE, _state(policies=POLICIES + ANY.format(1))),
+        "an exemption behind the policy": (USE, _state(policies=POLICIES + ANY.format(400000))),
+        "an exemption for GRE": (USE, _state(policies=POLICIES + TO_NET.format(" proto gre", ""))),
+        "a block": (USE, _state(policies=POLICIES + TO_NET.format("", "action block "))),
+        "an optional template": (USE, _state(policies=POLICIES + TO_NET.format("", "") + OPTIONAL)),
+        # Unencrypted packets were only found if a policy existed. Without the key, and without its daemon: the policies
+        # of sockets alone, and none.
+        "policies of sockets alone": (USE, _state(policies=POLICIES[POLICIES.index("src 0.0.0.0/0") :])),
+        "no policies": (USE, _state(policies="")),
+        "a policy of the port of another tunnel": (
+            USE,
+            _state(policies=POLICIES.replace(" dport 6081", " dport 4789")),
+        ),
+        "a policy of the other way": (USE, _state(policies=POLICIES.replace("dir out", "dir in"))),
+        # Policies with a device were ignored.
+        "a policy bound to the device of the route": (USE, _state(policies=_bound("p1"))),
+        "a policy bound to another device": (USE, _state(policies=_bound("p2"))),
+    }
 
 
 def test_what_leaves_unencrypted_although_a_policy_or_the_config_wants_it(*, update_golden: bool) -> None:
     shown = {
         title: "\n".join(map(str, (*cleartext([use], state), *uncovered([use], state)))) or "nothing"
-        for title, (use, state) in CASES.items()
+        for title, (use, state) in _cases().items()
     }
     assert_recorded("ipsec.txt", shown, update=update_golden)
 

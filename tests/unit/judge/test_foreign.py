@@ -45,42 +45,45 @@ def _check(*megaflows: Megaflow) -> OffloadFindings:
 
 V4, ODD = "eth_type(0x0800),ipv4", "src=0.0.0.7/0.0.0.15"
 TO_B1 = "set(eth(dst=02:00:00:00:00:01)),p1"
-FOREIGN_MEGAFLOWS: dict[str, OffloadFindings] = {
-    **{
-        f"overlaps blocks, {actions}": _check(_megaflow(OTHER_BITS, actions))
-        for actions in ("set(eth(dst=02:00:00:00:00:77)),p1", "p9", "br0", "drop")
-    },
-    **{
-        f"{actions} beside blocks in hardware": _check(*map(megaflow_of, BLOCKS), _megaflow(OTHER_BITS, actions))
-        for actions in ("p9", "drop")
-    },
-    "delivery to one backend": _check(_megaflow(f"in_port(p0),{V4}(dst=10.3.10.46)", TO_B1)),
-    "gone soon, so perhaps from before a change": _check(_megaflow(OTHER_BITS, "drop", used="9.9s")),
-    "connection tracking, so undetermined": _check(_megaflow(OTHER_BITS, "ct(zone=1),recirc(0x3)")),
-    **{
-        f"without packets of a block: {keys}": _check(_megaflow(keys, "drop"))
-        for keys in (
-            f"in_port(p0),{V4}({ODD},dst=10.3.10.47)",
-            f"in_port(p0),{V4}({ODD},dst=10.3.10.0/255.255.255.240)",
-            f"in_port(p0),{V4}({ODD},dst=10.3.10.45,proto=6)",
-            f"in_port(p0),{V4}(dst=10.3.10.45,proto=17),udp(dst=54)",
-            f"in_port(p1),{V4}({ODD})",
-            "in_port(p0),eth_type(0x86dd),ipv6(frag=no)",
-            "in_port(p0),eth_type(0x0806),arp(tip=10.3.10.45)",
-            f"recirc_id(0x3),in_port(p0),{V4}({ODD})",
-        )
-    },
-    "a later fragment": _check(_megaflow(f"in_port(p0),{V4}(dst=10.3.10.45,proto=17,frag=later)", "p1")),
-    # Delivered to the backend of the odd block of dns, which is another one than that of web.
-    "the same backend is harmless": check_offload(
-        SERVICES[:1],
-        [_megaflow(f"in_port(p0),{V4}(src=0.0.0.1/0.0.0.1,proto=17),udp(dst=53)", TO_B1.replace(":01", ":02"))],
-    ),
-}
+
+
+def _overriding() -> dict[str, OffloadFindings]:
+    return {
+        **{
+            f"overlaps blocks, {actions}": _check(_megaflow(OTHER_BITS, actions))
+            for actions in ("set(eth(dst=02:00:00:00:00:77)),p1", "p9", "br0", "drop")
+        },
+        **{
+            f"{actions} beside blocks in hardware": _check(*map(megaflow_of, BLOCKS), _megaflow(OTHER_BITS, actions))
+            for actions in ("p9", "drop")
+        },
+        "delivery to one backend": _check(_megaflow(f"in_port(p0),{V4}(dst=10.3.10.46)", TO_B1)),
+        "gone soon, so perhaps from before a change": _check(_megaflow(OTHER_BITS, "drop", used="9.9s")),
+        "connection tracking, so undetermined": _check(_megaflow(OTHER_BITS, "ct(zone=1),recirc(0x3)")),
+        **{
+            f"without packets of a block: {keys}": _check(_megaflow(keys, "drop"))
+            for keys in (
+                f"in_port(p0),{V4}({ODD},dst=10.3.10.47)",
+                f"in_port(p0),{V4}({ODD},dst=10.3.10.0/255.255.255.240)",
+                f"in_port(p0),{V4}({ODD},dst=10.3.10.45,proto=6)",
+                f"in_port(p0),{V4}(dst=10.3.10.45,proto=17),udp(dst=54)",
+                f"in_port(p1),{V4}({ODD})",
+                "in_port(p0),eth_type(0x86dd),ipv6(frag=no)",
+                "in_port(p0),eth_type(0x0806),arp(tip=10.3.10.45)",
+                f"recirc_id(0x3),in_port(p0),{V4}({ODD})",
+            )
+        },
+        "a later fragment": _check(_megaflow(f"in_port(p0),{V4}(dst=10.3.10.45,proto=17,frag=later)", "p1")),
+        # Delivered to the backend of the odd block of dns, which is another one than that of web.
+        "the same backend is harmless": check_offload(
+            SERVICES[:1],
+            [_megaflow(f"in_port(p0),{V4}(src=0.0.0.1/0.0.0.1,proto=17),udp(dst=53)", TO_B1.replace(":01", ":02"))],
+        ),
+    }
 
 
 def test_blocks_that_foreign_megaflows_override(*, update_golden: bool) -> None:
-    recorded = {title: shown(found) for title, found in FOREIGN_MEGAFLOWS.items()}
+    recorded = {title: shown(found) for title, found in _overriding().items()}
     assert_recorded("overrides.txt", recorded, update=update_golden)
 
 

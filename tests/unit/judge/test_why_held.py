@@ -117,26 +117,28 @@ def _into_tunnel(remote: str, gateway: NeighbourEntry | None = None) -> Case:
     return replace(found, evidence=Evidence(replace(host(), tunnels=facts)))
 
 
-HELD = {
-    "never used": _selection("never_used"),
-    "never used, by one sample": _selection("never_used", samples=1),
-    "used until the reset": _selection("reset"),
-    "used by a part of the packets": _selection("each_third_packet"),
-    "a port that contradicts": _selection("no_fault", CONTRADICTED),
-}
-TUNNELS = {
-    "into a tunnel": _into_tunnel("dst=192.0.2.7"),
-    "into a tunnel of IPv6": _into_tunnel("ipv6_dst=2001:db8::7"),
-    # The reset of the NIC came first, whatever the neighbour table said.
-    "the next hop does not answer": _into_tunnel("dst=192.0.2.7", NeighbourEntry(None, "FAILED")),
-    "the next hop answers": _into_tunnel("dst=192.0.2.7", NeighbourEntry("02:00:00:00:00:07", "REACHABLE")),
-}
+def _cases() -> dict[str, Case]:
+    selections = {
+        "never used": _selection("never_used"),
+        "never used, by one sample": _selection("never_used", samples=1),
+        "used until the reset": _selection("reset"),
+        "used by a part of the packets": _selection("each_third_packet"),
+        "a port that contradicts": _selection("no_fault", CONTRADICTED),
+    }
+    answers = NeighbourEntry("02:00:00:00:00:07", "REACHABLE")
+    return {
+        **{title: replace(found.candidates[0], evidence=Evidence(host())) for title, found in selections.items()},
+        "into a tunnel": _into_tunnel("dst=192.0.2.7"),
+        "into a tunnel of IPv6": _into_tunnel("ipv6_dst=2001:db8::7"),
+        # The reset of the NIC came first, whatever the neighbour table said.
+        "the next hop does not answer": _into_tunnel("dst=192.0.2.7", NeighbourEntry(None, "FAILED")),
+        "the next hop answers": _into_tunnel("dst=192.0.2.7", answers),
+    }
 
 
 def test_the_reasons_of_a_rule_that_the_nic_holds(*, update_golden: bool) -> None:
     """Of the first block."""
-    cases = {title: replace(found.candidates[0], evidence=Evidence(host())) for title, found in HELD.items()}
-    recorded = {title: shown(found) for title, found in (cases | TUNNELS).items()}
+    recorded = {title: shown(found) for title, found in _cases().items()}
     assert_recorded("reasons/held.txt", recorded, update=update_golden)
 
 
