@@ -67,15 +67,10 @@ def test_clients_of_a_dead_backend_move_without_the_database(switch: HalfSilent,
     assert not engine.round(DesiredState(balancer, FIRST_OUT), now_s=1.0).difference.is_empty
     blocks = blocks_by_service(seen.flow for seen in switch.dump_flows("ovsbr1"))
     assert [set(shares(pieces(flows))) for flows in blocks.values()] == [{SECOND}]
-
-
-def test_a_recreated_bridge_has_no_known_ports(switch: HalfSilent) -> None:
-    engine = Engine(switch)
-    engine.round(DesiredState(ONE), now_s=0.0)
+    # Nothing is known about the ports of a bridge that was made anew.
     switch.restart("ovsbr1")
-    switch.is_silent = True
     with pytest.raises(SwitchUnreachable):
-        engine.round(DesiredState(ONE), now_s=1.0)
+        engine.round(DesiredState(balancer), now_s=2.0)
 
 
 def test_an_agent_that_starts_without_a_database_continues_slow_starts(tmp_path: Path) -> None:
@@ -158,32 +153,34 @@ def _encrypted(datapath_type: str = "system") -> tuple[FakeSwitch, Engine, Balan
     return switch, Engine(switch), behind_tunnels(ENCRYPTED)
 
 
-def test_bug_backends_behind_ipsec_in_a_userspace_datapath_got_clients() -> None:
-    """It was planned if a policy existed, although none of these packets reach the kernel's IPsec."""
-    switch, engine, balancer = _encrypted("netdev")
-    switch.ipsec = BOTH
-    done = engine.round(DesiredState(balancer), now_s=0.0)
-    why = "would leave unencrypted: the config wants IPsec, and a userspace datapath bypasses it; see `xenoovs doctor`"
-    assert [problem.text for problem in done.problems] == [
-        f"packets to 192.168.77.11 {why}; no clients for web/b1",
-        f"packets to 192.168.77.12 {why}; no clients for web/b2",
-    ]
-    with pytest.raises(WouldBeUnencrypted, match="Use a bridge with datapath_type system, or remove `ipsec`"):
-        engine.plan(balancer, PlanOptions())
+UNENCRYPTED = "packets to 192.168.77.1{} would leave unencrypted: the config wants IPsec, and {}; see `xenoovs doctor`"
+NO_POLICY, BYPASS = "no policy covers them", "a userspace datapath bypasses it"
 
 
-def test_bug_backends_behind_a_tunnel_without_its_policy_get_no_clients() -> None:
-    """When the policy vanished, with the key or with the daemon, installed flows went on unencrypted."""
-    switch, engine, balancer = _encrypted()
-    desired = DesiredState(balancer)
-    texts = list[list[str]]()
-    for switch.ipsec in (IpsecState(), BOTH, FIRST, BOTH):
-        done = engine.round(desired, now_s=0.0)
-        texts.append([problem.text for problem in done.problems])
-    unencrypted = "would leave unencrypted: the config wants IPsec, and no policy covers them; see `xenoovs doctor`"
-    first = f"packets to 192.168.77.11 {unencrypted}; no clients for web/b1"
-    second = f"packets to 192.168.77.12 {unencrypted}; no clients for web/b2"
-    assert texts == [[first, second], [], [second], []]
+def unencrypted(why: str, *numbers: int) -> list[str]:
+    return [f"{UNENCRYPTED.format(number, why)}; no clients for web/b{number}" for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("datapath", "rounds"),
+    [
+        ("system", [(IpsecState(), (1, 2)), (BOTH, ()), (FIRST, (2,)), (BOTH, ())]),
+        # It was planned if a policy existed, although none of these packets reach the kernel's IPsec.
+        ("netdev", [(BOTH, (1, 2))]),
+    ],
+    ids=["a policy that vanished, with the key or with the daemon", "a userspace datapath"],
+)
+def test_bug_backends_behind_a_tunnel_that_does_not_encrypt_got_clients(
+    datapath: str, rounds: list[tuple[IpsecState, tuple[int, ...]]]
+) -> None:
+    switch, engine, balancer = _encrypted(datapath)
+    for switch.ipsec, numbers in rounds:
+        done = engine.round(DesiredState(balancer), now_s=0.0)
+        why = NO_POLICY if datapath == "system" else BYPASS
+        assert [problem.text for problem in done.problems] == unencrypted(why, *numbers)
+    if datapath == "netdev":
+        with pytest.raises(WouldBeUnencrypted, match="Use a bridge with datapath_type system, or remove `ipsec`"):
+            engine.plan(balancer, PlanOptions())
 
 
 @pytest.mark.parametrize("is_installed", [False, True])

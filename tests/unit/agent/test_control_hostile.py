@@ -73,22 +73,20 @@ def is_open(sock: socket.socket) -> bool:
         return False
 
 
-def test_half_a_request_is_disconnected(scene: Scene, impatient: None) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_half_a_request_is_disconnected_and_a_body_that_does_not_come_is_not_waited_for(scene: Scene) -> None:
     opened = open_port(Listen("127.0.0.1", 0))
-    with scene.agent(also=(opened,)):
+    with scene.agent(also=(opened,)) as (_, client):
         for half in (b"", b"GET /v1/sta", b"GET /v1/status HTTP/1.1\r\nHost: lo"):
             with connected(opened, half) as sock:
                 assert everything(sock) == b""
-
-
-def test_a_body_that_does_not_come_is_not_waited_for(scene: Scene, impatient: None) -> None:
-    with scene.agent() as (_, client), closing(socket.socket(socket.AF_UNIX)) as sock:
-        sock.settimeout(PATIENCE_S)
-        sock.connect(str(client.path))
-        sock.sendall(b"POST /v1/drain HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-        answer = sock.recv(65536)
-        assert answer.startswith(b"HTTP/1.1 408")
-        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "too_slow"
+        with closing(socket.socket(socket.AF_UNIX)) as sock:
+            sock.settimeout(PATIENCE_S)
+            sock.connect(str(client.path))
+            sock.sendall(b"POST /v1/drain HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            answer = sock.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 408")
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "too_slow"
 
 
 def test_many_idle_connections_keep_no_client_out(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,24 +72,19 @@ class Driven(DrivenAgent):
 
 
 @pytest.mark.parametrize(
-    ("second", "probes"),
-    [(HEALTH, 1), (replace(HEALTH, max_down=Fraction(1)), 1), (replace(HEALTH, fall=2), 2), (None, 1)],
+    ("second", "is_shared"),
+    [(HEALTH, True), (replace(HEALTH, max_down=Fraction(1)), True), (replace(HEALTH, fall=2), False), (None, False)],
     ids=["the same", "another max_down", "another fall", "none"],
 )
-def test_services_share_a_probe_of_a_backend_with_the_same_settings(second: Health | None, probes: int) -> None:
-    two = small.balancer(service("a", 0, 1, port=80), service("b", 0, 1, port=81, health=second))
-    assert len(Driven(two).due(0.0)) == probes
-
-
-def test_the_result_of_a_probe_is_that_of_all_services_that_share_it() -> None:
-    same = small.balancer(*(service(f"s{port}", 1, 1, port=port) for port in range(80, 90)))
-    one = Driven(same)
-    (first, second) = one.due(0.0)
+def test_services_share_a_probe_of_a_backend_with_the_same_settings_and_its_result(
+    second: Health | None, *, is_shared: bool
+) -> None:
+    one = Driven(small.balancer(service("a", 0, 1, port=80), service("b", 0, 1, port=81, health=second)))
+    first, *others = one.due(0.0)
+    assert len(others) == (second is not None and not is_shared)
     change = one.answer(first, ok=False, sent_s=0.0, now_s=0.1)
     assert change is not None
-    assert change.backends == tuple((service.name, "b0") for service in same.services)
-    one.answer(second, ok=True, sent_s=0.0, now_s=0.1)
-    assert one.desired().ejected == {service.name: {"b0"} for service in same.services}
+    assert change.backends == (("a", "b1"), *[("b", "b1")] * is_shared)
 
 
 def crowd(backends: int, *, jitter: Fraction) -> Driven:

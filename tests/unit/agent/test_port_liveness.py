@@ -53,13 +53,10 @@ def ejected(seen: BridgePorts, *, watched: bool = True) -> frozenset[str]:
     [(UP, UP, ""), (GONE, UP, "b1"), (UP, FAR_END, "b2"), (NEVER, UP, ""), ({}, UP, ""), (GONE, GONE, "")],
     ids=["up", "gone", "the other end cannot forward", "never up", "no session", "all gone: the fault is here"],
 )
-def test_which_backends_are_left(first: dict[str, str], second: dict[str, str], out: str) -> None:
-    assert ejected(BridgePorts(ports(first=first, second=second))) == {*out.split()}
-
-
-def test_a_dead_remote_stays_dead_while_the_database_does_not_answer_and_matters_to_configs_with_bfd_alone() -> None:
-    assert ejected(BridgePorts(ports(first=GONE, second=UP), "it does not answer")) == {"b1"}
-    assert ejected(BridgePorts(ports(first=GONE, second=UP)), watched=False) == frozenset()
+def test_which_backends_are_left_for_a_config_with_bfd(first: dict[str, str], second: dict[str, str], out: str) -> None:
+    seen = ports(first=first, second=second)
+    assert ejected(BridgePorts(seen)) == ejected(BridgePorts(seen, "the database does not answer")) == {*out.split()}
+    assert ejected(BridgePorts(seen), watched=False) == frozenset()
 
 
 def test_a_dead_remote_stays_dead_when_open_vswitch_restarts() -> None:

@@ -62,10 +62,14 @@ def get(
 
 @BOTH_FAMILIES
 def test_answers(address: IPAddress) -> None:
+    """A server sees a reset of a connection that was only opened."""
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     with socket.create_server((str(address), 0), family=family) as server:
         result = ask(TcpTarget(address, server.getsockname()[1]))
-    assert (result.ok, result.reason) == (True, "answered")
+        assert (result.ok, result.reason) == (True, "answered")
+        connection, _ = server.accept()
+        with connection, pytest.raises(ConnectionResetError):
+            connection.recv(1)
     with udp_answers(lambda request: [request + b" pong"], host=str(address)) as port:
         assert ask(UdpTarget(address, port, b"ping", b"pong")).ok
     assert get(reply_with(OK), address=address, body=b"ell").ok
@@ -75,14 +79,6 @@ def test_answers(address: IPAddress) -> None:
 def test_refused(address: IPAddress) -> None:
     for target in (TcpTarget(address, 1), UdpTarget(address, 1, b"ping"), AgentTarget(address, 1)):
         assert ask(target).reason == "connection refused"
-
-
-def test_reset_is_what_the_server_sees() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ask(TcpTarget(LOCAL, server.getsockname()[1]))
-        connection, _ = server.accept()
-        with connection, pytest.raises(ConnectionResetError):
-            connection.recv(1)
 
 
 def test_a_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,24 +132,20 @@ def test_dns(change: Change, reason: str) -> None:
     assert (result.ok, result.reason) == (reason == "answered", reason)
 
 
-def test_dns_garbage_and_a_query_that_cannot_be_asked() -> None:
+def test_dns_answers_to_other_queries_are_passed_over_and_garbage_is_none() -> None:
+    good = answer(lambda _: None)
+
+    def forged(request: bytes) -> bytes:
+        return bytes([request[0] ^ 1]) + good(request)[0][1:]
+
+    with udp_answers(lambda request: [forged(request), *good(request)]) as port:
+        assert ask(DnsTarget(LOCAL, "www.example", port=port)).ok
+    with udp_answers(lambda request: [forged(request)]) as port:
+        reason = ask(DnsTarget(LOCAL, "www.example", port=port), timeout_s=0.1).reason
+    assert reason == "only answers to other queries within 100ms"
     with udp_answers(lambda request: [request[:2] + b"\xff" * 20]) as port:
         assert ask(DnsTarget(LOCAL, "www.example", port=port)).reason.startswith("the answer is no DNS message")
     assert ask(DnsTarget(LOCAL, "a..b")).reason.startswith("the query cannot be asked")
-
-
-def test_dns_other_id_is_passed_over() -> None:
-    good = answer(lambda _: None)
-
-    def forged_first(request: bytes) -> list[bytes]:
-        real = good(request)[0]
-        return [bytes([real[0] ^ 1]) + real[1:], real]
-
-    with udp_answers(forged_first) as port:
-        assert ask(DnsTarget(LOCAL, "www.example", port=port)).ok
-    with udp_answers(lambda request: forged_first(request)[:1]) as port:
-        reason = ask(DnsTarget(LOCAL, "www.example", port=port), timeout_s=0.1).reason
-    assert reason == "only answers to other queries within 100ms"
 
 
 HTTP = b"HTTP/1.1 200 OK\r\nContent-Length: "
@@ -172,9 +164,6 @@ def test_wrong_answers(name: str) -> None:
     talk, reason = WRONG[name]
     result = get(talk, body=b"hello", timeout_s=0.3 if "within" in reason else PATIENCE_S)
     assert (result.ok, result.reason) == (False, reason)
-
-
-def test_garbage() -> None:
     assert get(reply_with(b"\x00\xffSSH-2.0\r\n\r\n")).reason.startswith("the answer is no HTTP")
 
 

@@ -58,9 +58,14 @@ def weights(agent: Agent) -> dict[str, Fraction]:
     return {backend.name: backend.weight for backend in agent.state.in_use.services[0].backends}
 
 
-def test_the_dashboard_gets_what_xenoflow_answers(scene: Scene, port: ApiListener) -> None:
+def test_the_dashboard_gets_what_xenoflow_answers_and_changes_need_a_token(scene: Scene, port: ApiListener) -> None:
     with scene.agent(also=(port,), mounts=mounts):
         status, document = ask(port, "GET")
+        assert ask(port, "GET", Host="evil.example")[0] == 403
+        assert ask(port, "POST", {"backends": [FIPS2]}, Content_Type="application/json")[0] == 401
+        # A form of a web page, whose browser has stored the password.
+        assert ask(port, "POST", {"backends": [FIPS2]}, Authorization=f"Bearer {TOKEN}")[0] == 415
+        assert ask(port, "GET")[1] == document
     assert status == 200
     assert document == {
         "message": "xenoovs balances bridge ovsbr1.",
@@ -85,7 +90,7 @@ def test_packets_of_hardware_and_software_are_added_over_services() -> None:
 
 
 def test_a_post_gives_clients_to_the_listed_backends_alone(scene: Scene, port: ApiListener) -> None:
-    with scene.agent(also=(port,), mounts=mounts) as (agent, _):
+    with scene.agent(also=(port,), mounts=mounts) as (agent, client):
         status, document = post(port, FIPS3)
         assert (status, document["status"], document["is_applied"]) == (200, "Ok", True)
         assert weights(agent) == {"fips2": 0, "fips3": 30}
@@ -98,10 +103,7 @@ def test_a_post_gives_clients_to_the_listed_backends_alone(scene: Scene, port: A
         assert weights(agent) == {"fips2": 70, "fips3": 30}
         assert not agent.state.runtime.overrides
         assert ask(port, "GET")[1]["backendNumber"] == 2
-
-
-def test_a_post_does_not_end_a_maintenance(scene: Scene, port: ApiListener) -> None:
-    with scene.agent(also=(port,), mounts=mounts) as (agent, client):
+        # It does not end a maintenance.
         client.ask("maintenance", {"backend": "fips3", "service": "dns"})
         assert post(port, FIPS2, FIPS3)[0] == 200
         assert [each.is_maintenance for each in agent.state.runtime.overrides] == [True]
@@ -129,13 +131,4 @@ def test_a_post_that_cannot_be_done_changes_nothing(
         found, document = post(port, *backends)
         assert (found, document["error"]["code"]) == (status, code)
         assert words in document["error"]["message"]
-        assert not agent.state.runtime.overrides
-
-
-def test_reads_need_no_token_on_this_machine_and_changes_do(scene: Scene, port: ApiListener) -> None:
-    with scene.agent(also=(port,), mounts=mounts) as (agent, _):
-        assert ask(port, "POST", {"backends": [FIPS2]}, Content_Type="application/json")[0] == 401
-        # A form of a web page, whose browser has stored the password.
-        assert ask(port, "POST", {"backends": [FIPS2]}, Authorization=f"Bearer {TOKEN}")[0] == 415
-        assert ask(port, "GET", Host="evil.example")[0] == 403
         assert not agent.state.runtime.overrides
