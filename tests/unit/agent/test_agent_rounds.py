@@ -1,4 +1,4 @@
-"""Rounds on a switch in memory."""
+"""Rounds on a switch in memory: at once and at their times, with ports that are gone and a database that is silent."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ import asyncio
 import errno
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
-from tests.agent_support import make_scene
+from tests.agent_support import Scene, checked_scene, make_scene
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import FakeSwitch, HangingSwitch, fake_bridge
+from tests.fleet_support import EMPTY, MORE, given, settled
+from tests.flow_oracle import blocks_by_service, pieces, shares
 from tests.patience import PATIENCE_S, eventually
+from tests.switch_tunnels import GENEVE, REMOTES, behind_tunnels
 from tests.unit import balancer as small
-from xenoovs.agent import daemon, neighbour, tasks
+from xenoovs.agent import daemon, neighbour, report, tasks
 from xenoovs.agent.config_file import ConfigFile
+from xenoovs.agent.control.client import Client
 from xenoovs.agent.daemon import Agent, AgentGroup, handle_signals
+from xenoovs.agent.fleet_config import FleetConfig
 from xenoovs.agent.log import warn
 from xenoovs.agent.neighbour import Neighbours
 from xenoovs.agent.offload import SamplePace
@@ -29,12 +38,26 @@ from xenoovs.agent.state import RoundFacts
 from xenoovs.agent.telemetry import Timings, telemetry
 from xenoovs.compile.pipeline import LEARNED, Stage, cookie_of
 from xenoovs.compile.program import compile_config
+from xenoovs.datapath.database import UNKNOWN_TYPE, BridgeState, PortState
+from xenoovs.datapath.fact import Unknown
+from xenoovs.datapath.ipsec import IpsecState, parse_policies
 from xenoovs.decision.decision import DesiredState
-from xenoovs.engine.engine import Engine
-from xenoovs.errors import CommandTimeout
-from xenoovs.model.balancer import Drain, DrainMode, Protocol, service_ids, sought
-from xenoovs.model.load import parse_config
-from xenoovs.openflow.flow import OURS, Cookies, ObservedFlow
+from xenoovs.engine.change import PlanOptions
+from xenoovs.engine.engine import Appointment, Engine
+from xenoovs.errors import (
+    AppointmentCancelled,
+    BundleRejected,
+    ChangesHeld,
+    CommandTimeout,
+    SwitchError,
+    SwitchUnreachable,
+    WouldBeUnencrypted,
+)
+from xenoovs.model.balancer import Balancer, Drain, DrainMode, Protocol, service_ids, sought
+from xenoovs.model.load import load_config, parse_config
+from xenoovs.model.tunnel import Ipsec, TunnelPorts
+from xenoovs.openflow.flow import OURS, Cookies, Flow, ObservedFlow, service_of
+from xenoovs.openflow.text import parse_dump
 
 BY_ADDRESS = """\
 version: 1
@@ -51,6 +74,10 @@ TWO = small.balancer(
 @pytest.fixture
 def switch() -> FakeSwitch:
     return FakeSwitch(fake_bridge("ovsbr1", ["p0", "p1"]), fake_bridge("ovsbr2", ["p0", "p1"]))
+
+
+def flows(switch: FakeSwitch) -> set[Flow]:
+    return {seen.flow for seen in switch.all_flows("ovsbr1").values()}
 
 
 def test_another_bridge_is_not_a_lost_one(switch: FakeSwitch) -> None:
@@ -74,11 +101,10 @@ def test_a_missing_port_holds_back_only_its_own_flows(switch: FakeSwitch) -> Non
     wide, engine = replace(ONE, uplinks=replace(ONE.uplinks, ingress=("p0", "p9"))), Engine(switch)
     done = engine.round(DesiredState(wide), now_s=0.0)
     assert [problem.text for problem in done.problems] == ["port p9 is on no bridge (ovsbr1 has p0, p1)"]
-    there = {seen.flow for seen in switch.dump_flows("ovsbr1")}
-    assert there == {flow for flow in compile_config(wide).flows if flow.match.in_port != "p9"}
+    assert flows(switch) == {flow for flow in compile_config(wide).flows if flow.match.in_port != "p9"}
     switch.set_ports(fake_bridge("ovsbr1", ["p0", "p1", "p9"]))
     assert not engine.round(DesiredState(wide), now_s=1.0).problems
-    assert {seen.flow for seen in switch.dump_flows("ovsbr1")} == set(compile_config(wide).flows)
+    assert flows(switch) == set(compile_config(wide).flows)
 
 
 async def broken(target: Target, *, timeout_s: float) -> ProbeResult:
@@ -86,14 +112,7 @@ async def broken(target: Target, *, timeout_s: float) -> ProbeResult:
 
 
 def probing(directory: Path, switch: FakeSwitch, probe: Probe) -> Agent:
-    path = directory / "c.yaml"
-    path.write_text(
-        SMALL_CONFIG.replace("weight: 70", "weight: 70, address: 192.0.2.1").replace(
-            "weight: 30", "weight: 30, address: 192.0.2.2"
-        )
-        + "    health: {probe: icmp}\n"
-    )
-    return Agent(ConfigFile(path), Engine(switch), probe=probe)
+    return Agent(ConfigFile(checked_scene(directory).config), Engine(switch), probe=probe)
 
 
 def test_an_internal_error_beside_the_rounds_ends_no_agent(
@@ -259,3 +278,351 @@ def test_a_round_that_does_not_end_is_reported_and_no_request_waits_for_it(
         hanging.goes_on.set()
         eventually(lambda: not agent.state.round.error, "the round is finished")
         assert client.ask("drain", {"service": "dns", "backend": "fips3"})["is_applied"]
+
+
+PINNING = replace(ONE, services=tuple(replace(s, drain=Drain(DrainMode.PIN)) for s in ONE.services))
+SECOND = ONE.services[0].backends[1].next_hop
+FIRST_OUT = {"s": frozenset({"b0"})}
+RAMPED = SMALL_CONFIG.replace("    backends:", "    health: {probe: icmp, ramp: 600s}\n    backends:").replace(
+    "weight: ", "address: 192.0.2.2, weight: "
+)
+
+
+class HalfSilent(FakeSwitch):
+    """Its database does not answer while `is_silent`."""
+
+    is_silent = False
+
+    def bridges(self) -> tuple[BridgeState, ...]:
+        self._answer()
+        return super().bridges()
+
+    def describe(self, bridge: str) -> BridgeState:
+        self._answer()
+        return super().describe(bridge)
+
+    def _answer(self) -> None:
+        if self.is_silent:
+            raise SwitchUnreachable(target="unix:db.sock", reason="it does not answer")
+
+
+@pytest.mark.parametrize("balancer", [ONE, PINNING], ids=["none", "pin"])
+def test_clients_of_a_dead_backend_move_without_the_database(balancer: Balancer) -> None:
+    switch = HalfSilent(fake_bridge("ovsbr1", ["p0", "p1"]))
+    engine = Engine(switch)
+    engine.round(DesiredState(balancer), now_s=0.0)
+    switch.is_silent = True
+    assert not engine.round(DesiredState(balancer, FIRST_OUT), now_s=1.0).difference.is_empty
+    blocks = blocks_by_service(seen.flow for seen in switch.dump_flows("ovsbr1"))
+    assert [set(shares(pieces(flows))) for flows in blocks.values()] == [{SECOND}]
+    # Nothing is known about the ports of a bridge that was made anew.
+    switch.restart("ovsbr1")
+    with pytest.raises(SwitchUnreachable):
+        engine.round(DesiredState(balancer), now_s=2.0)
+
+
+def test_an_agent_that_starts_without_a_database_continues_slow_starts(tmp_path: Path) -> None:
+    """The slow start in the flows was not read later, so the backend got all clients back at once."""
+    scene = make_scene(tmp_path)
+    scene.config.write_text(RAMPED.replace("192.0.2.2, weight: 30", "192.0.2.3, weight: 30"))
+    balancer = load_config(scene.config)
+    (service,) = balancer.services
+    ramps = {(service.name, service.backends[0].name): Fraction(3, 8)}
+    engine = Engine(scene.switch)
+    engine.round(DesiredState(balancer), now_s=0.0)
+    engine.round(DesiredState(balancer, ramps=ramps), now_s=1.0)
+    flows = scene.flows
+    scene.switch.fail_next(SwitchUnreachable(target="unix:ovsbr1.mgmt", reason="it does not answer"))
+    with scene.agent() as (agent, _):
+        assert scene.flows == flows
+        assert agent.desired.ramps == {("dns", "fips2"): Fraction(3, 8)}
+
+
+def _tunnel_bridge(kind: str, **options: str) -> BridgeState:
+    ports = (PortState("gnv0", 3, kind, options=options), *fake_bridge("ovsbr1", ["p0", "p1"]).ports)
+    return replace(fake_bridge("ovsbr1", []), ports=tuple(sorted(ports, key=lambda port: port.name)))
+
+
+@pytest.mark.parametrize(
+    ("bridge", "balancer", "problem"),
+    [
+        (fake_bridge("ovsbr1", ["p0"]), ONE, "port p1 is on no bridge (ovsbr1 has p0); no clients for s/b0, s/b1"),
+        (
+            fake_bridge("ovsbr1", ["p0", "p1"]),
+            behind_tunnels(),
+            "port gnv0 is on no bridge (ovsbr1 has p0, p1): `xenoovs doctor FILE --fix` makes it; no clients for "
+            "web/b1, web/b2",
+        ),
+        # It was accepted as a port that only OpenFlow describes.
+        (_tunnel_bridge("system"), behind_tunnels(), "port gnv0 is of type system, not geneve"),
+    ],
+    ids=["a port that is gone", "a tunnel port that is gone", "a tunnel port without a type"],
+)
+def test_bug_a_port_that_no_packets_can_leave_by_is_named(
+    bridge: BridgeState, balancer: Balancer, problem: str
+) -> None:
+    done = Engine(FakeSwitch(bridge)).round(DesiredState(balancer), now_s=0.0)
+    (found,) = (each.text for each in done.problems)
+    assert problem in (found, found.partition(":")[0])
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_bug_a_tunnel_that_leads_elsewhere_was_not_noticed_once_a_round_had_changed_nothing(rounds: int) -> None:
+    options = {"local_ip": "192.168.77.1", "remote_ip": "flow", "key": "flow"}
+    switch, desired = FakeSwitch(_tunnel_bridge("geneve", **options)), DesiredState(behind_tunnels())
+    engine = Engine(switch)
+    for _ in range(rounds):
+        assert engine.round(desired, now_s=0.0).problems == ()
+    switch.set_ports(_tunnel_bridge("geneve", **options, out_key="7"))
+    done = engine.round(desired, now_s=0.0)
+    assert [problem.text.partition(":")[0] for problem in done.problems] == ["port gnv0 has out_key=7 instead of flow"]
+    assert not done.difference.is_empty
+
+
+ENCRYPTED = replace(GENEVE, ports=TunnelPorts.EACH, ipsec=Ipsec(psk_file="/etc/psk"))
+POLICY = """\
+src 192.168.77.1/32 dst {remote}/32 proto udp dport 6081
+\tdir out priority 366847 ptype main
+\ttmpl src 0.0.0.0 dst 0.0.0.0
+\t\tproto esp reqid 2 mode transport
+"""
+BOTH = IpsecState(parse_policies("".join(POLICY.format(remote=remote) for remote in REMOTES)))
+FIRST = IpsecState(parse_policies(POLICY.format(remote=REMOTES[0])))
+
+
+def _encrypted(datapath_type: str = "system") -> tuple[FakeSwitch, Engine, Balancer]:
+    options = {"local_ip": "192.168.77.1", "key": "flow", "psk": "(hidden)"}
+    ports = (
+        PortState(ENCRYPTED.port_to(remote), 3 + n, "geneve", options={**options, "remote_ip": str(remote)})
+        for n, remote in enumerate(REMOTES)
+    )
+    bridge = replace(fake_bridge("ovsbr1", ["p0", "p1"]), datapath_type=datapath_type)
+    switch = FakeSwitch(replace(bridge, ports=tuple(sorted((*bridge.ports, *ports), key=lambda port: port.name))))
+    return switch, Engine(switch), behind_tunnels(ENCRYPTED)
+
+
+UNENCRYPTED = "packets to 192.168.77.1{} would leave unencrypted: the config wants IPsec, and {}; see `xenoovs doctor`"
+NO_POLICY, BYPASS = "no policy covers them", "a userspace datapath bypasses it"
+
+
+def unencrypted(why: str, *numbers: int) -> list[str]:
+    return [f"{UNENCRYPTED.format(number, why)}; no clients for web/b{number}" for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("datapath", "rounds"),
+    [
+        ("system", [(IpsecState(), (1, 2)), (BOTH, ()), (FIRST, (2,)), (BOTH, ())]),
+        # It was planned if a policy existed, although none of these packets reach the kernel's IPsec.
+        ("netdev", [(BOTH, (1, 2))]),
+    ],
+    ids=["a policy that vanished, with the key or with the daemon", "a userspace datapath"],
+)
+def test_bug_backends_behind_a_tunnel_that_does_not_encrypt_got_clients(
+    datapath: str, rounds: list[tuple[IpsecState, tuple[int, ...]]]
+) -> None:
+    switch, engine, balancer = _encrypted(datapath)
+    for switch.ipsec, numbers in rounds:
+        done = engine.round(DesiredState(balancer), now_s=0.0)
+        why = NO_POLICY if datapath == "system" else BYPASS
+        assert [problem.text for problem in done.problems] == unencrypted(why, *numbers)
+    if datapath == "netdev":
+        with pytest.raises(WouldBeUnencrypted, match="Use a bridge with datapath_type system, or remove `ipsec`"):
+            engine.plan(balancer, PlanOptions())
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_plan_refuses_a_tunnel_without_its_policy_also_when_no_flow_changes(*, is_installed: bool) -> None:
+    switch, engine, balancer = _encrypted()
+    if is_installed:
+        switch.ipsec = BOTH
+        engine.apply(engine.plan(balancer, PlanOptions()))
+    switch.ipsec = FIRST
+    with pytest.raises(WouldBeUnencrypted) as found:
+        engine.plan(balancer, PlanOptions())
+    assert "no policy covers packets to 192.168.77.12, so they leave unencrypted" in str(found.value)
+    assert "openvswitch-ipsec makes the policies some seconds after the ports have their keys: wait" in str(found.value)
+    assert engine.plan(balancer, PlanOptions(partial=True)).problems
+
+
+@pytest.mark.parametrize("what", ["ports that only OpenFlow describes", "policies that cannot be read"])
+def test_bug_what_cannot_be_checked_was_not_reported_or_in_each_round(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A controller on another host did not report which ports it cannot check."""
+    reported = list[object]()
+    monkeypatch.setattr(
+        report, "warn", lambda event, **facts: reported.append((event, facts.get("ports", facts.get("reason"))))
+    )
+    switch, engine, balancer = _encrypted()
+    switch.ipsec, expected = Unknown("no ip here"), ("policies of IPsec cannot be read", "no ip here")
+    if what.startswith("ports"):
+        engine, balancer = Engine(FakeSwitch(_tunnel_bridge(UNKNOWN_TYPE))), behind_tunnels()
+        expected = ("tunnel ports cannot be checked without the database", "gnv0")
+    reports = report.Report()
+    for ejected in ({}, {}, {"web": frozenset({"b1"})}):
+        done = engine.round(DesiredState(balancer, ejected), now_s=0.0)
+        reports.succeeded(RoundFacts(), done, bridge="ovsbr1", config="x", now_s=0.0)
+    assert (done.problems, reported) == ((), [expected])
+
+
+BEFORE = DesiredState(ONE)
+AFTER = DesiredState(small.balancer(small.service(small.claim(), 1, 3)))
+LOCAL = "version: 1\nswitch: {bridge: ovsbr1, ingress: [p0], egress: p1}\n"
+
+
+class Soon(Appointment):
+    """A time that comes when `happens` has been called for each wait."""
+
+    def __init__(self, *happens: Callable[[], None]) -> None:
+        super().__init__(0.0)
+        self.happens = list(happens)
+
+    @property
+    def left_s(self) -> float:
+        return float(len(self.happens))
+
+    def wait(self, *, ahead_s: float = 0.0) -> bool:
+        self.happens.pop(0)()
+        return super().wait()
+
+
+def nothing() -> None:
+    return
+
+
+@pytest.fixture
+def engine(switch: FakeSwitch) -> Engine:
+    made = Engine(switch)
+    made.round(BEFORE, now_s=0.0)
+    switch.applied.clear()
+    return made
+
+
+def test_a_change_is_made_when_its_time_has_come_and_not_before(switch: FakeSwitch, engine: Engine) -> None:
+    seen = list[tuple[int, int]]()
+
+    def look() -> None:
+        seen.append((len(switch.held), len(switch.applied)))
+
+    appointment = Soon(look, look)
+    change = engine.round(AFTER, now_s=1.0, appointment=appointment)
+    assert (seen, len(switch.applied)) == ([(1, 0), (1, 0)], 1)
+    assert not change.difference.is_empty
+    assert engine.round(AFTER, now_s=2.0).difference.is_empty
+
+
+def test_a_time_that_has_passed_and_a_change_without_flows_are_not_prepared(switch: FakeSwitch, engine: Engine) -> None:
+    engine.round(BEFORE, now_s=1.0, appointment=Soon(nothing, nothing))
+    engine.round(AFTER, now_s=1.0, appointment=Appointment(0.0))
+    assert (switch.held, len(switch.applied)) == ([], 1)
+
+
+def test_a_bridge_that_is_recreated_meanwhile_is_planned_for_again(switch: FakeSwitch, engine: Engine) -> None:
+    with pytest.raises(AppointmentCancelled):
+        engine.round(AFTER, now_s=1.0, appointment=Soon(lambda: switch.restart("ovsbr1"), nothing))
+    assert switch.applied == []
+    engine.round(AFTER, now_s=2.0, appointment=Soon(nothing, nothing))
+    assert engine.round(AFTER, now_s=3.0).difference.is_empty
+
+
+def with_other(*weights: int) -> DesiredState:
+    """A service with these weights, and another one."""
+    claims = (small.claim(IPv4Address(f"192.0.2.{n}"), protocol=Protocol.UDP) for n in (1, 2))
+    return DesiredState(
+        small.balancer(small.service(next(claims), *weights), small.service(next(claims), name="other"))
+    )
+
+
+def test_before_its_time_only_the_services_that_change_are_read(
+    switch: FakeSwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, read = Engine(switch), list[set[int]]()
+    engine.round(with_other(3, 1), now_s=0.0)
+
+    def noting(bridge: str, *, only: Cookies) -> str:
+        text = FakeSwitch.dump_flow_text(switch, bridge, only=only)
+        read.append({service_of(seen.flow.cookie) for seen in parse_dump(text)})
+        return text
+
+    monkeypatch.setattr(switch, "dump_flow_text", noting)
+    change = engine.round(with_other(1, 3), now_s=1.0, appointment=Soon(nothing, nothing))
+    # Before the wait, after it, and what the change has left.
+    assert (len(change.touched), read) == (1, [set(change.touched)] * 3)
+
+
+@pytest.mark.parametrize("wait", [0, 1])
+def test_one_that_is_cancelled_or_paused_in_the_last_moment_changes_nothing(
+    switch: FakeSwitch, engine: Engine, wait: int
+) -> None:
+    before, appointment = flows(switch), Soon(nothing, nothing)
+    appointment.happens[wait] = appointment.cancel
+    with pytest.raises(AppointmentCancelled):
+        engine.round(AFTER, now_s=1.0, appointment=appointment)
+    with pytest.raises(ChangesHeld):
+        engine.round(AFTER, now_s=1.0, appointment=Soon(nothing, lambda: setattr(engine, "is_held", True)))
+    assert flows(switch) == before
+
+
+def test_a_commit_that_fails(switch: FakeSwitch, engine: Engine) -> None:
+    lost = Soon(nothing, lambda: switch.fail_next(SwitchError("the connection is lost")))
+    with pytest.raises(SwitchError, match="lost"):
+        engine.round(AFTER, now_s=1.0, appointment=lost)
+    assert switch.applied == []
+    # A bundle that Open vSwitch has dropped is planned again and made at once.
+    dropped = BundleRejected(bridge="ovsbr1", error="OFPBFC_TIMEOUT", message="the opening", advice="")
+    change = engine.round(AFTER, now_s=1.0, appointment=Soon(nothing, lambda: switch.fail_next(dropped)))
+    assert (change.difference.is_empty, len(switch.applied)) == (False, 1)
+    assert engine.round(AFTER, now_s=2.0).difference.is_empty
+
+
+# An agent whose view of the store has a time.
+
+FAR_MS = 1 << 50
+"""A time that no clock has yet: an agent waits for as long as it waits at most."""
+VIEW = settled(given(EMPTY, SMALL_CONFIG))
+PLANNED = replace(settled(given(VIEW, MORE)), switch_at_ms=FAR_MS)
+
+
+@contextmanager
+def preparing(scene: Scene) -> Iterator[tuple[Agent, Client, FleetConfig]]:
+    """An agent that has prepared a change and waits for its time."""
+    scene.config.write_text(LOCAL)
+    config = FleetConfig(scene.config, VIEW, "dpu1")
+    with scene.agent(config=config, resync_s=1e6) as (agent, client):
+        config.offer(PLANNED)
+        agent.request_poll()
+        eventually(lambda: bool(scene.switch.held), "a change is prepared")
+        yield agent, client, config
+
+
+def test_an_agent_prepares_a_view_and_switches_to_it_also_after_a_reload_meanwhile(scene: Scene) -> None:
+    with preparing(scene) as (agent, _, config):
+        before, held = scene.flows, len(scene.switch.held)
+        agent.reload()
+        eventually(lambda: len(scene.switch.held) > held, "the same change is prepared again")
+        eventually(lambda: config.good.view == PLANNED, "the change is committed")
+        assert scene.flows != before
+        eventually(lambda: agent.state.round.rounds == 2, "the round ends, the second one")
+
+
+def test_a_pause_does_not_wait_for_a_prepared_change_and_an_agent_that_stops_leaves_the_flows(scene: Scene) -> None:
+    with preparing(scene):
+        before = scene.flows
+    assert scene.flows == before
+    with preparing(scene) as (agent, client, _):
+        before = scene.flows
+        client.ask("pause")
+        assert scene.flows == before
+        eventually(lambda: bool(agent.state.round.held), "the pause holds the change back")
+        client.ask("resume")
+        eventually(lambda: scene.flows != before, "the change is made")
+
+
+def test_a_view_that_is_for_now_does_not_wait_for_the_one_before(scene: Scene) -> None:
+    with preparing(scene) as (agent, _, config):
+        newest = replace(settled(given(PLANNED, SMALL_CONFIG.replace("70", "10"))), switch_at_ms=0)
+        config.offer(newest)
+        agent.request_poll()
+        eventually(lambda: config.good.view == newest, "the newest view is applied")
+        assert len(scene.switch.applied) == 2

@@ -1,11 +1,15 @@
-"""A config is accepted once it is on the bridge; until then the last valid one stays."""
+"""Files of an agent: a config is accepted once it is on the bridge; overrides are durable before a reply."""
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,19 +19,283 @@ from tests.agent_support import Scene
 from tests.command_line import SMALL_CONFIG
 from tests.fake_switch import fake_bridge
 from tests.fleet_support import EMPTY, committed, given, settled
-from tests.patience import eventually
+from tests.patience import PATIENCE_S, eventually
+from xenoovs.agent import runtime_file
+from xenoovs.agent.config_file import ConfigFile
 from xenoovs.agent.daemon import Agent
 from xenoovs.agent.fleet_config import FleetConfig
-from xenoovs.agent.state import RoundFacts
+from xenoovs.agent.runtime_file import RuntimeFile, parse_runtime, render_runtime
+from xenoovs.agent.state import RoundFacts, Runtime
 from xenoovs.compile.pipeline import Stage, cookie_of
 from xenoovs.decision.decision import DesiredState
 from xenoovs.engine.change import Change
 from xenoovs.engine.engine import Engine
-from xenoovs.errors import CommandTimeout
+from xenoovs.errors import AgentRefused, CommandTimeout, ConfigError, ConfigUnreadable, StateUnusable
 from xenoovs.fleet.plan import with_override
 from xenoovs.openflow.flow import service_of
 from xenoovs.openflow.text import parse_dump
+from xenoovs.show.snapshot import Override, Snapshot, parse_snapshot
 from xenoovs.store.view import Changes, FleetView
+from xenoovs.switch.process import run
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "my.yaml"
+    file.write_text(SMALL_CONFIG)
+    return file
+
+
+def replaced_by(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    def replace_it(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return replace_it
+
+
+SPOILED: dict[str, Callable[[Path], object]] = {
+    "garbage": lambda path: path.write_bytes(b"\x00\xff{["),
+    "empty": lambda path: path.write_text(""),
+    "another mistake": lambda path: path.write_text(SMALL_CONFIG.replace("weight: 70", "weight: -1")),
+    "gone": Path.unlink,
+    "a directory": replaced_by(Path.mkdir),
+    "a pipe without a writer": replaced_by(os.mkfifo),
+    "a device without end": replaced_by(lambda path: path.symlink_to("/dev/zero")),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
+def test_the_last_good_one_stays_and_a_valid_one_replaces_it(spoil: Callable[[Path], object], path: Path) -> None:
+    config = ConfigFile(path)
+    good, digest = config.balancer, config.digest
+    spoil(path)
+    assert config.poll()
+    assert isinstance(config.problem, ConfigError | ConfigUnreadable)
+    assert (config.balancer, config.digest) == (good, digest)
+    assert not config.poll()
+    with pytest.raises((ConfigError, ConfigUnreadable)):
+        ConfigFile(path)
+    if path.is_dir():
+        path.rmdir()
+        assert config.poll()
+        assert "No such file" in str(config.problem)
+    path.unlink(missing_ok=True)
+    path.write_text(SMALL_CONFIG.replace("70", "60"))
+    assert config.poll()
+    assert not config.problem
+    assert config.balancer == good
+    config.accept()
+    assert config.balancer != good
+    assert config.candidate is None
+    path.write_text(path.read_text())
+    assert not config.poll(always=True)
+
+
+INCLUDING = SMALL_CONFIG.replace("services:", "include: conf.d\nservices:")
+MAIL = """services:
+  - name: mail
+    vip: 10.3.10.46
+    protocol: tcp
+    ports: [25]
+    backends:
+      - {name: fips2, mac: 02:00:5e:10:00:02, weight: 1}
+"""
+
+
+def test_files_that_are_included_are_watched_too(path: Path, tmp_path: Path) -> None:
+    mail = tmp_path / "conf.d" / "mail.yaml"
+    mail.parent.mkdir()
+    path.write_text(INCLUDING)
+    config = ConfigFile(path)
+    assert not config.is_touched
+    digests = [config.digest]
+    for change in (lambda: mail.write_text(MAIL), lambda: mail.write_text(MAIL.replace("[25]", "[587]")), mail.unlink):
+        change()
+        assert config.poll()
+        config.accept()
+        digests.append(config.digest)
+        assert [each.name for each in config.balancer.services][1:] == ["mail"] * mail.exists()
+        if mail.exists():
+            mail.write_text("services: [")
+            assert config.poll()
+            assert "mail.yaml:2:1: not valid YAML" in str(config.problem)
+            assert not config.poll(always=False)
+    assert digests[0] == digests[-1], "without mail the text is that of the beginning"
+    assert len({*digests}) == 3
+    mail.parent.rmdir()
+    assert config.poll()
+    assert config.newer != config.digest
+    mail.parent.write_text(MAIL)
+    assert config.poll()
+    assert config.problem is None
+
+
+def test_a_link_that_leads_to_another_file_is_noticed(path: Path, tmp_path: Path) -> None:
+    """A ConfigMap of Kubernetes exchanges a directory behind a link."""
+    for name, ports in (("one", "[25]"), ("two", "[587]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mail.yaml").write_text(MAIL.replace("[25]", ports))
+    (tmp_path / "conf.d").symlink_to("one")
+    path.write_text(INCLUDING)
+    config = ConfigFile(path)
+    (tmp_path / "new").symlink_to("two")
+    (tmp_path / "new").replace(tmp_path / "conf.d")
+    assert config.poll()
+    assert str(config.balancers[-1].services[1].claim.ports[0]) == "587"
+
+
+SAVED = Runtime((Override("dns", "fips2", Fraction(1, 2), 1.5, Fraction(70)),), is_paused=True)
+
+
+def test_what_is_saved_is_loaded_and_nothing_set_is_no_file(tmp_path: Path) -> None:
+    file = RuntimeFile(tmp_path / "state" / "br.json")
+    assert file.load() == Runtime()
+    thirds = (Override("s", "b", Fraction(1, 3), 0.0, Fraction(2, 7)),)
+    third = Runtime(thirds, is_paused=True, is_withdrawn=True)
+    for saved in (third, SAVED):
+        file.save(saved)
+        assert file.load() == saved
+    # Earlier versions can read what never ends.
+    assert not any(word in file.path.read_text() for word in ("clocks", "until", "maintenance"))
+    assert file.path.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in file.path.parent.iterdir()] == ["br.json"]
+    file.save(Runtime())
+    assert not file.path.exists()
+
+
+TEXT = render_runtime(SAVED)
+OTHERS = [
+    ('"version": 1', '"version": 2'),
+    ("true", "1"),
+    ('"0.5"', "0.5"),
+    ('"0.5"', '"1e999999999"'),
+    ('"0.5"', '"1/0"'),
+    ('"0.5"', '"-1"'),
+    ('"70"', '"99999999999"'),
+    ("1.5", "NaN"),
+    ('"fips2"', '""'),
+    ('"backend"', '"server"'),
+    ("[", '[{"service": "dns", "backend": "fips2", "weight": "1", "configured": "1", "since_s": 1},'),
+]
+BROKEN = [b"", b"{}", b"[1]", b"\xff", b"[" * 5000, *(TEXT.replace(*other).encode() for other in OTHERS)]
+
+
+@pytest.mark.parametrize("data", BROKEN)
+def test_a_broken_file_is_set_aside(tmp_path: Path, data: bytes) -> None:
+    file = RuntimeFile(tmp_path / "br.json")
+    file.path.write_bytes(data)
+    with pytest.raises(StateUnusable, match="cannot be used"):
+        file.load()
+    assert (tmp_path / "br.json.broken").read_bytes() == data
+    assert file.load() == Runtime()
+
+
+@pytest.mark.parametrize(
+    ("boot", "monotonic_s", "utc_s", "left_s"),
+    [
+        ("one", 1030.0, 5030.0, 70.0),
+        ("one", 1030.0, 0.0, 70.0),
+        ("one", 1030.0, 1e9, 70.0),
+        ("two", 7.0, 5030.0, 70.0),
+        ("two", 7.0, 4000.0, 100.0),
+        ("two", 7.0, 9000.0, -7.0),
+    ],
+)
+def test_the_clock_counts_within_a_boot_and_the_date_after_another(
+    monkeypatch: pytest.MonkeyPatch, boot: str, monotonic_s: float, utc_s: float, left_s: float
+) -> None:
+    """Saved 100 s before the end, at 1,000 s on the clock and 5,000 s UTC; what is left by these clocks."""
+    timed = Override("s", "b", Fraction(0), 0.0, Fraction(1), 1100.0, is_maintenance=True)
+    clocks = runtime_file._clocks
+    monkeypatch.setattr(runtime_file, "_clocks", lambda: {"boot": "one", "monotonic_s": 1000.0, "utc_s": 5000.0})
+    text = render_runtime(Runtime((timed,)))
+    monkeypatch.setattr(runtime_file, "_clocks", lambda: {**clocks(), "boot": boot})
+    monkeypatch.setattr("time.monotonic", lambda: monotonic_s)
+    monkeypatch.setattr("time.time", lambda: utc_s)
+    assert parse_runtime(text.encode()).overrides == (replace(timed, until_s=monotonic_s + left_s),)
+
+
+def test_a_broken_file_on_a_read_only_disk_stays(tmp_path: Path) -> None:
+    (tmp_path / "br.json").write_text("{")
+    run(["mount", "--bind", "-o", "ro", str(tmp_path), str(tmp_path)])
+    try:
+        with pytest.raises(StateUnusable, match="cannot be used: it is not JSON") as raised:
+            RuntimeFile(tmp_path / "br.json").load()
+    finally:
+        run(["umount", str(tmp_path)])
+    assert raised.value.renamed is None
+
+
+FIPS2 = {"service": "dns", "backend": "fips2"}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of two pages, on which a full page is left besides directories."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=8k", "small", str(path)])
+    try:
+        yield path
+    finally:
+        run(["umount", str(path)])
+
+
+def seen(client: Any) -> Snapshot:
+    return parse_snapshot(client.ask("status")["snapshot"])
+
+
+def test_a_request_that_cannot_be_saved_is_refused_and_changes_nothing(scene: Scene, small_disk: Path) -> None:
+    """The request was answered as done, but after a restart the old drain was in effect again."""
+    on_disk = Scene(scene.directory, scene.switch, small_disk)
+    with on_disk.agent() as (_, client):
+        client.ask("drain", FIPS2)
+        (small_disk / "rest").write_bytes(bytes(4096))
+        before, flows = seen(client), scene.flows
+        for route, request in (("pause", {}), ("weight", {**FIPS2, "weight": 50})):
+            with pytest.raises(AgentRefused, match="No space left on device; nothing was changed") as refused:
+                client.ask(route, request)
+            assert refused.value.status == 507
+        assert {path.name for path in small_disk.iterdir()} == {"state.json", "rest"}
+        assert (seen(client).overrides, seen(client).is_paused, scene.flows) == (before.overrides, False, flows)
+        # Without any override there is no file, so this needs no space.
+        client.ask("undrain", FIPS2)
+    with on_disk.agent() as (_, client):
+        assert seen(client).overrides == ()
+
+
+def test_a_slow_disk_delays_the_answer_alone(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, threads, fsync = Event(), list[threading.Thread](), os.fsync
+
+    def slow(descriptor: int) -> None:
+        threads.append(threading.current_thread())
+        assert written.wait(PATIENCE_S)
+        fsync(descriptor)
+
+    answers = list[Any]()
+    with scene.agent() as (agent, client):
+        monkeypatch.setattr(os, "fsync", slow)
+        request = Thread(target=lambda: answers.append(client.ask("drain", FIPS2)))
+        request.start()
+        eventually(lambda: bool(threads), "the write has begun")
+        assert seen(client).overrides == ()
+        victim = next(iter(scene.flows))
+        scene.switch.remove_flow("ovsbr1", victim.key)
+        eventually(lambda: victim in scene.flows, "a round restores the flow")
+        assert answers == []
+        written.set()
+        request.join(PATIENCE_S)
+        assert answers[0]["is_applied"]
+        assert agent.state.runtime.overrides != ()
+    assert scene.state.exists()
+
+
+def test_an_override_that_a_config_has_ended_is_removed_from_the_file(scene: Scene) -> None:
+    with scene.agent() as (_, client):
+        client.ask("drain", FIPS2)
+        scene.edit("weight: 70", "weight: 60")
+        eventually(lambda: not scene.state.exists(), "the file is removed")
 
 
 def problem(agent: Agent) -> str:

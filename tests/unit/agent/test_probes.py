@@ -1,14 +1,17 @@
-"""Probes of servers: TCP, UDP, DNS, HTTP, TLS and agents; what a server may answer, and what becomes of it."""
+"""Probes: what servers and programs may answer, their deadlines, what they leave, and how many run at once."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import struct
+import sys
 import time
-from collections.abc import Callable
-from ipaddress import ip_address
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,32 @@ import dns.rcode
 import dns.rrset
 import pytest
 
-from tests.patience import PATIENCE_S
-from tests.probe_support import Talk, ask, tcp_server, udp_answers
+from tests.patience import PATIENCE_S, eventually
+from tests.probe_support import Talk, ask, nothing_left, tcp_server, udp_answers
+from tests.processes import command_line
+from xenoovs.agent import scheduler as module
+from xenoovs.agent.log import LOGGER
 from xenoovs.agent.probe.run import Prober
-from xenoovs.agent.probe.target import AgentTarget, DnsTarget, HttpTarget, ProbeResult, TcpTarget, Tls, UdpTarget, Via
+from xenoovs.agent.probe.target import (
+    AgentTarget,
+    DnsTarget,
+    ExecTarget,
+    HttpTarget,
+    ProbeResult,
+    ResourceShortage,
+    Target,
+    TcpTarget,
+    Tls,
+    UdpTarget,
+    Via,
+)
+from xenoovs.agent.scheduler import Probe, ProbeScheduler, max_probes
+from xenoovs.agent.state import AgentState, ConfigFollowed
+from xenoovs.agent.store import Store
+from xenoovs.agent.tasks import BackgroundTasks
+from xenoovs.display import span
 from xenoovs.model.address import IPAddress
+from xenoovs.model.load import parse_config
 from xenoovs.switch.process import run
 
 LOCAL = ip_address("127.0.0.1")
@@ -286,3 +310,290 @@ def test_wrong_replies_of_an_agent(reply: bytes) -> None:
     talk = reply_with(reply, after=b"\n", hold_s=60 if is_held else 0)
     found = get(talk, timeout_s=0.09 if is_held else PATIENCE_S, target=AgentTarget, send=b"\n")
     assert (found.ok, found.reason.partition(":")[0]) == (False, REPLIES[reply])
+
+
+KINDS = ("tcp", "udp", "dns", "http", "https", "exec")
+TURNS = (0, 1, 2, 3, 5, 8, 20, 200)
+
+
+async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+@asynccontextmanager
+async def target_of(kind: str) -> AsyncIterator[Target]:
+    """One that never answers."""
+    with udp_answers(lambda _: []) as udp:
+        async with tcp_server(silent) as tcp:
+            targets: dict[str, Target] = {
+                "tcp": TcpTarget(LOCAL, tcp),
+                "udp": UdpTarget(LOCAL, udp, b"a"),
+                "dns": DnsTarget(LOCAL, "www.example", port=udp),
+                "http": HttpTarget(LOCAL, tcp),
+                "https": HttpTarget(LOCAL, tcp, tls=Tls(verify=False)),
+                "exec": ExecTarget(("/bin/sleep", "60")),
+            }
+            yield targets[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cancelled(kind: str) -> None:
+    async def main() -> None:
+        async with target_of(kind) as target:
+            for turns in TURNS:
+                async with nothing_left():
+                    probe = asyncio.create_task(Prober(exec_allowed=True).probe(target, timeout_s=30))
+                    for _ in range(turns):
+                        await asyncio.sleep(0.0001)
+                    probe.cancel()
+                    await asyncio.wait([probe], timeout=PATIENCE_S)
+                    assert probe.cancelled() or (kind == "tcp" and probe.result().ok)
+
+    asyncio.run(main())
+    children = Path("/proc/thread-self/children").read_text().split()
+    assert [pid for pid in children if b"sleep" in command_line(pid)] == []
+
+
+def test_an_answer_that_lay_in_the_kernel_counts() -> None:
+    async def main() -> None:
+        async with nothing_left():
+            prober = Prober()
+            probes = [asyncio.create_task(prober.probe(UdpTarget(LOCAL, port, b"a"), timeout_s=0.1)) for _ in range(50)]
+            await asyncio.sleep(0)
+            eventually(lambda: len(asked) == 50, "all requests are received")
+            time.sleep(0.3)
+            assert [probe.ok for probe in await asyncio.gather(*probes)] == [True] * 50
+
+    def answer(request: bytes) -> list[bytes]:
+        asked.append(request)
+        return [request]
+
+    asked: list[bytes] = []
+    with udp_answers(answer) as port:
+        asyncio.run(main())
+
+
+def test_the_deadline_excludes_time_in_which_the_loop_was_blocked() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.close()
+
+    async def main() -> None:
+        async with tcp_server(answer) as port:
+            probe = asyncio.create_task(Prober().probe(HttpTarget(LOCAL, port, body=b"ok"), timeout_s=1))
+            await asyncio.sleep(0)
+            time.sleep(1.5)
+            assert (await probe).ok
+
+    asyncio.run(main())
+
+
+def test_silence_is_still_a_failure() -> None:
+    async def main() -> ProbeResult:
+        probe = asyncio.create_task(Prober().probe(UdpTarget(LOCAL, port, b"a"), timeout_s=0.1))
+        await asyncio.sleep(0)
+        time.sleep(0.3)
+        return await asyncio.wait_for(probe, PATIENCE_S)
+
+    with udp_answers(lambda _: []) as port:
+        assert asyncio.run(main()).reason == "no answer within 100ms"
+
+
+def test_off_until_allowed(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    result = ask(ExecTarget(("touch", str(mark))))
+    assert (result.ok, mark.exists()) == (False, False)
+    assert result.reason == "touch was not run: the agent was started without --allow-exec"
+    assert ask(ExecTarget(("touch", str(mark))), exec_allowed=True).ok
+    assert mark.exists()
+
+
+ENDS = {
+    "raise SystemExit('no disk')": "ended with status 1: 'no disk'",
+    "import os; os.kill(os.getpid(), 9)": "killed by SIGKILL",
+    "import os; os.kill(os.getpid(), 40)": "killed by signal 40",
+    "print('x' * 1_000_000)": "answered",  # Much output does not block.
+    "": "/no/such: no such file or directory",
+}
+
+
+@pytest.mark.parametrize("code", ENDS)
+def test_how_a_program_ends(code: str) -> None:
+    found = ask(ExecTarget((sys.executable, "-c", code) if code else ("/no/such",)), exec_allowed=True)
+    assert (found.ok, found.reason) == (ENDS[code] == "answered", ENDS[code])
+
+
+def test_deadline_kills_the_children_too(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    target = ExecTarget(("sh", "-c", f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait"))
+    # Until the deadline comes after the child, which on a busy machine may take its time.
+    for timeout_s in (0.5, 4, 30):
+        assert ask(target, timeout_s=timeout_s, exec_allowed=True).reason == f"sh did not end within {span(timeout_s)}"
+        if pid.exists():
+            break
+    child = Path("/proc", pid.read_text().strip())
+    eventually(lambda: not child.exists() or state_of(child) == "Z", "the end of the child")
+
+
+def test_the_group_is_killed_before_its_leader_is_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number that was reaped may be that of another process group by then."""
+    states, kill = [], os.killpg
+
+    def killpg(group: int, number: int) -> None:
+        states.append(state_of(Path("/proc", str(group))) if Path("/proc", str(group)).exists() else "reaped")
+        kill(group, number)
+
+    monkeypatch.setattr(os, "killpg", killpg)
+    assert ask(ExecTarget(("true",)), exec_allowed=True).ok
+    assert not ask(ExecTarget(("sleep", "60")), timeout_s=0.2, exec_allowed=True).ok
+    assert states[0] == "Z"
+    assert "reaped" not in states
+
+
+def state_of(process: Path) -> str:
+    """`Z` for one that has ended (proc(5), /proc/pid/stat); also for one that ends during the read."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+def test_the_program_gets_the_documented_variables_and_no_others_of_our_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SECRET", "s")
+    code = "import os; raise SystemExit(' '.join(sorted(k for k in os.environ if k != 'LC_CTYPE')))"
+    target = ExecTarget((sys.executable, "-c", code), environment=(("XENOOVS_ADDRESS", "192.0.2.1"),))
+    reason = ask(target, exec_allowed=True).reason
+    assert reason == "ended with status 1: 'LC_ALL PATH XENOOVS_ADDRESS'"
+
+
+BACKENDS = 20
+CONFIG = """\
+version: 1
+switch: {bridge: ovsbr1, ingress: [p0], egress: p1}
+health: {probe: tcp, port: 80, interval: 50ms, timeout: 40ms, jitter: 0%}
+services:
+  - name: web
+    vip: 10.3.10.45
+    protocol: tcp
+    ports: [80]
+    backends:
+""" + "".join(
+    f"      - {{name: b{i}, mac: 02:00:5e:10:00:{i:02x}, weight: 1, address: 198.51.100.{1 + i}}}\n"
+    for i in range(BACKENDS)
+)
+
+
+class Scheduled:
+    """A running scheduler and the state that it changes."""
+
+    def __init__(self, probe: Probe, config: str = CONFIG, max_running: int = sys.maxsize) -> None:
+        balancer = parse_config(config, file="c.yaml")
+        self.tasks = BackgroundTasks()
+        self.store = Store(AgentState(balancer, balancer))
+        self.scheduler = ProbeScheduler(probe, self.store, self.tasks, max_running)
+
+    async def run(self, until: Callable[[], bool]) -> None:
+        self.tasks.start(self.scheduler.run())
+        # Only now: new checks wake a scheduler that has nothing to do.
+        await asyncio.sleep(0)
+        self.store.dispatch(ConfigFollowed(self.store.state.balancer))
+        try:
+            await asyncio.wait_for(self._reach(until), PATIENCE_S)
+        finally:
+            await self.tasks.stop()
+
+    async def _reach(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def answered() -> ProbeResult:
+    return ProbeResult(ok=True, latency_s=0.0, reason="answered")
+
+
+def test_an_interval_shorter_than_any_pause_is_met() -> None:
+    """While the only probe is on its way nothing is due: its result sets the next time."""
+    asked = []
+
+    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
+        asked.append(target)
+        return answered()
+
+    one = CONFIG.partition("      - {name: b1")[0].replace(
+        "interval: 50ms, timeout: 40ms", "interval: 5ms, timeout: 5ms"
+    )
+    asyncio.run(Scheduled(probe, one).run(lambda: len(asked) >= 300))
+
+
+def test_no_more_probes_run_than_there_are_descriptors_for() -> None:
+    running, most, done = 0, 0, 0
+
+    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
+        nonlocal running, most, done
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        done += 1
+        return answered()
+
+    scheduled = Scheduled(probe, max_running=3)
+    asyncio.run(scheduled.run(lambda: done >= 5 * BACKENDS))
+    assert most == 3
+    assert scheduled.store.state.tracker.is_settled
+
+
+def test_a_shortage_of_this_host_is_no_failure_of_a_backend() -> None:
+    calls = 0
+
+    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
+        nonlocal calls
+        calls += 1
+        if calls <= 2 * BACKENDS:
+            raise ResourceShortage("too many open files")
+        return answered()
+
+    scheduled = Scheduled(probe)
+    asyncio.run(scheduled.run(lambda: calls >= 5 * BACKENDS))
+    health = scheduled.store.state.tracker.health.values()
+    assert {(each.is_up, each.transitions, each.failed_s) for each in health} == {(True, 0, ())}
+
+
+def test_lateness_is_logged_with_its_reason_and_its_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in (("_LATE_S", 0.3), ("_SUSTAINED_S", 0.3)):
+        monkeypatch.setattr(module, name, seconds)
+    is_short = True
+
+    async def probe(target: Target, *, timeout_s: float) -> ProbeResult:
+        if is_short:
+            raise ResourceShortage("too many open files")
+        return answered()
+
+    scheduled = Scheduled(probe)
+
+    async def main() -> None:
+        nonlocal is_short
+
+        def is_late() -> bool:
+            nonlocal is_short
+            is_short = is_short and not scheduled.scheduler.late_s
+            return not is_short and not scheduled.scheduler.late_s
+
+        await scheduled.run(is_late)
+
+    with caplog.at_level("INFO", logger=LOGGER):
+        asyncio.run(main())
+    late, on_time = caplog.records
+    assert (late.message, on_time.message) == ("health checks are late", "health checks are on time again")
+    assert late.__dict__["facts"]["reason"] == "too many open files"
+
+
+@pytest.mark.parametrize(("descriptors", "probes"), [(1024, 768), (4096, 3840), (256, 16), (1 << 20, (1 << 20) - 256)])
+def test_some_descriptors_are_reserved(descriptors: int, probes: int) -> None:
+    assert max_probes(descriptors) == probes
