@@ -4,16 +4,19 @@ Keys of a step: `dies`, `answers`, `restart_agent`, `restart_switch`, `delete_fl
 the backend), `overrides` (what operators have set: `weight`, 0 without it, `maintenance`, and `for_s`), `unlinked` (the
 ports without link from now on), `jump` (the clock leaps to this time), `busy` (whether old backends get packets in a
 drain), `replies` (of the agents of servers, from now on) happen; `timed` (overrides that will end), `out`, `rounds`
-(that changed flows), `moved` and `shares` (percent), `foreign`, `probes`, `drains` (blocks that move), `settling`
-(those of them whose new connections still stay), `heard` (the ports whose other traffic goes on), `died` (dead ports
-and when they died), `same_flows_as_at_first` must be true. With `own_ports` each backend has a port of its own: b0 has
-p1. `backups`: the backends that are backups. `switch`: further keys of the config's `switch`.
+(that changed flows), `moved`, `moved_in_all` and `shares` (percent), `logged` (how each line begins that was logged
+since the last step), `foreign`, `probes`, `drains` (blocks that move), `settling` (those of them whose new connections
+still stay), `heard` (the ports whose other traffic goes on), `died` (dead ports and when they died),
+`same_flows_as_at_first` must be true. With `own_ports` each backend has a port of its own: b0 has p1. `backups`: the
+backends that are backups. `switch`: further keys of the config's `switch`.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,11 @@ import yaml
 from tests.driven_agent import DrivenAgent
 from tests.fake_switch import FakeSwitch, fake_bridge
 from tests.flow_oracle import blocks_by_service, is_pinned, pieces, shares
-from xenoovs.agent.health import AdvertisedChange
+from xenoovs.agent.health import AdvertisedChange, HealthChange
+from xenoovs.agent.log import LOGGER, facts_of, render_facts
 from xenoovs.agent.probe.target import AgentTarget, IcmpTarget
-from xenoovs.agent.state import BridgePorts, Runtime
+from xenoovs.agent.report import Report
+from xenoovs.agent.state import BridgePorts, RoundFacts, Runtime
 from xenoovs.compile.pipeline import OTHER_PRIORITY, Stage
 from xenoovs.compile.read import read
 from xenoovs.datapath.database import PortState
@@ -88,6 +93,8 @@ class World:
     def start_agent(self) -> None:
         self.engine, self.next_sync = Engine(self.switch), self.now
         self.agent = DrivenAgent(self.balancer, self.now_s)
+        self.report, self.facts = Report(), RoundFacts()
+        self.agent.store.subscribe(HealthChange, self.report.health)
         self.agent.store.subscribe(AdvertisedChange, self.advertised)
         self.ramps: Ramps = {}
         self.agent.follow(self.balancer, (), self.engine.known(self.balancer))
@@ -120,6 +127,8 @@ class World:
         self.ramps = desired.ramps
         self.engine.count_drains(now_s=float(self.now))
         done = self.engine.round(desired, now_s=float(self.now), urgent=urgent)
+        self.report.held_backends(desired.held)
+        self.facts = self.report.succeeded(self.facts, done, bridge="ovsbr1", config="", now_s=float(self.now))
         self.foreign += done.foreign
         if not done.difference.is_empty:
             self.rounds.append(done)
@@ -185,6 +194,7 @@ class World:
             "out": sorted(self.agent.state.ejected.get("web", ())),
             "rounds": len(self.rounds),
             "moved": None if change is None else float(change.moved * 100),
+            "moved_in_all": float(self.facts.moved.get("web", 0) * 100),
             "shares": percent,
             "foreign": self.foreign,
             "probes": self.probes,
@@ -195,13 +205,19 @@ class World:
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_scenario(path: Path) -> None:
+def test_scenario(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, LOGGER)
     scenario = yaml.safe_load(path.read_text())
     world = World(scenario)
     for step in scenario["steps"]:
         world.run_until(Fraction(str(step["at"])), jump=bool(step.get("jump")))
         world.happen(step)
         seen = world.seen()
+        lines = [f"{record.message} {render_facts(facts_of(record))}" for record in caplog.records]
+        caplog.clear()
+        logged = step.get("logged", lines)
+        found = [line[: len(one)] for line, one in zip_longest(lines, logged, fillvalue="")]
+        assert found == logged, (f"at {step['at']}", lines)
         expected = {key: value for key, value in step.items() if key in seen and key != "weights"}
         assert {key: seen[key] for key in expected} == expected, f"at {step['at']}"
         silent = {f"b{i}" for i, share in enumerate(world.seen()["shares"]) if not share}  # type: ignore[arg-type, var-annotated]

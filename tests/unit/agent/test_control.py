@@ -63,6 +63,7 @@ def send(path: Path, method: str, target: str, body: bytes = b"") -> tuple[int, 
     return answer.status, json.loads(answer.body)
 
 
+TOKEN = "a-token-of-24-characters"
 BODIES = [
     b"",
     b"{",
@@ -145,14 +146,28 @@ def test_error_codes_are_the_same_in_every_version_of_python(phrase: str) -> Non
     }
 
 
+def send_to(
+    opened: ApiListener, method: str, target: str, document: object = None, **headers: str
+) -> tuple[int, dict[str, Any]]:
+    """Send a request to a port; return status and document."""
+    with closing(HTTPConnection("127.0.0.1", opened.socket.getsockname()[1], timeout=PATIENCE_S)) as connection:
+        body = None if document is None else json.dumps(document)
+        connection.request(method, target, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
 def ask_port(opened: ApiListener, method: str, target: str, **headers: str) -> str:
     """Return the status and the code of an error."""
-    connection = HTTPConnection("127.0.0.1", opened.socket.getsockname()[1], timeout=PATIENCE_S)
-    connection.request(method, target, headers={name.replace("_", "-"): value for name, value in headers.items()})
-    response = connection.getresponse()
-    document = json.loads(response.read())
-    connection.close()
-    return f"{response.status} {document.get('error', {}).get('code', '')}".strip()
+    status, document = send_to(opened, method, target, **headers)
+    return f"{status} {document.get('error', {}).get('code', '')}".strip()
+
+
+def token_file(directory: Path, text: str = f"{TOKEN}\n", mode: int = 0o600) -> Path:
+    path = directory / "token"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
 
 
 def test_with_a_token_all_is_possible_and_without_it_a_port_of_this_machine_shows_and_changes_nothing(
@@ -161,10 +176,8 @@ def test_with_a_token_all_is_possible_and_without_it_a_port_of_this_machine_show
     """It is compared in constant time."""
     compare = Mock(wraps=hmac.compare_digest)
     monkeypatch.setattr("xenoovs.agent.control.auth.hmac.compare_digest", compare)
-    token = scene.directory / "token"
-    token.touch(mode=0o600)
-    token.write_text(f"{TOKEN}\n")
-    opened, locked = open_port(Listen("127.0.0.1", 0)), open_port(Listen("127.0.0.1", 0, token_file=token))
+    opened = open_port(Listen("127.0.0.1", 0))
+    locked = open_port(Listen("127.0.0.1", 0, token_file=token_file(scene.directory)))
     with scene.agent(also=(opened, locked)) as (agent, _):
         assert ask_port(opened, "GET", "/v1/status") == "200"
         assert ask_port(opened, "POST", "/v1/pause") == "403 read_only"
@@ -217,7 +230,6 @@ def test_the_event_loop_of_the_probes_builds_no_status(scene: Scene, monkeypatch
     assert loops == [None]
 
 
-TOKEN = "a-token-of-24-characters"
 OPEN, LOCKED = TokenAuth(), TokenAuth(TOKEN)
 JSON = {"Content-Type": "application/json; charset=utf-8"}
 
@@ -263,23 +275,17 @@ def test_the_token_alone_opens_and_a_form_of_another_site_changes_nothing() -> N
 @pytest.mark.parametrize(
     ("text", "mode", "message"),
     [
-        (f"{TOKEN}\n", 0o600, None),
         (TOKEN, 0o644, "other users may read it"),
         ("short", 0o600, "16 characters"),
         (f"{TOKEN} {TOKEN}", 0o600, "one line"),
-        (None, 0, "cannot be read"),
     ],
 )
-def test_a_token_file(tmp_path: Path, text: str | None, mode: int, message: str | None) -> None:
-    path = tmp_path / "token"
-    if text is not None:
-        path.write_text(text)
-        path.chmod(mode)
-    if message is None:
-        assert read_token(path) == TOKEN
-    else:
-        with pytest.raises(ListenError, match=message):
-            read_token(path)
+def test_a_token_file(tmp_path: Path, text: str, mode: int, message: str) -> None:
+    with pytest.raises(ListenError, match="cannot be read"):
+        read_token(tmp_path / "token")
+    assert read_token(token_file(tmp_path)) == TOKEN
+    with pytest.raises(ListenError, match=message):
+        read_token(token_file(tmp_path, text, mode))
 
 
 DOCUMENT = openapi_document(ROUTES)
@@ -655,26 +661,13 @@ API3 = {"name": "fips3", "mac_address": "02:00:5e:10:00:03"}
 
 @pytest.fixture
 def port(tmp_path: Path) -> ApiListener:
-    token = tmp_path / "token"
-    token.touch(mode=0o600)
-    token.write_text(f"{TOKEN}\n")
+    token = token_file(tmp_path)
     return open_port(Listen("127.0.0.1", 0, token_file=token, option="--xenoflow-api", is_readable=True))
-
-
-def ask_api(port: ApiListener, method: str, document: object = None, **headers: str) -> tuple[int, dict[str, Any]]:
-    connection = HTTPConnection("127.0.0.1", port.socket.getsockname()[1], timeout=PATIENCE_S)
-    body = None if document is None else json.dumps(document)
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, "/api", body, named)
-    response = connection.getresponse()
-    found = json.loads(response.read())
-    connection.close()
-    return response.status, found
 
 
 def post(port: ApiListener, *backends: Mapping[str, object]) -> tuple[int, dict[str, Any]]:
     headers = {"Authorization": f"Bearer {TOKEN}", "Content_Type": "application/json"}
-    return ask_api(port, "POST", {"backends": backends}, **headers)
+    return send_to(port, "POST", "/api", {"backends": backends}, **headers)
 
 
 def mounts(agent: Agent) -> tuple[Any, ...]:
@@ -687,12 +680,12 @@ def weights(agent: Agent) -> dict[str, Fraction]:
 
 def test_the_dashboard_gets_what_xenoflow_answers_and_changes_need_a_token(scene: Scene, port: ApiListener) -> None:
     with scene.agent(also=(port,), mounts=mounts):
-        status, document = ask_api(port, "GET")
-        assert ask_api(port, "GET", Host="evil.example")[0] == 403
-        assert ask_api(port, "POST", {"backends": [API2]}, Content_Type="application/json")[0] == 401
+        status, document = send_to(port, "GET", "/api")
+        assert send_to(port, "GET", "/api", Host="evil.example")[0] == 403
+        assert send_to(port, "POST", "/api", {"backends": [API2]}, Content_Type="application/json")[0] == 401
         # A form of a web page, whose browser has stored the password.
-        assert ask_api(port, "POST", {"backends": [API2]}, Authorization=f"Bearer {TOKEN}")[0] == 415
-        assert ask_api(port, "GET")[1] == document
+        assert send_to(port, "POST", "/api", {"backends": [API2]}, Authorization=f"Bearer {TOKEN}")[0] == 415
+        assert send_to(port, "GET", "/api")[1] == document
     assert status == 200
     assert document == {
         "message": "xenoovs balances bridge ovsbr1.",
@@ -729,7 +722,7 @@ def test_a_post_gives_clients_to_the_listed_backends_alone(scene: Scene, port: A
         post(port, API2, API3)
         assert weights(agent) == {"fips2": 70, "fips3": 30}
         assert not agent.state.runtime.overrides
-        assert ask_api(port, "GET")[1]["backendNumber"] == 2
+        assert send_to(port, "GET", "/api")[1]["backendNumber"] == 2
         # It does not end a maintenance.
         client.ask("maintenance", {"backend": "fips3", "service": "dns"})
         assert post(port, API2, API3)[0] == 200
