@@ -176,7 +176,7 @@ _PROMPT = regex(
     r"(?:\s+(?P<command>.*))?"
 )
 """`[root@host ~]# COMMAND`, `user@host:~$ COMMAND`."""
-_BARE_PROMPT = regex(r"[#$]\s*(?P<command>.*)")
+_BARE_PROMPT = regex(r"(?:[#$]\s*|\++(?: |$))(?P<command>.*)")
 _LOG = regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z\|[0-9]+\|")
 """Lines of the tools of Open vSwitch on stderr (lib/vlog.c)."""
 
