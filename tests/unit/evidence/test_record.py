@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
-from xenoovs.datapath.megaflow import Megaflow, Verdict, verdict_of
+from tests.judged import assert_recorded
+from xenoovs.datapath.megaflow import verdict_of
 from xenoovs.datapath.parse import parse_dump
 from xenoovs.evidence import record as recorded
 from xenoovs.evidence.record import Transcript, open_lines, read_text
@@ -118,81 +119,46 @@ SLOW = f"{KEYS}, packets:3, bytes:294, used:0.3s, actions:userspace(pid=1,slow_p
 WITH_M = f"ufid:11111111-0000-4000-8000-000000000001, {KEYS}, packets:3, bytes:294, used:0.3s, dp:tc, actions:p1"
 
 
-def _read(text: str) -> tuple[list[Megaflow], Transcript]:
-    transcript = Transcript(text.splitlines(keepends=True))
-    return list(parse_dump(transcript)), transcript
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    ["[root@node2 ~]# ", "root@node2:~# ", "user@host:/var/log$ sudo ", "$ ", "# ", "", "sudo ", "+ ", "[root@a b]$ "],
-)
-def test_a_prompt_is_no_megaflow(prompt: str) -> None:
-    megaflows, transcript = _read(f"{prompt}ovs-appctl dpctl/dump-flows -m\n{WITH_M}\n{prompt.removesuffix('sudo ')}\n")
-    assert (len(megaflows), transcript.dumps, transcript.is_complete) == (1, 1, True)
-
-
-@pytest.mark.parametrize(
-    ("options", "verdict"),
-    [
-        ("type=offloaded", Verdict.HW),
-        ("type=dpdk", Verdict.HW),
-        ("type=partially-offloaded", Verdict.PARTIAL),
-        ("type=ovs", Verdict.SW),
-        ("type=non-offloaded", Verdict.SW),
-        ("type=tc", None),
-        ("type=tc,offloaded", None),
-        ("", None),
-    ],
-)
-def test_the_type_of_the_command_gives_the_layer_of_megaflows(options: str, verdict: Verdict | None) -> None:
-    megaflows, transcript = _read(f"[root@node ~]# ovs-appctl dpctl/dump-flows {options}\n{BARE}\n")
-    assert [verdict_of(megaflow) for megaflow in megaflows] == [verdict]
-    assert transcript.is_complete == (not options)
-
-
-@pytest.mark.parametrize("options", ["-m filter='in_port(p0)'", "-m | grep p0", "-m type=ovs"])
-def test_a_selection_is_not_complete(options: str) -> None:
-    assert not _read(f"# ovs-appctl dpctl/dump-flows {options}\n{WITH_M}\n")[1].is_complete
-
-
-@pytest.mark.parametrize("ruler", ["--", "-----", "```", "```text", "~~~", "...", "[..]", "====="])
-def test_bug_a_ruler_behind_a_dump_was_taken_for_the_rest_of_a_wrapped_line(ruler: str) -> None:
-    """The port of the last megaflow was `3--`."""
-    megaflows, _ = _read(f"{WITH_M}\n{ruler}\n{BARE}\n{ruler}\n")
-    assert [megaflow.actions for megaflow in megaflows] == [("p1",), ("3",)]
-
-
 OTHER_OUTPUT = (
     "2019-09-23T03:15:37Z|00001|dpif_netlink|INFO|The kernel module does not support meters.\n"
     f"{BARE}\n# a comment\n{BARE}\n[root@node ~]# ovs-vsctl show\n    Bridge br-int\n        fail_mode: secure\n"
 )
+PROMPTS = ("[root@node2 ~]# ", "root@node2:~# ", "user@host:/var/log$ sudo ", "$ ", "# ", "", "sudo ", "[root@a b]$ ")
+TYPES = ("offloaded", "dpdk", "partially-offloaded", "ovs", "non-offloaded", "tc", "tc,offloaded")
+COMMAND = "ovs-appctl dpctl/dump-flows"
+TRANSCRIPTS = {
+    **{f"prompt {prompt!r}": f"{prompt}{COMMAND} -m\n{WITH_M}\n{prompt.removesuffix('sudo ')}\n" for prompt in PROMPTS},
+    # Bug: the port of the last megaflow was `p1+ ovs-vsctl show`.
+    "the trace of a shell (set -x)": f"+ {COMMAND} -m\n{WITH_M}\n+ ovs-vsctl show\n",
+    # The type of the command gives the layer of megaflows.
+    **{f"type={layer}": f"[root@node ~]# {COMMAND} type={layer}\n{BARE}\n" for layer in TYPES},
+    "no type": f"[root@node ~]# {COMMAND} \n{BARE}\n",
+    "a type, but the layer in the dump counts": f"$ {COMMAND} -m type=ovs\n{WITH_M}\n",
+    "a filter": f"# {COMMAND} -m filter='in_port(p0)'\n{WITH_M}\n",
+    "a selection of lines": f"# {COMMAND} -m | grep p0\n{WITH_M}\n",
+    # Bug: the port of the last megaflow was `3--`, as of a wrapped line.
+    **{
+        f"ruler {ruler}": f"{WITH_M}\n{ruler}\n{BARE}\n{ruler}\n"
+        for ruler in ("--", "-----", "```", "```text", "~~~", "...", "[..]", "=====")
+    },
+    "the slow path is software without -m": f"{SLOW}\n{BARE}\n",
+    "output of others": OTHER_OUTPUT,
+    "no command": f"{WITH_M}\n",
+    "two dumps": 2 * f"[root@node ~]# {COMMAND} -m\n{WITH_M}\n",
+    "wrapped lines": f"[root@node ~]# {COMMAND} -m\n{WITH_M[:90]}\n{WITH_M[90:]}\n",
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "verdicts"),
-    [
-        (f"{SLOW}\n{BARE}\n", [Verdict.SW, None]),
-        (f"$ ovs-appctl dpctl/dump-flows -m type=ovs\n{WITH_M}\n", [Verdict.TC_SW]),
-        (OTHER_OUTPUT, [None, None]),
-    ],
-    ids=["the slow path is software without -m", "the layer in the dump counts", "output of others is skipped"],
-)
-def test_verdicts_of_a_transcript(text: str, verdicts: list[Verdict | None]) -> None:
-    assert [verdict_of(megaflow) for megaflow in _read(text)[0]] == verdicts
+def test_what_is_read_of_a_transcript(*, update_golden: bool) -> None:
+    assert_recorded(
+        "transcripts.txt", {title: _shown(text) for title, text in TRANSCRIPTS.items()}, update=update_golden
+    )
 
 
-def test_without_a_command_line_completeness_is_unknown() -> None:
-    megaflows, transcript = _read(f"{WITH_M}\n")
-    assert (len(megaflows), transcript.dumps, transcript.is_complete) == (1, 0, False)
-
-
-def test_two_dumps_in_one_file_are_remarked() -> None:
-    command = "[root@node ~]# ovs-appctl dpctl/dump-flows -m\n"
-    _, transcript = _read(f"{command}{WITH_M}\n{command}{WITH_M}\n")
-    assert [remark.partition(",")[0] for remark in transcript.remarks()] == ["the file has 2 dumps"]
-
-
-def test_wrapped_lines_below_a_prompt_are_joined() -> None:
-    text = f"[root@node ~]# ovs-appctl dpctl/dump-flows -m\n{WITH_M[:90]}\n{WITH_M[90:]}\n"
-    assert [megaflow.actions for megaflow in _read(text)[0]] == [("p1",)]
+def _shown(text: str) -> str:
+    """Verdict and actions of each megaflow, and what is said of the whole."""
+    transcript = Transcript(text.splitlines(keepends=True))
+    found = [(verdict_of(megaflow), ",".join(megaflow.actions)) for megaflow in parse_dump(transcript)]
+    lines = [f"{'no verdict' if verdict is None else verdict.value} -> {actions}" for verdict, actions in found]
+    whole = "complete" if transcript.is_complete else "perhaps not complete"
+    return "\n".join([*lines, f"dumps: {transcript.dumps}, {whole}", *transcript.remarks()])
