@@ -1,16 +1,16 @@
 """Runs every file of operators/: commands of `xenoovs fleet` at their times, on a store with a real controller.
 
 DPUs install what is stored at once, and report it. Who waits moves the clock. Keys of a step: `run` (a command, whose
-status, 0 without `exit`, and texts of its output, `says`, must be true), `report` (what DPUs report from then on, by
-name: columns of their reports, of which `down` names backends), `dies` (DPUs that report no more), `unread` (whether
-the controller can read no reports), `edit` (texts of `probed.yaml`, and what `edited.yaml` has instead), `off_s` (how
-far the clock of the host is ahead), `controller` (`killed`: another one takes over), and what must be true then:
-`wave`, `state` (of the newest config), `begun` (DPUs that have what is rolled out), `history` (the newest actions),
-`frozen` (roles of operators so far), `owners` (backends with clients), `has` (percent of the clients by DPU and
-backend). `more.yaml` is the config of the fleet with one backend more, `weights.yaml` that with other weights,
-`probed.yaml` and `heavier.yaml` those with health checks, `pinned.yaml` that with a drain, `mail.yaml` that with health
-checks and one service more, `sites.yaml` that with a backend at each of two sites, `elsewhere.yaml` the same with
-another VIP.
+status, 0 without `exit`, and texts of its output, `says`, must be true; it `omits` others), `report` (what DPUs report
+from then on, by name: columns of their reports, of which `down` names backends), `dies` (DPUs that report no more),
+`unread` (whether the controller can read no reports), `edit` (texts of `probed.yaml`, and what `edited.yaml` has
+instead), `off_s` (how far the clock of the host is ahead), `controller` (`killed`: another one takes over), and what
+must be true then: `wave`, `state` (of the newest config), `begun` (DPUs that have what is rolled out), `history` (the
+newest actions), `frozen` (roles of operators so far), `owners` (backends with clients), `has` (percent of the clients
+by DPU and backend). `more.yaml` is the config of the fleet with one backend more, `weights.yaml` that with other
+weights, `probed.yaml` and `heavier.yaml` those with health checks, `pinned.yaml` that with a drain, `mail.yaml` that
+with health checks and one service more, `sites.yaml` that with a backend at each of two sites, `elsewhere.yaml` the
+same with another VIP.
 """
 
 from __future__ import annotations
@@ -175,6 +175,8 @@ class World:
             assert f"[exit status {step.get('exit', 0)}]" in said, (step, said)
             for text in step.get("says", ()):
                 assert text in said, (step, said)
+            for text in step.get("omits", ()):
+                assert text not in said, (step, said)
         view = self._view
         newest = view.intents[max(view.intents)]
         shown: dict[str, Any] = {

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.fleet_support import EMPTY, given, settled
 from tests.switch_tunnels import behind_tunnels
-from xenoovs.fleet.health import AvailabilityHistory, followed, target_of, targets_of
+from xenoovs.fleet.health import AvailabilityHistory, Votes, followed, target_of, targets_of
 from xenoovs.fleet.plan import Memo
 from xenoovs.fleet.rollout import lost_targets
-from xenoovs.fleet.snapshot import TargetState, target_problems, target_rows
+from xenoovs.fleet.snapshot import TargetRow, TargetState, target_problems, target_rows
 from xenoovs.model.load import parse_config
 from xenoovs.store.view import Dpu, DpuStatus, FleetOverride, FleetView, IntentState, Watch
 
@@ -77,46 +77,18 @@ def test_services_share_a_target_if_they_probe_in_the_same_way() -> None:
     assert other.startswith("192.0.2.1/http/80/")
 
 
-def view(*, down: int = 0) -> FleetView:
+def view() -> FleetView:
     made = settled(given(EMPTY, CONFIG))
-    watches = {target: Watch(target, NAMES, n < down, 1000, 1) for n, target in enumerate(TARGETS)}
+    watches = {target: Watch(target, NAMES, is_down=False, since_ms=1000, generation=1) for target in TARGETS}
     return replace(made, watches=watches, dpus={name: Dpu(name, frozenset()) for name in NAMES})
 
 
-def reports(*, down: int, silent: int = 0) -> dict[str, DpuStatus]:
-    """All vote that the first target is down, or some do."""
-    voted = sorted(NAMES)[silent:]
-    return {
-        name: DpuStatus(name, seen_ms=60_000, voted=1, down=frozenset(TARGETS[:1] if n < down else ()))
-        for n, name in enumerate(voted)
-    }
-
-
-def test_a_target_that_is_down_names_its_backend_and_counts_the_votes() -> None:
-    rows = target_rows(view(down=1), reports(down=3), now_s=61.0)
-    assert [row.state for row in rows] == [TargetState.DOWN] + [TargetState.UP] * 3
-    assert rows[0].backends == ("web/b1",)
-    (problem,) = target_problems(rows)
-    assert problem == (
-        "web/b1 (192.0.2.1/tcp/80) has been down for 1m: of 5 witnesses 3 say down, 2 up; it keeps "
-        "clients, by `max_down` or because all are down"
-    )
-
-
-def test_no_quorum_is_a_problem_and_unknown_reports_are_none() -> None:
-    rows = target_rows(view(), reports(down=1, silent=2), now_s=61.0)
-    assert rows[0].target == TARGETS[0]
-    assert rows[0].state is TargetState.NO_QUORUM
-    assert target_problems(rows) == [
-        "no quorum about web/b1 (192.0.2.1/tcp/80), which stays up: of 5 witnesses 1 say down, 2 up, 2 nothing"
-    ]
+def test_many_problems_are_counted_and_unknown_reports_are_none() -> None:
+    down = TargetRow("", (), TargetState.DOWN, 60.0, Votes(NAMES, frozenset(), frozenset()))
+    problems = target_problems(replace(down, target=str(number)) for number in range(30))
+    assert len(problems) == 11
+    assert problems[-1] == "20 more targets in trouble; JSON has all"
     assert target_rows(view(), None, now_s=61.0) == []
-
-
-def test_many_problems_are_counted() -> None:
-    many = [replace(target_rows(view(down=1), reports(down=3), now_s=61.0)[0], target=str(n)) for n in range(30)]
-    assert len(target_problems(many)) == 11
-    assert target_problems(many)[-1] == "20 more targets in trouble; JSON has all"
 
 
 def lost(down: frozenset[str], before: frozenset[str], overrides: dict[tuple[str, str], FleetOverride]) -> set[str]:

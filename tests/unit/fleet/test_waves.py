@@ -23,7 +23,7 @@ from xenoovs.fleet.rollout import (
     waits_for,
     with_baseline,
 )
-from xenoovs.fleet.snapshot import roll_out_lines
+from xenoovs.fleet.snapshot import DpuState, dpu_rows, roll_out_lines
 from xenoovs.store.view import Changes, Dpu, DpuStatus, FleetView, IntentState
 
 SOAK_S = 60
@@ -276,3 +276,29 @@ def test_bug_a_dpu_ahead_of_the_store_or_of_another_one_passed_its_wave() -> Non
         assert next_step(view, {"dpu1": status}, watched_s=SOAK_S).changes is None
     has_it = DpuStatus("dpu1", applied=view.generation, store="new", commit=view.commit)
     assert waits_for(view, {"dpu1": has_it}) == {}
+
+
+@pytest.mark.parametrize(
+    ("applied", "store", "commit", "state"),
+    [
+        (3, "new", "c/1", DpuState.APPLIED),
+        # Of an agent that does not report it.
+        (3, "", "", DpuState.APPLIED),
+        (2, "new", "b/1", DpuState.BEHIND),
+        (3, "new", "other/1", DpuState.BEHIND),
+        (3, "new", "c/2", DpuState.BEHIND),
+        (4, "new", "d/1", DpuState.AHEAD),
+        (3, "old", "x/1", DpuState.OTHER_STORE),
+        (9, "old", "x/1", DpuState.OTHER_STORE),
+    ],
+)
+def test_bug_a_dpu_with_the_number_of_the_newest_generation_and_other_content_was_applied(
+    applied: int, store: str, commit: str, state: DpuState
+) -> None:
+    view = FleetView("fleet", 1, 3, 1, 0, dpus={"dpu1": Dpu("dpu1", frozenset())})
+    view = replace(view, store_id="new", commit_id="c", content="1")
+    status = DpuStatus("dpu1", applied=applied, store=store, commit=commit, error="refused")
+    for error in ("", "refused"):
+        found = dpu_rows(view, {"dpu1": replace(status, error=error)}, now_s=0.0)[0].state
+        is_named = state in (DpuState.AHEAD, DpuState.OTHER_STORE)
+        assert found is (DpuState.FAILED if error and not is_named else state)
