@@ -26,26 +26,21 @@ FOREIGN = (
 
 
 @given(st.data(), balancers())
-def test_applied_it_makes_observed_into_desired(data: st.DataObject, before: Balancer) -> None:
+def test_applied_it_makes_observed_into_desired_and_an_equal_state_needs_nothing(
+    data: st.DataObject, before: Balancer
+) -> None:
+    """A bundle names no flow twice, and deletes last."""
     observed, desired = flows_of(before), flows_of(data.draw(edits(before)))
-    table = apply_bundle(table_of((*FOREIGN, *observed)), bundle_of(plan(desired, (*FOREIGN, *observed))))
+    bundle = bundle_of(plan(desired, (*FOREIGN, *observed)))
+    table = apply_bundle(table_of((*FOREIGN, *observed)), bundle)
     assert table == table_of((*FOREIGN, *desired))
-
-
-@given(balancers())
-def test_an_equal_state_needs_nothing(balancer: Balancer) -> None:
-    difference = plan(flows_of(balancer), (*FOREIGN, *reversed(flows_of(balancer))))
-    assert difference.is_empty
-    assert not bundle_of(difference).mods
-    assert difference.unchanged == len(flows_of(balancer))
-
-
-@given(st.data(), balancers())
-def test_a_bundle_names_no_flow_twice(data: st.DataObject, before: Balancer) -> None:
-    bundle = bundle_of(plan(flows_of(data.draw(edits(before))), flows_of(before)))
     assert len({mod.flow.key for mod in bundle.mods}) == len(bundle)
     kinds = [mod.command is Command.DELETE for mod in bundle.mods]
     assert kinds == sorted(kinds)
+    same = plan(desired, (*FOREIGN, *reversed(desired)))
+    assert same.is_empty
+    assert not bundle_of(same).mods
+    assert same.unchanged == len(desired)
 
 
 def flows_of(balancer: Balancer) -> tuple[Flow, ...]:

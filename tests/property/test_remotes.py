@@ -15,7 +15,7 @@ from tests.tunnels import TUNNEL, as_unknown, placements, tunnelled, tunnelled_b
 from xenoovs.compile.encoding import arrives
 from xenoovs.compile.program import Program, compile_onto, compile_program
 from xenoovs.compile.read import with_paths
-from xenoovs.decision.decide import decide, undisturbed
+from xenoovs.decision.decide import decide
 from xenoovs.decision.decision import Blocks, Decision, DesiredState, next_hops
 from xenoovs.judge.simulate.walk import headers_of, tables_of
 from xenoovs.model.balancer import Balancer
@@ -130,16 +130,6 @@ def test_blocks_of_a_path_that_is_gone_move_and_no_others(case: Case, data: st.D
         for block, owner in made.decision.active.rows:
             now = {name for _, _, name in after.within([block])}
             assert owner in gone or now == {owner}
-
-
-@laws
-@given(programs())
-def test_a_command_without_an_agent_leaves_blocks_where_they_are(case: Case) -> None:
-    balancer, program, _ = case
-    desired = undisturbed(program.decision, DesiredState(balancer))
-    after = dict(decide(program.decision, desired).services)
-    for made in (made for made in program.services if made.service.is_remote):
-        assert after[made.service_id] == made.decision
 
 
 def test_the_packets_of_another_host_are_no_packets_of_the_remote() -> None:

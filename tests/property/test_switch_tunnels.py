@@ -9,6 +9,7 @@ from hypothesis import given
 
 from tests.strategies import balancers, share
 from tests.switch_tunnels import LOCAL, behind_tunnels, moved_behind_tunnels
+from xenoovs.compile.offloadable.cost import CostKind, check_clients
 from xenoovs.compile.program import compile_config
 from xenoovs.engine.change import Ends, texts_of
 from xenoovs.judge.expected import expected_services
@@ -67,6 +68,12 @@ def test_services_that_share_a_vip_share_the_flows_of_its_answers() -> None:
     one = behind_tunnels()
     other = replace(one.services[0], name="dns")
     assert _from_tunnels(replace(one, services=(*one.services, other))) == _from_tunnels(one)
+
+
+def test_ecn_multiplies_the_entries_of_blocks_behind_tunnels() -> None:
+    (finding,) = check_clients(compile_config(behind_tunnels()))
+    assert (finding.cost, finding.entries) == (CostKind.ECN, 8)
+    assert finding.text.startswith("2 entries, or up to 8 if packets use ECN")
 
 
 def test_the_copies_of_a_block_for_ecn_are_no_wider_than_planned() -> None:
