@@ -14,7 +14,7 @@ from tests.strategies import claims, services, share, uplinks
 from tests.unit import balancer as small
 from xenoovs.agent.health import checks_of
 from xenoovs.decision.decide import decide, parts_served, undisturbed
-from xenoovs.decision.decision import Blocks, Decision, DesiredState, ServiceDecision, moved
+from xenoovs.decision.decision import Decision, DesiredState, ServiceDecision, moved
 from xenoovs.decision.ejection import KnownShares
 from xenoovs.model.address import Mac
 from xenoovs.model.balancer import AllDown, Balancer, Health, ProbeKind, Service, service_ids
@@ -84,6 +84,11 @@ def test_backups_have_all_clients_while_no_other_backend_serves_and_give_them_ba
     # `xenoovs apply`, which makes no health checks, leaves backups as they are.
     assert decide(decision, undisturbed(decision, DesiredState(balancer))) == decision
     assert decide(decision, DesiredState(balancer)) == decide(Decision(), DesiredState(balancer))
+    # They serve too while every other backend has weight 0.
+    drained = (b if b.is_backup else replace(b, weight=Fraction(0)) for b in service.backends)
+    after = replace(balancer, services=(replace(service, backends=tuple(drained)),))
+    _, found = found_in(after, decide(decision, DesiredState(after)))
+    assert found.active.owners == weighted(service, {service.name: frozenset()}, backups=True)
 
 
 @given(histories())
@@ -110,18 +115,6 @@ def test_a_backup_that_dies_moves_its_own_clients_alone(balancer: Balancer, data
     was, now = (found_in(balancer, decision)[1] for decision in (before, after))
     assert dead not in now.active.owners
     assert moved(was, now) == was.active.shares()[dead]
-
-
-@given(services_with_backups())
-def test_backups_serve_while_every_other_backend_has_weight_0(balancer: Balancer) -> None:
-    (service,) = balancer.services
-    drained = replace(
-        service, backends=tuple(b if b.is_backup else replace(b, weight=Fraction(0)) for b in service.backends)
-    )
-    after = replace(balancer, services=(drained,))
-    _, found = found_in(after, decide(decide(Decision(), DesiredState(balancer)), DesiredState(after)))
-    assert found.active.owners == weighted(service, {service.name: frozenset()}, backups=True)
-    assert found.active != Blocks()
 
 
 # The same with the health checks of an agent.

@@ -15,11 +15,11 @@ def test_clients_spread_evenly_over_the_selected_bits_have_no_spread() -> None:
     assert [row.selected for row in report.depths] == [0, 0, 0, 0]
     assert [row.entropy for row in report.depths] == [1, 2, 3, 4]
     assert report.ones == (0.5,) * 4
-
-
-def test_bits_that_never_change_put_all_load_on_one_block() -> None:
-    report = analyse({address << 8: 5 for address in range(16)}, [8, 9])
-    assert [row.low for row in report.depths] == [1, pytest.approx(3**0.5)]
+    # Bits that never change put all load on one block.
+    assert [row.low for row in analyse({address << 8: 5 for address in range(16)}, [8, 9]).depths] == [
+        1,
+        pytest.approx(3**0.5),
+    ]
 
 
 def test_the_ideal_is_what_random_blocks_give_on_average() -> None:
@@ -58,17 +58,15 @@ def test_bits_that_never_change_are_left() -> None:
     assert found is not None
     assert set(found.positions) <= set(range(8, 20))
     assert found.after < 0.5 < found.before
+    # As many bits as before, and of the candidates alone.
+    few = suggest(OFFICE, LOW_BITS, range(10))
+    assert few is not None
+    assert len(few.positions) == len(found.positions) == len(LOW_BITS)
+    assert set(few.positions) <= set(range(10))
 
 
 def test_low_bits_that_are_fine_stay() -> None:
     assert suggest(SPREAD, LOW_BITS, range(32)) is None
-
-
-def test_as_many_bits_as_before_and_of_the_candidates_alone() -> None:
-    found = suggest(OFFICE, LOW_BITS, range(10))
-    assert found is not None
-    assert len(found.positions) == 4
-    assert set(found.positions) <= set(range(10))
 
 
 def test_few_clients_prove_nothing() -> None:
